@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.nn.running import run
+from tests.nn.run_layer import run
 from torch import Tensor, nn
 
 from seqloom.accel.recurrence.steps import STEPS, steps_name

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.nn.running import run
+from tests.nn.run_layer import run
 from tests.standard import STANDARD_CELLS
 
 from seqloom.accel.recurrence import sequences, steps

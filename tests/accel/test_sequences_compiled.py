@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.nn.running import run
+from tests.nn.run_layer import run
 from tests.standard import STANDARD_CELLS
 
 from seqloom.accel.recurrence import numba_steps, sequences

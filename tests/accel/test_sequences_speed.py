@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 from benchmarks.cells import VARIANTS, Way, arithmetic, measure
-from tests.nn.running import run
+from tests.nn.run_layer import run
 from tests.standard import STANDARD_CELLS
 from torch import nn
 

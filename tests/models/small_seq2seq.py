@@ -1,4 +1,4 @@
-"""Small encoder–decoders and batches for them, for the tests beside this file."""
+"""Small encoder–decoders and batches for the tests of this directory."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from seqloom.models.recurrent_seq2seq import AttentionConfig, RecurrentSeq2SeqConfig
 
 V, H = 11, 6
-SOURCES, TARGETS = (5, 2, 4), (3, 4, 1)  # real tokens of each row
+SOURCES, TARGETS = (5, 2, 4), (3, 4, 1)  # number of real tokens in each row
 
 
 def exactly(actual, wanted):
@@ -16,17 +16,17 @@ def exactly(actual, wanted):
 
 
 def model(seed=0, attention=(), **options):
-    """`attention` are the options of an AttentionConfig; None is no attention."""
+    """Build a model; `attention` are options of AttentionConfig, None means no attention."""
     torch.manual_seed(seed)
     attention = None if attention is None else AttentionConfig(**dict(attention))
     made = RecurrentSeq2SeqConfig(**{"hidden": H, "embedding": 4, "attention": attention, **options}).build(V)
-    for parameter in made.parameters():  # larger than a model begins, so that every part is heard
+    for parameter in made.parameters():  # larger than the initial values, so that every part has an effect
         torch.nn.init.uniform_(parameter, -0.6, 0.6)
     return made.double().eval()
 
 
 def padded(lengths, width=None):
-    """Tokens (B, width) that end with END where real, and anything beyond; and their mask."""
+    """Return tokens (B, width) with END at the end of each row and random padding, and their mask."""
     mask = torch.arange(width or max(lengths)) < torch.tensor(lengths).unsqueeze(1)
     tokens = torch.randint(1, V, mask.shape)
     tokens[torch.arange(len(lengths)), torch.tensor(lengths) - 1] = 0
@@ -48,7 +48,7 @@ def log_probs(seq2seq, batch):
     return seq2seq(batch["source"], batch["source_mask"], batch["inputs"]).log_softmax(dim=-1)
 
 
-# A few models that take every way through the decoder between them.
+# Models that together cover every path through the decoder.
 REPRESENTATIVE: dict[str, dict[str, Any]] = {
     "start": {"attention": None},
     "every": {"attention": None, "context": "every", "reverse": True},

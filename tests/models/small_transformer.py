@@ -1,4 +1,4 @@
-"""Small Transformers for the tests beside this file; batches for them are those of small_seq2seq."""
+"""Small Transformers for the tests of this directory; `small_seq2seq` has the batches."""
 
 from typing import Any
 
@@ -14,17 +14,17 @@ D = 8
 
 
 def transformer(seed: int = 0, positions: dict[str, Any] | str = "sinusoidal", **options: Any) -> Transformer:
-    """`positions` are the options of a PositionsConfig, or its kind alone."""
+    """Build a model; `positions` are options of PositionsConfig, or its kind."""
     torch.manual_seed(seed)
     kind = {"kind": positions} if isinstance(positions, str) else positions
     sizes = {"d_model": D, "heads": 2, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 10}
     made = StartTokenConfig(**{**sizes, "positions": PositionsConfig(**kind), **options}).build(V)
-    for parameter in made.parameters():  # larger than a model begins, so that every part is heard
+    for parameter in made.parameters():  # larger than the initial values, so that every part has an effect
         nn.init.uniform_(parameter, -0.6, 0.6)
     return made.double().eval()
 
 
-# Every switch, alone and with those it might quarrel with.
+# Every option, alone and with options it may conflict with.
 SWITCHES: dict[str, dict[str, Any]] = {
     "2017": {},
     "before": {"norm_first": True},

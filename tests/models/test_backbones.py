@@ -1,4 +1,4 @@
-"""Bodies of pretrained models: what is taken over is what it was, and what cannot be taken over is said in full."""
+"""Backbones: loaded weights reproduce the pretrained model, and mismatches are reported."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def form_of(config: Any) -> str:
     return backbone_class(config).form
 
 
-def most_read(config: Any) -> int | None:
+def max_length_of(config: Any) -> int | None:
     return backbone_class(config).longest(config)
 
 
@@ -35,8 +35,8 @@ def config_of(kind: str, **changes: Any) -> Any:
     return build(MODELS.find(kind), {"kind": kind, **SHAPES[kind], **changes})
 
 
-def trained(config: Any, seed: int = 1) -> Any:
-    """A pretrained model with nothing left at zero, in float64."""
+def build_pretrained(config: Any, seed: int = 1) -> Any:
+    """Build a pretrained model in float64 without zero parameters."""
     torch.manual_seed(seed)
     model = config.build(V).double().eval()
     for parameter in model.parameters():
@@ -44,7 +44,7 @@ def trained(config: Any, seed: int = 1) -> Any:
     return model
 
 
-def taken(config: Any, model: Any, predicts: bool = False) -> Backbone:
+def load_backbone(config: Any, model: Any, predicts: bool = False) -> Backbone:
     torch.manual_seed(9)
     backbone = build_backbone(config, V, predicts).double().eval()
     backbone.load_pretrained(model.state_dict(), "runs/there")
@@ -55,37 +55,37 @@ def pretrained_h(model: Any, tokens: Tensor, mask: Tensor) -> Tensor:
     if hasattr(model, "stack"):
         h: Tensor = model.stack.read(model.embed_tokens(tokens), mask)[0]
         return h
-    if isinstance(model, BiLM):  # all its levels, in equal shares
+    if isinstance(model, BiLM):  # all layers with equal weights
         return LayerMix(3).double()(model.backbone(tokens, mask).layer_states())
     h = model.backbone.read(tokens, mask)
     return h
 
 
 def padded(seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Tokens (3, 6) of the tokenizer alone, rows 6, 4 and 1 long."""
+    """Return tokens (3, 6) without special tokens, in rows of lengths 6, 4 and 1."""
     tokens = torch.randint(V, (3, 6), generator=torch.Generator().manual_seed(seed))
     return tokens, torch.arange(6) < torch.tensor([[6], [4], [1]])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_body_reads_as_the_pretrained_model_did(kind: str) -> None:
+def test_backbone_states_equal_the_pretrained_model(kind: str) -> None:
     config = config_of(kind)
-    model = trained(config)
-    backbone, (tokens, mask) = taken(config, model), padded()
+    model = build_pretrained(config)
+    backbone, (tokens, mask) = load_backbone(config, model), padded()
     here, there = backbone.read(tokens, mask), pretrained_h(model, tokens, mask)
     assert torch.equal(here[mask], there[mask])
     assert here.shape == (3, 6, backbone.output_size)
     assert not torch.allclose(
         build_backbone(config, V).double().eval().read(tokens, mask)[mask], there[mask]
-    )  # the control
+    )  # negative control
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_special_tokens_are_taken_over_or_drawn(kind: str) -> None:
+def test_special_tokens_are_loaded_or_random(kind: str) -> None:
     config = config_of(kind)
-    model = trained(config)
+    model = build_pretrained(config)
     before = model.state_dict()
-    own = taken(config, model).token_embedding().weight
+    own = load_backbone(config, model).token_embedding().weight
     there = token_vectors(kind, before)
     assert own.shape == (V + EXTRA, there.shape[1])
     assert torch.equal(own[: len(there)], there)
@@ -93,10 +93,10 @@ def test_special_tokens_are_taken_over_or_drawn(kind: str) -> None:
     assert (own[V:] != 0).all()
 
 
-def test_bert_takes_its_pooler_and_its_segments() -> None:
+def test_bert_pooler_and_segments_are_loaded() -> None:
     config = config_of("bert")
-    model = trained(config)
-    backbone = taken(config, model)
+    model = build_pretrained(config)
+    backbone = load_backbone(config, model)
     tokens = torch.tensor([[CLASSIFY, 3, SEPARATE, 5, SEPARATE, 0], [CLASSIFY, 3, 4, SEPARATE, 6, SEPARATE]])
     segments, mask = torch.tensor([[0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1]]), torch.ones(2, 6, dtype=torch.bool)
     mask[0, 5] = False
@@ -107,21 +107,21 @@ def test_bert_takes_its_pooler_and_its_segments() -> None:
 
 
 @pytest.mark.parametrize("kind", ["recurrent-lm", "gpt"])
-def test_a_causal_body_is_summed_up_where_it_ends(kind: str) -> None:
+def test_causal_backbone_extracts_the_last_state(kind: str) -> None:
     config = config_of(kind)
-    backbone, (tokens, mask) = taken(config, trained(config)), padded()
+    backbone, (tokens, mask) = load_backbone(config, build_pretrained(config)), padded()
     h = backbone.read(tokens, mask)
     assert torch.equal(backbone.extract(h, mask), torch.stack([h[0, 5], h[1, 3], h[2, 0]]))
     other = tokens.clone()
     other[0, 3] = (other[0, 3] + 1) % V
-    assert torch.equal(backbone.read(other, mask)[0, :3], h[0, :3])  # it does not look ahead
+    assert torch.equal(backbone.read(other, mask)[0, :3], h[0, :3])  # it is causal
     assert not torch.equal(backbone.read(other, mask)[0, 3:], h[0, 3:])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_padding_changes_nothing(kind: str) -> None:
+def test_padding_has_no_effect(kind: str) -> None:
     config = config_of(kind)
-    backbone, (tokens, mask) = taken(config, trained(config)), padded()
+    backbone, (tokens, mask) = load_backbone(config, build_pretrained(config)), padded()
     together = backbone.extract(backbone.read(tokens, mask), mask)
     for row, length in enumerate((6, 4, 1)):
         alone, real = tokens[row : row + 1, :length], mask[row : row + 1, :length]
@@ -137,20 +137,20 @@ PREDICTING: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("kind", "changes"), [(kind, one) for kind, ways in PREDICTING.items() for one in ways])
-def test_what_predicts_the_next_token_is_taken_over_too(kind: str, changes: dict[str, Any]) -> None:
+def test_next_token_layer_is_loaded(kind: str, changes: dict[str, Any]) -> None:
     config = config_of(kind, **changes)
-    model = trained(config)
-    backbone, (tokens, mask) = taken(config, model, predicts=True), padded()
+    model = build_pretrained(config)
+    backbone, (tokens, mask) = load_backbone(config, model, predicts=True), padded()
     there = model(tokens)[0] if kind == "recurrent-lm" else model(tokens)
     here = backbone.next_token_logits(backbone.read(tokens, mask))
     torch.testing.assert_close(here[mask], there[mask], rtol=0, atol=1e-12)
-    assert here.shape == (3, 6, V)  # no special token is ever predicted
+    assert here.shape == (3, 6, V)  # special tokens are never predicted
 
 
-def test_the_loss_of_a_language_model_leaves_special_tokens_out() -> None:
+def test_language_model_loss_ignores_special_tokens() -> None:
     config = config_of("gpt")
-    model = trained(config)
-    backbone = taken(config, model, predicts=True)
+    model = build_pretrained(config)
+    backbone = load_backbone(config, model, predicts=True)
     tokens = torch.tensor([[0, 3, 4, CLASSIFY, 0], [0, 5, 6, 7, CLASSIFY]])
     mask = torch.arange(5) < torch.tensor([[4], [5]])
     found = backbone.next_token_loss(backbone.read(tokens, mask), tokens, mask)
@@ -161,7 +161,7 @@ def test_the_loss_of_a_language_model_leaves_special_tokens_out() -> None:
     torch.testing.assert_close(found, -sum(scores) / 5)
 
 
-def test_what_was_built_without_it_cannot_predict() -> None:
+def test_prediction_needs_the_next_token_layer() -> None:
     for kind in ("recurrent-lm", "gpt"):
         with pytest.raises(ValueError, match="without a next-token output layer"):
             build_backbone(config_of(kind), V).next_token_logits(torch.zeros(1, 10 if kind == "recurrent-lm" else 12))
@@ -174,8 +174,8 @@ def test_what_was_built_without_it_cannot_predict() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_mismatch_is_named_and_nothing_is_taken(kind: str) -> None:
-    model = trained(config_of(kind))
+def test_mismatches_are_listed_and_no_weight_is_loaded(kind: str) -> None:
+    model = build_pretrained(config_of(kind))
     wide = {"hidden": 14} if "hidden" in SHAPES[kind] else {"d_model": 16}
     backbone = build_backbone(config_of(kind, layers=3, **wide), V)
     before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
@@ -186,16 +186,16 @@ def test_every_mismatch_is_named_and_nothing_is_taken(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_layers_that_are_not_there_or_have_no_place_are_named(kind: str) -> None:
+def test_missing_and_unexpected_layers_are_reported(kind: str) -> None:
     two, three = (config_of(kind, layers=layers) for layers in (2, 3))
     with pytest.raises(UsageError, match="is missing"):
-        build_backbone(three, V).load_pretrained(trained(two).state_dict(), "runs/there")
+        build_backbone(three, V).load_pretrained(build_pretrained(two).state_dict(), "runs/there")
     with pytest.raises(UsageError, match="is unexpected"):
-        build_backbone(two, V).load_pretrained(trained(three).state_dict(), "runs/there")
+        build_backbone(two, V).load_pretrained(build_pretrained(three).state_dict(), "runs/there")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_another_vocabulary_is_a_mismatch(kind: str) -> None:
+def test_different_vocabulary_is_rejected(kind: str) -> None:
     config = config_of(kind)
     torch.manual_seed(1)
     with pytest.raises(UsageError, match=rf"got {V + (4 if kind in ('bert', 'electra') else 1)}×.*"):
@@ -207,7 +207,7 @@ def test_layer_groups_contain_every_parameter_once(kind: str) -> None:
     backbone = build_backbone(config_of(kind, layers=3), V)
     groups = [[id(parameter) for parameter in group] for group in backbone.layer_groups()]
     assert len(groups) == 4 and all(groups)
-    mixed = {f"mix.{name}" for name in ("weights", "scale")}  # learns with what stands above
+    mixed = {f"mix.{name}" for name in ("weights", "scale")}  # trained with the layers above
     own = [id(parameter) for name, parameter in backbone.named_parameters() if name not in mixed]
     assert sorted(name for group in groups for name in group) == sorted(own)
     assert id(backbone.token_embedding().weight) in groups[0]
@@ -218,22 +218,22 @@ def test_layer_groups_of_connected_layers() -> None:
     assert sum(len(group) for group in backbone.layer_groups()) == len(list(backbone.parameters()))
     both = build_backbone(config_of("bilm", layers=3, connections="highway"), V)
     assert [len(group) for group in both.layer_groups()] == [1, 12, 12, 12]
-    assert sum(len(group) for group in both.layer_groups()) == len(list(both.parameters())) - 2  # but for the mix
+    assert sum(len(group) for group in both.layer_groups()) == len(list(both.parameters())) - 2  # without the mix
 
 
-def test_a_model_without_a_pooler_leaves_it_as_it_is_drawn() -> None:
-    model = trained(config_of("electra"))
+def test_missing_pooler_keeps_its_random_weights() -> None:
+    model = build_pretrained(config_of("electra"))
     assert not any(name.startswith("pool") for name in model.state_dict())
-    backbone = taken(config_of("electra"), model)
+    backbone = load_backbone(config_of("electra"), model)
     torch.manual_seed(9)
     drawn = build_backbone(config_of("electra"), V).double().state_dict()
     assert torch.equal(backbone.state_dict()["pool.weight"], drawn["pool.weight"])
 
 
-def test_a_mix_reads_every_level_and_where_both_directions_end() -> None:
+def test_mix_reads_all_layers_and_extracts_both_final_states() -> None:
     config = config_of("bilm")
-    model = trained(config)
-    (tokens, mask), backbone = padded(), taken(config, model)
+    model = build_pretrained(config)
+    (tokens, mask), backbone = padded(), load_backbone(config, model)
     assert isinstance(backbone, BiLMBackbone)
     backbone.mix.weights.data = torch.tensor([0.5, -1.0, 2.0]).double()
     backbone.mix.scale.data = torch.tensor([3.0]).double()
@@ -245,17 +245,17 @@ def test_a_mix_reads_every_level_and_where_both_directions_end() -> None:
     assert torch.equal(backbone.extract(h, mask), torch.cat([last[:, :6], h[:, 0, 6:]], dim=1))
 
 
-def test_a_body_gives_its_weights_as_a_pretrained_model_would() -> None:
-    """So that what was fine-tuned once can be fine-tuned again."""
+def test_renamed_weights_load_into_another_backbone() -> None:
+    """A fine-tuned backbone can be fine-tuned again."""
     for kind in KINDS:
         config = config_of(kind)
-        first = taken(config, trained(config))
+        first = load_backbone(config, build_pretrained(config))
         second = build_backbone(config, V).double()
         second.load_pretrained(type(first).rename_to_pretrained(first.state_dict()), "runs/first")
         assert all(torch.equal(one, second.state_dict()[name]) for name, one in first.state_dict().items())
 
 
-def test_the_registry() -> None:
+def test_backbone_registry() -> None:
     assert BACKBONES.paths.keys() <= MODELS.paths.keys()
     assert {kind: form_of(config_of(kind)) for kind in KINDS} == {
         "recurrent-lm": "causal",
@@ -264,11 +264,11 @@ def test_the_registry() -> None:
         "electra": "bert",
         "bilm": "ends",
     }
-    assert {kind: most_read(config_of(kind)) for kind in KINDS} == {
+    assert {kind: max_length_of(config_of(kind)) for kind in KINDS} == {
         "recurrent-lm": None,
         "gpt": 32,
         "bert": 32,
         "electra": 32,
         "bilm": None,
     }
-    assert most_read(config_of("gpt", context=16)) == 16
+    assert max_length_of(config_of("gpt", context=16)) == 16

@@ -1,4 +1,4 @@
-"""BERT: what it reads, what it tells, what it never sees."""
+"""BERT: documents, padding, masked tokens, loss and training."""
 
 from typing import Any
 
@@ -47,8 +47,8 @@ TEXTS = [[5, 6, 7], [8, 9, 10, 11], [12, 13], [4] * 9]  # one row
 
 @pytest.mark.parametrize("kind", POSITIONS)
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_packed_documents_do_not_see_each_other(kind: str, norm_first: bool) -> None:
-    """Every token of a packed row is read as if its document stood alone."""
+def test_packed_documents_equal_separate_documents(kind: str, norm_first: bool) -> None:
+    """Each token of a packed row has the state it has in its document alone."""
     model = bert(kind, norm_first=norm_first)
     source = pack(TEXTS, model.specials, S + 4)
     assert len(source.tokens) == 1 and source.documents.max() == 4
@@ -60,7 +60,7 @@ def test_packed_documents_do_not_see_each_other(kind: str, norm_first: bool) -> 
         torch.testing.assert_close(h[:, own], alone, rtol=1e-10, atol=1e-12)
 
 
-def test_changing_one_document_changes_nothing_in_another_nor_in_its_gradient() -> None:
+def test_packed_documents_are_independent() -> None:
     model = bert()
     source = pack(TEXTS, model.specials, S + 4)
     tokens, documents = (torch.from_numpy(part.astype(np.int64)) for part in source)
@@ -78,7 +78,7 @@ def test_changing_one_document_changes_nothing_in_another_nor_in_its_gradient() 
     assert torch.equal(reached, documents == 2)
 
 
-def test_control_without_documents_they_do() -> None:
+def test_control_texts_without_document_numbers_interact() -> None:
     model = bert()
     source = pack(TEXTS, model.specials, S)
     tokens, documents = (torch.from_numpy(part.astype(np.int64)) for part in source)
@@ -87,7 +87,7 @@ def test_control_without_documents_they_do() -> None:
     assert not torch.equal(before[documents == 2], after[documents == 2])
 
 
-def test_padding_changes_nothing() -> None:
+def test_padding_has_no_effect() -> None:
     model = bert()
     tokens, segments = torch.randint(1, V, (3, 10)), torch.tensor([[0] * 6 + [1] * 4] * 3)
     more = F.pad(tokens, (0, 5), value=7)
@@ -96,23 +96,23 @@ def test_padding_changes_nothing() -> None:
     torch.testing.assert_close(read[:, :10], model.read(tokens, None, segments), rtol=1e-10, atol=1e-12)
 
 
-def test_it_reads_to_both_sides_and_knows_places_and_segments() -> None:
+def test_states_depend_on_both_sides_positions_and_segments() -> None:
     model, tokens = bert(), torch.arange(1, 9).unsqueeze(0)
     plain = model.read(tokens)
     for place in (0, 7):
         changed = tokens.clone()
         changed[0, place] = 20
-        assert (model.read(changed) - plain).abs().amax(dim=2).min() > 1e-6  # every place hears of it
+        assert (model.read(changed) - plain).abs().amax(dim=2).min() > 1e-6  # every position depends on it
     assert not torch.allclose(model.read(tokens.flip(1)).flip(1), plain)
     assert not torch.allclose(model.read(tokens, None, torch.ones_like(tokens)), plain)
 
 
-def test_only_chosen_places_count_and_the_loss_is_their_mean() -> None:
+def test_loss_is_the_mean_over_masked_positions() -> None:
     model = bert()
     batch = packed(TEXTS, model, MasksConfig(mlm_probability=0.4))
     h = model.read(batch["tokens"], batch["mask"], None, batch["documents"])
     log_probs = model.masked_logits(h).log_softmax(dim=2)
-    assert log_probs.shape == (*batch["tokens"].shape, V)  # no special token can be told
+    assert log_probs.shape == (*batch["tokens"].shape, V)  # special tokens are never predicted
     own = [
         -log_probs[row, place, target]
         for row, (places, targets) in enumerate(zip(batch["positions"], batch["targets"], strict=True))
@@ -126,14 +126,14 @@ def test_only_chosen_places_count_and_the_loss_is_their_mean() -> None:
     torch.testing.assert_close(both, torch.stack(own).mean() + pair, rtol=1e-10, atol=1e-12)
 
 
-def test_a_row_in_which_nothing_was_chosen_has_no_loss() -> None:
+def test_row_without_masked_tokens_has_zero_loss() -> None:
     model = bert()
     batch = packed(TEXTS, model)
     batch["targets"] = torch.full_like(batch["targets"], -1)
     assert model.loss(batch).item() == 0
 
 
-def test_it_learns_eight_rows_by_heart() -> None:
+def test_eight_rows_are_memorised() -> None:
     torch.manual_seed(0)
     model = BERTConfig(**{**SHAPE, "d_model": 32, "norm_first": True}).build(V)
     batch = packed([torch.randint(1, V, (20,)).tolist() for _ in range(8)], model)
@@ -149,25 +149,25 @@ def test_it_learns_eight_rows_by_heart() -> None:
     assert loss.item() < 0.02
 
 
-def test_embeddings_and_output_are_one_matrix() -> None:
+def test_embeddings_and_output_are_tied() -> None:
     model = bert()
     names = dict(model.named_parameters())
     assert model.backbone.embed.weight.shape == (V + EXTRA, 16)
     assert not [name for name, tensor in names.items() if tensor.shape == (V, 16)]
     with torch.no_grad():
-        model.backbone.embed.weight[V:] += 1  # the special rows
+        model.backbone.embed.weight[V:] += 1  # rows of special tokens
         before = model.masked_logits(torch.ones(1, 16, dtype=torch.float64))
         model.backbone.embed.weight[3] *= 2
         after = model.masked_logits(torch.ones(1, 16, dtype=torch.float64))
     assert (before != after).nonzero().tolist() == [[0, 3]]
 
 
-def test_attention_is_of_every_layer_and_head() -> None:
+def test_attention_weights_of_every_layer_and_head() -> None:
     layers = bert().attentions(torch.arange(1, 9).unsqueeze(0))
     assert [tuple(layer.shape) for layer in layers] == [(1, 2, 8, 8)] * 2
     assert all(torch.allclose(layer.sum(dim=3), torch.ones(1, 2, 8, dtype=torch.float64)) for layer in layers)
 
 
-def test_a_text_longer_than_its_positions_is_refused() -> None:
+def test_text_longer_than_the_positions_is_rejected() -> None:
     with pytest.raises(UsageError, match=rf"has {S} positions, but a text has {S + 1} tokens"):
         bert().read(torch.ones(1, S + 1, dtype=torch.long))

@@ -1,4 +1,4 @@
-"""Our BERT against those of `transformers`, with the same random weights: h, all logits, the loss and its gradients."""
+"""BERT compared with `transformers` for equal random weights: states, logits, loss and gradients."""
 
 from typing import Any
 
@@ -40,8 +40,8 @@ AROUND = {
 }
 
 
-def there(name: str) -> str:
-    """What a parameter of ours is called there."""
+def transformers_name(name: str) -> str:
+    """Return the name of a parameter in `transformers`."""
     if name == "bias":
         return "cls.predictions.bias"
     module, _, kind = name.rpartition(".")
@@ -73,15 +73,15 @@ def both(shape: dict[str, Any], kind: str = "BertForPreTraining") -> tuple[BERT,
     theirs_by_name = dict(theirs.named_parameters())
     with torch.no_grad():
         for name, parameter in ours.named_parameters():
-            if (goal := theirs_by_name.get(there(name))) is not None:
+            if (goal := theirs_by_name.get(transformers_name(name))) is not None:
                 goal[: len(parameter)].copy_(parameter)
-    missed = theirs_by_name.keys() - {there(name) for name, _ in ours.named_parameters()}
-    assert missed <= {"cls.predictions.decoder.bias", "cls.predictions.decoder.weight"}  # tied to what was copied
+    missed = theirs_by_name.keys() - {transformers_name(name) for name, _ in ours.named_parameters()}
+    assert missed <= {"cls.predictions.decoder.bias", "cls.predictions.decoder.weight"}  # tied to a copied parameter
     return ours, theirs
 
 
 def rows() -> dict[str, Tensor]:
-    """Three pairs of texts of different lengths."""
+    """Return three pairs of texts of different lengths."""
     torch.manual_seed(11)
     tokens = torch.randint(1, V, (3, 14))
     lengths = torch.tensor([[14], [9], [11]])
@@ -93,8 +93,8 @@ def rows() -> dict[str, Tensor]:
     return {"tokens": tokens.where(mask, 0), "mask": mask, "segments": segments.where(mask, 0)}
 
 
-def asked(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same as it is read there."""
+def transformers_inputs(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return a batch as `transformers` reads it."""
     return {
         "input_ids": batch["tokens"],
         "attention_mask": batch["mask"].long(),
@@ -103,11 +103,11 @@ def asked(batch: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_logits_and_weights_of_attention(shape: dict[str, Any]) -> None:
+def test_logits_and_attention_weights_equal_transformers(shape: dict[str, Any]) -> None:
     ours, theirs = both(shape)
     batch = rows()
     h = ours.read(**batch)
-    found = theirs(**asked(batch), output_hidden_states=True, output_attentions=True)
+    found = theirs(**transformers_inputs(batch), output_hidden_states=True, output_attentions=True)
     real = batch["mask"]
     torch.testing.assert_close(h[real], found.hidden_states[-1][real], rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(
@@ -119,8 +119,8 @@ def test_logits_and_weights_of_attention(shape: dict[str, Any]) -> None:
         torch.testing.assert_close(own, other * rows_of, rtol=1e-10, atol=1e-10)
 
 
-def test_gradients_of_the_whole_loss() -> None:
-    """There, special tokens have logits too: they are made as unlikely as can be."""
+def test_gradients_of_the_loss_equal_transformers() -> None:
+    """In `transformers`, special tokens also have logits; their bias makes them improbable."""
     ours, theirs = both(SHAPES[0])
     batch = rows()
     places = torch.tensor([[3, 8, 0], [7, 0, 0], [2, 4, 10]])
@@ -135,27 +135,29 @@ def test_gradients_of_the_whole_loss() -> None:
         for place, target in zip(places[row].tolist(), targets[row].tolist(), strict=True):
             if target >= 0:
                 labels[row, place] = target
-    found = theirs(**asked(batch), labels=labels, next_sentence_label=other)
+    found = theirs(**transformers_inputs(batch), labels=labels, next_sentence_label=other)
     found.loss.backward()
     torch.testing.assert_close(value, found.loss, rtol=1e-10, atol=1e-10)
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     for name, parameter in ours.named_parameters():
-        goal = gradients[there(name)]
+        goal = gradients[transformers_name(name)]
         assert goal is not None and parameter.grad is not None, name
         torch.testing.assert_close(parameter.grad, goal[: len(parameter)], rtol=1e-8, atol=1e-10, msg=name)
 
 
-def test_masked_tokens_alone() -> None:
+def test_masked_language_model_equals_transformers() -> None:
     ours, theirs = both(SHAPES[1], "BertForMaskedLM")
     batch = rows()
     logits = ours.masked_logits(ours.read(**batch))
-    found = theirs(**asked(batch)).logits
+    found = theirs(**transformers_inputs(batch)).logits
     torch.testing.assert_close(logits[batch["mask"]], found[batch["mask"]][:, :V], rtol=1e-10, atol=1e-10)
 
 
-def test_control_another_segment_shows() -> None:
+def test_control_different_segments_change_the_logits() -> None:
     ours, theirs = both(SHAPES[0])
     batch = rows()
-    found = theirs(**{**asked(batch), "token_type_ids": torch.zeros_like(batch["tokens"])}).prediction_logits
+    found = theirs(
+        **{**transformers_inputs(batch), "token_type_ids": torch.zeros_like(batch["tokens"])}
+    ).prediction_logits
     logits = ours.masked_logits(ours.read(**batch))
     assert (logits[batch["mask"]] - found[batch["mask"]][:, :V]).abs().max() > 1e-3

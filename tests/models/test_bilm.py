@@ -1,4 +1,4 @@
-"""Bidirectional language model: two of torch's LSTMs in one; neither direction sees what it has to tell."""
+"""Bidirectional language model: equality with two torch LSTMs, causality of each direction, loss and training."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def batch(lengths: tuple[int, ...] = (7, 4, 2, 7), width: int = 7) -> dict[str, 
 
 
 def lstm(stack: Any) -> nn.LSTM:
-    """torch's own with the weights of a stack."""
+    """Return a torch LSTM with the weights of a stack."""
     made = nn.LSTM(H, H, num_layers=len(stack.cells), batch_first=True).double()
     for depth, cell in enumerate(stack.cells):
         for theirs, ours in (
@@ -54,7 +54,7 @@ def lstm(stack: Any) -> nn.LSTM:
     return made
 
 
-def test_it_is_two_lstms_over_the_same_vectors() -> None:
+def test_states_equal_two_torch_lstms() -> None:
     ours = model()
     tokens = batch()["tokens"][:1]
     x = ours.backbone.embed(tokens)
@@ -66,7 +66,7 @@ def test_it_is_two_lstms_over_the_same_vectors() -> None:
     torch.testing.assert_close(h, torch.cat([forwards, backwards], dim=2), rtol=0, atol=1e-10)
 
 
-def test_neither_direction_sees_what_it_tells(bilm: BiLM) -> None:
+def test_no_direction_reads_its_targets(bilm: BiLM) -> None:
     given = batch()
     right, left = bilm(given["tokens"], given["mask"])
     other = given["tokens"].clone()
@@ -77,7 +77,7 @@ def test_neither_direction_sees_what_it_tells(bilm: BiLM) -> None:
     assert torch.equal(right[1:], changed_right[1:]) and torch.equal(left[1:], changed_left[1:])
 
 
-def test_no_gradient_comes_from_the_other_side_or_from_padding(bilm: BiLM) -> None:
+def test_no_gradient_from_targets_or_padding(bilm: BiLM) -> None:
     given, seen = batch(), []
     handle = bilm.backbone.embed.register_forward_hook(lambda *arguments: seen.append(arguments[2].requires_grad_()))
     right, left = bilm(given["tokens"], given["mask"])
@@ -87,10 +87,10 @@ def test_no_gradient_comes_from_the_other_side_or_from_padding(bilm: BiLM) -> No
     assert to_right[0, :3].abs().sum() > 0 and not to_right[0, 3:].any() and not to_right[1:].any()
     assert to_left[0, 4:].abs().sum() > 0 and not to_left[0, :4].any()
     (padding,) = torch.autograd.grad(bilm.loss(given), bilm.backbone.embed.weight)
-    assert not padding[0].any() or bilm.config.tied  # the vector of padding; an output layer lowers it
+    assert not padding[0].any() or bilm.config.tied  # the embedding of padding; the output layer has a gradient for it
 
 
-def test_a_row_alone_is_a_row_in_a_batch(bilm: BiLM) -> None:
+def test_row_alone_equals_row_in_a_batch(bilm: BiLM) -> None:
     given = batch()
     right, left = bilm.log_probs(given)
     assert right.shape == left.shape == (4, 6)
@@ -101,21 +101,21 @@ def test_a_row_alone_is_a_row_in_a_batch(bilm: BiLM) -> None:
             assert not together[row, length - 1 :].any()
 
 
-def test_the_loss_is_the_mean_of_both_directions(bilm: BiLM) -> None:
+def test_loss_is_the_mean_of_both_directions(bilm: BiLM) -> None:
     given = batch()
     tokens, mask = given["tokens"], given["mask"]
     after, before = (logits.log_softmax(dim=2) for logits in bilm(tokens, mask))
     right = after[:, :-1].gather(2, tokens[:, 1:, None]).squeeze(2)[mask[:, 1:]]
     left = before[:, 1:].gather(2, tokens[:, :-1, None]).squeeze(2)[mask[:, 1:]]
     torch.testing.assert_close(bilm.loss(given), -(right.mean() + left.mean()) / 2)
-    with torch.no_grad():  # without gradients by another way
+    with torch.no_grad():  # without gradients, another implementation
         torch.testing.assert_close(bilm.loss(given), -(right.mean() + left.mean()) / 2)
     scored = bilm.log_probs(given)
     torch.testing.assert_close(scored[0].sum() + scored[1].sum(), right.sum() + left.sum())
 
 
-def test_it_learns_texts_by_heart() -> None:
-    """All but their first tokens, which nothing tells beforehand."""
+def test_texts_are_memorised() -> None:
+    """First tokens are excluded: they cannot be predicted."""
     bilm = BiLMConfig(hidden=24, layers=1).build(V)
     tokens = torch.tensor([[0, one, one + 1, (3 * one) % 7 + 1, one, 0] for one in range(1, 9)])
     given = {"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)}
@@ -129,20 +129,20 @@ def test_it_learns_texts_by_heart() -> None:
     assert right[:, 0].mean().item() == pytest.approx(-torch.tensor(8.0).log().item(), abs=0.2)
 
 
-def test_dropout_falls_in_training_alone() -> None:
+def test_dropout_is_active_in_training_only() -> None:
     bilm, given = model(dropout=0.4, embedding_dropout=0.2, weight_dropout=0.2, variational_dropout=True), batch()
     assert torch.equal(bilm.loss(given), bilm.loss(given))
     bilm.train()
     assert not torch.equal(bilm.loss(given), bilm.loss(given))
 
 
-def test_what_is_tied_is_one_matrix() -> None:
+def test_tied_embeddings_are_one_matrix() -> None:
     tied = model(tied=True)
     assert tied.output.weight is tied.backbone.embed.weight
     assert model().output.weight is not model().backbone.embed.weight
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported() -> None:
     wrong = {"layers": 0, "hidden": 0, "dropout": 1.0, "weight_dropout": -1, "init": 0.0, "cell": "lst"}
     with pytest.raises(UsageError) as error:
         build(BiLMConfig, wrong, source="the recipe")

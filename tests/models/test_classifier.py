@@ -1,4 +1,4 @@
-"""The classifier over every encoder and pooling: padding, order, losses, what it learns, why it says so."""
+"""The classifier with every encoder and pooling: padding, order, losses, training and influence."""
 
 from typing import Any
 
@@ -56,10 +56,10 @@ def texts(lengths: tuple[int, ...] = LENGTHS) -> dict[str, Tensor]:
     }
 
 
-# --- what is read -----------------------------------------------------------------------------------------------------
+# --- inputs -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_text_by_itself_is_the_text_in_a_batch_and_more_padding_changes_nothing(model) -> None:
+def test_text_alone_equals_text_in_a_padded_batch(model) -> None:
     batch = texts()
     logits = model(batch)
     assert logits.shape == (len(LENGTHS), L)
@@ -72,7 +72,7 @@ def test_a_text_by_itself_is_the_text_in_a_batch_and_more_padding_changes_nothin
     torch.testing.assert_close(model(wider), logits, atol=1e-10, rtol=0)
 
 
-def test_padding_learns_nothing_and_a_text_without_tokens_gets_the_bias(model) -> None:
+def test_padding_has_no_gradient_and_empty_text_gets_the_bias(model) -> None:
     batch = texts()
     batch["tokens"] = (
         batch["tokens"].masked_fill(~batch["mask"], 11).masked_fill(batch["mask"] & (batch["tokens"] == 11), 3)
@@ -84,8 +84,8 @@ def test_padding_learns_nothing_and_a_text_without_tokens_gets_the_bias(model) -
     assert gradient is not None and not gradient[11].any() and gradient[batch["tokens"][0]].any(dim=1).all()
 
 
-def test_a_bag_cannot_tell_what_others_can() -> None:
-    """Market falls into bear territory; bear falls into market territory."""
+def test_only_a_bag_ignores_word_order() -> None:
+    """ "Market falls into bear territory" and "bear falls into market territory" differ in order only."""
     ids = {word: place for place, word in enumerate(["market", "falls", "into", "bear", "territory"])}
     two = ["market falls into bear territory", "bear falls into market territory"]
     batch = {"tokens": torch.tensor([[ids[word] for word in text.split()] for text in two])}
@@ -100,7 +100,7 @@ def test_a_bag_cannot_tell_what_others_can() -> None:
         assert torch.allclose(first, second, atol=1e-12) == (options["encoder"]["kind"] == "bag"), name
 
 
-def test_spelling_is_read_where_it_is_asked_for() -> None:
+def test_spelling_is_read_if_configured() -> None:
     for characters in ({"kind": "cnn"}, {"kind": "rnn"}):
         model, batch = classifier(characters=characters), texts()
         other = {**batch, "characters": batch["characters"].roll(1, dims=2) * batch["mask"].unsqueeze(2)}
@@ -116,7 +116,7 @@ def test_spelling_is_read_where_it_is_asked_for() -> None:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_loss_is_torchs_and_leaves_out_what_was_never_seen(model, weighted, smoothing) -> None:
+def test_loss_equals_torch_and_ignores_unseen_labels(model, weighted, smoothing) -> None:
     batch, weights = texts(), torch.tensor([0.5, 2.0, 3.0]).double() if weighted else None
     batch["labels"][1] = -1
     value, count = model.loss(batch, weights, smoothing)
@@ -128,7 +128,7 @@ def test_the_loss_is_torchs_and_leaves_out_what_was_never_seen(model, weighted, 
     assert value.item() == 0 and count.item() == 0
 
 
-def test_probabilities_are_those_the_loss_is_of(model) -> None:
+def test_probabilities_match_the_loss(model) -> None:
     batch = texts()
     p = model.probabilities(batch)
     torch.testing.assert_close(p.sum(dim=1), torch.ones(len(LENGTHS)).double())
@@ -136,7 +136,7 @@ def test_probabilities_are_those_the_loss_is_of(model) -> None:
     torch.testing.assert_close(model.loss(batch)[0], nats, atol=1e-10, rtol=0)
 
 
-def test_losses_are_in_single_precision_at_least(model) -> None:
+def test_loss_has_at_least_single_precision(model) -> None:
     model, batch = model.float().train(), texts()
     wanted = model.loss(batch)[0]
     with torch.autocast("cpu", torch.bfloat16):
@@ -150,22 +150,22 @@ def test_losses_are_in_single_precision_at_least(model) -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_asks_for_no_value_on_its_way(model, smoothing) -> None:
-    """On the meta device there are none: whatever would wait for a GPU fails there. The gradient too."""
+def test_loss_needs_no_device_synchronization(model, smoothing) -> None:
+    """Tensors on the meta device have no values, so any synchronization fails there, also in backward."""
     there = model.float().train().to("meta")
     batch = {name: value.to("meta") for name, value in texts().items()}
     value, count = there.loss(batch, torch.ones(L, device="meta"), smoothing)
     value.backward()
     assert value.shape == count.shape == ()
-    with pytest.raises(RuntimeError):  # the control
+    with pytest.raises(RuntimeError):  # negative control
         value.item()
 
 
-# --- learning ---------------------------------------------------------------------------------------------------------
+# --- training ---------------------------------------------------------------------------------------------------------
 
 
-def puzzle(order: bool) -> dict[str, Tensor]:
-    """Which of three words is there; or, where order can be seen, which of them stands before which."""
+def label_puzzle(order: bool) -> dict[str, Tensor]:
+    """Return texts labelled by the word they contain, or, with `order`, by the order of their words."""
     torch.manual_seed(3)
     tokens, labels = torch.randint(4, V, (18, 6)), torch.arange(18) % L
     for row, label in enumerate(labels.tolist()):
@@ -181,8 +181,8 @@ def puzzle(order: bool) -> dict[str, Tensor]:
     }
 
 
-def test_a_tiny_set_is_learned_by_heart(model) -> None:
-    batch = puzzle(order=model.bag is None)
+def test_small_dataset_is_memorised(model) -> None:
+    batch = label_puzzle(order=model.bag is None)
     model.float().train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(150):
@@ -197,16 +197,16 @@ def test_a_tiny_set_is_learned_by_heart(model) -> None:
     assert model.loss(batch)[0].item() < 0.1
 
 
-def test_every_part_learns(model) -> None:
+def test_every_parameter_has_a_gradient(model) -> None:
     model.loss(texts())[0].backward()
     still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
     assert [name for name in still if ".cell.bias" not in name] == []
 
 
-# --- why --------------------------------------------------------------------------------------------------------------
+# --- influence --------------------------------------------------------------------------------------------------------
 
 
-def test_attention_is_said_where_there_is_any(model) -> None:
+def test_attention_weights_are_returned_if_present(model) -> None:
     batch = texts()
     weights = model.attention(batch)
     if model.config.pooling != "attention":
@@ -216,8 +216,8 @@ def test_attention_is_said_where_there_is_any(model) -> None:
     torch.testing.assert_close(weights.sum(dim=1), batch["mask"].any(dim=1).double())
 
 
-def test_influence_is_the_gradient_along_each_token(model) -> None:
-    """x ∂logit/∂x: of a bag, whose logits are sums over words, it says exactly what each word adds."""
+def test_influence_is_gradient_times_input(model) -> None:
+    """For a bag, whose logits are sums over words, x ∂logit/∂x is exactly the contribution of each word."""
     batch = texts()
     labels = torch.tensor([0, 2, 1, 1])
     found, own = model.influence(batch, labels), model.influence(batch)
@@ -234,7 +234,7 @@ def test_influence_is_the_gradient_along_each_token(model) -> None:
 # --- tf–idf, vectors, settings ----------------------------------------------------------------------------------------
 
 
-def test_tf_idf_hears_of_the_training_texts() -> None:
+def test_tf_idf_uses_document_counts() -> None:
     model, batch = classifier(encoder={"kind": "bag", "weights": "tf-idf"}), texts()
     before = model(batch)
     model.set_documents(torch.arange(V), 20)
@@ -242,11 +242,11 @@ def test_tf_idf_hears_of_the_training_texts() -> None:
     again = classifier(encoder={"kind": "bag", "weights": "tf-idf"})
     again.load_state_dict(model.state_dict())
     torch.testing.assert_close(again(batch), model(batch))
-    classifier().set_documents(torch.arange(V), 20)  # all others take no notice
+    classifier().set_documents(torch.arange(V), 20)  # other encoders ignore it
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_vectors_of_a_file_are_where_it_begins(frozen) -> None:
+def test_word_vectors_initialise_the_embeddings(frozen) -> None:
     model = classifier(vectors={"file": "x.txt", "frozen": frozen})
     rows, found = torch.randn(V, 16), torch.arange(V) % 2 == 0
     before = model.lexicon.embed.weight.detach().clone()
@@ -259,7 +259,7 @@ def test_vectors_of_a_file_are_where_it_begins(frozen) -> None:
         model.lexicon.set_vectors(rows[:, :5], found)
 
 
-def test_dropout_falls_in_training_alone() -> None:
+def test_dropout_is_active_in_training_only() -> None:
     for options in ({"dropout": 0.5}, {"embedding_dropout": 0.5}):
         model, batch = classifier(**options), texts()
         assert torch.equal(model(batch), model(batch))
@@ -284,12 +284,12 @@ def test_dropout_falls_in_training_alone() -> None:
         ({"vectors": {}}, r"vectors\.file"),
     ],
 )
-def test_settings_that_make_no_sense(options, words) -> None:
+def test_invalid_settings_are_rejected(options, words) -> None:
     with pytest.raises(UsageError, match=words):
         config_of(**options)
 
 
-def test_a_recipe_can_hold_every_kind_and_gives_it_back() -> None:
+def test_every_config_survives_a_recipe_round_trip() -> None:
     for options in KINDS.values():
         try:
             config = config_of(**options)
@@ -299,7 +299,7 @@ def test_a_recipe_can_hold_every_kind_and_gives_it_back() -> None:
         assert config.longest is None
 
 
-def test_it_can_be_built_without_memory_for_its_weights(model) -> None:
+def test_model_can_be_built_on_the_meta_device(model) -> None:
     with torch.device("meta"):
         built: nn.Module = model.config.build(V, L, C)
     count = [sum(p.numel() for p in other.parameters()) for other in (built, model)]

@@ -1,4 +1,4 @@
-"""Two readings of every pair, or text, under two dropouts, which shall agree."""
+"""The consistency loss: two forward passes with different dropout masks should agree."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 MODELS = {
     "transformer": lambda dropout: transformer(dropout=dropout),
     "recurrent": lambda dropout: RecurrentSeq2SeqConfig(hidden=8, dropout=dropout).build(11).double(),
-    "whole sentences": lambda dropout: (
+    "variational dropout": lambda dropout: (
         RecurrentSeq2SeqConfig(hidden=8, dropout=dropout, variational_dropout=True).build(11).double()
     ),
 }
@@ -29,43 +29,43 @@ def make(request):
     return MODELS[request.param]
 
 
-def logits_of_two_readings(model, batch):
-    """What `loss` saw, made again with the same draws: (2, real targets, V)."""
+def logits_of_two_passes(model, batch):
+    """Return the logits of `loss` (2, real targets, V), computed again with the same random numbers."""
     seen = []
-    keep = model.output.register_forward_hook(lambda _, __, made: seen.append(made))
+    keep = model.output.register_forward_hook(lambda _, __, output: seen.append(output))
     torch.manual_seed(5)
     model.loss(batch, consistency=1.0)
     keep.remove()
     return seen[0].detach().view(2, -1, seen[0].shape[-1])
 
 
-def test_the_loss_is_the_mean_of_both_and_what_they_disagree(make):
+def test_loss_is_the_mean_plus_the_divergence(make):
     model, batch = make(0.3).train(), some_batch()
     targets = batch["targets"][batch["target_mask"]]
-    first, second = logits_of_two_readings(model, batch)
+    first, second = logits_of_two_passes(model, batch)
     p, q = first.log_softmax(-1), second.log_softmax(-1)
     apart = F.kl_div(p, q, log_target=True, reduction="sum") + F.kl_div(q, p, log_target=True, reduction="sum")
     both = (F.cross_entropy(first, targets) + F.cross_entropy(second, targets)) / 2
     torch.manual_seed(5)
     value, count = model.loss(batch, consistency=2.0)
     assert count == len(targets)
-    assert apart > 1e-3  # the two dropouts differ
+    assert apart > 1e-3  # the two dropout masks differ
     torch.testing.assert_close(value, both + 2.0 / 4 * apart / len(targets))
 
 
-def test_both_readings_are_made_of_one_set_of_logits(make):
+def test_both_passes_share_one_forward_call(make):
     model, batch, seen = make(0.3).train(), some_batch(), []
-    model.output.register_forward_hook(lambda _, __, made: seen.append(len(made)))
+    model.output.register_forward_hook(lambda _, __, output: seen.append(len(output)))
     model.loss(batch, 0.1, consistency=1.0)
     assert seen == [2 * int(batch["target_mask"].sum())]
 
 
-def test_without_dropout_two_readings_are_one(make):
+def test_consistency_has_no_effect_without_dropout(make):
     model, batch = make(0.0).train(), some_batch()
     torch.testing.assert_close(model.loss(batch, 0.1, consistency=5.0)[0], model.loss(batch, 0.1)[0])
 
 
-def test_in_evaluation_every_pair_is_read_once(make):
+def test_evaluation_reads_every_pair_once(make):
     model, batch = make(0.3).eval(), some_batch()
     assert torch.equal(model.loss(batch, consistency=5.0)[0], model.loss(batch)[0])
 
@@ -76,7 +76,7 @@ SHAPE: dict[str, Any] = {"d_model": 8, "heads": 2, "layers": 1}
 
 
 def texts(rows=()):
-    """Five texts, or pairs in two rows each, of which one has a label that training never saw."""
+    """Return five texts, or pairs in two rows each; one label does not occur in train."""
     mask = torch.arange(4) < LENGTHS.unsqueeze(2)
     batch = {"tokens": TOKENS[:, *rows], "mask": mask[:, *rows], "segments": torch.zeros_like(TOKENS)[:, *rows]}
     return {**batch, "labels": torch.tensor([0, 2, -1, 1, 2]), "read": 17}
@@ -96,22 +96,22 @@ def fine_tuned_pair(dropout):
 
 
 @pytest.fixture(params=[classifier, fine_tuned_classifier, fine_tuned_pair], ids=lambda make: make.__name__)
-def make_labelling(request):
-    """A model of three labels and what it reads."""
+def make_classifier(request):
+    """Return a function that builds a model with three labels and its batch."""
 
-    def made(dropout):
+    def build_classifier(dropout):
         torch.manual_seed(0)
         model, batch = request.param(dropout)
         return model.double(), batch
 
-    return made
+    return build_classifier
 
 
-def test_two_readings_of_a_text_agree_too(make_labelling):
-    model, batch = make_labelling(0.3)
+def test_label_loss_is_the_mean_plus_the_divergence(make_classifier):
+    model, batch = make_classifier(0.3)
     model.train()
     seen = []
-    keep = model.output.register_forward_hook(lambda _, __, made: seen.append(made))
+    keep = model.output.register_forward_hook(lambda _, __, output: seen.append(output))
     torch.manual_seed(5)
     value, count = model.loss(batch, consistency=2.0)
     keep.remove()
@@ -125,14 +125,14 @@ def test_two_readings_of_a_text_agree_too(make_labelling):
     torch.testing.assert_close(value, both + 2.0 / 4 * apart / 4)
 
 
-def test_a_text_is_read_once_in_evaluation_and_twice_is_once_without_dropout(make_labelling):
-    model, batch = make_labelling(0.3)
+def test_classifier_consistency_needs_training_and_dropout(make_classifier):
+    model, batch = make_classifier(0.3)
     assert torch.equal(model.eval().loss(batch, consistency=5.0)[0], model.loss(batch)[0])
-    model, batch = make_labelling(0.0)
+    model, batch = make_classifier(0.0)
     torch.testing.assert_close(model.train().loss(batch, consistency=5.0)[0], model.loss(batch)[0])
 
 
-def test_a_language_models_loss_is_added_to_both_readings():
+def test_language_model_loss_covers_both_passes():
     torch.manual_seed(0)
     model = FineTunedPairConfig(backbone=GPTConfig(dropout=0.0, **SHAPE), dropout=0.0).build(11, 3, outputs=11).double()
     batch = texts()

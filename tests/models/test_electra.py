@@ -1,4 +1,4 @@
-"""ELECTRA: what the generator draws, what the model is shown and told, who learns from what."""
+"""ELECTRA: sampling, inputs of both networks, losses, gradients and training."""
 
 from typing import Any
 
@@ -37,28 +37,28 @@ def batch_of(model: Electra, texts: list[list[int]] = TEXTS) -> dict[str, Tensor
 
 
 def originals(batch: dict[str, Tensor]) -> Tensor:
-    """The text before anything was hidden, place by place."""
+    """Return the texts before masking."""
     tokens = batch["tokens"].clone()
     for row, (places, targets) in enumerate(zip(batch["positions"], batch["targets"], strict=True)):
         for place, target in zip(places.tolist(), targets.tolist(), strict=True):
             if target >= 0:
-                assert tokens[row, place] == V + 2  # all that is chosen is hidden
+                assert tokens[row, place] == V + 2  # all selected tokens are masked
                 tokens[row, place] = target
     return tokens
 
 
-def test_shares_of_what_is_drawn_are_those_of_the_softmax() -> None:
+def test_sample_frequencies_equal_the_softmax() -> None:
     torch.manual_seed(0)
     logits = torch.tensor([9.0, 0.0, 1.0, -1.0, 2.0])
     drawn = sample_tokens(logits.expand(200_000, 5), torch.rand(200_000))
     expected = F.softmax(logits.index_fill(0, torch.tensor([0]), -torch.inf), dim=0)
     found = drawn.bincount(minlength=5) / len(drawn)
-    assert found[0] == 0 and torch.allclose(found, expected, atol=0.005)  # END is never drawn
+    assert found[0] == 0 and torch.allclose(found, expected, atol=0.005)  # END is never sampled
     ends = sample_tokens(logits.expand(2, 5), torch.tensor([0.0, 1.0 - 2**-24]))
     assert ends.tolist() == [1, 4]
 
 
-def test_what_is_drawn_stands_at_the_gaps_and_nothing_else_changes() -> None:
+def test_only_masked_positions_are_replaced() -> None:
     model = electra()
     batch = batch_of(model)
     real = originals(batch)
@@ -71,7 +71,7 @@ def test_what_is_drawn_stands_at_the_gaps_and_nothing_else_changes() -> None:
     assert torch.equal(told.counted, batch["mask"] & (real < V))
 
 
-def test_the_model_reads_what_was_drawn_and_the_generator_the_gaps() -> None:
+def test_discriminator_reads_samples_and_generator_reads_masks() -> None:
     model = electra()
     batch = batch_of(model)
     told = model(batch, torch.full(batch["targets"].shape, 0.5))
@@ -82,7 +82,7 @@ def test_the_model_reads_what_was_drawn_and_the_generator_the_gaps() -> None:
     torch.testing.assert_close(told.masked, logits[rows, batch["positions"]], rtol=0, atol=1e-12)
 
 
-def test_a_generator_that_is_right_replaces_nothing() -> None:
+def test_correct_generator_replaces_nothing() -> None:
     model = electra()
     batch = batch_of(model, [[5, 6, 7, 8]] * 3)
     targets = batch["targets"]
@@ -91,7 +91,7 @@ def test_a_generator_that_is_right_replaces_nothing() -> None:
     assert torch.equal(replace_tokens(batch["tokens"], batch["positions"], targets >= 0, drawn), originals(batch))
 
 
-def test_the_loss_is_both() -> None:
+def test_loss_is_the_weighted_sum_of_both_losses() -> None:
     for weight in (50.0, 2.0):
         model = electra(detection_weight=weight)
         batch = batch_of(model)
@@ -105,8 +105,8 @@ def test_the_loss_is_both() -> None:
         torch.testing.assert_close(found, filling + weight * telling)
 
 
-def test_the_generator_does_not_learn_to_deceive() -> None:
-    """Nothing goes back through what was drawn: of detection it has no gradient, the shared embeddings do."""
+def test_generator_has_no_gradient_of_the_detection_loss() -> None:
+    """No gradient flows through the samples; only the shared embeddings have a gradient of the detection loss."""
     model = electra()
     batch = batch_of(model)
     told = model(batch)
@@ -128,7 +128,7 @@ def test_the_generator_does_not_learn_to_deceive() -> None:
         assert (of_filling[name] is not None and bool(of_filling[name].any())) == shared or "segments" in name, name
 
 
-def test_the_generator_is_a_narrower_model() -> None:
+def test_generator_is_a_narrower_model() -> None:
     config = ElectraConfig(d_model=24, heads=6, layers=4, d_ff=60, generator=GeneratorConfig(size_ratio=0.25))
     assert (
         config.generator_options().d_model,
@@ -155,7 +155,7 @@ def test_the_generator_is_a_narrower_model() -> None:
     )
 
 
-def test_generator_and_model_share_one_embedding() -> None:
+def test_generator_and_discriminator_share_embeddings() -> None:
     model = electra()
     rows = [
         name for name, parameter in model.named_parameters() if parameter.dim() == 2 and len(parameter) in (V, V + 3)
@@ -163,8 +163,8 @@ def test_generator_and_model_share_one_embedding() -> None:
     assert rows == ["backbone.embedded.embed.weight"]
 
 
-def test_it_learns_to_tell() -> None:
-    """Rows of one number throughout: what was replaced shows, once the generator errs."""
+def test_detection_is_learned() -> None:
+    """Each row repeats one token, so replaced tokens can be detected."""
     torch.manual_seed(1)
     model = ElectraConfig(
         **{**SHAPE, "d_model": 32, "positions": PositionsConfig(kind="rotary"), "norm_first": True, "init": 0.1}
@@ -181,7 +181,7 @@ def test_it_learns_to_tell() -> None:
     assert right[told.counted].float().mean() > 0.95 and told.replaced.any()
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported() -> None:
     wrong = {"kind": "electra", "detection_weight": 0, "generator": {"size_ratio": 1.5, "layers": 0}, "layers": 0}
     with pytest.raises(UsageError) as error:
         build(ElectraConfig, wrong, source="the recipe")

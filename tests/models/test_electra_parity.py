@@ -1,10 +1,10 @@
-"""Our ELECTRA against `transformers`, with the same random weights: what is replaced, what the generator fills in."""
+"""ELECTRA compared with `transformers` for equal random weights: logits of discriminator and generator."""
 
 from typing import Any
 
 import pytest
 import torch
-from tests.models.test_bert_parity import LAYER, asked, rows
+from tests.models.test_bert_parity import LAYER, rows, transformers_inputs
 from torch import nn
 
 from seqloom.models.electra import Electra, ElectraConfig, GeneratorConfig
@@ -38,8 +38,8 @@ GENERATOR = {
 }
 
 
-def there(name: str, names: dict[str, str], blocks: str) -> str | None:
-    """What a parameter of ours is called there, if it is there."""
+def transformers_name(name: str, names: dict[str, str], blocks: str) -> str | None:
+    """Return the name of a parameter in `transformers`, or None."""
     if names is GENERATOR and name in ("generator.bias", "generator.output"):
         return f"generator_lm_head.{'bias' if name.endswith('bias') else 'weight'}"
     module, _, kind = name.rpartition(".")
@@ -81,10 +81,10 @@ def theirs(model: Electra, kind: str) -> Any:
     copied = set()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if (found := there(name, names, blocks)) is not None and found in goals:
+            if (found := transformers_name(name, names, blocks)) is not None and found in goals:
                 goals[found][: len(parameter)].copy_(parameter)
                 copied.add(found)
-    # The one layer norm that has another epsilon in `transformers` is told ours.
+    # One layer norm has another epsilon in `transformers`; set it to ours.
     for module in made.modules():
         if isinstance(module, nn.LayerNorm):
             module.eps = 1e-5
@@ -93,32 +93,32 @@ def theirs(model: Electra, kind: str) -> Any:
 
 
 @pytest.mark.parametrize("number", range(len(SHAPES)))
-def test_what_is_said_of_every_token(number: int) -> None:
+def test_detection_logits_equal_transformers(number: int) -> None:
     model, batch = ours(number), rows()
     other = theirs(model, "ElectraForPreTraining")
     h = model.read(**batch)
-    found = other(**asked(batch), output_hidden_states=True, labels=batch["tokens"] % 2)
+    found = other(**transformers_inputs(batch), output_hidden_states=True, labels=batch["tokens"] % 2)
     real = batch["mask"]
     torch.testing.assert_close(h[real], found.hidden_states[-1][real], rtol=1e-10, atol=1e-10)
     logits = model.detection_logits(h)
     torch.testing.assert_close(logits[real], found.logits[real], rtol=1e-10, atol=1e-10)
     loss = nn.functional.binary_cross_entropy_with_logits(logits[real], (batch["tokens"] % 2)[real].double())
-    torch.testing.assert_close(loss.float(), found.loss)  # which is in single precision there
+    torch.testing.assert_close(loss.float(), found.loss)  # single precision in `transformers`
 
 
 @pytest.mark.parametrize("number", range(len(SHAPES)))
-def test_what_the_generator_fills_in(number: int) -> None:
+def test_generator_logits_equal_transformers(number: int) -> None:
     model, batch = ours(number), rows()
     other = theirs(model, "ElectraForMaskedLM")
     logits = model.masked_logits(model.generate(**batch))
-    found = other(**asked(batch)).logits
+    found = other(**transformers_inputs(batch)).logits
     torch.testing.assert_close(logits[batch["mask"]], found[batch["mask"]][:, :V], rtol=1e-10, atol=1e-10)
 
 
-def test_control_another_weight_shows() -> None:
+def test_control_changed_weight_changes_the_logits() -> None:
     model, batch = ours(0), rows()
     other = theirs(model, "ElectraForPreTraining")
     with torch.no_grad():
         model.dense.weight[0, 0] += 1
     found = model.detection_logits(model.read(**batch))
-    assert (found - other(**asked(batch)).logits).abs().max() > 1e-3
+    assert (found - other(**transformers_inputs(batch)).logits).abs().max() > 1e-3

@@ -1,4 +1,4 @@
-"""The encoder of an encoder–decoder as a backbone: what is taken over is what it was, and mismatches are named."""
+"""The encoder of an encoder–decoder as a backbone: loaded weights, pooling, layer groups and mismatches."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "tied": {"tied": "all"},
     "untied": {"tied": "none"},
     "learned": {"positions": {"kind": "learned", "max_length": 32}, "tied": "decoder"},
-    "rotary, norms first": {"positions": {"kind": "rotary"}, "norm_first": True, "tied": "all"},
+    "rotary, pre-norm": {"positions": {"kind": "rotary"}, "norm_first": True, "tied": "all"},
     "another first token": {"source_bos": 7},
     "recurrent layers": {"encoder_layer": "recurrent", "positions": {"kind": "none"}},
 }
@@ -39,7 +39,7 @@ def config_of(**changes: Any) -> StartTokenConfig:
     return build(StartTokenConfig, {**SHAPE, **changes})
 
 
-def trained(config: TransformerConfig, extra: int) -> Any:
+def build_pretrained(config: TransformerConfig, extra: int) -> Any:
     torch.manual_seed(1)
     model = config.build(V, extra).double().eval()
     for parameter in model.parameters():
@@ -47,7 +47,7 @@ def trained(config: TransformerConfig, extra: int) -> Any:
     return model
 
 
-def taken(config: StartTokenConfig, model: Any) -> EncoderBackbone:
+def load_backbone(config: StartTokenConfig, model: Any) -> EncoderBackbone:
     backbone = build_backbone(config, V).double().eval()
     assert isinstance(backbone, EncoderBackbone)
     backbone.load_pretrained(model.state_dict(), "runs/there")
@@ -55,48 +55,48 @@ def taken(config: StartTokenConfig, model: Any) -> EncoderBackbone:
 
 
 def texts() -> tuple[Tensor, Tensor]:
-    """x END (3, 6): rows 6, 4 and 2 long."""
+    """Return x END (3, 6) in rows of lengths 6, 4 and 2."""
     tokens = torch.randint(1, V, (3, 6), generator=torch.Generator().manual_seed(0))
     mask = torch.arange(6) < torch.tensor([[6], [4], [2]])
     tokens[range(3), [5, 3, 1]] = 0
     return tokens, mask
 
 
-def framed(tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """END x END, as models on a backbone read it."""
+def add_ends(tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return END x END, the input of models with a backbone."""
     return torch.nn.functional.pad(tokens, (1, 0)), torch.nn.functional.pad(mask, (1, 0), value=True)
 
 
 @pytest.mark.parametrize("extra", [0, EXTRA, EXTRA + 100], ids=["translator", "bart", "t5"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_body_reads_as_the_encoder_did(way: str, extra: int) -> None:
+def test_backbone_states_equal_the_encoder(way: str, extra: int) -> None:
     config = config_of(**WAYS[way])
-    model = trained(config, extra)
-    backbone, (tokens, mask) = taken(config, model), texts()
-    here = backbone.read(*framed(tokens, mask))[:, 1:]
+    model = build_pretrained(config, extra)
+    backbone, (tokens, mask) = load_backbone(config, model), texts()
+    here = backbone.read(*add_ends(tokens, mask))[:, 1:]
     there = model.encoder_states(tokens, mask)
     torch.testing.assert_close(here[mask], there[mask], rtol=0, atol=1e-12)
-    fresh = build_backbone(config, V).double().eval().read(*framed(tokens, mask))[:, 1:]
-    assert not torch.allclose(fresh[mask], there[mask])  # the control
+    fresh = build_backbone(config, V).double().eval().read(*add_ends(tokens, mask))[:, 1:]
+    assert not torch.allclose(fresh[mask], there[mask])  # negative control
 
 
-def test_it_sums_a_text_up_by_the_mean_whatever_the_padding() -> None:
+def test_extract_is_the_mean_without_padding() -> None:
     config = config_of()
-    backbone, (tokens, mask) = taken(config, trained(config, 0)), framed(*texts())
+    backbone, (tokens, mask) = load_backbone(config, build_pretrained(config, 0)), add_ends(*texts())
     h = backbone.read(tokens, mask)
     c = backbone.extract(h, mask)
     for row, length in enumerate((7, 5, 3)):
         torch.testing.assert_close(c[row], h[row, :length].mean(dim=0), rtol=0, atol=1e-12)
         alone = backbone.read(tokens[row : row + 1, :length], mask[row : row + 1, :length])
         torch.testing.assert_close(alone[0], h[row, :length], rtol=0, atol=1e-12)
-    assert torch.isfinite(backbone.extract(h, torch.zeros_like(mask))).all()  # a row without a text
+    assert torch.isfinite(backbone.extract(h, torch.zeros_like(mask))).all()  # an empty text
 
 
-def test_where_its_heads_look() -> None:
+def test_attention_weights_equal_the_encoder() -> None:
     config = config_of()
-    model = trained(config, 0)
-    backbone, (tokens, mask) = taken(config, model), texts()
-    looked = backbone.attentions(*framed(tokens, mask))
+    model = build_pretrained(config, 0)
+    backbone, (tokens, mask) = load_backbone(config, model), texts()
+    looked = backbone.attentions(*add_ends(tokens, mask))
     inputs = {"inputs": tokens, "target_mask": mask}
     there = model.attentions({"source": tokens, "source_mask": mask, **inputs})["encoder"]
     assert len(looked) == 2
@@ -112,8 +112,8 @@ def test_layer_groups_contain_every_parameter_once() -> None:
     assert sorted(one for group in groups for one in group) == sorted(map(id, backbone.parameters()))
 
 
-def test_every_mismatch_is_named_and_nothing_is_taken() -> None:
-    model = trained(config_of(), EXTRA)
+def test_mismatches_are_listed_and_no_weight_is_loaded() -> None:
+    model = build_pretrained(config_of(), EXTRA)
     for changes, said in (
         ({"encoder_layers": 3}, "is missing"),
         ({"encoder_layers": 1}, "is unexpected"),
@@ -128,15 +128,15 @@ def test_every_mismatch_is_named_and_nothing_is_taken() -> None:
         build_backbone(config_of(), V).load_pretrained(config_of().build(V + 1).state_dict(), "runs/there")
 
 
-def test_what_was_fine_tuned_once_can_be_again() -> None:
+def test_fine_tuned_backbone_can_be_fine_tuned_again() -> None:
     config = config_of()
-    first = taken(config, trained(config, EXTRA + 5))
+    first = load_backbone(config, build_pretrained(config, EXTRA + 5))
     second = build_backbone(config, V).double()
     second.load_pretrained(type(first).rename_to_pretrained(first.state_dict()), "runs/first")
     assert all(torch.equal(one, second.state_dict()[name]) for name, one in first.state_dict().items())
 
 
-def test_what_it_is_known_for() -> None:
+def test_backbone_properties() -> None:
     config = config_of()
     kind = backbone_class(config)
     assert kind.form == "ends" and kind.longest(config) is None and not kind.can_predict(config)
@@ -148,11 +148,11 @@ def test_what_it_is_known_for() -> None:
 def test_encoder_of_a_plain_transformer_reads_end_as_it_is() -> None:
     shape = {name: value for name, value in SHAPE.items() if name not in ("kind", "source_bos")}
     config = build(TransformerConfig, shape)
-    model = trained(config, EXTRA)
+    model = build_pretrained(config, EXTRA)
     body = build_backbone(config, V).double().eval()
     assert type(body) is EncoderBackbone and type(build_backbone(config_of(), V)) is not EncoderBackbone
     body.load_pretrained(model.state_dict(), "runs/there")
-    tokens, mask = framed(*texts())
+    tokens, mask = add_ends(*texts())
     torch.testing.assert_close(
         body.read(tokens, mask)[mask], model.encoder_states(tokens, mask)[mask], rtol=0, atol=1e-12
     )

@@ -1,4 +1,4 @@
-"""Classifiers and taggers on a backbone: what sums a text up, what is learned, what each token adds."""
+"""Classifiers and taggers with a backbone: pooling, training, influence and additional encoders."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def batch_of(kind: str, texts: Any = TEXTS) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pooling", ["extract", "last", "mean", "max", "attention"])
-def test_a_text_alone_is_a_text_in_a_batch(kind: str, pooling: str) -> None:
+def test_text_alone_equals_text_in_a_batch(kind: str, pooling: str) -> None:
     model = classifier(kind, pooling=pooling)
     together = model(batch_of(kind))
     assert together.shape == (len(TEXTS), LABELS)
@@ -58,7 +58,7 @@ def test_a_text_alone_is_a_text_in_a_batch(kind: str, pooling: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_sums_a_text_up(kind: str) -> None:
+def test_poolings_equal_their_definitions(kind: str) -> None:
     model, batch = classifier(kind), batch_of(kind)
     h, ends = model.read(batch), batch["mask"].sum(dim=1) - 1
     (extracted, _), (last, _) = (
@@ -77,7 +77,7 @@ def test_what_sums_a_text_up(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_eight_texts_are_learned_by_heart(kind: str) -> None:
+def test_eight_texts_are_memorised(kind: str) -> None:
     model, batch = classifier(kind), batch_of(kind)
     for name, parameter in model.named_parameters():
         if "norm" not in name:
@@ -95,7 +95,7 @@ def test_eight_texts_are_learned_by_heart(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CAUSAL)
-def test_the_loss_of_a_language_model_is_added(kind: str) -> None:
+def test_language_model_loss_is_added(kind: str) -> None:
     model, batch = classifier(kind, predicts=True), batch_of(kind)
     plain, count = model.loss(batch)
     both, _ = model.loss(batch, language_model=0.5)
@@ -107,8 +107,8 @@ def test_the_loss_of_a_language_model_is_added(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_influence_is_what_the_logit_gains_when_a_vector_grows(kind: str) -> None:
-    """To first order, in the direction of the vector itself: its row grows by 1 + ε, wherever the token stands."""
+def test_influence_equals_finite_differences(kind: str) -> None:
+    """Scale the embedding of a token by 1 + ε at every occurrence."""
     model, text = classifier(kind), [7, 3, 8, 9, 4]
     batch, labels = batch_of(kind, [text]), torch.tensor([1])
     found, step = model.influence(batch, labels)[0], 1e-6
@@ -122,13 +122,13 @@ def test_influence_is_what_the_logit_gains_when_a_vector_grows(kind: str) -> Non
                 row[token] = kept
         own = found[batch["tokens"][0] == token].sum().item()
         assert own == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-6)
-    assert not model.backbone.token_embedding()._forward_hooks  # nothing is left behind
+    assert not model.backbone.token_embedding()._forward_hooks  # the hook is removed
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_comes_back_from_padding(kind: str) -> None:
+def test_padding_has_no_gradient(kind: str) -> None:
     model, batch = classifier(kind, pooling="mean"), batch_of(kind, [[3, 4, 5], [6]])
-    batch["tokens"][1, 3:] = 19  # padding that stands nowhere else
+    batch["tokens"][1, 3:] = 19  # a token that occurs as padding only
     model.loss(batch)[0].backward()
     gradient = model.backbone.token_embedding().weight.grad
     assert gradient is not None
@@ -137,7 +137,7 @@ def test_nothing_comes_back_from_padding(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("crf", [False, True])
-def test_a_tagger_reads_words_off_at_their_first_tokens(kind: str, crf: bool) -> None:
+def test_tagger_reads_words_at_their_first_tokens(kind: str, crf: bool) -> None:
     torch.manual_seed(5)
     config = build(FineTunedTaggerConfig, {"backbone": {"kind": kind, **SHAPES[kind]}, "crf": crf, "dropout": 0.0})
     model = config.build(V, 4).double().eval()
@@ -157,7 +157,7 @@ def test_a_tagger_reads_words_off_at_their_first_tokens(kind: str, crf: bool) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_levels_end_with_all_that_stands_above_the_body(kind: str) -> None:
+def test_last_layer_group_has_the_parameters_above_the_backbone(kind: str) -> None:
     model = classifier(kind, predicts=kind in CAUSAL, pooling="attention")
     *below, head = model.layer_groups()
     assert len(below) == 3  # embeddings and two layers
@@ -166,33 +166,33 @@ def test_levels_end_with_all_that_stands_above_the_body(kind: str) -> None:
     assert sorted(everything) == sorted(map(id, model.parameters()))
 
 
-def test_a_body_must_be_given() -> None:
+def test_missing_backbone_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"init\.from"):
         FineTunedClassifierConfig().build(V, LABELS)
     with pytest.raises(ValueError, match="dropout must be"):
         FineTunedTaggerConfig(dropout=1.0)
 
 
-# --- an encoder between -----------------------------------------------------------------------------------------------
+# --- additional encoder -----------------------------------------------------------------------------------------------
 
 ENCODER = {"kind": "recurrent", "cell": "gru", "hidden": 5}
 
 
 @pytest.mark.parametrize("kind", ["bert", "bilm"])
 @pytest.mark.parametrize("pooling", ["extract", "last", "max", "attention"])
-def test_an_encoder_reads_what_the_body_makes_of_a_text(kind: str, pooling: str) -> None:
+def test_encoder_reads_the_backbone_states(kind: str, pooling: str) -> None:
     model, batch = classifier(kind, pooling=pooling, encoder=ENCODER), batch_of(kind)
     assert model.encoder is not None and model.encoder.output_size == model.output.in_features == 10
     together = model(batch)
     for row, text in enumerate(TEXTS):
         torch.testing.assert_close(model(batch_of(kind, [text]))[0], together[row], rtol=0, atol=1e-12)
-    if pooling == "extract":  # where its reading ended
+    if pooling == "extract":  # the final state
         ends = model.encoder.read(model.backbone.read(batch["tokens"], batch["mask"]), batch["mask"])[1]
         torch.testing.assert_close(together, model.output(ends))
     assert not torch.allclose(together, classifier(kind, pooling=pooling)(batch))
 
 
-def test_a_tagger_has_one_too() -> None:
+def test_tagger_supports_an_encoder() -> None:
     torch.manual_seed(3)
     backbone = {"kind": "bilm", **SHAPES["bilm"]}
     model = (
@@ -208,10 +208,10 @@ def test_a_tagger_has_one_too() -> None:
     torch.testing.assert_close(model(batch), model.output(h[rows, batch["first"]]))
 
 
-def test_frozen_features_leave_the_mix_and_what_stands_above_to_learn() -> None:
+def test_frozen_backbone_still_trains_mix_and_task_layers() -> None:
     model, batch = classifier("bilm", encoder=ENCODER), batch_of("bilm")
     groups = LayerGroups(model.layer_groups(), freeze=3)
-    assert len(groups.parameters) == 4  # token vectors, two layers, the task's own
+    assert len(groups.parameters) == 4  # embeddings, two layers, layers of the task
     groups.unfreeze(0)
     model.loss(batch)[0].backward()
     learning = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter.grad is not None}
@@ -220,7 +220,7 @@ def test_frozen_features_leave_the_mix_and_what_stands_above_to_learn() -> None:
     assert of_the_body == {"mix.weights", "mix.scale"}
 
 
-def test_no_more_is_read_than_body_and_encoder_can() -> None:
+def test_max_length_is_the_minimum_of_backbone_and_encoder() -> None:
     learned = {"kind": "transformer", "d_model": 8, "heads": 2, "positions": {"kind": "learned", "max_length": 9}}
     for kind, encoder, longest in (
         ("gpt", None, 32),
@@ -232,7 +232,7 @@ def test_no_more_is_read_than_body_and_encoder_can() -> None:
         assert config.longest == longest
 
 
-def test_what_is_wrong_with_an_encoder_is_said() -> None:
+def test_invalid_encoder_is_reported() -> None:
     with pytest.raises(UsageError, match=r"encoder\.hidden: must be at least 1") as error:
         build(FineTunedTaggerConfig, {"encoder": {**ENCODER, "hidden": 0, "layers": 0}}, source="the recipe")
     assert "encoder.layers: must be at least 1" in str(error.value)

@@ -1,4 +1,4 @@
-"""Neural forecasters: what they see, what they must not see, and that they learn."""
+"""Neural forecasters: steps and scores, missing values, scaling and training."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ CONFIGS: dict[str, Any] = {
 SEASON = 4
 
 
-def made(kind: str, variables: int = 2, **settings: Any) -> Forecaster:
+def build_forecaster(kind: str, variables: int = 2, **settings: Any) -> Forecaster:
     torch.manual_seed(0)
     own = {"cell": kind} if kind == "gru" else {"d_model": 8, "heads": 2} if kind == "transformer" else {}
     model: Forecaster = CONFIGS[kind](**{"context": 6, "dropout": 0.0, **own, **settings}).build(variables, SEASON)
@@ -51,9 +51,9 @@ differences = pytest.mark.parametrize("difference", ["none", "step", "season"])
 
 @kinds
 @differences
-def test_steps_and_scores_say_the_same(kind: str, difference: Any) -> None:
-    """log p of a value is that of the Gaussian the model expects after having read what stands before it."""
-    model, values = made(kind, difference=difference), series()[None]
+def test_step_agrees_with_score(kind: str, difference: Any) -> None:
+    """log p of a value equals that of the Gaussian predicted from the previous values."""
+    model, values = build_forecaster(kind, difference=difference), series()[None]
     mask = everything(values)
     mask[0, 7, 0] = mask[0, 11, 1] = False
     assert isinstance(model, Forecastable)
@@ -69,9 +69,9 @@ def test_steps_and_scores_say_the_same(kind: str, difference: Any) -> None:
 
 @kinds
 @pytest.mark.parametrize(("difference", "lag"), [("step", 1), ("season", SEASON), (None, SEASON)])
-def test_what_is_added_to_is_what_stood_there_a_lag_ago(kind: str, difference: Any, lag: int) -> None:
-    """A network that says nothing expects the value of m steps before, and the mean change of train."""
-    model, values = made(kind, difference=difference), series()[None]
+def test_predictions_are_relative_to_the_lagged_value(kind: str, difference: Any, lag: int) -> None:
+    """A network with zero output predicts the value m steps earlier plus the mean change of train."""
+    model, values = build_forecaster(kind, difference=difference), series()[None]
     torch.nn.init.zeros_(model.output.weight)
     with torch.no_grad():
         after = model.step(values, model.start(1))
@@ -85,8 +85,8 @@ def test_what_is_added_to_is_what_stood_there_a_lag_ago(kind: str, difference: A
 
 @kinds
 @differences
-def test_reading_in_pieces_is_reading_at_once(kind: str, difference: Any) -> None:
-    model, values = made(kind, difference=difference), series(10)[None]
+def test_chunked_equals_whole(kind: str, difference: Any) -> None:
+    model, values = build_forecaster(kind, difference=difference), series(10)[None]
     with torch.no_grad():
         whole = model.step(values, model.start(1))
         state = model.step(values[:, :7], model.start(1)).state
@@ -100,8 +100,8 @@ def test_reading_in_pieces_is_reading_at_once(kind: str, difference: Any) -> Non
 
 @kinds
 @differences
-def test_what_is_missing_is_not_looked_at(kind: str, difference: Any) -> None:
-    model, values = made(kind, difference=difference), series()[None]
+def test_missing_values_are_ignored(kind: str, difference: Any) -> None:
+    model, values = build_forecaster(kind, difference=difference), series()[None]
     mask = everything(values)
     mask[0, 12, 0] = mask[0, 17] = False
     other = values.clone()
@@ -112,12 +112,14 @@ def test_what_is_missing_is_not_looked_at(kind: str, difference: Any) -> None:
         assert torch.equal(model.score(values, mask), model.score(other, mask))
         losses = [model.loss(one[:, -model.window :], mask[:, -model.window :])[0] for one in (values, other)]
         assert torch.equal(*losses)
-        assert not torch.equal(model.step(values, model.start(1)).mean, first.mean), "the gap itself is seen"
+        assert not torch.equal(model.step(values, model.start(1)).mean, first.mean), (
+            "the mask of missing values must have an effect"
+        )
 
 
 @kinds
-def test_rows_are_alone(kind: str) -> None:
-    model = made(kind)
+def test_row_alone_equals_row_in_a_batch(kind: str) -> None:
+    model = build_forecaster(kind)
     values = torch.stack([series(seed=1), series(seed=2)])
     with torch.no_grad():
         both = model.step(values, model.start(2))
@@ -129,12 +131,12 @@ def test_rows_are_alone(kind: str) -> None:
 
 @kinds
 @differences
-def test_units_do_not_matter(kind: str, difference: Any) -> None:
-    """Scaled and moved, a series is forecast just so, scaled and moved."""
+def test_forecast_is_equivariant_to_scale_and_shift(kind: str, difference: Any) -> None:
+    """The forecast of a scaled and shifted series is the scaled and shifted forecast."""
     values = series(40, 1, seed=9)
     found = []
     for factor, shift in ((1.0, 0.0), (8.0, 1024.0)):
-        model = made(kind, 1, difference=difference)
+        model = build_forecaster(kind, 1, difference=difference)
         own = values * factor + shift
         model.set_scale([(own, everything(own))])
         drawn = forecast(
@@ -145,9 +147,9 @@ def test_units_do_not_matter(kind: str, difference: Any) -> None:
 
 
 @kinds
-def test_a_short_history_will_do(kind: str) -> None:
+def test_short_history_is_supported(kind: str) -> None:
     for difference in ("none", "season"):
-        model = made(kind, difference=difference)
+        model = build_forecaster(kind, difference=difference)
         for length in (1, 3, 5):
             values = series(length)[None]
             found = forecast(model, values, everything(values), 7, paths=3)
@@ -155,8 +157,8 @@ def test_a_short_history_will_do(kind: str) -> None:
 
 
 @kinds
-def test_a_pattern_is_learnt_and_its_noise_too(kind: str) -> None:
-    """A sine with noise 0.1: the mean must follow it, and the deviation be about as large as the noise."""
+def test_mean_and_noise_of_a_sine_are_learned(kind: str) -> None:
+    """A sine with noise 0.1: the mean follows the sine, and the deviation is close to 0.1."""
     generator = torch.Generator().manual_seed(0)
     t = torch.arange(400.0)
     values = (torch.sin(2 * torch.pi * t / 8) + 0.1 * torch.randn(400, generator=generator)).unsqueeze(1)
@@ -180,7 +182,7 @@ def test_a_pattern_is_learnt_and_its_noise_too(kind: str) -> None:
     assert after.deviation is not None and 0.05 < after.deviation.item() < 0.25
 
 
-def test_all_problems_at_once() -> None:
+def test_all_problems_are_reported() -> None:
     with pytest.raises(UsageError) as error:
         build(
             TransformerForecasterConfig, {"kind": "transformer", "context": 0, "d_model": 7, "heads": 2, "dropout": 1.0}

@@ -1,4 +1,4 @@
-"""GPT as a language model: read in any pieces, alone or in company, within its context and far beyond."""
+"""GPT as a language model: chunks, batches, and texts longer than the context."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "learned": {"positions": PositionsConfig(kind="learned", max_length=WINDOW)},
     "rotary": {"positions": PositionsConfig(kind="rotary"), "context": WINDOW, "kv_heads": 1, "tied": False},
     "sliding window": {"positions": PositionsConfig(kind="rotary"), "context": WINDOW, "sliding_window": 4},
-    "norms after": {"context": WINDOW, "norm_first": False, "embed_norm": True, "activation": "relu"},
+    "post-norm": {"context": WINDOW, "norm_first": False, "embed_norm": True, "activation": "relu"},
 }
 
 
@@ -42,12 +42,12 @@ def some_tokens(rows: int = B, steps: int = T) -> Tensor:
     return torch.randint(V, (rows, steps))
 
 
-def test_it_is_a_language_model(gpt: GPT) -> None:
+def test_gpt_is_a_language_model(gpt: GPT) -> None:
     assert isinstance(gpt, LanguageModel)
 
 
 @pytest.mark.parametrize("t", range(T))
-def test_editing_a_token_leaves_what_came_before_unchanged(gpt: GPT, t: int) -> None:
+def test_predictions_are_causal(gpt: GPT, t: int) -> None:
     tokens = some_tokens()
     edited = tokens.clone()
     edited[:, t] = (edited[:, t] + 1) % V
@@ -57,8 +57,8 @@ def test_editing_a_token_leaves_what_came_before_unchanged(gpt: GPT, t: int) -> 
     assert (before[:, t:] != after[:, t:]).any(dim=-1).all()
 
 
-def test_no_gradient_comes_from_the_future(gpt: GPT) -> None:
-    tokens = torch.arange(T).unsqueeze(0)  # each token once, so that rows of E are places
+def test_no_gradient_from_later_tokens(gpt: GPT) -> None:
+    tokens = torch.arange(T).unsqueeze(0)  # each token occurs once, so that rows of E correspond to positions
     gpt.output.requires_grad_(False)
     for parameter in (gpt.backbone.embed.weight, gpt.output.weight):
         parameter.requires_grad_(parameter is gpt.backbone.embed.weight)
@@ -67,12 +67,15 @@ def test_no_gradient_comes_from_the_future(gpt: GPT) -> None:
     assert heard.tolist() == [place <= 2 for place in range(V)]
 
 
-# --- pieces, and beyond the context ---------------------------------------------------------------------------------
+# --- chunks, texts longer than the context --------------------------------------------------------------------------
 
 
-def by_hand(gpt: GPT, inputs: Tensor) -> Tensor:
-    """log p of every token after each input: a token at place p ≥ WINDOW is read in the last window that begins at a
-    multiple of WINDOW/2 and in which half a window stands before it."""
+def expected_log_probs(gpt: GPT, inputs: Tensor) -> Tensor:
+    """Return log p of every token after each input, from the window of each position.
+
+    The window of a position ≥ WINDOW is the last one that starts at a multiple of WINDOW/2 with at least half a
+    window before the position.
+    """
     half, found = WINDOW // 2, []
     for p in range(inputs.shape[1]):
         begin = 0 if p < WINDOW else (p - half) // half * half
@@ -81,10 +84,10 @@ def by_hand(gpt: GPT, inputs: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("pieces", [[23], [1] * 23, [4, 9, 1, 1, 8], [6, 6, 6, 5], [7, 16]], ids=str)
-def test_read_in_any_pieces_it_thinks_the_same(gpt: GPT, pieces: list[int]) -> None:
+def test_chunked_equals_whole_beyond_the_context(gpt: GPT, pieces: list[int]) -> None:
     tokens = some_tokens(steps=24)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    wanted = by_hand(gpt, inputs)
+    wanted = expected_log_probs(gpt, inputs)
     state, stepped, scored, place = gpt.start(rows=B), gpt.start(rows=B), [], 0
     for piece in pieces:
         some = slice(place, place + piece)
@@ -97,7 +100,7 @@ def test_read_in_any_pieces_it_thinks_the_same(gpt: GPT, pieces: list[int]) -> N
     exactly(torch.cat(scored, dim=1), wanted.gather(2, targets.unsqueeze(2)).squeeze(2))
 
 
-def test_within_the_context_it_is_the_forward_pass(gpt: GPT) -> None:
+def test_step_and_score_equal_forward_within_the_context(gpt: GPT) -> None:
     tokens = some_tokens()
     state = gpt.start(rows=B)
     for t in range(T):
@@ -113,8 +116,8 @@ def test_within_the_context_it_is_the_forward_pass(gpt: GPT) -> None:
     kind=st.sampled_from(sorted(KINDS)),
     more=st.integers(0, 9),
 )
-def test_a_row_among_others_is_the_row_alone(lengths: list[int], side: str, kind: str, more: int) -> None:
-    """Padded on any side, and gone on with, whoever has to move on its context first."""
+def test_row_alone_equals_row_in_a_batch(lengths: list[int], side: str, kind: str, more: int) -> None:
+    """Padding is on any side; after the prompt, contexts become full at different steps."""
     gpt = model(**KINDS[kind])
     prompts = [some_tokens(1, length) for length in lengths]
     width, later = max(lengths) + 1, some_tokens(len(lengths), more)
@@ -134,7 +137,7 @@ def test_a_row_among_others_is_the_row_alone(lengths: list[int], side: str, kind
         exactly(together.log_probs[row : row + 1], gpt.step(whole, gpt.start(rows=1)).log_probs)
 
 
-def test_a_row_that_reads_nothing_predicts_what_it_did(gpt: GPT) -> None:
+def test_row_without_tokens_keeps_its_prediction(gpt: GPT) -> None:
     first = gpt.step(some_tokens(), gpt.start(rows=B))
     mask = torch.ones(B, 2, dtype=torch.bool)
     mask[1] = False
@@ -143,7 +146,7 @@ def test_a_row_that_reads_nothing_predicts_what_it_did(gpt: GPT) -> None:
     assert not torch.allclose(second.log_probs[0], first.log_probs[0])
 
 
-def test_rows_may_be_reordered_and_leave(gpt: GPT) -> None:
+def test_rows_can_be_reordered_and_removed(gpt: GPT) -> None:
     tokens, rows = some_tokens(steps=8), torch.tensor([2, 0])
     state = select(gpt.step(tokens[:, :7], gpt.start(rows=B)).state, rows, rows)
     exactly(
@@ -152,20 +155,20 @@ def test_rows_may_be_reordered_and_leave(gpt: GPT) -> None:
     )
 
 
-def test_what_stays_of_a_full_context() -> None:
+def test_full_context_drops_its_first_half() -> None:
     no = NO_TOKEN
     text = torch.tensor([[1, 2, 3, 4, no], [no, 5, no, 6, no], [7, no, 8, 9, 10], [no, no, no, no, no]])
     kept, real = drop_first_half(text, window=4)
     assert kept.tolist() == [[3, 4], [5, 6], [9, 10], [no, no]]
     assert real.tolist() == [[True, True], [True, True], [True, True], [False, False]]
-    kept, _ = drop_first_half(text, window=5)  # none is full
+    kept, _ = drop_first_half(text, window=5)  # no context is full
     assert kept.tolist() == [[1, 2, 3, 4], [5, 6, no, no], [7, 8, 9, 10], [no, no, no, no]]
 
 
 # --- training -------------------------------------------------------------------------------------------------------
 
 
-def test_the_loss_is_the_mean_cross_entropy(gpt: GPT) -> None:
+def test_loss_is_the_mean_cross_entropy(gpt: GPT) -> None:
     inputs, targets = some_tokens(), some_tokens()
     value, carry = gpt.loss(inputs, targets)
     value.backward()
@@ -178,7 +181,7 @@ def test_the_loss_is_the_mean_cross_entropy(gpt: GPT) -> None:
     exactly(found, {name: parameter.grad for name, parameter in gpt.named_parameters()})
 
 
-def test_documents_learn_as_if_alone(gpt: GPT) -> None:
+def test_packed_documents_have_separate_gradients(gpt: GPT) -> None:
     inputs, targets = some_tokens(1), some_tokens(1)
     documents = torch.tensor([[0, 0, 1, 1, 1, 2]])
     gpt.loss(inputs, targets, documents=documents)[0].backward()
@@ -191,12 +194,12 @@ def test_documents_learn_as_if_alone(gpt: GPT) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_eight_examples_are_learned_by_heart(kind: str) -> None:
+def test_eight_examples_are_memorised(kind: str) -> None:
     torch.manual_seed(0)
     gpt = GPTConfig(**{"d_model": 32, "layers": 2, "dropout": 0.0, **KINDS[kind]}).build(V)
     tokens = torch.randint(V, (8, WINDOW))
-    tokens[:, 0] = torch.arange(8)  # tells them apart,
-    tokens[:, 1] = tokens[:, 0] + 1  # and the second is another: of equal ones nobody without positions knows how many
+    tokens[:, 0] = torch.arange(8)  # makes the rows different
+    tokens[:, 1] = tokens[:, 0] + 1  # differs from the first: repeated tokens cannot be counted without positions
     optimizer = torch.optim.Adam(gpt.parameters(), lr=1e-2)
     for _ in range(150):
         optimizer.zero_grad()
@@ -214,16 +217,16 @@ def test_tied_embeddings_are_one_matrix() -> None:
     assert untied.output.weight is not untied.backbone.embed.weight
 
 
-def test_half_precision_gives_log_probs_in_single(gpt: GPT) -> None:
+def test_half_precision_returns_single_precision_log_probs(gpt: GPT) -> None:
     output = gpt.to(torch.bfloat16).step(some_tokens(steps=9), gpt.start(rows=B))
     assert output.log_probs.dtype == torch.float32
     torch.testing.assert_close(output.log_probs.exp().sum(dim=1), torch.ones(B))
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- invalid input --------------------------------------------------------------------------------------------------
 
 
-def test_a_source_is_refused() -> None:
+def test_source_is_rejected() -> None:
     with pytest.raises(UsageError, match="takes no source"):
         model().start(source=some_tokens())
 
@@ -237,13 +240,13 @@ def test_a_source_is_refused() -> None:
         ({"positions": PositionsConfig(kind="learned", max_length=1)}, ["context must be at least 2"]),
     ],
 )
-def test_all_problems_are_named(options: dict[str, Any], words: list[str]) -> None:
+def test_all_problems_are_reported(options: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(ValueError, match=words[0]) as caught:
         GPTConfig(**options)
     assert all(word in str(caught.value) for word in words)
 
 
-def test_the_window_is_what_is_said_or_what_is_learned() -> None:
+def test_window_is_the_context_or_the_learned_positions() -> None:
     rotary = PositionsConfig(kind="rotary")
     assert GPTConfig().window == GPTConfig(positions=rotary).window == 512
     assert GPTConfig(context=9).window == GPTConfig(context=9, positions=rotary).window == 9

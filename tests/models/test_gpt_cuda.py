@@ -1,4 +1,4 @@
-"""GPT on a GPU: what the CPU computes, documents kept apart and contexts moved on included."""
+"""GPT on a GPU: equality with the CPU, including packed documents and texts longer than the context."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def both(request: Any) -> Any:
 
 
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["joined", "apart"])
-def test_loss_and_gradients(both: Any, documents: Any) -> None:
+def test_loss_and_gradients_equal_the_cpu(both: Any, documents: Any) -> None:
     here, there = both
     inputs, targets = some_tokens(), some_tokens()
     for one, device in ((here, "cpu"), (there, "cuda")):
@@ -37,7 +37,7 @@ def test_loss_and_gradients(both: Any, documents: Any) -> None:
         close(mine.grad, same.grad)
 
 
-def test_documents_stay_apart(both: Any) -> None:
+def test_packed_documents_are_independent(both: Any) -> None:
     _, gpt = both
     tokens, documents = some_tokens().cuda(), DOCUMENTS.cuda()
     other = tokens.clone()
@@ -47,7 +47,7 @@ def test_documents_stay_apart(both: Any) -> None:
 
 
 @torch.no_grad()
-def test_scores_and_steps_past_the_context(both: Any) -> None:
+def test_scores_and_steps_beyond_the_context_equal_the_cpu(both: Any) -> None:
     here, there = both
     tokens, mask = some_tokens(steps=15), torch.arange(15) < torch.tensor([[15], [4], [9]])
     scores = [
@@ -64,7 +64,7 @@ def test_scores_and_steps_past_the_context(both: Any) -> None:
 
 
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["joined", "apart"])
-def test_half_precision_learns(both: Any, documents: Any) -> None:
+def test_half_precision_training_reduces_the_loss(both: Any, documents: Any) -> None:
     gpt = both[1].float().train()
     inputs, targets = some_tokens().cuda(), some_tokens().cuda()
     apart = None if documents is None else documents.cuda()

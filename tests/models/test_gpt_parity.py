@@ -1,4 +1,4 @@
-"""Our GPT against GPT-2 of `transformers`, with the same random weights: logits, gradients, greedy and beam search."""
+"""GPT compared with GPT-2 of `transformers` for equal random weights: logits, gradients, greedy and beam search."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from seqloom.nn.positions import PositionsConfig
 transformers = pytest.importorskip("transformers")
 
 V, END = 23, 0
-LONGEST = 30  # what is generated
+LONGEST = 30  # maximum number of generated tokens
 LEARNED = PositionsConfig(kind="learned", max_length=40)
 SHAPES: list[dict[str, Any]] = [
     {"d_model": 16, "heads": 4, "layers": 2},
@@ -25,12 +25,12 @@ SHAPES: list[dict[str, Any]] = [
     {"d_model": 24, "heads": 1, "layers": 1, "d_ff": 8, "activation": "relu", "tied": False},
     {"d_model": 20, "heads": 5, "layers": 3, "activation": "silu"},
 ]
-NAMES = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu", "silu": "silu"}  # there
+NAMES = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu", "silu": "silu"}  # in `transformers`
 
 
 @torch.no_grad()
 def ours(shape: dict[str, Any]) -> GPT:
-    """With opinions, and a mind to end now and then."""
+    """Build a model with large weights, so that predictions differ and END occurs."""
     torch.manual_seed(6)
     model = GPTConfig(dropout=0.0, positions=LEARNED, **shape).build(V).double().eval()
     for name, parameter in model.named_parameters():
@@ -42,7 +42,7 @@ def ours(shape: dict[str, Any]) -> GPT:
 
 
 def pairs(model: GPT, other: Any) -> list[tuple[Tensor, Tensor, bool]]:
-    """Our parameters, and the same of theirs, whose matrices stand the other way round where the third is True."""
+    """Yield our parameters with their counterparts, and whether the counterpart is transposed."""
     backbone: Any = model.backbone
     theirs = other.transformer
     found = [
@@ -94,21 +94,21 @@ def both(request: Any) -> tuple[GPT, Any]:
     return model, theirs(model)
 
 
-def test_every_parameter_has_its_like(both: tuple[GPT, Any]) -> None:
+def test_every_parameter_has_a_counterpart(both: tuple[GPT, Any]) -> None:
     model, other = both
     listed = sum(same.numel() for _, same, _ in pairs(model, other))
     assert listed == sum(parameter.numel() for parameter in other.parameters())
     assert listed == sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_logits(both: tuple[GPT, Any]) -> None:
+def test_logits_equal_transformers(both: tuple[GPT, Any]) -> None:
     model, other = both
     tokens = torch.randint(V, (5, 40))
     with torch.no_grad():
         exactly(model(tokens), other(tokens).logits)
 
 
-def test_gradients(both: tuple[GPT, Any]) -> None:
+def test_gradients_equal_transformers(both: tuple[GPT, Any]) -> None:
     model, other = both
     inputs, targets = torch.randint(V, (2, 3, 17))
     for one in both:
@@ -117,15 +117,15 @@ def test_gradients(both: tuple[GPT, Any]) -> None:
     F.cross_entropy(other(inputs).logits.flatten(0, 1), targets.flatten()).backward()
     leaves = {id(parameter): parameter for parameter in model.parameters()}
     for mine, same, turned in pairs(model, other):
-        if id(mine) in leaves:  # not the three that are one there
+        if id(mine) in leaves:  # without the three that `transformers` stores as one
             exactly(mine.grad.T if turned else mine.grad, same.grad)  # type: ignore[union-attr]
     for block, same in zip(model.backbone.blocks, other.transformer.h, strict=True):
         parts: Any = (block.self_attention.q, block.self_attention.k, block.self_attention.v)
         exactly(torch.cat([part.weight.grad for part in parts]).T, same.attn.c_attn.weight.grad)
 
 
-def continued(other: Any, prompt: Tensor, **options: Any) -> list[list[int]]:
-    """What theirs says after a prompt, until END."""
+def generate_with_transformers(other: Any, prompt: Tensor, **options: Any) -> list[list[int]]:
+    """Return the texts that `transformers` generates after a prompt, until END."""
     found = other.generate(
         prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=LONGEST, do_sample=False, **options
     )
@@ -133,24 +133,24 @@ def continued(other: Any, prompt: Tensor, **options: Any) -> list[list[int]]:
     return [row[: row.index(END)] if END in row else row for row in said]
 
 
-def test_greedy(both: tuple[GPT, Any]) -> None:
+def test_greedy_search_equals_transformers(both: tuple[GPT, Any]) -> None:
     model, other = both
     prompt = torch.cat([torch.zeros(6, 1, dtype=torch.long), torch.randint(1, V, (6, 3))], dim=1)
     steps = generate(model, prompt, options=SamplingConfig(temperature=0), max_tokens=LONGEST, end=END)
     said = torch.stack([step.tokens for step in steps], dim=1).tolist()
     found = [row[: row.index(END)] if END in row else row for row in said]
-    assert found == continued(other, prompt)
+    assert found == generate_with_transformers(other, prompt)
     assert len({tuple(row) for row in found}) > 1
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 @pytest.mark.parametrize("beam", [1, 2, 4])
-def test_beam(both: tuple[GPT, Any], beam: int, alpha: float) -> None:
-    """All k hypotheses are wanted: there the rules of the two searches meet, early_stopping=False and our usual one."""
+def test_beam_search_equals_transformers(both: tuple[GPT, Any], beam: int, alpha: float) -> None:
+    """With n_best = beam, early_stopping=False of `transformers` equals our rule `usual`."""
     model, other = both
     options = BeamConfig(beam=beam, n_best=beam, length_penalty=alpha, max_length=LONGEST)
     hypotheses = beam_search(model, options=options, end=END)[0]
     found = [hypothesis.tokens for hypothesis in hypotheses]
     assert any(hypothesis.finished for hypothesis in hypotheses)
     told = {"num_beams": beam, "num_return_sequences": beam, "length_penalty": alpha, "early_stopping": False}
-    assert found == continued(other, torch.tensor([[END]]), **(told if beam > 1 else {}))
+    assert found == generate_with_transformers(other, torch.tensor([[END]]), **(told if beam > 1 else {}))

@@ -1,4 +1,4 @@
-"""No model holds the logits of a whole batch while it learns, however large its vocabulary is."""
+"""Training never stores the logits of a complete batch, also with a large vocabulary."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ from seqloom.models.transformer import TransformerConfig
 from seqloom.models.window_lm import WindowLMConfig
 
 V, B, T = 20_000, 32, 16
-LOGITS = B * T * V * 4  # bytes, were all of them there at once
+LOGITS = B * T * V * 4  # bytes of all logits of a batch
 BODY: dict[str, Any] = {"d_model": 8, "heads": 2, "layers": 1}
 
 
@@ -41,11 +41,11 @@ def hidden(model: Any) -> Tensor:
     return model.loss({"tokens": tokens(), "mask": places >= 0, "positions": places, "targets": tokens()})
 
 
-def both_ways(model: Any) -> Tensor:
+def bilm_loss(model: Any) -> Tensor:
     return model.loss({"tokens": tokens(), "mask": torch.ones(B, T, dtype=torch.bool)})
 
 
-def beside(backbone: Any) -> Tensor:
+def loss_beside(backbone: Any) -> Tensor:
     mask = torch.ones(B, T, dtype=torch.bool)
     return backbone.next_token_loss(backbone.read(tokens(), mask), tokens(), mask)
 
@@ -56,15 +56,15 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor]]] = {
     "window-lm": (lambda: WindowLMConfig(hidden=8, embedding=4).build(V), stream),
     "gpt": (lambda: GPTConfig(**BODY).build(V), stream),
     "bert": (lambda: BERTConfig(**BODY).build(V), hidden),
-    "bilm": (lambda: BiLMConfig(hidden=8).build(V), both_ways),
+    "bilm": (lambda: BiLMConfig(hidden=8).build(V), bilm_loss),
     "seq2seq": (lambda: RecurrentSeq2SeqConfig(hidden=8).build(V), pairs),
     "transformer": (lambda: TransformerConfig(d_model=8, heads=2).build(V), pairs),
-    "a backbone's next token": (lambda: build_backbone(GPTConfig(**BODY), V, True), beside),
+    "a backbone's next token": (lambda: build_backbone(GPTConfig(**BODY), V, True), loss_beside),
 }
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_the_logits_of_a_batch_are_never_all_there(kind: str) -> None:
+def test_training_never_stores_all_logits(kind: str) -> None:
     torch.manual_seed(0)
     build, loss = MODELS[kind]
     model = build()

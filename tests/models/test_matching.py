@@ -1,4 +1,4 @@
-"""Models of pairs, choices and answers: their equations, what padding and order may not change, and that they learn."""
+"""Models of pairs, choices and answers: equations, invariance to padding and order, and training."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def questions(backbone: Any) -> RowBatches:
     return RowBatches([w.rows() for w in windows], tokens=1, values=values)
 
 
-def every(batches: RowBatches) -> dict[str, torch.Tensor]:
+def full_batch(batches: RowBatches) -> dict[str, torch.Tensor]:
     tree: dict[str, torch.Tensor] = batches.collate(np.arange(len(batches)))
     return tree
 
@@ -75,9 +75,9 @@ def backbone(request: pytest.FixtureRequest) -> Any:
 # --- equations ----------------------------------------------------------------------------------------------------
 
 
-def test_a_pair_is_the_sum_of_its_rows(backbone: Any) -> None:
+def test_pair_vector_is_the_sum_of_its_rows(backbone: Any) -> None:
     model = double(FineTunedPairConfig(backbone=backbone).build(V, labels=3))
-    batch = every(pairs(backbone, both=True))
+    batch = full_batch(pairs(backbone, both=True))
     rows = [
         {name: batch[name][:, r : r + 1] for name in ("tokens", "mask", "segments")}
         for r in range(batch["mask"].shape[1])
@@ -87,19 +87,19 @@ def test_a_pair_is_the_sum_of_its_rows(backbone: Any) -> None:
     assert torch.allclose(model.probabilities(batch).sum(dim=1), torch.ones(4, dtype=torch.float64))
 
 
-def test_both_orders_do_not_tell_first_from_second(backbone: Any) -> None:
+def test_both_orders_make_the_pair_symmetric(backbone: Any) -> None:
     model = double(FineTunedPairConfig(backbone=backbone).build(V, labels=2))
-    both, one = model(every(pairs(backbone, both=True))), model(every(pairs(backbone)))
+    both, one = model(full_batch(pairs(backbone, both=True))), model(full_batch(pairs(backbone)))
     assert torch.allclose(both[0], both[1], atol=1e-10)
-    assert not torch.allclose(one[0], one[1], atol=1e-3)  # the control: in one order they differ
+    assert not torch.allclose(one[0], one[1], atol=1e-3)  # negative control: with one order they differ
 
 
-def test_scores_begin_at_their_mean_and_are_standardised(backbone: Any) -> None:
+def test_scores_start_at_the_mean_and_are_standardised(backbone: Any) -> None:
     scores = [0.0, 2.0, 3.0, 5.0]
     model = double(FineTunedPairConfig(backbone=backbone).build(V, scores=1))
     model.set_score_scale(*mean_and_deviation(scores))
     assert (float(model.center), float(model.scale)) == pytest.approx((2.5, np.std(scores)))
-    batch = every(pairs(backbone, scores=scores))
+    batch = full_batch(pairs(backbone, scores=scores))
     found = model(batch)
     assert found.shape == (4,)
     c = model.pool_rows(model.read(batch), batch).sum(dim=1)
@@ -111,16 +111,16 @@ def test_scores_begin_at_their_mean_and_are_standardised(backbone: Any) -> None:
     with torch.no_grad():
         model.output.weight.zero_(), model.output.bias.zero_()
     assert model(batch).tolist() == pytest.approx([2.5] * 4)
-    assert model.loss(batch)[0].item() == pytest.approx(1.0, rel=1e-5)  # the variance, over itself
+    assert model.loss(batch)[0].item() == pytest.approx(1.0, rel=1e-5)  # the variance divided by itself
 
 
-def test_equal_scores_have_a_scale_of_one() -> None:
+def test_equal_scores_have_scale_one() -> None:
     assert mean_and_deviation([3.0, 3.0]) == (3.0, 1.0)
 
 
-def test_choices_are_a_softmax_over_their_own_options(backbone: Any) -> None:
+def test_choice_is_a_softmax_over_its_options(backbone: Any) -> None:
     model = double(FineTunedChoiceConfig(backbone=backbone).build(V))
-    batch = every(choices(backbone))
+    batch = full_batch(choices(backbone))
     logits, p = model(batch), model.probabilities(batch)
     assert logits.shape == (3, 3) and torch.isinf(logits[0, 2]) and torch.isinf(logits[2, 2])
     assert torch.allclose(p.sum(dim=1), torch.ones(3, dtype=torch.float64)) and p[0, 2] == 0
@@ -128,14 +128,14 @@ def test_choices_are_a_softmax_over_their_own_options(backbone: Any) -> None:
     right = p[torch.arange(3), torch.tensor([1, 2, 0])].log().mean()
     assert count == 3 and value.item() == pytest.approx(-right.item(), abs=1e-9)
     alone = choices(backbone)
-    for place in range(3):  # whatever stands beside it
+    for place in range(3):  # independent of the other examples
         one = alone.collate(np.array([place]))
         assert torch.allclose(model(one)[0], logits[place], atol=1e-9)
 
 
-def test_answers_are_softmaxes_over_the_context_and_cls(backbone: Any) -> None:
+def test_answer_is_a_softmax_over_context_and_cls(backbone: Any) -> None:
     model = double(FineTunedAnswerConfig(backbone=backbone).build(V))
-    batch = every(questions(backbone))
+    batch = full_batch(questions(backbone))
     first, last = model(batch)
     places = batch["answerable"].flatten(0, 1)
     for found in (first, last):
@@ -146,9 +146,9 @@ def test_answers_are_softmaxes_over_the_context_and_cls(backbone: Any) -> None:
     assert count == 3 and value.item() == pytest.approx(-sum(told).item() / 6, abs=1e-9)
 
 
-def test_the_best_spans_are_those_of_a_search_by_hand(backbone: Any) -> None:
+def test_best_spans_equal_exhaustive_search(backbone: Any) -> None:
     model = double(FineTunedAnswerConfig(backbone=backbone).build(V))
-    batch = every(questions(backbone))
+    batch = full_batch(questions(backbone))
     first, last = model(batch)
     found = model.best_spans(batch, max_length=2, count=4)
     for n in range(3):
@@ -167,10 +167,10 @@ def test_the_best_spans_are_those_of_a_search_by_hand(backbone: Any) -> None:
 
 
 @pytest.mark.parametrize("longest", [1, 3, 99])
-def test_spans_of_any_length(longest: int) -> None:
+def test_spans_respect_the_maximum_length(longest: int) -> None:
     model, batch = (
         double(FineTunedAnswerConfig(backbone=BACKBONES["bert"]).build(V)),
-        every(questions(BACKBONES["bert"])),
+        full_batch(questions(BACKBONES["bert"])),
     )
     found = model.best_spans(batch, longest, count=1000)
     context = batch["answerable"].sum(dim=(1, 2)) - 1  # without [CLS]
@@ -181,18 +181,18 @@ def test_spans_of_any_length(longest: int) -> None:
         assert int(lengths.max()) == min(longest, size) and int(lengths.min()) == 1
 
 
-def test_a_long_row_is_not_compared_with_itself() -> None:
-    """Its spans are as many as S × longest, not S × S."""
+def test_span_search_memory_is_linear_in_the_row_length() -> None:
+    """The search stores S × max_length spans, not S × S."""
     backbone, words = BACKBONES["recurrent-lm"], " ".join(["a b c d"] * 500)
     (window,) = reader(backbone).windows(0, "a", words, 64, None)
-    batch = every(RowBatches([window.rows()], tokens=1, values={"cls_positions": [window.row.cls_position]}))
+    batch = full_batch(RowBatches([window.rows()], tokens=1, values={"cls_positions": [window.row.cls_position]}))
     model = FineTunedAnswerConfig(backbone=backbone).build(V).eval()
     with measure_peak(torch.device("cpu"), ()) as peak:
         model.best_spans(batch, max_length=4)
     assert peak.bytes < 2_000_000  # 2,000 × 2,000 numbers are 16 MB
 
 
-# --- what may not change anything ---------------------------------------------------------------------------------
+# --- invariances --------------------------------------------------------------------------------------------------
 
 
 PLAIN: dict[str, Any] = {"dropout": 0.0}
@@ -211,10 +211,10 @@ MODELS: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_rows_without_an_example_and_more_padding_change_nothing(backbone: Any, kind: str) -> None:
+def test_empty_rows_and_padding_have_no_effect(backbone: Any, kind: str) -> None:
     build, make = MODELS[kind]
     model, batches = double(build(backbone)), make(backbone)
-    plain = every(batches)
+    plain = full_batch(batches)
     N, width = len(batches), int(batches.lengths.max())
     wide = batches.collate(np.arange(N), (N + 2, width + 3, 0))
     one, other = model.loss(plain), model.loss(wide)
@@ -230,10 +230,10 @@ def test_rows_without_an_example_and_more_padding_change_nothing(backbone: Any, 
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_it_learns_a_few_examples_by_heart(backbone: Any, kind: str) -> None:
+def test_few_examples_are_memorised(backbone: Any, kind: str) -> None:
     build, make = MODELS[kind]
     torch.manual_seed(0)
-    model, batch = build(backbone), every(make(backbone))
+    model, batch = build(backbone), full_batch(make(backbone))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.015)
     for _ in range(80):
         loss = model.loss(batch)[0]
@@ -247,7 +247,7 @@ def test_it_learns_a_few_examples_by_heart(backbone: Any, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_levels_hold_every_parameter_once(backbone: Any, kind: str) -> None:
+def test_layer_groups_contain_every_parameter_once(backbone: Any, kind: str) -> None:
     model = MODELS[kind][0](backbone)
     groups = model.layer_groups()
     held = [id(parameter) for group in groups for parameter in group]
@@ -255,17 +255,17 @@ def test_levels_hold_every_parameter_once(backbone: Any, kind: str) -> None:
     assert {id(model.output.weight), id(model.output.bias)} <= {id(p) for p in groups[-1]}
 
 
-def test_the_next_token_may_be_predicted_too() -> None:
+def test_next_token_prediction_is_supported() -> None:
     backbone = BACKBONES["gpt"]
     model = double(FineTunedChoiceConfig(backbone=backbone).build(V, outputs=V))
-    batch = every(choices(backbone))
+    batch = full_batch(choices(backbone))
     plain, both = (model.loss(batch, language_model=share)[0].item() for share in (0.0, 0.5))
     tokens, mask = (batch[name].flatten(0, 1) for name in ("tokens", "mask"))
     own = model.backbone.next_token_loss(model.read(batch), tokens, mask)
     assert both == pytest.approx(plain + 0.5 * own.item(), abs=1e-9)
 
 
-def test_problems_are_listed() -> None:
+def test_invalid_dropout_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"dropout must be less than 1; got 1\.0"):
         FineTunedAnswerConfig(dropout=1.0)
     assert FineTunedPairConfig(backbone=BERTConfig(**SHAPE)).longest == BERTConfig(**SHAPE).longest

@@ -31,18 +31,18 @@ def some_tokens(rows=B, steps=T):
 
 @pytest.fixture(params=[*CELLS, "residual", "highway", "dense"])
 def lm(request):
-    """Every cell, and an LSTM with every way around its layers."""
+    """Every cell, and an LSTM with every kind of connection."""
     if request.param in CELLS:
         return model(cell=request.param)
     return model(connections=request.param, embedding=6)
 
 
-def test_it_is_a_language_model(lm):
+def test_recurrent_lm_is_a_language_model(lm):
     assert isinstance(lm, LanguageModel)
 
 
 @pytest.mark.parametrize("t", range(T))
-def test_editing_a_token_leaves_what_came_before_unchanged(lm, t):
+def test_predictions_are_causal(lm, t):
     tokens = some_tokens()
     edited = tokens.clone()
     edited[:, t] = (edited[:, t] + 1) % V
@@ -52,7 +52,7 @@ def test_editing_a_token_leaves_what_came_before_unchanged(lm, t):
     assert (before[:, t:] != after[:, t:]).any(dim=-1).all()
 
 
-def test_token_by_token_equals_whole_equals_score(lm):
+def test_step_forward_and_score_agree(lm):
     tokens = some_tokens(steps=T + 1)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     whole = lm(inputs)[0].log_softmax(dim=-1)
@@ -66,7 +66,7 @@ def test_token_by_token_equals_whole_equals_score(lm):
     exactly(after.hidden, state.hidden)
 
 
-def test_score_in_pieces_equals_score_at_once(lm, monkeypatch):
+def test_score_in_pieces_equals_score_in_one_call(lm, monkeypatch):
     inputs, targets = some_tokens(), some_tokens()
     whole, _ = lm.score(inputs, targets, lm.start(rows=B))
     monkeypatch.setattr("seqloom.nn.softmax.SCORED_POSITIONS", 4)
@@ -83,7 +83,7 @@ def test_score_in_pieces_equals_score_at_once(lm, monkeypatch):
     cell=st.sampled_from(sorted(CELLS)),
     connections=st.sampled_from(["none", "residual", "highway", "dense"]),
 )
-def test_a_padded_prompt_is_the_prompt_alone(lengths, side, cell, connections):
+def test_padded_prompt_equals_prompt_alone(lengths, side, cell, connections):
     lm = model(cell=cell, connections=connections)
     prompts = [some_tokens(1, length) for length in lengths]
     width = max(lengths) + 1
@@ -102,7 +102,7 @@ def test_a_padded_prompt_is_the_prompt_alone(lengths, side, cell, connections):
         exactly(scores[row, mask[row]], lm.score(prompt, prompt, lm.start(rows=1))[0][0])
 
 
-def test_a_row_that_reads_nothing_predicts_what_it_did(lm):
+def test_row_without_tokens_keeps_its_prediction(lm):
     first = lm.step(some_tokens(), lm.start(rows=B))
     mask = torch.ones(B, 2, dtype=torch.bool)
     mask[1] = False
@@ -111,25 +111,25 @@ def test_a_row_that_reads_nothing_predicts_what_it_did(lm):
     assert not torch.allclose(second.log_probs[0], first.log_probs[0])
 
 
-def test_log_probs_are_normalised_and_at_least_single_precision():
+def test_log_probs_are_normalised_in_single_precision():
     lm = model().to(torch.bfloat16)
     output = lm.step(some_tokens(), lm.start(rows=B))
     assert output.log_probs.dtype == torch.float32
     torch.testing.assert_close(output.log_probs.exp().sum(dim=1), torch.ones(B))
 
 
-def test_start_counts_rows_and_takes_no_source(lm):
+def test_start_sets_rows_and_rejects_a_source(lm):
     assert lm.start().hidden[0]["h"].shape == (1, 8)
     with pytest.raises(UsageError, match="takes no source"):
         lm.start(source=some_tokens())
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_eight_examples_are_learned_by_heart(cell):
+def test_eight_examples_are_memorised(cell):
     torch.manual_seed(0)
     lm = RecurrentLMConfig(cell=cell, hidden=48).build(V)
     tokens = torch.randint(1, V, (8, 10))
-    tokens[:, 0] = torch.arange(8)  # tells the rows apart
+    tokens[:, 0] = torch.arange(8)  # makes the rows different
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     optimizer = torch.optim.Adam(lm.parameters(), lr=2e-2)
     for _ in range(200):
@@ -156,7 +156,7 @@ def test_tied_embeddings_are_one_parameter():
     exactly(other(tokens)[0], lm(tokens)[0])
 
 
-def test_dropout_falls_on_embeddings_between_layers_and_before_the_output():
+def test_dropout_positions():
     places = []
     lm = model(dropout=0.5, layers=3)
     for module, name in ((lm.dropout, "model"), (lm.stack.dropout, "stack")):
@@ -168,7 +168,7 @@ def test_dropout_falls_on_embeddings_between_layers_and_before_the_output():
     assert torch.equal(lm.eval()(tokens)[0], lm(tokens)[0])
 
 
-def test_initial_range_reaches_every_parameter_and_spares_the_forget_bias():
+def test_init_range_applies_to_all_parameters_except_the_forget_bias():
     lm = model(cell="lstm", init=0.05, forget_bias=0.0)
     for name, parameter in lm.named_parameters():
         assert 0.03 < parameter.abs().max() <= 0.05, name
@@ -178,13 +178,13 @@ def test_initial_range_reaches_every_parameter_and_spares_the_forget_bias():
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_fresh_model_finds_all_tokens_nearly_equally_likely(cell, tied):
+def test_initial_distribution_is_nearly_uniform(cell, tied):
     lm = model(cell=cell, tied=tied, hidden=64)
     log_probs = lm.step(some_tokens(), lm.start(rows=B)).log_probs
     assert (log_probs + torch.log(torch.tensor(V))).abs().max() < 0.5
 
 
-def test_the_trace_follows_the_model(lm):
+def test_trace_equals_forward(lm):
     tokens = some_tokens()
     traces = lm.trace(tokens)
     assert len(traces) == 2
@@ -206,14 +206,14 @@ def test_the_trace_follows_the_model(lm):
         ({"init": 0.0}, r"init:? must be greater than 0(\.0)?[;,] got 0\.0"),
     ],
 )
-def test_what_cannot_be_built_is_refused_in_words(options, words):
+def test_invalid_options_are_rejected(options, words):
     with pytest.raises(ValueError, match=words):
         RecurrentLMConfig(**options)
     with pytest.raises(UsageError, match=words):
         build(RecurrentLMConfig, options)
 
 
-def test_options_reach_the_cells():
+def test_options_are_passed_to_the_cells():
     lm = model(cell="elman", activation="sigmoid", embedding=3, layers=2)
     assert [(cell.inputs, cell.hidden, cell.activation) for cell in lm.stack.cells] == [
         (3, 8, "sigmoid"),
@@ -223,19 +223,19 @@ def test_options_reach_the_cells():
     assert model(cell="lstm").stack.cells[0].forget_bias == 1.0
 
 
-def test_other_connections_than_the_four_are_refused() -> None:
+def test_unknown_connections_are_rejected() -> None:
     with pytest.raises(UsageError, match=r"none.*residual.*highway.*dense"):
         build(RecurrentLMConfig, {"connections": "skip"})
 
 
-# Dropouts.
+# Dropout.
 
 DROPOUTS = {"dropout": 0.4, "embedding_dropout": 0.3, "weight_dropout": 0.5}
 
 
 @pytest.mark.parametrize("options", [{name: share} for name, share in DROPOUTS.items()])
 @pytest.mark.parametrize("variational", [False, True])
-def test_every_dropout_falls_in_training_alone(options, variational) -> None:
+def test_every_dropout_is_active_in_training_only(options, variational) -> None:
     lm, tokens = model(**options, variational_dropout=variational), some_tokens()
     assert not torch.equal(lm.train()(tokens)[0], lm(tokens)[0])
     lm.eval()
@@ -243,7 +243,7 @@ def test_every_dropout_falls_in_training_alone(options, variational) -> None:
     exactly(lm(tokens)[0], model()(tokens)[0])
 
 
-def test_variational_dropout_is_the_same_at_every_step_in_all_its_places() -> None:
+def test_variational_dropout_is_constant_over_steps() -> None:
     lm, seen = model(dropout=0.5, variational_dropout=True, layers=3).train(), []
     for part in (lm.dropout, lm.stack.dropout):
         part.register_forward_hook(lambda part, given, result: seen.append(result == 0))
@@ -255,11 +255,11 @@ def test_variational_dropout_is_the_same_at_every_step_in_all_its_places() -> No
     plain, seen[:] = model(dropout=0.5, layers=3).train(), []
     plain.dropout.register_forward_hook(lambda part, given, result: seen.append(result == 0))
     plain(some_tokens(steps=9))
-    assert not any(torch.equal(zeros, zeros[:, :1].expand_as(zeros)) for zeros in seen)  # the control
+    assert not any(torch.equal(zeros, zeros[:, :1].expand_as(zeros)) for zeros in seen)  # negative control
 
 
-def test_a_dropped_type_looks_like_any_other_dropped_type() -> None:
-    """Tied or not, the output layer keeps every word: only reading it is dropped."""
+def test_embedding_dropout_makes_dropped_types_equal() -> None:
+    """The output layer keeps all rows, also with tied embeddings: only the input is dropped."""
     lm = model(embedding_dropout=0.5, tied=True).train()
     types = torch.arange(V).unsqueeze(0)
     vectors = lm.embed_tokens(types)[0]
@@ -270,7 +270,7 @@ def test_a_dropped_type_looks_like_any_other_dropped_type() -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_weight_dropout_reaches_every_layer_and_only_the_recurrent_matrices(cell) -> None:
+def test_weight_dropout_affects_recurrent_matrices_of_every_layer(cell) -> None:
     lm = model(cell=cell, weight_dropout=0.5).train()
     F.cross_entropy(lm(some_tokens())[0].flatten(0, 1), some_tokens().flatten()).backward()
     for name, parameter in lm.named_parameters():
@@ -280,19 +280,19 @@ def test_weight_dropout_reaches_every_layer_and_only_the_recurrent_matrices(cell
         assert (0.3 < zeros < 0.8) if name.endswith("weight_h") else zeros < 0.1, name
 
 
-def test_what_is_projected_is_said() -> None:
+def test_projections_are_noted() -> None:
     assert model(cell="mut1").notes() == []
     assert model(cell="mut1", embedding=6).notes() == ["MUT1 projects its input from 6 to 8 dimensions first (W_xp)"]
 
 
-def test_variational_without_dropout_is_said_to_do_nothing() -> None:
+def test_variational_without_dropout_is_noted() -> None:
     assert model(variational_dropout=True, dropout=0.1).notes() == []
     assert model(variational_dropout=True, dropout=0.0).notes() == [
         "variational_dropout has no effect while dropout is 0"
     ]
 
 
-def test_around_the_layers_the_state_of_a_step_has_one_more_part() -> None:
+def test_residual_connections_add_the_output_to_the_state() -> None:
     assert len(model(connections="dense").start().hidden) == 2
     lm, tokens = model(connections="highway"), some_tokens()
     _, carried = lm(tokens)

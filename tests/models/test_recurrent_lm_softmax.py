@@ -1,4 +1,4 @@
-"""The recurrent language model with each of its output layers."""
+"""The recurrent language model with every output layer."""
 
 from typing import Any
 
@@ -38,13 +38,11 @@ def softmax(request: pytest.FixtureRequest) -> dict[str, Any]:
     return SOFTMAXES[request.param]
 
 
-def test_whole_stepped_and_scored_are_one_exact_distribution(
-    softmax: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forward_step_and_score_agree(softmax: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     lm, inputs, targets = model(softmax), tokens(), tokens(2)
     whole = lm(inputs)[0].log_softmax(-1)
     exactly(whole.exp().sum(-1), torch.ones(B, T, dtype=torch.float64))
-    monkeypatch.setattr("seqloom.nn.softmax.SCORED_POSITIONS", 4)  # in pieces, the last one smaller
+    monkeypatch.setattr("seqloom.nn.softmax.SCORED_POSITIONS", 4)  # in pieces of different sizes
     scores, _ = lm.score(inputs, targets, lm.start(rows=B))
     exactly(scores, whole.gather(2, targets.unsqueeze(2)).squeeze(2))
     state = lm.start(rows=B)
@@ -54,7 +52,7 @@ def test_whole_stepped_and_scored_are_one_exact_distribution(
         state = output.state
 
 
-def test_the_loss_is_exact_where_it_should_be_and_carries_the_state(softmax: dict[str, Any]) -> None:
+def test_loss_is_exact_without_sampling_and_returns_the_state(softmax: dict[str, Any]) -> None:
     lm, inputs, targets = model(softmax), tokens(), tokens(2)
     exact = -lm.score(inputs, targets, lm.start(rows=B))[0].mean()
     value, state = lm.loss(inputs, targets)
@@ -67,7 +65,7 @@ def test_the_loss_is_exact_where_it_should_be_and_carries_the_state(softmax: dic
     assert not torch.allclose(later, value)
 
 
-def test_eight_examples_are_learned_by_heart(softmax: dict[str, Any]) -> None:
+def test_eight_examples_are_memorised(softmax: dict[str, Any]) -> None:
     lm = model(softmax, hidden=48, layers=1).float().train()
     sequences = torch.randint(1, V, (8, 10), generator=torch.Generator().manual_seed(0))
     sequences[:, 0] = torch.arange(8)
@@ -85,7 +83,7 @@ def test_eight_examples_are_learned_by_heart(softmax: dict[str, Any]) -> None:
     assert loss < 0.03
 
 
-def test_without_a_word_it_is_the_full_softmax_with_the_old_names() -> None:
+def test_default_is_the_full_softmax() -> None:
     lm = RecurrentLMConfig(hidden=8).build(V).double()
     assert {"output.weight", "output.bias"} == {name for name in lm.state_dict() if name.startswith("output")}
     value, _ = lm.loss(tokens(), tokens(2))
@@ -93,7 +91,7 @@ def test_without_a_word_it_is_the_full_softmax_with_the_old_names() -> None:
 
 
 @pytest.mark.parametrize("kind", ["full", "sampled"])
-def test_tied_works_with_one_matrix(kind: str) -> None:
+def test_tied_embeddings_are_one_matrix(kind: str) -> None:
     lm = model(SOFTMAXES[kind], tied=True, init=0.05)
     assert lm.output.weight is lm.embed.weight
     assert lm.embed.weight.abs().max() <= 0.05
@@ -103,7 +101,7 @@ def test_tied_works_with_one_matrix(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["full", "sampled"])
-def test_tied_at_another_width_meets_the_embeddings_through_a_projection(kind: str) -> None:
+def test_tied_embeddings_of_another_size_are_projected(kind: str) -> None:
     lm = model(SOFTMAXES[kind], tied=True, hidden=12, embedding=5, init=0.05).eval()
     assert lm.output.weight is lm.embed.weight and lm.embed.weight.shape == (V, 5)
     assert lm.project.weight.abs().max() <= 0.05
@@ -115,22 +113,22 @@ def test_tied_at_another_width_meets_the_embeddings_through_a_projection(kind: s
     exactly(lm.step(tokens(), lm.start(rows=len(tokens()))).log_probs, logits[:, -1].log_softmax(-1))
 
 
-def test_tied_with_several_matrices_is_refused_in_words() -> None:
+def test_tied_with_several_matrices_is_rejected() -> None:
     with pytest.raises(UsageError, match=r"tied needs one output matrix for all tokens.*softmax\.kind to full"):
         model(SOFTMAXES["adaptive"], tied=True)
 
 
-def test_the_initial_range_reaches_every_parameter() -> None:
+def test_init_range_applies_to_every_parameter() -> None:
     lm = model(SOFTMAXES["adaptive"], init=0.05, forget_bias=0.0, cell="lstm")
     for name, parameter in lm.named_parameters():
-        if name != "output.head.bias":  # where the clusters begin as likely as all their tokens together
+        if name != "output.head.bias":  # initial biases of the clusters are the log of their sizes
             assert 0.02 < parameter.abs().max() <= 0.05, name
 
 
-def test_counts_reach_the_sampler_and_travel_with_the_weights() -> None:
+def test_counts_are_set_and_saved_with_the_weights() -> None:
     lm, plain = model(SOFTMAXES["blackout"]), model(SOFTMAXES["blackout"])
     lm.set_counts(torch.arange(V))
     assert lm.output.proposal[10] > lm.output.proposal[2] > lm.output.proposal[1]
     plain.load_state_dict(lm.state_dict())
     exactly(plain.output.proposal, lm.output.proposal)
-    model(SOFTMAXES["full"]).set_counts(torch.arange(V))  # nothing to do, nothing said
+    model(SOFTMAXES["full"]).set_counts(torch.arange(V))  # no effect and no error

@@ -1,4 +1,4 @@
-"""The recurrent reader in one direction, over every cell: what it sees, and what it sees it through."""
+"""The unidirectional recurrent reader with every cell."""
 
 from typing import Any
 
@@ -31,8 +31,8 @@ def vectors(steps: int = T) -> torch.Tensor:
     return torch.randn(B, steps, D, dtype=torch.float64)
 
 
-def test_the_answer_is_the_last_state_of_the_top_layer(model: RecurrentReader) -> None:
-    """Computed by hand, one cell and one step at a time."""
+def test_output_is_computed_from_the_last_state(model: RecurrentReader) -> None:
+    """Compare with a loop over layers and steps."""
     x = vectors()
     cells: Any = model.stack.cells
     states = [cell.initial_state(B) for cell in cells]
@@ -46,10 +46,10 @@ def test_the_answer_is_the_last_state_of_the_top_layer(model: RecurrentReader) -
     torch.testing.assert_close(model(x), expected, atol=1e-10, rtol=0)
 
 
-def test_gradients_reach_the_first_step(model: RecurrentReader) -> None:
+def test_first_step_has_a_gradient(model: RecurrentReader) -> None:
     x = vectors().requires_grad_()
     (gradient,) = torch.autograd.grad(model(x).sum(), x)
-    assert gradient.abs().sum(dim=2).all(), "every step of every row has a part in the answer"
+    assert gradient.abs().sum(dim=2).all(), "the output must depend on every step of every row"
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in _after_backward(model))
 
 
@@ -58,40 +58,40 @@ def _after_backward(model: nn.Module) -> list[nn.Parameter]:
     return list(model.parameters())
 
 
-def test_rows_do_not_see_each_other(model: RecurrentReader) -> None:
+def test_rows_are_independent(model: RecurrentReader) -> None:
     x = vectors()
     for row in range(B):
         torch.testing.assert_close(model(x[row : row + 1])[0], model(x)[row], atol=1e-12, rtol=0)
 
 
-def test_reading_in_two_goes_is_reading_in_one(model: RecurrentReader) -> None:
+def test_chunked_equals_whole(model: RecurrentReader) -> None:
     x = vectors()
     _, state = model.stack(x[:, :3])
     torch.testing.assert_close(model(x[:, 3:], state), model(x), atol=1e-10, rtol=0)
 
 
-def test_order_matters(model: RecurrentReader) -> None:
-    """The control: what forgot the order could not do any memory test."""
+def test_output_depends_on_the_order(model: RecurrentReader) -> None:
+    """Negative control: a model that ignores the order would fail every memory test."""
     assert not torch.allclose(model(vectors()), model(vectors().flip(1)))
 
 
-def test_the_trace_ends_where_the_answer_begins(model: RecurrentReader) -> None:
+def test_trace_ends_with_the_input_of_the_output_layer(model: RecurrentReader) -> None:
     last = model.trace(vectors())[-1]["h"][:, -1]
     torch.testing.assert_close(model.output(last), model(vectors()), atol=1e-10, rtol=0)
 
 
-def test_it_is_no_language_model(model: RecurrentReader) -> None:
+def test_reader_is_not_a_language_model(model: RecurrentReader) -> None:
     assert not isinstance(model, LanguageModel | Steppable)
 
 
-def test_dropout_falls_in_training_alone() -> None:
+def test_dropout_is_active_in_training_only() -> None:
     model, x = reader(dropout=0.5), vectors()
     assert torch.equal(model(x), model(x))
     model.train()
     assert not torch.equal(model(x), model(x))
 
 
-def test_nothing_to_read_and_vectors_of_another_width() -> None:
+def test_empty_and_wrong_inputs_are_rejected() -> None:
     with pytest.raises(ValueError, match="at least one vector"):
         reader()(vectors(steps=0))
     with pytest.raises(ValueError, match=rf"\(B, T, {D}\)"):
@@ -110,6 +110,6 @@ def test_nothing_to_read_and_vectors_of_another_width() -> None:
         ({"outputs": 3}, "no such key"),
     ],
 )
-def test_settings_that_make_no_sense(values: dict[str, object], words: str) -> None:
+def test_invalid_settings_are_rejected(values: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         build(RecurrentReaderConfig, values)

@@ -16,7 +16,7 @@ from seqloom.nn.cells import CELLS
 from seqloom.nn.masks import reversed_steps
 from seqloom.nn.scores import SCORES
 
-# Every way through the decoder.
+# Every path through the decoder.
 
 ORDERS: dict[str, dict[str, Any]] = {
     "luong": {"order": "luong"},
@@ -31,8 +31,8 @@ def seq2seq(request):
 
 
 @torch.no_grad()
-def follow(seq2seq, batch):
-    """Token by token it must find what it found with the whole target before it."""
+def assert_steps_equal_whole(seq2seq, batch):
+    """Assert that decoding step by step equals decoding the complete target."""
     state = seq2seq.start(source_of(batch))
     r, weights, _, _ = seq2seq.decode(batch["inputs"], clone(state.hidden), state.memory)
     whole = seq2seq.output.log_probs(seq2seq.project(r))
@@ -46,32 +46,34 @@ def follow(seq2seq, batch):
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("order", ORDERS)
-def test_token_by_token_equals_whole(order, score, every):
-    """With every fifth of the combinations, begun at another for each order and score, so that all come about."""
+def test_steps_equal_whole(order, score, every):
+    """Each order and score tests every fifth combination with another offset, so that all are covered."""
     batch = some_batch((3, 2), (3, 3))
     choices = itertools.product((False, True), ("start", "every"), (False, True), ("elman", "lstm", "gru", "gru-cho"))
     first = (len(SCORES) * list(ORDERS).index(order) + list(SCORES).index(score)) % every
     for coverage, context, reverse, cell in list(choices)[first::every]:
         attention = {**ORDERS[order], "score": score, "coverage": coverage}
-        follow(model(attention=attention, context=context, reverse=reverse, cell=cell), batch)
+        assert_steps_equal_whole(model(attention=attention, context=context, reverse=reverse, cell=cell), batch)
 
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("context", ["start", "every"])
-def test_token_by_token_equals_whole_without_attention(cell, context):
+def test_steps_equal_whole_without_attention(cell, context):
     for reverse, layers in itertools.product((False, True), (1, 2)):
         options = {"encoder_layers": layers, "decoder_layers": 3 - layers, "reverse": reverse}
-        follow(model(attention=None, cell=cell, context=context, **options), some_batch())
+        assert_steps_equal_whole(model(attention=None, cell=cell, context=context, **options), some_batch())
 
 
 @pytest.mark.parametrize("options", [{"decoder_layers": 3}, {"encoder_layers": 2, "combine": "mix"}, {"tied": "all"}])
-def test_token_by_token_equals_whole_when_deep_mixed_or_tied(seq2seq, options):
+def test_steps_equal_whole_for_other_options(seq2seq, options):
     config = to_mapping(seq2seq.config) | options
-    follow(build(RecurrentSeq2SeqConfig, config | {"bidirectional": True}).build(V).double().eval(), some_batch())
+    assert_steps_equal_whole(
+        build(RecurrentSeq2SeqConfig, config | {"bidirectional": True}).build(V).double().eval(), some_batch()
+    )
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_residual_annotations_hold_their_own_token(reverse):
+def test_residual_adds_embeddings_to_encoder_states(reverse):
     options = {"attention": {"score": "additive"}, "combine": "sum", "hidden": 6, "embedding": 6, "reverse": reverse}
     plain, residual = model(**options), model(**options, residual=True)
     residual.load_state_dict(plain.state_dict())
@@ -80,17 +82,17 @@ def test_residual_annotations_hold_their_own_token(reverse):
     without, within = (one.encode(batch["source"], mask) for one in (plain, residual))
     exactly((within["states"] - without["states"])[mask], plain.source_embed(batch["source"])[mask])
     exactly(within["context"], without["context"])
-    follow(residual, batch)
+    assert_steps_equal_whole(residual, batch)
     with pytest.raises(ValueError, match="residual needs embeddings and encoder states of equal size; got 6 and 12"):
         model(**options | {"combine": "concat"}, residual=True)
 
 
-def test_it_is_steppable(seq2seq):
+def test_model_is_steppable(seq2seq):
     assert isinstance(seq2seq, Steppable)
 
 
 @pytest.mark.parametrize("t", range(1, 4))
-def test_editing_a_target_leaves_what_came_before_unchanged(seq2seq, t):
+def test_predictions_are_causal(seq2seq, t):
     batch = some_batch(targets=(4, 4, 4))
     before = log_probs(seq2seq, batch)
     batch["inputs"][:, t] = (batch["inputs"][:, t] + 1) % V
@@ -99,18 +101,18 @@ def test_editing_a_target_leaves_what_came_before_unchanged(seq2seq, t):
     assert (before[:, t:] != after[:, t:]).any(dim=-1).all()
 
 
-def test_editing_the_source_changes_everything(seq2seq):
+def test_predictions_depend_on_the_source(seq2seq):
     batch = some_batch()
     before = log_probs(seq2seq, batch)
     batch["source"][:, 0] = (batch["source"][:, 0] + 1) % V
     assert (log_probs(seq2seq, batch) != before).any(dim=-1).all()
 
 
-# The equations, one token at a time, with nothing shared but the weights.
+# The equations, token by token; only the weights are shared with the model.
 
 
 def equations(seq2seq, source, inputs):
-    """Logits (T, V) and weights (T, S) of one pair of a model with one layer and one part of state."""
+    """Return logits (T, V) and weights (T, S) of one pair, for a model with one layer and one state tensor."""
     config = seq2seq.config
     order = None if config.attention is None else config.attention.order
     memory = seq2seq.encode(source.unsqueeze(0))
@@ -119,7 +121,7 @@ def equations(seq2seq, source, inputs):
     s = torch.tanh(seq2seq.bridge.weight @ c + seq2seq.bridge.bias)
     logits, looks, r, past = [], [], torch.zeros(H).double(), torch.zeros(len(source)).double()
 
-    def look(s):
+    def attend_by_equation(s):
         score, h = seq2seq.attend.score, memory["states"]
         covered = past.view(1, 1, -1) if config.attention.coverage else None
         looks.append(score(s.view(1, 1, -1), score.prepare(h), covered)[0, 0].softmax(dim=0))
@@ -127,10 +129,10 @@ def equations(seq2seq, source, inputs):
 
     for token in inputs:
         y = seq2seq.target_embed.weight[token]
-        context = look(s) if order == "bahdanau" else []  # by s_{i-1}
+        context = attend_by_equation(s) if order == "bahdanau" else []  # by s_{i-1}
         fed = [r] if order == "luong" and config.attention.input_feeding else context
         s = seq2seq.decoder.cells[0](torch.cat([y, *fed, *every]).unsqueeze(0), {"h": s.unsqueeze(0)})["h"][0]
-        context = look(s) if order == "luong" else context  # by s_t
+        context = attend_by_equation(s) if order == "luong" else context  # by s_t
         seen = [s, *context, *every] if order == "luong" else [y, s, *context, *every]
         plain = order is None and not every
         r = s if plain else torch.tanh(seq2seq.readout.weight @ torch.cat(seen) + seq2seq.readout.bias)
@@ -142,7 +144,7 @@ def equations(seq2seq, source, inputs):
 @pytest.mark.parametrize("context", ["start", "every"])
 @pytest.mark.parametrize("coverage", [False, True])
 @pytest.mark.parametrize("order", ORDERS)
-def test_bahdanau_attends_with_the_state_before_and_luong_with_the_new_one(order, coverage, context):
+def test_attention_orders_equal_their_equations(order, coverage, context):
     for score in SCORES:
         seq2seq = model(attention={**ORDERS[order], "score": score, "coverage": coverage}, context=context)
         batch = some_batch(sources=(4,), targets=(4,))
@@ -152,7 +154,7 @@ def test_bahdanau_attends_with_the_state_before_and_luong_with_the_new_one(order
 
 
 @pytest.mark.parametrize("context", ["start", "every"])
-def test_without_attention_the_context_is_read_first_or_at_every_step(context):
+def test_contexts_equal_their_equations(context):
     seq2seq, batch = model(attention=None, context=context), some_batch(sources=(4,), targets=(4,))
     logits, _ = equations(seq2seq, batch["source"][0], batch["inputs"][0])
     exactly(log_probs(seq2seq, batch)[0], logits.log_softmax(dim=-1))
@@ -160,8 +162,8 @@ def test_without_attention_the_context_is_read_first_or_at_every_step(context):
 
 @pytest.mark.parametrize("score", ["dot", "general"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_luong_is_what_torch_computes(cell, score):
-    """Parity with torch's own layers, from tokens to logits."""
+def test_luong_equals_torch_layers(cell, score):
+    """Compare with torch layers, from tokens to logits."""
     seq2seq = model(cell=cell, attention={"score": score}, combine="concat")
     kind = torch.nn.GRU if cell == "gru" else torch.nn.LSTM
     encoder = kind(4, H, batch_first=True, bidirectional=True).double()
@@ -204,7 +206,7 @@ def test_luong_is_what_torch_computes(cell, score):
     more=st.integers(0, 2),
     name=st.sampled_from(sorted(REPRESENTATIVE)),
 )
-def test_a_sentence_alone_is_the_sentence_in_a_padded_batch(lengths, more, name):
+def test_sentence_alone_equals_sentence_in_a_padded_batch(lengths, more, name):
     seq2seq = model(**REPRESENTATIVE[name])
     sources, targets = zip(*lengths, strict=True)
     batch = some_batch(sources, targets, source=max(sources) + more, target=max(targets) + more)
@@ -221,7 +223,7 @@ def test_a_sentence_alone_is_the_sentence_in_a_padded_batch(lengths, more, name)
             exactly(weights[row, :t].sum(-1), torch.ones(t).double())
 
 
-def test_a_row_of_padding_alone_makes_no_trouble(seq2seq):
+def test_row_of_padding_is_harmless(seq2seq):
     batch = some_batch()
     wanted = seq2seq.loss(batch)
     wanted[0].backward()
@@ -250,12 +252,12 @@ def test_k_hypotheses_share_the_memory_of_their_source(seq2seq, k):
         exactly((one.log_probs, one.attention), (other.log_probs, other.attention))
         shared, copied = one.state, other.state
         assert all(len(leaf) == 3 for leaf in leaves(shared.memory))
-        # hypotheses change places within their source, as in a beam
+        # hypotheses are reordered within their source, as in beam search
         rows = torch.cat([i * k + torch.randint(k, (k,)) for i in range(3)])
         shared, copied = select(shared, rows, torch.arange(3)), select(copied, rows, torch.arange(3 * k))
 
 
-def test_finished_sources_leave(seq2seq):
+def test_finished_sources_can_be_removed(seq2seq):
     batch = some_batch()
     state = seq2seq.step(batch["inputs"][:, :1], seq2seq.start(source_of(batch))).state
     rows = torch.tensor([2, 0])
@@ -265,7 +267,7 @@ def test_finished_sources_leave(seq2seq):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_prefixes_of_unequal_length(seq2seq, side):
+def test_prefixes_of_different_lengths_equal_single_rows(seq2seq, side):
     batch = some_batch()
     lengths = (2, 1, 4)
     tokens, mask = padded(lengths)
@@ -282,7 +284,7 @@ def test_prefixes_of_unequal_length(seq2seq, side):
             exactly(together.attention[row : row + 1], alone.attention)
 
 
-def test_a_row_that_reads_nothing_predicts_what_it_did(seq2seq):
+def test_row_without_tokens_keeps_its_prediction(seq2seq):
     batch = some_batch()
     first = seq2seq.step(batch["inputs"][:, :2], seq2seq.start(source_of(batch)))
     mask = torch.tensor([[True, True], [False, False], [True, False]])
@@ -292,14 +294,14 @@ def test_a_row_that_reads_nothing_predicts_what_it_did(seq2seq):
     assert second.attention is None or not second.attention[1].any()
 
 
-def test_a_mask_over_the_target_leaves_out_its_padding(seq2seq):
+def test_target_mask_excludes_padding(seq2seq):
     batch = some_batch()
     masked = seq2seq(batch["source"], batch["source_mask"], batch["inputs"], batch["target_mask"])
     real = batch["target_mask"]
     exactly(masked[real].log_softmax(-1), log_probs(seq2seq, batch)[real])
 
 
-def test_without_a_mask_all_of_the_source_is_real(seq2seq):
+def test_missing_source_mask_means_no_padding(seq2seq):
     tokens = torch.randint(V, (2, 4))
     exactly(seq2seq.encode(tokens), seq2seq.encode(tokens, torch.ones(2, 4, dtype=torch.bool)))
 
@@ -307,7 +309,7 @@ def test_without_a_mask_all_of_the_source_is_real(seq2seq):
 # Reversal.
 
 
-def test_reversal_turns_the_words_and_leaves_end_and_padding_last():
+def test_reversal_keeps_end_and_padding_last():
     tokens = torch.tensor([[3, 4, 5, 0, 9, 9], [7, 0, 9, 9, 9, 9], [0, 9, 9, 9, 9, 9], [9, 9, 9, 9, 9, 9]])
     mask = torch.arange(6) < torch.tensor([[4], [2], [1], [0]])
     order = reversed_steps(mask, fixed=1)
@@ -316,8 +318,8 @@ def test_reversal_turns_the_words_and_leaves_end_and_padding_last():
 
 
 @pytest.mark.parametrize("options", [{"attention": None}, {"attention": {}}, {"attention": {}, "bidirectional": False}])
-def test_a_reversed_source_is_the_reversed_sentence_read_plainly(options):
-    """And the memory is in the order of the source, so that attention says where it looked there."""
+def test_reverse_equals_reading_the_reversed_source(options):
+    """The memory is in the order of the source, and so are the attention weights."""
     batch = some_batch()
     plain, reverse = model(**options), model(**options, reverse=True)
     order = reversed_steps(batch["source_mask"], fixed=1)

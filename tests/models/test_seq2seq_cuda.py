@@ -1,4 +1,4 @@
-"""The encoder–decoder on a GPU: the numbers of the CPU, losses in single precision, and decoding."""
+"""The recurrent encoder–decoder on a GPU: equality with the CPU, precision of the loss, and decoding."""
 
 import copy
 from typing import Any
@@ -29,7 +29,7 @@ def seq2seq(request):
 
 
 def some_batch():
-    """Three pairs and a row of padding alone."""
+    """Return three pairs and a row of padding."""
     sources, targets = (
         torch.arange(5) < torch.tensor(lengths).unsqueeze(1) for lengths in ((5, 2, 4, 0), (3, 5, 1, 0))
     )
@@ -44,8 +44,8 @@ def some_batch():
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss_and_gradients_are_those_of_the_cpu(seq2seq, smoothing):
-    """The CPU chooses the real positions, the GPU computes all and counts the real ones."""
+def test_loss_and_gradients_equal_the_cpu(seq2seq, smoothing):
+    """The CPU selects the real positions; the GPU computes all and masks the padding."""
     batch, there = some_batch(), copy.deepcopy(seq2seq).cuda()
     value, count = seq2seq.loss(batch, smoothing)
     other, counted = there.loss(to_device(batch, "cuda"), smoothing)
@@ -58,7 +58,7 @@ def test_loss_and_gradients_are_those_of_the_cpu(seq2seq, smoothing):
 
 
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
-def test_autocast_gives_a_loss_in_single_precision(seq2seq, precision):
+def test_autocast_returns_a_single_precision_loss(seq2seq, precision):
     seq2seq, batch = seq2seq.float().cuda(), to_device(some_batch(), "cuda")
     wanted = seq2seq.loss(batch)[0]
     with torch.autocast("cuda", precision):
@@ -71,7 +71,7 @@ def test_autocast_gives_a_loss_in_single_precision(seq2seq, precision):
     torch.testing.assert_close(value, wanted, atol=0.05, rtol=0)
 
 
-def test_hypotheses_share_their_memory_there_too(seq2seq):
+def test_hypotheses_share_their_memory(seq2seq):
     seq2seq, batch = seq2seq.eval().cuda(), to_device(some_batch(), "cuda")
     state = seq2seq.start({"tokens": batch["source"], "mask": batch["source_mask"]})
     rows = torch.arange(4, device="cuda").repeat_interleave(3)

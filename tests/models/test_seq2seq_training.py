@@ -24,7 +24,7 @@ def seq2seq(request):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_is_torchs_cross_entropy_over_real_targets(seq2seq, smoothing):
+def test_loss_equals_torch_cross_entropy_without_padding(seq2seq, smoothing):
     batch = some_batch()
     real = batch["target_mask"]
     logits = seq2seq(batch["source"], batch["source_mask"], batch["inputs"])
@@ -37,7 +37,7 @@ def test_the_loss_is_torchs_cross_entropy_over_real_targets(seq2seq, smoothing):
     exactly(-seq2seq.target_log_probs(batch).sum() / count, seq2seq.loss(batch)[0])
 
 
-def test_scores_in_pieces_are_scores_at_once(seq2seq, monkeypatch):
+def test_scores_in_pieces_equal_scores_in_one_call(seq2seq, monkeypatch):
     batch = some_batch()
     whole = seq2seq.target_log_probs(batch)
     monkeypatch.setattr("seqloom.nn.softmax.SCORED_POSITIONS", 2)
@@ -45,7 +45,7 @@ def test_scores_in_pieces_are_scores_at_once(seq2seq, monkeypatch):
 
 
 @pytest.mark.parametrize("name", REPRESENTATIVE)
-def test_gradients_are_right(name):
+def test_gradients_equal_finite_differences(name):
     torch.manual_seed(1)
     seq2seq = model(**{**REPRESENTATIVE[name], "hidden": 2, "embedding": 2})
     batch = some_batch((3, 1), (2, 1))
@@ -69,13 +69,13 @@ class _Loss(torch.nn.Module):
         return self.model.loss(batch, 0.1)[0]
 
 
-def test_every_parameter_learns(seq2seq):
+def test_every_parameter_has_a_gradient(seq2seq):
     seq2seq.loss(some_batch())[0].backward()
     for name, parameter in seq2seq.named_parameters():
         assert parameter.grad is not None and parameter.grad.any(), name
 
 
-def test_bfloat16_autocast_gives_a_precise_loss(seq2seq):
+def test_bfloat16_autocast_returns_a_single_precision_loss(seq2seq):
     seq2seq, batch = seq2seq.float(), some_batch()
     wanted = seq2seq.loss(batch)[0]
     with torch.autocast("cpu", torch.bfloat16):
@@ -96,7 +96,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_twenty_pairs_are_learned_by_heart(name):
+def test_twenty_pairs_are_memorised(name):
     torch.manual_seed(0)
     options: dict[str, Any] = {"hidden": 32, "embedding": 16, **LEARNERS[name]}
     if options["attention"] is not None:
@@ -115,17 +115,17 @@ def test_twenty_pairs_are_learned_by_heart(name):
     assert loss.item() < 0.05
 
 
-# Building it.
+# Construction.
 
 
-def test_without_attention_there_is_none():
+def test_model_without_attention_has_no_weights():
     seq2seq, batch = model(attention=None), some_batch()
     assert seq2seq.attention(batch) is None and seq2seq.attend is None
     assert seq2seq.step(batch["inputs"], seq2seq.start(source_of(batch))).attention is None
     assert set(seq2seq.encode(batch["source"], batch["source_mask"])) == {"context"}
 
 
-def test_both_ways_where_there_is_attention_unless_told():
+def test_encoder_is_bidirectional_by_default_with_attention():
     assert model().config.is_bidirectional and not model(attention=None).config.is_bidirectional
     assert model(attention=None, bidirectional=True).config.encoder_size == 2 * H
     assert model(bidirectional=False).config.encoder_size == H
@@ -148,7 +148,7 @@ def test_tied_embeddings_are_one_parameter(attention):
 
 
 @pytest.mark.parametrize("name", REPRESENTATIVE)
-def test_a_fresh_model_finds_all_tokens_nearly_equally_likely(name):
+def test_initial_distribution_is_nearly_uniform(name):
     options = dict(REPRESENTATIVE[name])
     attention = options.pop("attention")
     config = RecurrentSeq2SeqConfig(attention=attention and AttentionConfig(**attention), hidden=64, **options)
@@ -159,14 +159,14 @@ def test_a_fresh_model_finds_all_tokens_nearly_equally_likely(name):
 
 @pytest.mark.parametrize("variational", [False, True])
 @pytest.mark.parametrize("name", REPRESENTATIVE)
-def test_dropout_falls_in_training_alone(name, variational):
+def test_dropout_is_active_in_training_only(name, variational):
     options = {**REPRESENTATIVE[name], "decoder_layers": 2}
     seq2seq, batch = model(dropout=0.4, variational_dropout=variational, **options), some_batch()
     assert seq2seq.train().loss(batch)[0] != seq2seq.loss(batch)[0]
     exactly(log_probs(seq2seq.eval(), batch), log_probs(model(**options), batch))
 
 
-def test_variational_dropout_between_layers_is_the_same_at_every_step_of_a_loop():
+def test_variational_dropout_between_layers_is_constant_over_steps():
     for variational in (True, False):
         seq2seq = model(dropout=0.5, variational_dropout=variational, decoder_layers=2, attention={"order": "bahdanau"})
         noise: list[Tensor] = []
@@ -174,14 +174,14 @@ def test_variational_dropout_between_layers_is_the_same_at_every_step_of_a_loop(
         seq2seq.eval().loss(some_batch())
         assert noise == []
         seq2seq.train().loss(some_batch())
-        (between,) = noise  # the two layers of all steps
+        (between,) = noise  # both layers, all steps
         assert between.shape[2] == H and between.shape[1] == some_batch()["inputs"].shape[1]
         assert torch.equal(between, between[:, :1].expand_as(between)) == variational
         assert set(between.unique().tolist()) == {0.0, 2.0}
 
 
 @pytest.mark.parametrize("variational", [False, True])
-def test_variational_dropout_before_the_output_is_the_same_at_every_step_of_a_sentence(variational, monkeypatch):
+def test_variational_dropout_before_the_output_is_constant_over_steps(variational, monkeypatch):
     seq2seq, seen = model(dropout=0.5, variational_dropout=variational).train(), []
 
     def watched(hidden, *_):
@@ -195,7 +195,7 @@ def test_variational_dropout_before_the_output_is_the_same_at_every_step_of_a_se
     assert torch.equal(dropped, dropped[:, :1].expand_as(dropped)) == variational
 
 
-def test_what_is_projected_or_makes_little_difference_is_said():
+def test_projections_and_ineffective_options_are_noted():
     assert model().notes() == []
     (note,) = model(attention={"score": "dot"}).notes()
     assert note == "the dot score projects the encoder states from 12 to 6 dimensions"
@@ -225,26 +225,26 @@ def test_what_is_projected_or_makes_little_difference_is_said():
         ({"tied": "both"}, "none, decoder, all"),
     ],
 )
-def test_what_cannot_be_built_is_refused_in_words(options, words):
+def test_invalid_options_are_rejected(options, words):
     with pytest.raises(UsageError, match=words):
         build(RecurrentSeq2SeqConfig, options)
 
 
-def test_a_section_that_may_be_null_stays_null():
+def test_null_attention_survives_a_round_trip():
     assert build(RecurrentSeq2SeqConfig, {"attention": None}).attention is None
     assert build(RecurrentSeq2SeqConfig, {}).attention == AttentionConfig()
     config = RecurrentSeq2SeqConfig(attention=None)
     assert build(MODELS.find("recurrent-seq2seq"), to_mapping(config)) == config
 
 
-def test_a_source_too_long_for_its_locations_is_refused():
+def test_source_longer_than_the_locations_is_rejected():
     seq2seq = model(attention={"score": "location", "max_length": 4})
     with pytest.raises(DataError, match="has 4 positions, but a source has 5 tokens"):
         seq2seq.start(source_of(some_batch()))
-    seq2seq.start(source_of(some_batch(sources=(4, 3, 1), source=7)))  # longer by padding alone
+    seq2seq.start(source_of(some_batch(sources=(4, 3, 1), source=7)))  # longer because of padding
 
 
-def test_what_start_and_step_need():
+def test_start_and_step_validate_their_arguments():
     seq2seq, batch = model(), some_batch()
     with pytest.raises(UsageError, match="needs a source"):
         seq2seq.start(rows=3)

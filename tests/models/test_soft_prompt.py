@@ -1,4 +1,4 @@
-"""A soft prompt before a frozen language model: what it computes, what learns, what is kept."""
+"""Soft prompts of frozen language models: predictions, training and state_dict."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ BACKBONES: dict[str, Any] = {
 }
 
 
-def made(kind: str) -> SoftPromptModel:
+def build_model(kind: str) -> SoftPromptModel:
     torch.manual_seed(3)
     model = SoftPromptConfig(length=P, backbone=BACKBONES[kind]).build(V).double()
     with torch.no_grad():
@@ -39,12 +39,11 @@ def made(kind: str) -> SoftPromptModel:
 
 @pytest.fixture(params=BACKBONES)
 def model(request: pytest.FixtureRequest) -> SoftPromptModel:
-    return made(request.param).eval()
+    return build_model(request.param).eval()
 
 
-def by_hand(model: SoftPromptModel, tokens: list[int]) -> Tensor:
-    """log p after each of these tokens (T, V), the first of which is followed by the prompt's vectors: no cache, no
-    states, the vectors put where token vectors stand."""
+def expected_log_probs(model: SoftPromptModel, tokens: list[int]) -> Tensor:
+    """Return log p (T, V) after each token, with the prompt after the first one, without cache and state."""
     frozen: Any = model.frozen
     embed = (frozen.backbone.embed if hasattr(frozen, "backbone") else frozen.embed).weight
     x = torch.cat([embed[tokens[:1]], model.prompt, embed[tokens[1:]]]).unsqueeze(0)
@@ -62,22 +61,22 @@ tokens_of = st.lists(st.integers(0, V - 1), min_size=1, max_size=6)
 
 @pytest.mark.parametrize("kind", BACKBONES)
 @given(rest=tokens_of)
-def test_the_vectors_stand_after_the_first_token(kind: str, rest: list[int]) -> None:
-    model, row = made(kind).eval(), [0, *rest]
-    expected = by_hand(model, row)
+def test_prompt_is_read_after_the_first_token(kind: str, rest: list[int]) -> None:
+    model, row = build_model(kind).eval(), [0, *rest]
+    expected = expected_log_probs(model, row)
     state = model.start(rows=1)
     for place, token in enumerate(row):  # token by token
         output = model.step(torch.tensor([[token]]), state)
         state = output.state
         torch.testing.assert_close(output.log_probs[0], expected[place], rtol=0, atol=1e-10)
-    whole = model.step(torch.tensor([row]), model.start(rows=1))  # all at once
+    whole = model.step(torch.tensor([row]), model.start(rows=1))  # in one call
     torch.testing.assert_close(whole.log_probs[0], expected[-1], rtol=0, atol=1e-10)
     scores, _ = model.score(torch.tensor([row[:-1]]), torch.tensor([row[1:]]), model.start(rows=1))
     named = expected[:-1].gather(1, torch.tensor(row[1:]).unsqueeze(1)).squeeze(1)
     torch.testing.assert_close(scores[0], named, rtol=0, atol=1e-10)
 
 
-def test_padding_may_stand_anywhere(model: SoftPromptModel) -> None:
+def test_padding_at_any_position_has_no_effect(model: SoftPromptModel) -> None:
     rows = torch.tensor([[4, 0, 2, 5, 7], [0, 3, 1, 1, 1], [0, 3, 8, 2, 6]])
     mask = torch.tensor([[0, 1, 1, 0, 1], [1, 1, 0, 0, 0], [1, 1, 1, 1, 1]], dtype=torch.bool)
     alone = [row[real] for row, real in zip(rows, mask, strict=True)]
@@ -92,9 +91,9 @@ def test_padding_may_stand_anywhere(model: SoftPromptModel) -> None:
     assert bool((scores[~mask] == 0).all())
 
 
-def test_only_the_vectors_learn(model: SoftPromptModel) -> None:
+def test_only_the_prompt_is_trained(model: SoftPromptModel) -> None:
     model.train()
-    assert not model.frozen.training  # nothing is dropped
+    assert not model.frozen.training  # no dropout
     before = {name: tensor.clone() for name, tensor in model.frozen.state_dict().items()}
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05)
     tokens, losses = torch.tensor([[0, 3, 4, 5], [0, 6, 7, 8]]), []
@@ -109,7 +108,7 @@ def test_only_the_vectors_learn(model: SoftPromptModel) -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.frozen.state_dict().items())
 
 
-def test_its_gradient_is_right(model: SoftPromptModel) -> None:
+def test_gradient_equals_finite_differences(model: SoftPromptModel) -> None:
     tokens = torch.tensor([[0, 3, 4, 5]])
 
     def loss(prompt: Tensor) -> Tensor:
@@ -130,7 +129,7 @@ def test_its_gradient_is_right(model: SoftPromptModel) -> None:
         torch.testing.assert_close(model.prompt.grad[place], slope, rtol=1e-4, atol=1e-7)
 
 
-def test_it_is_searched_and_sampled_like_any_language_model(model: SoftPromptModel) -> None:
+def test_generation_and_beam_search_agree_with_score(model: SoftPromptModel) -> None:
     assert isinstance(model, LanguageModel)
     prompt = torch.tensor([[0, 2]])
     steps = list(generate(model, prompt, options=SamplingConfig(temperature=0), max_tokens=5, end=0))
@@ -140,13 +139,13 @@ def test_it_is_searched_and_sampled_like_any_language_model(model: SoftPromptMod
     (several,) = beam_search(
         model, prompt=torch.tensor([[2]]), options=BeamConfig(beam=4, n_best=4, max_length=4), end=0
     )
-    for one in several:  # what a search adds up is what reading it again gives
+    for one in several:  # the score of a hypothesis equals `score`
         row = torch.tensor([[0, *one.tokens, *[0] * one.finished]])
         again, _ = model.score(row[:, :-1], row[:, 1:], model.start(rows=1))
         assert again.sum().item() == pytest.approx(one.log_prob, abs=1e-9)
 
 
-def test_what_is_kept_is_the_prompt_alone(model: SoftPromptModel) -> None:
+def test_state_dict_contains_the_prompt_only(model: SoftPromptModel) -> None:
     assert set(model.state_dict()) == {"prompt"}
     other = SoftPromptConfig(length=P, backbone=model.config.backbone).build(V).double().eval()
     frozen = {f"frozen.{name}": tensor for name, tensor in model.frozen.state_dict().items()}
@@ -155,7 +154,7 @@ def test_what_is_kept_is_the_prompt_alone(model: SoftPromptModel) -> None:
     same = [one.step(row, one.start(rows=1)).log_probs for one in (model, other)]
     torch.testing.assert_close(*same, rtol=0, atol=0)
     changed = {"prompt": torch.zeros_like(model.prompt)}
-    other.load_state_dict(changed)  # the language model stays what it was
+    other.load_state_dict(changed)  # the language model is unchanged
     assert bool((other.prompt == 0).all())
     theirs, ours = other.frozen.state_dict(), model.frozen.state_dict()
     assert all(torch.equal(theirs[name], tensor) for name, tensor in ours.items())
@@ -163,8 +162,8 @@ def test_what_is_kept_is_the_prompt_alone(model: SoftPromptModel) -> None:
         other.load_state_dict({"prompt": torch.zeros(P + 1, model.prompt.shape[1])})
 
 
-def test_it_may_begin_as_tokens(model: SoftPromptModel) -> None:
-    """Vectors of tokens: as if these had been written there."""
+def test_prompt_can_be_initialised_from_tokens(model: SoftPromptModel) -> None:
+    """A prompt with the embeddings of tokens equals a written prompt."""
     model.init_from_tokens(torch.tensor([4, 7, 2]))
     frozen = model.frozen
     said = model.step(torch.tensor([[0, 5]]), model.start(rows=1)).log_probs
@@ -172,7 +171,7 @@ def test_it_may_begin_as_tokens(model: SoftPromptModel) -> None:
     torch.testing.assert_close(said, written, rtol=0, atol=1e-12)
 
 
-def test_what_cannot_be() -> None:
+def test_invalid_length_is_rejected() -> None:
     with pytest.raises(ValueError, match="length must be at least 1"):
         SoftPromptConfig(length=0)
     with pytest.raises(ValueError, match="at most 14"):

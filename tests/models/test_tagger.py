@@ -1,4 +1,4 @@
-"""The tagger over every encoder, with and without a CRF: padding, subwords, spelling, losses, valid tags, learning."""
+"""The tagger with every encoder, with and without a CRF: padding, subwords, spelling, losses, constraints, training."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "convolution-crf": {"encoder": {"kind": "convolution", "widths": [3, 5], "filters": 10}},
     "transformer-crf": {"encoder": {"kind": "transformer", "d_model": 16, "heads": 2, "dropout": 0.0}},
 }
-# Sentences as words of so many tokens each.
+# The number of tokens of each word, per sentence.
 SENTENCES = ((1, 3, 1, 2), (2, 2), (), (1, 1, 1))
 
 
@@ -68,10 +68,10 @@ def sentences(shapes: tuple[tuple[int, ...], ...] = SENTENCES) -> dict[str, Tens
     }
 
 
-# --- what is read -----------------------------------------------------------------------------------------------------
+# --- inputs -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_sentence_by_itself_is_the_sentence_in_a_batch_and_more_padding_changes_nothing(model) -> None:
+def test_sentence_alone_equals_sentence_in_a_padded_batch(model) -> None:
     batch = sentences()
     emissions, tags = model(batch), model.predict(batch)
     assert emissions.shape == (len(SENTENCES), 4, K) and tags.shape == (len(SENTENCES), 4)
@@ -88,7 +88,7 @@ def test_a_sentence_by_itself_is_the_sentence_in_a_batch_and_more_padding_change
     torch.testing.assert_close(model.loss(wider), model.loss(batch), atol=1e-10, rtol=0)
 
 
-def test_a_word_is_read_off_at_its_first_token(model) -> None:
+def test_word_is_read_at_its_first_token(model) -> None:
     batch = sentences(((2, 3, 1),))
     spelled = model.lexicon.read_spelling(batch["characters"])
     at = None
@@ -100,8 +100,8 @@ def test_a_word_is_read_off_at_its_first_token(model) -> None:
     torch.testing.assert_close(model(batch), model.output(h[:, [0, 2, 5]]), atol=1e-12, rtol=0)
 
 
-def test_spelling_of_one_word_reaches_the_others(model) -> None:
-    """It is read before the encoder: a name says something about its neighbours."""
+def test_spelling_influences_neighbouring_words(model) -> None:
+    """Spelling is read before the encoder, so it influences the tags of other words."""
     batch = sentences(((1, 2, 1),))
     other = {**batch, "characters": batch["characters"].clone()}
     other["characters"][0, 0] = other["characters"][0, 0].flip(0)
@@ -109,7 +109,7 @@ def test_spelling_of_one_word_reaches_the_others(model) -> None:
     assert changed.tolist() == [model.config.characters is not None] * 3
 
 
-def test_padding_learns_nothing(model) -> None:
+def test_padding_has_no_gradient(model) -> None:
     batch = sentences()
     batch["tokens"] = batch["tokens"].clamp(max=10).masked_fill(~batch["mask"], 11)
     model.loss(batch)[0].backward()
@@ -120,7 +120,7 @@ def test_padding_learns_nothing(model) -> None:
 # --- losses -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_loss_is_the_mean_of_minus_log_p_per_word(model) -> None:
+def test_loss_is_the_mean_per_word(model) -> None:
     batch = sentences()
     emissions, words, tags = model(batch), batch["words"], batch["tags"]
     if model.config.crf:
@@ -132,11 +132,11 @@ def test_the_loss_is_the_mean_of_minus_log_p_per_word(model) -> None:
     assert count.item() == 9
 
 
-def test_tags_that_were_never_seen_have_no_loss(model) -> None:
+def test_loss_ignores_unseen_tags(model) -> None:
     batch = sentences()
     batch["tags"][0, 1] = -1
     value, count = model.loss(batch)
-    if model.config.crf:  # a sentence is judged whole or not at all
+    if model.config.crf:  # a sentence is ignored completely
         rest = {name: part[1:] for name, part in batch.items()}
         torch.testing.assert_close(value, model.loss(rest)[0], atol=1e-10, rtol=0)
     else:
@@ -149,7 +149,7 @@ def test_tags_that_were_never_seen_have_no_loss(model) -> None:
     assert value.item() == 0 and count.item() == 0
 
 
-def test_losses_are_in_single_precision_at_least(model) -> None:
+def test_loss_has_at_least_single_precision(model) -> None:
     model, batch = model.float().train(), sentences()
     wanted = model.loss(batch)[0]
     with torch.autocast("cpu", torch.bfloat16):
@@ -161,18 +161,18 @@ def test_losses_are_in_single_precision_at_least(model) -> None:
     assert model.bfloat16().loss(batch)[0].dtype == torch.float32 == model.probabilities(batch).dtype
 
 
-def test_the_loss_asks_for_no_value_on_its_way(model) -> None:
-    """On the meta device there are none: whatever would wait for a GPU fails there. The gradient too."""
+def test_loss_needs_no_device_synchronization(model) -> None:
+    """Tensors on the meta device have no values, so any synchronization fails there, also in backward."""
     there = model.float().train().to("meta")
     value, count = there.loss({name: value.to("meta") for name, value in sentences().items()})
     value.backward()
     assert value.shape == count.shape == ()
 
 
-# --- what it says -----------------------------------------------------------------------------------------------------
+# --- predictions ------------------------------------------------------------------------------------------------------
 
 
-def test_probabilities_are_those_of_words_and_the_best_tags_the_best(model) -> None:
+def test_probabilities_sum_to_one_and_best_tags_are_optimal(model) -> None:
     batch = sentences()
     p, words = model.probabilities(batch), batch["words"]
     torch.testing.assert_close(p.sum(dim=2), words.double())
@@ -191,7 +191,7 @@ def test_probabilities_are_those_of_words_and_the_best_tags_the_best(model) -> N
 
 
 @pytest.mark.parametrize("crf", [True, False])
-def test_what_it_says_is_valid_and_what_is_not_valid_has_no_probability(crf) -> None:
+def test_constrained_predictions_are_valid(crf) -> None:
     batch = sentences(((1,) * 9,) * 30)
     wrong = {}
     for constrain in (True, False):
@@ -203,17 +203,17 @@ def test_what_it_says_is_valid_and_what_is_not_valid_has_no_probability(crf) -> 
     assert wrong[True] == 0 < wrong[False]
 
 
-def test_parts_of_speech_have_no_scheme() -> None:
+def test_part_of_speech_tags_are_not_constrained() -> None:
     model = config_of().build(V, 3)
     model.constrain(["ADJ", "NOUN", "VERB"])
     assert model.chain.allowed.all()
 
 
-# --- learning ---------------------------------------------------------------------------------------------------------
+# --- training ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_tiny_set_is_learned_by_heart(model) -> None:
-    """Random tags; only the places and the neighbours of words can explain them."""
+def test_small_dataset_is_memorised(model) -> None:
+    """Tags are random, so they depend on positions and neighbours only."""
     model.constrain(["A", "B", "C", "D", "E"])
     batch = sentences(((1, 3, 1, 2), (2, 2, 1), (1, 1, 1), (3, 1)))
     model.float().train()
@@ -230,8 +230,8 @@ def test_a_tiny_set_is_learned_by_heart(model) -> None:
     assert model.loss(batch)[0].item() < 0.1
 
 
-def test_a_crf_learns_what_follows_what() -> None:
-    """Words that say nothing, and tags that alternate: without a CRF every one of them is the toss of a coin."""
+def test_crf_learns_transitions() -> None:
+    """All words are equal and tags alternate: without a CRF each tag has probability 1/2."""
     tags = torch.tensor([[0, 1] * 4, [1, 0] * 4])
     words = torch.ones_like(tags, dtype=torch.bool)
     first = torch.arange(8).expand(2, 8)
@@ -248,10 +248,10 @@ def test_a_crf_learns_what_follows_what() -> None:
             optimizer.step()
         losses[crf] = value.item() * 8
     assert losses[False] == pytest.approx(8 * 0.693, abs=0.01)
-    assert losses[True] == pytest.approx(0.693, abs=0.1)  # only the first tag is left to guess
+    assert losses[True] == pytest.approx(0.693, abs=0.1)  # only the first tag is random
 
 
-def test_every_part_learns(model) -> None:
+def test_every_parameter_has_a_gradient(model) -> None:
     model.loss(sentences())[0].backward()
     still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
     assert [name for name in still if ".cell.bias" not in name] == []
@@ -269,12 +269,12 @@ def test_every_part_learns(model) -> None:
         ({"pooling": "max"}, "no such key"),
     ],
 )
-def test_settings_that_make_no_sense(options, words) -> None:
+def test_invalid_settings_are_rejected(options, words) -> None:
     with pytest.raises(UsageError, match=words):
         config_of(**options)
 
 
-def test_a_recipe_can_hold_every_kind_and_gives_it_back(model) -> None:
+def test_every_config_survives_a_recipe_round_trip(model) -> None:
     assert build(TaggerConfig, to_mapping(model.config)) == model.config
     assert model.config.longest is None
     with torch.device("meta"):

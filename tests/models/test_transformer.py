@@ -1,4 +1,4 @@
-"""The Transformer: read token by token or at once, with any padding, it thinks the same."""
+"""The Transformer: steps equal the forward pass, padding has no effect, attention weights."""
 
 import pytest
 import torch
@@ -20,13 +20,13 @@ def model(request):
 # --- token by token ---------------------------------------------------------------------------------------------------
 
 
-def test_it_is_steppable(model):
+def test_model_is_steppable(model):
     assert isinstance(model, Steppable)
 
 
 @torch.no_grad()
-def follow(model) -> None:
-    """Token by token it must find what it found with the whole target before it."""
+def assert_steps_equal_whole(model) -> None:
+    """Assert that decoding step by step equals decoding the complete target."""
     batch = some_batch(targets=(4, 4, 4))
     whole, weights = log_probs(model, batch), model.attention(batch)
     state = model.start(source_of(batch))
@@ -37,13 +37,13 @@ def follow(model) -> None:
         state = output.state
 
 
-def test_token_by_token_equals_whole(model):
-    follow(model)
+def test_steps_equal_whole(model):
+    assert_steps_equal_whole(model)
 
 
 @torch.no_grad()
-def test_a_long_target_token_by_token(model):
-    """Through several growths of the cache."""
+def test_steps_of_a_long_target_equal_whole(model):
+    """The cache grows several times."""
     batch = some_batch((3,), (38,))
     whole, state = log_probs(model, batch), model.start(source_of(batch))
     for t in range(38):
@@ -53,8 +53,8 @@ def test_a_long_target_token_by_token(model):
 
 
 @torch.no_grad()
-def test_prompts_of_unequal_length(model):
-    """Read at once, with padding anywhere, then on: each row as if it were alone. The first has no token at all."""
+def test_prompts_of_different_lengths_equal_single_rows(model):
+    """Prompts are read in one call, with padding at any position; the first row is empty."""
     batch = some_batch((5, 2, 4, 3), (4, 4, 4, 4))
     mask = torch.tensor([[0, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1]]).bool()
     state = model.start(source_of(batch))
@@ -65,7 +65,7 @@ def test_prompts_of_unequal_length(model):
     assert output.attention.shape == (4, 5) and output.attention[0].eq(0).all()
     after = torch.randint(1, V, (4, 3))
     second = model.step(after[:, :1], output.state)
-    third = model.step(after[:, 1:], second.state)  # two at once, to rows that are not equally long
+    third = model.step(after[:, 1:], second.state)  # two tokens per step, for rows of different lengths
     for row in range(4):
         own = {key: values[row : row + 1] for key, values in source_of(batch).items()}
         said = torch.cat([batch["inputs"][row, :1], prompt[row, mask[row]], after[row]]).unsqueeze(0)
@@ -76,8 +76,8 @@ def test_prompts_of_unequal_length(model):
 
 
 @torch.no_grad()
-def reordered(model) -> None:
-    """Hypotheses that change places, are doubled and leave take all they know with them."""
+def assert_reordering_works(model) -> None:
+    """Assert that hypotheses keep their state when they are reordered, copied and removed."""
     batch = some_batch((5, 2, 4), (3, 3, 3))
     rows, sources = torch.tensor([2, 2, 0, 0]), torch.tensor([2, 0])
     state = model.start(source_of(batch))
@@ -95,13 +95,13 @@ def reordered(model) -> None:
     exactly(last.log_probs, model(source["tokens"], source["mask"], said).log_softmax(-1)[:, -1])
 
 
-def test_reordered_hypotheses(model):
-    reordered(model)
+def test_hypotheses_can_be_reordered_and_removed(model):
+    assert_reordering_works(model)
 
 
 @torch.no_grad()
-def test_a_state_is_a_value(model):
-    """It can be cloned to branch, and packed without pickling; a step of one branch leaves the other as it was."""
+def test_state_can_be_cloned_and_packed(model):
+    """A step of one branch does not change the other; packing needs no pickle."""
     batch = some_batch()
     state = model.step(batch["inputs"], model.start(source_of(batch))).state
     kept = DecodeState(clone(state.hidden), clone(state.memory))
@@ -112,7 +112,7 @@ def test_a_state_is_a_value(model):
     assert all(len(leaf) == 3 for leaf in leaves(once.state.hidden))
 
 
-def test_a_step_has_a_gradient_too():
+def test_step_has_a_gradient():
     model, batch = transformer(), some_batch((3, 3), (3, 3))
     total = torch.zeros((), dtype=torch.float64)
     state = model.start(source_of(batch))
@@ -127,11 +127,11 @@ def test_a_step_has_a_gradient_too():
         exactly(one, parameter.grad)
 
 
-# --- what may be seen -------------------------------------------------------------------------------------------------
+# --- masks and positions ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("t", range(1, 4))
-def test_editing_a_target_leaves_what_came_before_unchanged(model, t):
+def test_predictions_are_causal(model, t):
     batch = some_batch(targets=(4, 4, 4))
     before = log_probs(model, batch)
     batch["inputs"][:, t] = (batch["inputs"][:, t] + 1) % V
@@ -140,23 +140,23 @@ def test_editing_a_target_leaves_what_came_before_unchanged(model, t):
     assert (before[:, t:] != after[:, t:]).any(dim=-1).all()
 
 
-def test_without_the_causal_mask_the_future_is_seen():
+def test_predictions_without_causal_mask_read_later_tokens():
     model, batch = transformer(causal=False), some_batch(targets=(4, 4, 4))
     before = log_probs(model, batch)
     batch["inputs"][:, 3] = (batch["inputs"][:, 3] + 1) % V
     assert (log_probs(model, batch) != before).any(dim=-1).all()
     assert "causal is off" in model.notes()[0]
-    padding_changes_nothing(model)  # it is no future
+    assert_padding_has_no_effect(model)  # padding is still masked
 
 
-def test_editing_the_source_changes_everything(model):
+def test_predictions_depend_on_the_source(model):
     batch = some_batch()
     before = log_probs(model, batch)
     batch["source"][:, 0] = (batch["source"][:, 0] + 1) % V
     assert (log_probs(model, batch) != before).any(dim=-1).all()
 
 
-def padding_changes_nothing(model) -> None:
+def assert_padding_has_no_effect(model) -> None:
     torch.manual_seed(1)
     batch = some_batch()
     found, looked = model.target_log_probs(batch), model.attention(batch)
@@ -172,11 +172,11 @@ def padding_changes_nothing(model) -> None:
         exactly(model.target_log_probs(alone)[0], found[row, :T])
 
 
-def test_padding_changes_nothing(model):
-    padding_changes_nothing(model)
+def test_padding_has_no_effect(model):
+    assert_padding_has_no_effect(model)
 
 
-def test_a_targets_padding_may_stand_anywhere_in_forward(model):
+def test_forward_accepts_target_padding_at_any_position(model):
     batch = some_batch((5, 2), (4, 4))
     mask = torch.tensor([[1, 0, 1, 1], [0, 1, 1, 0]]).bool()
     found = model(batch["source"], batch["source_mask"], batch["inputs"], mask)
@@ -186,8 +186,8 @@ def test_a_targets_padding_may_stand_anywhere_in_forward(model):
         exactly(found[row, mask[row]], wanted[0])
 
 
-def test_a_row_without_any_token_harms_nobody(model):
-    """Batches of a fixed shape have rows that are padding from end to end."""
+def test_row_of_padding_is_harmless(model):
+    """Batches of a fixed shape may have rows of padding."""
     batch = some_batch()
     model.loss(batch)[0].backward()
     wanted = [parameter.grad.clone() for parameter in model.parameters()]
@@ -199,8 +199,8 @@ def test_a_row_without_any_token_harms_nobody(model):
         exactly(parameter.grad, own)
 
 
-def order_is_seen(model) -> bool:
-    """Whether two sources of the same tokens in another order are told apart."""
+def depends_on_order(model) -> bool:
+    """Return whether the order of the source tokens changes the result."""
     batch = some_batch((5,), (3,))
     before = log_probs(model, batch)
     batch["source"] = batch["source"][:, [1, 0, 3, 2, 4]]
@@ -208,21 +208,21 @@ def order_is_seen(model) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned", "rotary"])
-def test_positions_let_it_see_order(kind):
-    assert order_is_seen(transformer(positions=kind))
+def test_positions_make_the_order_visible(kind):
+    assert depends_on_order(transformer(positions=kind))
 
 
-def test_without_positions_a_source_is_a_set():
+def test_order_is_ignored_without_positions():
     model = transformer(positions="none")
-    assert not order_is_seen(model)
+    assert not depends_on_order(model)
     assert model.notes() == ["without positions the encoder ignores the order of the source tokens"]
-    assert order_is_seen(transformer(positions="none", encoder_layer="convolution"))
+    assert depends_on_order(transformer(positions="none", encoder_layer="convolution"))
 
 
-# --- where it looks ---------------------------------------------------------------------------------------------------
+# --- attention weights ------------------------------------------------------------------------------------------------
 
 
-def test_attentions_of_every_layer_and_head(model):
+def test_attention_weights_of_every_layer_and_head(model):
     batch = some_batch()
     found, config = model.attentions(batch), model.config
     attends = config.encoder_layer in ("self-attention", "windowed")
@@ -239,7 +239,7 @@ def test_attentions_of_every_layer_and_head(model):
     ):
         for weights in found[name]:
             assert weights.shape == (3, config.heads, queries.shape[1], keys.shape[1])
-            if config.source_bos is None or name == "decoder":  # what that token was given is left out
+            if config.source_bos is None or name == "decoder":  # the weights of that token are excluded
                 exactly(weights.sum(dim=-1), queries.unsqueeze(1).expand(weights.shape[:3]).double())
             assert weights.masked_fill(keys[:, None, None, :], 0).eq(0).all()
     assert all(weights.triu(1).eq(0).all() for weights in found["decoder"])
@@ -247,7 +247,7 @@ def test_attentions_of_every_layer_and_head(model):
     exactly(model.attention(batch), found["cross"][layer].mean(dim=1))
 
 
-# --- whatever the lengths ---------------------------------------------------------------------------------------------
+# --- random lengths ---------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=20)
@@ -256,7 +256,7 @@ def test_attentions_of_every_layer_and_head(model):
     name=st.sampled_from(["2017", "today", "learned", "rotary"]),
 )
 @torch.no_grad()
-def test_rows_of_any_length_follow_the_whole(lengths, name):
+def test_steps_equal_whole_for_any_lengths(lengths, name):
     model = transformer(**SWITCHES[name])
     batch = some_batch(*zip(*lengths, strict=True))
     whole, state = model.target_log_probs(batch), model.start(source_of(batch))

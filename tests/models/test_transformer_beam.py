@@ -1,4 +1,4 @@
-"""Beam search over Transformers: their caches change nothing but the time it takes."""
+"""Beam search with Transformers: results with and without KV cache are equal."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.decoding.test_beam_models import END, Uncached, V, assert_same, batch
 from tests.models.small_transformer import SWITCHES
-from tests.models.test_transformer_broken import unreordered
+from tests.models.test_transformer_controls import select_without_cache
 from torch import nn
 
 from seqloom.decoding.beam import BeamConfig, beam_search
@@ -19,7 +19,7 @@ NAMES = ["2017", "before", "learned", "rotary-halves", "today", "aligned", "recu
 
 
 def translator(name: str) -> Any:
-    """With opinions: its norms let through what the blocks below them say."""
+    """Build a model whose predictions differ clearly between tokens."""
     options = {"d_model": 16, "heads": 2, "encoder_layers": 2, "decoder_layers": 2, **SWITCHES[name]}
     kind = options.pop("positions", "sinusoidal")
     positions = PositionsConfig(**({"kind": kind} if isinstance(kind, str) else kind))
@@ -41,7 +41,7 @@ def cached_and_not(model: Any, coverage: float = 0.3) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_cached_and_not(name):
+def test_cached_equals_uncached(name):
     model = translator(name)
     found, source = cached_and_not(model), batch()
     assert len({tuple(h.tokens) for row in found for h in row}) > 4
@@ -61,7 +61,7 @@ def test_cached_and_not(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_with_prompts_alone_and_greedily(name):
+def test_cached_equals_uncached_with_prompts_and_greedy_search(name):
     model, source = translator(name), batch()
     prompt = torch.tensor([[3, 4, 5], [7, 0, 0], [1, 2, 0], [0, 0, 0]])
     options = BeamConfig(beam=5, n_best=5, max_length=20)
@@ -82,11 +82,11 @@ def test_with_prompts_alone_and_greedily(name):
         assert found.tokens[forced:] == (tokens[: tokens.index(END)] if END in tokens else tokens)
 
 
-def test_a_beam_that_forgets_the_cache_shows(monkeypatch):
-    """The control."""
+def test_control_lost_cache_changes_the_results(monkeypatch):
+    """Negative control."""
     model = translator("2017")
     cached_and_not(model)
-    monkeypatch.setattr("seqloom.decoding.beam.select_rows", unreordered)
-    monkeypatch.setattr("seqloom.core.protocols.select_rows", unreordered)
+    monkeypatch.setattr("seqloom.decoding.beam.select_rows", select_without_cache)
+    monkeypatch.setattr("seqloom.core.protocols.select_rows", select_without_cache)
     with pytest.raises(AssertionError):
         cached_and_not(model)

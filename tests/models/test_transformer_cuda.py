@@ -1,4 +1,4 @@
-"""The Transformer on a GPU: the numbers of the CPU, losses that never wait for it, rows of padding, and decoding."""
+"""The Transformer on a GPU: equality with the CPU, no synchronization, rows of padding, and decoding."""
 
 import copy
 
@@ -20,14 +20,14 @@ def model(request):
     return transformer(**SWITCHES[request.param])
 
 
-def with_padding_alone():
-    """Three pairs, and a row whose masks are False throughout."""
+def batch_with_empty_row():
+    """Return three pairs and a row of padding."""
     return {key: F.pad(values, (0, 0, 0, 1)) for key, values in some_batch().items()}
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss_and_gradients_are_those_of_the_cpu(model, smoothing):
-    batch, there = with_padding_alone(), copy.deepcopy(model).cuda()
+def test_loss_and_gradients_equal_the_cpu(model, smoothing):
+    batch, there = batch_with_empty_row(), copy.deepcopy(model).cuda()
     value, count = model.loss(batch, smoothing)
     other, counted = there.loss(to_device(batch, "cuda"), smoothing)
     value.backward()
@@ -39,9 +39,9 @@ def test_loss_and_gradients_are_those_of_the_cpu(model, smoothing):
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float16])
-def test_every_kernel_gives_finite_gradients(model, precision):
-    """In each precision the fused kernel may be another; none may mind a row of padding."""
-    model, batch = model.float().cuda().train(), to_device(with_padding_alone(), "cuda")
+def test_gradients_are_finite_in_every_precision(model, precision):
+    """The fused kernel depends on the precision; every kernel must handle a row of padding."""
+    model, batch = model.float().cuda().train(), to_device(batch_with_empty_row(), "cuda")
     wanted = model.eval().loss(batch)[0]
     with torch.autocast("cuda", precision, enabled=precision != torch.float32):
         value, _ = model.loss(batch)
@@ -52,15 +52,15 @@ def test_every_kernel_gives_finite_gradients(model, precision):
 
 
 @pytest.mark.parametrize("name", ["2017", "today", "learned", "windowed"])
-def test_a_loss_never_waits_for_the_device(name):
+def test_loss_needs_no_device_synchronization(name):
     model, batch = transformer(**SWITCHES[name]).float().cuda().train(), to_device(some_batch(), "cuda")
-    model.loss(batch)[0].backward()  # what is set up once may wait
+    model.loss(batch)[0].backward()  # the first call may synchronize
     with forbid_device_sync():
         model.loss(batch, 0.1, consistency=1.0)[0].backward()
 
 
 @torch.no_grad()
-def test_a_step_never_waits_for_the_device():
+def test_step_needs_no_device_synchronization():
     model, batch = transformer().float().cuda(), to_device(some_batch(), "cuda")
     state = model.start(source_of(batch))
     state = model.step(batch["inputs"][:, :1], state).state
@@ -68,7 +68,7 @@ def test_a_step_never_waits_for_the_device():
         model.step(batch["inputs"][:, 1:2], state)
 
 
-def test_a_beam_finds_the_same(model):
+def test_beam_search_equals_the_cpu(model):
     source = source_of(some_batch())
     options = BeamConfig(beam=4, n_best=3, max_length=12)
     here = beam_search(model, options=options, end=0, source=source, attention=True)

@@ -1,4 +1,4 @@
-"""A Transformer whose encoder reads by something else than self-attention: every kind of layer there is."""
+"""Transformers with every kind of encoder layer."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from seqloom.nn.mixers import MIXERS, DilatedConvolution, RecurrentMixer, Window
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_more_padding_changes_nothing_and_a_row_alone_is_the_row_in_a_batch(kind: str) -> None:
+def test_row_alone_equals_row_in_a_padded_batch(kind: str) -> None:
     model, batch = transformer(encoder_layer=kind, encoder_layers=3), some_batch()
     wanted = log_probs(model, batch)
     wider = {**batch, "source": torch.nn.functional.pad(batch["source"], (0, 4), value=7)}
@@ -28,18 +28,18 @@ def test_more_padding_changes_nothing_and_a_row_alone_is_the_row_in_a_batch(kind
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_every_layer_of_the_encoder_is_heard(kind: str) -> None:
+def test_every_encoder_parameter_has_a_gradient(kind: str) -> None:
     model = transformer(encoder_layer=kind, encoder_layers=2)
     model.loss(some_batch())[0].backward()
     for block in model.encoder:
         assert isinstance(block.mixer, MIXERS[kind])
         for name, parameter in block.mixer.named_parameters():
-            if name != "attention.k.bias":  # adds the same to all scores of a row, and so nothing
+            if name != "attention.k.bias":  # adds a constant to all scores of a row, which has no effect
                 assert parameter.grad is not None and parameter.grad.any(), name
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_it_learns_pairs_by_heart_and_says_them(kind: str) -> None:
+def test_pairs_are_memorised_and_generated(kind: str) -> None:
     torch.manual_seed(0)
     sizes = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "d_ff": 48, "dropout": 0.0}
     model = TransformerConfig(encoder_layer=kind, **sizes).build(V)  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ def test_it_learns_pairs_by_heart_and_says_them(kind: str) -> None:
         assert [*found.tokens] in (wanted, wanted[:-1])
 
 
-def test_what_the_config_says_reaches_the_layers() -> None:
+def test_options_are_passed_to_the_layers() -> None:
     windowed = TransformerConfig(encoder_layer="windowed", window=5, d_model=8, heads=2).build(V)
     assert all(isinstance(block.mixer, WindowedSelfAttention) and block.mixer.reach == 5 for block in windowed.encoder)
     recurrent = TransformerConfig(encoder_layer="recurrent", cell="gru", d_model=8, heads=2).build(V)
@@ -71,7 +71,7 @@ def test_what_the_config_says_reaches_the_layers() -> None:
         assert type(block.mixer.layer.forwards.cell).__name__ == "GRU"
     dilated = TransformerConfig(encoder_layer="dilated", kernel=5, d_model=8, heads=2, encoder_layers=3).build(V)
     found = [block.mixer.dilation for block in dilated.encoder if isinstance(block.mixer, DilatedConvolution)]
-    assert found == [1, 3, 9], "the deeper, the further apart"
+    assert found == [1, 3, 9], "the dilation grows with the depth"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_the_config_says_reaches_the_layers() -> None:
         ),
     ],
 )
-def test_all_that_is_wrong_is_told_at_once(options: dict[str, Any], words: list[str]) -> None:
+def test_all_problems_are_reported(options: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
         build(TransformerConfig, options)
     for word in words:

@@ -1,11 +1,11 @@
-"""Our Transformer against four of `transformers`, with the same random weights: logits, greedy and beam search.
+"""The Transformer compared with four models of `transformers` for equal random weights: logits and search.
 
-    Marian    norms after, sinusoids in halves         Bart     norms after, learned positions, normed embeddings
-    Pegasus   norms before, sinusoids in halves        MBart    norms before, learned positions, normed embeddings
+    Marian    post-norm, sinusoids in halves       Bart     post-norm, learned positions, normalised embeddings
+    Pegasus   pre-norm, sinusoids in halves        MBart    pre-norm, learned positions, normalised embeddings
 
-The rules of the two beam searches meet where all k hypotheses are wanted (n_best = beam, num_return_sequences =
-num_beams): `early_stopping=False` there is `stopping: usual` here, and both divide by length^α, END counted and the
-first token not.
+The two beam searches have equal rules if all k hypotheses are returned (n_best = beam, num_return_sequences =
+num_beams): `early_stopping=False` equals `stopping: usual`, and both divide by length^α, which includes END but not
+the first token.
 """
 
 from typing import Any
@@ -22,11 +22,11 @@ from seqloom.nn.positions import PositionsConfig
 transformers = pytest.importorskip("transformers")
 
 V, END, PAD = 23, 0, 22
-SHORTEST, LONGEST = 3, 38  # what is generated
+SHORTEST, LONGEST = 3, 38  # maximum number of generated tokens
 HALVES = PositionsConfig(layout="halves")
 LEARNED = PositionsConfig(kind="learned", max_length=40)
 
-# What a kind is called there, and what it is here.
+# The name of each kind in `transformers`, and its options here.
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "Marian": ("MarianMTModel", {"positions": HALVES}),
     "Bart": ("BartForConditionalGeneration", {"positions": LEARNED, "embed_norm": True}),
@@ -43,9 +43,9 @@ SHAPES[1] |= {"embed_scale": False}
 
 
 def ours(kind: str, shape: dict[str, Any]) -> Transformer:
-    """With opinions, and a mind to end now and then: END is as likely as the most likely token, on average.
+    """Build a model in which END is on average as probable as the most probable token.
 
-    A tied model of random weights likes to repeat itself, and needs to be told a little more.
+    A tied model with random weights tends to repeat its input and needs a larger bias.
     """
     torch.manual_seed(5)
     model = TransformerConfig(dropout=0.0, **shape, **KINDS[kind][1]).build(V).double().eval()
@@ -59,7 +59,7 @@ def ours(kind: str, shape: dict[str, Any]) -> Transformer:
 
 @torch.no_grad()
 def theirs(kind: str, model: Transformer) -> Any:
-    """The same model, with the same weights."""
+    """Return the `transformers` model with the same weights."""
     shape = model.config
     both = {f"{side}_attention_heads": shape.heads for side in ("encoder", "decoder")}
     both |= {f"{side}_ffn_dim": shape.feed_forward_size for side in ("encoder", "decoder")}
@@ -101,20 +101,20 @@ def pair(request):
 
 
 @torch.no_grad()
-def test_logits(pair):
+def test_logits_equal_transformers(pair):
     own, other = pair
     tokens, mask = sources()
     inputs = torch.randint(1, PAD, (4, 9), generator=torch.Generator().manual_seed(3))
     inputs[:, 0] = END
     wanted = other(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs)
-    tables = own.config.positions is HALVES  # which they keep in float32
+    tables = own.config.positions is HALVES  # float32 in `transformers`
     torch.testing.assert_close(own(tokens, mask, inputs), wanted.logits, atol=1e-6 if tables else 1e-10, rtol=0)
     wanted = other.float()(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs)
     torch.testing.assert_close(own.float()(tokens, mask, inputs), wanted.logits, atol=1e-5, rtol=0)
 
 
 @torch.no_grad()
-def test_attention_of_every_layer_and_head(pair):
+def test_attention_weights_equal_transformers(pair):
     own, other = pair
     tokens, mask = sources()
     inputs = torch.full((4, 5), 3).index_fill(1, torch.tensor([0]), END)
@@ -129,12 +129,12 @@ def test_attention_of_every_layer_and_head(pair):
         ("cross", wanted.cross_attentions),
     ):
         for mine, theirs in zip(found[name], layers, strict=True):
-            rows = mask[:, None, :, None] if name == "encoder" else torch.ones(())  # what padding asks is nobody's
+            rows = mask[:, None, :, None] if name == "encoder" else torch.ones(())  # queries at padding are ignored
             torch.testing.assert_close(mine, theirs * rows, atol=1e-6, rtol=0, check_dtype=False)
 
 
-def generated(model: Any, beams: int, penalty: float) -> list[list[list[int]]]:
-    """The ids of every hypothesis of each source, END at the end of those that ended."""
+def generate_with_transformers(model: Any, beams: int, penalty: float) -> list[list[list[int]]]:
+    """Return the ids of every hypothesis of each source, with END if it is finished."""
     tokens, mask = sources()
     found = model.generate(
         input_ids=tokens,
@@ -148,20 +148,20 @@ def generated(model: Any, beams: int, penalty: float) -> list[list[list[int]]]:
         do_sample=False,
         bad_words_ids=[[PAD]],
     )
-    rows = [row[1:] for row in found.tolist()]  # the first is the END before everything
+    rows = [row[1:] for row in found.tolist()]  # the first token is the initial END
     ids = [row[: row.index(END) + 1] if END in row else row for row in rows]
     return [ids[start : start + beams] for start in range(0, len(ids), beams)]
 
 
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (5, 1.0), (4, 0.6)])
-def test_what_is_generated(pair, beams, penalty):
-    """Where all ended: at the longest length, they let what is cut short compete with what ended, and we do not."""
+def test_generation_equals_transformers(pair, beams, penalty):
+    """Compare finished hypotheses: `transformers` also ranks hypotheses that reach the maximum length."""
     own, model = pair
     tokens, mask = sources()
     options = BeamConfig(beam=beams, n_best=beams, length_penalty=penalty, min_length=SHORTEST, max_length=LONGEST)
     found = beam_search(own, options=options, end=END, source={"tokens": tokens, "mask": mask}, banned=(PAD,))
     compared = 0
-    for row, other in zip(found, generated(model, beams, penalty), strict=True):
+    for row, other in zip(found, generate_with_transformers(model, beams, penalty), strict=True):
         if beams == 1 or all(END in ids for ids in other):
             assert [[*hypothesis.tokens, *[END] * hypothesis.finished] for hypothesis in row] == other
             compared += 1

@@ -1,4 +1,4 @@
-"""The Transformer as it learns: its loss, its beginnings, its limits, its configuration."""
+"""Training of the Transformer: loss, initialisation, learned positions and configuration."""
 
 import math
 from typing import Any
@@ -20,10 +20,10 @@ def model(request):
     return transformer(**SWITCHES[request.param])
 
 
-# --- learning ---------------------------------------------------------------------------------------------------------
+# --- training ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_loss_is_the_mean_over_real_targets(model):
+def test_loss_is_the_mean_without_padding(model):
     batch = some_batch()
     value, count = model.loss(batch)
     found, mask = log_probs(model, batch), batch["target_mask"]
@@ -36,7 +36,7 @@ def test_the_loss_is_the_mean_over_real_targets(model):
 
 
 @pytest.mark.parametrize("name", ["2017", "today"])
-def test_it_learns_eight_pairs_by_heart(name):
+def test_eight_pairs_are_memorised(name):
     torch.manual_seed(0)
     made = transformer(**SWITCHES[name]).config
     model = StartTokenConfig(**{**vars(made), "d_model": 32, "d_ff": 64, "dropout": 0.0}).build(V)
@@ -53,7 +53,7 @@ def test_it_learns_eight_pairs_by_heart(name):
 
 
 @pytest.mark.parametrize("tied", ["none", "decoder", "all"])
-def test_a_fresh_model_thinks_all_tokens_nearly_equally_likely(tied):
+def test_initial_distribution_is_nearly_uniform(tied):
     torch.manual_seed(0)
     model = StartTokenConfig(d_model=64, tied=tied).build(500)
     value, _ = model.loss(some_batch((9, 7), (6, 8)))
@@ -64,7 +64,7 @@ def test_a_fresh_model_thinks_all_tokens_nearly_equally_likely(tied):
     assert (model.source_embed.embed is model.target_embed.embed) == (tied == "all")
 
 
-def test_dropout_is_for_training_alone():
+def test_dropout_is_active_in_training_only():
     batch = some_batch()
     for key in ("dropout", "attention_dropout", "activation_dropout"):
         options: dict[str, Any] = {"dropout": 0.0, key: 0.5}
@@ -74,16 +74,16 @@ def test_dropout_is_for_training_alone():
         assert not torch.allclose(model.train().loss(batch)[0], calm)
 
 
-# --- learned positions end somewhere ----------------------------------------------------------------------------------
+# --- limit of learned positions ---------------------------------------------------------------------------------------
 
 SHORT: dict[str, Any] = {"positions": {"kind": "learned", "max_length": 6}}
 
 
-def test_what_is_longer_than_learned_positions_is_refused():
+def test_text_longer_than_learned_positions_is_rejected():
     model = transformer(**SHORT)
     assert (model.config.longest_source, model.longest_target) == (6, 6)
     model.loss(some_batch((6,), (6,)))
-    model.encode(*padded((6, 3), 8))  # only padding stands beyond
+    model.encode(*padded((6, 3), 8))  # only padding exceeds the positions
     with pytest.raises(UsageError, match="has 6 positions, but a source has 7 tokens"):
         model.loss(some_batch((7,), (3,)))
     with pytest.raises(UsageError, match="has 6 positions, but a target has 7 tokens"):
@@ -96,7 +96,7 @@ def test_what_is_longer_than_learned_positions_is_refused():
 
 @torch.no_grad()
 @pytest.mark.parametrize("causal", [True, False])
-def test_a_batch_padded_beyond_learned_positions_is_read_as_long_as_its_rows_fit(causal):
+def test_padding_beyond_learned_positions_is_accepted(causal):
     model, batch = transformer(causal=causal, **SHORT), some_batch((6, 3), (6, 4))
     wide = {name: F.pad(part, (0, 3)) for name, part in batch.items()}
     exactly(model.loss(wide)[0], model.loss(batch)[0])
@@ -108,20 +108,20 @@ def test_a_batch_padded_beyond_learned_positions_is_read_as_long_as_its_rows_fit
 
 
 @torch.no_grad()
-def test_uneven_rows_may_use_all_learned_positions():
+def test_rows_of_different_lengths_can_use_all_learned_positions():
     model, batch = transformer(**SHORT), some_batch((3, 3), (4, 4))
     mask = torch.tensor([[1, 0, 0, 0], [0, 0, 1, 1]]).bool()
     state = model.step(batch["inputs"], model.start(source_of(batch)), mask).state
-    for _ in range(4):  # the second row is full now, though eight tokens were shown
+    for _ in range(4):  # the second row uses all positions, although the batch has eight tokens
         state = model.step(batch["inputs"][:, :1], state).state
     with pytest.raises(UsageError, match="a target has 7 tokens"):
         model.step(batch["inputs"][:, :1], state)
 
 
-def test_a_search_ends_where_positions_do():
+def test_search_stops_at_the_last_position():
     model, batch = transformer(**SHORT), some_batch((3, 5), (1, 1))
     with torch.no_grad():
-        model.output.bias[0] = -50.0  # it does not want to end
+        model.output.bias[0] = -50.0  # END is improbable
     source = source_of(batch)
     for options in (BeamConfig(beam=3), BeamConfig(beam=1, max_length=30)):
         found = beam_search(model, options=options, end=0, source=source)
@@ -132,10 +132,10 @@ def test_a_search_ends_where_positions_do():
         beam_search(model, options=BeamConfig(), end=0, source=source, prompt=torch.ones(2, 6, dtype=torch.long))
 
 
-# --- its configuration ------------------------------------------------------------------------------------------------
+# --- configuration ----------------------------------------------------------------------------------------------------
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported():
     wrong = {
         "d_model": 9,
         "heads": 4,
@@ -172,11 +172,11 @@ def test_all_problems_are_told_at_once():
         build(StartTokenConfig, {"heads": 0})
 
 
-def test_a_config_survives_its_recipe(model):
+def test_config_survives_a_recipe_round_trip(model):
     assert build(StartTokenConfig, to_mapping(model.config)) == model.config
 
 
-def test_a_source_is_needed_and_rows_are_its():
+def test_start_validates_source_and_rows():
     model, source = transformer(), source_of(some_batch())
     with pytest.raises(UsageError, match="needs a source"):
         model.start()

@@ -1,4 +1,4 @@
-"""Classifiers and taggers on a GPU: the CPU's numbers, no waiting, losses in single precision, exact repetition."""
+"""Classifiers and taggers on a GPU: equality with the CPU, no synchronization, precision and determinism."""
 
 import copy
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def model(request) -> Any:
 
 
 def batch_of(model: Any) -> dict[str, Tensor]:
-    """Four texts, of them one without tokens; of a tagger's, one word in two is of two tokens."""
+    """Return four texts, one of them empty; for taggers, every second word has two tokens."""
     torch.manual_seed(1)
     mask = torch.arange(6) < torch.tensor([6, 2, 0, 4]).unsqueeze(1)
     tokens, labels = torch.randint(V, mask.shape), torch.tensor([0, 3, -1, 1])
@@ -79,7 +79,7 @@ def deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-def test_loss_gradients_and_answers_are_those_of_the_cpu(model) -> None:
+def test_loss_gradients_and_predictions_equal_the_cpu(model) -> None:
     model.eval()
     batch, there = batch_of(model), copy.deepcopy(model).cuda()
     results = []
@@ -95,11 +95,11 @@ def test_loss_gradients_and_answers_are_those_of_the_cpu(model) -> None:
         torch.testing.assert_close(there.influence(to_device(batch, "cuda")).cpu(), model.influence(batch))
 
 
-def test_a_step_of_training_never_waits(model) -> None:
+def test_training_step_needs_no_device_synchronization(model) -> None:
     model, batch = model.float().cuda().train(), to_device(batch_of(model), "cuda")
     weights = torch.ones(K, device="cuda")
     options = (weights, 0.1) if isinstance(model.config, ClassifierConfig) else ()
-    for _ in range(2):  # the first time libraries are loaded, and may wait
+    for _ in range(2):  # the first call loads libraries and may synchronize
         model.loss(batch, *options)[0].backward()
     torch.cuda.synchronize()
     with forbid_device_sync():
@@ -108,14 +108,14 @@ def test_a_step_of_training_never_waits(model) -> None:
     assert value.isfinite()
 
 
-def test_waiting_would_be_noticed() -> None:
-    """The control."""
+def test_control_device_synchronization_is_detected() -> None:
+    """Negative control."""
     with pytest.raises(RuntimeError, match="synchroniz"), forbid_device_sync():
         torch.ones(3, device="cuda").sum().item()
 
 
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
-def test_autocast_gives_a_loss_in_single_precision(model, precision) -> None:
+def test_autocast_returns_a_single_precision_loss(model, precision) -> None:
     model, batch = model.float().eval().cuda(), to_device(batch_of(model), "cuda")
     wanted = model.loss(batch)[0]
     with torch.autocast("cuda", precision):
@@ -126,8 +126,8 @@ def test_autocast_gives_a_loss_in_single_precision(model, precision) -> None:
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_when_asked_to_be_deterministic_it_is_and_can_be(model) -> None:
-    """Nothing that torch cannot do twice alike."""
+def test_deterministic_training_is_reproducible(model) -> None:
+    """No operation of torch without a deterministic implementation is used."""
     model, batch = model.float().cuda().train(), to_device(batch_of(model), "cuda")
     results = []
     with deterministic():

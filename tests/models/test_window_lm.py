@@ -1,4 +1,4 @@
-"""The feed-forward language model: against its equations window by window, whole, stepped, scored, padded, refused."""
+"""The feed-forward language model: equations, chunks, padding, training and invalid options."""
 
 from typing import Any
 
@@ -60,8 +60,8 @@ def lm(request: pytest.FixtureRequest) -> Any:
     return model(**KINDS[request.param])
 
 
-def by_hand(lm: Any, context: list[int]) -> Tensor:
-    """log p (V,) after a text, by the equations, from one window cut out of it."""
+def expected_log_probs(lm: Any, context: list[int]) -> Tensor:
+    """Return log p (V,) after a text, computed by the equations from its last window."""
     config, weights = lm.config, lm.state_dict()
     window = ([END] * config.window + context)[-config.window :]
     x = torch.cat([weights["embed.weight"][token] for token in window])
@@ -78,25 +78,25 @@ def by_hand(lm: Any, context: list[int]) -> Tensor:
     return (weights["output.weight"] @ h + weights["output.bias"]).log_softmax(0)
 
 
-# --- what it says ---------------------------------------------------------------------------------------------------
+# --- predictions ----------------------------------------------------------------------------------------------------
 
 
-def test_it_is_a_language_model(lm: Any) -> None:
+def test_window_lm_is_a_language_model(lm: Any) -> None:
     assert isinstance(lm, LanguageModel)
 
 
-def test_a_chunk_at_once_is_every_window_by_itself(lm: Any) -> None:
+def test_forward_equals_single_windows(lm: Any) -> None:
     inputs = some_tokens()
     assert (inputs == END).any()
     whole, state = lm(inputs)
     for row, tokens in enumerate(inputs.tolist()):
         for t in range(T):
-            exactly(whole[row, t].log_softmax(0), by_hand(lm, tokens[: t + 1]))
+            exactly(whole[row, t].log_softmax(0), expected_log_probs(lm, tokens[: t + 1]))
     exactly(state, F.pad(inputs, (lm.config.window, 0))[:, -lm.config.window :])
 
 
 @pytest.mark.parametrize("cut", [1, 2, K - 1, K, K + 1, T - 1])
-def test_windows_reach_across_the_borders_of_chunks(lm: Any, cut: int) -> None:
+def test_chunked_equals_whole(lm: Any, cut: int) -> None:
     inputs, targets = some_tokens(), some_tokens(seed=2)
     whole, after = lm.score(inputs, targets, lm.start(rows=B))
     first, state = lm.score(inputs[:, :cut], targets[:, :cut], lm.start(rows=B))
@@ -105,7 +105,7 @@ def test_windows_reach_across_the_borders_of_chunks(lm: Any, cut: int) -> None:
     assert torch.equal(state.hidden, after.hidden)
 
 
-def test_token_by_token_equals_whole_equals_score(lm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_forward_and_score_agree(lm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, targets = some_tokens(), some_tokens(seed=2)
     whole = lm(inputs)[0].log_softmax(dim=-1)
     exactly(whole.exp().sum(-1), torch.ones(B, T, dtype=torch.float64))
@@ -121,8 +121,8 @@ def test_token_by_token_equals_whole_equals_score(lm: Any, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("t", range(T))
-def test_a_token_is_seen_for_as_long_as_it_is_in_the_window_and_no_longer(t: int) -> None:
-    """Memoryless: what stood before the window changes nothing, to the last bit."""
+def test_predictions_depend_on_the_window_only(t: int) -> None:
+    """Tokens before the window have no effect: results are bit-identical."""
     lm, tokens = model(direct=True), some_tokens()
     edited = tokens.clone()
     edited[:, t] = (edited[:, t] + 1) % V
@@ -132,18 +132,18 @@ def test_a_token_is_seen_for_as_long_as_it_is_in_the_window_and_no_longer(t: int
     assert torch.equal(changed, expected.expand(B, T))
 
 
-def test_the_window_before_a_text_is_full_of_ends() -> None:
+def test_initial_window_is_filled_with_end() -> None:
     lm = model()
     assert lm.start(rows=2).hidden.tolist() == [[END] * K] * 2
     beginning = torch.full((1, 1), END)
-    exactly(lm.step(beginning, lm.start()).log_probs[0], by_hand(lm, []))
+    exactly(lm.step(beginning, lm.start()).log_probs[0], expected_log_probs(lm, []))
     with pytest.raises(UsageError, match="takes no source"):
         lm.start(source=some_tokens())
 
 
 @settings(max_examples=40, deadline=None)
 @given(mask=st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4), chunks=st.booleans())
-def test_padding_anywhere_is_not_seen(mask: list[list[bool]], chunks: bool) -> None:
+def test_padding_at_any_position_has_no_effect(mask: list[list[bool]], chunks: bool) -> None:
     lm, real = model(), torch.tensor(mask)
     tokens, targets = some_tokens(len(mask), 6, seed=3), some_tokens(len(mask), 6, seed=4)
     state, parts = lm.start(rows=len(mask)), []
@@ -156,12 +156,12 @@ def test_padding_anywhere_is_not_seen(mask: list[list[bool]], chunks: bool) -> N
     assert torch.equal(stepped.state.hidden, state.hidden)
     for row in range(len(mask)):
         own, wanted = tokens[row, real[row]], targets[row, real[row]]
-        found = [by_hand(lm, own[: t + 1].tolist())[wanted[t]] for t in range(len(own))]
+        found = [expected_log_probs(lm, own[: t + 1].tolist())[wanted[t]] for t in range(len(own))]
         exactly(scores[row, real[row]], torch.stack(found) if found else scores.new_empty(0))
-        exactly(stepped.log_probs[row], by_hand(lm, own.tolist()))
+        exactly(stepped.log_probs[row], expected_log_probs(lm, own.tolist()))
 
 
-def test_a_row_that_reads_nothing_predicts_what_it_did(lm: Any) -> None:
+def test_row_without_tokens_keeps_its_prediction(lm: Any) -> None:
     first = lm.step(some_tokens(), lm.start(rows=B))
     mask = torch.ones(B, 2, dtype=torch.bool)
     mask[1] = False
@@ -172,14 +172,14 @@ def test_a_row_that_reads_nothing_predicts_what_it_did(lm: Any) -> None:
     assert torch.equal(nothing.log_probs, first.log_probs)
 
 
-def test_a_beam_that_is_wide_enough_finds_the_likeliest_text() -> None:
+def test_wide_beam_finds_the_most_probable_text() -> None:
     lm = model(window=2)
     texts = [[a, b, END] for a in range(1, V) for b in range(1, V)] + [[a, END] for a in range(1, V)] + [[END]]
     scored = {}
     for text in texts:
         context = [[END, *text[:t]] for t in range(len(text))]
         scored[tuple(text[:-1])] = sum(
-            by_hand(lm, before)[token].item() for before, token in zip(context, text, strict=True)
+            expected_log_probs(lm, before)[token].item() for before, token in zip(context, text, strict=True)
         )
     best = max(scored, key=scored.__getitem__)
     options = BeamConfig(beam=V * V, max_length=3, length_penalty=0.0, stopping="exact")
@@ -196,7 +196,7 @@ def test_rows_can_be_selected_and_branched() -> None:
     exactly(picked.log_probs[1:2], alone.log_probs)
 
 
-def test_a_window_begins_with_its_document() -> None:
+def test_window_hides_previous_documents() -> None:
     seen = torch.tensor([[5, 6, END, 7], [END, 5, 6, 7], [5, END, END, 7], [5, 6, 7, END], [5, 6, 7, 8]])
     assert hide_previous_documents(seen).tolist() == [
         [END, END, END, 7],
@@ -207,7 +207,7 @@ def test_a_window_begins_with_its_document() -> None:
     ]
 
 
-def test_windows_by_hand() -> None:
+def test_windows_of_an_example() -> None:
     seen, after = token_windows(torch.tensor([[4, 5, 6]]), torch.tensor([[2, 3]]))
     assert seen.tolist() == [[[3, 4], [4, 5], [5, 6]]] and after.tolist() == [[5, 6]]
     mask = torch.tensor([[True, False, True]])
@@ -219,7 +219,7 @@ def test_windows_by_hand() -> None:
 
 
 @pytest.mark.parametrize("options", [KINDS["plain"], KINDS["tied-and-direct"], KINDS["adaptive-direct"]], ids=str)
-def test_the_loss_is_that_of_the_scores_and_its_gradient_is_right(options: dict[str, Any]) -> None:
+def test_loss_and_gradient_equal_the_scores(options: dict[str, Any]) -> None:
     lm, inputs, targets = model(**options), some_tokens(2, 3), some_tokens(2, 3, seed=2)
     value, state = lm.loss(inputs, targets)
     scores, after = lm.score(inputs, targets, lm.start(rows=2))
@@ -234,11 +234,11 @@ def test_the_loss_is_that_of_the_scores_and_its_gradient_is_right(options: dict[
 
 
 @pytest.mark.parametrize("options", [{}, {"direct": True, "tied": True}, {"layers": 2, "activation": "relu"}], ids=str)
-def test_eight_examples_are_learned_by_heart(options: dict[str, Any]) -> None:
+def test_eight_examples_are_memorised(options: dict[str, Any]) -> None:
     torch.manual_seed(0)
     lm = WindowLMConfig(window=9, embedding=16, hidden=48, **options).build(V)
     tokens = torch.randint(1, V, (8, 10))
-    tokens[:, 0] = torch.arange(1, 9)  # tells the rows apart; a row that began with END would be another in its middle
+    tokens[:, 0] = torch.arange(1, 9)  # makes the rows different; END would also match the initial window
     optimizer = torch.optim.Adam(lm.parameters(), lr=1e-2)
     for _ in range(150):
         optimizer.zero_grad()
@@ -249,7 +249,7 @@ def test_eight_examples_are_learned_by_heart(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=list(KINDS))
-def test_a_fresh_model_finds_all_tokens_nearly_equally_likely(options: dict[str, Any]) -> None:
+def test_initial_distribution_is_nearly_uniform(options: dict[str, Any]) -> None:
     torch.manual_seed(0)
     lm = build(WindowLMConfig, {"hidden": 32, **options}).build(V).eval()
     log_probs = lm.step(some_tokens(), lm.start(rows=B)).log_probs
@@ -257,14 +257,14 @@ def test_a_fresh_model_finds_all_tokens_nearly_equally_likely(options: dict[str,
 
 
 @pytest.mark.parametrize("options", [{"dropout": 0.4}, {"embedding_dropout": 0.4}], ids=str)
-def test_every_dropout_falls_in_training_alone(options: dict[str, Any]) -> None:
+def test_every_dropout_is_active_in_training_only(options: dict[str, Any]) -> None:
     lm, tokens = model(**options), some_tokens()
     assert not torch.equal(lm.train()(tokens)[0], lm(tokens)[0])
     lm.eval()
     exactly(lm(tokens)[0], model()(tokens)[0])
 
 
-def test_dropout_falls_on_the_window_and_on_every_hidden_layer() -> None:
+def test_dropout_applies_to_window_and_hidden_layers() -> None:
     lm, widths = model(dropout=0.5, layers=3).train(), []
     lm.dropout.register_forward_hook(lambda part, given, result: widths.append(result.shape[-1]))
     lm(some_tokens())
@@ -282,13 +282,13 @@ def test_tied_embeddings_are_one_parameter() -> None:
     exactly(other(some_tokens())[0], lm(some_tokens())[0])
 
 
-def test_initial_range_reaches_every_parameter() -> None:
+def test_init_range_applies_to_every_parameter() -> None:
     torch.manual_seed(0)
     for name, parameter in WindowLMConfig(init=0.05, tied=True, direct=True).build(V).named_parameters():
         assert 0.03 < parameter.abs().max() <= 0.05, name
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- invalid options ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -308,19 +308,19 @@ def test_initial_range_reaches_every_parameter() -> None:
         ({"cell": "lstm"}, "cell"),
     ],
 )
-def test_what_cannot_be_built_is_refused_in_words(options: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_rejected(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         build(WindowLMConfig, options)
 
 
-def test_all_problems_are_named_at_once() -> None:
+def test_all_problems_are_reported() -> None:
     with pytest.raises(UsageError) as caught:
         build(WindowLMConfig, {"window": 0, "hidden": 0, "layers": -1, "dropout": 1.5, "init": -1.0})
     for word in ("window", "hidden", "layers", "dropout", "init"):
         assert f"{word}: must be" in str(caught.value)
 
 
-def test_log_probs_are_normalised_and_at_least_single_precision() -> None:
+def test_log_probs_are_normalised_in_single_precision() -> None:
     lm = model().to(torch.bfloat16)
     output = lm.step(some_tokens(), lm.start(rows=B))
     assert output.log_probs.dtype == torch.float32

@@ -7,7 +7,7 @@ from seqloom.nn.attention import Attention, masked_softmax
 from seqloom.nn.scores import SCORES
 
 B, K, T, S, H, M = 3, 2, 4, 5, 6, 8
-LENGTHS = torch.tensor([[5], [2], [0]])  # the last source is a filler, all of it padding
+LENGTHS = torch.tensor([[5], [2], [0]])  # the last source is padding
 MASK = torch.arange(S) < LENGTHS
 
 
@@ -29,7 +29,7 @@ def attention(request):
     return make(request.param)
 
 
-def test_weights_sum_to_one_over_real_places_and_are_zero_at_padding(attention):
+def test_weights_sum_to_one_and_are_zero_at_padding(attention):
     context, weights = attention(some(B, K, T, H), attention.prepare(some(B, S, M), MASK))
     assert context.shape == (B, K, T, M) and weights.shape == (B, K, T, S)
     exactly(weights.sum(-1), (LENGTHS > 0).double().unsqueeze(-1).expand(B, K, T))
@@ -37,7 +37,7 @@ def test_weights_sum_to_one_over_real_places_and_are_zero_at_padding(attention):
     assert (weights[MASK[:, None, None].expand_as(weights)] > 0).all()
 
 
-def test_the_context_is_the_weighted_sum(attention):
+def test_context_is_the_weighted_sum(attention):
     memory = some(B, S, M)
     context, weights = attention(some(B, T, H), attention.prepare(memory, MASK))
     for b in range(B):
@@ -45,13 +45,13 @@ def test_the_context_is_the_weighted_sum(attention):
             exactly(context[b, t], sum(weights[b, t, j] * memory[b, j] for j in range(S)))
 
 
-def test_padding_may_hold_anything(attention):
+def test_values_at_padding_are_ignored(attention):
     query, memory = some(B, T, H), some(B, S, M)
     other = torch.where(MASK.unsqueeze(-1), memory, 1e6 * some(B, S, M))
     exactly(attention(query, attention.prepare(memory, MASK)), attention(query, attention.prepare(other, MASK)))
 
 
-def test_a_source_without_any_place_gives_zeros_and_zero_gradients(attention):
+def test_empty_source_gives_zeros_and_zero_gradients(attention):
     query, memory = some(B, T, H).requires_grad_(), some(B, S, M).requires_grad_()
     context, weights = attention(query, attention.prepare(memory, MASK))
     assert not context[2].any() and not weights[2].any()
@@ -59,13 +59,13 @@ def test_a_source_without_any_place_gives_zeros_and_zero_gradients(attention):
     for given_ in (query, memory):
         assert given_.grad.isfinite().all() and not given_.grad[2].any()
     assert all(parameter.grad.isfinite().all() for parameter in attention.parameters())
-    assert not memory.grad[1, 2:].any()  # nor from padding
+    assert not memory.grad[1, 2:].any()  # no gradient from padding
 
 
 @settings(max_examples=40, deadline=None)
 @given(order=st.permutations(range(S)), name=st.sampled_from([name for name in SCORES if name != "location"]))
-def test_the_memory_is_a_set(order, name):
-    """C27: in another order the weights come in that order, and the context is the same."""
+def test_attention_is_permutation_equivariant(order, name):
+    """C27: a permutation of the source permutes the weights and does not change the context."""
     attention, query, memory = make(name), some(B, T, H), some(B, S, M)
     context, weights = attention(query, attention.prepare(memory, MASK))
     moved, there = attention(query, attention.prepare(memory[:, order], MASK[:, order]))
@@ -73,8 +73,8 @@ def test_the_memory_is_a_set(order, name):
     exactly(there, weights[..., order])
 
 
-def test_to_the_location_score_it_is_not():
-    """The control: what stands elsewhere is not found."""
+def test_control_location_score_depends_on_the_order():
+    """Negative control."""
     attention, query, memory = make("location"), some(B, T, H), some(B, S, M)
     context, _ = attention(query, attention.prepare(memory, MASK))
     moved, _ = attention(query, attention.prepare(memory.flip(1), MASK.flip(1)))
@@ -82,7 +82,7 @@ def test_to_the_location_score_it_is_not():
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_coverage_moves_attention_away_from_where_it_was(name):
+def test_coverage_lowers_repeated_attention(name):
     attention = make(name, coverage=True)
     if name == "additive":
         torch.nn.init.constant_(attention.score.covered, -1.0)
@@ -96,15 +96,15 @@ def test_coverage_moves_attention_away_from_where_it_was(name):
     assert (after[0, 0, 1:] > fresh[0, 0, 1:]).all()
 
 
-def test_a_softmax_is_at_least_single_precision_and_cannot_overflow():
+def test_softmax_has_single_precision_and_does_not_overflow():
     mask = torch.tensor([True, True, False])
     weights = masked_softmax(torch.tensor([1e4, -1e4, 5.0], dtype=torch.float16), mask)
     assert weights.dtype == torch.float32 and weights.tolist() == [1.0, 0.0, 0.0]
-    low = torch.full((3,), torch.finfo(torch.float32).min)  # as low as the fill itself
+    low = torch.full((3,), torch.finfo(torch.float32).min)  # as low as the mask value
     assert masked_softmax(low, mask)[2] == 0
 
 
-def test_a_model_in_half_precision_attends():
+def test_half_precision_is_supported():
     attention = make("general").to(torch.bfloat16)
     context, weights = attention(some(B, T, H).bfloat16(), attention.prepare(some(B, S, M).bfloat16(), MASK))
     assert context.dtype == torch.bfloat16 and weights.dtype == torch.float32

@@ -1,4 +1,4 @@
-"""What GPT and BERT share: documents that do not see each other, padding that nobody hears, places that begin anew."""
+"""The Transformer backbone of GPT and BERT: packed documents, padding, positions and initialisation."""
 
 import math
 from itertools import pairwise
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.nn.torch_layers import exactly, wild
+from tests.nn.torch_layers import exactly, randomise
 from torch import Tensor
 
 from seqloom.core.errors import UsageError
@@ -15,11 +15,11 @@ from seqloom.nn.cache import empty_state
 from seqloom.nn.positions import PositionsConfig
 
 V, D = 13, 12
-LENGTHS = [4, 1, 5, 2]  # of the documents of a row
+LENGTHS = [4, 1, 5, 2]  # lengths of the documents in a row
 BORDERS = [0, 4, 5, 10, 12]
 SHAPES: dict[str, dict[str, Any]] = {
     "learned": {},
-    "norms after": {"norm_first": False, "embed_norm": True},
+    "post-norm": {"norm_first": False, "embed_norm": True},
     "sinusoidal": {"positions": PositionsConfig(), "embed_scale": True, "norm": "rms"},
     "rotary": {"positions": PositionsConfig(kind="rotary"), "kv_heads": 1, "bias": False, "activation": "swiglu"},
     "no positions": {"positions": PositionsConfig(kind="none")},
@@ -35,7 +35,7 @@ def backbone(request: Any) -> TransformerBackbone:
 def make(*, causal: bool = True, segments: int = 0, **shape: Any) -> TransformerBackbone:
     torch.manual_seed(0)
     shape = {"d_model": D, "heads": 3, "layers": 2, "d_ff": 16, "dropout": 0.0, **shape}
-    made: TransformerBackbone = wild(
+    made: TransformerBackbone = randomise(
         TransformerBackbone(BackboneOptions(**shape), V, causal=causal, segments=segments)
     ).eval()
     return made
@@ -46,24 +46,24 @@ def some_tokens(*shape: int) -> Tensor:
 
 
 def documents(rows: int = 1) -> Tensor:
-    """Numbered in any order, as long as each has its own number."""
+    """Return document numbers in any order, one number per document."""
     return torch.tensor([7, 3, 9, 0]).repeat_interleave(torch.tensor(LENGTHS)).expand(rows, -1)
 
 
 # --- documents in one row -------------------------------------------------------------------------------------------
 
 
-def test_a_packed_document_is_the_document_alone(backbone: TransformerBackbone) -> None:
+def test_packed_document_equals_document_alone(backbone: TransformerBackbone) -> None:
     tokens = some_tokens(2, 12)
     packed = backbone.read(tokens, documents=documents(2))
     for first, last in pairwise(BORDERS):
         exactly(packed[:, first:last], backbone.read(tokens[:, first:last]))
     if backbone.shape.positions.kind != "none" or backbone.causal:
-        assert (packed[:, 5:] - backbone.read(tokens)[:, 5:]).abs().max() > 0.01  # or else it would say empty_state
+        assert (packed[:, 5:] - backbone.read(tokens)[:, 5:]).abs().max() > 0.01  # negative control
 
 
 @pytest.mark.parametrize("changed", range(4))
-def test_no_document_hears_of_another(backbone: TransformerBackbone, changed: int) -> None:
+def test_packed_documents_are_independent(backbone: TransformerBackbone, changed: int) -> None:
     first, last = BORDERS[changed : changed + 2]
     tokens = some_tokens(1, 12)
     other = tokens.clone()
@@ -75,7 +75,7 @@ def test_no_document_hears_of_another(backbone: TransformerBackbone, changed: in
     assert (before[:, ~same] != after[:, ~same]).any(dim=-1).all()
 
 
-def test_no_gradient_crosses_a_border(backbone: TransformerBackbone) -> None:
+def test_no_gradient_between_documents(backbone: TransformerBackbone) -> None:
     x = torch.randn(1, 12, D, dtype=torch.float64, requires_grad=True)
     _, scope = backbone.embed_tokens(some_tokens(1, 12), None, None, documents())
     h = backbone.norm(backbone.blocks(x, scope).x)
@@ -84,12 +84,12 @@ def test_no_gradient_crosses_a_border(backbone: TransformerBackbone) -> None:
     assert heard.tolist() == [5 <= place < 10 for place in range(12)]
 
 
-def test_places_begin_anew_at_each_border() -> None:
+def test_positions_restart_in_each_document() -> None:
     found = document_positions(torch.tensor([[7, 7, 7, 3, 0, 0], [1, 1, 1, 1, 1, 1], [0, 1, 2, 3, 4, 4]]))
     assert found.tolist() == [[0, 1, 2, 0, 0, 1], [0, 1, 2, 3, 4, 5], [0, 0, 0, 0, 0, 1]]
 
 
-def test_documents_that_fit_may_be_packed_beyond_the_learned_positions() -> None:
+def test_packed_row_may_exceed_the_learned_positions() -> None:
     backbone = make(positions=PositionsConfig(kind="learned", max_length=5))
     assert backbone.read(some_tokens(1, 12), documents=documents()).shape == (1, 12, D)
     with pytest.raises(UsageError, match="has 5 positions, but a text has 12 tokens"):
@@ -99,7 +99,7 @@ def test_documents_that_fit_may_be_packed_beyond_the_learned_positions() -> None
 # --- padding --------------------------------------------------------------------------------------------------------
 
 
-def test_padding_changes_empty_state(backbone: TransformerBackbone) -> None:
+def test_padding_has_no_effect(backbone: TransformerBackbone) -> None:
     tokens, mask = some_tokens(3, 6), torch.arange(6) < torch.tensor([[6], [2], [4]])
     together = backbone.read(tokens, mask)
     for row, length in enumerate((6, 2, 4)):
@@ -107,14 +107,14 @@ def test_padding_changes_empty_state(backbone: TransformerBackbone) -> None:
     assert torch.equal(backbone.read(tokens.where(mask, 3), mask)[mask], together[mask])
 
 
-def test_padding_after_packed_documents_changes_empty_state(backbone: TransformerBackbone) -> None:
+def test_padding_after_packed_documents_has_no_effect(backbone: TransformerBackbone) -> None:
     tokens, mask = some_tokens(1, 12), (torch.arange(12) < 11).unsqueeze(0)
     packed = backbone.read(tokens, mask, documents=documents())
     exactly(packed[:, :10], backbone.read(tokens, documents=documents())[:, :10])
     exactly(packed[:, 10:11], backbone.read(tokens[:, 10:11]))
 
 
-def test_only_padding_may_stand_beyond_the_learned_positions() -> None:
+def test_only_padding_may_exceed_the_learned_positions() -> None:
     backbone = make(positions=PositionsConfig(kind="learned", max_length=5))
     mask = (torch.arange(7) < 5).unsqueeze(0)
     exactly(backbone.read(some_tokens(1, 7), mask)[:, :5], backbone.read(some_tokens(1, 7)[:, :5]))
@@ -123,7 +123,7 @@ def test_only_padding_may_stand_beyond_the_learned_positions() -> None:
 # --- attention ------------------------------------------------------------------------------------------------------
 
 
-def test_attention_stays_where_it_may_look(backbone: TransformerBackbone) -> None:
+def test_attention_weights_respect_the_mask(backbone: TransformerBackbone) -> None:
     tokens, mask = some_tokens(1, 12), (torch.arange(12) < 11).unsqueeze(0)
     layers = backbone.attentions(tokens, mask, documents=documents())
     same = documents()[0].unsqueeze(1) == documents()[0]
@@ -136,18 +136,18 @@ def test_attention_stays_where_it_may_look(backbone: TransformerBackbone) -> Non
         assert (layer[:, :, :11][:, :, allowed[:11]] > 0).all()
 
 
-def test_segments_tell_two_texts_apart() -> None:
+def test_segments_change_the_states() -> None:
     backbone = make(causal=False, segments=2)
     tokens, segments = some_tokens(1, 6), torch.tensor([[0, 0, 0, 1, 1, 1]])
     assert not torch.allclose(backbone.read(tokens, segments=segments), backbone.read(tokens))
     exactly(backbone.read(tokens), backbone.read(tokens, segments=torch.zeros_like(segments)))
 
 
-# --- token by token -------------------------------------------------------------------------------------------------
+# --- step by step ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_token_by_token_is_all_at_once(name: str) -> None:
+def test_steps_equal_whole(name: str) -> None:
     backbone, tokens = make(**SHAPES[name]), some_tokens(3, 9)
     known, caches, parts = empty_state(), backbone.blocks.empty_caches(3), []
     for piece in tokens.split([3, 1, 1, 4], dim=1):
@@ -156,11 +156,11 @@ def test_token_by_token_is_all_at_once(name: str) -> None:
     exactly(torch.cat(parts, dim=1), backbone.read(tokens))
 
 
-# --- beginnings -----------------------------------------------------------------------------------------------------
+# --- initialisation and options -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
-def test_weights_begin_small_and_what_is_summed_up_smaller(norm_first: bool) -> None:
+def test_initial_weights_and_residual_scaling(norm_first: bool) -> None:
     torch.manual_seed(0)
     backbone = TransformerBackbone(
         BackboneOptions(d_model=64, layers=8, norm_first=norm_first), 100, causal=True, segments=2
@@ -176,7 +176,7 @@ def test_weights_begin_small_and_what_is_summed_up_smaller(norm_first: bool) -> 
             assert parameter.std().item() == pytest.approx(wanted, rel=0.15), name
 
 
-def test_levels_are_all_parameters_from_the_embeddings_up() -> None:
+def test_layer_groups_contain_all_parameters_in_order() -> None:
     backbone = make(segments=2, embed_norm=True)
     groups, names = backbone.layer_groups(), {id(parameter): name for name, parameter in backbone.named_parameters()}
     found = [{names[id(parameter)].split(".")[0] for parameter in group} for group in groups]
@@ -197,7 +197,7 @@ def test_levels_are_all_parameters_from_the_embeddings_up() -> None:
         ({"d_model": 9, "heads": 3, "positions": PositionsConfig(kind="rotary")}, ["rotary positions need an even"]),
     ],
 )
-def test_all_problems_of_a_shape_are_named(options: dict[str, Any], words: list[str]) -> None:
+def test_all_problems_are_reported(options: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(ValueError, match=words[0]) as caught:
         BackboneOptions(**options)
     assert all(word in str(caught.value) for word in words)

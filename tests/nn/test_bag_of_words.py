@@ -1,4 +1,4 @@
-"""Bags of words against the vectors they stand for, made by hand and by scikit-learn."""
+"""Bags of words compared with their definition and scikit-learn."""
 
 import math
 from collections import Counter
@@ -33,8 +33,8 @@ def bag_of(kind: Any) -> Bag:
     return bag
 
 
-def by_hand(kind: str, text: list[int]) -> list[float]:
-    """b, as the docstring of the module has it."""
+def expected_vector(kind: str, text: list[int]) -> list[float]:
+    """Return b by the definition in the docstring of the module."""
     n = Counter(text)
     if kind == "one-hot":
         return [float(v in n) for v in range(V)]
@@ -50,13 +50,13 @@ def by_hand(kind: str, text: list[int]) -> list[float]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_vector_is_that_of_the_definition(kind) -> None:
-    wanted = torch.tensor([by_hand(kind, text) for text in TEXTS], dtype=torch.float64)
+def test_vector_equals_the_definition(kind) -> None:
+    wanted = torch.tensor([expected_vector(kind, text) for text in TEXTS], dtype=torch.float64)
     torch.testing.assert_close(bag_of(kind).vector(*padded(TEXTS)), wanted, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("kind", ["one-hot", "counts", "tf-idf"])
-def test_the_vector_is_that_of_scikit_learn(kind) -> None:
+def test_vector_equals_scikit_learn(kind) -> None:
     text = pytest.importorskip("sklearn.feature_extraction.text")
     options = {"analyzer": lambda tokens: tokens, "vocabulary": list(range(V)), "lowercase": False}
     makers = {
@@ -69,8 +69,8 @@ def test_the_vector_is_that_of_scikit_learn(kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_layer_is_the_vector_times_the_matrix(kind) -> None:
-    """Σ_j w_j E[x_j] = Eᵀ b, whatever stands at padding."""
+def test_layer_equals_vector_times_matrix(kind) -> None:
+    """Σ_j w_j E[x_j] = Eᵀ b for any tokens at padding."""
     bag, (tokens, mask) = bag_of(kind), padded(TEXTS)
     matrix = torch.randn(V, 4, dtype=torch.float64)
     torch.testing.assert_close(bag(matrix[tokens], tokens, mask), bag.vector(tokens, mask) @ matrix, atol=1e-10, rtol=0)
@@ -80,7 +80,7 @@ def test_the_layer_is_the_vector_times_the_matrix(kind) -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, V - 1), max_size=12), min_size=1, max_size=5))
-def test_counts_in_a_row(texts) -> None:
+def test_token_counts_per_row(texts) -> None:
     tokens, mask = padded(texts)
     wanted = [[text.count(token) for token in text] for text in texts]
     found = counts_in_row(tokens, mask)
@@ -89,23 +89,23 @@ def test_counts_in_a_row(texts) -> None:
 
 
 @given(st.permutations(range(6)), st.sampled_from(KINDS))
-def test_no_order_is_left(order, kind) -> None:
+def test_order_is_ignored(order, kind) -> None:
     bag, text = bag_of(kind), [2, 2, 5, 0, 2, 4]
     vectors = [bag.vector(*padded([words])) for words in (text, [text[place] for place in order])]
     torch.testing.assert_close(*vectors, atol=1e-12, rtol=0)
 
 
-def test_rare_words_weigh_more_and_it_is_kept_with_the_weights() -> None:
+def test_rare_words_have_larger_weights_in_the_state_dict() -> None:
     small = Bag("tf-idf", 3)
     small.set_documents(torch.tensor([100, 1, 0]), 100)
     assert small.idf[0] == 1 and small.idf[0] < small.idf[1] < small.idf[2]
     bag, other = bag_of("tf-idf"), Bag("tf-idf", V).double()
-    assert torch.equal(other.idf, torch.ones(V).double())  # before it has heard of any text
+    assert torch.equal(other.idf, torch.ones(V).double())  # before the document counts are set
     other.load_state_dict(bag.state_dict())
     assert torch.equal(other.idf, bag.idf) and not torch.equal(bag.idf, torch.ones(V).double())
     assert bag_of("counts").state_dict() == {}
 
 
-def test_a_kind_that_is_not_there() -> None:
+def test_unknown_kind_is_rejected() -> None:
     with pytest.raises(UsageError, match="tf-idf"):
         build(BagConfig, {"weights": "tfidf"})

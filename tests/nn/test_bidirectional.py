@@ -1,10 +1,10 @@
-"""Both directions: against torch's own layers, against two separate readings, and under masks."""
+"""Bidirectional stacks compared with torch and with two separate directions, with and without masks."""
 
 from typing import Any
 
 import pytest
 import torch
-from tests.nn.running import run
+from tests.nn.run_layer import run
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -48,10 +48,10 @@ def some_state(stack):
     )
 
 
-# torch's own layers.
+# Torch layers.
 
 
-def twin_of(name, stack):
+def torch_layer_of(name, stack):
     twin = TWINS[name](D, H, num_layers=len(stack.layers), batch_first=True, bidirectional=True).double()
     ours, theirs = [], []
     for depth, layer in enumerate(stack.layers):
@@ -77,9 +77,9 @@ def as_torch_state(state):
 @pytest.mark.parametrize("lengths", [None, [7, 2, 5, 1]])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("name", TWINS)
-def test_parity_with_torch(name, layers, lengths, fused) -> None:
+def test_outputs_equal_torch(name, layers, lengths, fused) -> None:
     stack = stack_of(name, layers)
-    twin, ours, theirs = twin_of(name, stack)
+    twin, ours, theirs = torch_layer_of(name, stack)
     x, first = double(B, T, D).requires_grad_(), some_state(stack)
     mask = None if lengths is None else torch.arange(T) < torch.tensor(lengths).unsqueeze(1)
     outputs, after = run(stack, x, first, mask, fused=fused)
@@ -98,11 +98,11 @@ def test_parity_with_torch(name, layers, lengths, fused) -> None:
     exactly(torch.autograd.grad(mine, [*inputs, *ours]), torch.autograd.grad(other, [*inputs, *theirs]))
 
 
-# Every cell, every way to combine, both depths, against two readings of each row on its own.
+# Every cell, combination and depth compared with two separate directions of each row.
 
 
-def read_both(cells, combine, depth, row):
-    """(1, n, D) without padding: the definition, with a plain loop and a row turned round by hand."""
+def read_both_directions(cells, combine, depth, row):
+    """Compute a row (1, n, D) without padding by the definition, with plain loops and a reversed copy."""
     rightwards = leftwards = row
     for k, (right, left) in enumerate(cells):
         a = run(Recurrent(right), rightwards, fused=False)[0]
@@ -125,7 +125,7 @@ def equation(module):
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("combine", COMBINATIONS)
 @pytest.mark.parametrize("cell", CELLS)
-def test_each_row_is_its_real_steps_read_from_both_ends(cell, combine, depth, place) -> None:
+def test_outputs_equal_two_separate_directions(cell, combine, depth, place) -> None:
     stack = stack_of(cell, combine=combine, depth=depth)
     x, mask = double(B, T, D), torch.ones(B, T, dtype=torch.bool) if place is None else as_mask(place)
     outputs, _ = stack(x, None, mask if place else None)
@@ -140,10 +140,10 @@ def test_each_row_is_its_real_steps_read_from_both_ends(cell, combine, depth, pl
     for row in range(B):
         if mask[row].any():
             real = x[row : row + 1, mask[row]]
-            exactly(outputs[row : row + 1, mask[row]], read_both(cells, equations, depth, real))
+            exactly(outputs[row : row + 1, mask[row]], read_both_directions(cells, equations, depth, real))
 
 
-def test_apart_and_each_are_one_with_a_single_layer_and_differ_with_two() -> None:
+def test_depths_differ_only_with_several_layers() -> None:
     x = double(B, T, D)
     assert torch.equal(stack_of(layers=1)(x)[0], stack_of(layers=1, depth="apart")(x)[0])
     sums = [stack_of(combine="sum", depth=depth) for depth in DEPTHS]
@@ -155,15 +155,15 @@ def test_apart_and_each_are_one_with_a_single_layer_and_differ_with_two() -> Non
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_kept_apart_no_direction_hears_of_the_other(depth) -> None:
-    """Forwards, the first step depends on the first input alone: unless the layers below were combined."""
+def test_directions_are_independent_with_depth_apart(depth) -> None:
+    """The first forward step depends on the first input only, unless lower layers are combined."""
     stack, x = stack_of(depth=depth), double(B, T, D).requires_grad_()
     outputs, _ = stack(x)
     (gradient,) = torch.autograd.grad(outputs[:, 0, :H].sum(), x)
     assert gradient[:, 1:].any() == (depth == "each")
 
 
-def test_directions_have_weights_of_their_own() -> None:
+def test_directions_have_separate_weights() -> None:
     layer = Bidirectional(CELLS["lstm"](D, H), CELLS["lstm"](D, H))
     assert len(list(layer.parameters())) == 8
     assert not torch.equal(layer.forwards.cell.weight_h, layer.backwards.cell.weight_h)
@@ -196,7 +196,7 @@ def test_gradcheck(combine, depth) -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_states_are_where_each_direction_ended(depth) -> None:
+def test_states_are_the_final_states_of_each_direction(depth) -> None:
     stack, x, mask = stack_of("lstm", depth=depth), double(B, T, D), as_mask("right")
     outputs, state = stack(x, None, mask)
     assert [sorted(layer) for layer in state] == [["backwards", "forwards"]] * 2
@@ -207,8 +207,8 @@ def test_states_are_where_each_direction_ended(depth) -> None:
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("combine", COMBINATIONS)
-def test_a_sequence_is_summed_up_where_both_directions_end(combine, depth) -> None:
-    """Of one step alone the ends are the output there; of more, each direction's own last."""
+def test_ends_are_the_final_outputs_of_both_directions(combine, depth) -> None:
+    """For one step the ends are its output; for more, the last output of each direction."""
     stack, x = stack_of(combine=combine, depth=depth), double(B, T, D)
     outputs, state = stack(x[:, :1])
     exactly(stack.ends(state), outputs[:, 0])
@@ -219,7 +219,7 @@ def test_a_sequence_is_summed_up_where_both_directions_end(combine, depth) -> No
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_dropouts_fall_in_training_alone(depth) -> None:
+def test_dropout_is_active_in_training_only(depth) -> None:
     stack, x = stack_of(depth=depth, dropout=0.5, weight_dropout=0.5, variational_dropout=True), double(B, T, D)
     assert not torch.equal(stack(x)[0], stack(x)[0])
     stack.eval()
@@ -227,7 +227,7 @@ def test_dropouts_fall_in_training_alone(depth) -> None:
     exactly(stack(x)[0], stack_of(depth=depth)(x)[0])
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_options_are_rejected() -> None:
     with pytest.raises(ValueError, match="concat, sum or mix; got 'product'"):
         Combine(H, "product")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cells of the same size; got 3 → 5 and 3 → 6"):
@@ -238,7 +238,7 @@ def test_what_cannot_be_is_refused() -> None:
         stack_of(depth="never")
 
 
-def test_projections_are_said_once_for_both_directions() -> None:
+def test_projections_are_noted_once() -> None:
     note = "MUT1 projects its input from 3 to 5 dimensions first (W_xp)"
     assert stack_of("mut1", depth="apart").notes() == [note]
     assert stack_of("mut1").notes() == [note, "MUT1 projects its input from 10 to 5 dimensions first (W_xp)"]

@@ -1,9 +1,9 @@
-"""The cache of self-attention against all at once: in pieces, with padding, for hypotheses that come and go."""
+"""The KV cache compared with attention in one call: chunks, padding and reordered hypotheses."""
 
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.nn.torch_layers import D, N, exactly, wild
+from tests.nn.torch_layers import D, N, exactly, randomise
 
 from seqloom.core.tree import GrowingBuffer, clone, select_rows
 from seqloom.nn.attention import MultiHeadAttention
@@ -14,11 +14,11 @@ from seqloom.nn.positions import Rotary
 
 def attention(**options):
     torch.manual_seed(2)
-    return wild(MultiHeadAttention(D, N, **options)).eval()
+    return randomise(MultiHeadAttention(D, N, **options)).eval()
 
 
-class Reader:
-    """One layer that reads x (R, T, D) piece by piece, for so many sources."""
+class CachedReader:
+    """A layer that reads x (R, T, D) in pieces, for a number of sources."""
 
     def __init__(self, ours, sources):
         self.ours, self.sources, self.state = ours, sources, empty_state()
@@ -43,16 +43,16 @@ class Reader:
 
 
 def read(ours, x, pieces, masks):
-    """x (R, T, D) in pieces, each with a mask or None: what attention makes of them, and the reader in the end."""
-    reader = Reader(ours, len(x))
+    """Read x (R, T, D) in pieces, each with a mask or None; return the outputs and the reader."""
+    reader = CachedReader(ours, len(x))
     pairs = zip(x.split(pieces, dim=1), masks, strict=True)
     return torch.cat([reader.read(piece, mask) for piece, mask in pairs], dim=1), reader
 
 
 @settings(max_examples=25)
 @given(st.data())
-def test_in_pieces_is_at_once(data):
-    """Any pieces, any padding anywhere: a row's real tokens find what they find alone and at once."""
+def test_chunked_equals_whole(data):
+    """For any pieces and padding, real tokens have the outputs of the row alone in one call."""
     rotary = data.draw(st.sampled_from([None, Rotary()]))
     ours = attention(kv_heads=data.draw(st.sampled_from([None, 1])), rotary=rotary)
     pieces = data.draw(st.lists(st.sampled_from([1, 1, 2, 3, ROOM + 1]), min_size=1, max_size=5))
@@ -73,15 +73,15 @@ def test_in_pieces_is_at_once(data):
 @settings(max_examples=25)
 @given(st.data())
 @torch.no_grad()
-def test_hypotheses_that_come_and_go(data):
-    """A beam, reordered at will, of sources that leave: each hypothesis finds what it finds alone with its own tokens.
+def test_reordered_hypotheses_equal_separate_rows(data):
+    """Hypotheses are reordered and sources removed; each hypothesis has the outputs of its tokens alone.
 
-    Its width changes, several tokens may be read at once, and some of them may be padding.
+    The beam size changes, and a step may have several tokens and padding.
     """
     rotary = data.draw(st.sampled_from([None, Rotary()]))
     ours = attention(kv_heads=data.draw(st.sampled_from([None, 1])), rotary=rotary)
     torch.manual_seed(data.draw(st.integers(0, 99)))
-    reader, said, k = Reader(ours, 3), [torch.empty(0, D, dtype=torch.float64)] * 3, 1
+    reader, said, k = CachedReader(ours, 3), [torch.empty(0, D, dtype=torch.float64)] * 3, 1
     for _ in range(data.draw(st.integers(1, 3 * ROOM))):
         T = data.draw(st.sampled_from([1, 1, 1, 2]))
         x = torch.randn(len(said), T, D, dtype=torch.float64)
@@ -102,23 +102,23 @@ def test_hypotheses_that_come_and_go(data):
 
 
 @torch.no_grad()
-def test_a_beam_moves_no_keys_and_forgets_what_is_nobodys():
-    """Reordered, the cache stays where it is. It holds what is alive and room for a few steps, not all it has read."""
+def test_reordering_copies_no_keys_and_drops_unused_slots():
+    """Reordering does not copy the cache. It has the slots in use and room for a few steps."""
     ours, k = attention(), 4
-    reader, buffers = Reader(ours, 2), set()
+    reader, buffers = CachedReader(ours, 2), set()
     reader.read(torch.randn(2, 1, D, dtype=torch.float64))
     reader.reorder(torch.arange(2).repeat_interleave(k))
     for _ in range(10 * ROOM):
         reader.read(torch.randn(2 * k, 1, D, dtype=torch.float64))
         buffers.add(reader.caches[0].buffer.data_ptr())
-        reader.reorder(torch.arange(2).repeat_interleave(k) * k)  # all continue the first
+        reader.reorder(torch.arange(2).repeat_interleave(k) * k)  # all hypotheses continue the first
     living = 10 * ROOM + 1
     assert reader.caches[0].buffer.shape[3] <= living + (ROOM + 1) * k < living * k
     assert len(buffers) <= 12
     assert torch.equal(reader.state["owned"].sum(dim=1), torch.full((2 * k,), living))
 
 
-def test_a_gradient_passes_through_the_cache():
+def test_cached_keys_have_a_gradient():
     ours = attention()
     x = torch.randn(2, ROOM + 2, D, dtype=torch.float64)
     gradients = []
@@ -131,22 +131,22 @@ def test_a_gradient_passes_through_the_cache():
 
 
 @torch.no_grad()
-def test_what_was_cloned_stays():
+def test_cloned_cache_does_not_change():
     ours, x = attention(), torch.randn(3, 4, D, dtype=torch.float64)
     _, reader = read(ours, x[:, :3], [3], [None])
     kept = clone((reader.caches, reader.state))
     before = clone(kept)
     reader.read(x[:, 3:])
     torch.testing.assert_close(kept[0][0].buffer[:, :, :, :3], before[0][0].buffer[:, :, :, :3])
-    other = Reader(ours, 3)
+    other = CachedReader(ours, 3)
     other.caches, other.state = kept
     exactly(other.read(x[:, 3:]), ours(x, is_causal=True)[0][:, 3:])
 
 
 @torch.no_grad()
-def test_a_cache_grows_by_a_few_steps_and_is_written_in_place():
+def test_cache_grows_in_blocks_and_is_written_in_place():
     ours, x = attention(), torch.randn(1, 3 * ROOM, D, dtype=torch.float64)
-    reader, places = Reader(ours, 1), set()
+    reader, places = CachedReader(ours, 1), set()
     for t in range(3 * ROOM):
         reader.read(x[:, t : t + 1])
         places.add(reader.caches[0].buffer.data_ptr())

@@ -1,4 +1,4 @@
-"""Each cell against its equations, written again in numpy and sharing nothing with the code under test."""
+"""Cells compared with an independent implementation of their equations in numpy."""
 
 from typing import Any
 
@@ -124,7 +124,7 @@ def make(variant, inputs=D) -> tuple[Cell, torch.Tensor, dict[str, torch.Tensor]
 @pytest.mark.parametrize("inputs", [D, H], ids=["narrow inputs", "inputs as wide as the state"])
 def test_equations_agree_with_numpy(variant, inputs):
     if variant[0] not in REFERENCES:
-        pytest.skip("not a cell that is shipped")
+        pytest.skip("no standard cell")
     cell, x, state = make(variant, inputs)
     wanted = REFERENCES[variant[0]](cell, x.numpy(), **{name: leaf.numpy() for name, leaf in state.items()})
     computed = cell.equations(x, state)
@@ -158,7 +158,7 @@ def test_gradcheck(variant):
     assert torch.autograd.gradcheck(function, [leaf.detach().requires_grad_() for leaf in leaves], fast_mode=True)
 
 
-def test_gates_are_explained_in_words_and_lie_between_0_and_1(variant):
+def test_gates_are_documented_and_between_0_and_1(variant):
     cell, x, state = make(variant)
     values = cell.equations(x, state)
     assert cell.__doc__ and "h_t" in cell.__doc__
@@ -167,7 +167,7 @@ def test_gates_are_explained_in_words_and_lie_between_0_and_1(variant):
         assert ((values[gate] > 0) & (values[gate] < 1)).all()
 
 
-def test_initialisation_is_uniform_within_one_over_root_hidden(variant):
+def test_initialisation_is_uniform_in_the_expected_range(variant):
     torch.manual_seed(2)
     name, options = variant
     cell = CELLS[name](50, 100, **options)
@@ -179,16 +179,16 @@ def test_initialisation_is_uniform_within_one_over_root_hidden(variant):
 
 
 @pytest.mark.parametrize("bias", [0.0, 1.0, 2.5])
-def test_forget_bias_moves_the_forget_gate_alone(bias):
+def test_forget_bias_changes_the_forget_gate_only(bias):
     means = LSTM(3, 400, forget_bias=bias).bias_x.detach().view(4, 400).mean(dim=1)
     torch.testing.assert_close(means, torch.tensor([0.0, bias, 0.0, 0.0]), atol=0.01, rtol=0)
 
 
-def test_forget_bias_is_1_unless_told():
+def test_default_forget_bias_is_1():
     assert LSTM(3, 400).bias_x.detach()[400:800].mean().item() == pytest.approx(1, abs=0.01)
 
 
-def test_a_lstm_that_forgets_nothing_and_admits_nothing_keeps_its_content():
+def test_lstm_with_open_forget_gate_keeps_its_cell_state():
     cell, x, state = make(("lstm", {}))
     with torch.no_grad():
         for parameter in cell.parameters():
@@ -200,7 +200,7 @@ def test_a_lstm_that_forgets_nothing_and_admits_nothing_keeps_its_content():
 
 
 @pytest.mark.parametrize("name", ["mut1", "mut2"])
-def test_inputs_that_meet_the_state_without_a_matrix_get_one_where_sizes_differ(name):
+def test_inputs_of_another_size_are_projected(name):
     cell, x, state = make((name, {}))
     assert cell.weight_p is not None and cell.weight_p.shape == (H, D)
     assert cell.notes() == [f"{name.upper()} projects its input from 4 to 5 dimensions first (W_xp)"]
@@ -211,13 +211,13 @@ def test_inputs_that_meet_the_state_without_a_matrix_get_one_where_sizes_differ(
     torch.testing.assert_close(same(projected, state), cell(x, state), atol=1e-12, rtol=0)
 
 
-def test_no_other_cell_projects():
+def test_other_cells_have_no_projection():
     assert [name for name, kind in CELLS.items() if kind(D, H).notes()] == ["mut1", "mut2"]
 
 
 @pytest.mark.parametrize(("name", "keeps"), [("gru", 1e9), ("gru-cho", 1e9), *[(f"mut{n}", -1e9) for n in (1, 2, 3)]])
-def test_which_end_of_z_keeps_the_old_state(name, keeps):
-    """z keeps in the GRUs and admits in the MUTs, and the words say so."""
+def test_meaning_of_z_is_documented(name, keeps):
+    """z near 1 keeps the state in GRUs and takes the new value in MUTs; the descriptions say so."""
     cell, x, state = make((name, {}))
     with torch.no_grad():
         cell.bias_x[H : 2 * H] = keeps
@@ -234,7 +234,7 @@ def test_recurrent_matrices_by_name(variant):
     assert list(MUT1(D, H).recurrent_matrices()) == ["r", "candidate"]
 
 
-def test_wrong_names_are_answered_with_the_right_ones():
+def test_unknown_names_get_a_suggestion():
     with pytest.raises(ValueError, match=r"did you mean lstm\?.*elman, lstm, gru, gru-cho"):
         cell_class("lsmt")
     with pytest.raises(ValueError, match="tanh, relu, sigmoid"):

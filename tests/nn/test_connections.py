@@ -1,8 +1,8 @@
-"""ResidualConnection, highway and dense connections against the equations written out, layer by layer."""
+"""Residual, highway and dense connections compared with their equations."""
 
 import pytest
 import torch
-from tests.nn.running import run
+from tests.nn.run_layer import run
 from torch import nn
 
 from seqloom.core.tree import leaves
@@ -29,22 +29,22 @@ def stack_of(connections, inputs=H, cell="gru", layers=LAYERS, **options):
     return Stack([CELLS[cell](width, H) for width in widths], connections=connections, **options).double()
 
 
-def around(way, x):
+def apply_connection(way, x):
     return x if way.project is None else x @ way.project.weight.T
 
 
-def by_hand(stack, x, mask=None):
-    """The equations, one layer after the other; every layer itself is `Recurrent`, tested elsewhere."""
+def expected_outputs(stack, x, mask=None):
+    """Compute the equations layer by layer; each layer is a `Recurrent`, which has separate tests."""
     outputs, states = [x], []
     for depth, layer in enumerate(stack.layers):
         given = torch.cat(outputs, dim=2) if stack.connections == "dense" else outputs[-1]
         h, state = layer(given, None, mask)
         if stack.connections == "residual":
-            h = h + around(stack.around[depth], given)
+            h = h + apply_connection(stack.around[depth], given)
         if stack.connections == "highway":
             way = stack.around[depth]
             t = 1 / (1 + torch.exp(-(given @ way.gate.weight.T + way.gate.bias)))
-            h = t * h + (1 - t) * around(way, given)
+            h = t * h + (1 - t) * apply_connection(way, given)
         outputs.append(h if mask is None else h * mask.unsqueeze(2))
         states.append(state)
     return outputs[-1], tuple(states)
@@ -53,16 +53,16 @@ def by_hand(stack, x, mask=None):
 @pytest.mark.parametrize("mask", [None, MASK], ids=["whole", "masked"])
 @pytest.mark.parametrize("inputs", [H, 3], ids=["equal widths", "narrow inputs"])
 @pytest.mark.parametrize("connections", KINDS)
-def test_outputs_states_and_gradients_are_those_of_the_equations(connections, inputs, mask) -> None:
+def test_outputs_states_and_gradients_equal_the_equations(connections, inputs, mask) -> None:
     stack, x = stack_of(connections, inputs), double(B, T, inputs).requires_grad_()
     results = []
-    for outputs, state in (stack(x, None, mask), by_hand(stack, x, mask)):
+    for outputs, state in (stack(x, None, mask), expected_outputs(stack, x, mask)):
         loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(state))
         results.append([outputs, *leaves(state), *torch.autograd.grad(loss, [x, *stack.parameters()])])
     exactly(*results)
 
 
-def test_the_four_differ() -> None:
+def test_connections_differ() -> None:
     x = double(B, T, H)
     outputs = [stack_of(connections)(x)[0] for connections in KINDS]
     assert all(not torch.allclose(a, b) for i, a in enumerate(outputs) for b in outputs[:i])
@@ -86,7 +86,7 @@ def test_gradcheck(cell, connections) -> None:
 
 
 @pytest.mark.parametrize("connections", KINDS)
-def test_the_state_has_the_same_form_whatever_goes_around(connections) -> None:
+def test_state_structure_is_independent_of_the_connections(connections) -> None:
     stack, x = stack_of(connections, cell="lstm"), double(B, T, H)
     whole, state = stack(x)
     assert [{name: leaf.shape for name, leaf in layer.items()} for layer in state] == [{"h": (B, H), "c": (B, H)}] * 3
@@ -97,7 +97,7 @@ def test_the_state_has_the_same_form_whatever_goes_around(connections) -> None:
 
 
 @pytest.mark.parametrize("connections", KINDS)
-def test_padding_is_zero_and_gives_no_gradient(connections) -> None:
+def test_padding_is_zero_and_has_no_gradient(connections) -> None:
     stack, x = stack_of(connections), double(B, T, H).requires_grad_()
     outputs, _ = stack(x, None, MASK)
     assert not outputs[~MASK].any() and outputs[MASK].all()
@@ -106,7 +106,7 @@ def test_padding_is_zero_and_gives_no_gradient(connections) -> None:
 
 
 @pytest.mark.parametrize("connections", KINDS)
-def test_the_trace_follows_and_shows_what_goes_around(connections) -> None:
+def test_trace_contains_the_connections(connections) -> None:
     stack, x = stack_of(connections), double(B, T, H)
     outputs, _ = stack(x)
     traces = stack.trace(x)
@@ -116,14 +116,14 @@ def test_the_trace_follows_and_shows_what_goes_around(connections) -> None:
     assert all(values.shape == (B, T, H) for trace in traces for values in trace.values())
 
 
-def test_a_closed_highway_passes_its_input_and_an_open_one_its_layer() -> None:
+def test_highway_gate_selects_input_or_layer() -> None:
     stack, x = stack_of("highway", layers=1), double(B, T, H)
     for bias, wanted in ((-1e9, x), (1e9, stack.layers[0](x)[0])):
         nn.init.constant_(stack.around[0].gate.bias, bias)
         exactly(stack(x)[0], wanted)
 
 
-def test_a_highway_starts_mostly_closed() -> None:
+def test_highway_gate_starts_mostly_closed() -> None:
     gate = HighwayConnection(400, 400).gate
     assert gate.bias.mean().item() == pytest.approx(-1, abs=0.01)
     way = HighwayConnection(40, 400)
@@ -133,7 +133,7 @@ def test_a_highway_starts_mostly_closed() -> None:
     assert way.project is not None and 0.009 < way.project.weight.abs().max() <= 0.01
 
 
-def test_a_projection_is_said() -> None:
+def test_projections_are_noted() -> None:
     assert stack_of("highway").notes() == stack_of("dense", inputs=3).notes() == []
     assert stack_of("residual", inputs=3).notes() == [
         "the residual connection projects its input from 3 to 5 dimensions"
@@ -145,8 +145,8 @@ def test_a_projection_is_said() -> None:
     assert ResidualConnection(3, 5).notes() and not ResidualConnection(5, 5).notes()
 
 
-def test_dropout_spares_what_goes_around() -> None:
-    """With layers that say nothing, a residual stack is the identity, dropout or not."""
+def test_dropout_does_not_affect_the_residual_path() -> None:
+    """With zero layer outputs a residual stack is the identity, also with dropout."""
     stack, x = stack_of("residual", dropout=0.5), double(B, T, H)
     with torch.no_grad():
         for cell in stack.cells:
@@ -154,7 +154,7 @@ def test_dropout_spares_what_goes_around() -> None:
     assert torch.equal(stack.train()(x)[0], x)
 
 
-def test_dense_layers_read_one_dropped_copy_of_each_output_and_the_whole_input() -> None:
+def test_dense_layers_share_one_dropout_mask_per_output() -> None:
     stack, x, seen = stack_of("dense", dropout=0.5), double(B, T, H), []
     for layer in stack.layers:
         layer.register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0]))
@@ -173,7 +173,7 @@ def test_dense_layers_read_one_dropped_copy_of_each_output_and_the_whole_input()
         ("none", [], "at least one layer"),
     ],
 )
-def test_layers_that_do_not_fit_are_refused(connections, widths, words) -> None:
+def test_mismatched_layers_are_rejected(connections, widths, words) -> None:
     with pytest.raises(ValueError, match=words):
         Stack([CELLS["gru"](width, H) for width in widths], connections=connections)
 

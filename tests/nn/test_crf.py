@@ -1,4 +1,4 @@
-"""The conditional random field against enumeration: every sequence of tags written down, scored by hand, summed."""
+"""The conditional random field compared with the enumeration of all tag sequences."""
 
 import itertools
 import math
@@ -28,13 +28,13 @@ def random_crf(tags: int, names: list[str] | None = None, scheme: Any = "IOB2", 
 
 
 def enumerated(crf: LinearChainCRF, emissions: Tensor) -> dict[tuple[int, ...], float]:
-    """s(y) of every sequence of tags of one sentence (T, K) that is allowed, by the definition alone."""
+    """Return s(y) of every allowed tag sequence of one sentence (T, K), by the definition."""
     found: dict[tuple[int, ...], float] = {}
     K, allowed = crf.tags, crf.allowed.tolist()
     start, transitions, end = (part.tolist() for part in (crf.start, crf.transitions, crf.end))
     own = emissions.tolist()
     for tags in itertools.product(range(K), repeat=len(emissions)):
-        ways = list(itertools.pairwise((K, *tags, K)))  # K is the beginning and the end
+        ways = list(itertools.pairwise((K, *tags, K)))  # K is the state before the first and after the last tag
         if not all(allowed[a][b] for a, b in ways):
             continue
         total = start[tags[0]] + end[tags[-1]] + sum(own[t][tag] for t, tag in enumerate(tags))
@@ -43,7 +43,7 @@ def enumerated(crf: LinearChainCRF, emissions: Tensor) -> dict[tuple[int, ...], 
 
 
 def batch(lengths: tuple[int, ...], tags: int, seed: int = 1) -> tuple[Tensor, Tensor]:
-    """Emissions (B, T, K) with nonsense at padding, and their mask."""
+    """Return emissions (B, T, K) with arbitrary values at padding, and their mask."""
     torch.manual_seed(seed)
     emissions = torch.randn(len(lengths), max(lengths), tags, dtype=torch.float64)
     return emissions * 2, torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
@@ -61,20 +61,20 @@ def case(request: pytest.FixtureRequest) -> tuple[LinearChainCRF, Tensor, Tensor
     return crf, emissions, mask, [enumerated(crf, row[:n]) if n else {(): 0.0} for row, n in rows]
 
 
-def test_the_partition_is_the_sum_over_all_sequences(case) -> None:
+def test_partition_equals_enumeration(case) -> None:
     crf, emissions, mask, all_scores = case
     wanted = [math.log(math.fsum(map(math.exp, scores.values()))) for scores in all_scores]
     found = crf.log_partition(emissions, mask)
     torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64), atol=1e-10, rtol=0)
 
 
-def test_the_likelihood_of_every_sequence_and_they_sum_to_one(case) -> None:
+def test_likelihoods_equal_enumeration_and_sum_to_one(case) -> None:
     crf, emissions, mask, all_scores = case
     for row, scores in enumerate(all_scores):
         tags = torch.zeros(len(scores), mask.shape[1], dtype=torch.long)
         for place, sequence in enumerate(scores):
             tags[place, : len(sequence)] = torch.tensor(sequence, dtype=torch.long)
-        tags = tags.masked_fill(~mask[row], 7_000)  # what stands at padding is nobody's business
+        tags = tags.masked_fill(~mask[row], 7_000)  # tags at padding are ignored
         several = [part[row].expand(len(scores), *part[row].shape) for part in (emissions, mask)]
         found = crf.log_likelihood(several[0], tags, several[1])
         logs = torch.tensor(list(scores.values()), dtype=torch.float64)
@@ -82,7 +82,7 @@ def test_the_likelihood_of_every_sequence_and_they_sum_to_one(case) -> None:
         assert found.exp().sum().item() == pytest.approx(1, abs=1e-10)
 
 
-def test_the_best_sequence_and_its_score(case) -> None:
+def test_viterbi_equals_enumeration(case) -> None:
     crf, emissions, mask, all_scores = case
     tags, score = crf.viterbi(emissions, mask)
     for row, scores in enumerate(all_scores):
@@ -92,7 +92,7 @@ def test_the_best_sequence_and_its_score(case) -> None:
         assert score[row].item() == pytest.approx(scores[best], abs=1e-10)
 
 
-def test_the_marginals_are_sums_over_all_sequences(case) -> None:
+def test_marginals_equal_enumeration(case) -> None:
     crf, emissions, mask, all_scores = case
     found = crf.marginals(emissions, mask)
     wanted = torch.zeros_like(found)
@@ -105,7 +105,7 @@ def test_the_marginals_are_sums_over_all_sequences(case) -> None:
 
 
 def test_marginals_are_the_gradient_of_the_partition(case) -> None:
-    """∂ log Z / ∂e_{t,k} = p(y_t = k): the forward and the backward pass against each other."""
+    """∂ log Z / ∂e_{t,k} = p(y_t = k)."""
     crf, emissions, mask, _ = case
     emissions.requires_grad_()
     (gradient,) = torch.autograd.grad(crf.log_partition(emissions, mask).sum(), emissions)
@@ -113,7 +113,7 @@ def test_marginals_are_the_gradient_of_the_partition(case) -> None:
 
 
 @pytest.mark.parametrize("names", [None, SPANS])
-def test_gradients(names: list[str] | None) -> None:
+def test_gradients_equal_finite_differences(names: list[str] | None) -> None:
     crf, (emissions, mask) = random_crf(5, names), batch((3, 1, 2, 0), 5)
     tags = torch.tensor([[1, 3, 4], [4, 0, 0], [0, 2, 0], [0, 0, 0]])  # valid in IOB2
     shapes = [parameter.shape for parameter in crf.parameters()]
@@ -127,7 +127,7 @@ def test_gradients(names: list[str] | None) -> None:
     assert torch.autograd.gradcheck(value, [tensor.requires_grad_() for tensor in inputs])
 
 
-def test_padding_changes_nothing_and_has_no_gradient(case) -> None:
+def test_padding_has_no_effect_and_no_gradient(case) -> None:
     crf, emissions, mask, _ = case
     emissions.requires_grad_()
     tags = crf.viterbi(emissions, mask)[0]
@@ -143,7 +143,7 @@ def test_padding_changes_nothing_and_has_no_gradient(case) -> None:
         torch.testing.assert_close(crf.log_likelihood(*alone)[0], value[row].detach(), atol=1e-12, rtol=0)
 
 
-def test_without_anything_learned_it_is_a_softmax_for_each_word() -> None:
+def test_crf_without_transitions_is_a_softmax_per_word() -> None:
     crf, (emissions, mask) = LinearChainCRF(4, learned=False), batch((3, 5, 1), 4)
     assert not list(crf.parameters()) and list(crf.state_dict()) == ["allowed"]
     log_probs = emissions.log_softmax(dim=2)
@@ -162,8 +162,8 @@ TAGS = st.lists(st.sampled_from(["A", "B", "C"]), min_size=1, max_size=3, unique
 
 
 @given(TAGS, st.sampled_from(SCHEMES), st.integers(1, 12), st.integers(0, 10_000), st.sampled_from([1.0, 1e3, 1e9]))
-def test_what_is_decoded_is_valid_whatever_the_emissions(types, scheme, length, seed, scale) -> None:
-    """However loudly the model asks for something else: up to a thousand times the penalty of learning."""
+def test_decoded_tags_are_valid_for_any_emissions(types, scheme, length, seed, scale) -> None:
+    """Emissions are up to a thousand times larger than the penalty in training."""
     prefixes = "BIES" if scheme == "BIOES" else "BI"
     names = ["O", *(f"{prefix}-{name}" for name in types for prefix in prefixes)]
     crf = LinearChainCRF(len(names), learned=seed % 2 == 0)
@@ -174,8 +174,8 @@ def test_what_is_decoded_is_valid_whatever_the_emissions(types, scheme, length, 
         assert read_tags([names[tag] for tag in row], scheme).mistakes == []
 
 
-def test_without_constraints_the_same_emissions_are_decoded_wrongly() -> None:
-    """The control."""
+def test_control_unconstrained_tags_are_invalid() -> None:
+    """Negative control."""
     emissions = torch.randn(50, 6, len(SPANS), generator=torch.Generator().manual_seed(0))
     free, bound = LinearChainCRF(len(SPANS)), LinearChainCRF(len(SPANS))
     bound.constrain(SPANS)
@@ -187,8 +187,8 @@ def test_without_constraints_the_same_emissions_are_decoded_wrongly() -> None:
     assert wrong[0] > 40 and wrong[1] == 0
 
 
-def test_what_is_not_valid_has_no_probability_but_a_finite_loss() -> None:
-    """Data that breaks its own scheme must not blow a training up."""
+def test_invalid_sequence_has_probability_0_and_finite_loss() -> None:
+    """Training data with invalid sequences must not cause an infinite loss."""
     crf, (emissions, mask) = random_crf(5, SPANS), batch((3,), 5)
     probabilities = crf.marginals(emissions, mask)
     assert not probabilities[0, 0, [2, 3]].any() and probabilities[0, 0, [0, 1, 4]].all()
@@ -198,7 +198,7 @@ def test_what_is_not_valid_has_no_probability_but_a_finite_loss() -> None:
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
-def test_the_constraints_are_those_of_the_scheme_and_stay_with_the_weights() -> None:
+def test_constraints_follow_the_scheme_and_are_saved() -> None:
     crf = LinearChainCRF(len(BIOES))
     crf.constrain(BIOES, "BIOES")
     around = [*BIOES, None]
@@ -208,11 +208,11 @@ def test_the_constraints_are_those_of_the_scheme_and_stay_with_the_weights() -> 
     other = LinearChainCRF(len(BIOES))
     other.load_state_dict(crf.state_dict())
     assert torch.equal(other.allowed, crf.allowed)
-    with torch.device("meta"):  # as a model is built to be measured
+    with torch.device("meta"):  # as for evaluation
         LinearChainCRF(len(BIOES)).constrain(BIOES, "BIOES")
 
 
-def test_constraints_that_cannot_be_met_or_do_not_fit() -> None:
+def test_unsatisfiable_constraints_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"3 names.*got 2"):
         LinearChainCRF(3).constrain(["B-X", "O"])
     with pytest.raises(ValueError, match="is a valid IOB2 sequence on its own"):
@@ -223,7 +223,7 @@ def test_constraints_that_cannot_be_met_or_do_not_fit() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_in_single_precision_at_least_and_stable_over_long_sentences(dtype) -> None:
+def test_long_sentences_are_stable_in_single_precision(dtype) -> None:
     crf = random_crf(6).float()
     emissions = (30 * torch.randn(2, 400, 6, generator=torch.Generator().manual_seed(3))).to(dtype)
     mask, tags = torch.ones(2, 400, dtype=torch.bool), torch.randint(6, (2, 400))
@@ -234,7 +234,7 @@ def test_in_single_precision_at_least_and_stable_over_long_sentences(dtype) -> N
     assert crf.marginals(emissions.double(), mask).sum(dim=2).sub(1).abs().max() < 1e-12
 
 
-def test_shapes_that_do_not_fit() -> None:
+def test_wrong_shapes_are_rejected() -> None:
     crf, mask = LinearChainCRF(3), torch.ones(2, 4, dtype=torch.bool)
     with pytest.raises(ValueError, match=r"\(B, T, 3\), T ≥ 1; got \(2, 4, 5\)"):
         crf.log_partition(torch.zeros(2, 4, 5), mask)

@@ -1,11 +1,11 @@
-"""Dropouts of a recurrent network: what is dropped, how much, when the same, and what the gradient sees."""
+"""Dropout: fractions, masks, gradients and reproducibility."""
 
 import copy
 
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.nn.running import run
+from tests.nn.run_layer import run
 from torch import nn
 
 from seqloom.accel.recurrence.torch_kernels import FlattenedWeights
@@ -32,15 +32,15 @@ def recurrent(name, seed=0):
 
 @pytest.fixture
 def mask(monkeypatch):
-    """What the next weight dropouts multiply with, instead of drawing it."""
+    """Return masks that the next weight dropouts use instead of random ones."""
     masks, real = {}, F.dropout
 
-    def scripted(weight, share):
+    def return_scripted_mask(weight, share):
         if weight.shape not in masks:
             masks[weight.shape] = real(torch.ones_like(weight), share)
         return weight * masks[weight.shape]
 
-    monkeypatch.setattr(F, "dropout", scripted)
+    monkeypatch.setattr(F, "dropout", return_scripted_mask)
     return masks
 
 
@@ -48,27 +48,27 @@ def mask(monkeypatch):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
-def test_plain_drops_its_share_and_keeps_the_mean(share) -> None:
+def test_plain_drops_the_fraction_and_keeps_the_mean(share) -> None:
     torch.manual_seed(0)
     outputs = Dropout(share)(torch.ones(400, 501))
     assert outputs.unique().tolist() == pytest.approx([0.0, 1 / (1 - share)], rel=1e-4)
     assert (outputs == 0).float().mean().item() == pytest.approx(share, abs=0.005)
     assert outputs.mean().item() == pytest.approx(1, abs=0.01)
     dropped = (outputs == 0).float()
-    for apart in (1, 2, 3, 4):  # four numbers share a draw, and are independent all the same
+    for apart in (1, 2, 3, 4):  # four values share a random number but are independent
         both = (dropped[:, apart:] * dropped[:, :-apart]).mean().item()
         assert both == pytest.approx(share**2, abs=0.01)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (5, 7, 3), (0, 4)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_plain_takes_any_size(shape, dtype) -> None:
+def test_plain_supports_any_shape(shape, dtype) -> None:
     outputs = Dropout(0.5)(torch.ones(shape, dtype=dtype))
     assert outputs.shape == shape and outputs.dtype == dtype
     assert set(outputs.flatten().tolist()) <= {0.0, 2.0}
 
 
-def test_plain_drops_in_the_gradient_what_it_dropped() -> None:
+def test_plain_masks_the_gradient() -> None:
     x = double(6, 11).requires_grad_()
     outputs = Dropout(0.3)(x)
     outputs.sum().backward()
@@ -76,21 +76,21 @@ def test_plain_drops_in_the_gradient_what_it_dropped() -> None:
     assert 0 < (x.grad == 0).sum() < x.numel()
 
 
-def test_plain_leaves_alone_what_it_should() -> None:
+def test_plain_is_identity_if_inactive() -> None:
     x = double(3, 5)
     assert Dropout(0.0)(x) is x and Dropout(0.9).eval()(x) is x
     with pytest.raises(ValueError, match="below 1"):
         Dropout(1.0)
 
 
-def test_plain_repeats_with_its_seed_and_not_without() -> None:
+def test_plain_is_reproducible_with_a_seed() -> None:
     drop, x = Dropout(0.5), torch.ones(4, 25)
     first, second = (torch.manual_seed(3), drop(x))[1], drop(x)
     torch.manual_seed(3)
     assert torch.equal(drop(x), first) and not torch.equal(second, first)
 
 
-def test_recurrent_models_keep_torchs_draws() -> None:
+def test_recurrent_dropout_equals_torch() -> None:
     torch.manual_seed(0)
     found = make_dropout(0.5)(torch.ones(50))
     torch.manual_seed(0)
@@ -102,7 +102,7 @@ def test_recurrent_models_keep_torchs_draws() -> None:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
-def test_variational_drops_its_share_and_scales_what_is_left(share) -> None:
+def test_variational_drops_the_fraction_and_scales_the_rest(share) -> None:
     torch.manual_seed(0)
     outputs = VariationalDropout(share)(torch.ones(200, 3, 300))
     assert outputs.unique().tolist() == pytest.approx([0.0, 1 / (1 - share)])
@@ -110,17 +110,17 @@ def test_variational_drops_its_share_and_scales_what_is_left(share) -> None:
     assert outputs.mean().item() == pytest.approx(1, abs=0.02)
 
 
-def test_variational_drops_the_same_at_every_step_and_others_in_every_row() -> None:
+def test_variational_mask_is_constant_over_steps_but_not_rows() -> None:
     torch.manual_seed(0)
     x = double(8, 20, 30)
     factor = VariationalDropout(0.5)(x) / x
     exactly(factor, factor[:, :1].expand_as(factor))
     assert len({tuple(row.tolist()) for row in factor[:, 0]}) == 8
     plain = make_dropout(0.5)(x) / x
-    assert not torch.equal(plain, plain[:, :1].expand_as(plain))  # the control
+    assert not torch.equal(plain, plain[:, :1].expand_as(plain))  # negative control
 
 
-def test_variational_draws_anew_in_each_pass_and_takes_single_steps() -> None:
+def test_variational_draws_a_new_mask_per_call() -> None:
     drop, x = VariationalDropout(0.5), torch.ones(4, 6, 30)
     assert not torch.equal(drop(x), drop(x))
     assert drop(torch.ones(4, 30)).shape == (4, 30)
@@ -128,7 +128,7 @@ def test_variational_draws_anew_in_each_pass_and_takes_single_steps() -> None:
     assert drop(torch.ones(4, 0, 30)).shape == (4, 0, 30)
 
 
-def test_variational_reaches_the_stack() -> None:
+def test_variational_is_used_in_the_stack() -> None:
     torch.manual_seed(0)
     stack = Stack([CELLS["gru"](D, H), CELLS["gru"](H, H)], dropout=0.5, variational_dropout=True).double()
     seen: list[torch.Tensor] = []
@@ -143,7 +143,7 @@ def test_variational_reaches_the_stack() -> None:
 # Embeddings.
 
 
-def test_embedding_dropout_takes_whole_types_and_scales_the_rest() -> None:
+def test_embedding_dropout_drops_token_types_and_scales_the_rest() -> None:
     torch.manual_seed(0)
     embed, tokens = nn.Embedding(2000, 3).double(), torch.randint(2000, (40, 50))
     factor = EmbeddingDropout(0.2)(embed, tokens) / embed(tokens)  # (B, T, D)
@@ -155,7 +155,7 @@ def test_embedding_dropout_takes_whole_types_and_scales_the_rest() -> None:
     assert sum(found == {0.0} for found in kinds.values()) / len(kinds) == pytest.approx(0.2, abs=0.03)
 
 
-def test_embedding_dropout_is_dropout_on_the_rows_of_the_table_gradients_too(monkeypatch) -> None:
+def test_embedding_dropout_equals_dropout_on_table_rows(monkeypatch) -> None:
     embed, tokens = nn.Embedding(9, 3).double(), torch.randint(9, (4, 6))
     types = torch.tensor([2.0, 0, 2, 0, 0, 2, 2, 2, 0], dtype=torch.float64)
     monkeypatch.setattr(F, "dropout", lambda ones, share: types)
@@ -170,7 +170,7 @@ def test_embedding_dropout_is_dropout_on_the_rows_of_the_table_gradients_too(mon
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", CELLS)
-def test_fused_equals_plain_equals_a_cell_with_thinner_weights(name, padded, mask) -> None:
+def test_weight_dropout_fused_equals_plain_equals_masked_cell(name, padded, mask) -> None:
     layer = recurrent(name)
     x = double(B, T, D).requires_grad_()
     real = torch.rand(B, T) < 0.6 if padded else None
@@ -209,15 +209,15 @@ def test_gradcheck_through_weight_dropout(name, fused, mask) -> None:
     exactly(torch.autograd.grad(outputs.square().sum(), layer.cell.weight_h), wanted)
 
 
-def test_weight_dropout_drops_its_share_once_for_all_steps_and_rows(monkeypatch) -> None:
+def test_weight_dropout_draws_one_mask_per_call(monkeypatch) -> None:
     torch.manual_seed(0)
     layer, drawn, real = Recurrent(CELLS["gru-cho"](4, 100), weight_dropout=0.3), [], F.dropout
 
-    def watched(weight, share):
+    def record_weights(weight, share):
         drawn.append(real(weight, share))
         return drawn[-1]
 
-    monkeypatch.setattr(F, "dropout", watched)
+    monkeypatch.setattr(F, "dropout", record_weights)
     layer(torch.randn(2, 9, 4))
     layer(torch.randn(2, 9, 4))
     assert len(drawn) == 2 and not torch.equal(*drawn)
@@ -226,7 +226,7 @@ def test_weight_dropout_drops_its_share_once_for_all_steps_and_rows(monkeypatch)
     torch.testing.assert_close(drawn[0][kept], layer.cell.weight_h[kept] / 0.7)
 
 
-def test_the_layers_own_weights_stay_as_they_were() -> None:
+def test_weight_dropout_does_not_change_the_parameters() -> None:
     layer, x = recurrent("lstm"), double(B, T, D)
     before = copy.deepcopy(layer.state_dict())
     parameter = layer.cell.weight_h
@@ -237,29 +237,31 @@ def test_the_layers_own_weights_stay_as_they_were() -> None:
     exactly(layer.state_dict(), before)
 
 
-def test_copies_in_one_piece_carry_their_gradients_to_the_originals() -> None:
-    """What the GPU does with thinned weights, with a layout of our own in place of cuDNN's."""
+def test_flattened_copies_pass_gradients_to_the_originals() -> None:
+    """As on a GPU with dropped weights, but with a test layout instead of that of cuDNN."""
 
-    def lay(tensors):
+    def flatten_tensors(tensors):
         flat = torch.cat([tensor.flatten() for tensor in tensors])
         for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
             tensor.data = part.view_as(tensor)
 
     tensors = [double(3, 2).requires_grad_(), double(4).requires_grad_(), double(2, 2)]
-    copies = FlattenedWeights.apply(lay, *tensors)
+    copies = FlattenedWeights.apply(flatten_tensors, *tensors)
     exactly(list(copies), tensors)
     assert len({copy.untyped_storage().data_ptr() for copy in copies}) == 1
     assert copies[0].data_ptr() != tensors[0].data_ptr()
     loss = copies[0].square().sum() + (copies[1] * 3).sum() + copies[2].sum()
     exactly(torch.autograd.grad(loss, tensors[:2]), (2 * tensors[0], torch.full((4,), 3.0, dtype=torch.float64)))
-    assert torch.autograd.gradcheck(lambda *given: FlattenedWeights.apply(lay, *given), tensors, fast_mode=True)
+    assert torch.autograd.gradcheck(
+        lambda *given: FlattenedWeights.apply(flatten_tensors, *given), tensors, fast_mode=True
+    )
 
 
-# All of them.
+# All kinds.
 
 
 @pytest.mark.parametrize("kind", [VariationalDropout, EmbeddingDropout])
-def test_evaluation_and_a_share_of_zero_drop_nothing(kind) -> None:
+def test_evaluation_and_zero_fraction_drop_nothing(kind) -> None:
     embed, tokens = nn.Embedding(5, D).double(), torch.randint(5, (B, T))
     x = embed(tokens)
     given, wanted = {
@@ -280,7 +282,7 @@ def test_weight_dropout_is_off_in_evaluation() -> None:
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0])
-def test_invalid_dropout_is_refused(share) -> None:
+def test_invalid_dropout_is_rejected(share) -> None:
     for make in (VariationalDropout, lambda p: Recurrent(CELLS["gru"](3, 4), weight_dropout=p)):
         with pytest.raises(ValueError, match=f"at least 0 and below 1; got {share}"):
             make(share)

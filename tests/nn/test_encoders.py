@@ -1,4 +1,4 @@
-"""Encoders of every kind: what is padding, who hears of whom, where the reading ends."""
+"""Encoders of every kind: padding, receptive fields, final states and options."""
 
 from typing import Any, get_args
 
@@ -33,14 +33,14 @@ def config_of(options: dict[str, Any]) -> Any:
     return build(ENCODERS[options["kind"]], options)
 
 
-def made(**options: Any) -> Any:
+def build_encoder(**options: Any) -> Any:
     torch.manual_seed(0)
     return config_of(options).build(D).double().eval()
 
 
 @pytest.fixture(params=KINDS)
 def encoder(request) -> Encoder:
-    return made(**KINDS[request.param])
+    return build_encoder(**KINDS[request.param])
 
 
 def sequences(lengths: tuple[int, ...] = LENGTHS) -> tuple[Tensor, Tensor]:
@@ -49,16 +49,16 @@ def sequences(lengths: tuple[int, ...] = LENGTHS) -> tuple[Tensor, Tensor]:
     return torch.randn(*mask.shape, D, dtype=torch.float64), mask
 
 
-def real(h: Tensor, mask: Tensor) -> Tensor:
+def real_states(h: Tensor, mask: Tensor) -> Tensor:
     return h.masked_fill(~mask.unsqueeze(2), 0)
 
 
-def test_shapes_and_a_row_by_itself_is_the_row_in_a_batch(encoder) -> None:
+def test_row_alone_equals_row_in_a_batch(encoder) -> None:
     x, mask = sequences()
     h, ends = encoder.read(x, mask)
     assert h.shape == (*mask.shape, encoder.output_size) and ends.shape == (len(mask), encoder.output_size)
     assert torch.equal(encoder(x, mask), h)
-    assert not ends[2].any()  # nothing was read
+    assert not ends[2].any()  # an empty row
     for row, length in enumerate(LENGTHS):
         if length:
             alone, end = encoder.read(x[row : row + 1, :length], mask[row : row + 1, :length])
@@ -66,25 +66,27 @@ def test_shapes_and_a_row_by_itself_is_the_row_in_a_batch(encoder) -> None:
             torch.testing.assert_close(end[0], ends[row], atol=1e-10, rtol=0)
 
 
-def test_what_stands_at_padding_and_how_much_there_is_changes_nothing(encoder) -> None:
+def test_padding_has_no_effect(encoder) -> None:
     x, mask = sequences()
     h, ends = encoder.read(x, mask)
     other = torch.where(mask.unsqueeze(2), x, 1e3).requires_grad_()
     again, same = encoder.read(other, mask)
-    torch.testing.assert_close((real(again, mask), same), (real(h, mask), ends), atol=1e-10, rtol=0)
-    (gradient,) = torch.autograd.grad(real(again, mask).square().sum() + same.square().sum(), other)
+    torch.testing.assert_close((real_states(again, mask), same), (real_states(h, mask), ends), atol=1e-10, rtol=0)
+    (gradient,) = torch.autograd.grad(real_states(again, mask).square().sum() + same.square().sum(), other)
     assert not gradient[~mask].any() and gradient[mask].any(dim=1).all()
     more = F.pad(mask, (0, 5))
     wider, same = encoder.read(F.pad(x, (0, 0, 0, 5), value=-7.0), more)
-    torch.testing.assert_close((real(wider, more)[:, : x.shape[1]], same), (real(h, mask), ends), atol=1e-10, rtol=0)
+    torch.testing.assert_close(
+        (real_states(wider, more)[:, : x.shape[1]], same), (real_states(h, mask), ends), atol=1e-10, rtol=0
+    )
 
 
-def test_order_matters(encoder) -> None:
+def test_outputs_depend_on_the_order(encoder) -> None:
     x, mask = sequences((5,))
     assert not torch.allclose(encoder(x.flip(1), mask).flip(1), encoder(x, mask))
 
 
-def test_dropout_falls_in_training_alone(encoder) -> None:
+def test_dropout_is_active_in_training_only(encoder) -> None:
     x, mask = sequences()
     assert torch.equal(encoder(x, mask), encoder(x, mask))
 
@@ -99,32 +101,32 @@ def test_dropout_falls_in_training_alone(encoder) -> None:
         {"kind": "transformer", "d_model": 8},
     ],
 )
-def test_dropout_falls_in_training(options) -> None:
-    encoder, (x, mask) = made(**options).train(), sequences()
+def test_dropout_changes_training_outputs(options) -> None:
+    encoder, (x, mask) = build_encoder(**options).train(), sequences()
     assert not torch.equal(encoder(x, mask), encoder(x, mask))
 
 
-def test_one_way_hears_only_of_what_came_before_and_both_ways_of_all() -> None:
+def test_unidirectional_is_causal_and_bidirectional_is_not() -> None:
     x, mask = sequences((6,))
     for bidirectional in (False, True):
-        encoder = made(kind="recurrent", hidden=4, bidirectional=bidirectional)
+        encoder = build_encoder(kind="recurrent", hidden=4, bidirectional=bidirectional)
         x.requires_grad_()
         (gradient,) = torch.autograd.grad(encoder(x, mask)[0, 2].sum(), x)
         heard = gradient[0].any(dim=1).tolist()
         assert heard == ([True] * 6 if bidirectional else [True] * 3 + [False] * 3)
 
 
-def test_a_window_hears_of_the_places_it_sees() -> None:
+def test_receptive_field_of_a_convolution() -> None:
     x, mask = sequences((9,))
     x.requires_grad_()
     for width, heard in ((1, [4]), (2, [4, 5]), (3, [3, 4, 5]), (4, [3, 4, 5, 6]), (5, [2, 3, 4, 5, 6])):
-        encoder = made(kind="convolution", widths=[width], filters=8)
+        encoder = build_encoder(kind="convolution", widths=[width], filters=8)
         (gradient,) = torch.autograd.grad(encoder(x, mask)[0, 4].sum(), x)
         assert gradient[0].any(dim=1).nonzero().flatten().tolist() == heard
 
 
-def test_windows_by_hand() -> None:
-    """y_t = ReLU(Σ_i W_i x_{t+i} + b), place by place; x is zero where there is nothing."""
+def test_convolution_equals_its_equation() -> None:
+    """y_t = ReLU(Σ_i W_i x_{t+i} + b), position by position; x is 0 outside the sequence."""
     torch.manual_seed(0)
     windows, (x, mask) = Windows(D, 3, [2, 3]).double(), sequences()
     wanted = torch.zeros(*mask.shape, 6, dtype=torch.float64)
@@ -141,11 +143,11 @@ def test_windows_by_hand() -> None:
     torch.testing.assert_close(windows(x, mask), wanted, atol=1e-10, rtol=0)
 
 
-# --- reading without waiting ------------------------------------------------------------------------------------------
+# --- padding without synchronization ----------------------------------------------------------------------------------
 
 
-def same_reading(stack: Any, masked: Any, x: Tensor, mask: Tensor) -> None:
-    """Outputs, ends, and all gradients."""
+def assert_same_results(stack: Any, masked: Any, x: Tensor, mask: Tensor) -> None:
+    """Compare outputs, final states and all gradients."""
     results = []
     for outputs, ends in (stack.read(x, mask), masked()):
         value = outputs.square().sum() + (3 * ends).sin().sum()
@@ -156,7 +158,7 @@ def same_reading(stack: Any, masked: Any, x: Tensor, mask: Tensor) -> None:
 @pytest.mark.parametrize("combine", ["concat", "sum", "mix"])
 @pytest.mark.parametrize("depth", ["each", "apart"])
 @pytest.mark.parametrize("cell", CELLS)
-def test_reading_padding_too_is_reading_without_it(cell, depth, combine) -> None:
+def test_reading_padding_equals_masking_it(cell, depth, combine) -> None:
     torch.manual_seed(0)
     stack = BidirectionalStack(CELLS[cell], D, 4, 2, depth=depth, combine=combine).double()
     x, mask = sequences()
@@ -165,12 +167,12 @@ def test_reading_padding_too_is_reading_without_it(cell, depth, combine) -> None
         outputs, state = stack(x, mask=mask)
         return outputs, stack.ends(state).masked_fill(~mask.any(dim=1, keepdim=True), 0)
 
-    same_reading(stack, masked, x.requires_grad_(), mask)
+    assert_same_results(stack, masked, x.requires_grad_(), mask)
 
 
 @pytest.mark.parametrize("connections", ["none", "residual", "highway", "dense"])
 @pytest.mark.parametrize("cell", CELLS)
-def test_and_so_it_is_one_way(cell, connections) -> None:
+def test_reading_padding_equals_masking_it_in_one_direction(cell, connections) -> None:
     torch.manual_seed(0)
     widths = [D, D + 4 if connections == "dense" else 4]
     stack = Stack([CELLS[cell](width, 4) for width in widths], connections=connections).double()
@@ -181,17 +183,17 @@ def test_and_so_it_is_one_way(cell, connections) -> None:
         last = [outputs[row, length - 1] if length else torch.zeros(4).double() for row, length in enumerate(LENGTHS)]
         return outputs, torch.stack(last)
 
-    same_reading(stack, masked, x.requires_grad_(), mask)
+    assert_same_results(stack, masked, x.requires_grad_(), mask)
 
 
-def test_turning_round_twice_changes_nothing() -> None:
+def test_reversing_twice_is_the_identity() -> None:
     _, mask = sequences()
     order = reversed_steps(mask)
     assert order.tolist()[0] == [3, 2, 1, 0, 4, 5] and order.tolist()[2] == [0, 1, 2, 3, 4, 5]
     assert torch.equal(order.gather(1, order), torch.arange(6).expand_as(order))
 
 
-def test_the_weights_are_thinned_on_both_ways() -> None:
+def test_weight_dropout_applies_to_both_directions() -> None:
     config = RecurrentEncoderConfig(hidden=4, weight_dropout=0.9)
     encoder, (x, mask) = config.build(D).double(), sequences()
     first, second = (encoder(x, mask) for _ in range(2))
@@ -220,24 +222,24 @@ def test_the_weights_are_thinned_on_both_ways() -> None:
         ({"kind": "transformer", "d_model": 7, "heads": 1}, "even d_model"),
     ],
 )
-def test_settings_that_make_no_sense(options, words) -> None:
+def test_invalid_settings_are_rejected(options, words) -> None:
     with pytest.raises(UsageError, match=words):
         config_of(options)
 
 
-def test_learned_positions_end_somewhere() -> None:
-    encoder = made(kind="transformer", d_model=8, positions={"kind": "learned", "max_length": 4})
-    assert encoder.config.longest == 4 and made(kind="transformer").config.longest is None
+def test_text_longer_than_learned_positions_is_rejected() -> None:
+    encoder = build_encoder(kind="transformer", d_model=8, positions={"kind": "learned", "max_length": 4})
+    assert encoder.config.longest == 4 and build_encoder(kind="transformer").config.longest is None
     x, mask = sequences((6, 2))
     with pytest.raises(UsageError, match=r"4 positions.*6 tokens.*model\.encoder\.positions\.max_length"):
         encoder(x, mask)
-    short = F.pad(mask[:, :4], (0, 2))  # padding beyond the end is no token
+    short = F.pad(mask[:, :4], (0, 2))  # padding is not counted
     torch.testing.assert_close(encoder(x, short)[:, :4], encoder(x[:, :4], mask[:, :4]), atol=1e-10, rtol=0)
 
 
-def test_what_is_done_beyond_the_recipe_is_said() -> None:
-    assert made(kind="recurrent", cell="mut1").notes()
-    assert "variational_dropout has no effect" in made(kind="recurrent", variational_dropout=True).notes()[0]
-    assert made(kind="convolution").notes() == []
-    notes = made(kind="transformer", positions={"kind": "none"}).notes()
+def test_notes_of_encoders() -> None:
+    assert build_encoder(kind="recurrent", cell="mut1").notes()
+    assert "variational_dropout has no effect" in build_encoder(kind="recurrent", variational_dropout=True).notes()[0]
+    assert build_encoder(kind="convolution").notes() == []
+    notes = build_encoder(kind="transformer", positions={"kind": "none"}).notes()
     assert "set of tokens" in notes[0] and "projects its inputs from 6" in notes[1]

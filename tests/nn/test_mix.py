@@ -1,4 +1,4 @@
-"""A mix of layers: shares that sum to one, and how large it is."""
+"""The mix of layers: softmax weights and scale."""
 
 import torch
 from torch.autograd import gradcheck
@@ -11,12 +11,12 @@ def layers(count: int = 3) -> list[torch.Tensor]:
     return [torch.randn(2, 4, 5, dtype=torch.float64) for _ in range(count)]
 
 
-def test_it_begins_with_equal_shares() -> None:
+def test_initial_weights_are_equal() -> None:
     found = LayerMix(3).double()(layers())
     torch.testing.assert_close(found, sum(layers()) / 3)
 
 
-def test_shares_are_a_softmax_and_all_is_scaled() -> None:
+def test_weights_are_a_softmax_times_a_scale() -> None:
     mix, (a, b, c) = LayerMix(3).double(), layers()
     mix.weights.data = torch.tensor([0.0, 100.0, 0.0], dtype=torch.float64)
     mix.scale.data = torch.tensor([2.5], dtype=torch.float64)
@@ -24,7 +24,7 @@ def test_shares_are_a_softmax_and_all_is_scaled() -> None:
     assert torch.isclose(mix.layer_weights.sum(), torch.tensor(1.0, dtype=torch.float64))
 
 
-def test_gradients_reach_weights_scale_and_layers() -> None:
+def test_gradients_of_weights_scale_and_layers() -> None:
     mix, read = LayerMix(3).double(), [one.requires_grad_() for one in layers()]
 
     def mixed(weights: torch.Tensor, scale: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Layers that are interchangeable in an encoder: each against its definition, and all against one contract."""
+"""Interchangeable encoder layers: each compared with its definition, and the common contract."""
 
 import math
 from typing import Any, get_args
@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.nn.running import run
+from tests.nn.run_layer import run
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqloom import accel
@@ -32,7 +32,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"windowed": {"window": 2}}
 def make(kind: str, width: int = D, depth: int = 1, **options: Any) -> Mixer:
     torch.manual_seed(1)
     mixer = make_mixer(kind, width, HEADS, depth=depth, **{**OPTIONS.get(kind, {}), **options})
-    for parameter in mixer.parameters():  # biases too, so that every part is heard
+    for parameter in mixer.parameters():  # also biases, so that every part has an effect
         torch.nn.init.uniform_(parameter, -0.7, 0.7)
     return mixer.double().eval()
 
@@ -57,7 +57,7 @@ def gradients(mixer: Mixer, x: torch.Tensor, y: torch.Tensor, weigh: torch.Tenso
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_a_row_alone_is_the_row_in_a_batch_whatever_stands_at_padding(kind: str) -> None:
+def test_row_alone_equals_row_in_a_batch(kind: str) -> None:
     mixer, mask = make(kind), padded((7, 3, 1), 9)
     x = some(3, 9, D)
     together, _ = mixer(torch.where(mask.unsqueeze(-1), x, 1e3), mask)
@@ -76,7 +76,7 @@ def test_padding_has_no_gradient(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_gradients_are_right(kind: str) -> None:
+def test_gradients_equal_finite_differences(kind: str) -> None:
     mixer, mask = make(kind), padded((5, 3), 5)
     x = some(2, 5, D).requires_grad_()
     parameters = list(mixer.parameters())
@@ -84,7 +84,7 @@ def test_gradients_are_right(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_weights_are_attentions_alone_and_change_nothing(kind: str) -> None:
+def test_only_attention_returns_weights(kind: str) -> None:
     mixer, mask = make(kind), padded((7, 4), 7)
     x = some(2, 7, D)
     plain, none = mixer(x, mask)
@@ -100,21 +100,21 @@ def test_weights_are_attentions_alone_and_change_nothing(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", MIXERS)
 @pytest.mark.parametrize("length", [1, 2, 5])
-def test_the_shape_stays_however_short(kind: str, length: int) -> None:
+def test_shape_is_kept_for_any_length(kind: str, length: int) -> None:
     y, _ = make(kind)(some(2, length, D))
     assert y.shape == (2, length, D)
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_every_place_hears_both_sides_and_not_only_itself(kind: str) -> None:
+def test_every_position_reads_both_sides(kind: str) -> None:
     mixer, x = make(kind, depth=0), some(1, 5, D).requires_grad_()
     (found,) = torch.autograd.grad(mixer(x)[0][0, 2].sum(), x)
     heard = found[0].abs().sum(dim=-1) > 0
     assert heard[1:4].all()
 
 
-def reached(stack: list[Mixer], n: int) -> torch.Tensor:
-    """Which of n places a gradient of the last one comes to through a stack of layers, the lowest first."""
+def reachable_positions(stack: list[Mixer], n: int) -> torch.Tensor:
+    """Return which of n positions have a gradient of the last one through a stack of layers, lowest first."""
     x = some(1, n, D).requires_grad_()
     y = x
     for mixer in stack:
@@ -125,28 +125,30 @@ def reached(stack: list[Mixer], n: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", ["self-attention", "windowed", "convolution", "dilated"])
 @pytest.mark.parametrize("n", [1, 2, 4, 5, 6, 9, 14, 15])
-def test_the_path_is_as_long_as_it_says_and_no_shorter(kind: str, n: int) -> None:
-    """By stacking layers and asking for ∂y_n/∂x_1."""
+def test_path_length_equals_the_formula(kind: str, n: int) -> None:
+    """Stack layers and test ∂y_n/∂x_1."""
     length = make(kind).path_length(n)
-    assert reached([make(kind, depth=depth) for depth in range(length)], n)[0]
+    assert reachable_positions([make(kind, depth=depth) for depth in range(length)], n)[0]
     if length > 1:
-        assert not reached([make(kind, depth=depth) for depth in range(length - 1)], n)[0]
+        assert not reachable_positions([make(kind, depth=depth) for depth in range(length - 1)], n)[0]
 
 
-def test_a_stack_of_dilated_layers_leads_from_every_place_to_every_other() -> None:
-    """For any kernel; and the control: were places k^depth apart, some ways would lead beyond the ends."""
+def test_dilated_stack_connects_all_positions() -> None:
+    """For any kernel size. Negative control: with distances k^depth, some positions are not connected."""
     for kernel in (3, 5):
         for n in range(1, 30):
             length = make("dilated", kernel=kernel).path_length(n)
-            assert reached([make("dilated", depth=depth, kernel=kernel) for depth in range(length)], n).all()
+            assert reachable_positions(
+                [make("dilated", depth=depth, kernel=kernel) for depth in range(length)], n
+            ).all()
     stack = [make("dilated", depth=depth) for depth in range(5)]
     for depth, mixer in enumerate(stack):
         assert isinstance(mixer, DilatedConvolution)
         mixer.dilation = 3**depth
-    assert not reached(stack, 6)[0]
+    assert not reachable_positions(stack, 6)[0]
 
 
-def test_lengths_of_paths_at_the_sizes_of_the_table() -> None:
+def test_path_lengths_of_the_documented_table() -> None:
     found = {
         kind: make_mixer(kind, 8, 2, window=32, kernel=3 if kind in ("convolution", "dilated") else None)
         for kind in MIXERS
@@ -159,20 +161,22 @@ def test_lengths_of_paths_at_the_sizes_of_the_table() -> None:
 
 @pytest.mark.parametrize("kind", MIXERS)
 @pytest.mark.parametrize("n", [5, 40])
-def test_multiplications_are_those_that_are_done(kind: str, n: int) -> None:
-    """torch counts them as they happen; its counter sees neither fused recurrence nor fused attention."""
+def test_multiplication_counts_equal_the_torch_counter(kind: str, n: int) -> None:
+    """The counter of torch does not support fused recurrence and fused attention."""
     mixer = make(kind)
     with FlopCounterMode(display=False) as counter, accel.disabled():
         mixer(some(1, n, D), weights=True)
-    # A convolution is counted as if nothing were beyond the ends, and so is this.
+    # Both counts include the zeros outside the sequence.
     assert counter.get_total_flops() == 2 * mixer.multiplications(n)
 
 
 # --- windowed self-attention ------------------------------------------------------------------------------------------
 
 
-def banded(mixer: WindowedSelfAttention, x: torch.Tensor, mask: torch.Tensor | None) -> tuple[Any, Any]:
-    """The definition: full attention, with a mask that shows each place its neighbours only."""
+def full_attention_with_band(
+    mixer: WindowedSelfAttention, x: torch.Tensor, mask: torch.Tensor | None
+) -> tuple[Any, Any]:
+    """Compute the definition: full attention with a band mask."""
     place = torch.arange(x.shape[1])
     near = (place.unsqueeze(1) - place).abs() <= mixer.reach
     allowed = near if mask is None else near & mask[:, None, None, :]
@@ -187,16 +191,16 @@ def banded(mixer: WindowedSelfAttention, x: torch.Tensor, mask: torch.Tensor | N
     rotary=st.booleans(),
     cut=st.integers(0, 89),
 )
-def test_windowed_is_masked_full_attention(
+def test_windowed_equals_masked_full_attention(
     length: int, reach: int, block: int, kv_heads: int, rotary: bool, cut: int
 ) -> None:
-    """Outputs, weights and all gradients, for any length, window and size of block, padding included."""
+    """Compare outputs, weights and gradients for any length, window, block size and padding."""
     torch.manual_seed(2)
     attention = MultiHeadAttention(D, HEADS, kv_heads, rotary=Rotary() if rotary else None)
     mixer = WindowedSelfAttention(attention.double(), reach).eval()
     x = some(2, length, D).requires_grad_()
     mask = padded((length, max(1, length - cut)), length)
-    wanted, weights = banded(mixer, x, mask)
+    wanted, weights = full_attention_with_band(mixer, x, mask)
     usual = mixers.BLOCK
     mixers.BLOCK = block
     try:
@@ -214,21 +218,21 @@ def test_windowed_is_masked_full_attention(
             exactly(one, other)
 
 
-def test_a_window_over_everything_is_self_attention() -> None:
+def test_window_over_everything_equals_self_attention() -> None:
     windowed = make("windowed", window=50)
     assert isinstance(windowed, WindowedSelfAttention)
     full, x = SelfAttention(windowed.attention), some(2, 40, D)
     exactly(windowed(x)[0], full(x)[0])
 
 
-def largest(mixer: Mixer, n: int) -> int:
-    """The numbers of the largest tensor that any operation makes, forwards and backwards."""
+def largest_tensor_size(mixer: Mixer, n: int) -> int:
+    """Return the number of elements of the largest tensor in forward and backward."""
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
     most = 0
 
-    class Look(TorchDispatchMode):
+    class RecordSizes(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
             nonlocal most
             made = function(*arguments, **(options or {}))
@@ -241,17 +245,19 @@ def largest(mixer: Mixer, n: int) -> int:
             return made
 
     x = some(1, n, D).requires_grad_()
-    with Look():
+    with RecordSizes():
         mixer(x)[0].sum().backward()
     return most
 
 
-def test_windowed_never_makes_anything_that_grows_with_the_square() -> None:
+def test_windowed_memory_is_linear_in_the_length() -> None:
     mixer = make("windowed", window=4)
-    assert largest(mixer, 2048) == 2 * largest(mixer, 1024) < 2048 * (mixers.BLOCK + 8) * HEADS * 2
+    assert (
+        largest_tensor_size(mixer, 2048) == 2 * largest_tensor_size(mixer, 1024) < 2048 * (mixers.BLOCK + 8) * HEADS * 2
+    )
     assert isinstance(mixer, WindowedSelfAttention)
     openly = lambda x: mixer.attention(x, weights=True)  # noqa: E731
-    assert largest(openly, 256) == HEADS * 256**2, "the control: attention in the open does"  # type: ignore[arg-type]
+    assert largest_tensor_size(openly, 256) == HEADS * 256**2, "negative control: plain attention is quadratic"  # type: ignore[arg-type]
 
 
 # --- convolution ------------------------------------------------------------------------------------------------------
@@ -260,8 +266,8 @@ def test_windowed_never_makes_anything_that_grows_with_the_square() -> None:
 @pytest.mark.parametrize("kernel", [3, 5])
 @pytest.mark.parametrize("depth", [0, 1, 2])
 @pytest.mark.parametrize("n", [1, 4, 11])
-def test_convolution_is_its_sum(kernel: int, depth: int, n: int) -> None:
-    """Place by place, for dilations longer than the sequence too."""
+def test_convolution_equals_its_equation(kernel: int, depth: int, n: int) -> None:
+    """Compare position by position, also for dilations longer than the sequence."""
     mixer = make("dilated", kernel=kernel, depth=depth)
     assert isinstance(mixer, DilatedConvolution) and mixer.dilation == (kernel // 2 + 1) ** depth
     x, mask = some(2, n, D), padded((n, max(1, n - 3)), n)
@@ -276,8 +282,8 @@ def test_convolution_is_its_sum(kernel: int, depth: int, n: int) -> None:
             exactly(found[row, t], wanted)
 
 
-def test_what_a_stack_of_dilated_layers_hears() -> None:
-    """With kernel 3, L layers hear 2^L − 1 places on either side, all of them and no other; undilated ones L."""
+def test_receptive_field_of_dilated_layers() -> None:
+    """With kernel 3, L dilated layers read 2^L − 1 positions on either side; undilated layers read L."""
     n = 61
     for layers, heard in ((1, 3), (2, 7), (3, 15), (4, 31)):
         for kind, width in (("dilated", heard), ("convolution", 2 * layers + 1)):
@@ -290,7 +296,7 @@ def test_what_a_stack_of_dilated_layers_hears() -> None:
             assert places.tolist() == list(range(n // 2 - width // 2, n // 2 + width // 2 + 1))
 
 
-def test_the_plain_convolution_does_not_care_how_deep_it_lies() -> None:
+def test_plain_convolution_is_independent_of_the_depth() -> None:
     mixer = make("convolution", depth=3)
     assert isinstance(mixer, Convolution) and mixer.dilation == 1
 
@@ -299,7 +305,7 @@ def test_the_plain_convolution_does_not_care_how_deep_it_lies() -> None:
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "elman", "mut1"])
-def test_recurrent_is_its_cell_from_each_end(cell: str) -> None:
+def test_recurrent_mixer_equals_its_cells_in_both_directions(cell: str) -> None:
     mixer, x = make("recurrent", cell=cell), some(1, 4, D)
     assert isinstance(mixer, RecurrentMixer)
     halves = []
@@ -313,15 +319,15 @@ def test_recurrent_is_its_cell_from_each_end(cell: str) -> None:
     exactly(mixer(x)[0], torch.cat(halves, dim=-1))
 
 
-def test_the_plain_loop_of_the_recurrent_layer_is_its_kernel() -> None:
+def test_recurrent_plain_loop_equals_the_kernel() -> None:
     mixer, x, mask = make("recurrent"), some(2, 6, D), padded((6, 4), 6)
     exactly(run(mixer, x, mask, fused=False)[0], mixer(x, mask)[0])
 
 
-# --- what each passes on, and what is refused -------------------------------------------------------------------------
+# --- options ----------------------------------------------------------------------------------------------------------
 
 
-def test_options_of_attention_reach_it() -> None:
+def test_attention_options_are_passed_on() -> None:
     options = {"kv_heads": 1, "bias": False, "scale": False, "dropout": 0.25, "rotary": Rotary()}
     for kind in ("self-attention", "windowed"):
         attention = make_mixer(kind, D, HEADS, **options).attention  # type: ignore[arg-type]
@@ -331,8 +337,8 @@ def test_options_of_attention_reach_it() -> None:
     assert make_mixer("convolution", D, HEADS, bias=False).bias is None
 
 
-def test_the_scores_of_self_attention_are_the_papers() -> None:
-    """softmax(QKᵀ/√d_k)V W^O from the matrices, head by head."""
+def test_self_attention_equals_its_equation() -> None:
+    """Compute softmax(QKᵀ/√d_k)V W^O head by head."""
     mixer, x = make("self-attention"), some(1, 5, D)
     assert isinstance(mixer, SelfAttention)
     part = mixer.attention
@@ -349,7 +355,7 @@ def test_notes_come_from_the_cell() -> None:
     assert make("convolution").notes() == []
 
 
-def test_an_unknown_layer_is_answered_with_the_nearest() -> None:
+def test_unknown_layer_gets_a_suggestion() -> None:
     with pytest.raises(ValueError, match="no layer is called 'windowd': did you mean windowed"):
         mixer_class("windowd")
 
@@ -372,14 +378,14 @@ def test_an_unknown_layer_is_answered_with_the_nearest() -> None:
         ({"kind": "windowed", "kernel": 4}, ["kernel is an option of"]),
     ],
 )
-def test_all_problems_of_a_choice_are_told(choice: dict[str, Any], words: list[str]) -> None:
+def test_all_problems_are_reported(choice: dict[str, Any], words: list[str]) -> None:
     found = list(mixer_problems(**{"d_model": 8, **choice}))
     assert len(found) == len(words)
     for problem, word in zip(found, words, strict=True):
         assert word in problem
 
 
-def test_a_right_choice_has_no_problems() -> None:
+def test_valid_options_have_no_problems() -> None:
     for kind in MIXERS:
         assert list(mixer_problems(kind, 8)) == []
     assert list(mixer_problems("recurrent", 8, cell="gru")) == []
@@ -396,19 +402,19 @@ def test_a_right_choice_has_no_problems() -> None:
         ("self-attention", {"d_model": 9}, "divisible by heads"),
     ],
 )
-def test_what_cannot_be_made_is_not(kind: str, options: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_rejected(kind: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make_mixer(**{"kind": kind, "d_model": 8, "heads": 2, **options})
 
 
-def test_dilated_layers_may_be_as_deep_as_one_likes() -> None:
+def test_dilated_layers_support_any_depth() -> None:
     deep, plain = make("dilated", depth=100), make("dilated", depth=3)
     assert isinstance(deep, DilatedConvolution) and deep.dilation == mixers.MAX_DILATION
     assert deep(some(1, 9, D))[0].isfinite().all()
     assert "is limited to" in deep.notes()[0] and plain.notes() == []
 
 
-def test_the_kinds_are_known_alike_everywhere() -> None:
+def test_kinds_are_consistent() -> None:
     from seqloom.cli.measurements import KINDS
 
     assert KINDS.split(",") == list(MIXERS) == list(get_args(mixers.MixerKind))

@@ -1,4 +1,4 @@
-"""Layers of an encoder on a GPU: what the CPU computes, no device waited for, and their cost measured there."""
+"""Encoder layers on a GPU: equality with the CPU, no synchronization, and measured costs."""
 
 import pytest
 import torch
@@ -7,14 +7,14 @@ from tests.device_sync import forbid_device_sync
 from seqloom.inspect.views.layers import LayersPlan, measure
 from seqloom.nn.mixers import MIXERS, make_mixer
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_a_gpu_computes_what_a_cpu_does(kind: str) -> None:
+def test_gpu_equals_cpu(kind: str) -> None:
     torch.manual_seed(0)
     mixer = make_mixer(kind, 16, 2, depth=1, window=3 if kind == "windowed" else None).double()
-    mask = torch.arange(50) < torch.tensor([[50], [7], [0]])  # the last row is padding alone
+    mask = torch.arange(50) < torch.tensor([[50], [7], [0]])  # the last row is padding
     x = torch.randn(3, 50, 16, dtype=torch.float64).requires_grad_()
     results = []
     for device in ("cpu", "cuda"):
@@ -37,8 +37,8 @@ def test_a_gpu_computes_what_a_cpu_does(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MIXERS if kind != "recurrent"])
-def test_nothing_waits_for_the_gpu(kind: str) -> None:
-    """A recurrent layer must know how long its rows are; the others need not."""
+def test_no_device_synchronization(kind: str) -> None:
+    """A recurrent layer needs the lengths of its rows; the others do not."""
     mixer = make_mixer(kind, 16, 2).cuda()
     x, mask = torch.randn(2, 40, 16, device="cuda"), torch.ones(2, 40, dtype=torch.bool, device="cuda")
     mixer(x, mask)[0].sum().backward()
@@ -46,7 +46,7 @@ def test_nothing_waits_for_the_gpu(kind: str) -> None:
         mixer(x, mask)[0].sum().backward()
 
 
-def test_layers_are_measured_on_a_gpu() -> None:
+def test_costs_are_measured_on_a_gpu() -> None:
     plan = LayersPlan(lengths=(16, 32), d_model=16, heads=2, repeats=2, device="cuda")
     for one in measure(plan):
         assert one.failure is None and len(one.seconds) == 2

@@ -1,10 +1,10 @@
-"""Attention against torch's own, and its fast way against its open one."""
+"""Multi-head attention compared with torch, and the fused implementation with the plain one."""
 
 import math
 
 import pytest
 import torch
-from tests.nn.torch_layers import D, N, copy_attention, exactly, same_gradients, wild
+from tests.nn.torch_layers import D, N, assert_equal_gradients, copy_attention, exactly, randomise
 from torch import nn
 
 from seqloom.accel import layers
@@ -19,7 +19,7 @@ LENGTHS = torch.tensor([5, 2, 3])
 
 @pytest.fixture(autouse=True, params=["few", "many"])
 def way(request, monkeypatch):
-    """Without weights, few queries take the open way on a CPU and many the fused kernel: as if these were many."""
+    """Use the plain implementation, or the fused kernel that long inputs use on a CPU."""
     monkeypatch.setattr(layers, "MAX_PLAIN_QUERIES", MAX_PLAIN_QUERIES if request.param == "few" else 0)
 
 
@@ -29,7 +29,7 @@ def padding(lengths=LENGTHS, width=S):
 
 def attention(**options):
     torch.manual_seed(2)
-    return wild(MultiHeadAttention(D, N, **options)).eval()
+    return randomise(MultiHeadAttention(D, N, **options)).eval()
 
 
 MASKS = {
@@ -40,11 +40,11 @@ MASKS = {
 }
 
 
-def against_torch(masked: str, cross: bool, bias: bool = True) -> None:
-    """Values, weights and every gradient of our attention and torch's, by the fast way and the open one."""
+def assert_equals_torch(masked: str, cross: bool, bias: bool = True) -> None:
+    """Compare outputs, weights and gradients with torch, for both implementations."""
     mask, causal = MASKS[masked]
     torch.manual_seed(1)
-    theirs = wild(nn.MultiheadAttention(D, N, bias=bias, batch_first=True))
+    theirs = randomise(nn.MultiheadAttention(D, N, bias=bias, batch_first=True))
     ours = MultiHeadAttention(D, N, bias=bias).double()
     pairs = copy_attention(ours, theirs)
     x = torch.randn(B, T, D, dtype=torch.float64)
@@ -71,22 +71,22 @@ def against_torch(masked: str, cross: bool, bias: bool = True) -> None:
         else:
             assert own is None
         (found * made).sum().backward()
-        same_gradients(pairs)
+        assert_equal_gradients(pairs)
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("masked", MASKS)
-def test_it_is_torchs(masked, bias):
-    against_torch(masked, cross=False, bias=bias)
+def test_self_attention_equals_torch(masked, bias):
+    assert_equals_torch(masked, cross=False, bias=bias)
 
 
 @pytest.mark.parametrize("masked", ["none", "padding"])
-def test_across_two_sequences_it_is_torchs(masked):
-    against_torch(masked, cross=True)
+def test_cross_attention_equals_torch(masked):
+    assert_equals_torch(masked, cross=True)
 
 
-def both_ways(ours, *arguments, **options):
-    """Values and gradients of the inputs, fast and open."""
+def both_implementations(ours, *arguments, **options):
+    """Return outputs and input gradients of both implementations, fused first."""
     found = []
     for weights in (False, True):
         inputs = [argument.detach().requires_grad_() for argument in arguments]
@@ -102,13 +102,13 @@ def both_ways(ours, *arguments, **options):
 @pytest.mark.parametrize("scale", [True, False])
 @pytest.mark.parametrize("rotary", [None, Rotary()])
 @pytest.mark.parametrize("causal", [False, True])
-def test_fast_is_open(kv_heads, scale, rotary, causal):
+def test_fused_equals_plain(kv_heads, scale, rotary, causal):
     ours = attention(kv_heads=kv_heads, scale=scale, rotary=rotary)
     x = torch.randn(B, T, D, dtype=torch.float64)
-    mask = torch.rand(B, 1, T, T) < 0.6  # some rows, with `causal` the first ones, may look nowhere
+    mask = torch.rand(B, 1, T, T) < 0.6  # some rows, with `causal` the first ones, are fully masked
     mask[1] = False
     for own in (None, mask):
-        fast, openly = both_ways(ours, x, mask=own, is_causal=causal)
+        fast, openly = both_implementations(ours, x, mask=own, is_causal=causal)
         for one, other in zip(fast, openly, strict=True):
             assert not one.isnan().any()
             exactly(one, other)
@@ -116,13 +116,13 @@ def test_fast_is_open(kv_heads, scale, rotary, causal):
 
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_who_may_look_nowhere_gets_zeros_and_gives_none(weights, dtype):
+def test_fully_masked_queries_get_zeros_and_no_gradient(weights, dtype):
     ours = attention().to(dtype)
     x = torch.randn(B, T, D, dtype=dtype, requires_grad=True)
     mask = torch.ones(B, 1, 1, T, dtype=torch.bool)
     mask[1] = False
     made, looked = ours(x, mask=mask, weights=weights)
-    assert torch.equal(made[1], ours.out.bias.expand(T, D))  # zeros, through the last layer
+    assert torch.equal(made[1], ours.out.bias.expand(T, D))  # zeros after the output projection
     if looked is not None:
         assert looked[1].eq(0).all()
         exactly(looked.sum(-1)[::2].double(), torch.ones(2, N, T).double()) if dtype == torch.float64 else None
@@ -131,7 +131,7 @@ def test_who_may_look_nowhere_gets_zeros_and_gives_none(weights, dtype):
     assert x.grad[1].eq(0).all() and x.grad.isfinite().all() and x.grad[0].ne(0).any()
 
 
-def test_gradients_are_those_of_differences():
+def test_gradients_equal_finite_differences():
     ours = attention(kv_heads=1, rotary=Rotary())
     x = torch.randn(2, 3, D, dtype=torch.float64, requires_grad=True)
     mask = torch.ones(2, 1, 3, 3).tril().bool()
@@ -140,9 +140,9 @@ def test_gradients_are_those_of_differences():
         assert torch.autograd.gradcheck(lambda x, way=weights: ours(x, mask=mask, weights=way)[0], [x])
 
 
-def test_shared_heads_are_repeated_heads():
+def test_grouped_heads_equal_repeated_heads():
     torch.manual_seed(3)
-    grouped = wild(MultiHeadAttention(D, 6, kv_heads=2))
+    grouped = randomise(MultiHeadAttention(D, 6, kv_heads=2))
     full = MultiHeadAttention(D, 6).double()
     with torch.no_grad():
         for own, one in ((full.q, grouped.q), (full.k, grouped.k), (full.v, grouped.v), (full.out, grouped.out)):
@@ -154,8 +154,8 @@ def test_shared_heads_are_repeated_heads():
         exactly(grouped(x, is_causal=True, weights=weights)[0], full(x, is_causal=True, weights=weights)[0])
 
 
-def test_the_equation():
-    """softmax(QKᵀ / √d_k) V, a head at a time; without the scale, softmax(QKᵀ) V."""
+def test_attention_equals_its_equation():
+    """Compute softmax(QKᵀ / √d_k) V head by head; without the scale, softmax(QKᵀ) V."""
     for scale in (True, False):
         ours = attention(scale=scale)
         x, memory = torch.randn(1, T, D, dtype=torch.float64), torch.randn(1, S, D, dtype=torch.float64)
@@ -171,7 +171,7 @@ def test_the_equation():
         exactly(ours(x, memory)[0][0], wanted)
 
 
-def test_rotary_attention_knows_how_far_apart_places_are_and_no_more():
+def test_rotary_attention_depends_on_relative_positions_only():
     ours, x, places = attention(rotary=Rotary()), torch.randn(B, T, D, dtype=torch.float64), torch.arange(T)
     for weights in (False, True):
         wanted = ours(x, is_causal=True, weights=weights)[0]
@@ -181,14 +181,14 @@ def test_rotary_attention_knows_how_far_apart_places_are_and_no_more():
         assert not torch.allclose(ours(x, is_causal=True, weights=weights, positions=2 * places)[0], wanted)
 
 
-def test_memory_is_a_set_and_queries_do_not_hear_each_other():
+def test_memory_order_is_ignored_and_queries_are_independent():
     ours, x, memory = attention(), *torch.randn(2, 2, 5, D, dtype=torch.float64)
     order = torch.randperm(5)
     exactly(ours(x, memory[:, order])[0], ours(x, memory)[0])
     exactly(ours(x[:, order], memory)[0], ours(x, memory)[0][:, order])
 
 
-def test_fewer_queries_than_keys_stand_at_the_end():
+def test_causal_queries_are_aligned_with_the_last_keys():
     ours, x = attention(), torch.randn(B, 6, D, dtype=torch.float64)
     whole, looked = ours(x, is_causal=True, weights=True)
     for weights in (False, True):
@@ -199,21 +199,21 @@ def test_fewer_queries_than_keys_stand_at_the_end():
                 exactly(own, looked[:, :, -last:])
 
 
-def test_dropout_falls_on_the_weights_and_in_training_alone():
+def test_dropout_applies_to_weights_in_training_only():
     ours = attention(dropout=0.5)
     x = torch.randn(B, T, D, dtype=torch.float64)
     for weights in (False, True):
         calm, looked = ours.eval()(x, weights=weights)
         exactly(ours(x, weights=weights)[0], calm)
-        randomize_weights, seen = ours.train()(x, weights=weights)
-        assert not torch.allclose(randomize_weights, calm)
+        dropped, seen = ours.train()(x, weights=weights)
+        assert not torch.allclose(dropped, calm)
         if weights:
-            exactly(seen, looked)  # what is returned is the softmax
+            exactly(seen, looked)  # the returned weights are without dropout
     many = torch.stack([ours(x)[0] for _ in range(3000)]).mean(0)
     torch.testing.assert_close(many, ours.eval()(x)[0], atol=0.15, rtol=0)
 
 
-def test_a_choice_of_heads_is_checked():
+def test_invalid_heads_are_rejected():
     for heads, kv_heads, said in (
         (5, None, "d_model must be divisible by heads; got 12 and 5"),
         (0, None, "heads must be at least 1; got 0"),
@@ -225,20 +225,20 @@ def test_a_choice_of_heads_is_checked():
 
 
 @pytest.mark.parametrize("S", [1, SIMD_WIDTH - 1, SIMD_WIDTH, SIMD_WIDTH + 1])
-def test_however_many_keys(S):
-    """Where they do not fill a register, the softmax is our own."""
+def test_softmax_for_any_number_of_keys(S):
+    """Numbers of keys that do not fill a register use a separate softmax."""
     ours = attention()
     x, memory = torch.randn(B, 2, D, dtype=torch.float64), torch.randn(B, S, D, dtype=torch.float64)
     mask = torch.rand(B, 1, 2, S) < 0.7
-    for one, other in zip(*both_ways(ours, x, memory, mask=mask), strict=True):
+    for one, other in zip(*both_implementations(ours, x, memory, mask=mask), strict=True):
         exactly(one, other)
-    x, memory = 1e4 * x, 1e4 * memory  # scores that no exponential could stand
+    x, memory = 1e4 * x, 1e4 * memory  # scores whose exponential overflows
     _, looked = ours(x, memory, weights=True)
     scores = ours.queries(x) * ours.scale @ ours.keys_values(memory)[0].transpose(-1, -2)
     exactly(looked, scores.softmax(dim=-1))
 
 
-def test_a_mask_is_made_once_for_all_layers():
+def test_mask_is_computed_once_for_all_layers():
     ours, x = attention(), torch.randn(B, T, D, dtype=torch.float64)
     mask = torch.rand(B, 1, T, T) < 0.6
     mask[1] = False

@@ -1,11 +1,11 @@
-"""Padding may hold anything: NaN and infinity there change no output at a real position and no gradient."""
+"""NaN and infinity at padding change no output at a real position and no gradient."""
 
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from tests.nn.running import run
+from tests.nn.run_layer import run
 
 from seqloom.accel.recurrence import numba_steps
 from seqloom.accel.recurrence.steps import steps_name
@@ -29,13 +29,13 @@ STEPS = (1, 2, 3, 7, 20)  # the implementation depends on the number of steps
 
 
 def with_garbage(x, real):
-    """x with NaN, infinities and huge numbers wherever `real` is False."""
+    """Return x with NaN, infinities and huge numbers where `real` is False."""
     kinds = torch.tensor([torch.nan, torch.inf, -torch.inf, 1e38], dtype=x.dtype)
     return x.where(real, kinds.repeat(x.numel())[: x.numel()].view(x.shape))
 
 
 def some_mask(steps, last=True):
-    """Rows of several lengths, one of them empty; without `last`, padding stands anywhere."""
+    """Return a mask of rows of several lengths, one empty; without `last`, padding is at any position."""
     torch.manual_seed(5)
     if not last:
         return torch.rand(B, steps) < 0.5
@@ -44,7 +44,7 @@ def some_mask(steps, last=True):
 
 
 def results(module, compute, x):
-    """What `compute` makes of x, and the gradients of its squares with respect to x and all parameters."""
+    """Return the results of `compute` and the gradients of their squares for x and all parameters."""
     x = x.clone().requires_grad_()
     torch.manual_seed(3)  # for dropout
     outputs = list(compute(x))
@@ -64,7 +64,7 @@ def assert_ignores(module, compute, mask, width=D, dtype=torch.float32):
         torch.testing.assert_close(actual, expected, atol=0, rtol=0)
 
 
-# Recurrent layers: over every cell and every implementation.
+# Recurrent layers with every cell and implementation.
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["selected", "plain loop"])
@@ -125,7 +125,7 @@ def test_bidirectional_stack(name, combine, depth):
             assert_ignores(stack, lambda x, way=way: leaves(way(x)), mask)
 
 
-# Everything else that takes vectors and a mask.
+# Other layers that read vectors and a mask.
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -180,7 +180,7 @@ def test_crf(constrained):
 
 ENCODERS: dict[str, Any] = {
     "recurrent": RecurrentEncoderConfig(hidden=H, layers=2, dropout=0.5),
-    "one way": RecurrentEncoderConfig(hidden=H, bidirectional=False, cell="gru-cho"),
+    "unidirectional": RecurrentEncoderConfig(hidden=H, bidirectional=False, cell="gru-cho"),
     "convolution": ConvolutionEncoderConfig(filters=3, widths=(2, 3), layers=2),
     "transformer": TransformerEncoderConfig(d_model=8, heads=2),
     "transformer, rotary": TransformerEncoderConfig(
@@ -193,7 +193,7 @@ ENCODERS: dict[str, Any] = {
 def test_encoder(name):
     torch.manual_seed(0)
     encoder = ENCODERS[name].build(D)
-    for steps in (3, 20):  # attention is implemented twice, for few queries and for many
+    for steps in (3, 20):  # attention has implementations for few and for many queries
         mask = some_mask(steps)
 
         def compute(x, mask=mask):
@@ -228,7 +228,7 @@ def test_loss(smoothing):
     assert_ignores(output, compute, mask)
 
 
-# Series, where a value may be missing.
+# Series with missing values.
 
 
 @pytest.mark.parametrize("difference", ["none", "step", "season"])

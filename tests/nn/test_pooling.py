@@ -1,4 +1,4 @@
-"""Every pooling against a plain loop over the sequences."""
+"""Poolings compared with a plain loop over the sequences."""
 
 import math
 
@@ -18,8 +18,8 @@ def sequences() -> tuple[Tensor, Tensor, Tensor]:
     return h, torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS).unsqueeze(1), torch.randn(len(LENGTHS), H).double()
 
 
-def loop(pooling: Pooling, kind: str, rows: list[list[float]], end: list[float]) -> list[float]:
-    """The vector of one sequence, number by number."""
+def pool_by_loop(pooling: Pooling, kind: str, rows: list[list[float]], end: list[float]) -> list[float]:
+    """Compute the vector of one sequence element by element."""
     if kind == "last":
         return end
     if not rows:
@@ -44,17 +44,17 @@ def kind(request):
     return request.param
 
 
-def test_a_plain_loop_says_the_same(kind) -> None:
+def test_pooling_equals_a_plain_loop(kind) -> None:
     h, mask, ends = sequences()
     pooling = POOLINGS[kind](H).double()
     found, weights = pooling(h, mask, ends)
     rows = zip(h.tolist(), LENGTHS, ends.tolist(), strict=True)
-    wanted = [loop(pooling, kind, row[:length], end) for row, length, end in rows]
+    wanted = [pool_by_loop(pooling, kind, row[:length], end) for row, length, end in rows]
     torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64), atol=1e-10, rtol=0)
     assert (weights is not None) == (kind == "attention")
 
 
-def test_padding_is_not_seen_and_has_no_gradient(kind) -> None:
+def test_padding_has_no_effect_and_no_gradient(kind) -> None:
     h, mask, ends = sequences()
     pooling = POOLINGS[kind](H).double()
     found = pooling(h, mask, ends)[0]
@@ -67,7 +67,7 @@ def test_padding_is_not_seen_and_has_no_gradient(kind) -> None:
             assert not gradient[~mask].any() and gradient[mask].any()
 
 
-def test_the_weights_of_attention() -> None:
+def test_attention_pooling_weights() -> None:
     h, mask, ends = sequences()
     pooled, weights = POOLINGS["attention"](H).double()(h, mask, ends)
     assert weights is not None and weights.shape == mask.shape

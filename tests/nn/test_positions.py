@@ -12,7 +12,7 @@ from seqloom.nn.positions import Learned, PositionsConfig, Rotary, Sinusoidal, s
 
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 @pytest.mark.parametrize(("width", "base"), [(8, 10000.0), (2, 10000.0), (14, 50.0)])
-def test_sinusoids_are_the_formula(width, base, layout):
+def test_sinusoids_equal_the_formula(width, base, layout):
     """PE(pos, 2i) = sin(pos / base^(2i/d)), PE(pos, 2i+1) = cos(pos / base^(2i/d))."""
     table = sinusoid_table(60, width, layout, base)
     for place in (0, 1, 7, 59):
@@ -23,7 +23,7 @@ def test_sinusoids_are_the_formula(width, base, layout):
             assert table[place, cosine].item() == pytest.approx(math.cos(angle), abs=1e-7)
 
 
-def test_sinusoids_of_any_places_are_those_of_the_table():
+def test_sinusoids_of_given_positions_equal_the_table():
     module = Sinusoidal(16)
     places = torch.tensor([[3, 0, 900], [1, 1, 2]])
     torch.testing.assert_close(module(places), sinusoid_table(901, 16)[places], atol=1e-4, rtol=0)
@@ -33,8 +33,8 @@ def test_sinusoids_of_any_places_are_those_of_the_table():
     assert not list(module.parameters()) and not list(module.buffers())
 
 
-def test_a_shift_of_places_is_a_rotation_of_sinusoids():
-    """What the paper hoped a model would use: PE(pos + k) is a linear function of PE(pos), the same for every pos."""
+def test_shifted_sinusoids_are_a_rotation():
+    """PE(pos + k) is a linear function of PE(pos) that does not depend on pos."""
     table = sinusoid_table(40, 8).double()
     shift = torch.linalg.lstsq(table[:-5], table[5:]).solution
     torch.testing.assert_close(table[:-5] @ shift, table[5:], atol=1e-5, rtol=0)
@@ -42,7 +42,7 @@ def test_a_shift_of_places_is_a_rotation_of_sinusoids():
 
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 @given(a=st.integers(0, 500), b=st.integers(0, 500), shift=st.integers(0, 500))
-def test_rotary_leaves_only_the_difference_of_places(layout, a, b, shift):
+def test_rotary_depends_on_relative_positions_only(layout, a, b, shift):
     torch.manual_seed(0)
     rotary, (q, k) = Rotary(layout), torch.randn(2, 1, 1, 2, 6, dtype=torch.float64)
 
@@ -55,7 +55,7 @@ def test_rotary_leaves_only_the_difference_of_places(layout, a, b, shift):
         assert not torch.allclose(product(a, b), product(a, a), atol=1e-9)
 
 
-def test_rotary_turns_each_pair_by_its_angle():
+def test_rotary_rotates_each_pair_by_its_angle():
     x = torch.tensor([1.0, 0.0, 0.0, 2.0], dtype=torch.float64).reshape(1, 1, 1, 4).expand(1, 2, 1, 4)
     slow = 3 / 100.0**0.5
     turned = Rotary(base=100.0)(x, torch.tensor([0, 3]))[0, :, 0]
@@ -64,27 +64,27 @@ def test_rotary_turns_each_pair_by_its_angle():
     torch.testing.assert_close(turned[1], torch.tensor(wanted, dtype=torch.float64))
 
 
-def test_rotary_layouts_differ_by_the_order_of_numbers_only():
+def test_rotary_layouts_are_permutations():
     x, places = torch.randn(2, 5, 3, 8), torch.arange(10).view(2, 5)
     order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
     torch.testing.assert_close(Rotary("halves")(x[..., order], places), Rotary("interleaved")(x, places)[..., order])
 
 
-def test_learned_positions_are_rows():
+def test_learned_positions_are_embedding_rows():
     module = Learned(4, 6)
     assert torch.equal(module(torch.tensor([[5, 0]])), module.weight[[5, 0]].unsqueeze(0))
 
 
-def test_beyond_the_learned_positions_is_one_clear_line():
+def test_text_longer_than_learned_positions_is_rejected():
     x, positions = torch.zeros(2, 9, 4), torch.arange(9)
     assert Sinusoidal(4).add_to(x, positions, 900, torch.tensor([900]), "source").shape == x.shape
     learned = Learned(4, 8)
-    learned.add_to(x, positions, 9, torch.tensor([8, 3]), "source")  # only padding stands beyond
+    learned.add_to(x, positions, 9, torch.tensor([8, 3]), "source")  # only padding exceeds the positions
     with pytest.raises(UsageError, match=r"has 8 positions, but a source has 9 tokens.*larger model\.positions\.max"):
         learned.add_to(x, positions, 9, torch.tensor([3, 9]), "source")
 
 
-def test_what_does_not_belong_together():
+def test_incompatible_options_are_rejected():
     with pytest.raises(UsageError) as error:
         build(PositionsConfig, {"kind": "none", "layout": "halves", "max_length": 0, "base": 0.5})
     for problem in (

@@ -1,4 +1,4 @@
-"""The contract of `Recurrent` and `Stack` over every cell: plain loop, fused kernels, masks, and torch's own layers."""
+"""`Recurrent` and `Stack` with every cell: plain loop, fused kernels, masks, and comparison with torch layers."""
 
 import copy
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.nn.running import run
+from tests.nn.run_layer import run
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -64,7 +64,7 @@ def as_mask(name):
 
 
 def gradients(outputs, state, inputs, parameters):
-    """Gradients of a loss that every output and every leaf of the state takes part in."""
+    """Return the gradients of a loss that depends on every output and every tensor of the state."""
     torch.manual_seed(99)
     loss = sum((leaf * double(*leaf.shape)).sum() for leaf in [outputs, *leaves(state)])
     return torch.autograd.grad(loss, [*inputs, *parameters], allow_unused=True, materialize_grads=True)
@@ -80,7 +80,7 @@ def layer(request):
 
 @pytest.mark.parametrize("mask", [None, *MASKS])
 @pytest.mark.parametrize("name", FUSED)
-def test_fused_equals_plain_gradients_included(name, mask):
+def test_fused_equals_plain(name, mask):
     layer = recurrent(name)
     x, state = double(B, T, D).requires_grad_(), some_state(layer)
     mask = None if mask is None else as_mask(mask)
@@ -94,10 +94,10 @@ def test_fused_equals_plain_gradients_included(name, mask):
     exactly(gradients(fast, after_fast, inputs, layer.parameters()), wanted)
 
 
-def test_kernels_are_used_exactly_where_they_apply(monkeypatch):
+def test_kernels_are_used_where_they_apply(monkeypatch):
     used = []
 
-    def watched(kernel, function):
+    def record_calls(kernel, function):
         def call(*arguments):
             used.append(kernel)
             return function(*arguments)
@@ -105,7 +105,7 @@ def test_kernels_are_used_exactly_where_they_apply(monkeypatch):
         return call
 
     for kernel, function in kernels.KERNELS.items():
-        monkeypatch.setitem(kernels.KERNELS, kernel, watched(kernel, function))
+        monkeypatch.setitem(kernels.KERNELS, kernel, record_calls(kernel, function))
     for name in VARIANTS:
         recurrent(name)(double(B, T, D))
         run(recurrent(name), double(B, T, D), fused=False)
@@ -113,17 +113,17 @@ def test_kernels_are_used_exactly_where_they_apply(monkeypatch):
     assert used == ["rnn_tanh", "lstm", "gru", "rnn_relu"]
 
 
-def test_fused_backward_works_in_evaluation_mode_too():
+def test_fused_backward_works_in_evaluation_mode():
     layer = recurrent("lstm").eval()
     layer(double(B, T, D))[0].sum().backward()
     assert layer.cell.weight_h.grad.abs().sum() > 0
 
 
-# torch's own layers.
+# Torch layers.
 
 
-def twin_of(name, stack):
-    """torch's layer with the very same numbers."""
+def torch_layer_of(name, stack):
+    """Return a torch layer with the same weights."""
     twin = TWINS[name](stack.cells[0].inputs, H, num_layers=len(stack.cells), batch_first=True).double()
     for depth, cell in enumerate(stack.cells):
         for ours, theirs in {
@@ -136,7 +136,7 @@ def twin_of(name, stack):
     return twin
 
 
-def twin_parameters(twin, layers):
+def torch_parameters(twin, layers):
     kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     return [getattr(twin, f"{kind}_l{depth}") for depth in range(layers) for kind in kinds]
 
@@ -150,10 +150,10 @@ def as_torch_state(state):
 @pytest.mark.parametrize("lengths", [None, [7, 2, 5, 1]])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("name", TWINS)
-def test_parity_with_torch(name, layers, lengths, fused):
+def test_outputs_equal_torch(name, layers, lengths, fused):
     torch.manual_seed(3)
     stack = Stack(cells(name, (D, H), *[(H, H)] * (layers - 1)))
-    twin = twin_of(name, stack)
+    twin = torch_layer_of(name, stack)
     x = double(B, T, D).requires_grad_()
     state = tuple(some_state(layer) for layer in stack.layers)
     mask = None if lengths is None else torch.arange(T) < torch.tensor(lengths).unsqueeze(1)
@@ -168,12 +168,12 @@ def test_parity_with_torch(name, layers, lengths, fused):
     inputs = [x, *leaves(state)]
     torch_last = last if isinstance(last, tuple) else (last,)
     wanted = gradients(
-        theirs, [leaf[d] for d in range(layers) for leaf in torch_last], inputs, twin_parameters(twin, layers)
+        theirs, [leaf[d] for d in range(layers) for leaf in torch_last], inputs, torch_parameters(twin, layers)
     )
     exactly(gradients(ours, after, inputs, stack.parameters()), wanted)
 
 
-# What must hold for every cell.
+# Properties of every cell.
 
 
 def test_shapes_and_types(layer):
@@ -186,7 +186,7 @@ def test_shapes_and_types(layer):
     assert all(leaf.dtype == torch.float32 and not leaf.any() for leaf in single.cell.initial_state(2).values())
 
 
-def test_no_steps_and_no_rows_leave_the_state_alone(layer):
+def test_empty_inputs_keep_the_state(layer):
     outputs, state = layer(double(B, 0, D))
     assert outputs.shape == (B, 0, H) and not any(leaf.any() for leaf in state.values())
     assert layer(double(0, T, D))[0].shape == (0, T, H)
@@ -204,7 +204,7 @@ def test_stepwise_and_chunked_equal_whole(layer):
         exactly(state, last)
 
 
-def test_trace_holds_everything_and_equals_forward(layer):
+def test_trace_equals_forward(layer):
     x, state = double(B, T, D), some_state(layer)
     trace = layer.trace(x, state)
     outputs, last = layer(x, state)
@@ -216,7 +216,7 @@ def test_trace_holds_everything_and_equals_forward(layer):
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("place", MASKS)
-def test_masked_steps_are_as_if_they_were_not_there(layer, place, fused):
+def test_masked_steps_have_no_effect(layer, place, fused):
     mask, x, state = as_mask(place), double(B, T, D), some_state(layer)
     outputs, last = run(layer, x, state, mask, fused=fused)
     assert not outputs[~mask].any()
@@ -238,7 +238,7 @@ def test_no_gradient_from_padding(layer, place, fused):
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_no_gradient_from_the_future(layer, fused):
+def test_no_gradient_from_later_steps(layer, fused):
     x = double(B, T, D).requires_grad_()
     outputs, _ = run(layer, x, fused=fused)
     (gradient,) = torch.autograd.grad(outputs[:, 3].sum(), x)
@@ -260,7 +260,7 @@ def test_gradcheck(layer, fused):
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), name=st.sampled_from(sorted(VARIANTS)), fused=st.booleans())
-def test_a_row_alone_is_the_row_in_a_batch_and_more_padding_changes_nothing(data, name, fused):
+def test_row_alone_equals_row_in_a_padded_batch(data, name, fused):
     rows, steps = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 6))
     before, behind = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))
     layer = recurrent(name, data.draw(st.integers(0, 9)))
@@ -278,7 +278,7 @@ def test_a_row_alone_is_the_row_in_a_batch_and_more_padding_changes_nothing(data
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_copies_and_saved_weights_give_the_same(name):
+def test_copied_and_loaded_weights_give_equal_outputs(name):
     layer, other, x = recurrent(name), recurrent(name, seed=5), double(B, T, D)
     assert not torch.equal(other(x)[0], layer(x)[0])
     other.load_state_dict(layer.state_dict())
@@ -290,7 +290,7 @@ def test_copies_and_saved_weights_give_the_same(name):
     assert layer.cell.weight_h.any()
 
 
-def test_wrong_shapes_are_refused_before_a_kernel_sees_them():
+def test_wrong_shapes_are_rejected():
     layer = recurrent("lstm")
     with pytest.raises(ValueError, match=r"\(B, T, 3\); got \(4, 7, 2\)"):
         layer(double(B, T, 2))
@@ -303,7 +303,7 @@ def test_wrong_shapes_are_refused_before_a_kernel_sees_them():
 # Depth.
 
 
-def test_dropout_falls_between_layers_and_nowhere_else():
+def test_dropout_applies_between_layers_only():
     torch.manual_seed(0)
     stack = Stack(cells("gru", (D, H), (H, H)), dropout=0.5)
     x, seen = double(B, T, D), []
@@ -322,13 +322,13 @@ def test_dropout_falls_between_layers_and_nowhere_else():
     exactly(stack(x)[0], stack.layers[1](below)[0])
 
 
-def test_a_stack_of_one_never_drops():
+def test_single_layer_has_no_dropout():
     stack = Stack(cells("lstm", (D, H)), dropout=0.9)
     x = double(B, T, D)
     assert torch.equal(stack(x)[0], stack(x)[0])
 
 
-def test_the_trace_of_a_stack_follows_its_layers():
+def test_stack_trace_equals_its_layers():
     stack = Stack(cells("lstm", (D, H), (H, H), (H, H)))
     x = double(B, T, D)
     outputs, state = stack(x)
@@ -340,7 +340,7 @@ def test_the_trace_of_a_stack_follows_its_layers():
 
 @pytest.mark.parametrize("name", ["elman", "lstm", "gru"])
 @pytest.mark.parametrize("fused", [True, False])
-def test_a_batch_of_padding_alone_has_gradients_of_zero(name, fused):
+def test_batch_of_padding_has_zero_gradients(name, fused):
     layer = Recurrent(CELLS[name](3, 5))
     x = torch.randn(2, 6, 3, requires_grad=True)
     outputs, _ = run(layer, x, mask=torch.zeros(2, 6, dtype=torch.bool), fused=fused)

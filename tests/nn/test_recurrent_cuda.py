@@ -1,4 +1,4 @@
-"""The fused kernels on a GPU: the same numbers, no warnings about scattered weights, and no waiting."""
+"""Fused kernels on a GPU: equality with the plain loop, flattened weights, and no synchronization."""
 
 import copy
 import warnings
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from tests.device_sync import forbid_device_sync
-from tests.nn.running import run
+from tests.nn.run_layer import run
 
 from seqloom.core.tree import leaves
 from seqloom.nn.bidirectional import BidirectionalStack
@@ -31,7 +31,7 @@ def inputs():
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_fused_equals_plain_gradients_included(stack, masked):
+def test_fused_equals_plain(stack, masked):
     x = inputs()
     mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
     results = []
@@ -42,7 +42,7 @@ def test_fused_equals_plain_gradients_included(stack, masked):
     torch.testing.assert_close(*results, atol=1e-10, rtol=0)
 
 
-def test_weights_stay_in_one_piece_when_moved_copied_and_loaded(stack):
+def test_weights_stay_flattened_when_moved_copied_and_loaded(stack):
     x = inputs()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -53,13 +53,13 @@ def test_weights_stay_in_one_piece_when_moved_copied_and_loaded(stack):
             assert len({p.untyped_storage().data_ptr() for p in other.layers[0].parameters()}) == 1
 
 
-def test_several_threads_lay_weights_once(stack):
+def test_threads_flatten_weights_once(stack):
     with torch.no_grad():
         x, wanted = inputs(), None
         for _ in range(20):
             fresh = copy.deepcopy(stack)
             for weight in fresh.parameters():
-                weight.data = weight.data.clone()  # in pieces
+                weight.data = weight.data.clone()  # not flattened
             with warnings.catch_warnings(), ThreadPoolExecutor(8) as pool:
                 warnings.simplefilter("error")
                 found = [outputs for outputs, _ in pool.map(lambda _, own=fresh: own(x, None), range(8))]
@@ -68,7 +68,7 @@ def test_several_threads_lay_weights_once(stack):
                 assert torch.equal(one, wanted)
 
 
-def test_a_step_of_the_optimizer_reaches_the_flattened_weights(stack):
+def test_optimizer_step_updates_the_flattened_weights(stack):
     stack(inputs())
     before = stack.layers[0].cell.weight_x.detach().clone()
     optimizer = torch.optim.SGD(stack.parameters(), lr=0.1)
@@ -79,7 +79,7 @@ def test_a_step_of_the_optimizer_reaches_the_flattened_weights(stack):
     torch.testing.assert_close(stack(x)[0], run(stack, x, fused=False)[0])
 
 
-def test_nothing_waits_for_the_device_without_a_mask(stack):
+def test_no_device_synchronization_without_a_mask(stack):
     x, state = inputs(), stack.initial_state(B)
     stack(x, state)
     with forbid_device_sync():
@@ -89,7 +89,7 @@ def test_nothing_waits_for_the_device_without_a_mask(stack):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("masked", [False, True])
-def test_mixed_precision_carries_its_own_state_on(stack, dtype, masked):
+def test_mixed_precision_continues_from_its_state(stack, dtype, masked):
     stack = stack.float()
     x = inputs().float()
     mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
@@ -104,21 +104,21 @@ def test_mixed_precision_carries_its_own_state_on(stack, dtype, masked):
     torch.testing.assert_close(second.float(), again, atol=0.03, rtol=0)
 
 
-def test_gradients_can_be_had_in_evaluation_mode(stack):
+def test_gradients_work_in_evaluation_mode(stack):
     x = inputs()
     stack.eval()(x)[0].sum().backward()
     assert x.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_weight_dropout_takes_the_kernels_without_a_warning_gradients_included(stack, masked) -> None:
+def test_weight_dropout_fused_equals_plain_without_warnings(stack, masked) -> None:
     for layer in stack.layers:
         layer.weight_dropout = 0.5
     x = inputs()
     mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
     results = []
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # cuDNN complains about weights that are not in one piece
+        warnings.simplefilter("error")  # cuDNN warns about weights that are not flattened
         for fused in (True, False):
             torch.manual_seed(7)  # the same weights are dropped
             outputs, state = run(stack, x, None, mask, fused=fused)
@@ -128,7 +128,7 @@ def test_weight_dropout_takes_the_kernels_without_a_warning_gradients_included(s
     assert not torch.equal(stack(x)[0], stack.eval()(x)[0])
 
 
-def test_weight_dropout_does_not_wait_for_the_device(stack) -> None:
+def test_weight_dropout_needs_no_device_synchronization(stack) -> None:
     for layer in stack.layers:
         layer.weight_dropout = 0.5
     x, state = inputs(), stack.initial_state(B)
@@ -140,7 +140,7 @@ def test_weight_dropout_does_not_wait_for_the_device(stack) -> None:
 
 @pytest.mark.parametrize("depth", ["each", "apart"])
 @pytest.mark.parametrize("masked", [False, True])
-def test_both_directions_on_a_gpu(depth, masked) -> None:
+def test_bidirectional_fused_equals_plain(depth, masked) -> None:
     torch.manual_seed(0)
     both = BidirectionalStack(CELLS["lstm"], D, H, 2, combine="mix", depth=depth).double().cuda()
     x = inputs()
@@ -154,7 +154,7 @@ def test_both_directions_on_a_gpu(depth, masked) -> None:
     torch.testing.assert_close(*results, atol=1e-10, rtol=0)
 
 
-# Whole sequences: cells without a kernel, and padding while a step is captured.
+# Sequence kernels: cells without a cuDNN kernel, and padding in CUDA graphs.
 
 WHOLE: dict[str, tuple[str, dict[str, str]]] = {
     **{name: (name, {}) for name in ("gru-cho", "mut1", "mut2", "mut3")},
@@ -163,13 +163,13 @@ WHOLE: dict[str, tuple[str, dict[str, str]]] = {
 
 
 @pytest.fixture(params=WHOLE)
-def whole(request):
+def sequence_stack(request):
     torch.manual_seed(0)
     name, options = WHOLE[request.param]
     return Stack([CELLS[name](D, H, **options), CELLS[name](H, H, **options)]).cuda()
 
 
-def everything(stack, x, state, mask, fused):
+def outputs_and_gradients(stack, x, state, mask, fused):
     outputs, after = run(stack, x, state, mask, fused=fused)
     loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(after))
     wanted = [x, *leaves(state), *stack.parameters()]
@@ -185,36 +185,36 @@ def some_state(stack, dtype=torch.float64):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_whole_sequences_equal_the_plain_loop_gradients_included(whole, masked):
-    stack, x = whole.double(), inputs()
+def test_sequence_kernels_equal_the_plain_loop(sequence_stack, masked):
+    stack, x = sequence_stack.double(), inputs()
     state = some_state(stack)
     mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
-    results = [everything(stack, x, state, mask, fused) for fused in (True, False)]
+    results = [outputs_and_gradients(stack, x, state, mask, fused) for fused in (True, False)]
     torch.testing.assert_close(*results, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_whole_sequences_in_mixed_precision(whole, masked):
-    """As near to float32 as the plain loop is, and the state carried on is float32, too."""
-    x, state = inputs().float().detach().requires_grad_(), some_state(whole, torch.float32)
+def test_sequence_kernels_in_mixed_precision(sequence_stack, masked):
+    """The error is that of the plain loop, and the state is float32."""
+    x, state = inputs().float().detach().requires_grad_(), some_state(sequence_stack, torch.float32)
     mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
-    wanted = everything(whole, x, state, mask, False)
+    wanted = outputs_and_gradients(sequence_stack, x, state, mask, False)
     with torch.autocast("cuda", torch.bfloat16):
-        got = everything(whole, x, state, mask, True)
+        got = outputs_and_gradients(sequence_stack, x, state, mask, True)
     assert got[0].dtype == got[1].dtype == torch.float32
     for one, exact in zip(got, wanted, strict=True):
         torch.testing.assert_close(one / exact.abs().max(), exact / exact.abs().max(), atol=0.05, rtol=0)
 
 
-def test_whole_sequences_do_not_wait_for_the_device(whole):
-    x, state = inputs().float(), whole.initial_state(B)
+def test_sequence_kernels_need_no_device_synchronization(sequence_stack):
+    x, state = inputs().float(), sequence_stack.initial_state(B)
     mask = torch.rand(B, T, device="cuda") < 0.6
-    whole(x, state, mask)[0].sum().backward()
+    sequence_stack(x, state, mask)[0].sum().backward()
     with forbid_device_sync():
-        whole(x, state, mask)[0].sum().backward()
+        sequence_stack(x, state, mask)[0].sum().backward()
 
 
-def test_padding_does_not_make_training_wait_where_a_kernel_would(stack):
+def test_padding_needs_no_device_synchronization_in_training(stack):
     x, state, mask = inputs(), stack.initial_state(B), torch.rand(B, T, device="cuda") < 0.6
     stack(x, state, mask)[0].sum().backward()
     with forbid_device_sync():
@@ -223,8 +223,8 @@ def test_padding_does_not_make_training_wait_where_a_kernel_would(stack):
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", CELLS)
-def test_a_captured_step_computes_the_same(name, masked):
-    """With padding, which cuDNN's kernels could not be told of while a step is captured."""
+def test_cuda_graph_step_computes_the_same(name, masked):
+    """cuDNN kernels do not support padding during the capture of a CUDA graph."""
     torch.manual_seed(0)
     stack = Stack([CELLS[name](D, H)]).double().cuda()
     x, state = inputs(), some_state(stack)
@@ -233,13 +233,13 @@ def test_a_captured_step_computes_the_same(name, masked):
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(2):
-            everything(stack, x, state, mask, True)
+            outputs_and_gradients(stack, x, state, mask, True)
     torch.cuda.current_stream().wait_stream(stream)
     with torch.cuda.graph(graph):
-        got = everything(stack, x, state, mask, True)
+        got = outputs_and_gradients(stack, x, state, mask, True)
     with torch.no_grad():
         x.copy_(torch.randn_like(x))
         if mask is not None:
             mask.copy_(torch.rand(B, T, device="cuda") < 0.6)
     graph.replay()
-    torch.testing.assert_close(got, everything(stack, x, state, mask, False), atol=1e-10, rtol=0)
+    torch.testing.assert_close(got, outputs_and_gradients(stack, x, state, mask, False), atol=1e-10, rtol=0)

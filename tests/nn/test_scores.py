@@ -21,12 +21,12 @@ def make(name, query=H, memory=M, seed=0, **options):
     torch.manual_seed(seed)
     score = SCORES[name](query, memory, **options).double()
     if score.covered is not None:
-        torch.nn.init.normal_(score.covered)  # it begins at 0, where nothing could go wrong
+        torch.nn.init.normal_(score.covered)  # initial value 0 would hide errors
     return score
 
 
-def plain(name, score, s, h, j, a=None):
-    """The equation itself, for one state s (H,), one vector h (M,) at place j, and its coverage a."""
+def score_by_equation(name, score, s, h, j, a=None):
+    """Compute the equation for one query s (H,), one encoder state h (M,) at position j, and its coverage a."""
     h_p = h if score.project is None else score.project.weight @ h
     extra = 0 if a is None else score.covered * a
     if name == "cosine":
@@ -44,7 +44,7 @@ def plain(name, score, s, h, j, a=None):
 @pytest.mark.parametrize("coverage", [False, True])
 @pytest.mark.parametrize("memory", [H, M])
 @pytest.mark.parametrize("name", STANDARD_SCORES)
-def test_a_score_is_its_equation(name, memory, coverage):
+def test_score_equals_its_equation(name, memory, coverage):
     score = make(name, memory=memory, coverage=coverage)
     s, h = torch.randn(B, K, T, H).double(), torch.randn(B, S, memory).double()
     a = torch.rand(B, K, T, S).double() if coverage else None
@@ -52,11 +52,11 @@ def test_a_score_is_its_equation(name, memory, coverage):
     assert found.shape == (B, K, T, S)
     for b, k, t, j in torch.cartesian_prod(*map(torch.arange, (B, K, T, S))).tolist():
         seen = None if a is None else a[b, k, t, j]
-        exactly(found[b, k, t, j], plain(name, score, s[b, k, t], h[b, j], j, seen))
+        exactly(found[b, k, t, j], score_by_equation(name, score, s[b, k, t], h[b, j], j, seen))
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_many_states_of_a_source_are_the_source_copied(name):
+def test_several_queries_share_a_source(name):
     score = make(name)
     s, h = torch.randn(B, K, T, H).double(), torch.randn(B, S, M).double()
     copied = score(s.flatten(0, 1), score.prepare(h.repeat_interleave(K, dim=0)))
@@ -64,7 +64,7 @@ def test_many_states_of_a_source_are_the_source_copied(name):
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_one_state_without_a_time_is_one_with(name):
+def test_query_without_time_dimension(name):
     score = make(name)
     s, h = torch.randn(B, H).double(), torch.randn(B, S, M).double()
     exactly(score(s, score.prepare(h)), score(s.unsqueeze(1), score.prepare(h)).squeeze(1))
@@ -72,7 +72,7 @@ def test_one_state_without_a_time_is_one_with(name):
 
 @pytest.mark.parametrize("coverage", [False, True])
 @pytest.mark.parametrize("name", SCORES)
-def test_gradients_are_right(name, coverage):
+def test_gradients_equal_finite_differences(name, coverage):
     score = make(name, 3, 4, coverage=coverage)
     s, h = torch.randn(2, 2, 3).double().requires_grad_(), torch.randn(2, 3, 4).double().requires_grad_()
     a = torch.rand(2, 2, 3).double().requires_grad_() if coverage else None
@@ -86,7 +86,7 @@ def test_gradients_are_right(name, coverage):
 
 @settings(max_examples=30, deadline=None)
 @given(factor=st.floats(0.01, 100), seed=st.integers(0, 9))
-def test_the_cosine_does_not_mind_lengths_and_the_dot_does(factor, seed):
+def test_cosine_ignores_norms_and_dot_does_not(factor, seed):
     s, h = torch.randn(B, T, H).double(), torch.randn(B, S, M).double()
     cosine, dot = make("cosine", seed=seed), make("dot", seed=seed)
     torch.testing.assert_close(cosine(factor * s, cosine.prepare(h)), cosine(s, cosine.prepare(factor * h)))
@@ -94,8 +94,8 @@ def test_the_cosine_does_not_mind_lengths_and_the_dot_does(factor, seed):
     assert cosine(s, cosine.prepare(h)).abs().max() <= 10 + 1e-9
 
 
-def test_why_the_cosine_needs_its_strength():
-    """Of 20 places one that fits perfectly, the others as badly as can be."""
+def test_cosine_strength_sharpens_the_weights():
+    """One of 20 encoder states has cosine 1, the others −1."""
     score = make("cosine", H, H)
     s = torch.ones(1, 1, H).double()
     h = torch.cat([s, -s.expand(1, 19, H)], dim=1)
@@ -106,7 +106,7 @@ def test_why_the_cosine_needs_its_strength():
     assert best[1.0] < 0.3 and best[10.0] > 0.99
 
 
-def test_nothing_is_projected_where_widths_agree_and_otherwise_it_is_said():
+def test_projection_only_for_different_sizes_is_noted():
     for name in SCORES:
         assert make(name, H, H).notes() == [] and make(name, H, H).project is None
     for name in ("dot", "scaled-dot", "cosine"):
@@ -116,7 +116,7 @@ def test_nothing_is_projected_where_widths_agree_and_otherwise_it_is_said():
         assert make(name, 6, 8).notes() == []
 
 
-def test_the_scaled_dot_keeps_its_spread_as_it_grows_wider():
+def test_scaled_dot_variance_is_independent_of_the_size():
     def spread(name, width):
         score = SCORES[name](width, width)
         return score(torch.randn(1, 200, width), score.prepare(torch.randn(1, 200, width))).std().item()
@@ -126,7 +126,7 @@ def test_the_scaled_dot_keeps_its_spread_as_it_grows_wider():
     assert spread("dot", 1024) > 25
 
 
-def test_a_zero_annotation_has_a_finite_gradient():
+def test_zero_encoder_state_has_a_finite_gradient():
     for name in SCORES:
         score = make(name)
         h = torch.zeros(B, S, M).double().requires_grad_()
@@ -138,7 +138,7 @@ def test_a_zero_annotation_has_a_finite_gradient():
 # Location.
 
 
-def test_a_source_longer_than_the_places_is_refused_in_words():
+def test_source_longer_than_the_locations_is_rejected():
     score = LocationScore(H, M, max_length=4)
     with pytest.raises(DataError, match=r"has 4 positions, but a source has 5 tokens.*max_length"):
         score.prepare(torch.randn(B, 5, M))
@@ -146,20 +146,20 @@ def test_a_source_longer_than_the_places_is_refused_in_words():
     assert LocationScore(H, M).max_length == DEFAULT_MAX_LENGTH
 
 
-def test_padding_beyond_the_places_is_not_a_longer_source():
+def test_padding_beyond_the_locations_is_accepted():
     score = LocationScore(H, M, max_length=4)
     mask = torch.arange(6) < torch.tensor([[4], [2]])
     keys = score.prepare(torch.randn(B, 6, M), mask)
     found = score(torch.randn(B, T, H), keys)
     assert found.shape == (B, T, 6)
-    assert not found[..., 4:].any()  # nothing is known of them; attention leaves padding out
+    assert not found[..., 4:].any()  # arbitrary scores; attention masks padding
     mask[1] = True
     with pytest.raises(DataError, match="a source has 6 tokens"):
         score.prepare(torch.randn(B, 6, M), mask)
 
 
 @pytest.mark.parametrize("coverage", [False, True])
-def test_too_many_states_for_one_tanh_are_scored_in_turn(monkeypatch, coverage):
+def test_additive_score_in_pieces_equals_one_call(monkeypatch, coverage):
     score = make("additive", coverage=coverage)
     s, keys = torch.randn(B, K, T, H).double(), score.prepare(torch.randn(B, S, M).double())
     a = torch.rand(B, K, T, S).double() if coverage else None
@@ -168,23 +168,23 @@ def test_too_many_states_for_one_tanh_are_scored_in_turn(monkeypatch, coverage):
     exactly(score(s, keys, a), together)
 
 
-def test_the_location_does_not_look_at_what_stands_there():
+def test_location_score_ignores_encoder_states():
     score = make("location")
     s = torch.randn(B, T, H).double()
     one, other = (score(s, score.prepare(torch.randn(B, S, M).double())) for _ in range(2))
     exactly(one, other)
 
 
-# Misuse.
+# Invalid input.
 
 
-def test_a_wrong_name_is_answered_with_the_right_ones():
+def test_unknown_name_gets_a_suggestion():
     with pytest.raises(ValueError, match="did you mean scaled-dot"):
         score_class("scaled_dot")
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_coverage_is_given_to_those_that_were_built_for_it(name):
+def test_coverage_needs_a_score_built_for_it(name):
     s, h, a = torch.randn(B, T, H).double(), torch.randn(B, S, M).double(), torch.rand(B, T, S).double()
     for score, given_ in ((make(name), a), (make(name, coverage=True), None)):
         with pytest.raises(ValueError, match="coverage must be passed"):
@@ -192,7 +192,7 @@ def test_coverage_is_given_to_those_that_were_built_for_it(name):
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_a_fresh_score_does_not_mind_coverage(name):
+def test_initial_score_ignores_coverage(name):
     score = SCORES[name](H, M, coverage=True).double()
     s, keys = torch.randn(B, T, H).double(), score.prepare(torch.randn(B, S, M).double())
     exactly(score(s, keys, torch.rand(B, T, S).double()), score(s, keys, torch.zeros(B, T, S).double()))

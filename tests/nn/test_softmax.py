@@ -1,4 +1,4 @@
-"""The output layers: against torch, against sums by hand, and against the full softmax they stand for."""
+"""Output layers compared with torch, with their equations, and with the full softmax."""
 
 import math
 from typing import Any
@@ -56,7 +56,7 @@ def data(seed: int = 1) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     hidden = torch.randn(N, H, generator=generator, dtype=torch.float64)
     targets = torch.randint(V, (N,), generator=generator)
-    targets[:4] = torch.tensor([0, 6, 7, V - 1])  # both sides of a cutoff, and both ends
+    targets[:4] = torch.tensor([0, 6, 7, V - 1])  # both sides of a cutoff, first and last token
     return hidden, targets
 
 
@@ -64,11 +64,11 @@ def gradients(value: Tensor, *of: Tensor) -> tuple[Tensor, ...]:
     return torch.autograd.grad(value, of)
 
 
-# --- what all of them promise -----------------------------------------------------------------------------------------
+# --- common contract --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
-def test_one_interface_exact_and_normalised(config: Any) -> None:
+def test_output_layers_are_exact_and_normalised(config: Any) -> None:
     made = layer(config)
     hidden, targets = data()
     assert issubclass(type(made), OutputLayer)
@@ -84,7 +84,7 @@ def test_one_interface_exact_and_normalised(config: Any) -> None:
 
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
-def test_a_fresh_layer_finds_all_tokens_nearly_equally_likely(config: Any) -> None:
+def test_initial_distribution_is_nearly_uniform(config: Any) -> None:
     for scale in (None, 0.01):
         made = layer(config)
         made.initialise(scale)
@@ -93,7 +93,7 @@ def test_a_fresh_layer_finds_all_tokens_nearly_equally_likely(config: Any) -> No
 
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
-def test_half_precision_is_left_before_the_softmax(config: Any) -> None:
+def test_softmax_has_at_least_single_precision(config: Any) -> None:
     made = layer(config).to(torch.bfloat16)
     hidden, targets = data()
     hidden = hidden.to(torch.bfloat16)
@@ -105,7 +105,7 @@ def test_half_precision_is_left_before_the_softmax(config: Any) -> None:
 
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
-def test_it_survives_a_recipe_and_a_state_dict(config: Any) -> None:
+def test_layer_survives_recipe_and_state_dict_round_trips(config: Any) -> None:
     assert build(SoftmaxConfig, to_mapping(config)) == config
     one, other = layer(config), config.build(H, V).double()
     other.load_state_dict(one.state_dict())
@@ -116,7 +116,7 @@ def test_it_survives_a_recipe_and_a_state_dict(config: Any) -> None:
     assert torch.equal(other.loss(hidden, targets), wanted)
 
 
-def test_full_has_the_names_of_a_linear_layer_and_its_loss() -> None:
+def test_full_softmax_equals_a_linear_layer() -> None:
     made = layer(FullSoftmaxConfig())
     assert list(made.state_dict()) == ["weight", "bias"]
     hidden, targets = data()
@@ -124,8 +124,8 @@ def test_full_has_the_names_of_a_linear_layer_and_its_loss() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 40, 10**6])
-def test_full_made_a_few_rows_at_a_time(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In decoding, without gradients, on a CPU."""
+def test_full_softmax_in_pieces(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Used in decoding on a CPU, without gradients."""
     monkeypatch.setattr("seqloom.accel.cross_entropy.CPU_CHUNK_LOGITS", at_once)
     monkeypatch.setattr("seqloom.accel.cross_entropy.MIN_CHUNK_ROWS", 1)
     layer = FullSoftmaxConfig().build(H, V).double()
@@ -137,7 +137,7 @@ def test_full_made_a_few_rows_at_a_time(at_once: int, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("config", [FullSoftmaxConfig(), KINDS["blackout"]], ids=["full", "sampled"])
-def test_a_tied_matrix_is_the_one_given_and_is_not_drawn_again(config: Any) -> None:
+def test_tied_matrix_is_shared_and_not_reinitialised(config: Any) -> None:
     weight = nn.Parameter(torch.randn(V, H))
     made, before = config.build(H, V, weight), weight.detach().clone()
     made.initialise(0.05)
@@ -149,7 +149,7 @@ def test_a_tied_matrix_is_the_one_given_and_is_not_drawn_again(config: Any) -> N
 
 
 @pytest.mark.parametrize(("cutoffs", "factor"), [((7, 20), 2.0), ((1,), 4.0), ((5, 6, 39), 1.5), ((39,), 1.0)])
-def test_adaptive_is_torchs_with_the_same_weights(cutoffs: tuple[int, ...], factor: float) -> None:
+def test_adaptive_softmax_equals_torch(cutoffs: tuple[int, ...], factor: float) -> None:
     made = layer(AdaptiveSoftmaxConfig(cutoffs=cutoffs, factor=factor))
     twin = nn.AdaptiveLogSoftmaxWithLoss(H, V, list(cutoffs), div_value=factor, head_bias=True).double()
     twin.load_state_dict(made.state_dict())
@@ -162,8 +162,8 @@ def test_adaptive_is_torchs_with_the_same_weights(cutoffs: tuple[int, ...], fact
     exactly(gradients(value, ours, *made.parameters()), gradients(wanted.loss, theirs, *twin.parameters()))
 
 
-def test_adaptive_by_hand() -> None:
-    """log p(v) = log p(cluster) + log p(v | cluster), for one token of each part."""
+def test_adaptive_softmax_equals_its_equation() -> None:
+    """log p(v) = log p(cluster) + log p(v | cluster), for one token of each cluster."""
     made = layer(KINDS["adaptive"])
     h = data()[0][0]
     head = (made.head.weight @ h + made.head.bias).softmax(0)
@@ -175,7 +175,7 @@ def test_adaptive_by_hand() -> None:
     exactly(made.log_probs(h)[torch.tensor([3, 9, 25])], wanted)
 
 
-def test_adaptive_with_clusters_that_hold_no_target() -> None:
+def test_adaptive_softmax_with_unused_clusters() -> None:
     made = layer(KINDS["adaptive"])
     hidden, _ = data()
     value = made.loss(hidden, torch.full((N,), 2))
@@ -196,20 +196,20 @@ def test_adaptive_with_clusters_that_hold_no_target() -> None:
         ({}, "cutoffs: missing"),
     ],
 )
-def test_cutoffs_that_are_none(options: dict[str, Any], words: str) -> None:
+def test_invalid_cutoffs_are_rejected(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         build(SoftmaxConfig, {"kind": "adaptive", **options})
 
 
 @pytest.mark.parametrize("cutoffs", [(40,), (10, 40), (10, 41), (5000,)])
-def test_cutoffs_that_do_not_fit_the_vocabulary(cutoffs: tuple[int, ...]) -> None:
+def test_cutoffs_beyond_the_vocabulary_are_rejected(cutoffs: tuple[int, ...]) -> None:
     config = AdaptiveSoftmaxConfig(cutoffs=cutoffs, factor=1.0)
     with pytest.raises(UsageError, match=f"vocabulary, 40 tokens; got .*{cutoffs[-1]}\\]. Lower or remove"):
         config.build(H, V)
     config.build(H, 5001)
 
 
-def test_clusters_of_no_width_are_refused() -> None:
+def test_clusters_of_size_zero_are_rejected() -> None:
     with pytest.raises(
         UsageError, match=r"reduce model\.hidden 8 to 0 dimensions in the last cluster\. Use fewer cutoffs"
     ):
@@ -223,22 +223,22 @@ def test_clusters_of_no_width_are_refused() -> None:
 
 @pytest.mark.parametrize("sampler", ["uniform", "log-uniform", "unigram"])
 @pytest.mark.parametrize("samples", [V, 10 * V])
-def test_with_the_whole_vocabulary_drawn_it_is_the_full_softmax(sampler: str, samples: int) -> None:
+def test_sampling_the_vocabulary_equals_the_full_softmax(sampler: str, samples: int) -> None:
     made, (hidden, targets) = sampled(sampler, samples), data()
     value, full = made.loss(hidden, targets), F.cross_entropy(made(hidden), targets)
     exactly(value, full)
     exactly(gradients(value, *made.parameters()), gradients(full, *made.parameters()))
 
 
-def test_with_all_but_one_drawn_it_is_nearly_so() -> None:
-    """The control: the equality above is not that of a layer that never samples."""
+def test_control_sampling_almost_the_vocabulary_differs() -> None:
+    """Negative control: the layer does sample."""
     made, (hidden, targets) = sampled("uniform", V - 1), data()
     value, full = made.loss(hidden, targets), F.cross_entropy(made(hidden), targets)
     assert 1e-4 < abs(value - full) < 0.3 * full
 
 
-def test_blackout_with_the_whole_vocabulary_by_hand() -> None:
-    """J = log p(y) + Σ_{v ≠ y} log(1 − p(v)), p the full softmax."""
+def test_blackout_over_the_vocabulary_equals_its_equation() -> None:
+    """J = log p(y) + Σ_{v ≠ y} log(1 − p(v)) with the full softmax p."""
     made, (hidden, targets) = sampled("blackout", V), data()
     p = made(hidden).softmax(-1)
     total = 0.0
@@ -248,7 +248,7 @@ def test_blackout_with_the_whole_vocabulary_by_hand() -> None:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_the_loss_of_one_draw_by_hand(sampler: str) -> None:
+def test_sampled_loss_equals_its_equation(sampler: str) -> None:
     made, (hidden, targets) = sampled(sampler, 9), data()
     torch.manual_seed(5)
     drawn, log_chance = made.draw()
@@ -262,14 +262,14 @@ def test_the_loss_of_one_draw_by_hand(sampler: str) -> None:
         total += -p[y].log()
         if sampler == "blackout":
             total += sum(-(1 - p[v]).log() for v in others)
-    assert hits > 0  # else nothing was seen of how a target among the samples is treated
+    assert hits > 0  # so that targets among the samples are covered
     torch.manual_seed(5)
     exactly(made.loss(hidden, targets), torch.as_tensor(total) / N)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_the_chances_are_those_of_the_draw(sampler: str) -> None:
-    """Over many draws, 1/π where a token was drawn and 0 where not is 1 on average: for every token."""
+def test_inclusion_probabilities_equal_frequencies(sampler: str) -> None:
+    """For every token, the mean over many draws of 1/π if it was drawn, else 0, is 1."""
     made, rounds = sampled(sampler, 12), 4000
     torch.manual_seed(0)
     total, squares = torch.zeros(V, dtype=torch.float64), torch.zeros(V, dtype=torch.float64)
@@ -284,7 +284,7 @@ def test_the_chances_are_those_of_the_draw(sampler: str) -> None:
     assert error.max() < 0.1
 
 
-def test_the_proposals() -> None:
+def test_proposal_distributions() -> None:
     rank = torch.arange(V, dtype=torch.float64)
     log_uniform = (torch.log(rank + 2) - torch.log(rank + 1)) / math.log(V + 1)
     for sampler, wanted in (
@@ -295,12 +295,12 @@ def test_the_proposals() -> None:
     ):
         torch.testing.assert_close(sampled(sampler, 3).proposal, wanted.double(), rtol=1e-5, atol=0)
     powers = SampledSoftmaxConfig(sampler="unigram", alpha=1.0).build(H, 3)
-    powers.set_counts(torch.tensor([6, 0, 3]))  # one never seen counts as seen once
+    powers.set_counts(torch.tensor([6, 0, 3]))  # unseen tokens count once
     torch.testing.assert_close(powers.proposal, torch.tensor([0.6, 0.1, 0.3]))
 
 
 @pytest.mark.parametrize("sampler", ["uniform", "log-uniform", "unigram"])
-def test_the_gradient_approaches_the_full_one_as_samples_grow(sampler: str) -> None:
+def test_gradient_converges_to_the_full_gradient(sampler: str) -> None:
     hidden, targets = data()
     distances = []
     for samples in (4, 16, 36):
@@ -314,8 +314,8 @@ def test_the_gradient_approaches_the_full_one_as_samples_grow(sampler: str) -> N
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_trained_on_samples_it_learns_the_whole_distribution(sampler: str) -> None:
-    """12 of 40 tokens a step are enough to learn the probability of every one of them."""
+def test_sampled_training_learns_the_distribution(sampler: str) -> None:
+    """Training samples 12 of 40 tokens per step."""
     torch.manual_seed(0)
     truth = COUNTS / COUNTS.sum()
     made = build(SoftmaxConfig, {"kind": "sampled", "sampler": sampler, "samples": 12}).build(1, V)
@@ -329,10 +329,10 @@ def test_trained_on_samples_it_learns_the_whole_distribution(sampler: str) -> No
         loss.backward()
         optimizer.step()
     learned = made.log_probs(torch.zeros(1, 1))[0]
-    assert (truth * (truth.log() - learned)).sum() < 0.02  # a fresh layer is at 0.8
+    assert (truth * (truth.log() - learned)).sum() < 0.02  # the initial value is 0.8
 
 
-def test_draws_follow_the_seed_and_nothing_else() -> None:
+def test_samples_depend_on_the_seed_only() -> None:
     made = sampled("log-uniform", 9)
     drawn = []
     for seed in (1, 2, 1):
@@ -341,7 +341,7 @@ def test_draws_follow_the_seed_and_nothing_else() -> None:
     assert drawn[0] == drawn[2] != drawn[1]
 
 
-def test_blackout_stays_finite_where_a_wrong_token_has_it_all() -> None:
+def test_blackout_loss_is_finite_for_extreme_logits() -> None:
     made = sampled("blackout", V)
     with torch.no_grad():
         made.bias[3] += 200
@@ -359,7 +359,7 @@ def test_blackout_stays_finite_where_a_wrong_token_has_it_all() -> None:
         ({"sampler": "blackuot"}, "did you mean blackout"),
     ],
 )
-def test_samples_that_are_none(options: dict[str, Any], words: str) -> None:
+def test_invalid_samples_are_rejected(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         build(SoftmaxConfig, {"kind": "sampled", **options})
 
@@ -367,8 +367,8 @@ def test_samples_that_are_none(options: dict[str, Any], words: str) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
-def test_on_a_gpu_it_is_the_same(config: Any, precision: torch.dtype) -> None:
-    """Also under autocast, where the hidden states come in half precision and the weights do not."""
+def test_gpu_equals_cpu(config: Any, precision: torch.dtype) -> None:
+    """Also with autocast, with hidden states in half precision and weights in single precision."""
     made, (hidden, targets) = layer(config).float(), data()
     wanted = made.target_log_probs(hidden.float(), targets)
     made, hidden, targets = made.cuda(), hidden.cuda().to(precision), targets.cuda()

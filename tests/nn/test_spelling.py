@@ -1,4 +1,4 @@
-"""Words from characters: padding of words and of sentences, order, gradients."""
+"""Word features from characters: padding, order and gradients."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def spelling(request) -> Spelling:
     return KINDS[request.param].build(C).double()
 
 
-def test_a_word_by_itself_is_the_word_in_a_batch(spelling) -> None:
+def test_word_alone_equals_word_in_a_batch(spelling) -> None:
     found = spelling(padded())
     assert found.shape == (2, 3, spelling.output_size)
     for row, words in enumerate(WORDS):
@@ -39,7 +39,7 @@ def test_a_word_by_itself_is_the_word_in_a_batch(spelling) -> None:
             torch.testing.assert_close(found[row, place], alone[0].double(), atol=1e-10, rtol=0)
 
 
-def test_more_padding_changes_nothing_and_learns_nothing(spelling) -> None:
+def test_padding_has_no_effect_and_no_gradient(spelling) -> None:
     found, wider = spelling(padded()), spelling(F.pad(padded(width=8), (0, 0, 0, 2)))
     torch.testing.assert_close(wider[:, :3], found, atol=1e-10, rtol=0)
     assert not wider[:, 3:].any()
@@ -48,13 +48,13 @@ def test_more_padding_changes_nothing_and_learns_nothing(spelling) -> None:
     assert gradient.any(dim=1).nonzero().flatten().tolist() == used
 
 
-def test_the_order_of_letters_matters(spelling) -> None:
+def test_output_depends_on_the_order_of_letters(spelling) -> None:
     found = spelling(torch.tensor([[3, 4, 5, 0], [5, 4, 3, 0]]))
     assert not torch.allclose(found[0], found[1])
 
 
-def test_where_both_directions_end() -> None:
-    """[→h_n; ←h_1], a cell and a letter at a time."""
+def test_recurrent_spelling_equals_its_equation() -> None:
+    """[→h_n; ←h_1], computed with the cells letter by letter."""
     torch.manual_seed(0)
     spelling: Any = CharacterRNNConfig(embedding=5, cell="gru", hidden=4).build(C).double()
     layer, letters = spelling.stack.layers[0], [7, 2, 2, 6]
@@ -78,6 +78,6 @@ def test_where_both_directions_end() -> None:
         (CharacterRNNConfig, {"hidden": 0, "cell": "lsmt"}, "did you mean lstm"),
     ],
 )
-def test_settings_that_make_no_sense(config, options, words) -> None:
+def test_invalid_settings_are_rejected(config, options, words) -> None:
     with pytest.raises(UsageError, match=words):
         build(config, options)

@@ -3,7 +3,17 @@ from typing import Any
 
 import pytest
 import torch
-from tests.nn.torch_layers import INNER, D, N, decoder_block, encoder_block, exactly, make_block, same_gradients, wild
+from tests.nn.torch_layers import (
+    INNER,
+    D,
+    N,
+    assert_equal_gradients,
+    decoder_block,
+    encoder_block,
+    exactly,
+    make_block,
+    randomise,
+)
 from torch import nn
 
 from seqloom.nn.attention import MultiHeadAttention
@@ -14,10 +24,10 @@ B, T, S = 3, 4, 5
 REAL = torch.arange(S) < torch.tensor([5, 2, 3]).unsqueeze(1)
 
 
-def encoders_agree(activation: str, norm_first: bool, masked: bool) -> None:
+def assert_encoder_equals_torch(activation: str, norm_first: bool, masked: bool) -> None:
     torch.manual_seed(0)
     options: dict[str, Any] = {"dropout": 0.0, "activation": activation, "norm_first": norm_first, "batch_first": True}
-    theirs = wild(nn.TransformerEncoderLayer(D, N, INNER, **options))
+    theirs = randomise(nn.TransformerEncoderLayer(D, N, INNER, **options))
     ours, pairs = encoder_block(theirs, activation, norm_first)
     x, made = torch.randn(2, B, S, D, dtype=torch.float64)
     (theirs(x, src_key_padding_mask=~REAL if masked else None) * made)[REAL].sum().backward()
@@ -29,13 +39,13 @@ def encoders_agree(activation: str, norm_first: bool, masked: bool) -> None:
         exactly(found.x[REAL], wanted[REAL])
         assert (found.self_weights is not None) == weights
         (found.x * made)[REAL].sum().backward()
-        same_gradients(pairs)
+        assert_equal_gradients(pairs)
 
 
-def decoders_agree(activation: str, norm_first: bool, masked: bool) -> None:
+def assert_decoder_equals_torch(activation: str, norm_first: bool, masked: bool) -> None:
     torch.manual_seed(0)
     options: dict[str, Any] = {"dropout": 0.0, "activation": activation, "norm_first": norm_first, "batch_first": True}
-    theirs = wild(nn.TransformerDecoderLayer(D, N, INNER, **options))
+    theirs = randomise(nn.TransformerDecoderLayer(D, N, INNER, **options))
     ours, pairs = decoder_block(theirs, activation, norm_first)
     x, made = torch.randn(2, B, T, D, dtype=torch.float64)
     source = torch.randn(B, S, D, dtype=torch.float64)
@@ -50,20 +60,20 @@ def decoders_agree(activation: str, norm_first: bool, masked: bool) -> None:
         exactly(found.x, wanted)
         assert [part is not None for part in (found.self_weights, found.cross_weights)] == [bool(names)] * 2
         (found.x * made).sum().backward()
-        same_gradients(pairs)
+        assert_equal_gradients(pairs)
 
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_blocks_are_torchs_layers(activation, norm_first, masked):
-    encoders_agree(activation, norm_first, masked)
-    decoders_agree(activation, norm_first, masked)
+def test_blocks_equal_torch_layers(activation, norm_first, masked):
+    assert_encoder_equals_torch(activation, norm_first, masked)
+    assert_decoder_equals_torch(activation, norm_first, masked)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_feed_forward_is_its_equation(activation):
-    fed = wild(FeedForward(D, INNER, activation))
+def test_feed_forward_equals_its_equation(activation):
+    fed = randomise(FeedForward(D, INNER, activation))
     x = torch.randn(2, 3, D, dtype=torch.float64)
     up = x @ fed.up.weight.T + fed.up.bias
     inner = {"relu": up.clamp(min=0), "gelu": up * (1 + torch.erf(up / 2**0.5)) / 2, "silu": up * up.sigmoid()}
@@ -72,10 +82,10 @@ def test_feed_forward_is_its_equation(activation):
     exactly(fed(x), inner[activation] @ fed.down.weight.T + fed.down.bias)
 
 
-def test_norms_are_their_equations():
+def test_norms_equal_their_equations():
     x = torch.randn(2, 3, D, dtype=torch.float64)
     for epsilon, (e_layer, e_rms) in {None: (1e-5, 1e-6), 0.1: (0.1, 0.1)}.items():
-        layer, rms = wild(make_norm("layer", D, epsilon)), wild(make_norm("rms", D, epsilon))
+        layer, rms = randomise(make_norm("layer", D, epsilon)), randomise(make_norm("rms", D, epsilon))
         centred = x - x.mean(-1, keepdim=True)
         variance = centred.square().mean(-1, keepdim=True)
         exactly(layer(x), layer.weight * centred / (variance + e_layer).sqrt() + layer.bias)
@@ -86,9 +96,9 @@ def test_norms_are_their_equations():
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("norm", ["layer", "rms", "none"])
-def test_every_residual_is_its_equation(norm, residual, norm_first):
+def test_residuals_equal_their_equations(norm, residual, norm_first):
     torch.manual_seed(4)
-    block = wild(make_block(ResidualConfig(D, norm, norm_first, residual)))
+    block = randomise(make_block(ResidualConfig(D, norm, norm_first, residual)))
     x = torch.randn(1, S, D, dtype=torch.float64)
     y = x
     sublayers = (block.mixer_residual.norm, block.mixer), (block.feed_forward_residual.norm, block.feed_forward)
@@ -100,8 +110,8 @@ def test_every_residual_is_its_equation(norm, residual, norm_first):
     exactly(block(x).x, y)
 
 
-def test_dropout_falls_on_what_a_layer_adds():
-    """With everything dropped but the way around, nothing is left but x."""
+def test_dropout_applies_to_the_sublayer_output():
+    """If the sublayer output is dropped completely, the result is x."""
     block = make_block(ResidualConfig(D, "none", dropout=1 - 1e-9)).train()
     x = torch.randn(2, S, D)
     assert torch.equal(block(x).x, x)
@@ -111,7 +121,7 @@ def test_dropout_falls_on_what_a_layer_adds():
     torch.testing.assert_close(torch.stack([inner(x) for _ in range(3000)]).mean(0), inner.eval()(x), atol=0.2, rtol=0)
 
 
-# Controls: a part that is broken shows.
+# Negative controls: a broken part is detected.
 
 BROKEN = {
     "the mask": ("seqloom.nn.attention.MultiHeadAttention.attend", "mask"),
@@ -121,21 +131,21 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("agree", [encoders_agree, decoders_agree])
+@pytest.mark.parametrize("agree", [assert_encoder_equals_torch, assert_decoder_equals_torch])
 @pytest.mark.parametrize("part", BROKEN)
-def test_what_is_broken_is_found_out(part, agree, monkeypatch):
+def test_control_broken_part_is_detected(part, agree, monkeypatch):
     name, what = BROKEN[part]
     attend = MultiHeadAttention.attend
 
-    def unmasked(self, q, keys_values, mask=None, causal=False, weights=False):
+    def attend_without_mask(self, q, keys_values, mask=None, causal=False, weights=False):
         return attend(self, q, keys_values, None, False, weights)
 
-    def unscaled(self, q, *rest, **options):
+    def query_without_scale(self, q, *rest, **options):
         return attend(self, q * self.head_width**0.5, *rest, **options)
 
     replacements: dict[str, Callable[..., Any]] = {
-        "mask": unmasked,
-        "scale": unscaled,
+        "mask": attend_without_mask,
+        "scale": query_without_scale,
         "residual": lambda self, x, sublayer: (self.norm(sublayer(x)[0]), sublayer(x)[1]),
         "norm": lambda kind, width, epsilon=None: nn.LayerNorm(width, eps=1e-2),
     }

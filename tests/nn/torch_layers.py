@@ -1,4 +1,4 @@
-"""torch's own Transformer layers, and how their weights become ours, for the tests beside this file."""
+"""Torch Transformer layers and the mapping of their weights, for the tests of this directory."""
 
 from itertools import zip_longest
 from typing import Any
@@ -10,15 +10,15 @@ from seqloom.nn.attention import MultiHeadAttention, SelfAttention
 from seqloom.nn.transformer import FeedForward, ResidualConfig, TransformerBlock
 
 D, N, INNER = 12, 3, 20
-Pairs = list[tuple[list[Any], Any]]  # our parameters, and the one of theirs that holds them all
+Pairs = list[tuple[list[Any], Any]]  # our parameters, and the torch parameter that contains them
 
 
 def exactly(actual, wanted):
     torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
 
 
-def wild(module):
-    """In double precision, with weights large enough that every part is heard."""
+def randomise(module):
+    """Convert to double precision, with weights large enough for every part to have an effect."""
     for parameter in module.parameters():
         nn.init.uniform_(parameter, -0.7, 0.7)
     return module.double()
@@ -26,30 +26,30 @@ def wild(module):
 
 @torch.no_grad()
 def copy_attention(ours: Any, theirs: Any) -> Pairs:
-    """Pairs of our parameters and theirs, for gradients; our q, k and v are one of theirs."""
+    """Copy the weights; return pairs of parameters to compare gradients. Torch stores q, k and v as one."""
     pairs: Pairs = [([part.weight for part in (ours.q, ours.k, ours.v)], theirs.in_proj_weight)]
     pairs += [([ours.out.weight], theirs.out_proj.weight)]
     if theirs.in_proj_bias is not None:
         pairs += [([part.bias for part in (ours.q, ours.k, ours.v)], theirs.in_proj_bias)]
         pairs += [([ours.out.bias], theirs.out_proj.bias)]
-    return copied(pairs)
+    return copy_weights(pairs)
 
 
 @torch.no_grad()
-def copied(pairs):
+def copy_weights(pairs):
     for ours, theirs in pairs:
         for own, value in zip(ours, theirs.chunk(len(ours)), strict=True):
             own.copy_(value)
     return pairs
 
 
-def same_gradients(pairs):
+def assert_equal_gradients(pairs):
     for ours, theirs in pairs:
         exactly(torch.cat([own.grad for own in ours]), theirs.grad)
 
 
 def plain_pairs(ours: Any, theirs: Any) -> Pairs:
-    """Modules whose parameters have the same names."""
+    """Return parameter pairs of modules with equal parameter names."""
     named = dict(theirs.named_parameters())
     return [([parameter], named[name]) for name, parameter in ours.named_parameters()]
 
@@ -62,7 +62,7 @@ def make_block(residual: ResidualConfig, activation: Any = "relu", cross: MultiH
 def encoder_block(theirs: Any, activation: Any, norm_first: bool) -> tuple[Any, Pairs]:
     ours = make_block(ResidualConfig(D, norm_first=norm_first), activation).double()
     pairs = copy_attention(ours.self_attention, theirs.self_attn)
-    pairs += _rest(ours, theirs, [ours.mixer_residual, ours.feed_forward_residual])
+    pairs += _copy_remaining(ours, theirs, [ours.mixer_residual, ours.feed_forward_residual])
     return ours, pairs
 
 
@@ -70,13 +70,13 @@ def decoder_block(theirs: Any, activation: Any, norm_first: bool) -> tuple[Any, 
     ours = make_block(ResidualConfig(D, norm_first=norm_first), activation, MultiHeadAttention(D, N)).double()
     pairs = copy_attention(ours.self_attention, theirs.self_attn)
     pairs += copy_attention(ours.cross_attention, theirs.multihead_attn)
-    pairs += _rest(ours, theirs, [ours.mixer_residual, ours.cross_residual, ours.feed_forward_residual])
+    pairs += _copy_remaining(ours, theirs, [ours.mixer_residual, ours.cross_residual, ours.feed_forward_residual])
     return ours, pairs
 
 
-def _rest(ours, theirs, residuals):
+def _copy_remaining(ours, theirs, residuals):
     pairs = plain_pairs(ours.feed_forward.up, theirs.linear1) + plain_pairs(ours.feed_forward.down, theirs.linear2)
     norms = [getattr(theirs, f"norm{number}") for number in range(1, len(residuals) + 1)]
     for residual, norm in zip_longest(residuals, norms):
         pairs += plain_pairs(residual.norm, norm)
-    return copied(pairs)
+    return copy_weights(pairs)

@@ -1,4 +1,4 @@
-"""Shared by tests of layers: call one with or without the faster implementations of `seqloom.accel`."""
+"""Run a layer with or without the faster implementations of `seqloom.accel`."""
 
 from contextlib import nullcontext
 from typing import Any

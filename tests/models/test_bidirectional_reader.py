@@ -1,4 +1,4 @@
-"""The recurrent reader from both ends."""
+"""The bidirectional recurrent reader."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def reader(**options):
 @pytest.mark.parametrize("combine", ["concat", "sum", "mix"])
 @pytest.mark.parametrize("depth", ["each", "apart"])
 @pytest.mark.parametrize("cell", CELLS)
-def test_the_answer_sees_where_both_directions_end(cell, depth, combine) -> None:
+def test_output_reads_the_final_states_of_both_directions(cell, depth, combine) -> None:
     model, x = (
         reader(cell=cell, layers=2, bidirectional=True, depth=depth, combine=combine),
         torch.randn(4, 6, 2).double(),
@@ -29,8 +29,8 @@ def test_the_answer_sees_where_both_directions_end(cell, depth, combine) -> None
     assert gradient.abs().sum(dim=2).all()
 
 
-def test_reading_backwards_what_was_turned_round_is_reading_forwards() -> None:
-    """With the weights of the directions exchanged, a sequence and its reverse get one answer."""
+def test_reversed_input_with_swapped_directions_gives_the_same_output() -> None:
+    """With the weights of the directions exchanged, a sequence and its reverse have equal outputs."""
     model, other = (reader(bidirectional=True, combine="sum") for _ in range(2))
     there, back = model.stack.layers[0], other.stack.layers[0]
     back.forwards.load_state_dict(there.backwards.state_dict())
@@ -40,14 +40,14 @@ def test_reading_backwards_what_was_turned_round_is_reading_forwards() -> None:
     assert not torch.allclose(model(x), model(x.flip(1)))
 
 
-def test_settings_of_two_directions_need_two() -> None:
+def test_direction_options_need_bidirectional() -> None:
     with pytest.raises(ValueError, match="need bidirectional=true"):
         RecurrentReaderConfig(combine="sum")
     with pytest.raises(ValueError, match="need bidirectional=true"):
         RecurrentReaderConfig(depth="apart")
 
 
-def test_there_is_no_trace_of_both_directions() -> None:
+def test_trace_of_both_directions_is_rejected() -> None:
     with pytest.raises(UsageError, match="needs a model with one direction"):
         reader(bidirectional=True).trace(torch.randn(1, 3, 2).double())
     assert len(reader().trace(torch.randn(1, 3, 2).double())) == 1

@@ -1,4 +1,4 @@
-"""The Transformer against torch's own layers, and the controls: what is broken on purpose is found out."""
+"""The Transformer compared with torch layers, and negative controls that break a part."""
 
 import math
 from dataclasses import replace
@@ -8,19 +8,23 @@ import pytest
 import torch
 from tests.models.small_seq2seq import V, exactly, some_batch
 from tests.models.small_transformer import D, transformer
-from tests.models.test_transformer import follow, padding_changes_nothing, reordered
-from tests.nn.torch_layers import copied, copy_attention, plain_pairs
+from tests.models.test_transformer import (
+    assert_padding_has_no_effect,
+    assert_reordering_works,
+    assert_steps_equal_whole,
+)
+from tests.nn.torch_layers import copy_attention, copy_weights, plain_pairs
 from torch import nn
 
 from seqloom.core.tree import select_rows
 from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.cache import extend_caches
 
-# --- against torch's layers ------------------------------------------------------------------------------------------
+# --- torch layers ----------------------------------------------------------------------------------------------------
 
 
-class Torchs(nn.Module):
-    """The 2017 model, or its pre-norm sister, made of torch's own layers."""
+class TorchTransformer(nn.Module):
+    """The post-norm or pre-norm Transformer made of torch layers."""
 
     def __init__(self, norm_first: bool) -> None:
         super().__init__()
@@ -46,9 +50,9 @@ class Torchs(nn.Module):
         return self.output(self.norms[1](y) if self.norms else y)
 
 
-def like_torch(norm_first: bool) -> None:
+def torch_equivalent(norm_first: bool) -> None:
     torch.manual_seed(7)
-    theirs = Torchs(norm_first).double()
+    theirs = TorchTransformer(norm_first).double()
     for parameter in theirs.parameters():
         nn.init.uniform_(parameter, -0.6, 0.6)
     ours: Any = transformer(norm_first=norm_first)
@@ -66,7 +70,7 @@ def like_torch(norm_first: bool) -> None:
         pairs += plain_pairs(block.feed_forward.up, layer.linear1) + plain_pairs(block.feed_forward.down, layer.linear2)
         for number, residual in enumerate(residuals, start=1):
             pairs += plain_pairs(residual.norm, getattr(layer, f"norm{number}"))
-    copied(pairs)
+    copy_weights(pairs)
     batch = some_batch()
     found, wanted = (
         one(batch["source"], batch["source_mask"], batch["inputs"])[batch["target_mask"]] for one in (ours, theirs)
@@ -75,15 +79,15 @@ def like_torch(norm_first: bool) -> None:
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_it_is_a_stack_of_torchs_layers(norm_first):
-    like_torch(norm_first)
+def test_model_equals_torch_layers(norm_first):
+    torch_equivalent(norm_first)
 
 
-# --- controls: what is broken on purpose is found out -----------------------------------------------------------------
+# --- negative controls ------------------------------------------------------------------------------------------------
 
 
-def unreordered(tree, rows):
-    """What a beam would do that forgot whose tokens are whose."""
+def select_without_cache(tree, rows):
+    """Select rows without reordering the cache."""
     if isinstance(tree, dict) and "cache" in tree:
         own = tree["cache"]["owned"]
         first = None if own is None else own.index_select(0, torch.arange(len(rows)) % len(own))
@@ -91,45 +95,45 @@ def unreordered(tree, rows):
     return select_rows(tree, rows)
 
 
-def test_a_cache_that_is_not_reordered_shows(monkeypatch):
+def test_control_cache_without_reordering_is_detected(monkeypatch):
     model = transformer()
-    reordered(model)
-    monkeypatch.setattr("seqloom.core.protocols.select_rows", unreordered)
+    assert_reordering_works(model)
+    monkeypatch.setattr("seqloom.core.protocols.select_rows", select_without_cache)
     with pytest.raises(AssertionError):
-        reordered(model)
+        assert_reordering_works(model)
 
 
-def test_a_source_mask_that_is_not_minded_shows(monkeypatch):
+def test_control_ignored_source_mask_is_detected(monkeypatch):
     model = transformer()
-    padding_changes_nothing(model)
+    assert_padding_has_no_effect(model)
     attend = MultiHeadAttention.attend
 
-    def unmasked(self, q, keys_values, mask=None, causal=False, weights=False):
+    def attend_without_mask(self, q, keys_values, mask=None, causal=False, weights=False):
         return attend(self, q, keys_values, None, causal, weights)
 
-    monkeypatch.setattr("seqloom.nn.attention.MultiHeadAttention.attend", unmasked)
+    monkeypatch.setattr("seqloom.nn.attention.MultiHeadAttention.attend", attend_without_mask)
     with pytest.raises(AssertionError):
-        padding_changes_nothing(model)
+        assert_padding_has_no_effect(model)
 
 
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned", "rotary"])
-def test_a_place_that_is_counted_wrong_shows(kind, monkeypatch):
-    """A decoder that thinks every token it reads is its first."""
+def test_control_wrong_positions_are_detected(kind, monkeypatch):
+    """A decoder that gives every token position 0."""
     model = transformer(positions=kind)
-    follow(model)
+    assert_steps_equal_whole(model)
 
-    def miscounted(*given):
+    def count_from_zero(*given):
         caches, update = extend_caches(*given)
         return caches, replace(update, positions=update.positions * 0)
 
-    monkeypatch.setattr("seqloom.models.transformer.extend_caches", miscounted)
+    monkeypatch.setattr("seqloom.models.transformer.extend_caches", count_from_zero)
     with pytest.raises(AssertionError):
-        follow(model)
+        assert_steps_equal_whole(model)
 
 
 @pytest.mark.parametrize("part", ["scale", "residual", "position"])
-def test_a_part_that_is_missing_shows(part, monkeypatch):
-    like_torch(norm_first=False)
+def test_control_missing_part_is_detected(part, monkeypatch):
+    torch_equivalent(norm_first=False)
     attend = MultiHeadAttention.attend
     if part == "scale":
         unscaled = lambda self, q, *rest, **options: attend(self, 2 * q, *rest, **options)  # noqa: E731
@@ -142,4 +146,4 @@ def test_a_part_that_is_missing_shows(part, monkeypatch):
             "seqloom.nn.positions.Sinusoidal.forward", lambda self, places, like=None: 0 * places[:, None]
         )
     with pytest.raises(AssertionError):
-        like_torch(norm_first=False)
+        torch_equivalent(norm_first=False)
