@@ -187,10 +187,10 @@ def test_adaptive_softmax_with_unused_clusters() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"cutoffs": []}, "cutoffs must be whole numbers above 0.*got \\[\\]"),
+        ({"cutoffs": []}, "cutoffs must be ascending positive integers; got \\[\\]"),
         ({"cutoffs": [0, 5]}, "got \\[0, 5\\]"),
-        ({"cutoffs": [5, 5]}, "each larger than the one before; got \\[5, 5\\]"),
-        ({"cutoffs": [9, 5]}, "each larger than the one before; got \\[9, 5\\]"),
+        ({"cutoffs": [5, 5]}, "must be ascending positive integers; got \\[5, 5\\]"),
+        ({"cutoffs": [9, 5]}, "must be ascending positive integers; got \\[9, 5\\]"),
         ({"cutoffs": [5], "factor": 0.5}, "factor must be at least 1; got 0.5"),
         ({"cutoffs": "5"}, "cutoffs: must be a list"),
         ({}, "cutoffs: missing"),
@@ -214,7 +214,7 @@ def test_clusters_of_size_zero_are_rejected() -> None:
         UsageError, match=r"reduce model\.hidden 8 to 0 dimensions in the last cluster\. Use fewer cutoffs"
     ):
         AdaptiveSoftmaxConfig(cutoffs=(5, 10)).build(H, V)
-    with pytest.raises(UsageError, match="no matrix over the whole vocabulary"):
+    with pytest.raises(UsageError, match="no single matrix for all tokens"):
         AdaptiveSoftmaxConfig(cutoffs=(5,)).build(H, V, nn.Parameter(torch.zeros(V, H)))
 
 
