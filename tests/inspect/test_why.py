@@ -72,7 +72,7 @@ def test_what_cannot_be_asked_is_refused(runs: Path) -> None:
     gru = load(runs / "gru", "cpu", ClassifierPredictor)
     with pytest.raises(UsageError, match="has no label 'goood'"):
         gru.why(TEXT, "goood")
-    with pytest.raises(UsageError, match="does not attend"):
+    with pytest.raises(UsageError, match="has no attention pooling"):
         gru.why(TEXT, kind="attention")
     with pytest.raises(UsageError, match="empty"):
         gru.why("  ")

@@ -323,7 +323,7 @@ def states_view(
     if isinstance(model, HiddenMarkov):
         return _text_states(trained, model, text, top)
     raise UsageError(
-        f"Only a hidden Markov model (tasks hmm and hmm-series) has states; {trained.name} is {trained.description} "
+        f"Only hidden Markov models have states (tasks hmm and hmm-series); {trained.name} is {trained.description} "
         f"of kind {trained.run.recipe['model']['kind']}."
     )
 
