@@ -50,7 +50,7 @@ def toys(tmp_path: Path) -> ladder.Ladder:
     """A ladder with two runs that start quickly."""
     steps = ["train.epochs=null", "train.steps=20", "train.evaluate_every=5", "train.log_every=1"]
     variants = {"elman": ["model.cell=elman"], "gru": ["model.cell=gru"]}
-    content = {"base": "toys-copy", "overrides": [*TOYS, *steps], "variants": variants}
+    content: dict[str, Any] = {"base": "toys-copy", "overrides": [*TOYS, *steps], "variants": variants}
     content |= {"parameters": 7250, "seeds": [1]}
     (tmp_path / "toys.yaml").write_text(dump_yaml(content), encoding="utf-8")
     return ladder.solve(ladder.read_ladder(tmp_path / "toys.yaml"))
@@ -164,10 +164,10 @@ def test_stop_request_reaches_all_workers(toys: ladder.Ladder, tmp_path: Path) -
     assert isinstance(seen[-1][1], Stopped)
     assert sum(isinstance(event, Stopped) for _, event in seen) == 1
     for name in ("elman", "gru"):
-        run = Run.open(tmp_path / "out" / f"{name}-seed1")
-        *_, last = run.log()
+        stopped = Run.open(tmp_path / "out" / f"{name}-seed1")
+        *_, last = stopped.log()
         assert last["event"] == "stopped" and last["step"] < 100_000  # both were saved
-        with run.locked():  # and the processes have ended
+        with stopped.locked():  # and the processes have ended
             pass
 
 

@@ -40,7 +40,7 @@ class Trained(TranslatingModel):
     kind: str
     task_name: str
     name: str = "runs/x"
-    what: str = "a model"
+    description: str = "a model"
     labels: list[str] = field(default_factory=list)
     max_length: int | None = None
     longest_source: int | None = None

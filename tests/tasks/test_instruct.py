@@ -64,7 +64,7 @@ def test_training_learns_and_model_responds(folder: Path) -> None:
     assert set(after) == {"loss", "perplexity", "exact"}
     assert model.training_template == "do {text}\n= {label}"  # the template of the prompt
     examples = [example for example in task.corpus.split("train") if not example.input][:8]
-    written = [completion.written for completion in model.complete([example.instruction for example in examples])]
+    written = [result.completion for result in model.complete([example.instruction for example in examples])]
     assert sum(text == example.output for text, example in zip(written, examples, strict=True)) >= 6
     (picked,) = model.choose(examples[0].instruction, ["zebra crossing", examples[0].output])
     assert picked.label == examples[0].output

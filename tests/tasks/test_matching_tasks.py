@@ -267,7 +267,7 @@ def test_answers_are_independent_of_batch_size(tmp_path: Path, monkeypatch: pyte
         windows_read.append(sum(map(len, by_question.values())))
         return read(by_question, *more)
 
-    monkeypatch.setattr(matching, "HELD_BATCHES", 1)
+    monkeypatch.setattr(matching, "BUFFERED_BATCHES", 1)
     monkeypatch.setattr(model, "_find_spans", counted)
     assert [result.question for result in at_once] == questions
     for result, other in zip(at_once, model.answer(questions, context, top=3, batch_size=2), strict=True):

@@ -104,7 +104,7 @@ def test_commands(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["classify", str(run), line, "--top", "2"]) == 0
     assert capsys.readouterr().out.split("\t")[0] == "slow"
     assert main(["classify", str(run), "1,2,three"]) == 3
-    assert "Line 1 must be finite numbers" in capsys.readouterr().err
+    assert "Line 1 must have finite numbers" in capsys.readouterr().err
     assert main(["data", "show", "series-rows", f"train={run.parent / 'waves.csv'}", "--lines", "1"]) == 0
     assert "slow 50.0%" in capsys.readouterr().out
 
