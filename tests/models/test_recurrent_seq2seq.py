@@ -13,7 +13,7 @@ from seqloom.core.protocols import DecodeState, Steppable, select
 from seqloom.core.tree import clone, leaves, select_rows
 from seqloom.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from seqloom.nn.cells import CELLS
-from seqloom.nn.masks import reversed_steps
+from seqloom.nn.masks import reversal_indices
 from seqloom.nn.scores import SCORES
 
 # Every path through the decoder.
@@ -312,7 +312,7 @@ def test_missing_source_mask_means_no_padding(seq2seq):
 def test_reversal_keeps_end_and_padding_last():
     tokens = torch.tensor([[3, 4, 5, 0, 9, 9], [7, 0, 9, 9, 9, 9], [0, 9, 9, 9, 9, 9], [9, 9, 9, 9, 9, 9]])
     mask = torch.arange(6) < torch.tensor([[4], [2], [1], [0]])
-    order = reversed_steps(mask, fixed=1)
+    order = reversal_indices(mask, fixed=1)
     assert tokens.gather(1, order).tolist() == [[5, 4, 3, 0, 9, 9], *tokens[1:].tolist()]
     assert torch.equal(order.gather(1, order), torch.arange(6).expand(4, 6))
 
@@ -322,7 +322,7 @@ def test_reverse_equals_reading_the_reversed_source(options):
     """The memory is in the order of the source, and so are the attention weights."""
     batch = some_batch()
     plain, reverse = model(**options), model(**options, reverse=True)
-    order = reversed_steps(batch["source_mask"], fixed=1)
+    order = reversal_indices(batch["source_mask"], fixed=1)
     turned = batch | {"source": batch["source"].gather(1, order)}
     exactly(log_probs(reverse, batch), log_probs(plain, turned))
     assert (log_probs(plain, batch) - log_probs(reverse, batch)).abs().max() > 1e-4

@@ -12,7 +12,7 @@ from seqloom.core.errors import UsageError
 from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import CELLS
 from seqloom.nn.encoders import AnyEncoderConfig, Encoder, RecurrentEncoderConfig, Windows
-from seqloom.nn.masks import reversed_steps
+from seqloom.nn.masks import reversal_indices
 from seqloom.nn.recurrent import Stack
 
 ENCODERS: dict[str, Any] = {of.kind: of for of in get_args(AnyEncoderConfig)}
@@ -188,7 +188,7 @@ def test_reading_padding_equals_masking_it_in_one_direction(cell, connections) -
 
 def test_reversing_twice_is_the_identity() -> None:
     _, mask = sequences()
-    order = reversed_steps(mask)
+    order = reversal_indices(mask)
     assert order.tolist()[0] == [3, 2, 1, 0, 4, 5] and order.tolist()[2] == [0, 1, 2, 3, 4, 5]
     assert torch.equal(order.gather(1, order), torch.arange(6).expand_as(order))
 

@@ -1,10 +1,10 @@
 """Batches: a sampler selects the examples of a batch, and `collate` converts them to padded tensors.
 
 `LengthSampler` groups examples of similar length within a budget of tokens. An example has two
-lengths: those of the sides of a pair, or the tokens and words of a sentence; examples with one
-length have it twice. A batch of B examples padded to S and T satisfies B · max(S, T) ≤ `tokens`,
-unless it consists of a single long example. Examples are shuffled only within fixed groups, so that
-every epoch has the same number of batches with the same shapes:
+lengths: those of the sides of a pair, or the tokens and words of a sentence; examples with a single length use it for
+both. A batch of B examples padded to S and T satisfies B · max(S, T) ≤ `tokens`, unless it consists of a single long
+example. Examples are shuffled only within fixed groups, so that every epoch has the same number of batches with the
+same shapes:
 
     shapes=None   lengths are rounded up in steps of about 20 %. Examples are sorted by the second length, then by the
                   first (alternately ascending and descending, so that neighbours are similar), and divided where the
@@ -164,7 +164,7 @@ def check_budget(tokens: int, shapes: int | None) -> None:
 
 
 def _cut_by_length(lengths: Array, tokens: int) -> tuple[Array, Array, list[Shape]]:
-    """Return the group of each example, the borders of the batches in the sorted examples, and their shapes."""
+    """Return the group of each example, the boundaries of the batches in the sorted examples, and their shapes."""
     longest = lengths.max(axis=0)
     powers = LENGTH_RATIO ** np.arange(np.ceil(np.log(longest.max()) / np.log(LENGTH_RATIO)) + 1)
     scale = np.unique(np.ceil(powers).astype(np.int64))  # 1, 2, 3 …, then powers of the ratio

@@ -270,7 +270,7 @@ def encode_completion(tokenizer: Tokenizer, prompt: str, completion: str) -> Pro
     """
     ids, prompt_ids = tokenizer.encode(prompt + completion), tokenizer.encode(prompt.rstrip(" "))
     pairs = zip(ids, prompt_ids, strict=False)
-    start = next((i for i, (one, other) in enumerate(pairs) if one != other), min(len(ids), len(prompt_ids)))
+    start = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(prompt_ids)))
     return PromptCompletion(ids, start)
 
 

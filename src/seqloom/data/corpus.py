@@ -289,8 +289,8 @@ class FilesConfig(HoldoutConfig):
 
     def files(self) -> dict[str, tuple[str, ...]]:
         """Return the files by key, without keys that have none."""
-        given = {key: getattr(self, key) for key in self.file_keys}
-        return {key: (value,) if isinstance(value, str) else value for key, value in given.items() if value is not None}
+        paths = {key: getattr(self, key) for key in self.file_keys}
+        return {key: (value,) if isinstance(value, str) else value for key, value in paths.items() if value is not None}
 
     def locate(self, recipe_folder: Path) -> Self:
         """Return this config with absolute paths; files are looked up in the current folder, then in the recipe's."""

@@ -86,12 +86,12 @@ def sample_fraction(examples: Sequence[ExampleT], fraction: float, seed: int) ->
     positions: dict[tuple[str, ...], list[int]] = {}
     for position, example in enumerate(examples):
         positions.setdefault(tuple(example.labels()), []).append(position)
-    kept: set[int] = set()
+    sampled: set[int] = set()
     for members in positions.values():
         keys = {n: hashlib.sha256("/".join([str(seed), *examples[n].texts()]).encode()).digest() for n in members}
         members.sort(key=keys.__getitem__)
-        kept.update(members[: max(1, round(fraction * len(members)))])
-    return [example for position, example in enumerate(examples) if position in kept]
+        sampled.update(members[: max(1, round(fraction * len(members)))])
+    return [example for position, example in enumerate(examples) if position in sampled]
 
 
 # --- token classification ---------------------------------------------------------------------------------------------

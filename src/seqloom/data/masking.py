@@ -216,8 +216,8 @@ def mask_rows(
     originals = np.take_along_axis(rows, positions, axis=1)  # (N, P)
     draw = draws.random(originals.shape)
     random_tokens = draws.integers(END + 1, vocabulary, originals.shape)
-    kept = np.where(draw < config.mask_replace_prob + config.random_replace_prob, random_tokens, originals)
-    replacements = np.where(draw < config.mask_replace_prob, specials.mask, kept)
+    unmasked = np.where(draw < config.mask_replace_prob + config.random_replace_prob, random_tokens, originals)
+    replacements = np.where(draw < config.mask_replace_prob, specials.mask, unmasked)
     tokens = rows.copy()
     tokens[np.nonzero(selected)[0], positions[selected]] = replacements[selected]
     return MaskedRows(tokens, positions, np.where(selected, originals, NO_TARGET))

@@ -212,8 +212,8 @@ def _round_randomly(number: float, draws: Random) -> int:
 
 def _draw_starts(n: int, lengths: Sequence[int], draws: Random) -> list[int]:
     """Draw the starts of spans among n tokens, with at least one token between any two."""
-    kept = sorted(draws.sample(range(n - sum(lengths) + 1), len(lengths)))  # number of visible tokens before each
-    return [before + hidden for before, hidden in zip(kept, accumulate([0, *lengths]), strict=False)]
+    visible = sorted(draws.sample(range(n - sum(lengths) + 1), len(lengths)))  # number of visible tokens before each
+    return [before + hidden for before, hidden in zip(visible, accumulate([0, *lengths]), strict=False)]
 
 
 # --- denoising --------------------------------------------------------------------------------

@@ -45,12 +45,12 @@ def find(tag: str) -> "Locale":
     return locale
 
 
-def is_same_language(one: str, other: str) -> bool:
+def is_same_language(first: str, second: str) -> bool:
     """Return whether two tags name the same language, script and region: en and en-US, zh and zh-Hans."""
     from babel.core import get_global
 
     likely, names = get_global("likely_subtags"), []
-    for locale in (find(one), find(other)):
+    for locale in (find(first), find(second)):
         parts = [locale.language, locale.script or "", locale.territory or ""]
         for name in (str(locale), f"{locale.language}_{locale.script}", locale.language):
             if name in likely:
@@ -83,8 +83,8 @@ def _suggestion(tag: str) -> str:
         close += difflib.get_close_matches(first.lower(), languages, n=3, cutoff=0.6)
     usable = [code for code in dict.fromkeys(close) if code in languages and _has_enough(Locale(code))]
     suggested = " or ".join(f"{code} ({english.languages.get(code, code)})" for code in usable[:3])
-    known = f"tags look like {', '.join(WELL_KNOWN)}, pt-PT or zh-Hant"
-    return f"did you mean {suggested}? ({known})" if suggested else f"{known}."
+    examples = f"tags look like {', '.join(WELL_KNOWN)}, pt-PT or zh-Hant"
+    return f"did you mean {suggested}? ({examples})" if suggested else f"{examples}."
 
 
 # --- phrases ----------------------------------------------------------------------------------------------------------

@@ -135,22 +135,22 @@ def read_series(
             raise DataError(f"{path} must have columns of times and of numbers; it has {format_value(list(names))}.")
         chosen = [names[index] if names.count(names[index]) == 1 else index + 1 for index in others]
     if missing := [column for column in chosen if isinstance(column, str) and column not in names]:
-        them = ("the column " if len(missing) == 1 else "the columns ") + ", ".join(map(repr, missing))
+        expected = ("the column " if len(missing) == 1 else "the columns ") + ", ".join(map(repr, missing))
         raise DataError(
-            f"The first line of {path} must name {them} (data.columns); it has {format_value(list(names), 200)}."
+            f"The first line of {path} must name {expected} (data.columns); it has {format_value(list(names), 200)}."
         )
     rows = read_table(path, {"time": time, **{f"columns {n}": c for n, c in enumerate(chosen)}}, form=form, header=True)
     if not rows:
         raise DataError(f"{path} must contain a row for each time, but it has no rows below the header.")
     lines = [line for line, _ in rows]
     times = parse_times([cells["time"] for _, cells in rows], lines, str(path), time_format)
-    kept, left_out = {}, []
+    numeric, left_out = {}, []
     for number, column in enumerate(chosen):
         name = names[column - 1] if isinstance(column, int) else column
         cells = [row[f"columns {number}"] for _, row in rows]
         numbers, invalid = parse_numbers(cells)
         if not invalid:
-            kept[name] = numbers
+            numeric[name] = numbers
         elif columns is None and len(invalid) > len(cells) / 2:
             left_out.append(name)
         else:  # the column is requested, or only a few of its cells are not numbers
@@ -159,10 +159,10 @@ def read_series(
             raise DataError(
                 f"{format_value(name)} at line {line:,} of {path} must be a number; got {format_value(cell)}. {hint}"
             )
-    if not kept:
+    if not numeric:
         raise DataError(f"{path} must have a column of numbers; {', '.join(left_out)} has none.")
-    values: Values = np.array(list(kept.values()), dtype=np.float64).T.copy()
-    series, notes = arrange_series(values, times, list(kept), name=path.name, season=season, gaps=gaps, fill=fill)
+    values: Values = np.array(list(numeric.values()), dtype=np.float64).T.copy()
+    series, notes = arrange_series(values, times, list(numeric), name=path.name, season=season, gaps=gaps, fill=fill)
     if left_out:
         how = "has no numbers and was" if len(left_out) == 1 else "have no numbers and were"
         notes.insert(0, f"{', '.join(left_out)} of {path.name} {how} left out (data.columns)")

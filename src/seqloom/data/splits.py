@@ -173,9 +173,9 @@ def load_files(
     if repeats is not None:
         unit, key = repeats
         keys = {split: set(map(key, examples)) for split, examples in splits.items()}
-        for one, other in combinations(keys, 2):
-            if shared := len(keys[one] & keys[other]):
-                notes.append(f"{shared:,} of the {len(keys[other]):,} different {unit} of {other} also occur in {one}")
+        for a, b in combinations(keys, 2):
+            if shared := len(keys[a] & keys[b]):
+                notes.append(f"{shared:,} of the {len(keys[b]):,} different {unit} of {b} also occur in {a}")
     fractions = missing_fractions(config, splits)
     train = splits["train"]
     names = groups(train, len(fractions))

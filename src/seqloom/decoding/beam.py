@@ -75,11 +75,11 @@ def beam_search(
         like = next(leaves(state.hidden))
         prefix, prefix_length = sort_prompt(prompt, prompt_mask, len(like), end)
         mask = source["mask"] if isinstance(source, dict) and "mask" in source else None
-        limit, longest = length_limits(options, mask, prefix_length), longest_target(model)
-        if longest is not None:
-            limit, forced = limit.clamp(max=longest), prefix.shape[1]
-            if forced >= longest:
-                raise UsageError(f"A prompt must be shorter than the {longest} tokens of the model, got {forced}.")
+        limit, maximum = length_limits(options, mask, prefix_length), longest_target(model)
+        if maximum is not None:
+            limit, forced = limit.clamp(max=maximum), prefix.shape[1]
+            if forced >= maximum:
+                raise UsageError(f"A prompt must be shorter than the {maximum} tokens of the model, got {forced}.")
         indices, dtype = torch.arange(len(like), device=like.device), sum_dtype(like.device)
         beams = Beams(  # one empty hypothesis per source with log p = 0
             source=indices,
@@ -164,12 +164,12 @@ class BeamSearch:
                     state = DecodeState(select_rows(state.hidden, rows.flatten()), state.memory)
                 beams = after
                 continue
-            gone, stay = (part.nonzero().squeeze(1).to(rows.device) for part in (leaving, ~leaving))
-            results.append(self.results(beams.keep(gone), after.keep(gone), length))
-            if len(stay) == 0:
+            done, active = (part.nonzero().squeeze(1).to(rows.device) for part in (leaving, ~leaving))
+            results.append(self.results(beams.keep(done), after.keep(done), length))
+            if len(active) == 0:
                 break
-            tokens, beams = tokens.index_select(0, stay), after.keep(stay)
-            state = select(output.state, rows.index_select(0, stay).flatten(), stay)
+            tokens, beams = tokens.index_select(0, active), after.keep(active)
+            state = select(output.state, rows.index_select(0, active).flatten(), active)
         return collect(self.nodes, results, sources, widths)
 
     def step(

@@ -76,9 +76,9 @@ def ban(log_probs: Tensor, generated: Tensor, *, tokens: tuple[int, ...], until:
     """Ban tokens, always or before `until` generated tokens, unless no other token is possible."""
     if until is not None and generated.shape[1] >= until:
         return log_probs
-    kept = torch.ones_like(log_probs, dtype=torch.bool)
-    kept[:, list(tokens)] = False
-    return keep_only(log_probs, kept)
+    allowed = torch.ones_like(log_probs, dtype=torch.bool)
+    allowed[:, list(tokens)] = False
+    return keep_only(log_probs, allowed)
 
 
 def process(log_probs: Tensor, generated: Tensor, processors: list[Processor]) -> Tensor:
@@ -89,9 +89,9 @@ def process(log_probs: Tensor, generated: Tensor, processors: list[Processor]) -
     return log_probs
 
 
-def keep_only(log_probs: Tensor, kept: Tensor) -> Tensor:
+def keep_only(log_probs: Tensor, allowed: Tensor) -> Tensor:
     """Restrict the distribution to the tokens `kept` (B, V); a row without any probability left is unchanged."""
-    banned = log_probs.masked_fill(~kept, -math.inf)
+    banned = log_probs.masked_fill(~allowed, -math.inf)
     total = banned.logsumexp(-1, keepdim=True)
     return torch.where(total == -math.inf, log_probs, banned - total)
 

@@ -262,8 +262,8 @@ def collect(
     )
     attention: list[Tensor | None] = [None] * len(owners)
     if nodes.has_attention and owners:  # the attention of a token belongs to the node before it
-        every = torch.from_numpy(paths)
-        before = [path[: length + done] for path, length, done in zip(every, lengths, finished, strict=True)]
+        all_nodes = torch.from_numpy(paths)
+        before = [path[: length + done] for path, length, done in zip(all_nodes, lengths, finished, strict=True)]
         attention = [
             weights if widths is None else weights[:, : widths[owner]]
             for weights, owner in zip(nodes.attention_after(before), owners, strict=True)

@@ -29,8 +29,8 @@ def seasonal_steps(values: Values, season: int) -> Values:
 def naive_error(train: Sequence[Values], season: int) -> Values:
     """Return the scale of errors (C,): the mean |y_t − y_{t−m}| over train; NaN if it is 0."""
     steps = np.concatenate([seasonal_steps(values, season) for values in train])
-    known = ~np.isnan(steps)
-    scale = np.where(known, np.abs(steps), 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    observed = ~np.isnan(steps)
+    scale = np.where(observed, np.abs(steps), 0).sum(axis=0) / np.maximum(observed.sum(axis=0), 1)
     return np.where(scale > 0, scale, np.nan)
 
 
@@ -109,5 +109,5 @@ class Errors:
 
 def nan_mean(values: Values) -> float:
     """Return the mean of the values that are not NaN; NaN if there are none."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else float("nan")
+    finite = values[~np.isnan(values)]
+    return float(finite.mean()) if len(finite) else float("nan")

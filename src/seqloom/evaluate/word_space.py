@@ -69,8 +69,8 @@ class WordSpace:
                 return self.indices[spelling]
         other_case = [self.words[self.folded[word.casefold()]]] if word.casefold() in self.folded else []
         start = word[:1].lower()
-        near = [other for other in self.words if abs(len(other) - len(word)) <= 2 and other[:1].lower() == start]
-        close = dict.fromkeys([*other_case, *difflib.get_close_matches(word, near, n=5, cutoff=0.7)])
+        similar = [other for other in self.words if abs(len(other) - len(word)) <= 2 and other[:1].lower() == start]
+        close = dict.fromkeys([*other_case, *difflib.get_close_matches(word, similar, n=5, cutoff=0.7)])
         no_match = f", and none of its {format_count(len(self.words), 'word')} has a similar spelling."
         suggestion = f"; did you mean {', '.join(close)}?" if close else no_match
         raise UsageError(f"{self.name} has no vector of {format_value(word)}{suggestion}")

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from seqloom.config import Kinds
 from seqloom.core.errors import UsageError
 from seqloom.models import EXTENSIONS, MODELS
-from seqloom.nn.masks import at_last
+from seqloom.nn.masks import select_last
 from seqloom.nn.softmax import IGNORE_INDEX, linear_cross_entropy
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Backbone(nn.Module, ABC):
 
     def extract(self, h: Tensor, mask: Tensor) -> Tensor:
         """Compute the vector c (B, H) of a row from h (B, S, H)."""
-        return at_last(h, mask)
+        return select_last(h, mask)
 
     def attentions(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
         """Return the attention weights of every layer (B, N, S, S), 0 at padding; empty without attention."""

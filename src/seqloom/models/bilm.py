@@ -20,7 +20,7 @@ from seqloom.config.constraints import PositiveInt
 from seqloom.core.tokens import EXTRA
 from seqloom.models.backbones import Backbone
 from seqloom.models.recurrent_lm import RecurrentLMOptions
-from seqloom.nn.masks import EmbeddingDropout, at_last, make_dropout, reversed_steps
+from seqloom.nn.masks import EmbeddingDropout, make_dropout, reversal_indices, select_last
 from seqloom.nn.pooling import LayerMix
 from seqloom.nn.recurrent import Stack
 from seqloom.nn.softmax import IGNORE_INDEX, FullSoftmax, score_in_pieces
@@ -74,7 +74,7 @@ class BiLMEncoder(nn.Module):
     def forward(self, tokens: Tensor, mask: Tensor) -> BiLMStates:
         """Read tokens (B, S), padding last. Padding also comes last in the reversed order; see `Stack.read`."""
         x = self.dropout(self.embedding_dropout(self.embed, tokens))
-        order = reversed_steps(mask).unsqueeze(2)  # (B, S, 1)
+        order = reversal_indices(mask).unsqueeze(2)  # (B, S, 1)
         backwards = self.backwards.run_layers(x.take_along_dim(order, dim=1))[0]
         return BiLMStates(x, self.forwards.run_layers(x)[0], [h.take_along_dim(order, dim=1) for h in backwards])
 
@@ -155,7 +155,7 @@ class BiLMBackbone(Backbone):
 
     def extract(self, h: Tensor, mask: Tensor) -> Tensor:
         half = self.output_size // 2
-        return torch.cat([at_last(h, mask)[:, :half], h[:, 0, half:]], dim=1)
+        return torch.cat([select_last(h, mask)[:, :half], h[:, 0, half:]], dim=1)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
         """Return the layers without the mix, which is trained with the layers of the task."""

@@ -26,7 +26,7 @@ from seqloom.models.backbones import Backbone, BackboneConfig, backbone_class, b
 from seqloom.models.classifier import Batch, ClassifierBase, label_influence, label_loss, repeat_for_consistency
 from seqloom.models.tagger import TaggerBase
 from seqloom.nn.encoders import AnyEncoderConfig, Encoder, EncoderConfig
-from seqloom.nn.masks import at_last, make_dropout
+from seqloom.nn.masks import make_dropout, select_last
 from seqloom.nn.pooling import POOLINGS, Pooling
 from seqloom.nn.softmax import IGNORE_INDEX, at_least_float32
 
@@ -75,7 +75,7 @@ class Pooler(nn.Module):
         if self.kind == "extract":
             return backbone.extract(h, mask) if ends is None else ends, None
         if self.pooling is None:
-            return at_last(h[:, :-1], mask[:, 1:]), None
+            return select_last(h[:, :-1], mask[:, 1:]), None
         c, weights = self.pooling(h, mask, h[:, 0])
         return c, weights
 

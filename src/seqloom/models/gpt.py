@@ -25,7 +25,7 @@ from seqloom.models.backbones import NextTokenLayer, TransformerTextBackbone
 from seqloom.models.language_model import LeftToRightModel
 from seqloom.nn.backbone import BackboneOptions, Embedded, TransformerBackbone
 from seqloom.nn.cache import Caches, empty_state
-from seqloom.nn.masks import last_real
+from seqloom.nn.masks import select_last_real
 from seqloom.nn.positions import LEARNED
 from seqloom.nn.softmax import FullSoftmax
 
@@ -138,7 +138,7 @@ class GPT(LeftToRightModel):
             piece, real = tokens[:, steps], None if mask is None else mask[:, steps]
             h, cache, caches = self.backbone.advance(piece, hidden["cache"], caches, real)
             text = torch.cat([hidden["text"], piece if real is None else piece.masked_fill(~real, NO_TOKEN)], dim=1)
-            hidden = {"readout": last_real(hidden["readout"], h, real), "text": text, "cache": cache}
+            hidden = {"readout": select_last_real(hidden["readout"], h, real), "text": text, "cache": cache}
             parts.append(h)
             done += piece.shape[1]
         return torch.cat(parts, dim=1) if len(parts) > 2 else parts[-1], DecodeState(hidden, {"caches": caches})

@@ -16,7 +16,7 @@ from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tokens import EXTRA
 from seqloom.models.backbones import Backbone, NextTokenLayer
 from seqloom.models.language_model import LeftToRightModel
-from seqloom.nn.masks import EmbeddingDropout, last_real, make_dropout
+from seqloom.nn.masks import EmbeddingDropout, make_dropout, select_last_real
 from seqloom.nn.recurrent import Connections, RecurrentOptions, StackState
 from seqloom.nn.softmax import FullSoftmaxConfig, SoftmaxConfig, tied_problems
 
@@ -148,7 +148,7 @@ class RecurrentLM(LeftToRightModel):
     def _run(self, tokens: Tensor, state: DecodeState, mask: Tensor | None) -> tuple[Tensor, DecodeState]:
         outputs, hidden = self.stack(self.embed_tokens(tokens), state.hidden, mask)
         if self.stack.around:
-            hidden = (*hidden, {"y": last_real(state.hidden[-1]["y"], outputs, mask)})
+            hidden = (*hidden, {"y": select_last_real(state.hidden[-1]["y"], outputs, mask)})
         return outputs, DecodeState(hidden)
 
     def advance(self, tokens: Tensor, state: DecodeState, mask: Tensor | None) -> tuple[Tensor, DecodeState]:

@@ -28,7 +28,7 @@ from seqloom.models.seq2seq import Batch, HiddenState, Memory, Seq2Seq
 from seqloom.nn.attention import Attention
 from seqloom.nn.bidirectional import BidirectionalStack, Combination, read_sequences
 from seqloom.nn.cells import CellName
-from seqloom.nn.masks import choose, hypotheses, last_real, make_dropout, mask_or_ones, reversed_steps
+from seqloom.nn.masks import choose, hypotheses, make_dropout, mask_or_ones, reversal_indices, select_last_real
 from seqloom.nn.recurrent import RecurrentOptions, Stack
 from seqloom.nn.scores import DEFAULT_MAX_LENGTH, Score, score_class
 from seqloom.nn.softmax import FullSoftmax, at_least_float32
@@ -216,7 +216,7 @@ class RecurrentSeq2Seq(Seq2Seq):
 
     def read_source(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the encoder states (B, S, M) and the context vector (B, M)."""
-        order = reversed_steps(mask, fixed=1) if self.config.reverse else None  # END stays last
+        order = reversal_indices(mask, fixed=1) if self.config.reverse else None  # END stays last
         tokens = tokens if order is None else tokens.gather(1, order)
         words = self.dropout(self.source_embed(tokens))  # (B, S, D)
         states, context = read_sequences(self.encoder, words, mask)
@@ -251,7 +251,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         s, layers = self.decoder(torch.cat([y, *context], dim=-1), hidden["layers"], mask)  # (R, T, H)
         attended, weights = self._attend(s, memory, None)
         r = self._read_out(y, s, [*attended, *context])
-        return r, weights, {"layers": layers, "readout": last_real(hidden["readout"], r, mask)}, memory
+        return r, weights, {"layers": layers, "readout": select_last_real(hidden["readout"], r, mask)}, memory
 
     def _decode_steps(
         self, y: Tensor, hidden: HiddenState, memory: Memory, mask: Tensor | None

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import BestOutput, DecodeState, StepOutput
 from seqloom.core.tree import Tree
-from seqloom.nn.masks import last_real, select_real
+from seqloom.nn.masks import select_last_real, select_real
 from seqloom.nn.softmax import (
     IGNORE_INDEX,
     FullSoftmax,
@@ -109,7 +109,7 @@ class Seq2Seq(nn.Module, ABC):
         _, weights, hidden, memory = self.decode(tokens, state.hidden, state.memory, mask)
         if weights is not None:
             weights = weights.mean(dim=2) if weights.dim() == 4 else weights  # over heads
-            weights = last_real(torch.zeros_like(weights[:, 0]), weights, mask)  # (R, S)
+            weights = select_last_real(torch.zeros_like(weights[:, 0]), weights, mask)  # (R, S)
         return StepOutput(self.next_log_probs(hidden["readout"]), DecodeState(hidden, memory), weights)
 
     def step_best(self, tokens: Tensor, state: DecodeState, count: int) -> BestOutput:

@@ -23,7 +23,7 @@ from seqloom.core.tree import Tree
 from seqloom.models.seq2seq import Batch, HiddenState, Memory, Seq2Seq
 from seqloom.nn.backbone import Embedded, SourceEncoder, TokenTransformerOptions
 from seqloom.nn.cache import empty_state, extend_caches
-from seqloom.nn.masks import AttentionMask, AttentionScope, hypotheses, last_real, mask_or_ones
+from seqloom.nn.masks import AttentionMask, AttentionScope, hypotheses, mask_or_ones, select_last_real
 from seqloom.nn.mixers import MixerKind, make_mixer, mixer_class, mixer_problems
 from seqloom.nn.softmax import FullSoftmax
 from seqloom.nn.transformer import Activation, Source, TransformerStack, WeightRequests, source_keys_values
@@ -142,7 +142,7 @@ class Transformer(SourceEncoder, Seq2Seq):
         output = self.decoder(y, update.scope, caches, sources_of(memory), {self.aligned: ("cross",)})
         y, weights = self.decoder_norm(output.x).view(R, T, -1), output.cross_weights[0]  # (B, N, k·T, S)
         weights = weights.transpose(1, 2).reshape(R, T, *weights.shape[1::2])
-        hidden = {"readout": last_real(hidden["readout"], y, mask), "cache": update.state}
+        hidden = {"readout": select_last_real(hidden["readout"], y, mask), "cache": update.state}
         return y, weights, hidden, {**memory, "caches": output.caches}
 
     # Decoder, all steps of a target in one call.

@@ -233,8 +233,8 @@ def attention_with_weights(
     weights = softmax(scores if mask is None else scores + mask.additive.to(scores.dtype))
     if mask is not None and mask.attending is not None:
         weights = weights * mask.attending
-    kept = drop(weights, dropout) if dropout else weights
-    return (kept.to(v.dtype).view(*groups, S) @ v).view(q.shape), weights
+    dropped = drop(weights, dropout) if dropout else weights
+    return (dropped.to(v.dtype).view(*groups, S) @ v).view(q.shape), weights
 
 
 @operation

@@ -22,7 +22,7 @@ from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
 from seqloom.core.operations import operation
 from seqloom.nn.cells import Cell, State
-from seqloom.nn.masks import at_last, make_dropout, reversed_steps, zero_padding
+from seqloom.nn.masks import make_dropout, reversal_indices, select_last, zero_padding
 from seqloom.nn.recurrent import Recurrent, RecurrentOptions, Stack
 
 Combination = Literal["concat", "sum", "mix"]
@@ -175,7 +175,7 @@ class BidirectionalStack(nn.Module):
 
         Needs no device synchronisation; see `Stack.read`.
         """
-        x, order = zero_padding(x, mask), reversed_steps(mask).unsqueeze(2)  # (B, T, 1)
+        x, order = zero_padding(x, mask), reversal_indices(mask).unsqueeze(2)  # (B, T, 1)
         if self.depth == "each":
             layers = self._layers()
             right, left = layers[0].directions(x, order)
@@ -185,7 +185,7 @@ class BidirectionalStack(nn.Module):
             forwards, backwards = self._stacks()
             right, left = forwards(x)[0], backwards(x.take_along_dim(order, dim=1))[0].take_along_dim(order, dim=1)
         combine = self._top()
-        ends = combine(at_last(right, mask), left[:, 0]).where(mask.any(dim=1, keepdim=True), 0)
+        ends = combine(select_last(right, mask), left[:, 0]).where(mask.any(dim=1, keepdim=True), 0)
         return zero_padding(combine(right, left), mask), ends
 
     def _top(self) -> Combine:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import Fraction, PositiveInt
 from seqloom.nn.bidirectional import DirectionOptions
-from seqloom.nn.masks import AttentionScope, Dropout, at_last, make_dropout, zero_padding
+from seqloom.nn.masks import AttentionScope, Dropout, make_dropout, select_last, zero_padding
 from seqloom.nn.transformer import Activation, TransformerOptions
 
 
@@ -142,7 +142,7 @@ class ConvolutionEncoder(Encoder):
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         for depth, layer in enumerate(self.layers):
             x = layer(self.dropout(x) if depth > 0 else x, mask)
-        return x, at_last(x, mask)
+        return x, select_last(x, mask)
 
 
 # --- Transformer ------------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class TransformerEncoder(Encoder):
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         h: Tensor = self.norm(self.blocks(self.embed_vectors(x, mask), AttentionScope.within(mask)).x)
-        return h, at_last(h, mask)
+        return h, select_last(h, mask)
 
     def attentions(self, x: Tensor, mask: Tensor) -> list[Tensor]:
         return self.blocks.attentions(self.embed_vectors(x, mask), AttentionScope.within(mask), mask)

@@ -132,8 +132,8 @@ class Lexicon(nn.Module):
     def set_vectors(self, rows: Tensor, known: Tensor) -> None:
         """Initialise the embeddings with vectors (V, D) where `known` (V,) is True."""
         if rows.shape != self.embed.weight.shape:
-            expected, got = tuple(self.embed.weight.shape), tuple(rows.shape)
-            raise ValueError(f"the vectors must have shape {expected}; got {got}")
+            expected, shape = tuple(self.embed.weight.shape), tuple(rows.shape)
+            raise ValueError(f"the vectors must have shape {expected}; got {shape}")
         weight = self.embed.weight
         weight.copy_(torch.where(known.to(weight.device).unsqueeze(1), rows.to(weight), weight))
 

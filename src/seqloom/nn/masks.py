@@ -114,8 +114,8 @@ def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
     return x if mask is None else x.masked_fill(~mask.reshape(*mask.shape, *(1,) * (x.dim() - mask.dim())), 0)
 
 
-def last_real(before: Tensor, outputs: Tensor, mask: Tensor | None) -> Tensor:
-    """Select the output (B, T, H) of each row's last real step, or `before` (B, H) if there is none."""
+def select_last_real(before: Tensor, outputs: Tensor, mask: Tensor | None) -> Tensor:
+    """Select the output of each row's last real step from (B, T, H), or `before` (B, H) if it has none."""
     if mask is None and outputs.shape[1]:
         return outputs[:, -1]
     if mask is None:
@@ -126,7 +126,7 @@ def last_real(before: Tensor, outputs: Tensor, mask: Tensor | None) -> Tensor:
     return candidates[torch.arange(len(before), device=real.device), last]
 
 
-def reversed_steps(mask: Tensor, fixed: int = 0) -> Tensor:
+def reversal_indices(mask: Tensor, fixed: int = 0) -> Tensor:
     """Return indices (B, T) that reverse the real steps of each row: x_1 … x_n becomes x_n … x_1.
 
     Padding comes last and stays in place, and so do the last `fixed` real steps (such as END).
@@ -137,8 +137,8 @@ def reversed_steps(mask: Tensor, fixed: int = 0) -> Tensor:
     return torch.where(position < length, length - 1 - position, position)
 
 
-def at_last(outputs: Tensor, mask: Tensor) -> Tensor:
-    """Select the output (B, T, H) of the last real step (B, H), padding last; zero if there is none."""
+def select_last(outputs: Tensor, mask: Tensor) -> Tensor:
+    """Select the output (B, H) of the last real step from (B, T, H), padding last; zero if there is none."""
     last = (mask.sum(dim=1) - 1).clamp(min=0)  # (B,)
     output = outputs[torch.arange(len(outputs), device=mask.device), last]
     return output.where(mask.any(dim=1, keepdim=True), 0)

@@ -63,8 +63,8 @@ class WindowedSelfAttention(Mixer):
         real = x.new_ones(B, S, dtype=torch.bool) if mask is None else mask
         query, key = torch.arange(b, device=x.device).unsqueeze(1), torch.arange(b + 2 * r, device=x.device)
         band = (key - r - query).abs() <= r  # (b, b + 2r): query i is at key i + r
-        near = band & _around(real, r, b, spare).unsqueeze(1)  # (B·C, b, b + 2r)
-        y, local = self.attention.attend(q, (keys, values), near.unsqueeze(1), weights=weights)
+        allowed = band & _around(real, r, b, spare).unsqueeze(1)  # (B·C, b, b + 2r)
+        y, local = self.attention.attend(q, (keys, values), allowed.unsqueeze(1), weights=weights)
         y = y.unflatten(0, (B, -1)).flatten(1, 2)[:, :S]
         if local is None:
             return y, None
@@ -208,7 +208,7 @@ def mixer_problems(
     layer = mixer_class(kind)
     for name, value in {"window": window, "kernel": kernel, "cell": cell}.items():
         if value is not None and name not in layer.options:
-            users = " and ".join(other for other, known in MIXERS.items() if name in known.options)
+            users = " and ".join(other for other, mixer in MIXERS.items() if name in mixer.options)
             yield f"{name} is an option of {users} layers only; remove it for {kind!r}"
     if "window" in layer.options and window is not None and window < 1:
         yield f"window must be at least 1; got {window}"
@@ -243,8 +243,8 @@ def make_mixer(
 ) -> Mixer:
     """Create the layer at a depth of an encoder, 0 the lowest; options of other kinds are ignored."""
     layer = mixer_class(kind)
-    given = {"window": window, "kernel": kernel, "cell": cell}
-    options = {name: given[name] for name in layer.options if given[name] is not None}
+    mixer_options = {"window": window, "kernel": kernel, "cell": cell}
+    options = {name: mixer_options[name] for name in layer.options if mixer_options[name] is not None}
     if layer.attends:
         attention = MultiHeadAttention(d_model, heads, kv_heads, bias=bias, scale=scale, dropout=dropout, rotary=rotary)
         return layer(attention, **options)

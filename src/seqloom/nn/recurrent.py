@@ -23,7 +23,7 @@ from seqloom.config import config
 from seqloom.config.constraints import Fraction, PositiveInt
 from seqloom.core.operations import operation
 from seqloom.nn.cells import Cell, CellOptions, State
-from seqloom.nn.masks import at_last, make_dropout, zero_padding
+from seqloom.nn.masks import make_dropout, select_last, zero_padding
 
 Connections = Literal["none", "residual", "highway", "dense"]
 NO_CONNECTIONS: Connections = "none"
@@ -275,7 +275,7 @@ class Stack(nn.Module):
         steps, which do not affect real steps because they come last.
         """
         outputs = zero_padding(self(zero_padding(x, mask))[0], mask)
-        return outputs, at_last(outputs, mask)
+        return outputs, select_last(outputs, mask)
 
 
 @config

@@ -312,11 +312,11 @@ def split_sentences(document: str) -> list[str]:
         if document[start : match.end()].strip():
             sentences.append(document[start : match.end()])
             start = match.end()
-    rest = document[start:]
-    if rest.strip() or not sentences:
-        sentences.append(rest)
+    remainder = document[start:]
+    if remainder.strip() or not sentences:
+        sentences.append(remainder)
     else:
-        sentences[-1] += rest
+        sentences[-1] += remainder
     return [sentence for sentence in sentences if sentence.strip()]
 
 

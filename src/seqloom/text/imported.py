@@ -171,8 +171,8 @@ class Imported(ForeignTokenizer):
     def has_text(self, token: int) -> bool:
         """Return whether a token has text: special tokens and rows beyond the vocabulary do not."""
         check_ids([token], self.rows)
-        theirs = self.order[token]
-        return theirs in self._names and theirs not in self._silent
+        original = self.order[token]
+        return original in self._names and original not in self._silent
 
     def text(self, tokens: Sequence[int]) -> str:
         """Decode tokens that have text."""

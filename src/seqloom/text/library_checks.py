@@ -45,8 +45,8 @@ def check_time_and_growth(file: Mapping[str, Any]) -> None:
             if entry.get("type") == "Replace" and isinstance(entry.get("content"), str):
                 replaced = entry.get("pattern")
                 literal = replaced.get("String") if isinstance(replaced, Mapping) else None
-                shortest = len(literal) if isinstance(literal, str) and literal else 1
-                growth *= max(1.0, len(entry["content"]) / shortest)
+                min_length = len(literal) if isinstance(literal, str) and literal else 1
+                growth *= max(1.0, len(entry["content"]) / min_length)
         if growth > MAX_GROWTH:
             raise ValueError(f"its {name} may lengthen a text {growth:,.0f} times; the limit is {MAX_GROWTH:,}")
 

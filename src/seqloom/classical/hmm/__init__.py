@@ -35,7 +35,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
 
-BLOCK = 1 << 16  # tokens per batch of documents, padding included; a longer document is a batch of its own
+BLOCK = 1 << 16  # tokens per batch of documents, padding included; a longer document is a separate batch
 
 
 @config

@@ -201,8 +201,8 @@ class GaussianHMM(MarkovModel):
         for _ in range(self.states - 1):
             distances = torch.stack([(values - values[row]).square().sum(dim=1) for row in chosen]).amin(dim=0)
             chosen.append(int(torch.multinomial(distances + 1e-9, 1, generator=draws)))
-        rest = (1 - SELF_TRANSITION_PROBABILITY) / max(self.states - 1, 1)
-        transition = torch.full((self.states, self.states), rest, dtype=torch.float64)
+        other_probability = (1 - SELF_TRANSITION_PROBABILITY) / max(self.states - 1, 1)
+        transition = torch.full((self.states, self.states), other_probability, dtype=torch.float64)
         transition.fill_diagonal_(SELF_TRANSITION_PROBABILITY)
         transition = (transition / transition.sum(dim=1, keepdim=True)).log()
         return self.copy_with(means=values[chosen].clone(), transition=transition)

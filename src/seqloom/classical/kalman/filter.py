@@ -187,9 +187,9 @@ def _mask_observations(system: System, mask: Tensor) -> tuple[Tensor, Tensor]:
     The rows of a missing value are 0; independent unit noise, whose log-deviation is 0, replaces
     them.
     """
-    seen = mask[..., None].to(system.emission.dtype)  # (U, T, C, 1)
+    observed = mask[..., None].to(system.emission.dtype)  # (U, T, C, 1)
     unit_noise = torch.diag_embed((~mask).to(system.emission.dtype))
-    return seen * system.emission, torch.cat([seen * system.observation, unit_noise], dim=3)
+    return observed * system.emission, torch.cat([observed * system.observation, unit_noise], dim=3)
 
 
 def _means(

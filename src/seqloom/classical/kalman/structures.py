@@ -136,12 +136,12 @@ def first_guess(
 def _named_system(block: Block, centre: Tensor, scale: Tensor, change: Tensor, data: Data) -> System:
     """Return a system with one block per value; levels start at the mean first observation of all sequences."""
     first = data.mask.to(torch.int8).argmax(dim=1, keepdim=True)  # (B, 1, C)
-    seen = data.mask.any(dim=1)
-    values = torch.where(seen, data.values.nan_to_num().gather(1, first).squeeze(1), 0.0)
-    beginning = values.sum(dim=0) / seen.sum(dim=0).clamp_min(1)
+    observed = data.mask.any(dim=1)
+    values = torch.where(observed, data.values.nan_to_num().gather(1, first).squeeze(1), 0.0)
+    beginning = values.sum(dim=0) / observed.sum(dim=0).clamp_min(1)
     variables = len(centre)
     mean = torch.zeros(variables, len(block.emission), dtype=torch.float64)
-    mean[:, 0] = torch.where(seen.any(dim=0), beginning, centre)
+    mean[:, 0] = torch.where(observed.any(dim=0), beginning, centre)
     noise = [block.shape @ torch.diag(_matrix(block.begin) * deviation) for deviation in change]
     return System(
         transition=torch.block_diag(*[block.transition] * variables),
@@ -160,29 +160,29 @@ def _free_system(data: Data, hidden: int, centre: Tensor, scale: Tensor) -> Syst
     values = torch.where(data.mask, (data.values - centre) / scale, 0.0)  # (B, T, C)
     ahead = max(1, min(-(-2 * hidden // variables), steps // 2))
     window = torch.cat([values[:, lag : steps - ahead + lag + 1] for lag in range(ahead)], dim=2)  # (B, T', C · ahead)
-    kept = data.observed[:, : window.shape[1]]
-    flat = window[kept]
+    observed = data.observed[:, : window.shape[1]]
+    flat = window[observed]
     _, _, directions = torch.linalg.svd(flat, full_matrices=False)
     basis = torch.zeros(window.shape[2], hidden, dtype=torch.float64)
     count = min(hidden, len(directions))
     basis[:, :count] = directions[:count].mT
     states = window @ basis  # (B, T', H)
     ridge = 1e-3 * torch.eye(hidden, dtype=torch.float64) * max(float(flat.square().mean()), 1e-6) * len(flat)
-    pairs = (kept[:, 1:] & kept[:, :-1])[..., None]
+    pairs = (observed[:, 1:] & observed[:, :-1])[..., None]
     before, after = states[:, :-1] * pairs, states[:, 1:] * pairs
     transition = torch.linalg.solve(_gram(before, before) + ridge, _gram(before, after)).mT
     radius = float(torch.linalg.eigvals(transition).abs().max())
     transition = transition / max(1.0, radius / 0.999)
-    kept_states, kept_values = states * kept[..., None], values[:, : window.shape[1]] * kept[..., None]
+    kept_states, kept_values = states * observed[..., None], values[:, : window.shape[1]] * observed[..., None]
     emission = torch.linalg.solve(_gram(kept_states, kept_states) + ridge, _gram(kept_states, kept_values))
-    spread = states[kept].std(dim=0, correction=0).clamp_min(1e-2)
+    spread = states[observed].std(dim=0, correction=0).clamp_min(1e-2)
     return System(
         transition=transition,
         process=torch.diag(spread / 2),
         emission=emission.mT * scale[:, None],
         offset=centre.clone(),
         observation=torch.diag(scale / 2),
-        mean=states[kept].mean(dim=0),
+        mean=states[observed].mean(dim=0),
         factor=torch.diag(spread),
     )
 

@@ -205,17 +205,17 @@ def _read_header(lines: ARPALines) -> list[int]:
 
 def _read_words(lines: ARPALines, count: int, order: int) -> tuple[list[str], ARPASection]:
     """Read the vocabulary, ordered by id with `<s>` last, and the section of 1-grams."""
-    seen: dict[str, int] = {}
-    section = _read_section(lines, 1, count, order, seen, grow=True)
+    lines_of: dict[str, int] = {}
+    section = _read_section(lines, 1, count, order, lines_of, grow=True)
     for name in (BEGIN_NAME, END_NAME):
-        if name not in seen:
+        if name not in lines_of:
             lines.fail(f"the 1-grams above must include {name}")
-    if len(seen) < count:
+    if len(lines_of) < count:
         _refuse(lines, section, section.words[:, 0] != torch.arange(count), "this word is listed twice")
-    special = [END_NAME, *([UNKNOWN_NAME] if UNKNOWN_NAME in seen else [])]
-    names = [*special, *(name for name in seen if name not in (*special, BEGIN_NAME)), BEGIN_NAME]
+    special = [END_NAME, *([UNKNOWN_NAME] if UNKNOWN_NAME in lines_of else [])]
+    names = [*special, *(name for name in lines_of if name not in (*special, BEGIN_NAME)), BEGIN_NAME]
     ids = {name: number for number, name in enumerate(names)}
-    by_first_seen = torch.tensor([ids[name] for name in seen])
+    by_first_seen = torch.tensor([ids[name] for name in lines_of])
     return names, ARPASection(section.log_prob, section.backoff, by_first_seen[section.words], section.lines)
 
 

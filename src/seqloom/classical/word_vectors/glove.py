@@ -76,9 +76,9 @@ def _encode_pairs(words: Ints, documents: Ints, first: int, last: int, window: i
         end = min(last, len(words) - distance)
         if end <= first:
             return
-        here, there = slice(first, end), slice(first + distance, end + distance)
-        together = documents[here] == documents[there]
-        a, b = words[here][together], words[there][together]
+        left, right = slice(first, end), slice(first + distance, end + distance)
+        together = documents[left] == documents[right]
+        a, b = words[left][together], words[right][together]
         yield (np.minimum(a, b) * vocabulary + np.maximum(a, b)) * window + distance - 1
 
 

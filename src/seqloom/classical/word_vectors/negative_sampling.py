@@ -177,8 +177,8 @@ class Sampler(BlockSampler):
         words, documents = (part[first : first + self.size] for part in (self.text.words, self.text.documents))
         positions = torch.arange(len(words), device=words.device)
         uniform = to_uniform(random_bits(derive_seed(self.seed, "keep", step), positions))
-        kept = (uniform < self.keep[words]).nonzero().squeeze(1)
-        words, documents = words[kept], documents[kept]
+        remaining = (uniform < self.keep[words]).nonzero().squeeze(1)
+        words, documents = words[remaining], documents[remaining]
         bits = random_bits(derive_seed(self.seed, "reach", step), positions[: len(words)])
         reach = 1 + to_integer(bits, self.config.window)
         return TextBlock(words, documents, reach, derive_seed(self.seed, "noise", step))
@@ -213,8 +213,8 @@ class Sampler(BlockSampler):
         neighbours = torch.arange(n, device=device).unsqueeze(1) + offsets  # (n, 2 · window)
         is_neighbour = (neighbours >= 0) & (neighbours < n)
         neighbours = neighbours.clamp(0, max(n - 1, 0))
-        near = offsets.abs() <= block.reach.unsqueeze(1)
-        is_neighbour = is_neighbour & near & (block.documents[neighbours] == block.documents.unsqueeze(1))
+        within_window = offsets.abs() <= block.reach.unsqueeze(1)
+        is_neighbour = is_neighbour & within_window & (block.documents[neighbours] == block.documents.unsqueeze(1))
         if self.config.objective == "cbow":
             rows = is_neighbour.any(dim=1).nonzero().squeeze(1)
             inputs, input_mask, target = block.words[neighbours[rows]], is_neighbour[rows], block.words[rows]

@@ -37,8 +37,8 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
         lines += len(names)
         for name in dict.fromkeys(names):
             languages_of.setdefault(name, []).append(language)
-    kept = {n: ls for n, ls in languages_of.items() if config.ambiguous == "keep" or len(ls) == 1}
-    examples = [TextClassificationExample(name, language) for name, languages in kept.items() for language in languages]
+    used = {n: ls for n, ls in languages_of.items() if config.ambiguous == "keep" or len(ls) == 1}
+    examples = [TextClassificationExample(name, language) for name, languages in used.items() for language in languages]
     fractions = {"dev": config.dev_fraction, "test": config.test_fraction}
     groups = [f"{config.seed}/{example.text}" for example in examples]
     chosen = hold_out_evenly(groups, [example.label for example in examples], fractions)

@@ -89,10 +89,10 @@ class SentenceDrawing:
         train_words = set[str]()  # of names and places: excluded from the other splits
         self.names: dict[tuple[str, str], list[list[str]]] = {}  # by split and kind, a list for each locale
         for split in SPLITS:
-            taken = RESERVED | train_words
+            used = RESERVED | train_words
             for kind, lists in sources.items():
                 chosen = (
-                    [name for name in names if split_of(seed, name) == split and content_words(name).isdisjoint(taken)]
+                    [name for name in names if split_of(seed, name) == split and content_words(name).isdisjoint(used)]
                     for names in lists
                 )
                 self.names[split, kind] = [names for names in chosen if names]

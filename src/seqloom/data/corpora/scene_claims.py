@@ -43,7 +43,7 @@ def draw_pair(config: Config, drawing: SceneDrawing, is_true: bool) -> SentenceP
     claimed = scene
     if not is_true:
         others = [other.value(slot) for other in scenes if other is not scene]
-        taken = {scene.who, scene.whom, scene.value(slot)}
-        claimed = scene.with_value(slot, drawing.draws.choice(others) if others else drawing.draw_value(slot, taken))
+        excluded = {scene.who, scene.whom, scene.value(slot)}
+        claimed = scene.with_value(slot, drawing.draws.choice(others) if others else drawing.draw_value(slot, excluded))
     claim = claimed.tell(drawing.draws.choice(CLAIMS[slot]))
     return SentencePairExample.of(text, claim, "true" if is_true else "false")

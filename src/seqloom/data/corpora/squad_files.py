@@ -90,9 +90,9 @@ def _read_answers(
     path: Path, entry: Mapping[str, object], name: str, context: str, missing: Missing
 ) -> tuple[list[Answer], str]:
     """Return the answers to a question that occur in its context, and its problem, if any."""
-    given = [] if entry.get("is_impossible") else _items(path, entry, "answers", f"the question {name}")
+    entries = [] if entry.get("is_impossible") else _items(path, entry, "answers", f"the question {name}")
     answers, problem = [], ""
-    for answer in given:
+    for answer in entries:
         text = _text(path, answer, "text", f"an answer to the question {name}")
         start = answer.get("answer_start")
         if not isinstance(start, int) or isinstance(start, bool):
@@ -109,7 +109,7 @@ def _read_answers(
                 "Correct it, or set data.missing=skip to leave out such questions."
             )
     if not answers:
-        problem = NOT_IN_CONTEXT if given else WITHOUT_ANSWER
+        problem = NOT_IN_CONTEXT if entries else WITHOUT_ANSWER
     return answers, problem
 
 

@@ -29,16 +29,14 @@ class Config(FileConfig):
 
 def load(config: Config) -> TextCorpus:
     """Load the given splits; the others are cut from the end of train at line ends, dev before test."""
-    given = {split: file for split, (file,) in config.files().items()}
-    files = {split: read_files(expand_home(Path(file))) for split, file in given.items()}
+    paths = {split: file for split, (file,) in config.files().items()}
+    files = {split: read_files(expand_home(Path(file))) for split, file in paths.items()}
     splits = {split: _documents([text for _, text in pairs], config.documents) for split, pairs in files.items()}
-    for one, other in combinations(given, 2):
-        if shared := sorted({file.resolve() for file, _ in files[one]} & {file.resolve() for file, _ in files[other]}):
-            raise DataError(f"data.{one} and data.{other} must not overlap, but both read {shared[0]}.")
-        if splits[one] == splits[other]:
-            raise DataError(
-                f"data.{one} and data.{other} must differ, but {given[one]} and {given[other]} contain the same text."
-            )
+    for a, b in combinations(paths, 2):
+        if shared := sorted({file.resolve() for file, _ in files[a]} & {file.resolve() for file, _ in files[b]}):
+            raise DataError(f"data.{a} and data.{b} must not overlap, but both read {shared[0]}.")
+        if splits[a] == splits[b]:
+            raise DataError(f"data.{a} and data.{b} must differ, but {paths[a]} and {paths[b]} contain the same text.")
     fractions, train = missing_fractions(config, splits), splits["train"]
     for split in sorted(fractions, reverse=True):  # test comes last
         size = round(sum(map(len, train)) * fractions[split])
