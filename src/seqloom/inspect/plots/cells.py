@@ -187,8 +187,8 @@ def _draw_norms(axes: "Axes", reports: Sequence[GradientReport]) -> None:
         axes.set_ylim(max(axes.get_ylim()[0], strongest * MIN_RATIO), strongest * 3)
         _mark_hidden_ends(axes)
     axes.set_ylabel("‖∂L/∂h$_t$‖" + (", ‖∂L/∂c$_t$‖" if any("c" in r.trace.layers[0] for r in reports) else ""))
-    loss = "last prediction" if is_last else "sum of all predictions"
-    axes.set_title(f"Gradient norm of each state, loss of the {loss}")
+    predictions = "the last prediction" if is_last else "all predictions"
+    axes.set_title(f"Gradient norm of each state, loss of {predictions}")
     axes.set_xlabel("distance from the loss in tokens" if is_last else "time step t")
 
 

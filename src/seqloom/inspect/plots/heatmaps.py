@@ -287,7 +287,7 @@ def draw_confusion(
         draw_cell_borders(axes, count, count, *(("0.85", 0.5) if count > 12 else ("white", 1.2)))
     if cell >= MIN_CLASS_CELL:
         _write_counts(axes, confusion, cell)
-    bar = _add_bar(figure, image, axes, f"proportion of the true {label_kind}", aspect=20, ticks=SCALE,
+    bar = _add_bar(figure, image, axes, "fraction of the row", aspect=20, ticks=SCALE,
                    shrink=min(1.0, 4.5 / (count * cell)))  # fmt: skip
     bar.ax.set_yticklabels([f"{mark:.0%}" for mark in SCALE])
     _add_title(figure, title, style, SIZE + 1)

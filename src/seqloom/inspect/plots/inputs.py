@@ -134,7 +134,7 @@ KINDS = {
     "rotary": "Rotary positions: sine and cosine of the rotation angles of queries and keys",
 }
 TABLES = {"rotary": "sines and cosines of the rotation angles at each position"}
-PRODUCTS = {"rotary": "q · k after rotation, for q = k before it,"}
+PRODUCTS = {"rotary": "q · k of equal vectors after rotation"}
 
 
 def draw_positions(view: PositionsView) -> "Figure":
@@ -155,7 +155,7 @@ def draw_positions(view: PositionsView) -> "Figure":
     tidy(curves).set(xlabel="position", ylabel="value", xlim=(-0.5, view.length - 0.5))
     set_heading(curves, "the dimensions marked above")
     curves.legend(ncols=2, frameon=False, fontsize=9, loc="lower center", bbox_to_anchor=(0.5, -0.42))
-    set_heading(products, f"{PRODUCTS.get(view.kind, 'dot product')} of all pairs of positions")
+    set_heading(products, f"{PRODUCTS.get(view.kind, 'dot product')} for all pairs of positions")
     products.set(xlabel="position", ylabel="position")
     figure.colorbar(draw_signed(products, view.products), ax=products, pad=0.02, aspect=25)
     _draw_distances(distances, view)
