@@ -321,8 +321,8 @@ PANELS: dict[str, tuple[type[Panel], Callable[[PanelText], dict[str, object]]]] 
 
 # --- symbols ----------------------------------------------------------------------------------------------------------
 
-WEIGHTS = "a learned weight matrix: each output is a weighted sum of all inputs"
-BIAS = "the bias, a learned number that is added to each of these sums"
+WEIGHTS = "learned weights: each output is a weighted sum of all inputs"
+BIAS = "learned biases, one added to each of these sums"
 INDICES = (("ᵢ", "i"), ("ⱼ", "j"), ("ₜ", "t"))
 SOFT = ("GELU", "SiLU", "SwiGLU")
 SYMBOLS: list[tuple[str, str, str]] = [  # pattern in an equation, symbol, meaning for beginners
