@@ -24,7 +24,7 @@ SUM = BeamConfig(beam=2, length_penalty=0.0, max_length=8)
 
 
 class Tables:
-    """p(next | source, all that was read), drawn at random for each; the state is one number for all that was read.
+    """p(next | source, prefix) from a random table; the state is a hash of the prefix.
 
     It looks at a random mixture of the real places of the source. The state given to `step` is spoilt by it.
     """
@@ -32,12 +32,12 @@ class Tables:
     SIZE = 997
 
     def __init__(self, vocabulary: int, seed: int = 0, *, levels: int | None = None) -> None:
-        drawn = torch.Generator().manual_seed(seed)
-        logits = torch.randn(self.SIZE, vocabulary, generator=drawn, dtype=torch.float64)
+        generator = torch.Generator().manual_seed(seed)
+        logits = torch.randn(self.SIZE, vocabulary, generator=generator, dtype=torch.float64)
         if levels is not None:  # few levels, so that many tokens are equally probable
             logits = (logits * levels).round() / levels
         self.vocabulary, self.table = vocabulary, logits.log_softmax(-1)
-        self.places = torch.randn(self.SIZE, 12, generator=drawn, dtype=torch.float64)
+        self.places = torch.randn(self.SIZE, 12, generator=generator, dtype=torch.float64)
         self.rows: list[tuple[int, int]] = []
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
@@ -55,9 +55,9 @@ class Tables:
         self.rows.append((len(tokens), len(source["tokens"])))
         held = len(h) // len(source["tokens"])
         ids, real = (source[key].repeat_interleave(held, 0) for key in ("tokens", "mask"))
-        place = (h + (ids * real).sum(1) * 13) % self.SIZE
-        weights = self.places[place][:, : real.shape[1]].masked_fill(~real, -math.inf).softmax(-1)
-        return StepOutput(self.table[place], DecodeState({"h": h}, source), weights)
+        index = (h + (ids * real).sum(1) * 13) % self.SIZE
+        weights = self.places[index][:, : real.shape[1]].masked_fill(~real, -math.inf).softmax(-1)
+        return StepOutput(self.table[index], DecodeState({"h": h}, source), weights)
 
 
 Found = tuple[bool, float, tuple[int, ...]]  # finished, score, tokens
@@ -75,15 +75,15 @@ def enumerate_hypotheses(
     """Enumerate all hypotheses, best first, each scored from its beginning."""
     maximum = options.max_length if maximum is None else maximum
     assert maximum is not None
-    found = []
+    hypotheses = []
     for size in range(maximum + 1):
         for tokens in itertools.product(range(1, model.vocabulary), repeat=size):
             finished = size < maximum
             if tokens[: len(prefix)] != prefix or set(tokens[len(prefix) :]) & set(banned):
                 continue
             if size >= options.min_length or not finished:
-                found.append((finished, score_of(model, tokens, finished, options, source), tokens))
-    return sorted(found, key=lambda one: (not one[0], -one[1]))
+                hypotheses.append((finished, score_of(model, tokens, finished, options, source), tokens))
+    return sorted(hypotheses, key=lambda scored: (not scored[0], -scored[1]))
 
 
 def score_of(model: Tables, tokens: tuple[int, ...], finished: bool, options: BeamConfig, source: Tree) -> float:
@@ -101,10 +101,10 @@ def score_of(model: Tables, tokens: tuple[int, ...], finished: bool, options: Be
 
 
 def sources(*rows: Sequence[int]) -> dict[str, Tensor]:
-    longest = max(map(len, rows))
+    max_length = max(map(len, rows))
     return {
-        "tokens": torch.tensor([[*row, *[END] * (longest - len(row))] for row in rows]),
-        "mask": torch.tensor([[True] * len(row) + [False] * (longest - len(row)) for row in rows]),
+        "tokens": torch.tensor([[*row, *[END] * (max_length - len(row))] for row in rows]),
+        "mask": torch.tensor([[True] * len(row) + [False] * (max_length - len(row)) for row in rows]),
     }
 
 
@@ -113,9 +113,9 @@ def one_source(source: dict[str, Tensor], row: int) -> dict[str, Tensor]:
     return {key: values[row : row + 1, :width] for key, values in source.items()}
 
 
-def assert_same(one: Sequence[Hypothesis], other: Sequence[Hypothesis]) -> None:
-    assert [(h.tokens, h.finished) for h in one] == [(h.tokens, h.finished) for h in other]
-    for a, b in zip(one, other, strict=True):
+def assert_same(actual: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
+    assert [(h.tokens, h.finished) for h in actual] == [(h.tokens, h.finished) for h in expected]
+    for a, b in zip(actual, expected, strict=True):
         assert a.score == pytest.approx(b.score, abs=1e-9)
         assert a.token_log_probs == pytest.approx(b.token_log_probs, abs=1e-9)
         assert (a.attention is None) == (b.attention is None)
@@ -180,8 +180,8 @@ def test_beam_contents_step_by_step() -> None:
 
     class Watched(TreeModel):
         def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-            whole = torch.cat([state.hidden, tokens], dim=1)[:, 1:]
-            beams.append([" ".join(WORDS[word] for word in row) for row in whole.tolist()])
+            prefixes = torch.cat([state.hidden, tokens], dim=1)[:, 1:]
+            beams.append([" ".join(WORDS[word] for word in row) for row in prefixes.tolist()])
             return super().step(tokens, state, mask)
 
     beam_search(Watched(), options=SUM, end=END)
@@ -225,10 +225,10 @@ def test_exhaustive_beam_equals_enumeration(
     expected = enumerate_hypotheses(model, options, prefix=prefix, banned=banned)
     assume(expected)
     prompt = torch.tensor([prefix], dtype=torch.long)
-    found = beam_search(model, options=options, end=END, prompt=prompt, banned=banned)[0]
-    assert [(h.finished, tuple(h.tokens)) for h in found] == [(done, tokens) for done, _, tokens in expected]
-    assert [h.score for h in found] == pytest.approx([score for _, score, _ in expected])
-    for h in found:
+    hypotheses = beam_search(model, options=options, end=END, prompt=prompt, banned=banned)[0]
+    assert [(h.finished, tuple(h.tokens)) for h in hypotheses] == [(done, tokens) for done, _, tokens in expected]
+    assert [h.score for h in hypotheses] == pytest.approx([score for _, score, _ in expected])
+    for h in hypotheses:
         assert h.log_prob == pytest.approx(sum(h.token_log_probs))
         assert len(h.token_log_probs) == len(h.tokens) + h.finished
         assert h.score == pytest.approx(h.log_prob / len(h.token_log_probs) ** alpha)
@@ -240,19 +240,19 @@ def test_exhaustive_beam_with_sources_and_coverage(beta: float, stopping: Any) -
     model = Tables(3, seed=2)
     batch = sources([1, 2, 2, 1, 0], [2, 0], [1, 1, 1, 0])
     options = BeamConfig(beam=100, n_best=3, coverage_penalty=beta, length_penalty=0.7, max_length=4, stopping=stopping)
-    found = beam_search(model, options=options, end=END, source=batch, attention=True)
-    for row, hypotheses in enumerate(found):
+    results = beam_search(model, options=options, end=END, source=batch, attention=True)
+    for row, hypotheses in enumerate(results):
         alone = one_source(batch, row)
         expected = enumerate_hypotheses(model, options, source=alone)[:3]
         assert [(h.finished, tuple(h.tokens)) for h in hypotheses] == [(done, tokens) for done, _, tokens in expected]
         assert [h.score for h in hypotheses] == pytest.approx([score for _, score, _ in expected])
         for h in hypotheses:
-            looked = [
+            step_attention = [
                 model.step(torch.tensor([[END, *h.tokens[:t]]]), model.start(alone)).attention
                 for t in range(len(h.token_log_probs))
             ]
             assert h.attention is not None
-            torch.testing.assert_close(h.attention, torch.cat(looked).float())  # type: ignore[arg-type]
+            torch.testing.assert_close(h.attention, torch.cat(step_attention).float())  # type: ignore[arg-type]
 
 
 def test_coverage_changes_the_order() -> None:
@@ -278,13 +278,13 @@ def test_beam_of_one_equals_greedy_search(seed: int, vocabulary: int, minimum: i
     sampling = SamplingConfig(temperature=0, min_tokens=minimum, banned=banned)
     steps = list(generate(model, read, options=sampling, max_tokens=7, end=END))
     options = BeamConfig(beam=1, min_length=minimum + length, max_length=7 + length)
-    for row, (found,) in enumerate(beam_search(model, options=options, end=END, prompt=prompt, banned=banned)):
+    for row, (hypothesis,) in enumerate(beam_search(model, options=options, end=END, prompt=prompt, banned=banned)):
         tokens = [int(step.tokens[row]) for step in steps]
         log_probs = [float(step.log_probs[row]) for step in steps]
         ends = tokens.index(END) + 1 if END in tokens else len(tokens)
-        assert found.tokens[length:] == tokens[: ends - found.finished]
-        assert found.finished == (END in tokens)
-        assert found.token_log_probs[length:] == log_probs[:ends]
+        assert hypothesis.tokens[length:] == tokens[: ends - hypothesis.finished]
+        assert hypothesis.finished == (END in tokens)
+        assert hypothesis.token_log_probs[length:] == log_probs[:ends]
 
 
 # --- stopping -------------------------------------------------------------------------------------------------------
@@ -299,8 +299,8 @@ def test_exact_stopping_is_never_worse_than_usual(seed: int, width: int, alpha: 
         beam_search(model, options=replace(options, stopping=rule), end=END, source=batch)
         for rule in ("usual", "exact")
     )
-    for one, other in zip(usual, exact, strict=True):
-        for a, b in zip(one, other, strict=True):
+    for usual_row, exact_row in zip(usual, exact, strict=True):
+        for a, b in zip(usual_row, exact_row, strict=True):
             assert (b.finished, b.score) >= (a.finished, a.score)
 
 
@@ -314,12 +314,17 @@ def test_default_max_length_depends_on_the_source() -> None:
             return replace(output, log_probs=output.log_probs.index_fill(1, torch.tensor([END]), -math.inf))
 
     batch = sources([1, 2, 3, 4, 0], [1, 0])
-    found = beam_search(Endless(6), options=BeamConfig(beam=3), end=END, source=batch)
-    assert [len(one.tokens) for (one,) in found] == [30, 24]
-    assert not any(one.finished for (one,) in found)
+    hypotheses = beam_search(Endless(6), options=BeamConfig(beam=3), end=END, source=batch)
+    assert [len(hypothesis.tokens) for (hypothesis,) in hypotheses] == [30, 24]
+    assert not any(hypothesis.finished for (hypothesis,) in hypotheses)
     prompt = torch.tensor([[1, 2, 3], [4, 0, 0]])
-    found = beam_search(Endless(6), options=BeamConfig(), end=END, source=batch, prompt=prompt, prompt_mask=prompt > 0)
-    assert [len(one.tokens) for (one,) in found] == [33, 25]  # the prefix does not count towards the limit
+    hypotheses = beam_search(
+        Endless(6), options=BeamConfig(), end=END, source=batch, prompt=prompt, prompt_mask=prompt > 0
+    )
+    assert [len(hypothesis.tokens) for (hypothesis,) in hypotheses] == [
+        33,
+        25,
+    ]  # the prefix does not count towards the limit
 
 
 # --- batches --------------------------------------------------------------------------------------------------------
@@ -334,10 +339,10 @@ def test_source_alone_equals_source_in_a_batch(data: st.DataObject, width: int, 
     prompt = torch.tensor([[(i + t) % 6 + 1 for t in range(3)] for i in range(len(rows))])
     mask = torch.tensor([[t < length for t in range(3)] for length in lengths])
     options = BeamConfig(beam=width, n_best=width, coverage_penalty=0.1, max_length=8, stopping=stopping)
-    together = beam_search(
+    batched = beam_search(
         model, options=options, end=END, source=batch, prompt=prompt, prompt_mask=mask, banned=(3,), attention=True
     )
-    for row, found in enumerate(together):
+    for row, row_hypotheses in enumerate(batched):
         alone = beam_search(
             model,
             options=options,
@@ -347,8 +352,8 @@ def test_source_alone_equals_source_in_a_batch(data: st.DataObject, width: int, 
             banned=(3,),
             attention=True,
         )
-        assert_same(found, alone[0])
-        assert all(h.tokens[: lengths[row]] == prompt[row, : lengths[row]].tolist() for h in found)
+        assert_same(row_hypotheses, alone[0])
+        assert all(h.tokens[: lengths[row]] == prompt[row, : lengths[row]].tolist() for h in row_hypotheses)
 
 
 def test_finished_sources_leave_without_copying_memory() -> None:
@@ -378,6 +383,6 @@ def test_broken_reordering_is_detected(monkeypatch: pytest.MonkeyPatch, broken: 
 
 
 def test_no_sources_yield_no_hypotheses() -> None:
-    nothing = {"tokens": torch.empty(0, 3, dtype=torch.long), "mask": torch.empty(0, 3, dtype=torch.bool)}
-    assert beam_search(Tables(4), options=BeamConfig(), end=END, source=nothing) == []
+    empty = {"tokens": torch.empty(0, 3, dtype=torch.long), "mask": torch.empty(0, 3, dtype=torch.bool)}
+    assert beam_search(Tables(4), options=BeamConfig(), end=END, source=empty) == []
     assert beam_search(Tables(4), options=BeamConfig(max_length=3), end=END, rows=0) == []

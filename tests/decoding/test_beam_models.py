@@ -33,13 +33,13 @@ class Uncached:
         return DecodeState(torch.empty(rows, 0, dtype=torch.long), source)
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        said, source = torch.cat([state.hidden, tokens], dim=1), state.memory
+        prefix, source = torch.cat([state.hidden, tokens], dim=1), state.memory
         if source is None:
-            output = self.model.step(said, self.model.start(rows=len(said)))
+            output = self.model.step(prefix, self.model.start(rows=len(prefix)))
         else:
-            owner = torch.arange(len(said)) // (len(said) // len(source["tokens"]))
-            output = self.model.step(said, self.model.start(select_rows(source, owner)))
-        return StepOutput(output.log_probs, DecodeState(said, source), output.attention)
+            owner = torch.arange(len(prefix)) // (len(prefix) // len(source["tokens"]))
+            output = self.model.step(prefix, self.model.start(select_rows(source, owner)))
+        return StepOutput(output.log_probs, DecodeState(prefix, source), output.attention)
 
 
 def prepare(model: Any, scale: float = 4.0) -> Any:
@@ -88,8 +88,8 @@ def batch() -> dict[str, Tensor]:
     return {"tokens": tokens.scatter(1, lengths[:, None] - 1, END), "mask": mask}
 
 
-def assert_same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
-    for left, right in zip(one, other, strict=True):
+def assert_same(actual: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    for left, right in zip(actual, expected, strict=True):
         assert [(h.tokens, h.finished) for h in left] == [(h.tokens, h.finished) for h in right]
         for a, b in zip(left, right, strict=True):
             assert a.score == pytest.approx(b.score, abs=1e-9)
@@ -105,16 +105,16 @@ def test_language_models_cached_equals_uncached(name: str, stopping: Any) -> Non
     prompt = torch.tensor([[3, 4, 5], [7, 0, 0], [1, 2, 0], [0, 0, 0]])
     options = BeamConfig(beam=4, n_best=4, max_length=14, stopping=stopping)
     results = [
-        beam_search(one, options=options, end=END, prompt=prompt, prompt_mask=prompt > 0, banned=(1,))
-        for one in (model, Uncached(model))
+        beam_search(searched, options=options, end=END, prompt=prompt, prompt_mask=prompt > 0, banned=(1,))
+        for searched in (model, Uncached(model))
     ]
     assert_same(*results)
     assert len({tuple(h.tokens) for row in results[0] for h in row}) == 16
     for row, forced in zip(results[0], prompt.tolist(), strict=True):
         for h in row:
             output = [*h.tokens, END] if h.finished else h.tokens
-            own, _ = model.score(torch.tensor([[END, *output[:-1]]]), torch.tensor([output]), model.start(rows=1))
-            assert h.token_log_probs == pytest.approx(own[0].tolist(), abs=1e-9)
+            log_probs, _ = model.score(torch.tensor([[END, *output[:-1]]]), torch.tensor([output]), model.start(rows=1))
+            assert h.token_log_probs == pytest.approx(log_probs[0].tolist(), abs=1e-9)
             assert h.tokens[: sum(map(bool, forced))] == [token for token in forced if token]
 
 
@@ -124,23 +124,24 @@ def test_translators_cached_equals_uncached(name: str) -> None:
     looks = TRANSLATORS[name]["attention"] is not None
     options = BeamConfig(beam=4, n_best=3, coverage_penalty=0.3 if looks else 0.0, max_length=12)
     results = [
-        beam_search(one, options=options, end=END, source=source, attention=True) for one in (model, Uncached(model))
+        beam_search(searched, options=options, end=END, source=source, attention=True)
+        for searched in (model, Uncached(model))
     ]
     assert_same(*results)
     assert len({tuple(h.tokens) for row in results[0] for h in row}) > 4
-    for place, row in enumerate(results[0]):
+    for index, row in enumerate(results[0]):
         for h in row:
             output = torch.tensor([[*h.tokens, END] if h.finished else h.tokens])
             taught = {
-                "source": source["tokens"][place : place + 1],
-                "source_mask": source["mask"][place : place + 1],
+                "source": source["tokens"][index : index + 1],
+                "source_mask": source["mask"][index : index + 1],
                 "inputs": torch.cat([torch.tensor([[END]]), output[:, :-1]], dim=1),
                 "targets": output,
                 "target_mask": torch.ones_like(output, dtype=torch.bool),
             }
             assert h.token_log_probs == pytest.approx(model.target_log_probs(taught)[0].tolist(), abs=1e-9)
             if looks:
-                width = int(source["mask"][place].sum())
+                width = int(source["mask"][index].sum())
                 assert h.attention is not None
                 torch.testing.assert_close(h.attention, model.attention(taught)[0, :, :width].float())
             else:
@@ -151,11 +152,11 @@ def test_translators_cached_equals_uncached(name: str) -> None:
 def test_translators_alone_and_greedy(name: str) -> None:
     model, source = translator(name), batch()
     options = BeamConfig(beam=5, n_best=5)
-    together = beam_search(model, options=options, end=END, source=source)
+    batched = beam_search(model, options=options, end=END, source=source)
     for row in range(4):
         width = int(source["mask"][row].sum())
         alone = {key: values[row : row + 1, :width] for key, values in source.items()}
-        assert_same([together[row]], beam_search(model, options=options, end=END, source=alone))
+        assert_same([batched[row]], beam_search(model, options=options, end=END, source=alone))
     steps = list(
         generate(
             model,
@@ -167,9 +168,9 @@ def test_translators_alone_and_greedy(name: str) -> None:
         )
     )
     greedy = beam_search(model, options=BeamConfig(beam=1, max_length=9), end=END, source=source)
-    for row, (found,) in enumerate(greedy):
+    for row, (hypothesis,) in enumerate(greedy):
         tokens = [int(step.tokens[row]) for step in steps]
-        assert found.tokens == (tokens[: tokens.index(END)] if END in tokens else tokens)
+        assert hypothesis.tokens == (tokens[: tokens.index(END)] if END in tokens else tokens)
 
 
 def test_missing_state_reordering_is_detected() -> None:
@@ -192,7 +193,9 @@ def test_missing_state_reordering_is_detected() -> None:
 
     model = LANGUAGE["lstm"]()
     options = BeamConfig(beam=4, n_best=4, max_length=10)
-    right, wrong = (beam_search(one, options=options, end=END)[0] for one in (Uncached(model), Stubborn(model)))
+    right, wrong = (
+        beam_search(searched, options=options, end=END)[0] for searched in (Uncached(model), Stubborn(model))
+    )
     assert [h.tokens for h in right] != [h.tokens for h in wrong]
 
 

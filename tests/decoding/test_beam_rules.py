@@ -79,8 +79,10 @@ def test_usual_stopping_compares_finished_and_unfinished() -> None:
             return StepOutput(table.expand(len(tokens), -1), state)
 
     steps: list[int] = []
-    found = beam_search(Same(), options=BeamConfig(beam=3, n_best=3, length_penalty=0.0, max_length=50), end=END)[0]
-    assert [h.tokens for h in found] == [[], [1], [1, 1]]
+    hypotheses = beam_search(Same(), options=BeamConfig(beam=3, n_best=3, length_penalty=0.0, max_length=50), end=END)[
+        0
+    ]
+    assert [h.tokens for h in hypotheses] == [[], [1], [1, 1]]
     assert steps == [1, 3, 3, 3]  # after three steps, the unfinished 0.4³ exceeds 0.4² · 0.3
 
 
@@ -94,9 +96,9 @@ def test_finished_hypotheses_precede_truncated_ones() -> None:
         def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
             return StepOutput(table.expand(len(tokens), -1), state)
 
-    found = beam_search(Long(), options=BeamConfig(beam=4, n_best=4, max_length=2), end=END)[0]
-    assert [(h.tokens, h.finished) for h in found] == [([1], True), ([], True), ([1, 1], False)]
-    assert found[2].score > found[0].score
+    hypotheses = beam_search(Long(), options=BeamConfig(beam=4, n_best=4, max_length=2), end=END)[0]
+    assert [(h.tokens, h.finished) for h in hypotheses] == [([1], True), ([], True), ([1, 1], False)]
+    assert hypotheses[2].score > hypotheses[0].score
 
 
 # --- ties, impossible tokens, NaN -----------------------------------------------------------------------------------
@@ -115,9 +117,9 @@ def test_finished_hypotheses_precede_truncated_ones() -> None:
 def test_best_tokens_equal_a_stable_sort(
     shape: tuple[int, int], seed: int, count: int, levels: int, impossible: float
 ) -> None:
-    drawn = torch.Generator().manual_seed(seed)
-    rows = -torch.randint(0, levels, shape, generator=drawn).float()
-    rows[torch.rand(shape, generator=drawn) < impossible] = -math.inf
+    generator = torch.Generator().manual_seed(seed)
+    rows = -torch.randint(0, levels, shape, generator=generator).float()
+    rows[torch.rand(shape, generator=generator) < impossible] = -math.inf
     rows[:, [0, -1]] = 0.0  # the first and last tokens are among the best
     values, ids = best_tokens(rows, count)
     assert values.shape == ids.shape == (shape[0], min(count, shape[1]))
@@ -138,8 +140,8 @@ def test_ties_prefer_the_lower_hypothesis_and_token() -> None:
             return StepOutput(torch.full((len(tokens), 300), -math.log(300)), state)
 
     options = BeamConfig(beam=4, n_best=4, min_length=2, max_length=2)
-    found = beam_search(Even(), options=options, end=END, rows=3, banned=(2,))
-    assert [[h.tokens for h in hypotheses] for hypotheses in found] == [[[1, 1], [1, 3], [1, 4], [1, 5]]] * 3
+    results = beam_search(Even(), options=options, end=END, rows=3, banned=(2,))
+    assert [[h.tokens for h in hypotheses] for hypotheses in results] == [[[1, 1], [1, 3], [1, 4], [1, 5]]] * 3
 
 
 class Fixed:
@@ -157,16 +159,16 @@ class Fixed:
 
 def test_fewer_hypotheses_than_requested() -> None:
     options = BeamConfig(beam=5, n_best=5, max_length=3)
-    found = beam_search(Fixed([0.0, 1.0, 0.0], token=1, last=[1.0, 0.0, 0.0]), options=options, end=END)[0]
-    assert [(h.tokens, h.finished, h.log_prob) for h in found] == [([1], True, 0.0)]
+    hypotheses = beam_search(Fixed([0.0, 1.0, 0.0], token=1, last=[1.0, 0.0, 0.0]), options=options, end=END)[0]
+    assert [(h.tokens, h.finished, h.log_prob) for h in hypotheses] == [([1], True, 0.0)]
 
 
 def test_stuck_source_returns_its_prefix() -> None:
     model = Fixed([0.0, 1.0, 0.0], token=1, last=[1.0, 0.0, 0.0])  # must end after one token
-    (found,) = beam_search(model, options=BeamConfig(min_length=2, max_length=5), end=END)[0]
-    assert (found.tokens, found.finished) == ([1], False)
-    (found,) = beam_search(model, options=BeamConfig(max_length=5), end=END, prompt=torch.tensor([[2, 1]]))[0]
-    assert (found.tokens, found.finished, found.log_prob) == ([], False, 0.0)
+    (hypothesis,) = beam_search(model, options=BeamConfig(min_length=2, max_length=5), end=END)[0]
+    assert (hypothesis.tokens, hypothesis.finished) == ([1], False)
+    (hypothesis,) = beam_search(model, options=BeamConfig(max_length=5), end=END, prompt=torch.tensor([[2, 1]]))[0]
+    assert (hypothesis.tokens, hypothesis.finished, hypothesis.log_prob) == ([], False, 0.0)
 
 
 def test_nan_probabilities_are_rejected() -> None:

@@ -56,12 +56,18 @@ def some_source(lengths: tuple[int, ...] = (4, 2, 3), vocabulary: int = V, seed:
     return {"tokens": tokens, "mask": mask}
 
 
-def assert_exactly(actual: Any, wanted: Any) -> None:
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+def assert_exactly(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
-def facts(found: list[list[Hypothesis]]) -> list[list[tuple[Any, ...]]]:
-    return [[(one.tokens, one.finished, round(one.log_prob, 9), round(one.score, 9)) for one in n] for n in found]
+def facts(hypotheses: list[list[Hypothesis]]) -> list[list[tuple[Any, ...]]]:
+    return [
+        [
+            (hypothesis.tokens, hypothesis.finished, round(hypothesis.log_prob, 9), round(hypothesis.score, 9))
+            for hypothesis in n_best
+        ]
+        for n_best in hypotheses
+    ]
 
 
 # --- probabilities ----------------------------------------------------------------------------------------------------
@@ -71,25 +77,25 @@ def facts(found: list[list[Hypothesis]]) -> list[list[tuple[Any, ...]]]:
 @torch.no_grad()
 def test_step_is_the_mean_of_the_probabilities(names: tuple[str, ...]) -> None:
     models, source = team(*names), some_source()
-    together = Ensemble(models)
-    assert isinstance(together, Steppable)
-    states, state = [model.start(source) for model in models], together.start(source)
+    ensemble = Ensemble(models)
+    assert isinstance(ensemble, Steppable)
+    states, state = [model.start(source) for model in models], ensemble.start(source)
     for tokens in torch.randint(1, V, (4, 3, 1), generator=torch.Generator().manual_seed(2)):
-        outputs = [model.step(tokens, own) for model, own in zip(models, states, strict=True)]
-        found = together.step(tokens, state)
+        outputs = [model.step(tokens, model_state) for model, model_state in zip(models, states, strict=True)]
+        actual = ensemble.step(tokens, state)
         by_hand = sum(output.log_probs.exp() for output in outputs) / len(models)
-        assert_exactly(found.log_probs.exp(), by_hand)
-        assert_exactly(found.log_probs.exp().sum(1), torch.ones(3, dtype=torch.float64))
-        looked = [output.attention for output in outputs if output.attention is not None]
-        assert_exactly(found.attention, sum(looked) / len(looked))
-        states, state = [output.state for output in outputs], found.state
+        assert_exactly(actual.log_probs.exp(), by_hand)
+        assert_exactly(actual.log_probs.exp().sum(1), torch.ones(3, dtype=torch.float64))
+        attentions = [output.attention for output in outputs if output.attention is not None]
+        assert_exactly(actual.attention, sum(attentions) / len(attentions))
+        states, state = [output.state for output in outputs], actual.state
 
 
 @pytest.mark.parametrize("names", TEAMS, ids="+".join)
 @torch.no_grad()
 def test_target_log_probs_equal_its_steps(names: tuple[str, ...]) -> None:
     models, source = team(*names), some_source()
-    together = Ensemble(models)
+    ensemble = Ensemble(models)
     targets = torch.randint(1, V, (3, 5), generator=torch.Generator().manual_seed(4))
     mask = torch.arange(5) < torch.tensor([[5], [1], [3]])
     inputs = torch.cat([torch.zeros(3, 1, dtype=torch.long), targets[:, :-1]], dim=1)
@@ -100,16 +106,16 @@ def test_target_log_probs_equal_its_steps(names: tuple[str, ...]) -> None:
         "targets": targets,
         "target_mask": mask,
     }
-    found, looked, state = together.target_log_probs(batch), together.attention(batch), together.start(source)
-    assert torch.equal(found[~mask], torch.zeros_like(found[~mask]))
-    assert looked is not None
+    log_probs, attention, state = ensemble.target_log_probs(batch), ensemble.attention(batch), ensemble.start(source)
+    assert torch.equal(log_probs[~mask], torch.zeros_like(log_probs[~mask]))
+    assert attention is not None
     for t in range(5):
-        output = together.step(inputs[:, t : t + 1], state)
+        output = ensemble.step(inputs[:, t : t + 1], state)
         state = output.state
-        own = output.log_probs.gather(1, targets[:, t : t + 1]).squeeze(1)
-        assert_exactly(found[:, t], torch.where(mask[:, t], own, torch.zeros_like(own)))
+        step_log_probs = output.log_probs.gather(1, targets[:, t : t + 1]).squeeze(1)
+        assert_exactly(log_probs[:, t], torch.where(mask[:, t], step_log_probs, torch.zeros_like(step_log_probs)))
         assert output.attention is not None
-        assert_exactly(looked[mask[:, t], t], output.attention[mask[:, t]])
+        assert_exactly(attention[mask[:, t], t], output.attention[mask[:, t]])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -142,15 +148,15 @@ def test_ensemble_of_one_model_with_itself_equals_the_model(name: str, times: in
     model, source = prepare(KINDS[name], 1).float(), some_source()
     options = BeamConfig(beam=3, n_best=3, max_length=8)
     alone = beam_search(model, source=source, options=options, end=END, attention=True)
-    found = beam_search(Ensemble([model] * times), source=source, options=options, end=END, attention=True)
-    for own, other in zip(itertools.chain(*alone), itertools.chain(*found), strict=True):
-        assert (own.tokens, own.log_prob, own.score) == (other.tokens, other.log_prob, other.score)
-        assert own.token_log_probs == other.token_log_probs
+    hypotheses = beam_search(Ensemble([model] * times), source=source, options=options, end=END, attention=True)
+    for expected, actual in zip(itertools.chain(*alone), itertools.chain(*hypotheses), strict=True):
+        assert (expected.tokens, expected.log_prob, expected.score) == (actual.tokens, actual.log_prob, actual.score)
+        assert expected.token_log_probs == actual.token_log_probs
         if name == "blind":
-            assert own.attention is None and other.attention is None
+            assert expected.attention is None and actual.attention is None
         else:
-            assert own.attention is not None and other.attention is not None
-            torch.testing.assert_close(own.attention, other.attention, atol=1e-6, rtol=0)
+            assert expected.attention is not None and actual.attention is not None
+            torch.testing.assert_close(expected.attention, actual.attention, atol=1e-6, rtol=0)
 
 
 def test_attention_of_layers_and_heads_is_averaged() -> None:
@@ -164,8 +170,8 @@ def test_attention_of_layers_and_heads_is_averaged() -> None:
     plain, by_head = torch.rand(2, 4), torch.rand(2, 3, 5, 4, dtype=torch.float64)
     state = DecodeState((None, None, None), (None, None, None))
     parts = [Looking(plain), Looking(None), Looking(by_head)]
-    found = Mixture(parts, [0.2, 0.5, 0.3]).step(torch.zeros(2, 1), state)
-    assert_exactly(found.attention, (plain.double() + by_head.mean((1, 2))) / 2)
+    output = Mixture(parts, [0.2, 0.5, 0.3]).step(torch.zeros(2, 1), state)
+    assert_exactly(output.attention, (plain.double() + by_head.mean((1, 2))) / 2)
     assert mean_attention([None, None]) is None
 
 
@@ -173,32 +179,34 @@ def test_attention_of_layers_and_heads_is_averaged() -> None:
 
 
 @torch.no_grad()
-def every_translation(models: list[Any], source: dict[str, Tensor], longest: int) -> list[tuple[float, list[int]]]:
-    """Enumerate the translations of the first source of at most `longest` tokens with Σ log 1/M Σ p, best first."""
+def every_translation(models: list[Any], source: dict[str, Tensor], max_length: int) -> list[tuple[float, list[int]]]:
+    """Enumerate the translations of the first source of at most `max_length` tokens with Σ log 1/M Σ p, best first."""
     vocabulary = models[0].output.weight.shape[0]
     first = {key: value[:1] for key, value in source.items()}
-    found = []
-    for length in range(longest):
-        for said in itertools.product(range(1, vocabulary), repeat=length):
-            inputs, targets = torch.tensor([[END, *said]]), torch.tensor([[*said, END]])
+    translations = []
+    for length in range(max_length):
+        for tokens in itertools.product(range(1, vocabulary), repeat=length):
+            inputs, targets = torch.tensor([[END, *tokens]]), torch.tensor([[*tokens, END]])
             chances = sum(model(first["tokens"], first["mask"], inputs).softmax(-1) for model in models) / len(models)
-            found.append((chances.gather(2, targets.unsqueeze(2)).log().sum().item(), list(said)))
-    return sorted(found, reverse=True)
+            translations.append((chances.gather(2, targets.unsqueeze(2)).log().sum().item(), list(tokens)))
+    return sorted(translations, reverse=True)
 
 
 @pytest.mark.parametrize("names", [("luong", "bahdanau"), ("transformer", "fed"), ("blind", "luong", "transformer")])
 def test_wide_beam_equals_brute_force(names: tuple[str, ...]) -> None:
-    models, longest = team(*names, vocabulary=4), 4
+    models, max_length = team(*names, vocabulary=4), 4
     source = some_source((3, 2), vocabulary=4)
-    options = BeamConfig(beam=4**longest, n_best=5, length_penalty=0.0, max_length=longest, stopping="exact")
-    found = beam_search(Ensemble(models), source=source, options=options, end=END)[0]
-    wanted = every_translation(models, source, longest)[:5]
-    assert [one.tokens for one in found] == [said for _, said in wanted]
-    assert [one.log_prob for one in found] == pytest.approx([log_prob for log_prob, _ in wanted], abs=1e-10)
+    options = BeamConfig(beam=4**max_length, n_best=5, length_penalty=0.0, max_length=max_length, stopping="exact")
+    hypotheses = beam_search(Ensemble(models), source=source, options=options, end=END)[0]
+    expected = every_translation(models, source, max_length)[:5]
+    assert [hypothesis.tokens for hypothesis in hypotheses] == [tokens for _, tokens in expected]
+    assert [hypothesis.log_prob for hypothesis in hypotheses] == pytest.approx(
+        [log_prob for log_prob, _ in expected], abs=1e-10
+    )
     alone = [
         beam_search(model, source=source, options=options, end=END)[0][0].log_prob for model in models
     ]  # negative control: no single model agrees
-    assert all(abs(found[0].log_prob - own) > 1e-6 for own in alone)
+    assert all(abs(hypotheses[0].log_prob - single) > 1e-6 for single in alone)
 
 
 class Uncached:
@@ -211,11 +219,11 @@ class Uncached:
         return DecodeState(torch.empty(len(source["tokens"]), 0, dtype=torch.long), source)
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        said, source = torch.cat([state.hidden, tokens], dim=1), state.memory
-        owner = torch.arange(len(said)) // (len(said) // len(source["tokens"]))
+        prefix, source = torch.cat([state.hidden, tokens], dim=1), state.memory
+        owner = torch.arange(len(prefix)) // (len(prefix) // len(source["tokens"]))
         mine = select_rows(source, owner)
-        chances = sum(model(mine["tokens"], mine["mask"], said)[:, -1].softmax(-1) for model in self.models)
-        return StepOutput((chances / len(self.models)).log(), DecodeState(said, source))
+        chances = sum(model(mine["tokens"], mine["mask"], prefix)[:, -1].softmax(-1) for model in self.models)
+        return StepOutput((chances / len(self.models)).log(), DecodeState(prefix, source))
 
 
 SEARCHES = [BeamConfig(beam=4, n_best=4, max_length=7), BeamConfig(beam=3, length_penalty=0.3, stopping="exact")]
@@ -225,35 +233,35 @@ SEARCHES = [BeamConfig(beam=4, n_best=4, max_length=7), BeamConfig(beam=3, lengt
 @pytest.mark.parametrize("options", SEARCHES, ids=["usual", "exact"])
 def test_cached_equals_uncached(names: tuple[str, ...], options: BeamConfig) -> None:
     models, source = team(*names), some_source((4, 2, 3, 1))
-    found = facts(beam_search(Ensemble(models), source=source, options=options, end=END))
-    assert found == facts(beam_search(Uncached(models), source=source, options=options, end=END))
+    actual = facts(beam_search(Ensemble(models), source=source, options=options, end=END))
+    assert actual == facts(beam_search(Uncached(models), source=source, options=options, end=END))
 
 
 def test_missing_reordering_of_one_state_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: the state of the second model is not reordered."""
     models, source = team("luong", "transformer"), some_source((4, 2, 3, 1))
-    whole = facts(beam_search(Ensemble(models), source=source, options=SEARCHES[0], end=END))
+    correct = facts(beam_search(Ensemble(models), source=source, options=SEARCHES[0], end=END))
     plain = Mixture.step
 
     def stuck(self: Any, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         output = plain(self, tokens, state, mask)
         rows = torch.arange(len(tokens)).flip(0)
-        moved = select_rows(output.state.hidden[1], rows)
-        return StepOutput(output.log_probs, DecodeState((output.state.hidden[0], moved), output.state.memory))
+        wrong_state = select_rows(output.state.hidden[1], rows)
+        return StepOutput(output.log_probs, DecodeState((output.state.hidden[0], wrong_state), output.state.memory))
 
     monkeypatch.setattr(Mixture, "step", stuck)
-    assert facts(beam_search(Ensemble(models), source=source, options=SEARCHES[0], end=END)) != whole
+    assert facts(beam_search(Ensemble(models), source=source, options=SEARCHES[0], end=END)) != correct
 
 
 @torch.no_grad()
 def test_row_order_does_not_matter() -> None:
     models, source = team("fed", "transformer", "blind"), some_source((4, 2, 3))
-    together = Ensemble(models)
-    state = together.step(torch.tensor([[1], [2], [3]]), together.start(source)).state
+    ensemble = Ensemble(models)
+    state = ensemble.step(torch.tensor([[1], [2], [3]]), ensemble.start(source)).state
     rows = torch.tensor([2, 0])
-    moved = together.step(torch.tensor([[4], [5]]), select(clone(state), rows, rows))
-    plain = together.step(torch.tensor([[5], [1], [4]]), state)
-    assert_exactly(moved.log_probs, plain.log_probs[rows])
+    reordered = ensemble.step(torch.tensor([[4], [5]]), select(clone(state), rows, rows))
+    plain = ensemble.step(torch.tensor([[5], [1], [4]]), state)
+    assert_exactly(reordered.log_probs, plain.log_probs[rows])
 
 
 @pytest.mark.parametrize("beam", [1, 5])
@@ -263,12 +271,12 @@ def test_each_model_reads_a_source_once(beam: int) -> None:
     for model in models:
         plain = model.encode
 
-        def counted(*given: Any, plain: Any = plain, who: int = id(model)) -> Any:
+        def count_call(*arguments: Any, plain: Any = plain, who: int = id(model)) -> Any:
             calls[who] += 1
-            assert len(given[0]) == 3  # once per source, not per hypothesis
-            return plain(*given)
+            assert len(arguments[0]) == 3  # once per source, not per hypothesis
+            return plain(*arguments)
 
-        model.encode = counted
+        model.encode = count_call
     beam_search(Ensemble(models), source=source, options=BeamConfig(beam=beam, max_length=6), end=END)
     assert list(calls.values()) == [1, 1]
 
@@ -283,5 +291,5 @@ def test_longest_target_is_the_minimum_of_all_models() -> None:
     with torch.no_grad():
         for model in (long, short, free):
             model.output.bias[END] -= 100  # never ends
-    found = beam_search(Ensemble([long, free, short]), source=some_source(), options=BeamConfig(beam=2), end=END)
-    assert [len(one.tokens) for n in found for one in n] == [5, 5, 5]
+    hypotheses = beam_search(Ensemble([long, free, short]), source=some_source(), options=BeamConfig(beam=2), end=END)
+    assert [len(hypothesis.tokens) for n in hypotheses for hypothesis in n] == [5, 5, 5]

@@ -35,18 +35,18 @@ KNOWN = torch.ones_like(VALUES, dtype=torch.bool)
 
 
 def test_uncertainty_grows_like_a_random_walk() -> None:
-    found = forecast(Walk(), VALUES, KNOWN, 9, paths=20_000, generator=torch.Generator().manual_seed(0))
-    assert found.points.shape == (2, 20_000, 9, 2) and not found.exact
-    assert torch.allclose(found.mean, VALUES[:, -1:].expand(-1, 9, -1), atol=0.1)
-    assert torch.allclose(found.deviation[0, :, 0], torch.arange(1.0, 10.0).double().sqrt(), rtol=0.03)
-    low, high = found.interval(0.8)
+    result = forecast(Walk(), VALUES, KNOWN, 9, paths=20_000, generator=torch.Generator().manual_seed(0))
+    assert result.points.shape == (2, 20_000, 9, 2) and not result.exact
+    assert torch.allclose(result.mean, VALUES[:, -1:].expand(-1, 9, -1), atol=0.1)
+    assert torch.allclose(result.deviation[0, :, 0], torch.arange(1.0, 10.0).double().sqrt(), rtol=0.03)
+    low, high = result.interval(0.8)
     assert (high - low)[0, 3, 0].item() == pytest.approx(2 * 1.2816 * 2, rel=0.05)
 
 
 def test_variables_are_drawn_jointly() -> None:
     covariance = torch.tensor([[1.0, 0.9], [0.9, 1.0]], dtype=torch.float64)
-    found = forecast(Walk(covariance), VALUES, KNOWN, 1, paths=20_000, generator=torch.Generator().manual_seed(0))
-    assert torch.corrcoef(found.points[0, :, 0].T)[0, 1].item() == pytest.approx(0.9, abs=0.02)
+    result = forecast(Walk(covariance), VALUES, KNOWN, 1, paths=20_000, generator=torch.Generator().manual_seed(0))
+    assert torch.corrcoef(result.points[0, :, 0].T)[0, 1].item() == pytest.approx(0.9, abs=0.02)
 
 
 class Count(Walk):
@@ -58,17 +58,17 @@ class Count(Walk):
 
 
 def test_each_path_has_a_state() -> None:
-    found = forecast(Count(), VALUES, KNOWN, 4, paths=3)
-    assert torch.allclose(found.mean[0, :, 0], torch.tensor([2.0, 3, 4, 5], dtype=torch.float64))
+    result = forecast(Count(), VALUES, KNOWN, 4, paths=3)
+    assert torch.allclose(result.mean[0, :, 0], torch.tensor([2.0, 3, 4, 5], dtype=torch.float64))
 
 
 def test_paths_depend_on_the_generator_and_not_on_other_rows() -> None:
-    def drawn(seed: int, rows: slice = slice(None)) -> Tensor:
+    def draw_paths(seed: int, rows: slice = slice(None)) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
         return forecast(Walk(), VALUES[rows], KNOWN[rows], 3, paths=5, generator=generator).points
 
-    assert torch.equal(drawn(1), drawn(1)) and not torch.equal(drawn(1), drawn(2))
-    assert torch.equal(drawn(1, slice(0, 1))[0], drawn(1)[0])
+    assert torch.equal(draw_paths(1), draw_paths(1)) and not torch.equal(draw_paths(1), draw_paths(2))
+    assert torch.equal(draw_paths(1, slice(0, 1))[0], draw_paths(1)[0])
 
 
 def test_model_reads_at_most_its_memory() -> None:
@@ -85,14 +85,14 @@ def test_model_reads_at_most_its_memory() -> None:
 
 def test_exact_quantiles_and_exponentials() -> None:
     mean, deviation = torch.full((1, 1, 1), 2.0).double(), torch.full((1, 1, 1), 0.5).double()
-    found = Forecast.normal(mean, deviation)
-    assert found.exact and found.quantile(0.975).item() == pytest.approx(2 + 0.5 * 1.959964, rel=1e-6)
-    assert found.points.mean().item() == pytest.approx(2.0) and found.points.shape[1] % 2 == 1
-    grown = found.exponential()
+    result = Forecast.normal(mean, deviation)
+    assert result.exact and result.quantile(0.975).item() == pytest.approx(2 + 0.5 * 1.959964, rel=1e-6)
+    assert result.points.mean().item() == pytest.approx(2.0) and result.points.shape[1] % 2 == 1
+    grown = result.exponential()
     assert grown.quantile(0.5).item() == pytest.approx(math.exp(2))
     assert grown.mean.item() == pytest.approx(math.exp(2 + 0.125))
     spread = math.exp(2.125) * math.sqrt(math.expm1(0.25))
     assert grown.deviation.item() == pytest.approx(spread)
-    drawn = Forecast(torch.randn(1, 200_000, 1, 1).double() * 0.5 + 2, mean, deviation).exponential()
-    assert drawn.mean.item() == pytest.approx(math.exp(2.125), rel=0.02)
-    assert drawn.deviation.item() == pytest.approx(spread, rel=0.03)
+    sampled = Forecast(torch.randn(1, 200_000, 1, 1).double() * 0.5 + 2, mean, deviation).exponential()
+    assert sampled.mean.item() == pytest.approx(math.exp(2.125), rel=0.02)
+    assert sampled.deviation.item() == pytest.approx(spread, rel=0.03)

@@ -55,8 +55,8 @@ class CumulativeModel:
             real = torch.ones(len(tokens), dtype=torch.bool) if mask is None else mask[:, t]
             x = tokens[:, t].double()
             entry = torch.stack([(x + 1).sin(), (x * length).cos()], dim=1)
-            place = length.clamp(max=399)
-            cache.buffer[everyone, place] = torch.where(real[:, None], entry, cache.buffer[everyone, place])
+            index = length.clamp(max=399)
+            cache.buffer[everyone, index] = torch.where(real[:, None], entry, cache.buffer[everyone, index])
             mixed = (0.7 * h + (x[:, None] + torch.arange(3)).sin()).tanh()
             h, length = torch.where(real[:, None], mixed, h), length + real
         vocabulary = torch.arange(self.V, dtype=torch.float64)
@@ -86,7 +86,7 @@ def run(
 def enumerate_sequences(options: SamplingConfig, length: int) -> dict[tuple[int, ...], float]:
     """Return the probability of every sequence of the bigram that starts after END."""
     chain = options.processors(END)
-    found: dict[tuple[int, ...], float] = {}
+    probabilities: dict[tuple[int, ...], float] = {}
     for sequence in itertools.product(range(4), repeat=length):
         probability = 1.0
         cut: list[int] = []
@@ -99,8 +99,8 @@ def enumerate_sequences(options: SamplingConfig, length: int) -> dict[tuple[int,
             if token == END:
                 break
         if probability > 0:
-            found[tuple(cut)] = probability
-    return found
+            probabilities[tuple(cut)] = probability
+    return probabilities
 
 
 def chi_square(rows: list[list[int]], expected: dict[tuple[int, ...], float]) -> float:
@@ -152,8 +152,8 @@ def test_log_probs_are_unprocessed() -> None:
     steps = list(generate(Bigram(TABLE), prompt, options=options, max_tokens=6, end=END, seed=4))
     before, finished = prompt[:, 0], torch.zeros(3, dtype=torch.bool)
     for step in steps:
-        own = Bigram(TABLE).table[before, step.tokens].log()
-        assert torch.equal(step.log_probs, torch.where(finished, 0.0, own))
+        expected = Bigram(TABLE).table[before, step.tokens].log()
+        assert torch.equal(step.log_probs, torch.where(finished, 0.0, expected))
         assert torch.equal(step.finished, finished | (step.tokens == END))
         before, finished = step.tokens, step.finished
 
@@ -163,25 +163,25 @@ def test_row_alone_equals_row_in_a_batch() -> None:
     prompt = torch.randint(1, 11, (6, 4), generator=generator)
     source = torch.randn(6, 11, generator=generator, dtype=torch.float64)
     options = SamplingConfig(temperature=1.3, top_p=0.95, repetition_penalty=1.2)
-    together = run(CumulativeModel(), prompt, options=options, source=source, seed=9, max_tokens=40)
-    assert len({len(row) for row in together}) > 2, "rows should end at different times for this to mean anything"
+    batched = run(CumulativeModel(), prompt, options=options, source=source, seed=9, max_tokens=40)
+    assert len({len(row) for row in batched}) > 2, "rows should end at different times for this to mean anything"
     seeds = row_seeds(9, 6)
     for b in range(6):
-        one = slice(b, b + 1)
-        alone = run(CumulativeModel(), prompt[one], options=options, source=source[one], seed=[seeds[b]], max_tokens=40)
-        assert alone == [together[b]]
+        row = slice(b, b + 1)
+        alone = run(CumulativeModel(), prompt[row], options=options, source=source[row], seed=[seeds[b]], max_tokens=40)
+        assert alone == [batched[b]]
         assert run(
-            CumulativeModel(), prompt[one], options=options, source=source[one], seed=[seeds[b] + 1], max_tokens=40
-        ) != [together[b]]
+            CumulativeModel(), prompt[row], options=options, source=source[row], seed=[seeds[b] + 1], max_tokens=40
+        ) != [batched[b]]
 
 
 def test_prompt_padding_changes_nothing() -> None:
     short, long = torch.tensor([[5, 6]]), torch.tensor([[1, 2, 3, 4]])
-    apart = [run(CumulativeModel(), p, seed=[s])[0] for p, s in ((short, 1), (long, 2))]
+    separate = [run(CumulativeModel(), p, seed=[s])[0] for p, s in ((short, 1), (long, 2))]
     for row, keep in (([5, 6, 9, 9], [1, 1, 0, 0]), ([9, 9, 5, 6], [0, 0, 1, 1])):
         prompt = torch.tensor([row, long[0].tolist()])
         mask = torch.tensor([keep, [1, 1, 1, 1]], dtype=torch.bool)
-        assert run(CumulativeModel(), prompt, mask=mask, seed=[1, 2]) == apart
+        assert run(CumulativeModel(), prompt, mask=mask, seed=[1, 2]) == separate
 
 
 def test_finished_rows_leave_the_batch() -> None:

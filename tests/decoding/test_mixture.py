@@ -41,8 +41,8 @@ def tokens(rows: int = B, steps: int = T, seed: int = 3) -> Tensor:
     return torch.randint(V, (rows, steps), generator=torch.Generator().manual_seed(seed))
 
 
-def assert_exactly(actual: Any, wanted: Any) -> None:
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+def assert_exactly(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
 def test_mixture_is_a_normalised_language_model(parts: list[Any]) -> None:
@@ -82,16 +82,16 @@ def test_masks_and_reordering_reach_all_models(parts: list[Any]) -> None:
     mask = torch.ones_like(prompt, dtype=torch.bool)
     mask[2, :4] = False
     state = mixture.step(prompt, mixture.start(rows=B), mask).state
-    moved = mixture.step(tokens(2, 1), select(clone(state), rows, rows)).log_probs
+    reordered = mixture.step(tokens(2, 1), select(clone(state), rows, rows)).log_probs
     alone = mixture.step(prompt[2:, 4:], mixture.start(rows=1)).state
-    assert_exactly(moved[:1], mixture.step(tokens(2, 1)[:1], alone).log_probs)
+    assert_exactly(reordered[:1], mixture.step(tokens(2, 1)[:1], alone).log_probs)
 
 
 def test_weights_of_one_and_zero_select_a_model(parts: list[Any]) -> None:
     inputs = tokens()
     for weights, part in (([1.0, 0.0], parts[0]), ([0.0, 1.0], parts[1])):
-        found = Mixture(parts, weights).score(inputs, inputs, Mixture(parts, weights).start(rows=B))[0]
-        assert_exactly(found.double(), part.score(inputs, inputs, part.start(rows=B))[0].double())
+        actual = Mixture(parts, weights).score(inputs, inputs, Mixture(parts, weights).start(rows=B))[0]
+        assert_exactly(actual.double(), part.score(inputs, inputs, part.start(rows=B))[0].double())
 
 
 def test_beam_search_over_a_mixture(parts: list[Any]) -> None:
@@ -109,9 +109,9 @@ def test_beam_search_over_a_mixture(parts: list[Any]) -> None:
 def test_mix_promotes_precision_and_handles_impossible_tokens() -> None:
     single = torch.tensor([1.0, 0.0, 0.0]).log()
     double = torch.tensor([0.25, 0.5, 0.0], dtype=torch.float64).log()
-    found = mix([single, double], [0.5, 0.5])
-    assert found.dtype == torch.float64
-    assert_exactly(found.exp(), torch.tensor([0.625, 0.25, 0.0], dtype=torch.float64))
+    actual = mix([single, double], [0.5, 0.5])
+    assert actual.dtype == torch.float64
+    assert_exactly(actual.exp(), torch.tensor([0.625, 0.25, 0.0], dtype=torch.float64))
 
 
 @dataclass

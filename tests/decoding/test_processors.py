@@ -106,15 +106,15 @@ def test_min_tokens_bans_end_and_renormalises() -> None:
 
 
 def test_banned_tokens_are_removed_and_the_rest_renormalised() -> None:
-    nothing = torch.zeros(1, 0, dtype=torch.long)
-    assert ban(distribution([2, 1, 1]), nothing, tokens=(0,)).exp()[0].tolist() == pytest.approx([0, 0.5, 0.5])
+    empty_history = torch.zeros(1, 0, dtype=torch.long)
+    assert ban(distribution([2, 1, 1]), empty_history, tokens=(0,)).exp()[0].tolist() == pytest.approx([0, 0.5, 0.5])
     greedy = SamplingConfig(temperature=0, banned=(0, 2)).processors(end=0)
-    assert process(distribution([5, 1, 3]), nothing, greedy).argmax(-1).tolist() == [1]
+    assert process(distribution([5, 1, 3]), empty_history, greedy).argmax(-1).tolist() == [1]
 
 
 def test_end_stays_possible_if_nothing_else_is() -> None:
-    nothing = torch.zeros(1, 0, dtype=torch.long)
-    assert ban(distribution([1, 0]), nothing, tokens=(0,), until=3).exp().tolist() == [[1, 0]]
+    empty_history = torch.zeros(1, 0, dtype=torch.long)
+    assert ban(distribution([1, 0]), empty_history, tokens=(0,), until=3).exp().tolist() == [[1, 0]]
 
 
 def test_order_of_application() -> None:
@@ -130,8 +130,8 @@ def test_order_of_application() -> None:
 
 def test_defaults_change_nothing_and_half_precision_is_widened() -> None:
     assert SamplingConfig().processors(end=0) == []
-    nothing = torch.zeros(1, 0, dtype=torch.long)
-    assert process(torch.zeros(1, 1, dtype=torch.bfloat16), nothing, []).dtype == torch.float32
+    empty_history = torch.zeros(1, 0, dtype=torch.long)
+    assert process(torch.zeros(1, 1, dtype=torch.bfloat16), empty_history, []).dtype == torch.float32
 
 
 def test_rows_are_processed_independently() -> None:
@@ -139,9 +139,9 @@ def test_rows_are_processed_independently() -> None:
     log_probs = torch.randn(5, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64).log_softmax(-1)
     history = torch.tensor([[1], [2], [3], [4], [5]])
     chain = options.processors(end=0)
-    together = process(log_probs, history, chain)
+    batched = process(log_probs, history, chain)
     for b in range(5):
-        assert torch.equal(together[b : b + 1], process(log_probs[b : b + 1], history[b : b + 1], chain))
+        assert torch.equal(batched[b : b + 1], process(log_probs[b : b + 1], history[b : b + 1], chain))
 
 
 @pytest.mark.parametrize(

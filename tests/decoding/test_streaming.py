@@ -70,14 +70,14 @@ def generate_pieces(pieces: list[str], max_tokens: int = 100) -> tuple[CountingM
 @example(["aab"], ["aab", "ab", "b"])
 def test_cutter_equals_naive_cut(pieces: list[str], stop: list[str]) -> None:
     cutter = StopCutter(stop)
-    shown = ""
+    streamed = ""
     for size, piece in enumerate(pieces, 1):
-        shown += cutter.push(piece)
+        streamed += cutter.push(piece)
         sofar = "".join(pieces[:size])
-        assert naive_cut("".join(pieces), stop).startswith(shown), "text was shown that had to be taken back"
-        held = len(naive_cut(sofar, stop)) - len(shown)
+        assert naive_cut("".join(pieces), stop).startswith(streamed), "text was shown that had to be taken back"
+        held = len(naive_cut(sofar, stop)) - len(streamed)
         assert 0 <= held < max(map(len, stop), default=1), "more was held back than could begin a stop string"
-    assert shown + cutter.flush() == naive_cut("".join(pieces), stop)
+    assert streamed + cutter.flush() == naive_cut("".join(pieces), stop)
     assert cutter.push("more") == ""
 
 

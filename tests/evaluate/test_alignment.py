@@ -170,17 +170,17 @@ def example(choices: dict[int, int]) -> ForcedPair:
 
 def test_token_slots() -> None:
     slots = token_slots(spans(SOURCE), spans(TARGET), LINKS)
-    found = [(set(sources), set(targets)) for sources, targets in slots.slots]
-    assert found == [({0, 1}, {4, 5}), ({3, 4}, {0, 1}), ({5}, {2})]
+    actual = [(set(sources), set(targets)) for sources, targets in slots.slots]
+    assert actual == [({0, 1}, {4, 5}), ({3, 4}, {0, 1}), ({5}, {2})]
     assert slots.targets == {0, 1, 2, 4, 5}
     assert slots.sure == {(5, 2)}
     assert slots.possible == {(0, 4), (0, 5), (1, 4), (1, 5), (3, 0), (3, 1), (4, 0), (4, 1), (5, 2)}
 
 
 def test_perfect_attention() -> None:
-    found = score_alignments([example(PERFECT)] * 2)
-    assert found["alignment_error_rate"] == 0 and found["alignment_accuracy"] == found["alignment_slots"] == 1
-    assert found["alignment_error_rate_diagonal"] == 1  # the order is reversed
+    metrics = score_alignments([example(PERFECT)] * 2)
+    assert metrics["alignment_error_rate"] == 0 and metrics["alignment_accuracy"] == metrics["alignment_slots"] == 1
+    assert metrics["alignment_error_rate_diagonal"] == 1  # the order is reversed
 
 
 @pytest.mark.parametrize(
@@ -196,10 +196,10 @@ def test_perfect_attention() -> None:
     ],
 )
 def test_metrics_of_wrong_links(change: dict[int, int], error: float, accuracy: float, slots: float) -> None:
-    found = score_alignments([example({**PERFECT, **change})])
-    assert found["alignment_error_rate"] == pytest.approx(error)
-    assert found["alignment_accuracy"] == pytest.approx(accuracy)
-    assert found["alignment_slots"] == pytest.approx(slots)
+    metrics = score_alignments([example({**PERFECT, **change})])
+    assert metrics["alignment_error_rate"] == pytest.approx(error)
+    assert metrics["alignment_accuracy"] == pytest.approx(accuracy)
+    assert metrics["alignment_slots"] == pytest.approx(slots)
 
 
 def test_rows_belong_to_the_token_they_produce() -> None:
@@ -224,12 +224,12 @@ def test_chance_equals_random_links() -> None:
 def test_corpus_error_rate_equals_the_formula_over_all_links(choices: list[list[int]]) -> None:
     examples: list[Any] = [example(dict(enumerate(row))) for row in choices]
     slots = token_slots(spans(SOURCE), spans(TARGET), LINKS)
-    everything: list[set[tuple[Any, Any]]] = [set(), set(), set()]
+    all_links: list[set[tuple[Any, Any]]] = [set(), set(), set()]
     for number, row in enumerate(choices):
         links = {(source, target) for target, source in enumerate(row) if target in slots.targets}
-        for kept, found in zip(everything, (links, slots.sure, slots.possible), strict=True):
-            kept.update(((number, s), (number, t)) for s, t in found)
-    assert score_alignments(examples)["alignment_error_rate"] == pytest.approx(alignment_error_rate(*everything))
+        for total, links_of_pair in zip(all_links, (links, slots.sure, slots.possible), strict=True):
+            total.update(((number, s), (number, t)) for s, t in links_of_pair)
+    assert score_alignments(examples)["alignment_error_rate"] == pytest.approx(alignment_error_rate(*all_links))
 
 
 def test_pairs_without_slots_have_no_metrics() -> None:

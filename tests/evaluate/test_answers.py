@@ -33,7 +33,7 @@ def test_normalise_answer(answer: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "right", "score"),
+    ("predicted", "expected", "score"),
     [
         ("Denver Broncos", "the Denver Broncos!", 1.0),
         ("Broncos", "Denver Broncos", 2 / 3),  # precision 1, recall 1/2
@@ -45,8 +45,8 @@ def test_normalise_answer(answer: str, expected: str) -> None:
         ("October 1973", "1973 in October", 2 * 1 * (2 / 3) / (5 / 3)),
     ],
 )
-def test_f1(said: str, right: str, score: float) -> None:
-    assert f1(said, right) == pytest.approx(score, abs=1e-15)
+def test_f1(predicted: str, expected: str, score: float) -> None:
+    assert f1(predicted, expected) == pytest.approx(score, abs=1e-15)
 
 
 def test_empty_answers_are_exact_with_f1_zero() -> None:
@@ -54,54 +54,57 @@ def test_empty_answers_are_exact_with_f1_zero() -> None:
 
 
 def test_each_metric_uses_its_best_reference() -> None:
-    found = report(["big fox", "cat"], [["the big fox!", "fox"], ["dog", "the red cat"]])
-    assert found.exact == [1.0, 0.0]
-    assert found.f1 == [1.0, pytest.approx(2 / 3)]
-    assert found.metrics == {"answer_f1": pytest.approx(5 / 6), "answer_exact": 0.5}
-    low, high = found.intervals["answer_exact"]
+    result = report(["big fox", "cat"], [["the big fox!", "fox"], ["dog", "the red cat"]])
+    assert result.exact == [1.0, 0.0]
+    assert result.f1 == [1.0, pytest.approx(2 / 3)]
+    assert result.metrics == {"answer_f1": pytest.approx(5 / 6), "answer_exact": 0.5}
+    low, high = result.intervals["answer_exact"]
     assert 0 < low < 0.5 < high < 1
-    assert found.intervals["answer_f1"].low <= found.metrics["answer_f1"] <= found.intervals["answer_f1"].high
-    intervals = {name: list(interval) for name, interval in found.intervals.items()}
-    assert found.to_dict() == {**found.metrics, "intervals": intervals} and intervals.keys() == found.metrics.keys()
+    assert result.intervals["answer_f1"].low <= result.metrics["answer_f1"] <= result.intervals["answer_f1"].high
+    intervals = {name: list(interval) for name, interval in result.intervals.items()}
+    assert result.to_dict() == {**result.metrics, "intervals": intervals} and intervals.keys() == result.metrics.keys()
 
 
-def reference_f1(said: str, right: str) -> float:
+def reference_f1(predicted: str, expected: str) -> float:
     """Compute F1 word by word."""
-    left = normalise_answer(right).split()
+    left = normalise_answer(expected).split()
     common = 0
-    for word in normalise_answer(said).split():
+    for word in normalise_answer(predicted).split():
         if word in left:
             left.remove(word)
             common += 1
     if common == 0:
         return 0.0
-    precision, recall = common / len(normalise_answer(said).split()), common / len(normalise_answer(right).split())
+    precision, recall = (
+        common / len(normalise_answer(predicted).split()),
+        common / len(normalise_answer(expected).split()),
+    )
     return 2 * precision * recall / (precision + recall)
 
 
 @given(WORDS, WORDS)
-def test_f1_equals_the_reference(one: list[str], other: list[str]) -> None:
-    said, right = " ".join(one), " ".join(other)
-    assert f1(said, right) == pytest.approx(reference_f1(said, right), abs=1e-12)
-    assert f1(said, right) == pytest.approx(f1(right, said), abs=1e-12)
-    assert 0 <= f1(said, right) <= 1
-    assert f1(said.upper(), right) == f1(said, right)
-    assert f1(" ".join(reversed(one)), right) == pytest.approx(f1(said, right), abs=1e-12)
-    same = Counter(normalise_answer(said).split()) == Counter(normalise_answer(right).split())
-    assert (f1(said, right) == 1) == (same and bool(normalise_answer(said)))
-    assert exact(said, right) <= (same or not normalise_answer(said))
+def test_f1_equals_the_reference(first_words: list[str], second_words: list[str]) -> None:
+    predicted, expected = " ".join(first_words), " ".join(second_words)
+    assert f1(predicted, expected) == pytest.approx(reference_f1(predicted, expected), abs=1e-12)
+    assert f1(predicted, expected) == pytest.approx(f1(expected, predicted), abs=1e-12)
+    assert 0 <= f1(predicted, expected) <= 1
+    assert f1(predicted.upper(), expected) == f1(predicted, expected)
+    assert f1(" ".join(reversed(first_words)), expected) == pytest.approx(f1(predicted, expected), abs=1e-12)
+    same = Counter(normalise_answer(predicted).split()) == Counter(normalise_answer(expected).split())
+    assert (f1(predicted, expected) == 1) == (same and bool(normalise_answer(predicted)))
+    assert exact(predicted, expected) <= (same or not normalise_answer(predicted))
 
 
 @given(st.text(max_size=20))
 def test_normalising_twice_changes_nothing(text: str) -> None:
-    found = normalise_answer(text)
-    assert normalise_answer(found) == found or not found.isascii()
-    assert not set(found) & set(string.punctuation)
-    assert found == " ".join(found.split())
+    result = normalise_answer(text)
+    assert normalise_answer(result) == result or not result.isascii()
+    assert not set(result) & set(string.punctuation)
+    assert result == " ".join(result.split())
 
 
 def test_different_numbers_of_answers_are_rejected() -> None:
     cases: list[tuple[list[str], list[list[str]]]] = [([], []), (["a"], []), (["a"], [[]])]
-    for said, right in cases:
+    for predicted, expected in cases:
         with pytest.raises(DataError, match="Every question needs an answer"):
-            report(said, right)
+            report(predicted, expected)

@@ -24,8 +24,8 @@ def explained(hypothesis: str, *references: str) -> bleu.Explanation:
     return explain(hypothesis.split(), [reference.split() for reference in references])
 
 
-def fraction(found: bleu.Explanation, n: int) -> tuple[int, int]:
-    return found.statistics.correct[n - 1], found.statistics.total[n - 1]
+def fraction(explanation: bleu.Explanation, n: int) -> tuple[int, int]:
+    return explanation.statistics.correct[n - 1], explanation.statistics.total[n - 1]
 
 
 # --- worked examples ------------------------------------------------------------------------------------------------
@@ -36,29 +36,35 @@ def test_unigram_precision() -> None:
 
 
 def test_clipping_limits_repeated_words() -> None:
-    found = explained("he he he", "he eats an apple")  # caseless
-    assert sum(count.unclipped for count in found.counts[0]) == 3
-    assert fraction(found, 1) == (1, 3)
+    explanation = explained("he he he", "he eats an apple")  # caseless
+    assert sum(count.unclipped for count in explanation.counts[0]) == 3
+    assert fraction(explanation, 1) == (1, 3)
     assert any(
-        "p_1 = 1/3" in line and "(without clipping it would be 3/3)" in line for line in bleu.describe_sentence(found)
+        "p_1 = 1/3" in line and "(without clipping it would be 3/3)" in line
+        for line in bleu.describe_sentence(explanation)
     )
 
 
 def test_clipping_against_two_references() -> None:
-    found = explained("He He He eats tasty fruit", "He eats a sweet apple", "He is eating a tasty apple")
-    assert fraction(found, 1) == (3, 6)
-    counts = {count.ngram[0]: (count.count, count.reference_count, count.clipped) for count in found.counts[0]}
+    explanation = explained("He He He eats tasty fruit", "He eats a sweet apple", "He is eating a tasty apple")
+    assert fraction(explanation, 1) == (3, 6)
+    counts = {count.ngram[0]: (count.count, count.reference_count, count.clipped) for count in explanation.counts[0]}
     assert counts == {"He": (3, 1, 1), "eats": (1, 1, 1), "tasty": (1, 1, 1), "fruit": (1, 0, 0)}
 
 
 def test_scores_and_explanation_of_a_sentence() -> None:
-    found = explained(GUARD, GUARD_REFERENCE)
-    assert [fraction(found, n) for n in range(1, 5)] == [(5, 8), (4, 7), (3, 6), (2, 5)]
-    assert found.statistics.brevity_penalty == 1
-    assert [f"{found.statistics.bleu(order):.2f}" for order in range(1, 5)] == ["62.50", "59.76", "56.31", "51.70"]
-    shown = bleu.describe_sentence(found)
-    assert "  BLEU-4 = 100 × 1 × (5/8 × 4/7 × 3/6 × 2/5)^(1/4) = 51.70" in shown
-    assert "  BLEU-2 = 100 × 1 × (5/8 × 4/7)^(1/2) = 59.76" in shown
+    explanation = explained(GUARD, GUARD_REFERENCE)
+    assert [fraction(explanation, n) for n in range(1, 5)] == [(5, 8), (4, 7), (3, 6), (2, 5)]
+    assert explanation.statistics.brevity_penalty == 1
+    assert [f"{explanation.statistics.bleu(order):.2f}" for order in range(1, 5)] == [
+        "62.50",
+        "59.76",
+        "56.31",
+        "51.70",
+    ]
+    text = bleu.describe_sentence(explanation)
+    assert "  BLEU-4 = 100 × 1 × (5/8 × 4/7 × 3/6 × 2/5)^(1/4) = 51.70" in text
+    assert "  BLEU-2 = 100 × 1 × (5/8 × 4/7)^(1/2) = 59.76" in text
 
 
 def test_documentation_shows_the_explanation() -> None:
@@ -70,30 +76,30 @@ def test_documentation_shows_the_explanation() -> None:
 # --- equal to sacrebleu ---------------------------------------------------------------------------------------------
 
 
-def assert_same(own: Statistics, theirs: object) -> None:
+def assert_same(ours: Statistics, theirs: object) -> None:
     """Compare with a sacrebleu score without smoothing."""
-    found = vars(theirs)
-    assert (list(own.correct), list(own.total)) == (found["counts"], found["totals"])
-    assert (own.length, own.reference_length) == (found["sys_len"], found["ref_len"])
-    assert own.brevity_penalty == pytest.approx(found["bp"], rel=1e-12)
-    if any(own.correct):  # otherwise sacrebleu returns early with precisions of 0
-        assert [100 * precision for precision in own.precisions] == pytest.approx(found["precisions"], rel=1e-12)
-    assert own.bleu() == pytest.approx(found["score"], abs=1e-9)
+    attributes = vars(theirs)
+    assert (list(ours.correct), list(ours.total)) == (attributes["counts"], attributes["totals"])
+    assert (ours.length, ours.reference_length) == (attributes["sys_len"], attributes["ref_len"])
+    assert ours.brevity_penalty == pytest.approx(attributes["bp"], rel=1e-12)
+    if any(ours.correct):  # otherwise sacrebleu returns early with precisions of 0
+        assert [100 * precision for precision in ours.precisions] == pytest.approx(attributes["precisions"], rel=1e-12)
+    assert ours.bleu() == pytest.approx(attributes["score"], abs=1e-9)
 
 
 @settings(max_examples=300, deadline=None)
 @given(sentences)
 def test_sentence_equals_sacrebleu(sentence: tuple[str, list[str]]) -> None:
     hypothesis, references = sentence
-    found = explained(hypothesis, *references)
+    explanation = explained(hypothesis, *references)
     columns = [[reference] for reference in references]
-    assert_same(found.statistics, BLEU(smooth_method="none", tokenize="none").corpus_score([hypothesis], columns))
+    assert_same(explanation.statistics, BLEU(smooth_method="none", tokenize="none").corpus_score([hypothesis], columns))
     smoothed = BLEU(effective_order=True, tokenize="none").sentence_score(hypothesis, references).score
-    assert found.statistics.smoothed_bleu(is_corpus=False) == pytest.approx(smoothed, abs=1e-9)
-    whole = BLEU(tokenize="none").corpus_score([hypothesis], columns).score
-    assert found.statistics.smoothed_bleu() == pytest.approx(whole, abs=1e-9)
-    assert "".join(bleu.describe_sentence(found)) and "".join(
-        bleu.describe_corpus(found.statistics, 1, found.statistics)
+    assert explanation.statistics.smoothed_bleu(is_corpus=False) == pytest.approx(smoothed, abs=1e-9)
+    corpus_bleu = BLEU(tokenize="none").corpus_score([hypothesis], columns).score
+    assert explanation.statistics.smoothed_bleu() == pytest.approx(corpus_bleu, abs=1e-9)
+    assert "".join(bleu.describe_sentence(explanation)) and "".join(
+        bleu.describe_corpus(explanation.statistics, 1, explanation.statistics)
     )
 
 
@@ -111,12 +117,12 @@ def corpus(seed: int, references: int) -> tuple[list[str], list[list[str]]]:
     pool = [piece for text in TEXTS for piece in text.split(" ")]
 
     def edit_line(line: list[str]) -> list[str]:
-        kept = [word for word in line for _ in range(draw.choice((0, 1, 1, 1, 1, 2)))]
-        return kept + draw.choices(pool, k=draw.randint(0, 3))
+        reference_words = [word for word in line for _ in range(draw.choice((0, 1, 1, 1, 1, 2)))]
+        return reference_words + draw.choices(pool, k=draw.randint(0, 3))
 
-    said = [draw.choices(pool[:9] if draw.random() < 0.6 else pool, k=draw.randint(0, 14)) for _ in range(30)]
-    columns = [[" ".join(edit_line(line)) for line in said] for _ in range(references)]
-    return [" ".join(line) for line in said], columns
+    hypotheses = [draw.choices(pool[:9] if draw.random() < 0.6 else pool, k=draw.randint(0, 14)) for _ in range(30)]
+    columns = [[" ".join(edit_line(line)) for line in hypotheses] for _ in range(references)]
+    return [" ".join(line) for line in hypotheses], columns
 
 
 @pytest.mark.parametrize("tokenize", ["13a", "char", "intl", "none", "zh"])
@@ -124,14 +130,14 @@ def corpus(seed: int, references: int) -> tuple[list[str], list[list[str]]]:
 @pytest.mark.parametrize("references", [1, 2, 3])
 def test_corpus_equals_sacrebleu(tokenize: str, lowercase: bool, references: int) -> None:
     for seed in range(6):
-        said, columns = corpus(seed, references)
+        hypotheses, columns = corpus(seed, references)
         metric = BLEU(tokenize=tokenize, lowercase=lowercase, smooth_method="none")
         expected = [[tokens(metric, line) for line in lines] for lines in zip(*columns, strict=True)]
-        own = corpus_statistics([tokens(metric, line) for line in said], expected)
-        assert_same(own, metric.corpus_score(said, columns))
-        usual = bleu_metric(tokenize, lowercase=lowercase).corpus_score(said, columns).score
-        assert own.smoothed_bleu() == pytest.approx(usual, abs=1e-9)
-        assert own.bleu() > 0  # negative control: there are matches
+        ours = corpus_statistics([tokens(metric, line) for line in hypotheses], expected)
+        assert_same(ours, metric.corpus_score(hypotheses, columns))
+        usual = bleu_metric(tokenize, lowercase=lowercase).corpus_score(hypotheses, columns).score
+        assert ours.smoothed_bleu() == pytest.approx(usual, abs=1e-9)
+        assert ours.bleu() > 0  # negative control: there are matches
 
 
 def differs(owner: object, name: str, broken: object) -> bool:
@@ -139,11 +145,11 @@ def differs(owner: object, name: str, broken: object) -> bool:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, broken)
         for seed in range(6):
-            said, columns = corpus(seed, 2)
+            hypotheses, columns = corpus(seed, 2)
             expected = [[line.split() for line in lines] for lines in zip(*columns, strict=True)]
-            own = corpus_statistics([line.split() for line in said], expected)
+            ours = corpus_statistics([line.split() for line in hypotheses], expected)
             try:
-                assert_same(own, BLEU(tokenize="none", smooth_method="none").corpus_score(said, columns))
+                assert_same(ours, BLEU(tokenize="none", smooth_method="none").corpus_score(hypotheses, columns))
             except AssertionError:
                 return True
     return False
@@ -153,8 +159,10 @@ def test_wrong_arithmetic_is_detected() -> None:
     plain = bleu.count_ngrams
     assert not differs(bleu, "count_ngrams", plain)
     assert differs(bleu.Count, "clipped", property(lambda count: count.unclipped))
-    assert differs(bleu, "count_ngrams", lambda said, references, n: plain(said, references[:1], n))
-    assert differs(bleu, "count_ngrams", lambda said, references, n: plain(said, [list(chain(*references))], n))
+    assert differs(bleu, "count_ngrams", lambda hypothesis, references, n: plain(hypothesis, references[:1], n))
+    assert differs(
+        bleu, "count_ngrams", lambda hypothesis, references, n: plain(hypothesis, [list(chain(*references))], n)
+    )
     assert differs(bleu, "closest_length", lambda length, lengths: min(lengths))
     assert differs(bleu, "closest_length", lambda length, lengths: min(lengths, key=lambda r: (abs(r - length), -r)))
 
@@ -179,38 +187,38 @@ def test_brevity_penalty() -> None:
 
 
 def test_missing_4_grams_are_explained() -> None:
-    found = explained("He ate it", "He ate it today")
-    assert found.statistics.bleu() == 0
-    shown = "\n".join(bleu.describe_sentence(found))
-    assert "4-grams: a hypothesis of 3 tokens has none" in shown
-    assert "BLEU-4 is 0 because there is no 4-gram: the hypothesis needs at least 4 tokens" in shown
-    assert "BP = exp(1 − r/c) = exp(1 − 4/3) = 0.7165" in shown
+    explanation = explained("He ate it", "He ate it today")
+    assert explanation.statistics.bleu() == 0
+    text = "\n".join(bleu.describe_sentence(explanation))
+    assert "4-grams: a hypothesis of 3 tokens has none" in text
+    assert "BLEU-4 is 0 because there is no 4-gram: the hypothesis needs at least 4 tokens" in text
+    assert "BP = exp(1 − r/c) = exp(1 − 4/3) = 0.7165" in text
     theirs = BLEU(effective_order=True, tokenize="none").sentence_score("He ate it", ["He ate it today"]).score
-    assert f"sacrebleu's score for this line: {theirs:.2f}" in shown
-    assert f"100 × 0.7165 × (3/3 × 2/2 × 1/1)^(1/3) = {theirs:.2f}" in shown
+    assert f"sacrebleu's score for this line: {theirs:.2f}" in text
+    assert f"100 × 0.7165 × (3/3 × 2/2 × 1/1)^(1/3) = {theirs:.2f}" in text
     assert "does not smooth if an order has no n-grams" in "\n".join(
-        bleu.describe_corpus(found.statistics, 1, found.statistics)
+        bleu.describe_corpus(explanation.statistics, 1, explanation.statistics)
     )
 
 
 def test_smoothing_is_explained() -> None:
-    shown = "\n".join(bleu.describe_sentence(explained("He He He eats tasty fruit", "He eats fruit", "tasty apple")))
-    assert "BLEU-3 and higher orders is 0 because no 3-gram matches" in shown
-    assert "× 0.5/4 × 0.25/3)^(1/4)" in shown
+    text = "\n".join(bleu.describe_sentence(explained("He He He eats tasty fruit", "He eats fruit", "tasty apple")))
+    assert "BLEU-3 and higher orders is 0 because no 3-gram matches" in text
+    assert "× 0.5/4 × 0.25/3)^(1/4)" in text
     assert "does not smooth if no token matches" in "\n".join(bleu.describe_sentence(explained("a b c d e", "f g")))
 
 
 def test_empty_hypothesis() -> None:
-    found = explained("", "He ate")
-    assert found.statistics.bleu() == found.statistics.smoothed_bleu(is_corpus=False) == 0
-    assert "  the hypothesis is empty, so BP = 0" in bleu.describe_sentence(found)
+    explanation = explained("", "He ate")
+    assert explanation.statistics.bleu() == explanation.statistics.smoothed_bleu(is_corpus=False) == 0
+    assert "  the hypothesis is empty, so BP = 0" in bleu.describe_sentence(explanation)
 
 
 def test_all_reference_lengths_are_listed() -> None:
-    shown = bleu.describe_sentence(explained("a b c d", "a b c", "a b c d e", "a b c d e f"))
-    assert "  c = 4 tokens in the hypothesis, r = 3 in the reference, the closest of the lengths 3, 5, 6" in shown
+    text = bleu.describe_sentence(explained("a b c d", "a b c", "a b c d e", "a b c d e f"))
+    assert "  c = 4 tokens in the hypothesis, r = 3 in the reference, the closest of the lengths 3, 5, 6" in text
 
 
 def test_explanation_respects_the_line_width() -> None:
-    said = " ".join(f"word{i}" for i in range(60))
-    assert max(map(len, bleu.describe_sentence(explained(said, "another text"))[2:])) <= bleu.LINE_WIDTH
+    hypothesis = " ".join(f"word{i}" for i in range(60))
+    assert max(map(len, bleu.describe_sentence(explained(hypothesis, "another text"))[2:])) <= bleu.LINE_WIDTH

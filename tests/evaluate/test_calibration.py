@@ -21,22 +21,22 @@ def test_bins_equal_scikit_learn(bins: int) -> None:
     confidence, correct = answers(3000, 1)
     confidence[:20] = np.linspace(0, 1, 20)  # including edges
     confidence[20:31] = np.arange(11) / 10
-    found = calibrate(confidence, correct, bins)
+    calibration = calibrate(confidence, correct, bins)
     true, mean = sklearn.calibration_curve(correct, confidence, n_bins=bins)
-    np.testing.assert_allclose([one.accuracy for one in found.filled], true, rtol=1e-12)
-    np.testing.assert_allclose([one.confidence for one in found.filled], mean, rtol=1e-12)
-    assert sum(one.count for one in found.bins) == 3000 and len(found.bins) == bins
+    np.testing.assert_allclose([bin_.accuracy for bin_ in calibration.filled], true, rtol=1e-12)
+    np.testing.assert_allclose([bin_.confidence for bin_ in calibration.filled], mean, rtol=1e-12)
+    assert sum(bin_.count for bin_ in calibration.bins) == 3000 and len(calibration.bins) == bins
 
 
 def test_bins_of_given_values() -> None:
     confidence, correct = np.array([0.5, 0.51, 0.9, 1.0, 0.95]), np.array([True, False, True, True, False])
-    found = calibrate(confidence, correct, bins=2)
-    first, second = found.bins
+    calibration = calibrate(confidence, correct, bins=2)
+    first, second = calibration.bins
     assert first == Bin(0, 0.5, 1, 0.5, 1)  # 0.5 is in (0, 0.5]
     assert (second.low, second.high, second.count, second.accuracy) == (0.5, 1, 4, 0.5)
     assert second.confidence == pytest.approx(0.84) and second.gap == pytest.approx(0.34)
-    assert found.error == pytest.approx(0.2 * 0.5 + 0.8 * 0.34)
-    assert found.gap == pytest.approx(confidence.mean() - 0.6)
+    assert calibration.error == pytest.approx(0.2 * 0.5 + 0.8 * 0.34)
+    assert calibration.gap == pytest.approx(confidence.mean() - 0.6)
     empty = calibrate(np.array([0.9]), np.array([True]), bins=2).bins[0]
     assert empty.count == 0 and math.isnan(empty.confidence) and math.isnan(empty.accuracy)
 

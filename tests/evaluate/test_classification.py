@@ -31,7 +31,7 @@ Sides = tuple[list[str], list[str]]
 
 
 def sides(pairs: list[tuple[str, str]]) -> Sides:
-    return [one for one, _ in pairs], [other for _, other in pairs]
+    return [first for first, _ in pairs], [second for _, second in pairs]
 
 
 def sklearn_metrics() -> Any:
@@ -41,12 +41,12 @@ def sklearn_metrics() -> Any:
 def draw_predictions(classes: int, seed: int, texts: int = 2000) -> tuple[list[str], np.ndarray, list[str]]:
     """Draw labels of decreasing frequency and log-probabilities that favour the correct one."""
     draw = np.random.default_rng(seed)
-    places = np.minimum(draw.geometric(min(2 / classes, 0.6), size=texts) - 1, classes - 1)
+    classes_drawn = np.minimum(draw.geometric(min(2 / classes, 0.6), size=texts) - 1, classes - 1)
     logits = draw.normal(size=(texts, classes))
-    logits[np.arange(texts), places] += 1.5
+    logits[np.arange(texts), classes_drawn] += 1.5
     log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     labels = [f"class {number:02}" for number in range(classes)]
-    return [labels[place] for place in places], log_probs, labels
+    return [labels[index] for index in classes_drawn], log_probs, labels
 
 
 # --- comparison with scikit-learn -----------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def test_counts_equal_scikit_learn(pairs: list[tuple[str, str]]) -> None:
     by_class = metrics.precision_recall_fscore_support(
         expected, predicted, labels=confusion.labels, average=None, zero_division=0
     )
-    ours = [(one.precision, one.recall, one.f1, one.expected) for one in confusion.hits.values()]
+    ours = [(hits.precision, hits.recall, hits.f1, hits.expected) for hits in confusion.hits.values()]
     np.testing.assert_allclose(np.transpose(ours), by_class, rtol=1e-12)
     for name, average in {"macro": macro, "micro": micro, "weighted": weighted}.items():
         theirs = metrics.precision_recall_fscore_support(expected, predicted, average=name, zero_division=0)
@@ -75,9 +75,9 @@ def test_counts_equal_scikit_learn(pairs: list[tuple[str, str]]) -> None:
 def test_report_equals_scikit_learn(classes: int) -> None:
     metrics = sklearn_metrics()
     expected, log_probs, labels = draw_predictions(classes, seed=classes)
-    found = report(expected, log_probs, labels)
-    predicted = [labels[place] for place in log_probs.argmax(axis=1)]
-    assert found.metrics == {
+    result = report(expected, log_probs, labels)
+    predicted = [labels[index] for index in log_probs.argmax(axis=1)]
+    assert result.metrics == {
         "accuracy": pytest.approx(metrics.accuracy_score(expected, predicted), abs=1e-12),
         "majority": pytest.approx(max(map(expected.count, labels)) / len(expected)),
         "macro_f1": pytest.approx(metrics.f1_score(expected, predicted, average="macro"), abs=1e-12),
@@ -85,11 +85,11 @@ def test_report_equals_scikit_learn(classes: int) -> None:
         "weighted_f1": pytest.approx(metrics.f1_score(expected, predicted, average="weighted"), abs=1e-12),
         "matthews": pytest.approx(metrics.matthews_corrcoef(expected, predicted), abs=1e-12),
         "loss": pytest.approx(metrics.log_loss(expected, np.exp(log_probs), labels=labels), rel=1e-9),
-        "calibration_error": found.calibration.error,
+        "calibration_error": result.calibration.error,
     }
-    for name, interval in found.intervals.items():
-        assert interval.low < found.metrics[name] < interval.high
-    assert found.unseen == {} and found.by_class == found.confusion.hits
+    for name, interval in result.intervals.items():
+        assert interval.low < result.metrics[name] < interval.high
+    assert result.unseen == {} and result.by_class == result.confusion.hits
 
 
 @ALONE
@@ -134,11 +134,11 @@ def test_two_classes() -> None:
     """For two classes, Matthews is the correlation of two binary variables."""
     pairs = [("yes", "yes")] * 6 + [("yes", "no")] * 2 + [("no", "yes")] * 1 + [("no", "no")] * 3
     expected, predicted = sides(pairs)
-    found = confusion_metrics(Confusion.of(expected, predicted, ["no", "yes"]))
+    result = confusion_metrics(Confusion.of(expected, predicted, ["no", "yes"]))
     ones = [[label == "yes" for label in side] for side in (expected, predicted)]
-    assert found["matthews"] == pytest.approx(np.asarray(np.corrcoef(ones))[0, 1])
-    assert found["accuracy"] == 9 / 12 and found["majority"] == 8 / 12
-    assert found["macro_f1"] == pytest.approx((2 * 3 / (4 + 5) + 2 * 6 / (8 + 7)) / 2)
+    assert result["matthews"] == pytest.approx(np.asarray(np.corrcoef(ones))[0, 1])
+    assert result["accuracy"] == 9 / 12 and result["majority"] == 8 / 12
+    assert result["macro_f1"] == pytest.approx((2 * 3 / (4 + 5) + 2 * 6 / (8 + 7)) / 2)
     assert Confusion.of(expected, predicted).mistakes(1) == [Mistake("yes", "no", 2, 0.25)]
 
 
@@ -158,19 +158,19 @@ def test_metrics_do_not_depend_on_class_names_and_order(pairs: list[tuple[str, s
 
 @given(answers)
 def test_swapping_expected_and_predicted(pairs: list[tuple[str, str]]) -> None:
-    confusion, turned = Confusion.of(*sides(pairs)), Confusion.of(*sides(pairs)[::-1])
-    assert {name: (one.precision, one.recall, one.f1) for name, one in confusion.hits.items()} == {
-        name: (one.recall, one.precision, one.f1) for name, one in turned.hits.items()
+    confusion, swapped = Confusion.of(*sides(pairs)), Confusion.of(*sides(pairs)[::-1])
+    assert {name: (hits.precision, hits.recall, hits.f1) for name, hits in confusion.hits.items()} == {
+        name: (hits.recall, hits.precision, hits.f1) for name, hits in swapped.hits.items()
     }
-    assert float(matthews(confusion.counts)) == pytest.approx(float(matthews(turned.counts)))
+    assert float(matthews(confusion.counts)) == pytest.approx(float(matthews(swapped.counts)))
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=2))
 def test_perfect_and_constant_predictions(expected: list[str]) -> None:
-    found = confusion_metrics(Confusion.of(expected, expected))
+    result = confusion_metrics(Confusion.of(expected, expected))
     several = len(set(expected)) > 1
-    assert found["accuracy"] == found["macro_f1"] == found["weighted_f1"] == 1
-    assert found["matthews"] == pytest.approx(float(several))
+    assert result["accuracy"] == result["macro_f1"] == result["weighted_f1"] == 1
+    assert result["matthews"] == pytest.approx(float(several))
     guess = confusion_metrics(Confusion.of(expected, ["a"] * len(expected)))
     assert guess["matthews"] == 0 and guess["accuracy"] <= guess["majority"]
 
@@ -179,12 +179,12 @@ def test_metrics_of_batched_matrices() -> None:
     matrices = np.random.default_rng(0).integers(0, 9, size=(5, 4, 4))
     matrices[0, 2] = matrices[0, :, 2] = 0  # absent classes are excluded from the mean
     figures_of: list[Any] = [accuracy, macro_f1, matthews]
-    for figure in figures_of:
-        together = figure(matrices)
-        assert together.shape == (5,)
-        np.testing.assert_allclose(together, [float(figure(one)) for one in matrices])
-    kept = np.delete(np.delete(matrices[0], 2, axis=0), 2, axis=1)
-    assert float(macro_f1(matrices[0])) == pytest.approx(float(macro_f1(kept)))
+    for metric in figures_of:
+        batched = metric(matrices)
+        assert batched.shape == (5,)
+        np.testing.assert_allclose(batched, [float(metric(matrix)) for matrix in matrices])
+    reduced = np.delete(np.delete(matrices[0], 2, axis=0), 2, axis=1)
+    assert float(macro_f1(matrices[0])) == pytest.approx(float(macro_f1(reduced)))
 
 
 # --- reports and errors ---------------------------------------------------------------------------------------------
@@ -193,11 +193,11 @@ def test_metrics_of_batched_matrices() -> None:
 def test_unseen_labels_are_wrong_and_reported() -> None:
     expected, log_probs, labels = draw_predictions(3, seed=1, texts=100)
     odd = ["new"] * 10 + ["another"] + expected[11:]
-    found, known = report(odd, log_probs, labels), report(expected[11:], log_probs[11:], labels)
-    assert found.unseen == {"another": 1, "new": 10} and found.confusion.labels == (*labels, "another", "new")
-    assert found.metrics["accuracy"] == pytest.approx(known.metrics["accuracy"] * 89 / 100)
-    assert found.metrics["loss"] == pytest.approx(known.metrics["loss"])
-    assert found.by_class["new"] == Hits(0, 0, 10)
+    result, without_unseen = report(odd, log_probs, labels), report(expected[11:], log_probs[11:], labels)
+    assert result.unseen == {"another": 1, "new": 10} and result.confusion.labels == (*labels, "another", "new")
+    assert result.metrics["accuracy"] == pytest.approx(without_unseen.metrics["accuracy"] * 89 / 100)
+    assert result.metrics["loss"] == pytest.approx(without_unseen.metrics["loss"])
+    assert result.by_class["new"] == Hits(0, 0, 10)
     assert math.isnan(log_loss(["new"], log_probs[:1], labels))
 
 
@@ -209,16 +209,16 @@ def test_rates_are_normalised_by_row() -> None:
 
 def test_bootstrap_interval_of_accuracy_is_close_to_wilson() -> None:
     expected, log_probs, labels = draw_predictions(6, seed=3)
-    found = report(expected, log_probs, labels)
-    drawn = matrix_interval(found.confusion.counts, accuracy)
-    assert drawn == pytest.approx(found.intervals["accuracy"], abs=0.004)
-    assert report(expected, log_probs, labels).intervals == found.intervals
+    result = report(expected, log_probs, labels)
+    bootstrapped = matrix_interval(result.confusion.counts, accuracy)
+    assert bootstrapped == pytest.approx(result.intervals["accuracy"], abs=0.004)
+    assert report(expected, log_probs, labels).intervals == result.intervals
 
 
 def test_a_thousand_classes() -> None:
     draw = np.random.default_rng(0)
     labels = [str(number) for number in range(300)]
-    expected = [labels[place] for place in draw.integers(0, 300, size=600)]
+    expected = [labels[index] for index in draw.integers(0, 300, size=600)]
     predicted = [label if draw.random() < 0.6 else labels[int(draw.integers(300))] for label in expected]
     confusion = Confusion.of(expected, predicted, labels)
     interval = matrix_interval(confusion.counts, matthews)

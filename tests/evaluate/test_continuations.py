@@ -23,11 +23,11 @@ CONFIGS: dict[str, Any] = {
 @pytest.fixture(scope="module", params=CONFIGS)
 def model(request: pytest.FixtureRequest) -> Any:
     torch.manual_seed(1)
-    made = CONFIGS[request.param].build(V).double().eval()
+    built = CONFIGS[request.param].build(V).double().eval()
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in built.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
-    return made
+    return built
 
 
 rows_of_tokens = st.lists(st.integers(1, V - 1), min_size=1, max_size=6)
@@ -37,21 +37,21 @@ rows_of_tokens = st.lists(st.integers(1, V - 1), min_size=1, max_size=6)
 def test_shared_prefix_equals_separate_texts(model: Any, shared: list[int], tails: list[list[int]]) -> None:
     rows = [shared + tail for tail in tails]
     starts = [len(row) - 1 - (len(tail) > 4) for row, tail in zip(rows, tails, strict=True)]
-    found = continuation_log_probs(model, rows, starts, end=0, batch_size=2)
-    for row, start, scores in zip(rows, starts, found, strict=True):
+    log_probs = continuation_log_probs(model, rows, starts, end=0, batch_size=2)
+    for row, start, scores in zip(rows, starts, log_probs, strict=True):
         (alone,) = score_texts(model, [row], end=0)
         torch.testing.assert_close(scores, alone[start : len(row)], rtol=0, atol=1e-10)
 
 
 def test_scores_depend_on_the_prompt(model: Any) -> None:
     """Negative control: the prompt is read, not only the continuation."""
-    one, other = continuation_log_probs(model, [[1, 2, 3], [4, 5, 3]], [2, 2], end=0)
-    assert (one - other).abs().max() > 1e-4
+    first, second = continuation_log_probs(model, [[1, 2, 3], [4, 5, 3]], [2, 2], end=0)
+    assert (first - second).abs().max() > 1e-4
 
 
 def test_scores_from_the_first_token(model: Any) -> None:
-    (found,) = continuation_log_probs(model, [[1, 2, 3]], [0], end=0)
-    torch.testing.assert_close(found, score_texts(model, [[1, 2, 3]], end=0)[0][:-1], rtol=0, atol=1e-10)
+    (log_probs,) = continuation_log_probs(model, [[1, 2, 3]], [0], end=0)
+    torch.testing.assert_close(log_probs, score_texts(model, [[1, 2, 3]], end=0)[0][:-1], rtol=0, atol=1e-10)
 
 
 def test_common_prefix_length() -> None:

@@ -44,14 +44,14 @@ def test_tiny_and_huge_scores(scale: float) -> None:
 def test_report_metrics_and_intervals() -> None:
     draws = np.random.default_rng(0)
     x = draws.normal(size=400)
-    found = report(x.tolist(), (x + draws.normal(size=400)).tolist())
-    assert found.metrics["pearson"] == pytest.approx(0.7, abs=0.06)
+    result = report(x.tolist(), (x + draws.normal(size=400)).tolist())
+    assert result.metrics["pearson"] == pytest.approx(0.7, abs=0.06)
     for name in ("pearson", "spearman"):
-        low, high = found.intervals[name]
-        assert low < found.metrics[name] < high and 0.04 < high - low < 0.15
-    assert found.metrics["rmse"] == pytest.approx(1, abs=0.1) and found.metrics["mean_error"] < found.metrics["rmse"]
-    z, half = np.arctanh(found.metrics["pearson"]), 1.96 / 397**0.5  # Fisher's interval
-    assert found.intervals["pearson"] == pytest.approx((np.tanh(z - half), np.tanh(z + half)), abs=0.02)
+        low, high = result.intervals[name]
+        assert low < result.metrics[name] < high and 0.04 < high - low < 0.15
+    assert result.metrics["rmse"] == pytest.approx(1, abs=0.1) and result.metrics["mean_error"] < result.metrics["rmse"]
+    z, half = np.arctanh(result.metrics["pearson"]), 1.96 / 397**0.5  # Fisher's interval
+    assert result.intervals["pearson"] == pytest.approx((np.tanh(z - half), np.tanh(z + half)), abs=0.02)
 
 
 def test_too_few_or_unequal_scores_are_rejected() -> None:
@@ -67,9 +67,9 @@ def test_mean_interval() -> None:
 
 
 def test_multiple_choice_report() -> None:
-    found = report_choices([0, 2, 1], [[-0.1, -3, -4], [-1, -0.5, -2], [-2.0, -0.2]])
-    assert found.metrics["accuracy"] == pytest.approx(2 / 3)
-    assert found.metrics["chance"] == pytest.approx((1 / 3 + 1 / 3 + 1 / 2) / 3)
-    assert found.metrics["loss"] == pytest.approx((0.1 + 2 + 0.2) / 3)
+    result = report_choices([0, 2, 1], [[-0.1, -3, -4], [-1, -0.5, -2], [-2.0, -0.2]])
+    assert result.metrics["accuracy"] == pytest.approx(2 / 3)
+    assert result.metrics["chance"] == pytest.approx((1 / 3 + 1 / 3 + 1 / 2) / 3)
+    assert result.metrics["loss"] == pytest.approx((0.1 + 2 + 0.2) / 3)
     with pytest.raises(DataError, match="Every example needs one answer"):
         report_choices([0], [])

@@ -29,47 +29,47 @@ def test_crps_of_a_gaussian() -> None:
     for truth in (-1.0, 0.3, 4.0):
         z = truth / 2
         phi, Phi = math.exp(-z * z / 2) / math.sqrt(2 * math.pi), 0.5 * (1 + math.erf(z / math.sqrt(2)))
-        wanted = 2 * (z * (2 * Phi - 1) + 2 * phi - 1 / math.sqrt(math.pi))
-        found = crps(normal([0.0], 2.0).points.numpy(), np.array([[[truth]]]))
-        assert found.item() == pytest.approx(wanted, abs=0.005)
+        expected = 2 * (z * (2 * Phi - 1) + 2 * phi - 1 / math.sqrt(math.pi))
+        actual = crps(normal([0.0], 2.0).points.numpy(), np.array([[[truth]]]))
+        assert actual.item() == pytest.approx(expected, abs=0.005)
 
 
 def test_crps_equals_the_sum_over_all_pairs() -> None:
     points = np.random.default_rng(0).normal(size=(1, 17, 1, 1))
     flat, truth = points.ravel(), 0.4
-    wanted = np.abs(flat - truth).mean() - np.abs(flat[:, None] - flat).mean() / 2
-    assert crps(points, np.full((1, 1, 1), truth)).item() == pytest.approx(wanted)
+    expected = np.abs(flat - truth).mean() - np.abs(flat[:, None] - flat).mean() / 2
+    assert crps(points, np.full((1, 1, 1), truth)).item() == pytest.approx(expected)
     assert crps(np.full((1, 5, 1, 1), 2.0), np.zeros((1, 1, 1))).item() == pytest.approx(2.0)  # for one point: |error|
 
 
 def test_metrics_of_given_forecasts() -> None:
     truth = np.array([[[1.0], [4.0], [np.nan]]])
     errors = Errors.of(normal([2.0, 2.0, 2.0], 1.0), truth)
-    found = errors.metrics(np.array([2.0]))
-    assert found["mase"] == pytest.approx((1 + 2) / 2 / 2)
-    assert found["smape"] == pytest.approx((200 / 3 + 400 / 6) / 2)
-    assert (found["coverage_80"], found["coverage_95"]) == (0.5, 0.5)  # 1 lies within ±1.28, 4 not within ±1.96
+    actual = errors.metrics(np.array([2.0]))
+    assert actual["mase"] == pytest.approx((1 + 2) / 2 / 2)
+    assert actual["smape"] == pytest.approx((200 / 3 + 400 / 6) / 2)
+    assert (actual["coverage_80"], actual["coverage_95"]) == (0.5, 0.5)  # 1 lies within ±1.28, 4 not within ±1.96
     assert errors.by_step(np.array([2.0]))[:2].tolist() == [0.5, 1.0] and np.isnan(errors.by_step(np.array([2.0]))[2])
-    assert errors.metrics(np.array([2.0]), "naive_").keys() == {f"naive_{name}" for name in found}
+    assert errors.metrics(np.array([2.0]), "naive_").keys() == {f"naive_{name}" for name in actual}
 
 
 def test_calibrated_intervals_have_their_coverage() -> None:
     truth = np.random.default_rng(1).normal(size=(2000, 1, 1))
     centre = torch.zeros(2000, 1, 1).double()
-    found = Errors.of(Forecast.normal(centre, centre + 1), truth).metrics(np.ones(1))
-    assert found["coverage_80"] == pytest.approx(0.8, abs=0.03) and found["coverage_95"] == pytest.approx(
+    actual = Errors.of(Forecast.normal(centre, centre + 1), truth).metrics(np.ones(1))
+    assert actual["coverage_80"] == pytest.approx(0.8, abs=0.03) and actual["coverage_95"] == pytest.approx(
         0.95, abs=0.02
     )
     narrow = Errors.of(Forecast.normal(centre, centre + 0.5), truth).metrics(np.ones(1))
-    assert narrow["coverage_80"] < 0.6 and narrow["crps"] > found["crps"], "false certainty costs"
+    assert narrow["coverage_80"] < 0.6 and narrow["crps"] > actual["crps"], "false certainty costs"
 
 
 def test_naive_forecast_repeats_the_last_season() -> None:
     values = np.array([[1.0], [2.0], [3.0], [4.0], [5.0], [np.nan], [7.0]])
     assert last_season(values, 3).ravel().tolist() == [5, 3, 7]
-    found = naive_forecast([values], 5, 3, np.array([0.5]))
-    assert found.mean[0, :, 0].tolist() == [5, 3, 7, 5, 3]
-    assert found.deviation[0, :, 0].tolist() == pytest.approx([0.5] * 3 + [0.5 * math.sqrt(2)] * 2)
+    actual = naive_forecast([values], 5, 3, np.array([0.5]))
+    assert actual.mean[0, :, 0].tolist() == [5, 3, 7, 5, 3]
+    assert actual.deviation[0, :, 0].tolist() == pytest.approx([0.5] * 3 + [0.5 * math.sqrt(2)] * 2)
     short = np.array([[1.0], [2.0]])
     assert np.isnan(last_season(short, 3)[0, 0])
     silent = Errors.of(naive_forecast([short], 3, 3, np.array([0.5])), np.array([[[9.0], [1.0], [2.0]]]))

@@ -21,15 +21,15 @@ class Copying:
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         read = torch.cat([state.hidden["read"], tokens], dim=1)
         scores = torch.zeros(len(read), V)
-        for row, said in zip(read.tolist(), scores, strict=True):
-            before = [place for place in range(len(row) - 1) if row[place] == row[-1]]
-            said[row[before[-1] + 1] if before else 1] = 5.0
+        for row, row_scores in zip(read.tolist(), scores, strict=True):
+            matches = [index for index in range(len(row) - 1) if row[index] == row[-1]]
+            row_scores[row[matches[-1] + 1] if matches else 1] = 5.0
         return StepOutput(scores.log_softmax(dim=1), DecodeState({"read": read}))
 
 
 def test_accuracy_by_group() -> None:
     documents = [[2, 7, 3, 8, 2, 7, 3, 4], [2, 1]]  # keys 2 and 3; the last answer for 3 has changed
-    asked = [
+    questions = [
         [
             RecallQuestion(1, 2, "first"),
             RecallQuestion(3, 4, "first"),
@@ -38,16 +38,16 @@ def test_accuracy_by_group() -> None:
         ],
         [RecallQuestion(1, 2, "first")],
     ]
-    found = recall(Copying(), documents, asked, end=0)
-    assert found == {"first": 1 / 3, "again": 1 / 2}  # only the 1 of the second document is a default prediction
-    assert recall(Copying(), documents, asked, end=0, rows=1) == found  # independent of batching
+    metrics = recall(Copying(), documents, questions, end=0)
+    assert metrics == {"first": 1 / 3, "again": 1 / 2}  # only the 1 of the second document is a default prediction
+    assert recall(Copying(), documents, questions, end=0, rows=1) == metrics  # independent of batching
 
 
 def test_all_tokens_of_an_answer_must_be_correct() -> None:
     model: Any = Copying()
     document = [2, 5, 6, 3, 2, 5, 6, 3, 2, 5, 7]
-    asked = [RecallQuestion(5, 7, "right"), RecallQuestion(9, 11, "wrong")]
-    assert recall(model, [document], [asked], end=0) == {"right": 1.0, "wrong": 0.0}
+    questions = [RecallQuestion(5, 7, "right"), RecallQuestion(9, 11, "wrong")]
+    assert recall(model, [document], [questions], end=0) == {"right": 1.0, "wrong": 0.0}
 
 
 def test_no_questions_yield_no_metrics() -> None:

@@ -26,19 +26,19 @@ def draw_log_probs(models: int, tokens: int, seed: int) -> list[Tensor]:
 @given(tokens=st.integers(1, 60), seed=st.integers(0, 1000))
 def test_weights_are_better_than_a_grid(tokens: int, seed: int) -> None:
     log_probs = draw_log_probs(2, tokens, seed)
-    found = best_weights(log_probs)
-    assert sum(found) == pytest.approx(1, abs=1e-12) and min(found) >= 0
+    fitted = best_weights(log_probs)
+    assert sum(fitted) == pytest.approx(1, abs=1e-12) and min(fitted) >= 0
     best = max(likelihood(log_probs, [n / 200, 1 - n / 200]) for n in range(201))
-    assert likelihood(log_probs, found) >= best - 1e-6
+    assert likelihood(log_probs, fitted) >= best - 1e-6
 
 
 def test_three_models_are_better_than_a_grid() -> None:
     log_probs = draw_log_probs(3, 200, 1)
-    found = best_weights(log_probs)
+    fitted = best_weights(log_probs)
     grid = [[a / 40, b / 40, (40 - a - b) / 40] for a in range(41) for b in range(41 - a)]
-    assert likelihood(log_probs, found) >= max(likelihood(log_probs, weights) for weights in grid) - 1e-7
+    assert likelihood(log_probs, fitted) >= max(likelihood(log_probs, weights) for weights in grid) - 1e-7
     assert (
-        likelihood(log_probs, found) > likelihood(log_probs, [1 / 3] * 3) + 1e-4
+        likelihood(log_probs, fitted) > likelihood(log_probs, [1 / 3] * 3) + 1e-4
     )  # negative control: equal weights are worse
 
 

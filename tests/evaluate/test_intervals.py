@@ -69,23 +69,23 @@ def test_resampling_kinds_equals_resampling_examples() -> None:
         values.append(a[chosen].sum() / b[chosen].sum())
     pairs = list(zip(a.tolist(), b.tolist(), strict=True))
     kinds = Counter(pairs)
-    found = bootstrap(
+    interval = bootstrap(
         np.array(list(kinds.values())),
-        lambda drawn: (drawn @ [kind[0] for kind in kinds]) / (drawn @ [kind[1] for kind in kinds]),
+        lambda counts: (counts @ [kind[0] for kind in kinds]) / (counts @ [kind[1] for kind in kinds]),
         samples=4000,
     )
-    assert found == pytest.approx(np.quantile(values, [0.025, 0.975]).tolist(), abs=0.004)
-    assert found == pytest.approx(ratio_interval(pairs), abs=0.01)
+    assert interval == pytest.approx(np.quantile(values, [0.025, 0.975]).tolist(), abs=0.004)
+    assert interval == pytest.approx(ratio_interval(pairs), abs=0.01)
 
 
 def test_samples_do_not_depend_on_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = [(place % 3, 3) for place in range(50)]
-    whole = ratio_interval(pairs)
+    pairs = [(index % 3, 3) for index in range(50)]
+    unchunked = ratio_interval(pairs)
     monkeypatch.setattr(intervals, "MAX_ELEMENTS", 7)
-    assert ratio_interval(pairs) == whole
-    assert ratio_interval(pairs, seed=1) != whole
+    assert ratio_interval(pairs) == unchunked
+    assert ratio_interval(pairs, seed=1) != unchunked
 
 
 def test_bootstrap_without_examples_is_rejected() -> None:
     with pytest.raises(DataError, match="at least one example"):
-        bootstrap(np.array([0, 0]), lambda drawn: drawn.sum(axis=1).astype(float))
+        bootstrap(np.array([0, 0]), lambda counts: counts.sum(axis=1).astype(float))

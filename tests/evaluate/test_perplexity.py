@@ -52,13 +52,13 @@ def evaluate_stream(*arguments: Any, **options: Any) -> Totals:
 
 def reference_log_probs(model: Bigram, context: list[int], tokens: list[int]) -> list[float]:
     """Score one token at a time after reading `context`."""
-    found: list[float] = []
+    log_probs: list[float] = []
     sofar = list(context)
     for token in tokens:
         row = sum(t + 1 for t in sofar) % 7 if isinstance(model, CumulativeModel) else sofar[-1]
-        found.append(model.table[row, token].item())
+        log_probs.append(model.table[row, token].item())
         sofar.append(token)
-    return found
+    return log_probs
 
 
 def pieces(tokens: list[int], rows: int) -> list[int]:
@@ -74,8 +74,8 @@ streams = st.lists(st.integers(0, 6), min_size=1, max_size=40)
 @settings(deadline=None)
 def test_every_token_is_predicted_once_by_a_model_without_memory(tokens: list[int], rows: int, chunk: int) -> None:
     model = Bigram()
-    found = stream_log_probs(model, torch.tensor(tokens), end=END, rows=rows, chunk=chunk)
-    assert found.tolist() == reference_log_probs(model, [END], tokens)
+    actual = stream_log_probs(model, torch.tensor(tokens), end=END, rows=rows, chunk=chunk)
+    assert actual.tolist() == reference_log_probs(model, [END], tokens)
     assert len(tokens) <= model.predictions < len(tokens) + min(rows, len(tokens))
     totals = evaluate_stream(model, torch.tensor(tokens), end=END, rows=rows, chunk=chunk)
     assert totals.tokens == len(tokens)
@@ -104,8 +104,8 @@ def test_rows_affect_a_model_with_memory() -> None:
 @settings(deadline=None)
 def test_batched_texts_equal_single_texts(texts: list[list[int]], rows: int, chunk: int) -> None:
     for model in (Bigram(), CumulativeModel()):
-        together = score_texts(model, texts, end=END, rows=rows, chunk=chunk)
-        assert [scores.tolist() for scores in together] == [
+        batched = score_texts(model, texts, end=END, rows=rows, chunk=chunk)
+        assert [scores.tolist() for scores in batched] == [
             reference_log_probs(model, [END], [*text, END]) for text in texts
         ]
 
@@ -134,19 +134,19 @@ def test_float32_scores_are_summed_in_float64() -> None:
 
 def test_metrics_of_given_totals() -> None:
     # 8 tokens of probability 1/4 each: 16 bits.
-    found = metrics(Totals(nll=8 * math.log(4), tokens=8), words=4, characters=10, size=16)
-    assert list(found) == NAMES
-    assert found == pytest.approx(
+    actual = metrics(Totals(nll=8 * math.log(4), tokens=8), words=4, characters=10, size=16)
+    assert list(actual) == NAMES
+    assert actual == pytest.approx(
         {"loss": math.log(4), "perplexity": 4, "word_perplexity": 16, "bits_per_character": 1.6, "bits_per_byte": 1}
     )
 
 
 def test_overflowing_metrics_are_infinite() -> None:
     counts = {"words": 1, "characters": 2, "size": 2}
-    found = metrics(Totals(nll=1e6, tokens=2), **counts)
-    assert found["perplexity"] == math.inf
-    assert found["word_perplexity"] == math.inf
-    assert found["bits_per_byte"] == pytest.approx(1e6 / math.log(2) / 2)
+    actual = metrics(Totals(nll=1e6, tokens=2), **counts)
+    assert actual["perplexity"] == math.inf
+    assert actual["word_perplexity"] == math.inf
+    assert actual["bits_per_byte"] == pytest.approx(1e6 / math.log(2) / 2)
     impossible = metrics(Totals(nll=math.inf, tokens=2), **counts)
     assert set(impossible.values()) == {math.inf}
     assert all(math.isnan(value) for value in metrics(Totals(nll=math.nan, tokens=2), **counts).values())

@@ -23,7 +23,7 @@ def random_pairs(prefixes: str, seed: int, count: int = SENTENCES) -> Pairs:
     draw = random.Random(seed)
     tags = ["O"] * 3 + [f"{prefix}-{kind}" for prefix in prefixes for kind in TYPES]
     expected = [[draw.choice(tags) for _ in range(draw.randint(1, 12))] for _ in range(count)]
-    return expected, [[tag if draw.random() < 0.8 else draw.choice(tags) for tag in own] for own in expected]
+    return expected, [[tag if draw.random() < 0.8 else draw.choice(tags) for tag in sentence] for sentence in expected]
 
 
 def valid_pairs(scheme: Scheme, seed: int, count: int = 1000) -> Pairs:
@@ -35,22 +35,24 @@ def valid_pairs(scheme: Scheme, seed: int, count: int = 1000) -> Pairs:
     return both
 
 
-def seqeval_scores(expected: Any, found: Any, scheme: str | None, average: str | None) -> Any:
+def seqeval_scores(expected: Any, predicted: Any, scheme: str | None, average: str | None) -> Any:
     """Return seqeval's precision, recall, F1 and support, by type or averaged."""
     if scheme is None:
         lenient = pytest.importorskip("seqeval.metrics.sequence_labeling")
-        return lenient.precision_recall_fscore_support(expected, found, average=average, zero_division=0)
+        return lenient.precision_recall_fscore_support(expected, predicted, average=average, zero_division=0)
     strict = pytest.importorskip("seqeval.metrics.v1")
     schemes = pytest.importorskip("seqeval.scheme")
     kind = getattr(schemes, {"BIOES": "IOBES"}.get(scheme, scheme))
-    return strict.precision_recall_fscore_support(expected, found, average=average, zero_division=0, scheme=kind)
+    return strict.precision_recall_fscore_support(expected, predicted, average=average, zero_division=0, scheme=kind)
 
 
 def assert_equals_seqeval(pairs: Pairs, strict: Scheme | None) -> None:
     ours = score_spans(*pairs, strict=strict)
-    rows = [(one.precision, one.recall, one.f1, one.expected) for one in ours.by_type.values()]
+    rows = [(score.precision, score.recall, score.f1, score.expected) for score in ours.by_type.values()]
     np.testing.assert_allclose(np.transpose(rows), seqeval_scores(*pairs, strict, None), rtol=1e-12)
-    assert all(0 < one.f1 < 1 for one in ours.by_type.values())  # negative control: neither all correct nor all wrong
+    assert all(
+        0 < score.f1 < 1 for score in ours.by_type.values()
+    )  # negative control: neither all correct nor all wrong
     first: Any = tuple(side[:500] for side in pairs)  # averages use the same counts
     scores = score_spans(*first, strict=strict)
     assert scores.micro == micro(scores.by_type.values())
@@ -87,7 +89,7 @@ def test_spans_equal_seqeval_in_each_sentence(prefixes: str, scheme: Scheme) -> 
     short = (tags for length in range(1, 5) for tags in product(alphabet, repeat=length))
     for tags in (*short, *random_pairs(prefixes, 4, 3000)[0]):
         assert [(span.type, span.start, span.end - 1) for span in extract_spans(tags)] == entities(list(tags)), tags
-        strict = [(one.tag, one.start, one.end) for one in schemes.Tokens(tags, kind).entities]
+        strict = [(entity.tag, entity.start, entity.end) for entity in schemes.Tokens(tags, kind).entities]
         assert strict == extract_strict_spans(tags, scheme), tags
 
 
@@ -100,8 +102,8 @@ def test_bare_tags_have_no_type() -> None:
 
 def test_partial_match_is_false_positive_and_false_negative() -> None:
     expected = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "O"]]
-    found = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "O"]]
-    scores = score_spans(expected, found)
+    predicted = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "O"]]
+    scores = score_spans(expected, predicted)
     assert scores.by_type == {"LOC": Hits(1, 2, 1), "PER": Hits(0, 1, 1)}
     assert scores.micro == (1 / 3, 1 / 2, 2 / 5)
     assert scores.sentences == [{"LOC": Hits(1, 1, 1), "PER": Hits(0, 1, 1)}, {"LOC": Hits(0, 1, 0)}]
@@ -121,9 +123,9 @@ def test_no_spans_score_zero() -> None:
 def test_interval_resamples_sentences() -> None:
     """Joining ten copies of each of a hundred sentences must not narrow the interval."""
     once = random_pairs("BI", 6, 100)
-    apart: Any = tuple([own for own in side for _ in range(10)] for side in once)
-    joined: Any = tuple([[*own, "O"] * 10 for own in side] for side in once)
-    many, few = score_spans(*apart), score_spans(*joined)
+    separate: Any = tuple([sentence for sentence in side for _ in range(10)] for side in once)
+    joined: Any = tuple([[*sentence, "O"] * 10 for sentence in side] for side in once)
+    many, few = score_spans(*separate), score_spans(*joined)
     assert many.by_type == few.by_type
     wide, narrow = few.interval(), many.interval()
     assert wide.low < narrow.low < many.micro.f1 < narrow.high < wide.high

@@ -14,8 +14,8 @@ PREDICTED = [["B-PER", "O", "O", "I-LOC"], ["O", "B-PER", "O"], ["O"]]
 
 
 def test_report_of_given_tags() -> None:
-    found = report(EXPECTED, PREDICTED, ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"])
-    assert found.metrics == {
+    result = report(EXPECTED, PREDICTED, ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"])
+    assert result.metrics == {
         "span_f1": 2 * 2 / (3 + 3),
         "span_precision": 2 / 3,
         "span_recall": 2 / 3,
@@ -24,26 +24,26 @@ def test_report_of_given_tags() -> None:
         "sentence_accuracy": 1 / 3,
         "tag_macro_f1": pytest.approx((0 + 1 + 0 + 0 + 8 / 9) / 5),
     }
-    assert found.by_class == {"LOC": Hits(1, 1, 1), "PER": Hits(1, 2, 2)}
-    assert found.invalid == 1 and found.unseen == {}  # I-LOC after O is read as a location and counted as invalid
-    assert list(found.intervals) == ["span_f1", "token_accuracy", "sentence_accuracy"]
-    assert all(low <= found.metrics[name] <= high for name, (low, high) in found.intervals.items())
+    assert result.by_class == {"LOC": Hits(1, 1, 1), "PER": Hits(1, 2, 2)}
+    assert result.invalid == 1 and result.unseen == {}  # I-LOC after O is read as a location and counted as invalid
+    assert list(result.intervals) == ["span_f1", "token_accuracy", "sentence_accuracy"]
+    assert all(low <= result.metrics[name] <= high for name, (low, high) in result.intervals.items())
 
 
 def test_scheme_affects_only_the_invalid_count() -> None:
     as_bioes = [write_tags(extract_spans(tags), len(tags), "BIOES") for tags in EXPECTED]
-    found = report(as_bioes, as_bioes, scheme="BIOES")
-    assert found.invalid == 0 and found.metrics["span_f1"] == 1
+    result = report(as_bioes, as_bioes, scheme="BIOES")
+    assert result.invalid == 0 and result.metrics["span_f1"] == 1
     assert report(as_bioes, as_bioes).invalid == 2
-    assert report(as_bioes, as_bioes).metrics == found.metrics
+    assert report(as_bioes, as_bioes).metrics == result.metrics
 
 
 def test_part_of_speech_tags_have_no_spans() -> None:
     expected = [["DET", "NOUN", "VERB"], ["NOUN", "X"]]
-    found = report(expected, [["DET", "NOUN", "NOUN"], ["NOUN", "NOUN"]], ["DET", "NOUN", "VERB"])
-    assert found.spans is None and "span_f1" not in found.metrics and found.invalid == 0
-    assert found.metrics["token_accuracy"] == 3 / 5 and found.unseen == {"X": 1}
-    assert found.by_class["NOUN"] == Hits(2, 4, 2)
+    result = report(expected, [["DET", "NOUN", "NOUN"], ["NOUN", "NOUN"]], ["DET", "NOUN", "VERB"])
+    assert result.spans is None and "span_f1" not in result.metrics and result.invalid == 0
+    assert result.metrics["token_accuracy"] == 3 / 5 and result.unseen == {"X": 1}
+    assert result.by_class["NOUN"] == Hits(2, 4, 2)
     assert report([["O", "B-X"]], [["O", "NOUN"]]).spans is None
 
 

@@ -32,31 +32,35 @@ def draw_lines(count: int, seed: int = 1) -> tuple[list[str], list[str]]:
     """Draw hypotheses and references that differ in one of five words."""
     draw = random.Random(seed)
     references = [draw.choices(WORDS, k=draw.randint(3, 25)) for _ in range(count)]
-    said = [[word if draw.random() < 0.8 else draw.choice(WORDS) for word in line] for line in references]
-    return [" ".join(line) for line in said], [" ".join(line) for line in references]
+    hypotheses = [[word if draw.random() < 0.8 else draw.choice(WORDS) for word in line] for line in references]
+    return [" ".join(line) for line in hypotheses], [" ".join(line) for line in references]
 
 
 def test_scores_equal_sacrebleu() -> None:
-    said, expected = draw_lines(60)
-    found = score_translations(said, expected, language="de").metrics
-    assert list(found) == ["bleu", "bleu_lowercase", "chrf", "exact_match"]
-    assert found["bleu"] == corpus_bleu(said, [expected], force=True).score
-    assert found["bleu_lowercase"] == corpus_bleu(said, [expected], force=True, lowercase=True).score > found["bleu"]
-    assert found["chrf"] == corpus_chrf(said, [expected]).score
-    assert found["bleu"] == bleu(said, expected, language="de")
+    hypotheses, expected = draw_lines(60)
+    metrics = score_translations(hypotheses, expected, language="de").metrics
+    assert list(metrics) == ["bleu", "bleu_lowercase", "chrf", "exact_match"]
+    assert metrics["bleu"] == corpus_bleu(hypotheses, [expected], force=True).score
+    assert (
+        metrics["bleu_lowercase"]
+        == corpus_bleu(hypotheses, [expected], force=True, lowercase=True).score
+        > metrics["bleu"]
+    )
+    assert metrics["chrf"] == corpus_chrf(hypotheses, [expected]).score
+    assert metrics["bleu"] == bleu(hypotheses, expected, language="de")
 
 
 def test_exact_match_ignores_white_space_only() -> None:
-    said = ["a b", " a  b ", "a\u00a0b", "A b", "a b .", ""]
-    found = score_translations(said, ["a b"] * 5 + [""], language="en").metrics
-    assert found["exact_match"] == 3 / 5  # blank pairs are excluded
+    hypotheses = ["a b", " a  b ", "a\u00a0b", "A b", "a b .", ""]
+    metrics = score_translations(hypotheses, ["a b"] * 5 + [""], language="en").metrics
+    assert metrics["exact_match"] == 3 / 5  # blank pairs are excluded
     assert score_translations([""], [""], language="en").metrics["exact_match"] == 0
 
 
 def test_perfect_translation() -> None:
     _, expected = draw_lines(10)
-    found = score_translations(expected, expected, language="en").metrics
-    assert [round(found[name], 9) for name in ("bleu", "bleu_lowercase", "chrf", "exact_match")] == [100, 100, 100, 1]
+    metrics = score_translations(expected, expected, language="en").metrics
+    assert [round(metrics[name], 9) for name in ("bleu", "bleu_lowercase", "chrf", "exact_match")] == [100, 100, 100, 1]
 
 
 @pytest.mark.parametrize(
@@ -110,8 +114,8 @@ def test_sacrebleu_and_torch_are_imported_lazily() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=200), st.integers(0, 5000))
-def test_every_sentence_is_in_one_row(lengths: list[int], longest: int) -> None:
-    lengths = [*lengths, longest]
+def test_every_sentence_is_in_one_row(lengths: list[int], last_length: int) -> None:
+    lengths = [*lengths, last_length]
     rows = by_length(lengths, ["a b c d"] * len(lengths), ["a b c d"] * len(lengths), language="en")
     assert sum(row.pairs for row in rows) == len(lengths)
     assert (rows[0].low, rows[-1].high) == (min(lengths), max(lengths))
@@ -133,24 +137,24 @@ def test_every_sentence_is_in_one_row(lengths: list[int], longest: int) -> None:
     ],
 )
 def test_small_buckets_are_merged(lengths: list[int], rows: list[tuple[int, int, int]]) -> None:
-    found = by_length(lengths, ["a"] * len(lengths), ["a"] * len(lengths), language="en")
-    assert [(row.low, row.high, row.pairs) for row in found] == rows
+    buckets = by_length(lengths, ["a"] * len(lengths), ["a"] * len(lengths), language="en")
+    assert [(row.low, row.high, row.pairs) for row in buckets] == rows
 
 
 def test_rows_equal_the_bleu_of_their_sentences() -> None:
-    said, expected = draw_lines(300)
+    hypotheses, expected = draw_lines(300)
     lengths = [len(line.split()) for line in expected]
-    rows = by_length(lengths, said, expected, language="en")
+    rows = by_length(lengths, hypotheses, expected, language="en")
     assert len(rows) >= 4
     for row in rows:
-        own = [place for place, length in enumerate(lengths) if row.low <= length <= row.high]
-        assert row.bleu == bleu([said[i] for i in own], [expected[i] for i in own], language="en")
+        members = [index for index, length in enumerate(lengths) if row.low <= length <= row.high]
+        assert row.bleu == bleu([hypotheses[i] for i in members], [expected[i] for i in members], language="en")
 
 
 def test_buckets_do_not_depend_on_the_hypotheses() -> None:
-    said, expected = draw_lines(300)
+    hypotheses, expected = draw_lines(300)
     lengths = [len(line.split()) for line in expected]
-    first, second = (by_length(lengths, lines, expected, language="en") for lines in (said, expected))
+    first, second = (by_length(lengths, lines, expected, language="en") for lines in (hypotheses, expected))
     assert [(row.low, row.high, row.pairs) for row in first] == [(row.low, row.high, row.pairs) for row in second]
     assert [row.bleu for row in second] == pytest.approx([100] * len(second))
 
@@ -159,12 +163,12 @@ def test_buckets_do_not_depend_on_the_hypotheses() -> None:
 
 
 def test_report() -> None:
-    said, expected = draw_lines(40)
+    hypotheses, expected = draw_lines(40)
     lines = [
-        TranslatedLine(f"source {i}", reference, own)
-        for i, (own, reference) in enumerate(zip(said, expected, strict=True))
+        TranslatedLine(f"source {i}", reference, hypothesis)
+        for i, (hypothesis, reference) in enumerate(zip(hypotheses, expected, strict=True))
     ]
-    found = report(
+    result = report(
         lines,
         source_language="en",
         target_language="de",
@@ -172,21 +176,21 @@ def test_report() -> None:
         before={"loss": 1.0, "perplexity": math.e},
         after={"copy_bleu": 3.0},
     )
-    scores = score_translations(said, expected, language="de")
-    assert found.metrics == {"loss": 1.0, "perplexity": math.e, **scores.metrics, "copy_bleu": 3.0}
-    assert [*found.metrics][:2] == ["loss", "perplexity"] and [*found.metrics][-1] == "copy_bleu"
-    assert found.signatures == scores.signatures
-    assert [(row.low, row.high, row.pairs) for row in found.by_length] == [(2, 2, 40)]
-    assert (found.unit, found.decoding, found.hypotheses) == ("words", "beam 5", said)
+    scores = score_translations(hypotheses, expected, language="de")
+    assert result.metrics == {"loss": 1.0, "perplexity": math.e, **scores.metrics, "copy_bleu": 3.0}
+    assert [*result.metrics][:2] == ["loss", "perplexity"] and [*result.metrics][-1] == "copy_bleu"
+    assert result.signatures == scores.signatures
+    assert [(row.low, row.high, row.pairs) for row in result.by_length] == [(2, 2, 40)]
+    assert (result.unit, result.decoding, result.hypotheses) == ("words", "beam 5", hypotheses)
 
 
 def test_examples_show_mistakes_first() -> None:
     lines = [TranslatedLine("s", "right", "right" if i % 4 else "wrong") for i in range(40)]
-    found = report(lines, source_language="en", target_language="de", decoding="")
-    assert [line.hypothesis for line in found.examples(4)] == ["wrong"] * 4
-    assert [line.hypothesis for line in found.examples(12)] == ["wrong"] * 10 + ["right"] * 2
-    assert found.examples(0) == []
-    assert len(found.examples(100)) == 40
+    result = report(lines, source_language="en", target_language="de", decoding="")
+    assert [line.hypothesis for line in result.examples(4)] == ["wrong"] * 4
+    assert [line.hypothesis for line in result.examples(12)] == ["wrong"] * 10 + ["right"] * 2
+    assert result.examples(0) == []
+    assert len(result.examples(100)) == 40
 
 
 def test_describe_decoding() -> None:

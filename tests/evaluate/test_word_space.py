@@ -20,23 +20,26 @@ def cosine(x, y):
 
 
 def test_nearest_words_equal_a_loop():
-    one = space()
-    wanted = sorted(
-        ((cosine(one.vector("king"), one.vector(word)), word) for word in WORDS if word != "king"), reverse=True
+    word_space = space()
+    expected = sorted(
+        ((cosine(word_space.vector("king"), word_space.vector(word)), word) for word in WORDS if word != "king"),
+        reverse=True,
     )
-    found = one.similar("king", 4)
-    assert [near.word for near in found] == [word for _, word in wanted[:4]]
-    assert [near.score for near in found] == pytest.approx([score for score, _ in wanted[:4]], abs=1e-6)
-    assert len(one.similar("king", 100)) == len(WORDS) - 1
+    actual = word_space.similar("king", 4)
+    assert [near.word for near in actual] == [word for _, word in expected[:4]]
+    assert [near.score for near in actual] == pytest.approx([score for score, _ in expected[:4]], abs=1e-6)
+    assert len(word_space.similar("king", 100)) == len(WORDS) - 1
 
 
 def test_analogy_adds_unit_vectors():
-    one = space()
-    a, b, c = (one.vector(word) / np.linalg.norm(one.vector(word)) for word in ("man", "woman", "king"))
-    scores = {word: cosine(b - a + c, one.vector(word)) for word in WORDS if word not in ("man", "woman", "king")}
-    found = one.analogy("man", "woman", "king", 3)
-    assert [near.word for near in found] == sorted(scores, key=scores.__getitem__, reverse=True)[:3]
-    assert found[0].score == pytest.approx(max(scores.values()), abs=1e-6)
+    word_space = space()
+    a, b, c = (word_space.vector(word) / np.linalg.norm(word_space.vector(word)) for word in ("man", "woman", "king"))
+    scores = {
+        word: cosine(b - a + c, word_space.vector(word)) for word in WORDS if word not in ("man", "woman", "king")
+    }
+    actual = word_space.analogy("man", "woman", "king", 3)
+    assert [near.word for near in actual] == sorted(scores, key=scores.__getitem__, reverse=True)[:3]
+    assert actual[0].score == pytest.approx(max(scores.values()), abs=1e-6)
 
 
 def test_unknown_word_suggests_similar_spellings():
@@ -54,9 +57,9 @@ def test_unknown_word_suggests_similar_spellings():
 
 
 def test_zero_vector_has_zero_similarity():
-    one = WordSpace(["a", "b", "c"], np.array([[0, 0], [1, 0], [2, 0]], dtype=np.float32))
-    assert [near.score for near in one.similar("a")] == [0, 0]
-    assert one.similar("b")[0].word == "c"
+    word_space = WordSpace(["a", "b", "c"], np.array([[0, 0], [1, 0], [2, 0]], dtype=np.float32))
+    assert [near.score for near in word_space.similar("a")] == [0, 0]
+    assert word_space.similar("b")[0].word == "c"
 
 
 def test_results_equal_gensim():
@@ -87,16 +90,16 @@ def test_results_equal_gensim():
 
 
 def test_metrics_report_their_coverage():
-    one = space([f"w{n}" for n in range(20)])
+    word_space = space([f"w{n}" for n in range(20)])
     pairs = [RatedPair(f"w{n}", f"W{n + 1}", n) for n in range(12)] + [RatedPair("w1", "other", 1)] * 4
     questions = [Analogy(f"w{n}", f"w{n + 1}", f"w{n + 2}", f"w{n + 3}", syntactic=n % 2 == 0) for n in range(25)]
-    found = measure(one, {"wordsim353": pairs}, questions)
-    assert (found["wordsim353"].evaluated, found["wordsim353"].total) == (12, 16)
-    assert found["analogies"].evaluated == 17 and found["analogies"].coverage == 17 / 25
-    assert found["analogies_semantic"].value is None  # eight questions are too few
-    metrics = as_metrics(found.items())
+    actual = measure(word_space, {"wordsim353": pairs}, questions)
+    assert (actual["wordsim353"].evaluated, actual["wordsim353"].total) == (12, 16)
+    assert actual["analogies"].evaluated == 17 and actual["analogies"].coverage == 17 / 25
+    assert actual["analogies_semantic"].value is None  # eight questions are too few
+    metrics = as_metrics(actual.items())
     assert metrics["wordsim353_coverage"] == 0.75 and "analogies_semantic" not in metrics
-    assert found["wordsim353"].interval is not None
+    assert actual["wordsim353"].interval is not None
 
 
 def test_words_differing_in_case_are_one_candidate():
@@ -108,6 +111,6 @@ def test_words_differing_in_case_are_one_candidate():
         "KING": rows["king"] * 1.01 + vectors[1] * 0.9,
         "x": vectors[5],
     }
-    one = WordSpace(list(rows), np.stack(list(rows.values())))
+    word_space = WordSpace(list(rows), np.stack(list(rows.values())))
     questions = [Analogy("Man", "Woman", "King", "Queen", syntactic=False)] * 10
-    assert analogies(one, questions)[""].value == 1.0
+    assert analogies(word_space, questions)[""].value == 1.0

@@ -125,12 +125,12 @@ class Session:
 
     def train(self, task: Any, *, until: int | None = None, resume: bool = False) -> list[Event]:
         """Return all events; with `until`, request a stop when that step is reported."""
-        stop, seen = Stop(), []
+        stop, events = Stop(), []
         for event in self.events(task, stop=stop, resume=resume):
-            seen.append(event)
+            events.append(event)
             if isinstance(event, Progress) and event.step == until:
                 stop.request()
-        return seen
+        return events
 
     def checkpoint(self, step: int) -> Any:
         return contents(self.path / "checkpoints" / f"step-{step}")
@@ -146,16 +146,16 @@ def session(tmp_path: Path) -> Callable[..., Session]:
 
 def contents(folder: Path) -> dict[str, Any]:
     """Return the content of a checkpoint: tensors, JSON values and file names."""
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for path in sorted(folder.iterdir()):
         if path.suffix == ".safetensors":
-            found[path.name] = tensors_from_file(path)
+            content[path.name] = tensors_from_file(path)
         elif path.name == "manifest.json":  # safetensors writes its header in any order, so digests may differ
             manifest = json.loads(path.read_text())
-            found[path.name] = {**manifest, "files": sorted(manifest["files"])}
+            content[path.name] = {**manifest, "files": sorted(manifest["files"])}
         else:
-            found[path.name] = json.loads(path.read_text())
-    return found
+            content[path.name] = json.loads(path.read_text())
+    return content
 
 
 def bits(tensor: Tensor) -> bytes:

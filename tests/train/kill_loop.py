@@ -57,11 +57,11 @@ def recipe() -> Any:
     )
 
 
-def watched(phase: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*given: Any) -> Any:
+def mark_phase(phase: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
         before, shared[0] = shared[0], PHASES.index(phase)
         try:
-            return method(*given)
+            return method(*arguments)
         finally:
             shared[0] = before
             shared[1] += phase == "training"
@@ -104,10 +104,10 @@ def main(folder: Path, kills: int, seed: int) -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # no thread of ours
     record.open_tensorboard = lambda run, step: None
-    loop.make_step = watched("training", loop.make_step)
-    TrainState.evaluate = watched("evaluating", TrainState.evaluate)  # type: ignore[method-assign]
-    CheckpointStore.save = watched("saving", CheckpointStore.save)  # type: ignore[method-assign]
-    CheckpointStore.save_best = watched("saving", CheckpointStore.save_best)  # type: ignore[method-assign]
+    loop.make_step = mark_phase("training", loop.make_step)
+    TrainState.evaluate = mark_phase("evaluating", TrainState.evaluate)  # type: ignore[method-assign]
+    CheckpointStore.save = mark_phase("saving", CheckpointStore.save)  # type: ignore[method-assign]
+    CheckpointStore.save_best = mark_phase("saving", CheckpointStore.save_best)  # type: ignore[method-assign]
     train(folder / "first")  # in this process, so that the children find everything torch imports on first use
     duration = finish(folder / "whole")
     generator = random.Random(seed)
@@ -115,14 +115,14 @@ def main(folder: Path, kills: int, seed: int) -> None:
     finished: list[str] = []
     while len(hits) < kills:
         path = folder / f"run-{len(finished)}"
-        resumed = path.exists()
+        exists = path.exists()
         identity = child(path)
         time.sleep(generator.uniform(0, 0.5 * min(duration, 0.8)))  # on a slow disk too, all of it takes half a minute
         os.kill(identity, signal.SIGKILL)  # a child that ended is not yet waited for, so this is never another process
         _, status = os.waitpid(identity, 0)
         if os.WIFSIGNALED(status):
             assert os.WTERMSIG(status) == signal.SIGKILL
-            hits.append({"phase": PHASES[shared[0]], "steps": shared[1], "resumed": resumed})
+            hits.append({"phase": PHASES[shared[0]], "steps": shared[1], "resumed": exists})
         else:
             assert os.waitstatus_to_exitcode(status) == 0, f"resuming {path} failed"
             finished.append(path.name)

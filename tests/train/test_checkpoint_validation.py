@@ -108,14 +108,14 @@ def finished(tmp_path_factory):
 
 
 @pytest.fixture
-def trained(finished, tmp_path):
+def sessions(finished, tmp_path):
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     return Session(tmp_path / "whole", **OPTIONS), Session(tmp_path / "parts", **OPTIONS)
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_invalid_content_is_reported_and_the_previous_checkpoint_is_used(trained, tiny_task, same, wrong):
-    whole, parts = trained
+def test_invalid_content_is_reported_and_the_previous_checkpoint_is_used(sessions, tiny_task, same, wrong):
+    complete, parts = sessions
     path, value, cause = WRONG[wrong]
     store = CheckpointStore(parts.path, 20)
     saved = copy.deepcopy(newest(parts).parts)
@@ -126,7 +126,7 @@ def test_invalid_content_is_reported_and_the_previous_checkpoint_is_used(trained
     assert isinstance(events[1], Damaged)
     assert events[1].checkpoint == "step-8"
     assert cause in events[1].cause
-    assert same(parts.checkpoint(10), whole.checkpoint(10))
+    assert same(parts.checkpoint(10), complete.checkpoint(10))
 
 
 def rewrite(folder, name, content):
@@ -153,18 +153,18 @@ SKELETONS = {
 
 
 @pytest.mark.parametrize("name", SKELETONS)
-def test_invalid_state_json_is_reported_and_the_previous_checkpoint_is_used(trained, tiny_task, same, name):
-    whole, parts = trained
+def test_invalid_state_json_is_reported_and_the_previous_checkpoint_is_used(sessions, tiny_task, same, name):
+    complete, parts = sessions
     rewrite(parts.path / "checkpoints" / "step-8", "state.json", SKELETONS[name])
     events = parts.train(tiny_task(), resume=True)
     assert [events[0].step, events[1].checkpoint] == [6, "step-8"]
     assert "state.json is damaged" in events[1].cause
-    assert same(parts.checkpoint(10), whole.checkpoint(10))
+    assert same(parts.checkpoint(10), complete.checkpoint(10))
 
 
-def test_tensor_used_twice_is_rejected(trained, tiny_task):
+def test_tensor_used_twice_is_rejected(sessions, tiny_task):
     """Two moments that share memory would both be updated in place."""
-    _, parts = trained
+    _, parts = sessions
     folder = parts.path / "checkpoints" / "step-8"
     state = (folder / "state.json").read_text()
     assert '"leaf1"' in state
@@ -172,9 +172,9 @@ def test_tensor_used_twice_is_rejected(trained, tiny_task):
     assert parts.train(tiny_task(), resume=True)[1].checkpoint == "step-8"
 
 
-def test_truncated_optimizer_tensors_exit_with_4(trained, tiny_task):
+def test_truncated_optimizer_tensors_exit_with_4(sessions, tiny_task):
     """Without validation the optimizer would write beyond the end of the tensors."""
-    _, parts = trained
+    _, parts = sessions
     for folder in (parts.path / "checkpoints").glob("step-*"):
         tensors = tensors_from_file(folder / "optimizer.safetensors")
         rewrite(folder, "optimizer.safetensors", tensors_to_bytes({name: cut(t) for name, t in tensors.items()}))
@@ -183,8 +183,8 @@ def test_truncated_optimizer_tensors_exit_with_4(trained, tiny_task):
     assert caught.value.exit_code == 4
 
 
-def test_checkpoint_that_does_not_fit_changes_nothing(trained, tiny_task, same):
-    _, parts = trained
+def test_checkpoint_that_does_not_fit_changes_nothing(sessions, tiny_task, same):
+    _, parts = sessions
     checkpoint = newest(parts)
     trainer = TrainState(tiny_task(), parts.config, seed=3)
     before = copy.deepcopy(trainer.state_dict())
@@ -208,9 +208,9 @@ def test_momentum_of_every_optimizer_is_validated(session, tiny_task, optimizer)
     assert run.train(tiny_task(), resume=True)[1].checkpoint == "step-4"
 
 
-def test_carry_of_another_precision_is_converted(trained, tiny_task):
+def test_carry_of_another_precision_is_converted(sessions, tiny_task):
     """As after a move from a GPU, which computes in bfloat16, to a CPU."""
-    _, parts = trained
+    _, parts = sessions
     checkpoint = newest(parts)
     trainer = TrainState(tiny_task(), parts.config, seed=3)
     trainer.restore(Checkpoint(8, {**checkpoint.parts, "carry": {"h": checkpoint.parts["carry"]["h"].bfloat16()}}))

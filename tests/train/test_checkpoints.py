@@ -220,15 +220,15 @@ def test_manifest_of_another_step_is_reported(two):
 
 
 @settings(max_examples=100)
-@given(which=st.integers(0, 4), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_flipped_bit_in_any_file_is_detected(tmp_path_factory, which, place, bit):
+@given(which=st.integers(0, 4), position=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_flipped_bit_in_any_file_is_detected(tmp_path_factory, which, position, bit):
     folder = tmp_path_factory.mktemp("flip")
     store = CheckpointStore(folder)
     store.save(5, parts(1))
     store.save(8, parts(2))
     path = store.folder / "step-8" / FILES[which]
     content = bytearray(path.read_bytes())
-    content[int(place * len(content))] ^= 1 << bit
+    content[int(position * len(content))] ^= 1 << bit
     path.write_bytes(content)
     assert value_of(store.load()) == 1
     assert [name for name, _ in store.damaged] == ["step-8"]
@@ -469,10 +469,10 @@ def test_best_weights_are_replaced_atomically(tmp_path, monkeypatch):
             disk = Disk(patch, point)
             with contextlib.suppress(Crash):
                 store.save_best({"w": torch.zeros(2)})
-        found = files.tensors_from_file(tmp_path / "model.safetensors")["w"].tolist()
-        assert found in ([1, 1], [0, 0])
+        weights = files.tensors_from_file(tmp_path / "model.safetensors")["w"].tolist()
+        assert weights in ([1, 1], [0, 0])
         if disk.count < point:
             break
         store.save_best({"w": torch.ones(2)})
-    assert found == [0, 0]
+    assert weights == [0, 0]
     assert point > 3

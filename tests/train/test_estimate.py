@@ -82,9 +82,9 @@ def test_estimation_stopped_anywhere_and_resumed_is_equal(tmp_path, when):
     assert not (tmp_path / "model.safetensors").exists()
     task = Halving()
     after = list(run(tmp_path, task, resume=True))
-    kept = 6 if when == "evaluation" else (when - 1) // 2 * 2
-    assert task.began_at == kept
-    assert after[0] == Started(kept, kept, 0, "cpu", resumed=kept > 0)
+    saved_step = 6 if when == "evaluation" else (when - 1) // 2 * 2
+    assert task.began_at == saved_step
+    assert after[0] == Started(saved_step, saved_step, 0, "cpu", resumed=saved_step > 0)
     assert isinstance(after[-1], Finished)
     assert after[-1].best == {"loss": 2.0**-6}
 
@@ -93,16 +93,16 @@ def test_stop_request_while_saving(tmp_path, monkeypatch):
     stop = Stop()
     fill = CheckpointStore._fill
 
-    def interrupted(*given):
+    def interrupted(*arguments):
         stop.request()
-        fill(*given)
+        fill(*arguments)
 
     monkeypatch.setattr(CheckpointStore, "_fill", interrupted)
     events = list(run(tmp_path, Halving(), stop))
     assert kinds(events)[-2:] == [Saved, Stopped]
-    kept = CheckpointStore(tmp_path).load()
-    assert kept is not None
-    assert kept.step == 2
+    checkpoint = CheckpointStore(tmp_path).load()
+    assert checkpoint is not None
+    assert checkpoint.step == 2
 
 
 def test_damage_is_reported_and_the_previous_checkpoint_used(tmp_path):

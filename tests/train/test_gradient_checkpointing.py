@@ -47,8 +47,8 @@ def pairs(model: Any) -> Tensor:
 
 
 def hidden(model: Any) -> Tensor:
-    places = torch.arange(T).expand(B, T)
-    return model.loss({"tokens": tokens(), "mask": mask(), "positions": places, "targets": tokens()})
+    positions = torch.arange(T).expand(B, T)
+    return model.loss({"tokens": tokens(), "mask": mask(), "positions": positions, "targets": tokens()})
 
 
 def classes(model: Any) -> Tensor:
@@ -83,14 +83,14 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor], float]] = {
 }
 
 
-def trained(model: Any, loss: Callable[[Any], Tensor]) -> tuple[float, list[Tensor | None], int]:
+def measure_training(model: Any, loss: Callable[[Any], Tensor]) -> tuple[float, list[Tensor | None], int]:
     torch.manual_seed(7)
-    kept = [*model.parameters()]
-    with measure_peak(CPU, kept) as peak:
+    parameters = [*model.parameters()]
+    with measure_peak(CPU, parameters) as peak:
         value = loss(model.train())
         value.backward()
-    numbers = 2 * 4 * sum(p.numel() for p in kept)  # weights and gradients
-    return value.item(), [p.grad for p in kept], peak.bytes - numbers
+    numbers = 2 * 4 * sum(p.numel() for p in parameters)  # weights and gradients
+    return value.item(), [p.grad for p in parameters], peak.bytes - numbers
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -101,12 +101,12 @@ def test_equal_gradients_with_less_memory(kind: str) -> None:
     other = copy.deepcopy(plain)
     layers = recomputable_layers(other)
     assert layers
-    value, gradients, peak = trained(plain, loss)
+    value, gradients, peak = measure_training(plain, loss)
     with recompute_activations(layers):
-        again, same, less = trained(other, loss)
+        again, same, less = measure_training(other, loss)
     assert value == again
-    for one, two in zip(gradients, same, strict=True):
-        assert (one is None and two is None) or torch.equal(one, two)  # type: ignore[arg-type]
+    for expected, actual in zip(gradients, same, strict=True):
+        assert (expected is None and actual is None) or torch.equal(expected, actual)  # type: ignore[arg-type]
     assert less < at_most * peak
 
 
@@ -146,14 +146,14 @@ def test_copied_model_recomputes_and_keeps_weight_names() -> None:
     model = GPTConfig(**BODY).build(V)
     names = list(model.state_dict())
     with recompute_activations(recomputable_layers(model)):
-        twin = copy.deepcopy(model)
-        assert list(twin.state_dict()) == names
+        copied = copy.deepcopy(model)
+        assert list(copied.state_dict()) == names
         with torch.no_grad():
-            for parameter in twin.parameters():
+            for parameter in copied.parameters():
                 parameter.zero_()
-        stream(twin.train()).backward()
+        stream(copied.train()).backward()
     assert all(p.grad is None for p in model.parameters())
-    assert any(p.grad is not None for p in twin.parameters())
+    assert any(p.grad is not None for p in copied.parameters())
 
 
 def test_training_is_equal_with_less_memory(tiny_task) -> None:
@@ -166,17 +166,17 @@ def test_training_is_equal_with_less_memory(tiny_task) -> None:
         "train.device=cpu",
     ]
 
-    def trained(*words: str) -> TrainState:
+    def train(*words: str) -> TrainState:
         _, recipe = read_recipe("gpt-facts", [*small, *words])
-        made = TrainState(Task.prepare(recipe), recipe.train, 1)
-        step = wrap(made)
+        state = TrainState(Task.prepare(recipe), recipe.train, 1)
+        step = wrap(state)
         for _ in range(3):
-            make_step(made, step)
-        return made
+            make_step(state, step)
+        return state
 
-    plain, twice = trained(), trained("train.gradient_checkpointing=true")
-    for one, other in zip(plain.model.parameters(), twice.model.parameters(), strict=True):
-        assert torch.equal(one, other)
+    plain, twice = train(), train("train.gradient_checkpointing=true")
+    for expected, actual in zip(plain.model.parameters(), twice.model.parameters(), strict=True):
+        assert torch.equal(expected, actual)
     assert twice.tally.memory < 0.8 * plain.tally.memory
     assert not any("recompute" in note for note in twice.notes())
     none = TrainState(tiny_task(), FitConfig(steps=2, device="cpu", gradient_checkpointing=True), 1)

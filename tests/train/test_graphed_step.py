@@ -72,12 +72,12 @@ def trainings(task: Any, **options: Any) -> tuple[Training, Training]:
 def test_graphed_steps_equal_eager_steps(tiny_task, optimizer):
     plain, fast = trainings(tiny_task, optimizer=optimizer, clip_norm=0.3, weight_decay=0.01, warmup=4)
     for _ in range(20):
-        wanted, found = plain.update(), fast.update()
-        assert found.loss == pytest.approx(wanted.loss, abs=1e-5)
-        assert found.gradient_norm == pytest.approx(wanted.gradient_norm, rel=1e-4)
-        assert (found.lr, found.tokens) == (wanted.lr, wanted.tokens)
-    for own, other in zip(fast.state.model.parameters(), plain.state.model.parameters(), strict=True):
-        torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-4)
+        expected, actual = plain.update(), fast.update()
+        assert actual.loss == pytest.approx(expected.loss, abs=1e-5)
+        assert actual.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-4)
+        assert (actual.lr, actual.tokens) == (expected.lr, expected.tokens)
+    for graphed_weight, eager_weight in zip(fast.state.model.parameters(), plain.state.model.parameters(), strict=True):
+        torch.testing.assert_close(graphed_weight, eager_weight, atol=1e-5, rtol=1e-4)
     assert isinstance(fast.step, GraphedStep) and fast.step.is_enabled and len(fast.step.graphs) <= 3
 
 
@@ -97,12 +97,12 @@ def test_captured_and_replayed_steps_increment_weight_versions(tiny_task):
 @cuda
 def test_results_are_read_late_and_in_order(tiny_task):
     plain, fast = trainings(tiny_task, log_every=7, evaluate_every=100, save_every=100)
-    told = []
+    reported = []
     for _ in range(14):
         make_step(fast.state, fast.step)
-        told.append(fast.state.take_results())
-    assert [len(some) for some in told] == [0] * 6 + [7] + [0] * 6 + [7]
-    losses = [update.loss for some in told for update in some]
+        reported.append(fast.state.take_results())
+    assert [len(some) for some in reported] == [0] * 6 + [7] + [0] * 6 + [7]
+    losses = [update.loss for some in reported for update in some]
     assert losses == pytest.approx([plain.update().loss for _ in range(14)], abs=1e-5)
     assert fast.state.tally.recent_steps == 14
 
@@ -137,8 +137,8 @@ def test_loss_that_synchronizes_runs_eagerly(session, tiny_task):
     inner = task.loss
 
     def waiting(model: Any, batch: Any, carry: Any) -> Loss:
-        found = inner(model, batch, carry)
-        return Loss(found.value * float(found.value.detach() > -1), found.carry, found.tokens)
+        loss = inner(model, batch, carry)
+        return Loss(loss.value * float(loss.value.detach() > -1), loss.carry, loss.tokens)
 
     task.loss = waiting
     events = session(steps=4, device="cuda").train(task)
@@ -150,11 +150,11 @@ def test_loss_that_synchronizes_runs_eagerly(session, tiny_task):
 @pytest.mark.parametrize("recipe", ["translate-cldr", "translate-cldr-transformer", "lm-bpe-gru", "gpt-pydocs"])
 @pytest.mark.parametrize("steps", [20, 2000])  # recorded; compiled and recorded
 def test_graphed_and_eager_training_agree(recipe, steps, tmp_path):
-    _, made = read_recipe(recipe, [f"train.steps={steps}", "train.device=cuda", "train.precision=bf16"])
+    _, config = read_recipe(recipe, [f"train.steps={steps}", "train.device=cuda", "train.precision=bf16"])
     losses = {}
     for fast in (False, True):
-        task = begin(made, tmp_path / str(fast)).task
-        training = Training(task, replace(made.train, cuda_graphs=fast), made.seed)
+        task = begin(config, tmp_path / str(fast)).task
+        training = Training(task, replace(config.train, cuda_graphs=fast), config.seed)
         losses[fast] = [training.update().loss for _ in range(12)]
         step = training.step
         assert isinstance(step, GraphedStep) == fast

@@ -1,5 +1,4 @@
-"""What becomes of graphed steps when something goes wrong, on any machine: instead of a graph being replayed, what was
-captured is computed again, and the rest is as on a GPU."""
+"""Errors in graphed steps, on any machine: a fake graph runs the captured operations again; the rest is as on a GPU."""
 
 import contextlib
 import inspect
@@ -26,7 +25,7 @@ from seqloom.train.wrappers import accelerate, split_on_oom
 pytestmark = pytest.mark.usefixtures("quick_disk", "graphed_anywhere")
 
 
-class Again:
+class FakeGraph:
     """A stand-in for a CUDA graph that runs the step again."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
@@ -51,7 +50,7 @@ def graphed_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         "set_sync_debug_mode": lambda _: None,
     }.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
-    monkeypatch.setattr(graphed_step, "capture", lambda work, pool=None, stream=None: Again(work))
+    monkeypatch.setattr(graphed_step, "capture", lambda work, pool=None, stream=None: FakeGraph(work))
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
     monkeypatch.setattr(graphed_step, "to_device", lambda tree, _: tree_map(torch.Tensor.clone, tree))
     graphed: Any = Implementation(is_enabled, GraphedStep)
@@ -62,7 +61,7 @@ def is_enabled(step: Any, state: Any) -> Any:
     return state.config.cuda_graphs
 
 
-class Trained:
+class ShortTraining:
     """Create a training of a few steps and its step."""
 
     def __init__(self, task: Any = None, steps: int = 9, **options: Any) -> None:
@@ -87,9 +86,9 @@ class Interrupted(TinyTask):
         return super().batch(seed, step)
 
 
-def assert_alike(one: Trained, other: Trained) -> None:
-    for name, value in one.state.model.state_dict().items():
-        torch.testing.assert_close(value, other.state.model.state_dict()[name], atol=1e-6, rtol=1e-5)
+def assert_same_training(first: ShortTraining, second: ShortTraining) -> None:
+    for name, value in first.state.model.state_dict().items():
+        torch.testing.assert_close(value, second.state.model.state_dict()[name], atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
@@ -98,9 +97,9 @@ def test_non_finite_steps_change_nothing(optimizer: str, spoil: dict[int, Any]) 
     options: dict[str, Any] = {"optimizer": optimizer, "momentum": 0.9}
     rubbish = [torch.full((6, 18), 7e5) for _ in range(50)]  # what new memory will hold
     del rubbish
-    fast = Trained(TinyTask(dropout=0.0, spoil=spoil), **options)
+    fast = ShortTraining(TinyTask(dropout=0.0, spoil=spoil), **options)
     assert fast.step.is_enabled
-    assert_alike(fast, Trained(TinyTask(dropout=0.0, spoil=spoil), cuda_graphs=False, **options))
+    assert_same_training(fast, ShortTraining(TinyTask(dropout=0.0, spoil=spoil), cuda_graphs=False, **options))
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUDA out of memory")])
@@ -109,10 +108,10 @@ def test_step_runs_once_if_capture_is_out_of_memory(error: Exception, monkeypatc
         raise error
 
     monkeypatch.setattr(graphed_step, "capture", refuse)
-    fast = Trained()
+    fast = ShortTraining()
     assert fast.step.is_enabled and not fast.step.graphs
     assert {float(state["step"]) for state in fast.state.optimizer.state.values()} == {9}
-    assert_alike(fast, Trained(cuda_graphs=False))
+    assert_same_training(fast, ShortTraining(cuda_graphs=False))
 
 
 @pytest.mark.parametrize("calls", [1, 3])
@@ -128,10 +127,10 @@ def test_optimizer_out_of_memory_leaves_no_state(calls: int, monkeypatch: pytest
         return real(*arguments, **named)
 
     monkeypatch.setattr(torch, "zeros_like", full)
-    fast = Trained(optimizer="adam")
+    fast = ShortTraining(optimizer="adam")
     assert left == [0] and not fast.step.is_enabled
     assert not hasattr(fast.state.optimizer, "grad_scale")
-    assert_alike(fast, Trained(optimizer="adam", cuda_graphs=False))
+    assert_same_training(fast, ShortTraining(optimizer="adam", cuda_graphs=False))
 
 
 def test_resume_keeps_microbatches(tmp_path: Any, same: Any) -> None:
@@ -146,7 +145,7 @@ def test_resume_keeps_microbatches(tmp_path: Any, same: Any) -> None:
 
 
 def test_stop_reports_all_skipped_steps(tmp_path: Any) -> None:
-    def told(name: str, at: int | None) -> list[int]:
+    def reported_steps(name: str, at: int | None) -> list[int]:
         session, stop = Session(tmp_path / name, steps=9, log_every=5, evaluate_every=50), Stop()
         task = Interrupted(stop, at, {2: "loss", 3: "loss", 7: "loss"})
         events = list(session.events(task, stop=stop))
@@ -154,7 +153,7 @@ def test_stop_reports_all_skipped_steps(tmp_path: Any) -> None:
             events += list(session.events(task, resume=True))
         return [event.step for event in events if isinstance(event, Skipped)]
 
-    assert told("whole", None) == told("stopped", 3) == [3, 4, 8]
+    assert reported_steps("whole", None) == reported_steps("stopped", 3) == [3, 4, 8]
 
 
 def test_divergence_is_raised_even_if_later_pending_steps_recover(tmp_path: Any) -> None:

@@ -14,7 +14,7 @@ from seqloom.train.events import Finished
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
-def kept(session):
+def kept_steps(session):
     return {path.name for path in (session.path / "checkpoints").glob("step-*")}
 
 
@@ -26,14 +26,14 @@ STOPS = [(1,), (4,), (5,), (3, 5, 7), (9, 10, 11), (11, 12), tuple(range(1, 13))
 
 @pytest.mark.parametrize("stops", STOPS, ids=str)
 def test_stopped_training_keeps_the_same_checkpoints(session, tiny_task, contents, same, stops):
-    whole, parts = session("whole", **OPTIONS), session("parts", **OPTIONS)
-    whole.train(tiny_task())
+    complete, parts = session("whole", **OPTIONS), session("parts", **OPTIONS)
+    complete.train(tiny_task())
     for step in stops:
         parts.train(tiny_task(), until=step, resume=step != stops[0])
     assert isinstance(parts.train(tiny_task(), resume=True)[-1], Finished)
-    assert kept(parts) == kept(whole) == {"step-10", "step-12", "step-13"}
-    for name in kept(whole):
-        assert same(*(contents(run.path / "checkpoints" / name) for run in (parts, whole)))
+    assert kept_steps(parts) == kept_steps(complete) == {"step-10", "step-12", "step-13"}
+    for name in kept_steps(complete):
+        assert same(*(contents(run.path / "checkpoints" / name) for run in (parts, complete)))
 
 
 def test_control_without_temporary_checkpoints(session, tiny_task, monkeypatch):
@@ -42,13 +42,13 @@ def test_control_without_temporary_checkpoints(session, tiny_task, monkeypatch):
     parts = session("parts", **OPTIONS)
     parts.train(tiny_task(), until=11)
     parts.train(tiny_task(), resume=True)
-    assert kept(parts) == {"step-11", "step-12", "step-13"}
+    assert kept_steps(parts) == {"step-11", "step-12", "step-13"}
 
 
 def test_stopped_run_has_all_checkpoints(session, tiny_task):
     parts = session("parts", **OPTIONS)
     parts.train(tiny_task(), until=9)
-    assert kept(parts) == {"step-4", "step-6", "step-8", "step-9"}
+    assert kept_steps(parts) == {"step-4", "step-6", "step-8", "step-9"}
     assert json.loads((parts.path / "checkpoints/step-9/manifest.json").read_text())["temporary"] is True
     assert "temporary" not in json.loads((parts.path / "checkpoints/step-8/manifest.json").read_text())
     assert [step for step, _ in CheckpointStore(parts.path).newest_weights(9)] == [9, 8, 6, 4]
@@ -57,7 +57,7 @@ def test_stopped_run_has_all_checkpoints(session, tiny_task):
 def test_stop_at_a_saved_step_is_not_temporary(session, tiny_task):
     parts = session("parts", **OPTIONS)
     parts.train(tiny_task(), until=8)
-    assert kept(parts) == {"step-4", "step-6", "step-8"}
+    assert kept_steps(parts) == {"step-4", "step-6", "step-8"}
     assert "temporary" not in json.loads((parts.path / "checkpoints/step-8/manifest.json").read_text())
 
 
@@ -67,15 +67,15 @@ def test_stop_at_a_saved_step_is_not_temporary(session, tiny_task):
 @pytest.fixture
 def store(tmp_path):
     (tmp_path / "run").mkdir()
-    made = CheckpointStore(tmp_path / "run", keep=5)
+    checkpoint_store = CheckpointStore(tmp_path / "run", keep=5)
     for step in (2, 9, 10, 100):
         parts = {"model": {"w": torch.full((2,), float(step))}, "optimizer": {"m": torch.ones(3)}, "tally": {"x": 1}}
-        made.save(step, parts)
-    return made
+        checkpoint_store.save(step, parts)
+    return checkpoint_store
 
 
-def weights(store, most):
-    return [(step, found["w"].tolist()) for step, found in store.newest_weights(most)]
+def weights(store, max_count):
+    return [(step, tensors["w"].tolist()) for step, tensors in store.newest_weights(max_count)]
 
 
 def test_newest_weights_come_first(store):

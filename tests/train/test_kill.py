@@ -1,5 +1,4 @@
-"""kill -9 at random moments, fifty of them with the slow tests: every run is resumed, and every one ends at the same
-weights."""
+"""Runs killed by SIGKILL at random moments (fifty in the slow test) resume and end with equal weights."""
 
 import json
 import os
@@ -58,16 +57,16 @@ def test_kills_hit_every_phase(killed):
 
 def test_all_runs_end_with_the_same_checkpoint(killed, contents, same):
     folder, report = killed
-    whole = folder / "whole"
-    expected = {step: contents(whole / "checkpoints" / step) for step in ("step-33", "step-34")}
+    complete = folder / "whole"
+    expected = {step: contents(complete / "checkpoints" / step) for step in ("step-33", "step-34")}
     assert report["finished"]
     for name in report["finished"]:
         path = folder / name
-        kept = {entry.name for entry in (path / "checkpoints").iterdir()}
-        assert kept == {"latest.json", "step-33", "step-34"}
+        names = {entry.name for entry in (path / "checkpoints").iterdir()}
+        assert names == {"latest.json", "step-33", "step-34"}
         for step, parts in expected.items():
             assert same(contents(path / "checkpoints" / step), parts), f"{name}, {step}"
-        assert same(tensors_from_file(path / "model.safetensors"), tensors_from_file(whole / "model.safetensors"))
+        assert same(tensors_from_file(path / "model.safetensors"), tensors_from_file(complete / "model.safetensors"))
 
 
 def test_all_runs_have_the_same_log(killed):

@@ -1,4 +1,4 @@
-"""Levels: rates, freezing and unfreezing are pure functions of the step, and resume stays exact across them."""
+"""Layer groups: rates and unfreezing are pure functions of the step, and a resume is exact."""
 
 from typing import Any
 
@@ -39,9 +39,9 @@ def weights(trainer: TrainState) -> list[dict[str, torch.Tensor]]:
     return [{name: tensor.clone() for name, tensor in part.state_dict().items()} for part in parts]
 
 
-def moved(before: Any, after: Any) -> list[bool]:
+def changed_groups(before: Any, after: Any) -> list[bool]:
     """Return for each layer group whether any of its weights has changed."""
-    return [any(not torch.equal(one[name], two[name]) for name in one) for one, two in zip(before, after, strict=True)]
+    return [any(not torch.equal(old[name], new[name]) for name in old) for old, new in zip(before, after, strict=True)]
 
 
 def test_rates_and_unfreezing() -> None:
@@ -73,23 +73,23 @@ def test_only_unfrozen_layer_groups_change(grouped_task: Any) -> None:
     before = weights(trainer)
     for _ in range(5):
         make_step(trainer)
-    assert moved(before, weights(trainer)) == [False, True, True]
+    assert changed_groups(before, weights(trainer)) == [False, True, True]
     plain = TrainState(grouped_task(), FitConfig(steps=20, lr=0.1, weight_decay=0.5, device="cpu"), 3)
     before = weights(plain)
     make_step(plain)
-    assert moved(before, weights(plain)) == [True, True, True]  # the control
+    assert changed_groups(before, weights(plain)) == [True, True, True]  # the control
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_one_more_layer_group_is_unfrozen_after_each_epoch(grouped_task: Any, optimizer: Any) -> None:
     config = FitConfig(steps=20, lr=0.1, optimizer=optimizer, unfreeze_every=1, device="cpu")  # an epoch is five steps
     trainer = TrainState(grouped_task(), config, 3)
-    seen = []
+    unfrozen = []
     for _ in range(12):
         before = weights(trainer)
         make_step(trainer)
-        seen.append(sum(moved(before, weights(trainer))))
-    assert seen == [1] * 5 + [2] * 5 + [3] * 2
+        unfrozen.append(sum(changed_groups(before, weights(trainer))))
+    assert unfrozen == [1] * 5 + [2] * 5 + [3] * 2
 
 
 def test_each_layer_group_has_its_learning_rate(grouped_task: Any) -> None:
@@ -114,15 +114,15 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_resume_is_exact_across_an_unfreezing(session: Any, grouped_task: Any, same: Any, case: str) -> None:
-    whole = session("whole", **CASES[case])
-    events = whole.train(grouped_task())
+    complete = session("whole", **CASES[case])
+    events = complete.train(grouped_task())
     assert isinstance(events[-1], Finished)
     assert isinstance(events[0], Started) and events[0].notes
     for step in (3, 5, 9):  # before one, at it, in between
         parts = session(f"parts-{step}", **CASES[case])
         assert isinstance(parts.train(grouped_task(), until=step)[-1], Stopped)
         parts.train(grouped_task(), resume=True)
-        assert same(parts.checkpoint(14), whole.checkpoint(14))
+        assert same(parts.checkpoint(14), complete.checkpoint(14))
 
 
 def test_different_schedule_gives_a_different_training(session: Any, grouped_task: Any, same: Any) -> None:

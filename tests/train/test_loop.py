@@ -75,13 +75,13 @@ def test_accumulated_batches_equal_one_big_batch(tiny_task):
     small, big = tiny_task(dropout=0.0), tiny_task(dropout=0.0, batch_rows=6)
     halves = [{key: big.batch(0, 0)[key][rows] for key in ("inputs", "targets")} for rows in (slice(3), slice(3, 6))]
     small.batch = lambda seed, step: {**halves[step % 2], "fresh": True, "spoil": None}
-    two, one = trainer(small, accumulate_steps=2, clip_norm=0.1), trainer(big, clip_norm=0.1)
-    updates = [make_step(each) for each in (two, one)]
+    accumulated, single = trainer(small, accumulate_steps=2, clip_norm=0.1), trainer(big, clip_norm=0.1)
+    updates = [make_step(each) for each in (accumulated, single)]
     assert updates[0].loss == pytest.approx(updates[1].loss, abs=1e-6)
     assert updates[0].gradient_norm == pytest.approx(updates[1].gradient_norm, abs=1e-6)
     assert updates[0].tokens == updates[1].tokens == 24
-    for name, tensor in weights(one.model).items():
-        torch.testing.assert_close(weights(two.model)[name], tensor, atol=1e-6, rtol=0)
+    for name, tensor in weights(single.model).items():
+        torch.testing.assert_close(weights(accumulated.model)[name], tensor, atol=1e-6, rtol=0)
 
 
 def test_learning_rate_is_used_and_reported(session, tiny_task):
@@ -233,8 +233,8 @@ def test_last_step_is_always_reported(session, tiny_task):
 
 
 def test_damage_is_an_event_and_the_previous_checkpoint_is_used(session, tiny_task, same):
-    whole, parts = session("whole"), session("parts")
-    whole.train(tiny_task())
+    complete, parts = session("whole"), session("parts")
+    complete.train(tiny_task())
     parts.train(tiny_task(), until=12)
     (parts.path / "checkpoints" / "step-12" / "model.safetensors").write_bytes(b"")
     events = parts.train(tiny_task(), resume=True)
@@ -242,25 +242,25 @@ def test_damage_is_an_event_and_the_previous_checkpoint_is_used(session, tiny_ta
     assert isinstance(events[1], Damaged)
     assert events[1].checkpoint == "step-12"
     assert "model.safetensors" in events[1].cause
-    assert same(parts.checkpoint(14), whole.checkpoint(14))
+    assert same(parts.checkpoint(14), complete.checkpoint(14))
 
 
 # --- the best, the plateau, the end -----------------------------------------------------------------------------------
 
 
-def judged(subject, losses):
+def evaluate_losses(subject, losses):
     """Return for each evaluation whether it is the best so far, and the decay of the rate."""
-    found = []
+    judgements = []
     for step, loss in enumerate(losses, start=1):
         subject.tally.step = step
-        found.append((subject.record_evaluation({"loss": loss}), subject.tally.decay))
-    return found
+        judgements.append((subject.record_evaluation({"loss": loss}), subject.tally.decay))
+    return judgements
 
 
 def test_plateau_lowers_the_rate_after_patience(tiny_task):
     subject = trainer(tiny_task(), schedule="plateau", plateau_factor=0.5, plateau_patience=1, lr=1.0, min_lr=0.2)
     losses = [3, 2, 2, 2.5, 1.9, 2, 2, 2, 2, 2, 2]
-    best, decay = zip(*judged(subject, losses), strict=True)
+    best, decay = zip(*evaluate_losses(subject, losses), strict=True)
     assert best == (True, True, False, False, True, False, False, False, False, False, False)
     assert decay == (1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125, 0.125, 0.0625)
     assert subject.learning_rate() == 0.2  # not below min_lr
@@ -270,13 +270,13 @@ def test_plateau_lowers_the_rate_after_patience(tiny_task):
 
 
 def test_only_plateau_lowers_the_rate(tiny_task):
-    assert judged(trainer(tiny_task(), schedule="constant"), [1, 2, 3])[-1] == (False, 1.0)
+    assert evaluate_losses(trainer(tiny_task(), schedule="constant"), [1, 2, 3])[-1] == (False, 1.0)
 
 
 def test_higher_may_be_better(tiny_task):
     task = tiny_task()
     task.monitor = Monitor("loss", higher_is_better=True)
-    assert [best for best, _ in judged(trainer(task), [1, 2, 1.5, 3])] == [True, True, False, True]
+    assert [best for best, _ in evaluate_losses(trainer(task), [1, 2, 1.5, 3])] == [True, True, False, True]
 
 
 def test_loss_breaks_ties_between_evaluations(tiny_task):
@@ -291,15 +291,17 @@ def test_loss_breaks_ties_between_evaluations(tiny_task):
 
 
 def test_nan_is_never_preferred_to_a_number(tiny_task):
-    found = [best for best, _ in judged(trainer(tiny_task()), [math.nan, math.nan, math.inf, 2.0, math.nan, 1.0])]
-    assert found == [True, False, True, True, False, True]
+    is_best = [
+        best for best, _ in evaluate_losses(trainer(tiny_task()), [math.nan, math.nan, math.inf, 2.0, math.nan, 1.0])
+    ]
+    assert is_best == [True, False, True, True, False, True]
 
 
 def test_early_stopping_counts_evaluations_since_the_best(tiny_task):
     subject = trainer(tiny_task(), patience=2, steps=100)
     reasons = []
     for loss in (3, 2, 2.1, 1.9, 2, 1.9):
-        judged(subject, [loss])
+        evaluate_losses(subject, [loss])
         reasons.append(subject.reason_to_end())
     assert reasons == [None, None, None, None, None, "no improvement in 2 evaluations"]
 
@@ -315,12 +317,12 @@ def test_best_weights_are_from_the_best_step(session, tiny_task, same):
     ]
     assert events[-1].best_step == best
     assert events[-1].best["loss"] == min(losses)
-    kept = run.best()
+    best_weights = run.best()
     at_best = run.checkpoint(best)["model.safetensors"]
     names = [name for name, _ in run.checkpoint(best)["state.json"]["model"]["dict"]]
-    assert same([kept[name] for name in names], [at_best[f"leaf{index}"] for index in range(len(names))])
+    assert same([best_weights[name] for name in names], [at_best[f"leaf{index}"] for index in range(len(names))])
     last = run.checkpoint(12)["model.safetensors"]
-    assert not same([kept[name] for name in names], [last[f"leaf{index}"] for index in range(len(names))])
+    assert not same([best_weights[name] for name in names], [last[f"leaf{index}"] for index in range(len(names))])
 
 
 def test_kept_checkpoints(session, tiny_task):

@@ -21,10 +21,10 @@ def block(count: int = 1) -> torch.Tensor:
 
 
 def test_live_tensors_are_counted() -> None:
-    kept = block(3)
-    with measure_peak(CPU, [kept, kept[1:]]) as peak:
+    live = block(3)
+    with measure_peak(CPU, [live, live[1:]]) as peak:
         assert peak.bytes == 3 * KIB  # a view is no second block
-        a = kept * 2
+        a = live * 2
         assert peak.bytes == 6 * KIB
         b = a[:1] + 1
         del a
@@ -70,18 +70,18 @@ def test_resumed_training_keeps_the_measured_memory(tiny_task, session) -> None:
 
 
 def test_optimizer_state_counts_and_measuring_changes_nothing(tiny_task) -> None:
-    def trained(optimizer: OptimizerName, watched: set[int]) -> TrainState:
-        made = TrainState(tiny_task(), FitConfig(steps=4, device="cpu", optimizer=optimizer), 3)
+    def train(optimizer: OptimizerName, measured: set[int]) -> TrainState:
+        state = TrainState(tiny_task(), FitConfig(steps=4, device="cpu", optimizer=optimizer), 3)
         for _ in range(4):
-            make_step(made, measure_memory(training_step, watched))
-        return made
+            make_step(state, measure_memory(training_step, measured))
+        return state
 
-    plain, watched, sgd = trained("adam", set()), trained("adam", {1}), trained("sgd", {1})
+    plain, measured, sgd = train("adam", set()), train("adam", {1}), train("sgd", {1})
     assert plain.tally.memory == 0
     numbers = sum(p.numel() for p in plain.model.parameters())
-    assert watched.tally.memory - sgd.tally.memory == pytest.approx(2 * 4 * numbers, abs=256)
-    for one, other in zip(leaves(plain.state_dict()), leaves(watched.state_dict()), strict=True):
-        assert torch.equal(one, other)
+    assert measured.tally.memory - sgd.tally.memory == pytest.approx(2 * 4 * numbers, abs=256)
+    for expected, actual in zip(leaves(plain.state_dict()), leaves(measured.state_dict()), strict=True):
+        assert torch.equal(expected, actual)
 
 
 def test_largest_batch_is_measured() -> None:
@@ -94,23 +94,23 @@ def test_largest_batch_is_measured() -> None:
     every = TrainState(task, recipe.train, 1)
     usual = TrainState(task, recipe.train, 1)
     step = wrap(usual)
-    seen = []
+    measured_steps = []
     for _ in range(usual.total):
         make_step(usual, step)
         every.tally.memory = 0
         make_step(every, measure_memory(training_step, range(1, every.total)))
-        seen.append(every.tally.memory)
-    assert len(set(seen[1:])) > 3
-    assert usual.tally.memory >= 0.97 * max(seen)  # most cells are nearly, not always exactly, most bytes
+        measured_steps.append(every.tally.memory)
+    assert len(set(measured_steps[1:])) > 3
+    assert usual.tally.memory >= 0.97 * max(measured_steps)  # most cells are nearly, not always exactly, most bytes
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_gpu_memory_comes_from_the_allocator() -> None:
     device = torch.device("cuda")
-    kept = torch.ones(1 << 20, device=device)
+    live = torch.ones(1 << 20, device=device)
     other = torch.ones(1 << 20, device=device)  # of somebody else
-    with measure_peak(device, [kept]) as peak:
-        a = kept * 2
+    with measure_peak(device, [live]) as peak:
+        a = live * 2
         b = a + 1
         del a, b
     assert peak.bytes == 3 * 4 << 20

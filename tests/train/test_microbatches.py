@@ -66,12 +66,12 @@ class Crowded(TinyTask):
         return Loss(value, {"h": h}, batch["read"], count)
 
 
-def trained(task: Crowded, **options: Any) -> TrainState:
-    made = TrainState(task, FitConfig(**{"steps": 7, "device": "cpu", "lr": 0.05, **options}), 3)
-    step = accelerate(split_on_oom, made)
-    for _ in range(made.total):
-        make_step(made, step)
-    return made
+def train(task: Crowded, **options: Any) -> TrainState:
+    state = TrainState(task, FitConfig(**{"steps": 7, "device": "cpu", "lr": 0.05, **options}), 3)
+    step = accelerate(split_on_oom, state)
+    for _ in range(state.total):
+        make_step(state, step)
+    return state
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forwards", "backwards"])
@@ -79,13 +79,13 @@ def trained(task: Crowded, **options: Any) -> TrainState:
 @pytest.mark.parametrize("fits", [5, 3, 2, 1])
 def test_microbatches_give_the_step_of_the_whole_batch(fits: int, accumulate: int, backward: bool) -> None:
     task = Crowded(fits, backward)
-    whole, parted = trained(Crowded(), accumulate_steps=accumulate), trained(task, accumulate_steps=accumulate)
+    unsplit, split = train(Crowded(), accumulate_steps=accumulate), train(task, accumulate_steps=accumulate)
     assert task.refused == {5: 1, 3: 1, 2: 2, 1: 3}[fits]  # and never again
-    for name, value in whole.model.state_dict().items():
-        torch.testing.assert_close(parted.model.state_dict()[name], value, atol=1e-12, rtol=0)
-    torch.testing.assert_close(parted.carry["h"], whole.carry["h"], atol=1e-12, rtol=0)
-    assert parted.tally.recent_loss == pytest.approx(whole.tally.recent_loss, abs=1e-12)
-    assert parted.tally.tokens == whole.tally.tokens
+    for name, value in unsplit.model.state_dict().items():
+        torch.testing.assert_close(split.model.state_dict()[name], value, atol=1e-12, rtol=0)
+    torch.testing.assert_close(split.carry["h"], unsplit.carry["h"], atol=1e-12, rtol=0)
+    assert split.tally.recent_loss == pytest.approx(unsplit.tally.recent_loss, abs=1e-12)
+    assert split.tally.tokens == unsplit.tally.tokens
 
 
 def test_split_is_reported_once(session) -> None:
@@ -95,19 +95,19 @@ def test_split_is_reported_once(session) -> None:
 
 def test_resume_uses_the_same_microbatches(session, same) -> None:
     """Dropout is drawn for each microbatch, so the split must not depend on the resume."""
-    whole, stopped = session("whole", steps=6), session("stopped", steps=6)
-    whole.train(Crowded(3, dropout=0.3))
+    complete, stopped = session("whole", steps=6), session("stopped", steps=6)
+    complete.train(Crowded(3, dropout=0.3))
     stopped.train(Crowded(3, dropout=0.3), until=3)
     again = Crowded(3, dropout=0.3)
     stopped.train(again, resume=True)
     assert again.refused == 0
-    assert same(stopped.checkpoint(6), whole.checkpoint(6))
+    assert same(stopped.checkpoint(6), complete.checkpoint(6))
 
 
 def test_single_example_that_does_not_fit_raises() -> None:
     task = Crowded(0)
     with pytest.raises(torch.OutOfMemoryError):
-        trained(task)
+        train(task)
     assert task.refused == 4  # 1, 2, 4 and 6 parts
 
 
@@ -117,7 +117,7 @@ def test_other_errors_are_not_caught() -> None:
             raise RuntimeError("shapes do not fit")
 
     with pytest.raises(RuntimeError, match="shapes"):
-        trained(Broken())
+        train(Broken())
 
 
 def test_smaller_batches_are_not_split() -> None:
@@ -139,8 +139,8 @@ def test_batches_are_sliced_and_concatenated() -> None:
     assert [count_rows(part) for part in parts] == [1, 2, 2]
     assert sum(part["read"] for part in parts) == 17
     assert all(part["fresh"] is True and part["name"] == "x" for part in parts)
-    for whole, joined in zip(leaves(tree), leaves(concatenate_rows(parts)), strict=True):
-        assert torch.equal(whole, joined)
+    for original, joined in zip(leaves(tree), leaves(concatenate_rows(parts)), strict=True):
+        assert torch.equal(original, joined)
 
 
 def test_tensors_without_a_batch_dimension_are_not_split() -> None:
@@ -174,45 +174,47 @@ def test_every_task_counts_the_predictions_of_its_loss(name: str) -> None:
 
     def gradients(parts: int) -> tuple[Loss, list[Tensor]]:
         model.zero_grad()
-        found = microbatch_gradient(model, batch, None, parts, lambda *given: task.loss(model, *given), Tensor.backward)
-        return found, [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        actual = microbatch_gradient(
+            model, batch, None, parts, lambda *arguments: task.loss(model, *arguments), Tensor.backward
+        )
+        return actual, [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
 
-    (whole, wanted), (parted, found) = gradients(1), gradients(3)
-    assert parted.tokens == whole.tokens
-    torch.testing.assert_close(parted.value, whole.value, atol=1e-9, rtol=1e-9)
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
+    (unsplit, expected), (split, actual) = gradients(1), gradients(3)
+    assert split.tokens == unsplit.tokens
+    torch.testing.assert_close(split.value, unsplit.value, atol=1e-9, rtol=1e-9)
+    for split_gradient, unsplit_gradient in zip(actual, expected, strict=True):
+        torch.testing.assert_close(split_gradient, unsplit_gradient, atol=1e-9, rtol=1e-9)
 
 
 class Heavy(Crowded):
     """A model that needs a quarter of a gigabyte per example."""
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        found = super().loss(model, batch, carry)
-        weight = torch.zeros(len(batch["inputs"]), 1 << 26, device=found.value.device)
-        return Loss(found.value + weight[:, 0].sum(), found.carry, found.tokens, found.count)
+        loss = super().loss(model, batch, carry)
+        weight = torch.zeros(len(batch["inputs"]), 1 << 26, device=loss.value.device)
+        return Loss(loss.value + weight[:, 0].sum(), loss.carry, loss.tokens, loss.count)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("fast", [True, False])
 def test_full_gpu_splits_batches(fast: bool) -> None:
     accel.install()
-    whole = trained(Heavy(), device="cuda", cuda_graphs=fast)
-    wanted, tokens = {name: value.clone() for name, value in whole.model.state_dict().items()}, whole.tally.tokens
-    del whole  # and what it recorded
+    unsplit = train(Heavy(), device="cuda", cuda_graphs=fast)
+    expected, tokens = {name: value.clone() for name, value in unsplit.model.state_dict().items()}, unsplit.tally.tokens
+    del unsplit  # and what it recorded
     gc.collect()
     torch.cuda.empty_cache()
     room = torch.cuda.memory_reserved() + (1 << 30)  # for four rows of six
     torch.cuda.set_per_process_memory_fraction(room / torch.cuda.get_device_properties(0).total_memory)
     try:
-        parted = trained(Heavy(), device="cuda", cuda_graphs=fast)
+        divided = train(Heavy(), device="cuda", cuda_graphs=fast)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    (split,) = [event for event in parted.events if isinstance(event, BatchSplit)]
+    (split,) = [event for event in divided.events if isinstance(event, BatchSplit)]
     assert split.microbatches in (2, 4)  # what else lies there may leave no gap for three rows
-    for name, value in wanted.items():
-        torch.testing.assert_close(parted.model.state_dict()[name], value, atol=1e-6, rtol=0)
-    assert parted.tally.tokens == tokens
+    for name, value in expected.items():
+        torch.testing.assert_close(divided.model.state_dict()[name], value, atol=1e-6, rtol=0)
+    assert divided.tally.tokens == tokens
 
 
 @pytest.mark.parametrize("weight", [0.05, 1.0, 0.0])
@@ -224,12 +226,12 @@ def test_sum_of_prediction_weights_below_one(weight: float) -> None:
         count = torch.tensor(weight * len(batch["x"])).double()
         return Loss(layer(batch["x"]).square().mean() * (weight > 0), None, 1, count)
 
-    found = []
+    gradients = []
     for parts in (1, 2, 4):
         layer.zero_grad()
         loss = microbatch_gradient(layer, {"x": x}, None, parts, loss_of, Tensor.backward)
         assert layer.weight.grad is not None
-        found.append((loss.value, layer.weight.grad.clone()))
-    for value, gradient in found[1:]:
-        torch.testing.assert_close(value, found[0][0])
-        torch.testing.assert_close(gradient, found[0][1])
+        gradients.append((loss.value, layer.weight.grad.clone()))
+    for value, gradient in gradients[1:]:
+        torch.testing.assert_close(value, gradients[0][0])
+        torch.testing.assert_close(gradient, gradients[0][1])

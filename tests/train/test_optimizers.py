@@ -94,6 +94,6 @@ def test_momentum_of_a_parameter_with_a_late_first_gradient():
             parameter.grad = torch.ones_like(parameter) if step or number else None
         optimizer.step()
     pairs = zip(network.parameters(), other.parameters(), strict=True)
-    moved = [(now - then).mean().item() for now, then in pairs]
+    changes = [(now - then).mean().item() for now, then in pairs]
     late, early = -0.1 * (1 + 1.9), -0.1 * (1 + 1.9 + 2.71)
-    assert moved == pytest.approx([late, *[early] * (len(moved) - 1)], rel=1e-5)
+    assert changes == pytest.approx([late, *[early] * (len(changes) - 1)], rel=1e-5)

@@ -53,18 +53,18 @@ def calling(first, method, at=1):
     """Return `method` with `first` called before its `at`-th call."""
     calls = itertools.count(1)
 
-    def call(*given):
+    def call(*arguments):
         if next(calls) == at:
             first()
-        return method(*given)
+        return method(*arguments)
 
     return call
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_stop_and_resume_is_bit_identical(session, tiny_task, same, case):
-    whole = session("whole", **CASES[case])
-    events = whole.train(tiny_task())
+    complete = session("whole", **CASES[case])
+    events = complete.train(tiny_task())
     assert isinstance(events[-1], Finished)
     for step in STEPS:
         parts = session(f"parts-{step}", **CASES[case])
@@ -72,18 +72,18 @@ def test_stop_and_resume_is_bit_identical(session, tiny_task, same, case):
         assert isinstance(before[-1], Stopped)
         assert before[-1].step == step
         after = parts.train(tiny_task(), resume=True)
-        assert after[0] == Started(step, whole.config.steps, events[0].parameters, "cpu", resumed=True)
-        assert end(parts) == end(whole)
-        assert same(parts.checkpoint(end(whole)), whole.checkpoint(end(whole)))
-        assert same(parts.best(), whole.best())
+        assert after[0] == Started(step, complete.config.steps, events[0].parameters, "cpu", resumed=True)
+        assert end(parts) == end(complete)
+        assert same(parts.checkpoint(end(complete)), complete.checkpoint(end(complete)))
+        assert same(parts.best(), complete.best())
         assert same(curve(before + after), curve(events))
 
 
 def test_plateau_case_lowers_the_rate(session, tiny_task):
     """Confirm that the test above covers a lowered rate."""
-    whole = session(**CASES["plateau, early stopping, accumulation"])
-    events = whole.train(tiny_task())
-    tally = whole.checkpoint(events[-1].step)["state.json"]["tally"]["dict"]
+    complete = session(**CASES["plateau, early stopping, accumulation"])
+    events = complete.train(tiny_task())
+    tally = complete.checkpoint(events[-1].step)["state.json"]["tally"]["dict"]
     assert dict(tally)["decay"]["value"] < 1
     assert events[-1].reason.startswith("no improvement in 4")
     assert events[-1].step < 30
@@ -91,18 +91,18 @@ def test_plateau_case_lowers_the_rate(session, tiny_task):
 
 
 def test_repeated_stops_and_resumes(session, tiny_task, same):
-    whole, parts = session("whole"), session("parts")
-    whole.train(tiny_task())
+    complete, parts = session("whole"), session("parts")
+    complete.train(tiny_task())
     for step in range(1, 15):
         parts.train(tiny_task(), until=step, resume=True)
     assert isinstance(parts.train(tiny_task(), resume=True)[-1], Finished)
-    assert same(parts.checkpoint(14), whole.checkpoint(14))
+    assert same(parts.checkpoint(14), complete.checkpoint(14))
 
 
 def test_log_window_may_span_a_stop(session, tiny_task, same):
     """The mean loss at step 10 is that of steps 6 … 10, though training stopped after step 7."""
-    whole, parts = session("whole", log_every=5), session("parts", log_every=5)
-    events = whole.train(tiny_task())
+    complete, parts = session("whole", log_every=5), session("parts", log_every=5)
+    events = complete.train(tiny_task())
     stop, task = Stop(), tiny_task()
     task.batch = calling(stop.request, task.batch, at=7)
     before = list(parts.events(task, stop=stop))
@@ -115,20 +115,20 @@ def test_log_window_may_span_a_stop(session, tiny_task, same):
 
 
 def differs(session, tiny_task, same, **options):
-    whole, parts = session("whole", **options), session("parts", **options)
-    whole.train(tiny_task())
+    complete, parts = session("whole", **options), session("parts", **options)
+    complete.train(tiny_task())
     parts.train(tiny_task(), until=7)
     parts.train(tiny_task(), resume=True)
-    return not same(parts.checkpoint(14), whole.checkpoint(14))
+    return not same(parts.checkpoint(14), complete.checkpoint(14))
 
 
 def forget(monkeypatch, **replaced):
     restore = TrainState.restore
 
-    def forgetful(trainer, checkpoint):
+    def restore_incompletely(trainer, checkpoint):
         restore(trainer, Checkpoint(checkpoint.step, {**checkpoint.parts, **replaced}))
 
-    monkeypatch.setattr(TrainState, "restore", forgetful)
+    monkeypatch.setattr(TrainState, "restore", restore_incompletely)
 
 
 def test_control_with_the_complete_state(session, tiny_task, same):
@@ -143,12 +143,12 @@ def test_control_without_the_carry(session, tiny_task, same, monkeypatch):
 def test_control_without_the_optimizer(session, tiny_task, same, monkeypatch):
     restore = TrainState.restore
 
-    def forgetful(trainer, checkpoint):
+    def restore_incompletely(trainer, checkpoint):
         fresh = trainer.optimizer.state_dict()
         restore(trainer, checkpoint)
         trainer.optimizer.load_state_dict(fresh)
 
-    monkeypatch.setattr(TrainState, "restore", forgetful)
+    monkeypatch.setattr(TrainState, "restore", restore_incompletely)
     assert differs(session, tiny_task, same)
 
 
@@ -160,19 +160,19 @@ def test_control_without_seeding_each_step(session, tiny_task, same, monkeypatch
 def test_control_without_the_lowered_rate(session, tiny_task, same, monkeypatch):
     restore = TrainState.restore
 
-    def forgetful(trainer, checkpoint):
+    def restore_incompletely(trainer, checkpoint):
         restore(trainer, checkpoint)
         trainer.tally.decay = 1.0
 
-    monkeypatch.setattr(TrainState, "restore", forgetful)
+    monkeypatch.setattr(TrainState, "restore", restore_incompletely)
     assert differs(session, tiny_task, same, schedule="plateau", lr=0.3, evaluate_every=1)
 
 
 def test_control_another_seed(session, tiny_task, same):
-    one, other = session("one"), session("other")
-    list(one.events(tiny_task(), seed=1))
-    list(other.events(tiny_task(), seed=2))
-    assert not same(one.checkpoint(14), other.checkpoint(14))
+    first, second = session("one"), session("other")
+    list(first.events(tiny_task(), seed=1))
+    list(second.events(tiny_task(), seed=2))
+    assert not same(first.checkpoint(14), second.checkpoint(14))
 
 
 # --- what must not matter ---------------------------------------------------------------------------------------------
@@ -189,8 +189,8 @@ def test_evaluations_do_not_change_training(session, tiny_task, same):
 
 @pytest.mark.parametrize("when", ["evaluating", "saving", "training"])
 def test_stop_request_in_any_phase(session, tiny_task, same, monkeypatch, when):
-    whole, parts = session("whole"), session("parts")
-    events = whole.train(tiny_task())
+    complete, parts = session("whole"), session("parts")
+    events = complete.train(tiny_task())
     stop, task = Stop(), tiny_task()
     if when == "evaluating":
         task.on_evaluate = stop.request
@@ -208,19 +208,19 @@ def test_stop_request_in_any_phase(session, tiny_task, same, monkeypatch, when):
     assert evaluated == ([] if when == "evaluating" else [5])  # broken off at once, and made after the resume
     after = parts.train(tiny_task(), resume=True)
     assert isinstance(after[-1], Finished)
-    assert same(parts.checkpoint(14), whole.checkpoint(14))
-    assert same(parts.best(), whole.best())
+    assert same(parts.checkpoint(14), complete.checkpoint(14))
+    assert same(parts.best(), complete.best())
     assert same(curve(before + after), curve(events))
 
 
 def test_stop_request_before_the_first_step(session, tiny_task, same):
-    whole, parts = session("whole"), session("parts")
-    whole.train(tiny_task())
+    complete, parts = session("whole"), session("parts")
+    complete.train(tiny_task())
     stop = Stop()
     stop.request()
     assert [type(event) for event in parts.events(tiny_task(), stop=stop)] == [Started, Stopped]
     parts.train(tiny_task(), resume=True)
-    assert same(parts.checkpoint(14), whole.checkpoint(14))
+    assert same(parts.checkpoint(14), complete.checkpoint(14))
 
 
 def test_stop_request_during_the_last_save_finishes_after_a_resume(session, tiny_task, monkeypatch):
@@ -251,11 +251,11 @@ def test_checkpoint_that_does_not_fit_is_rejected(session, tiny_task, monkeypatc
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_deterministic_gpu_training_resumes_exactly(session, tiny_task, same, precision):
     options = {"device": "cuda", "precision": precision, "deterministic": True, "steps": 20}
-    whole, parts = session("whole", **options), session("parts", **options)
+    complete, parts = session("whole", **options), session("parts", **options)
     try:
-        whole.train(tiny_task())
+        complete.train(tiny_task())
         parts.train(tiny_task(), until=7)
         parts.train(tiny_task(), resume=True)
     finally:
         torch.use_deterministic_algorithms(False)
-    assert same(parts.checkpoint(20), whole.checkpoint(20))
+    assert same(parts.checkpoint(20), complete.checkpoint(20))

@@ -22,18 +22,18 @@ def task(**model):
     return Task.prepare(build(Recipe, recipe))
 
 
-def parted_differs_from_whole(session, same, until=4, **model):
-    whole, parts = session("whole", steps=STEPS), session("parts", steps=STEPS)
-    whole.train(task(**model))
+def resumed_differs_from_complete(session, same, until=4, **model):
+    complete, parts = session("whole", steps=STEPS), session("parts", steps=STEPS)
+    complete.train(task(**model))
     parts.train(task(**model), until=until)
     parts.train(task(**model), resume=True)
-    return not same(parts.checkpoint(STEPS), whole.checkpoint(STEPS))
+    return not same(parts.checkpoint(STEPS), complete.checkpoint(STEPS))
 
 
 @pytest.mark.parametrize("cell", ["lstm", "mut1"])
 @pytest.mark.parametrize("connections", ["none", "residual", "highway", "dense"])
 def test_stop_and_resume_is_bit_identical(session, same, cell, connections) -> None:
-    assert not parted_differs_from_whole(session, same, cell=cell, connections=connections)
+    assert not resumed_differs_from_complete(session, same, cell=cell, connections=connections)
 
 
 @pytest.mark.parametrize("name", ["dropout", "embedding_dropout", "weight_dropout"])
@@ -41,13 +41,13 @@ def test_control_without_step_seeding_each_dropout_differs(session, same, monkey
     """Each kind of dropout draws random numbers that a resume would lose."""
     monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     only = {key: value if key == name else 0.0 for key, value in DROPOUTS.items() if key != "variational_dropout"}
-    assert parted_differs_from_whole(session, same, **only)
+    assert resumed_differs_from_complete(session, same, **only)
 
 
 def test_control_without_dropout_is_equal(session, same, monkeypatch) -> None:
     monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     none = {"dropout": 0.0, "embedding_dropout": 0.0, "weight_dropout": 0.0}
-    assert not parted_differs_from_whole(session, same, **none)
+    assert not resumed_differs_from_complete(session, same, **none)
 
 
 def test_first_event_notes_projections(session) -> None:

@@ -36,16 +36,16 @@ def test_inverse_square_root():
 
 
 def test_cosine():
-    found = rates("cosine", floor=FLOOR)
+    actual = rates("cosine", floor=FLOOR)
     half = (TOTAL - WARMUP) / 2
     for step in range(WARMUP, TOTAL):
         angle = math.pi * (step - WARMUP) / (TOTAL - WARMUP)
-        assert found[step] == pytest.approx(FLOOR + (PEAK - FLOOR) * 0.5 * (1 + math.cos(angle)), rel=1e-12)
-    assert found[WARMUP] == PEAK
+        assert actual[step] == pytest.approx(FLOOR + (PEAK - FLOOR) * 0.5 * (1 + math.cos(angle)), rel=1e-12)
+    assert actual[WARMUP] == PEAK
     assert learning_rate("cosine", 1.0, 10, 20) == pytest.approx(0.5)  # halfway, half the peak
     assert learning_rate("cosine", PEAK, TOTAL, TOTAL, WARMUP, FLOOR) == pytest.approx(FLOOR)
     assert learning_rate("cosine", PEAK, TOTAL + 7, TOTAL, WARMUP, FLOOR) == pytest.approx(FLOOR)
-    assert found[int(WARMUP + half)] > (PEAK + FLOOR) / 2 > found[int(WARMUP + half) + 1]
+    assert actual[int(WARMUP + half)] > (PEAK + FLOOR) / 2 > actual[int(WARMUP + half) + 1]
 
 
 @given(
@@ -55,11 +55,11 @@ def test_cosine():
     floor=st.floats(0, PEAK),
 )
 def test_rate_rises_then_never_rises_again_within_bounds(schedule, warmup, total, floor):
-    found = [learning_rate(schedule, PEAK, step, total, warmup, floor) for step in range(total)]
-    climb, rest = found[:warmup], found[warmup:]
-    assert all(a < b for a, b in itertools.pairwise(climb))
-    assert all(a >= b for a, b in itertools.pairwise(rest))
-    assert all(0 < rate <= PEAK * (1 + 1e-12) for rate in climb)
-    assert all(0 <= rate <= PEAK * (1 + 1e-12) for rate in rest)
+    rates_by_step = [learning_rate(schedule, PEAK, step, total, warmup, floor) for step in range(total)]
+    rise, decay = rates_by_step[:warmup], rates_by_step[warmup:]
+    assert all(a < b for a, b in itertools.pairwise(rise))
+    assert all(a >= b for a, b in itertools.pairwise(decay))
+    assert all(0 < rate <= PEAK * (1 + 1e-12) for rate in rise)
+    assert all(0 <= rate <= PEAK * (1 + 1e-12) for rate in decay)
     if schedule == "cosine":
-        assert all(rate >= floor * (1 - 1e-12) for rate in rest)
+        assert all(rate >= floor * (1 - 1e-12) for rate in decay)

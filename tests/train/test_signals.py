@@ -71,16 +71,16 @@ def interrupt(command, number, at):
         env=environment,
     )
     assert process.stdout is not None
-    seen = []
+    lines = []
     for line in process.stdout:
         event = json.loads(line)
-        seen.append(event)
+        lines.append(event)
         if event["event"] == "progress" and event["step"] == at:
             time.sleep(0.1)
             process.send_signal(number)
             break
-    rest, complaint = process.communicate(timeout=60)
-    return process.returncode, [*seen, *map(json.loads, rest.splitlines())], complaint
+    remaining, errors = process.communicate(timeout=60)
+    return process.returncode, [*lines, *map(json.loads, remaining.splitlines())], errors
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def profile_step(name: str, overrides: list[str]) -> tuple[set[str], list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "overrides", "most"),
+    ("name", "overrides", "max_files"),
     [
         ("lm-char-lstm", ["data.corpus=toys", "batch.size=4", "batch.length=8", "model.hidden=8"], 12),
         (
@@ -65,15 +65,15 @@ def profile_step(name: str, overrides: list[str]) -> tuple[set[str], list[str]]:
         ),
     ],
 )
-def test_step_uses_few_files_and_frames(name: str, overrides: list[str], most: int) -> None:
+def test_step_uses_few_files_and_frames(name: str, overrides: list[str], max_files: int) -> None:
     files, frames = profile_step(name, overrides)
-    assert len(files) <= most, sorted(files)
+    assert len(files) <= max_files, sorted(files)
     assert 1 <= len(frames) <= 2, frames
 
 
-@pytest.mark.parametrize(("name", "most"), [("lm-char-lstm", 40), ("translate-cldr-transformer", 66)])
-def test_reading_a_recipe_imports_few_modules(name: str, most: int) -> None:
+@pytest.mark.parametrize(("name", "max_modules"), [("lm-char-lstm", 40), ("translate-cldr-transformer", 66)])
+def test_reading_a_recipe_imports_few_modules(name: str, max_modules: int) -> None:
     words = [sys.executable, "-c", COUNT_MODULES.format(name=name)]
     modules = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
     assert "seqloom.recipes" in modules and "seqloom.models" in modules
-    assert len(modules) <= most, modules
+    assert len(modules) <= max_modules, modules

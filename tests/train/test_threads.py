@@ -15,14 +15,14 @@ CPU, STEPS, UNTIL = torch.device("cpu"), 4, 2
 
 
 @pytest.fixture(autouse=True)
-def two_cores_and_no_wish(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(THREADS_VARIABLE, raising=False)
     monkeypatch.setattr(device, "available_cores", lambda: 2)
     with preserve_threads():
         yield
 
 
-def normed(tiny_task: Any) -> Any:
+def make_normed_task(tiny_task: Any) -> Any:
     """A task whose model has a LayerNorm, whose gradient is summed by several threads."""
 
     class NormedTask(tiny_task):
@@ -34,7 +34,7 @@ def normed(tiny_task: Any) -> Any:
     return NormedTask(batch_rows=37)
 
 
-def resumed(session: Any, task: Any, name: str, first: int, then: int) -> tuple[Any, Started]:
+def train_and_resume(session: Any, task: Any, name: str, first: int, then: int) -> tuple[Any, Started]:
     """Return the last checkpoint of a training that starts with `first` threads and resumes with `then`."""
     run = session(name, steps=STEPS)
     torch.set_num_threads(first)
@@ -48,10 +48,10 @@ def resumed(session: Any, task: Any, name: str, first: int, then: int) -> tuple[
 @pytest.mark.usefixtures("quick_disk")
 def test_resume_keeps_the_number_of_threads(session: Any, tiny_task: Any, same: Any) -> None:
     torch.set_num_threads(2)
-    whole = session("whole", steps=STEPS)
-    whole.train(normed(tiny_task))
-    found, started = resumed(session, normed(tiny_task), "parts", 2, 1)
-    assert same(found, whole.checkpoint(STEPS))
+    complete = session("whole", steps=STEPS)
+    complete.train(make_normed_task(tiny_task))
+    actual, started = train_and_resume(session, make_normed_task(tiny_task), "parts", 2, 1)
+    assert same(actual, complete.checkpoint(STEPS))
     assert started.notes[-1].startswith("the training continues with 2 CPU threads, as before")
 
 
@@ -60,25 +60,25 @@ def test_other_thread_count_is_noted_and_changes_weights(
     session: Any, tiny_task: Any, same: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control: with the thread count of the second process the weights differ."""
-    whole, _ = resumed(session, normed(tiny_task), "whole", 2, 2)
+    complete, _ = train_and_resume(session, make_normed_task(tiny_task), "whole", 2, 2)
     monkeypatch.setenv(THREADS_VARIABLE, "1")
-    found, started = resumed(session, normed(tiny_task), "parts", 2, 1)
-    assert not same(found["model.safetensors"], whole["model.safetensors"])
+    actual, started = train_and_resume(session, make_normed_task(tiny_task), "parts", 2, 1)
+    assert not same(actual["model.safetensors"], complete["model.safetensors"])
     assert started.notes[-1].startswith(
-        f"the training used 2 CPU threads and continues with 1, because {THREADS_VARIABLE} is set"
+        f"the training had 2 CPU threads and continues with 1, since {THREADS_VARIABLE} says so"
     )
 
 
 @pytest.mark.usefixtures("quick_disk")
 def test_equal_thread_count_has_no_note(session: Any, tiny_task: Any) -> None:
-    _, started = resumed(session, normed(tiny_task), "run", 1, 1)
+    _, started = train_and_resume(session, make_normed_task(tiny_task), "run", 1, 1)
     assert started.notes == ()
 
 
 def test_at_most_one_thread_per_core() -> None:
     torch.set_num_threads(1)
     note = resume_threads(3, CPU)
-    assert note is not None and "continues with 1, because only 2 cores can be used" in note
+    assert note is not None and "continues with 1, since there are only 2 cores" in note
     assert torch.get_num_threads() == 1
 
 

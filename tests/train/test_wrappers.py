@@ -39,7 +39,7 @@ class RecomputableTask(TinyTask):
         return model
 
 
-def trained(choose: Callable[[TrainState], Step]) -> tuple[list[StepResult], TrainState]:
+def run_training(choose: Callable[[TrainState], Step]) -> tuple[list[StepResult], TrainState]:
     state = TrainState(
         RecomputableTask(), FitConfig(steps=3, accumulate_steps=2, device="cpu", gradient_checkpointing=True), 3
     )
@@ -49,8 +49,8 @@ def trained(choose: Callable[[TrainState], Step]) -> tuple[list[StepResult], Tra
 
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_wrapped_step_equals_the_step(name: str, same: Callable[[Any, Any], bool]) -> None:
-    plain, expected = trained(lambda state: training_step)
-    wrapped, state = trained(WRAPPERS[name])
+    plain, expected = run_training(lambda state: training_step)
+    wrapped, state = run_training(WRAPPERS[name])
     assert [result.loss for result in wrapped] == [result.loss for result in plain]
     state.tally.memory = 0
     assert same(state.state_dict(), expected.state_dict())
@@ -76,15 +76,15 @@ def test_step_seconds_include_batches_but_not_preparation() -> None:
 
 
 def test_batches_are_drawn_once_for_each_step() -> None:
-    drawn = []
+    steps_drawn = []
 
     class CountingTask(TinyTask):
         def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-            drawn.append(step)
+            steps_drawn.append(step)
             return super().batch(seed, step)
 
     state = TrainState(CountingTask(), FitConfig(steps=3, accumulate_steps=2, device="cpu"), 3)
     step = measure_memory(training_step, range(3))
     for _ in range(3):
         make_step(state, step)
-    assert drawn == list(range(6))
+    assert steps_drawn == list(range(6))
