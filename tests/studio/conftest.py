@@ -18,7 +18,7 @@ from seqloom.studio.server import Studio, make_app
 TOKEN = "token-of-the-tests"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Clear the storage and return whether the page is otherwise unmodified.
-AS_IT_WAS = """() => {
+IS_UNCHANGED = """() => {
     localStorage.clear();
     const own = [window.fetch, window.setTimeout].every((one) => /native code/.test(String(one)));
     return own && document.documentElement.dataset.theme === "light";
@@ -120,7 +120,7 @@ def studio(runs: Path) -> Iterator[Studio]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Headless Chromium."""
-    program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    program = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if program is None:
         assert os.environ.get("CI") != "true", "CI requires a browser for the studio tests: make browser"
         pytest.skip("no browser found; on Debian and Ubuntu: apt install chromium")
@@ -168,54 +168,54 @@ class StudioPage:
 
     def __init__(self, page: Any, studio: Studio) -> None:
         self.page, self.studio = page, studio
-        self.listening: list[tuple[str, Any]] = []
+        self.listeners: list[tuple[str, Any]] = []
         self.errors: list[str] = []
         self.foreign_requests: list[str] = []
         self.refusals = False  # True if the test expects 4xx responses, which browsers log
-        if page.url.startswith("http") and not page.url.startswith(self.own):
+        if page.url.startswith("http") and not page.url.startswith(self.origin):
             page.goto("about:blank")  # a page of another studio may still be loading
-        self.on("console", self._said)
+        self.on("console", self._record_error)
         self.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.on("request", self._asked)
+        self.on("request", self._record_request)
 
-    def on(self, event: str, act: Any) -> None:
+    def on(self, event: str, handler: Any) -> None:
         """Like `page.on`, until `leave`."""
-        self.page.on(event, act)
-        self.listening.append((event, act))
+        self.page.on(event, handler)
+        self.listeners.append((event, handler))
 
     def leave(self) -> None:
         """Remove storage, listeners and routes. An unmodified page stays open for the next test."""
-        if self.page.url.startswith("http") and not self.page.evaluate(AS_IT_WAS):
+        if self.page.url.startswith("http") and not self.page.evaluate(IS_UNCHANGED):
             self.page.goto("about:blank")
         self.page.unroute_all(behavior="ignoreErrors")
-        for event, act in self.listening:
-            self.page.remove_listener(event, act)
+        for event, handler in self.listeners:
+            self.page.remove_listener(event, handler)
 
-    def _said(self, message: Any) -> None:
+    def _record_error(self, message: Any) -> None:
         refused = "the server responded with a status of 4" in message.text
         if message.type == "error" and not (refused and self.refusals):
             self.errors.append(message.text)
 
     @property
-    def own(self) -> str:
+    def origin(self) -> str:
         """The origin of this studio."""
         return f"http://127.0.0.1:{self.studio.port}/"
 
-    def _asked(self, request: Any) -> None:
-        if not request.url.startswith((self.own, "data:", f"blob:{self.own}")):
+    def _record_request(self, request: Any) -> None:
+        if not request.url.startswith((self.origin, "data:", f"blob:{self.origin}")):
             self.foreign_requests.append(request.url)
 
     def open(self, view: str, **parameters: str | list[str]) -> Any:
         """Open a view, wait until it is drawn, and return the Playwright page."""
         address = self.studio.address(view, **parameters)
-        if self.page.url.startswith(self.own):
+        if self.page.url.startswith(self.origin):
             self.move(f"#{address.partition('#')[2]}")
         else:
             self.page.goto(address)
         self.page.wait_for_selector(f'#main[data-state="open"] .view[data-view="{view}"]')
         return self.page
 
-    def again(self) -> None:
+    def reload(self) -> None:
         """Open the current address again."""
         self.move(f"#{self.page.url.partition('#')[2]}&")  # a different address with the same parameters
 

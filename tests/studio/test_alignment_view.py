@@ -36,15 +36,13 @@ def test_recurrent_attention_matches_inspect(studio_page: StudioPage, runs: Path
 
 def test_selected_head_matches_inspect(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("alignment", run="translate-transformer", text=TEXT)
-    trained = seqloom.load(runs / "translate-transformer", "cpu")
-    np.testing.assert_allclose(
-        numbers(studio_page.table("alignment")), trained.attention(TEXT).words.weights, atol=6e-4
-    )
+    model = seqloom.load(runs / "translate-transformer", "cpu")
+    np.testing.assert_allclose(numbers(studio_page.table("alignment")), model.attention(TEXT).words.weights, atol=6e-4)
     page.get_by_label("Layer", exact=True).select_option("1")
     page.get_by_label("Head", exact=True).select_option("3")
     page.locator("h2", has_text="Layer 1, head 3").wait_for()
     assert "layer=1" in page.url and "head=3" in page.url
-    cross = trained.heads(TEXT).cross
+    cross = model.heads(TEXT).cross
     np.testing.assert_allclose(numbers(studio_page.table("alignment")), cross.grid(1, 3).weights, atol=6e-4)
 
 
@@ -75,13 +73,15 @@ def test_two_runs_are_compared(studio_page: StudioPage, runs: Path) -> None:
 
 
 def test_output_of_one_run_is_forced_for_both(studio_page: StudioPage) -> None:
-    def found(route: Any) -> None:
+    def force_output(route: Any) -> None:
         """Force an output for one model, since barely trained models generate almost nothing."""
-        asked = route.request.post_data_json
-        own = {"target": "dimanche 15"} if asked["run"] == "translate-transformer" and not asked["target"] else {}
-        route.continue_(post_data={**asked, **own})
+        request = route.request.post_data_json
+        forced = (
+            {"target": "dimanche 15"} if request["run"] == "translate-transformer" and not request["target"] else {}
+        )
+        route.continue_(post_data={**request, **forced})
 
-    studio_page.page.route("**/api/alignment", found)
+    studio_page.page.route("**/api/alignment", force_output)
     page = studio_page.open("alignment", run="translate-gru", text=TEXT, other="translate-transformer")
     page.get_by_role("button", name="Force this for both").last.click()
     page.locator(".said-what", has_text="dimanche 15").nth(1).wait_for()
@@ -126,20 +126,22 @@ def test_denoiser_has_alignment(tmp_path: Path) -> None:
     answer = client.post("/api/alignment", json=question)
     assert answer.status_code == 200
     grid = seqloom.load(tmp_path / "runs" / "bart", "cpu").heads(question["text"]).cross.grid(1, 2)
-    head, (weights,) = unpacked(answer.content)
+    head, (weights,) = unpack_response(answer.content)
     assert head["rows"] == grid.rows and head["columns"] == grid.columns and "[MASK]" in grid.columns
     np.testing.assert_allclose(weights, grid.weights, atol=6e-4)
     assert client.post("/api/alignment", json={**question, "target": "a red dog ."}).status_code == 400
 
 
-def unpacked(body: bytes) -> tuple[dict[str, Any], list[Any]]:
+def unpack_response(body: bytes) -> tuple[dict[str, Any], list[Any]]:
     """Decode a response with arrays."""
     length = int.from_bytes(body[:4], "little")
     head = json.loads(body[4 : 4 + length])
     kinds = {"f2": np.float16, "u1": np.uint8}
     arrays = [
-        np.frombuffer(body, kinds[one["kind"]], np.prod(one["shape"]), 4 + length + one["begin"]).reshape(one["shape"])
-        for one in head["arrays"].values()
+        np.frombuffer(body, kinds[array["kind"]], np.prod(array["shape"]), 4 + length + array["begin"]).reshape(
+            array["shape"]
+        )
+        for array in head["arrays"].values()
     ]
     return head, arrays
 

@@ -18,7 +18,7 @@ def unpack(body: "bytes | memoryview[int]") -> tuple[dict[str, Any], dict[str, A
     """Decode a response like web/lib/api.js."""
     body = bytes(body)
     length = int.from_bytes(body[:4], "little")
-    head, first, found = json.loads(body[4 : 4 + length]), 4 + length, {}
+    head, first, arrays = json.loads(body[4 : 4 + length]), 4 + length, {}
     assert first % 8 == 0
     for name, array in head["arrays"].items():
         count, begin = int(np.prod(array["shape"])), first + array["begin"]
@@ -26,38 +26,38 @@ def unpack(body: "bytes | memoryview[int]") -> tuple[dict[str, Any], dict[str, A
         values = np.frombuffer(body, kind, count, begin).astype(np.float64).reshape(array["shape"])
         if array["kind"] == "u1":
             values = array["low"] + values * (array["high"] - array["low"]) / 255
-        found[name] = values
-    return head, found
+        arrays[name] = values
+    return head, arrays
 
 
 def test_packed_arrays_round_trip() -> None:
     draws = np.random.default_rng(0)
     wide, small = draws.normal(size=(3, 5, 7)), draws.random((4, 1))
-    head, found = unpack(
+    head, arrays = unpack(
         pack_arrays({"words": ["a", "ü", "\u202e"]}, wide=pack_float16(wide), small=pack_uint8(small)).body
     )
     assert head["words"] == ["a", "ü", "\u202e"]
-    np.testing.assert_allclose(found["wide"], wide, rtol=1e-3)
-    np.testing.assert_allclose(found["small"], small, atol=(small.max() - small.min()) / 255)
+    np.testing.assert_allclose(arrays["wide"], wide, rtol=1e-3)
+    np.testing.assert_allclose(arrays["small"], small, atol=(small.max() - small.min()) / 255)
     assert head["arrays"]["wide"]["low"] == wide.min() and head["arrays"]["small"]["high"] == small.max()
 
 
 def test_given_range_and_constant_array() -> None:
-    _, found = unpack(pack_arrays({}, a=pack_uint8([[0.5, 2.0]], 0.0, 1.0), b=pack_uint8(np.full((2, 2), 3.0))).body)
-    np.testing.assert_allclose(found["a"], [[0.5, 1.0]], atol=1 / 255)
-    assert (found["b"] == 3.0).all()
+    _, arrays = unpack(pack_arrays({}, a=pack_uint8([[0.5, 2.0]], 0.0, 1.0), b=pack_uint8(np.full((2, 2), 3.0))).body)
+    np.testing.assert_allclose(arrays["a"], [[0.5, 1.0]], atol=1 / 255)
+    assert (arrays["b"] == 3.0).all()
 
 
 def test_non_finite_values_are_replaced() -> None:
-    head, found = unpack(pack_arrays({"loss": float("nan")}, a=pack_float16([np.nan, np.inf, -1e9, 1.0])).body)
+    head, arrays = unpack(pack_arrays({"loss": float("nan")}, a=pack_float16([np.nan, np.inf, -1e9, 1.0])).body)
     assert head["loss"] is None
-    assert np.isfinite(found["a"]).all() and found["a"][3] == 1.0
+    assert np.isfinite(arrays["a"]).all() and arrays["a"][3] == 1.0
     assert plain({"a": np.array([1.0, np.inf]), "b": (np.int64(3), True)}) == {"a": [1.0, None], "b": [3, True]}
 
 
 def test_empty_array_round_trips() -> None:
-    _, found = unpack(pack_arrays({}, a=pack_float16(np.zeros((0, 4)))).body)
-    assert found["a"].shape == (0, 4)
+    _, arrays = unpack(pack_arrays({}, a=pack_float16(np.zeros((0, 4)))).body)
+    assert arrays["a"].shape == (0, 4)
 
 
 def test_error_is_last_line() -> None:
@@ -75,20 +75,20 @@ def test_error_is_last_line() -> None:
     assert [json.loads(line) for line in body.splitlines()] == [{"token": "a\nb"}, {"error": "no more"}]
 
 
-@pytest.mark.parametrize("told", [1, 3])
-def test_events_are_closed_after_disconnection(told: int) -> None:
+@pytest.mark.parametrize("sent", [1, 3])
+def test_events_are_closed_after_disconnection(sent: int) -> None:
     """Explicitly, not by garbage collection: the test keeps a reference."""
-    ended: list[int] = []
+    closed: list[int] = []
 
     def counting() -> Any:
         try:
             for number in range(100):
                 yield {"number": number}
         finally:
-            ended.append(number)
+            closed.append(number)
 
     async def gone(message: Any) -> None:
-        if json.loads(message.get("body") or "{}").get("number") == told:
+        if json.loads(message.get("body") or "{}").get("number") == sent:
             raise OSError("gone")
 
     async def answered(events: Any, queues: Queues) -> None:
@@ -101,4 +101,4 @@ def test_events_are_closed_after_disconnection(told: int) -> None:
     events = counting()
     with ThreadPoolExecutor() as pool:
         pool.submit(asyncio.run, answered(events, Queues())).result()
-    assert ended == [told]
+    assert closed == [sent]

@@ -16,11 +16,11 @@ from seqloom.cli.app import main
 DATE = "Sunday, November 15, 2026"
 
 
-def asked(client: TestClient, **question: Any) -> dict[str, Any]:
+def post_beam(client: TestClient, **question: Any) -> dict[str, Any]:
     answer = client.post("/api/beam", json=question)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    result: dict[str, Any] = answer.json()
+    return result
 
 
 def printed(run: Path, *options: str) -> str:
@@ -30,9 +30,9 @@ def printed(run: Path, *options: str) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def best_of(page: Any) -> str:
-    found: str = page.locator(".beam-list .candidate .candidate-text").first.text_content()
-    return found
+def best_candidate(page: Any) -> str:
+    text: str = page.locator(".beam-list .candidate .candidate-text").first.text_content()
+    return text
 
 
 def listed(text: str) -> str:
@@ -43,27 +43,27 @@ def listed(text: str) -> str:
 @pytest.mark.parametrize("run", ["translate-gru", "translate-transformer"])
 def test_best_leaf_equals_translate_output(studio_page: StudioPage, runs: Path, run: str) -> None:
     page = studio_page.open("beam", run=run, text=DATE)
-    assert best_of(page) == listed(printed(runs / run))
+    assert best_candidate(page) == listed(printed(runs / run))
     rows = studio_page.table("beam")[1:]
     leaf = max((row for row in rows if row[8] == "1"), key=lambda row: int(row[0]))
-    (found,) = load(runs / run, "cpu").translate(DATE)
-    assert leaf[7] == ("finished" if found.candidates[0].finished else "in the beam when the search stopped")
-    assert float(leaf[5]) == pytest.approx(found.log_prob, rel=1e-4)
-    assert float(leaf[6]) == pytest.approx(found.score, rel=1e-4)
+    (translation,) = load(runs / run, "cpu").translate(DATE)
+    assert leaf[7] == ("finished" if translation.candidates[0].finished else "in the beam when the search stopped")
+    assert float(leaf[5]) == pytest.approx(translation.log_prob, rel=1e-4)
+    assert float(leaf[6]) == pytest.approx(translation.score, rel=1e-4)
 
 
 def test_beam_size_and_length_penalty(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("beam", run="translate-gru", text=DATE)
     with answered(page, "beam"):
         turn(page, "Beam size k", 2)
-    assert best_of(page) == listed(printed(runs / "translate-gru", "--beam", "2"))
+    assert best_candidate(page) == listed(printed(runs / "translate-gru", "--beam", "2"))
     rows = studio_page.table("beam")[1:]
     for step in {row[0] for row in rows}:
         here = [row for row in rows if row[0] == step]
         assert sum(row[7] not in ("pruned", "finished") for row in here) <= 2 and len(here) <= 4
     with answered(page, "beam"):
         turn(page, "Length penalty α", 0)
-    assert best_of(page) == listed(printed(runs / "translate-gru", "--beam", "2", "--length-penalty", "0"))
+    assert best_candidate(page) == listed(printed(runs / "translate-gru", "--beam", "2", "--length-penalty", "0"))
     for row in studio_page.table("beam")[1:]:
         assert float(row[5]) == pytest.approx(float(row[6]))  # without penalty the score is Σ log p
     with answered(page, "beam"):
@@ -71,24 +71,28 @@ def test_beam_size_and_length_penalty(studio_page: StudioPage, runs: Path) -> No
     with answered(page, "beam"):
         turn(page, "n-best", 4)
     lines = printed(runs / "translate-gru", "--beam", "6", "--length-penalty", "0", "--n-best", "4").splitlines()
-    said = page.locator(".beam-list ol .candidate-text").all_text_contents()
-    assert said == [listed(line.split(" ||| ")[1]) for line in lines]
+    candidates = page.locator(".beam-list ol .candidate-text").all_text_contents()
+    assert candidates == [listed(line.split(" ||| ")[1]) for line in lines]
     assert "beam=6" in page.url and "penalty=0" in page.url and "nbest=4" in page.url
 
 
 @pytest.mark.parametrize("run", ["lm-lstm", "gpt"])
 def test_beam_search_of_language_model(studio_page: StudioPage, runs: Path, run: str) -> None:
     page = studio_page.open("beam", run=run, text="The class", beam="3", nbest="3", length="6")
-    found = load(runs / run, "cpu").search("The class", max_tokens=6, beam=3, n_best=3)
-    assert page.locator(".beam-list ol .candidate-text").all_text_contents() == [listed(one.text) for one in found]
+    hypotheses = load(runs / run, "cpu").search("The class", max_tokens=6, beam=3, n_best=3)
+    assert page.locator(".beam-list ol .candidate-text").all_text_contents() == [
+        listed(hypothesis.text) for hypothesis in hypotheses
+    ]
     assert page.locator(".search-tree .root .word").text_content() == "The class"
     sums = page.locator(".beam-list ol .candidate-sum b").all_text_contents()
-    assert [float(value.replace("−", "-")) for value in sums] == pytest.approx([one.score for one in found], abs=6e-4)
+    assert [float(value.replace("−", "-")) for value in sums] == pytest.approx(
+        [hypothesis.score for hypothesis in hypotheses], abs=6e-4
+    )
 
 
 def test_search_tree_drawing(studio_page: StudioPage, client: TestClient) -> None:
     page = studio_page.open("beam", run="translate-gru", text=DATE, beam="3")
-    nodes = asked(client, run="translate-gru", text=DATE, beam=3)["nodes"]
+    nodes = post_beam(client, run="translate-gru", text=DATE, beam=3)["nodes"]
     check_nodes(page, nodes)
     check_edges(page)
     check_path(page)
@@ -107,13 +111,15 @@ def check_nodes(page: Any, nodes: list[Any]) -> None:
     for fate in ("pruned", "ended", "kept"):
         assert page.locator(f".search-tree .box.{fate}").count() == sum(node[8] == fate for node in nodes)
     assert page.locator(".search-tree .own").count() == len(nodes) - 1  # log p on every edge
-    drawn = page.locator(".search-tree .box").evaluate_all("boxes => boxes.map(box => box.getAttribute('transform'))")
-    assert len(set(drawn)) == len(drawn)  # no overlaps
+    transforms = page.locator(".search-tree .box").evaluate_all(
+        "boxes => boxes.map(box => box.getAttribute('transform'))"
+    )
+    assert len(set(transforms)) == len(transforms)  # no overlaps
 
 
 def check_edges(page: Any) -> None:
     """In each column, nodes are in the order of their parents, and the best path is a straight line."""
-    places = page.evaluate(
+    edges = page.evaluate(
         """() => {
             const at = new Map([...document.querySelectorAll(".search-tree .box")].map(box => {
                 const [x, y] = box.getAttribute("transform").match(/[\\d.]+/g).map(Number);
@@ -126,10 +132,10 @@ def check_edges(page: Any) -> None:
             });
         }"""
     )
-    for x in {place["x"] for place in places}:
-        column = sorted((place["to"], place["from"]) for place in places if place["x"] == x)
+    for x in {edge["x"] for edge in edges}:
+        column = sorted((edge["to"], edge["from"]) for edge in edges if edge["x"] == x)
         assert [start for _, start in column] == sorted(start for _, start in column)
-    assert len({place["to"] for place in places if place["first"]}) == 1
+    assert len({edge["to"] for edge in edges if edge["first"]}) == 1
 
 
 def check_path(page: Any) -> None:

@@ -17,13 +17,13 @@ TEXT = "The class (a new one)"
 VIEW = "cell"
 
 
-def traced(runs: Path, text: str, layer: int) -> tuple[Any, dict[str, Any]]:
+def trace_model(runs: Path, text: str, layer: int) -> tuple[Any, dict[str, Any]]:
     """Return the model and its traced quantities, each (T, H)."""
-    trained = seqloom.load(runs / "lm-lstm", "cpu")
-    ids = torch.tensor([[0, *trained.tokenizer.encode(text)]])
+    model = seqloom.load(runs / "lm-lstm", "cpu")
+    ids = torch.tensor([[0, *model.tokenizer.encode(text)]])
     with torch.no_grad():
-        values = trained.model.eval().trace(ids)[layer]
-    return trained, {name: value[0].double().numpy() for name, value in values.items()}
+        values = model.model.eval().trace(ids)[layer]
+    return model, {name: value[0].double().numpy() for name, value in values.items()}
 
 
 def numbers(rows: list[list[str]]) -> Any:
@@ -34,7 +34,7 @@ def numbers(rows: list[list[str]]) -> Any:
 def test_gates_match_trace(runs: Path, studio_page: Any) -> None:
     studio_page.open(VIEW, run="lm-lstm", text=TEXT, quantity="f", count="6", layer="1")
     head, *rows = studio_page.table("cell-units")
-    _, values = traced(runs, TEXT, 0)
+    _, values = trace_model(runs, TEXT, 0)
     assert head[:4] == ["unit", "</s>", "T", "h"]
     units = [int(row[0]) for row in rows]
     assert units == np.argsort(-values["f"].var(axis=0), kind="stable")[:6].tolist()
@@ -44,7 +44,7 @@ def test_gates_match_trace(runs: Path, studio_page: Any) -> None:
 def test_unit_table_matches_trace(runs: Path, studio_page: Any) -> None:
     studio_page.open(VIEW, run="lm-lstm", text=TEXT, unit="7")
     table = studio_page.table("cell-unit")
-    _, values = traced(runs, TEXT, 1)
+    _, values = trace_model(runs, TEXT, 1)
     assert table[0] == ["token", "i", "f", "o", "g", "c", "h"]
     assert [row[0] for row in table[1:5]] == ["</s>", "T", "h", "e"]
     np.testing.assert_allclose(numbers(table), np.stack([values[name][:, 7] for name in "ifogch"], axis=1), rtol=1e-4)
@@ -59,12 +59,12 @@ def test_unit_table_matches_trace(runs: Path, studio_page: Any) -> None:
 def test_step_matches_cell_equations(runs: Path, studio_page: Any) -> None:
     page = studio_page.open(VIEW, run="lm-lstm", text=TEXT, unit="5", position="4", layer="1")
     rows = {row[0]: row for row in studio_page.table("cell-step")[1:]}
-    trained, values = traced(runs, TEXT, 0)
+    model, values = trace_model(runs, TEXT, 0)
     assert list(rows) == ["i", "f", "o", "g", "c", "h"]
     for name, row in rows.items():
         assert float(row[4]) == pytest.approx(values[name][4, 5], rel=1e-4)
-    cell = trained.model.stack.cells[0]
-    x = trained.model.embed.weight[trained.tokenizer.encode(TEXT)[3]].detach().double().numpy()
+    cell = model.model.stack.cells[0]
+    x = model.model.embed.weight[model.tokenizer.encode(TEXT)[3]].detach().double().numpy()
     weight = cell.weight_x.detach().double().numpy()[cell.hidden + 5]  # the forget gate's row
     of_x, of_h, _ = rows["f"][2].split("; ")
     assert of_x.split(" = ")[0] == "W_xf x_t"
@@ -102,11 +102,11 @@ def test_quantity_order_and_unit_controls(runs: Path, studio_page: Any) -> None:
     page.locator("figure h2", has_text="Gate o of 5 units").wait_for()
     page.get_by_label("Sort units by").select_option("class inside brackets")
     page.locator("figure .caption", has_text="inside brackets").wait_for()
-    _, values = traced(runs, TEXT, 1)
+    _, values = trace_model(runs, TEXT, 1)
     marks = token_classes(["</s>", *TEXT])["inside brackets"]
-    found = [np.corrcoef(values["o"][:, unit], marks)[0, 1] for unit in range(24)]
+    correlations = [np.corrcoef(values["o"][:, unit], marks)[0, 1] for unit in range(24)]
     rows = studio_page.table("cell-units")
-    assert [int(row[0]) for row in rows[1:]] == np.argsort(-np.abs(found))[:5].tolist()
+    assert [int(row[0]) for row in rows[1:]] == np.argsort(-np.abs(correlations))[:5].tolist()
     page.locator('figure[data-figure="cell-units"] .heatmap').focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):  # starting at the selected unit and token
         page.keyboard.press(key)
@@ -122,7 +122,7 @@ def test_same_units_on_second_text(runs: Path, studio_page: Any) -> None:
     page.wait_for_selector('figure[data-figure="cell-other"] .heatmap')
     units = [row[0] for row in studio_page.table("cell-units")[1:]]
     other = studio_page.table("cell-other")
-    _, values = traced(runs, "A list of (two) names", 1)
+    _, values = trace_model(runs, "A list of (two) names", 1)
     assert [row[0] for row in other[1:]] == units
     np.testing.assert_allclose(numbers(other), values["h"][:, [int(unit) for unit in units]].T, atol=1e-3)
 
@@ -138,12 +138,12 @@ def test_backward_encoder_of_translator(runs: Path, studio_page: Any) -> None:
     cell, state, expected = model.encoder.layers[0].backwards.cell, None, {}
     state = cell.initial_state(1)
     with torch.no_grad():
-        for place in range(len(ids) - 1, -1, -1):
-            state = cell(model.source_embed(torch.tensor([ids[place]])), state)
-            expected[place] = state["h"][0, 3].item()
+        for position in range(len(ids) - 1, -1, -1):
+            state = cell(model.source_embed(torch.tensor([ids[position]])), state)
+            expected[position] = state["h"][0, 3].item()
     column = table[0].index("h")
-    for place, row in enumerate(table[1:]):
-        assert float(row[column]) == pytest.approx(expected[place], rel=1e-3, abs=1e-5)
+    for position, row in enumerate(table[1:]):
+        assert float(row[column]) == pytest.approx(expected[position], rel=1e-3, abs=1e-5)
     assert page.locator(".step-note").text_content().startswith(f"Step t = {len(ids) - 1} of {len(ids)}")
     page.get_by_role("radio", name="decoder").check()
     page.locator("figure h2", has_text="units (decoder)").wait_for()

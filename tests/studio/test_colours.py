@@ -41,9 +41,9 @@ WEB = Path(seqloom.studio.__file__).parent / "web"
 
 def stops(name: str, theme: str) -> list[tuple[int, ...]]:
     source = (WEB / "lib" / "colour.js").read_text()
-    found = re.search(rf"const {name} = {{.*?{theme}: \[(.*?)\]", source, re.DOTALL)
-    assert found is not None
-    return [tuple(bytes.fromhex(one)) for one in re.findall("#([0-9a-f]{6})", found[1])]
+    match = re.search(rf"const {name} = {{.*?{theme}: \[(.*?)\]", source, re.DOTALL)
+    assert match is not None
+    return [tuple(bytes.fromhex(digits)) for digits in re.findall("#([0-9a-f]{6})", match[1])]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -51,8 +51,8 @@ def test_red_is_positive_and_blue_negative(theme: str) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     from seqloom.inspect.plots.figures import SIGNED_COLORMAP
 
-    drawn = [matplotlib.colormaps[SIGNED_COLORMAP](place / 6) for place in range(7)]
-    for ours, theirs in zip(stops("DIVERGING", theme), drawn, strict=True):
+    colours = [matplotlib.colormaps[SIGNED_COLORMAP](index / 6) for index in range(7)]
+    for ours, theirs in zip(stops("DIVERGING", theme), colours, strict=True):
         if theirs[0] != pytest.approx(theirs[2], abs=0.01):  # except the neutral middle
             assert (ours[0] > ours[2]) == (theirs[0] > theirs[2])
 
@@ -79,21 +79,21 @@ def linear(colour: str) -> Any:
 
 def lab(colour: str, vision: str) -> Any:
     """Return the CIELAB coordinates of a colour for a type of vision."""
-    seen = np.clip(VISION[vision] @ linear(colour), 0, 1)
-    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ seen
+    perceived = np.clip(VISION[vision] @ linear(colour), 0, 1)
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ perceived
     x, y, z = np.cbrt(xyz / np.array([0.9505, 1.0, 1.089]))
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
 def contrast(colour: str, ground: str) -> float:
-    dark, bright = sorted(float(np.array([0.2126, 0.7152, 0.0722]) @ linear(one)) for one in (colour, ground))
+    dark, bright = sorted(float(np.array([0.2126, 0.7152, 0.0722]) @ linear(rgb)) for rgb in (colour, ground))
     return (bright + 0.05) / (dark + 0.05)
 
 
 def test_page_and_plots_share_palette() -> None:
     source = (WEB / "lib" / "palette.js").read_text()
-    found = json.loads(source.partition("export const PALETTE = ")[2].rpartition(";")[0])
-    assert found == {
+    page_palette = json.loads(source.partition("export const PALETTE = ")[2].rpartition(";")[0])
+    assert page_palette == {
         "gateScale": list(GATE_SCALE),
         "quantities": QUANTITY_COLOURS,
         "others": {theme: list(colours) for theme, colours in OTHER_COLOURS.items()},
@@ -119,10 +119,10 @@ def test_line_colours_are_distinguishable(theme: Theme, vision: str) -> None:
     for panel in panels:
         assert set(panel) <= QUANTITY_COLOURS.keys()  # every cell has its own colours
         for a, b in itertools.combinations(panel, 2):
-            apart = np.linalg.norm(
+            distances = np.linalg.norm(
                 lab(quantity_colour(a, theme=theme), vision) - lab(quantity_colour(b, theme=theme), vision)
             )
-            assert apart > 20, (a, b, apart)
+            assert distances > 20, (a, b, distances)
     for colour in [*(colours[theme] for colours in QUANTITY_COLOURS.values()), *OTHER_COLOURS[theme]]:
         assert contrast(colour, PAPER[theme]) >= 3, colour
 
@@ -211,5 +211,5 @@ def test_plots_use_palette(runs: Path) -> None:
         assert all(near(colour, step / 8) for step, colour in enumerate(colours))
     panels: list[Any] = draw_unit(trace, 3).axes
     lines = [line for axes in panels for line in axes.lines if len(line.get_xdata()) > 2]
-    drawn = {line.get_label().split()[0].rstrip(":"): line.get_color() for line in lines}
-    assert drawn == {name: quantity_colour(name) for name in ("i", "f", "o", "c", "g", "h")}
+    line_colours = {line.get_label().split()[0].rstrip(":"): line.get_color() for line in lines}
+    assert line_colours == {name: quantity_colour(name) for name in ("i", "f", "o", "c", "g", "h")}

@@ -38,10 +38,10 @@ def port() -> Iterator[int]:
 def closed_after(connection: socket.socket, more: bytes = b"") -> float:
     """Return the seconds until the server closes a connection on which the client sends single bytes."""
     began = time.monotonic()
-    rest = iter(more)
+    remaining = iter(more)
 
     def sent_and_closed() -> bool:
-        if (byte := next(rest, None)) is not None:
+        if (byte := next(remaining, None)) is not None:
             try:
                 connection.setblocking(True)
                 connection.sendall(bytes([byte]))

@@ -20,8 +20,8 @@ OTHER = Demo("tags", "a tagger that counts", "hmm-tag-people", ("data.train=300"
 
 
 def test_demo_covers_every_view() -> None:
-    found = {name for model in MODELS for name, view in VIEWS.items() if view.suits(recipe_of(model))}
-    assert found == set(VIEWS) - {"runs"}
+    views = {name for model in MODELS for name, view in VIEWS.items() if view.suits(recipe_of(model))}
+    assert views == set(VIEWS) - {"runs"}
     assert len({model.name for model in MODELS}) == len(MODELS)
 
 
@@ -30,19 +30,19 @@ def recipe_of(model: Demo) -> dict[str, object]:
     from seqloom.config import to_mapping
 
     _, recipe = read_recipe(model.recipe, model.overrides)
-    found: dict[str, object] = to_mapping(recipe)
-    return found
+    mapping: dict[str, object] = to_mapping(recipe)
+    return mapping
 
 
 @pytest.mark.slow
 def test_demo_models_are_reused(tmp_path: Path) -> None:
     """Unfinished models of a killed demo are deleted."""
-    folder, said = tmp_path / "demo", list[str]()
+    folder, messages = tmp_path / "demo", list[str]()
     half = folder / STAGING / "words"
     half.mkdir(parents=True)
     (half / "recipe.yaml").write_text("task: nothing")
-    assert train_demo(folder, said.append, [QUICK, OTHER]) == folder
-    ready = [line.split()[1] for line in said if "is ready" in line]
+    assert train_demo(folder, messages.append, [QUICK, OTHER]) == folder
+    ready = [line.split()[1] for line in messages if "is ready" in line]
     assert sorted(ready) == ["tags", "words"]
     assert seqloom.load(folder / "words").run.recipe["model"]["vector_size"] == 8
     assert not (folder / STAGING).exists()

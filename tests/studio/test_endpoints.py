@@ -121,15 +121,15 @@ def test_all_model_endpoints_are_queued() -> None:
 @contextmanager
 def occupied(queues: Queues, run: str) -> Iterator[Endless]:
     """Run a slow computation of a model during the block."""
-    own = Computations()
-    own.app.state.queues = queues
-    with serving(own.app) as port:
+    computations = Computations()
+    computations.app.state.queues = queues
+    with serving(computations.app) as port:
         connection = ask(port, "/slow", {"run": run})
-        wait_until(own.slow.began.is_set)
+        wait_until(computations.slow.began.is_set)
         try:
-            yield own.slow
+            yield computations.slow
         finally:
-            own.slow.let_go.set()
+            computations.slow.let_go.set()
             answer(connection)
 
 
@@ -167,14 +167,14 @@ def test_cancelled_searches_are_not_computed(runs: Path) -> None:
         assert answer(search("warm"))[0] == 200
         began = time.perf_counter()
         assert answer(search("measured"))[0] == 200
-        one = time.perf_counter() - began
+        seconds = time.perf_counter() - began
         connections = [search(f"cancelled {number}") for number in range(15)]
-        time.sleep(one / 3)
+        time.sleep(seconds / 3)
         for connection in connections:
             connection.close()
         began = time.perf_counter()
         assert answer(search("wanted"))[0] == 200
-        assert time.perf_counter() - began < 5 * one + 0.5  # sixteen times as long without cancellation
+        assert time.perf_counter() - began < 5 * seconds + 0.5  # sixteen times as long without cancellation
 
 
 def test_full_queue_is_reported_on_the_page(window: Window, runs: Path) -> None:
@@ -183,7 +183,7 @@ def test_full_queue_is_reported_on_the_page(window: Window, runs: Path) -> None:
         opened.refusals = True
         page = busy_page(opened, queues)
         page.get_by_text("This model already has 1 pending requests, the maximum. Try again in a moment.").wait_for()
-        opened.again()
+        opened.reload()
         page.locator(".written").first.wait_for()
 
 

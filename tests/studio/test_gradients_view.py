@@ -28,9 +28,9 @@ def columns(table: list[list[str]]) -> dict[str, Any]:
 
 def by_autograd(runs: Path, of: str) -> Any:
     """Return ‖∂L/∂h_t‖ of the Elman model from its equation in float64, last state first."""
-    trained = seqloom.load(runs / "lm-elman", "cpu")
-    model = trained.model.double().eval()
-    cell, ids = model.stack.cells[0], [0, *trained.tokenizer.encode(TEXT)]
+    loaded = seqloom.load(runs / "lm-elman", "cpu")
+    model = loaded.model.double().eval()
+    cell, ids = model.stack.cells[0], [0, *loaded.tokenizer.encode(TEXT)]
     h, states, losses = torch.zeros(cell.hidden, dtype=torch.float64), [], []
     for token, target in pairwise(ids):
         x = model.embed.weight[token]
@@ -44,13 +44,13 @@ def by_autograd(runs: Path, of: str) -> Any:
 @pytest.mark.parametrize("of", ["last", "total"])
 def test_gradient_norms_match_autograd(of: str, runs: Path, studio_page: Any) -> None:
     studio_page.open(VIEW, **BOTH, of=of)
-    found = columns(studio_page.table("gradient-flow"))
-    assert list(found) == ["steps back", "lm-elman, h", "lm-lstm, layer 2, h", "lm-lstm, layer 2, c"]
-    np.testing.assert_array_equal(found["steps back"], np.arange(len(TEXT)))
-    np.testing.assert_allclose(found["lm-elman, h"], by_autograd(runs, of), rtol=1e-5)
+    shown_columns = columns(studio_page.table("gradient-flow"))
+    assert list(shown_columns) == ["steps back", "lm-elman, h", "lm-lstm, layer 2, h", "lm-lstm, layer 2, c"]
+    np.testing.assert_array_equal(shown_columns["steps back"], np.arange(len(TEXT)))
+    np.testing.assert_allclose(shown_columns["lm-elman, h"], by_autograd(runs, of), rtol=1e-5)
     trace: Any = gradient_trace(seqloom.load(runs / "lm-lstm", "cpu"), TEXT, of=of)  # type: ignore[arg-type]
     for name in "hc":
-        np.testing.assert_allclose(found[f"lm-lstm, layer 2, {name}"], trace.layers[1][name][::-1], rtol=1e-5)
+        np.testing.assert_allclose(shown_columns[f"lm-lstm, layer 2, {name}"], trace.layers[1][name][::-1], rtol=1e-5)
 
 
 def test_singular_values_match_weights(runs: Path, studio_page: Any) -> None:
@@ -58,12 +58,12 @@ def test_singular_values_match_weights(runs: Path, studio_page: Any) -> None:
     rows = studio_page.table("singular-values")
     assert [row[0] for row in rows[1:]] == ["lm-elman: W_h h", *(f"lm-lstm: W_h {g}, layer 2" for g in "ifgo")]
     weight = seqloom.load(runs / "lm-elman", "cpu").model.stack.cells[0].weight_h.detach().double().numpy()
-    found = [float(value) for value in rows[1][5].split()]
-    np.testing.assert_allclose(found, np.linalg.svd(weight)[1], rtol=1e-4, atol=1e-6)
+    singular_values = [float(value) for value in rows[1][5].split()]
+    np.testing.assert_allclose(singular_values, np.linalg.svd(weight)[1], rtol=1e-4, atol=1e-6)
     assert float(rows[1][4]) == pytest.approx(np.abs(np.linalg.eigvals(weight)).max(), rel=1e-4)
     bound = columns(studio_page.table("gradient-bound"))
     name = next(name for name in bound if "upper bound" in name)
-    np.testing.assert_allclose(bound[name], found[0] ** np.arange(len(TEXT)), rtol=1e-4)
+    np.testing.assert_allclose(bound[name], singular_values[0] ** np.arange(len(TEXT)), rtol=1e-4)
     measured = bound["lm-elman: ‖∂hₜ/∂hₖ‖"]
     assert (measured <= bound[name] * 1.0001).all() and measured[0] == 1
 
@@ -85,9 +85,9 @@ def test_clipping_slider(runs: Path, studio_page: Any) -> None:
 def test_clipped_fraction_counts_all_steps() -> None:
     """Rare large norms are counted even if the thinned curve omits them."""
     norms = [(step, 9.0 if step % 1000 == 1 else 1.0) for step in range(1, 4001)]
-    found: Any = describe_gradient_norms(norms)
-    assert len(found["training"]) == 1500 and found["logged"] == 4000
-    assert sum(size > 2 for size in found["sorted_norms"]) / len(found["sorted_norms"]) == 4 / 4000
+    description: Any = describe_gradient_norms(norms)
+    assert len(description["training"]) == 1500 and description["logged"] == 4000
+    assert sum(size > 2 for size in description["sorted_norms"]) / len(description["sorted_norms"]) == 4 / 4000
     many: Any = describe_gradient_norms([(step, float(step % 100)) for step in range(100_000)])
     assert len(many["sorted_norms"]) == 5000
     assert sum(size > 89.5 for size in many["sorted_norms"]) / 5000 == pytest.approx(0.1, abs=1e-3)
@@ -119,10 +119,10 @@ def test_runs_can_be_added_and_removed(studio_page: Any) -> None:
 
 def test_encoder_receives_gradient(runs: Path, studio_page: Any) -> None:
     page = studio_page.open(VIEW, run="translate-gru", text="Sunday, November 15, 2026", part="encoder-forwards")
-    found = columns(studio_page.table("gradient-flow"))
+    shown_columns = columns(studio_page.table("gradient-flow"))
     ids = seqloom.load(runs / "translate-gru", "cpu").tokenizer.encode("Sunday, November 15, 2026")
-    assert len(found["steps back"]) == len(ids) + 1
-    assert (found["encoder, left to right →, h"] > 0).all()  # attention reaches every position
+    assert len(shown_columns["steps back"]) == len(ids) + 1
+    assert (shown_columns["encoder, left to right →, h"] > 0).all()  # attention reaches every position
     page.get_by_label("Cells").select_option("decoder")
     page.locator('figure[data-figure="gradient-tokens"]', has_text="</s>").wait_for()
     assert list(columns(studio_page.table("gradient-flow"))) == ["steps back", "decoder, h"]

@@ -81,18 +81,18 @@ def check_statistics(page: Any, part: Part, table: list[list[str]]) -> None:
 
 def check_thumbnails(page: Any, weights: Any) -> None:
     """Larger weights have darker cells on the canvases."""
-    seen = page.evaluate(
+    thumbnails = page.evaluate(
         """() => [...document.querySelectorAll(".head-thumb canvas")].map(canvas => {
             const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
             return [canvas.height, canvas.width, [...data].filter((_, i) => i % 4 === 0)];
         })"""
     )
     layers, heads, rows, columns = weights.shape
-    assert len(seen) == layers * (heads + 1)  # including the mean of each layer
-    for place, (height, width, red) in enumerate(seen):
-        layer, head = divmod(place, heads + 1)
-        own = weights[layer].mean(axis=0) if head == heads else weights[layer, head]
-        reds = np.array(red, dtype=int)[np.argsort(own.ravel())]
+    assert len(thumbnails) == layers * (heads + 1)  # including the mean of each layer
+    for index, (height, width, red) in enumerate(thumbnails):
+        layer, head = divmod(index, heads + 1)
+        expected = weights[layer].mean(axis=0) if head == heads else weights[layer, head]
+        reds = np.array(red, dtype=int)[np.argsort(expected.ravel())]
         assert (height, width) == (rows, columns) and reds[0] > reds[-1] and (np.diff(reds) <= 1).all()
 
 
@@ -232,27 +232,27 @@ def test_thumbnails_keep_thin_lines() -> None:
 
 def test_cache_size_is_limited(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest results are evicted; the latest one is always kept."""
-    found = compute_heads(seqloom.load(runs / "gpt", "cpu"), TEXT)
-    part = found.view.decoder
-    assert found.nbytes == 4 * (part.tokens.weights.size + part.words.weights.size)
-    monkeypatch.setattr(run_folder_module, "MAX_CACHED_BYTES", int(2.5 * found.nbytes))
+    result = compute_heads(seqloom.load(runs / "gpt", "cpu"), TEXT)
+    part = result.view.decoder
+    assert result.nbytes == 4 * (part.tokens.weights.size + part.words.weights.size)
+    monkeypatch.setattr(run_folder_module, "MAX_CACHED_BYTES", int(2.5 * result.nbytes))
     run_folder = run_folder_module.RunFolder(runs)
-    made: list[str] = []
+    computed: list[str] = []
 
     def look(name: str) -> None:
         def make() -> AllHeads:
-            made.append(name)
-            return found
+            computed.append(name)
+            return result
 
         run_folder.open("gpt").get_or_compute(name, make)
 
     for name in ("a", "b", "b", "c", "b", "a"):
         look(name)
-    assert made == ["a", "b", "c", "a"]
+    assert computed == ["a", "b", "c", "a"]
     monkeypatch.setattr(run_folder_module, "MAX_CACHED_BYTES", 1)
     look("d")
     look("d")
-    assert made[4:] == ["d"]
+    assert computed[4:] == ["d"]
 
 
 # --- speed ------------------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def wide_page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def text_of(studio: Studio, tokens: int) -> str:
     """Return a text with this number of tokens, including END."""
     tokenizer = seqloom.load(studio.run_folder.folder / "long", "cpu").tokenizer
-    text = "".join(chr(0x100 + place % 50) for place in range(2000))  # unmerged characters: one token per byte
+    text = "".join(chr(0x100 + index % 50) for index in range(2000))  # unmerged characters: one token per byte
     size = next(size for size in range(2000) if len(tokenizer.encode(text[:size])) >= tokens - 1)
     assert len(tokenizer.encode(text[:size])) + 1 in (tokens, tokens + 1)
     return text[:size] if len(tokenizer.encode(text[:size])) + 1 == tokens else f"{text[: size - 1]}x"
@@ -285,13 +285,13 @@ def text_of(studio: Studio, tokens: int) -> str:
 
 def test_head_of_512_tokens_is_drawn_in_100_ms(wide_page: StudioPage) -> None:
     page = wide_page.open("heads", run="long", text=text_of(wide_page.studio, 512), by="tokens", layer="1", head="1")
-    shown = 'figure[data-figure="head"]'
-    page.locator(f'{shown}[data-shown="1 1"]').wait_for()
+    selector = 'figure[data-figure="head"]'
+    page.locator(f'{selector}[data-shown="1 1"]').wait_for()
     assert page.evaluate("document.querySelector('.look-heat canvas').width") == 512
     times = []
     for layer, head in 2 * ((2, 2), (1, 1), (1, 2), (2, 1)):
         button = f'[role="radio"][aria-label^="layer {layer}, head {head}"]'
-        times.append(page.evaluate(CLICK, [button, shown, f"{layer} {head}"]))
+        times.append(page.evaluate(CLICK, [button, selector, f"{layer} {head}"]))
     assert np.median(times) <= 100, times  # the median ignores load by other processes
 
 

@@ -44,16 +44,16 @@ OWN = {
 }
 
 
-def packs(words: int = LETTERS) -> list[str]:
+def pack_texts(words: int = LETTERS) -> list[str]:
     """Join all strings to texts of at most `words` words."""
-    found = [""]
+    texts = [""]
     for text in (" ".join(text.split()) for text in HOSTILE):
-        longer = f"{found[-1]} {text}".strip()
+        longer = f"{texts[-1]} {text}".strip()
         if len(longer) > LETTERS or len(longer.split()) > words:
-            found.append(text)
+            texts.append(text)
         else:
-            found[-1] = longer
-    return found
+            texts[-1] = longer
+    return texts
 
 
 def check_harmless(studio_page: StudioPage) -> None:
@@ -75,7 +75,7 @@ def no_dialogs(studio_page: StudioPage) -> list[str]:
 
 def test_at_least_200_hostile_strings() -> None:
     assert len(set(HOSTILE)) >= 200
-    typed = " ".join(packs())
+    typed = " ".join(pack_texts())
     assert all(" ".join(text.split()) in typed for text in HOSTILE)
 
 
@@ -84,7 +84,7 @@ def test_typed_text_is_escaped(hostile_page: StudioPage, view: str) -> None:
     """With models whose vocabularies contain the strings, so that they are displayed."""
     run = f"{OWN[view]} {NAME}"
     hostile_page.open(view, run=run)
-    for text in packs(WORDS if view in SHORT else LETTERS):
+    for text in pack_texts(WORDS if view in SHORT else LETTERS):
         lines = quote("\n".join([*text.split(), "four", "lines", "at", "least"]))
         typed = f"kind=sentences&lines={lines}" if view == "vectors" else f"beam=1&length=20&text={quote(text)}"
         hostile_page.move(f"#/{view}?run={quote(run)}&{typed}")
@@ -184,13 +184,13 @@ def _make(data: Path, runs: Path) -> None:
         ),
     }
     for name, (recipe, *overrides) in recipes.items():
-        place = runs / f"{name} {NAME}"
-        train_recipe(recipe, *overrides, out=place)
-        (place / "card.md").write_text(
+        path = runs / f"{name} {NAME}"
+        train_recipe(recipe, *overrides, out=path)
+        (path / "card.md").write_text(
             "# " + "\n\n".join(HOSTILE) + f"\n\n| {NAME} | x |\n|---|---|\n| {NAME} | x |\n", "utf-8"
         )
-        metrics = json.loads((place / "metrics" / "dev.json").read_text())
-        (place / "metrics" / "dev.json").write_text(json.dumps({**metrics, NAME: 1.0}))
+        metrics = json.loads((path / "metrics" / "dev.json").read_text())
+        (path / "metrics" / "dev.json").write_text(json.dumps({**metrics, NAME: 1.0}))
 
 
 def _conll(words: list[str]) -> str:

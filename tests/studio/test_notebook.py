@@ -20,7 +20,7 @@ from seqloom.studio import notebook
 
 
 @pytest.fixture(autouse=True)
-def ended() -> Any:
+def stop_servers() -> Any:
     """Stop the servers after each test."""
     yield
     for serving in notebook._SERVERS.values():
@@ -28,42 +28,42 @@ def ended() -> Any:
     notebook._SERVERS.clear()
 
 
-def source(shown: Any) -> str:
-    found = re.search(r'<iframe src="([^"]*)"', shown._repr_html_())
-    assert found is not None
-    return unescape(found[1])
+def source(embedded: Any) -> str:
+    match = re.search(r'<iframe src="([^"]*)"', embedded._repr_html_())
+    assert match is not None
+    return unescape(match[1])
 
 
 def test_run_is_shown_in_iframe(runs: Path) -> None:
-    shown = seqloom.studio.show(runs / "gpt", view="heads", text='a "class" <b>', layer=2)
-    address = source(shown)
+    embedded = seqloom.studio.show(runs / "gpt", view="heads", text='a "class" <b>', layer=2)
+    address = source(embedded)
     view, _, query = urlsplit(address).fragment.partition("?")
-    asked = {name: values[0] for name, values in parse_qs(query).items()}
+    parameters = {name: values[0] for name, values in parse_qs(query).items()}
     assert view == "/heads"
-    assert (asked["run"], asked["text"], asked["layer"]) == ("gpt", 'a "class" <b>', "2")
-    assert "<b>" not in shown._repr_html_()
+    assert (parameters["run"], parameters["text"], parameters["layer"]) == ("gpt", 'a "class" <b>', "2")
+    assert "<b>" not in embedded._repr_html_()
     with urlopen(address.partition("#")[0]) as answer:
         assert b"seqloom studio" in answer.read()
         assert "frame-ancestors http://localhost:*" in answer.headers["content-security-policy"]
 
 
 def test_repr_hides_token(runs: Path) -> None:
-    shown = seqloom.studio.show(runs / "gpt")
-    assert "token" not in repr(shown)
+    embedded = seqloom.studio.show(runs / "gpt")
+    assert "token" not in repr(embedded)
 
 
 def test_folder_has_one_server(runs: Path) -> None:
     first, second = seqloom.studio.show(runs), seqloom.studio.show(runs, view="walk", run="lm-lstm")
     assert urlsplit(source(first)).netloc == urlsplit(source(second)).netloc
-    trained = seqloom.load(runs / "lm-lstm")
-    assert "run=lm-lstm" in source(seqloom.studio.show(trained, view="cell", text="The"))
+    model = seqloom.load(runs / "lm-lstm")
+    assert "run=lm-lstm" in source(seqloom.studio.show(model, view="cell", text="The"))
 
 
 def test_notebook_may_embed_the_page(runs: Path, browser: Any) -> None:
     """A page on another local port, such as a notebook, may embed the studio."""
-    shown = seqloom.studio.show(runs, view="walk", run="lm-elman", text="The class")
+    embedded = seqloom.studio.show(runs, view="walk", run="lm-elman", text="The class")
     errors: list[str] = []
-    with served(f"<!doctype html><title>notebook</title><body>{shown._repr_html_()}</body>") as address:
+    with served(f"<!doctype html><title>notebook</title><body>{embedded._repr_html_()}</body>") as address:
         page = browser.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(address)
@@ -95,7 +95,7 @@ def served(html: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("run", "view", "parameters", "wanted"),
+    ("run", "view", "parameters", "expected"),
     [
         ("translate-gru", "alignment", {"text": "Sunday"}, "data:image/png;base64,"),
         ("gpt", "heads", {"text": "The class"}, "data:image/png;base64,"),
@@ -104,9 +104,11 @@ def served(html: str) -> Iterator[str]:
         ("lm-lstm", "walk", {"text": "a <b>", "word": 2}, "<table"),
     ],
 )
-def test_static_view_needs_no_server(runs: Path, run: str, view: str, parameters: dict[str, Any], wanted: str) -> None:
+def test_static_view_needs_no_server(
+    runs: Path, run: str, view: str, parameters: dict[str, Any], expected: str
+) -> None:
     html = seqloom.studio.show(runs / run, view=view, static=True, **parameters)._repr_html_()
-    assert wanted in html
+    assert expected in html
     assert "<iframe" not in html
     assert notebook._SERVERS == {}
     assert "a <b>" not in html
@@ -120,12 +122,14 @@ def test_static_view_needs_no_server(runs: Path, run: str, view: str, parameters
         ("translate-transformer", "heads", [{"target": "lundi", "part": "cross"}, {"layer": 2, "head": "mean"}]),
     ],
 )
-def test_static_view_uses_parameters(runs: Path, run: str, view: str, others: list[dict[str, Any]]) -> None:
+def test_static_view_uses_parameters(runs: Path, run: str, view: str, alternatives: list[dict[str, Any]]) -> None:
     """Different layers, heads and translations give different plots."""
     plain: dict[str, Any] = {"text": "Sunday", "target": "dimanche matin"}
-    asked = [plain, *({**plain, **other} for other in others)]
-    shown = [seqloom.studio.show(runs / run, view=view, static=True, **one).html for one in asked]
-    assert len(set(shown)) == len(asked)
+    parameter_sets = [plain, *({**plain, **changes} for changes in alternatives)]
+    pages = [
+        seqloom.studio.show(runs / run, view=view, static=True, **parameters).html for parameters in parameter_sets
+    ]
+    assert len(set(pages)) == len(parameter_sets)
     if run == "translate-transformer":
         with pytest.raises(UsageError, match="99"):
             seqloom.studio.show(runs / run, view=view, static=True, layer=1, head=99, **plain)

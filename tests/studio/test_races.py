@@ -38,7 +38,7 @@ class Late:
         self.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
-def read(page: Any, label: str, text: str) -> None:
+def submit_text(page: Any, label: str, text: str) -> None:
     box = page.get_by_label(label, exact=True)
     box.fill(text)
     box.press("Control+Enter" if box.evaluate("node => node.tagName") == "TEXTAREA" else "Enter")
@@ -51,8 +51,8 @@ def read(page: Any, label: str, text: str) -> None:
 def test_late_response_is_ignored(studio_page: StudioPage, view: str, run: str, path: str, figure: str) -> None:
     page = studio_page.open(view, run=run, text="one")
     late = Late(page, path)
-    read(page, "Text", "abcd")
-    read(page, "Text", "wxyz")
+    submit_text(page, "Text", "abcd")
+    submit_text(page, "Text", "wxyz")
     page.locator("svg.shaded", has_text="y").first.wait_for()
     late.arrive()
     rows = studio_page.table(figure)  # tokens are columns in one table and rows in the other
@@ -64,8 +64,8 @@ def test_late_mask_prediction_is_ignored(studio_page: StudioPage) -> None:
     page = studio_page.open("write", run="bert", text="the [MASK] statement")
     late = Late(page, "write/fill")
     label = "Text with [MASK] tokens"
-    read(page, label, "a late [MASK]")
-    read(page, label, "a newer [MASK] of all")
+    submit_text(page, label, "a late [MASK]")
+    submit_text(page, label, "a newer [MASK] of all")
     page.locator(".written", has_text="newer").wait_for()
     late.arrive()
     assert "newer" in page.locator(".written").inner_text()
@@ -86,8 +86,8 @@ def test_card_belongs_to_last_selected_run(studio_page: StudioPage) -> None:
 def test_late_walk_is_ignored(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="lm-lstm", text="one", stage="tokens")
     late = Late(page, "walk")
-    read(page, "Sentence", "abc")
-    read(page, "Sentence", "xyz")
+    submit_text(page, "Sentence", "abc")
+    submit_text(page, "Sentence", "xyz")
     page.locator(".walk-stage", has_text="z").first.wait_for()
     late.arrive()
     assert page.get_by_label("Input token").inner_text().split()[-1] == "z"
@@ -101,12 +101,12 @@ def test_old_walk_is_inactive_while_loading(studio_page: StudioPage) -> None:
     """Buttons, stages, tokens and arrow keys of the old walk have no effect."""
     page = studio_page.open("walk", run="lm-lstm", text="one", stage="tokens")
     late = Late(page, "walk")
-    read(page, "Sentence", "abc")
+    submit_text(page, "Sentence", "abc")
     page.locator(".walk[aria-busy]").wait_for()
     before = page.url
-    for one in (".walk-quick button", ".walk-rail button", ".walk-buttons .primary", ".tile"):
-        page.locator(one).last.click()
-        page.locator(one).last.press("Enter")
+    for selector in (".walk-quick button", ".walk-rail button", ".walk-buttons .primary", ".tile"):
+        page.locator(selector).last.click()
+        page.locator(selector).last.press("Enter")
     page.locator(".walk-title").click()
     page.keyboard.press("ArrowRight")
     assert page.url == before and page.locator(".walk-title").inner_text() == "The sentence is cut into tokens"
@@ -129,7 +129,7 @@ def test_control_keeps_focus(studio_page: StudioPage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("view", "run", "control", "key", "drawn"),
+    ("view", "run", "control", "key", "fragment"),
     [
         ("understand", "tagger", "All tags", "Space", "all=1"),
         ("understand", "classifier", "Gradient × input", "ArrowRight", "kind="),
@@ -137,7 +137,9 @@ def test_control_keeps_focus(studio_page: StudioPage) -> None:
         ("vectors", "classifier", "Tokens", "ArrowRight", "kind=sentences"),
     ],
 )
-def test_redraw_keeps_focus(studio_page: StudioPage, view: str, run: str, control: str, key: str, drawn: str) -> None:
+def test_redraw_keeps_focus(
+    studio_page: StudioPage, view: str, run: str, control: str, key: str, fragment: str
+) -> None:
     page = studio_page.open(view, run=run)
     before = page.get_by_label(control, exact=True)
     before.focus()
@@ -145,7 +147,7 @@ def test_redraw_keeps_focus(studio_page: StudioPage, view: str, run: str, contro
     path = "**/api/vectors" if view == "vectors" else "**/api/understand/*"
     with page.expect_response(path):
         page.keyboard.press(key)
-    page.wait_for_function("drawn => location.hash.includes(drawn)", arg=drawn)
+    page.wait_for_function("fragment => location.hash.includes(fragment)", arg=fragment)
     page.wait_for_function("() => !document.querySelector('.busy')")
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     assert page.evaluate("() => document.activeElement.type") == kind
@@ -153,11 +155,11 @@ def test_redraw_keeps_focus(studio_page: StudioPage, view: str, run: str, contro
 
 
 def test_abandoned_tsne_stops(studio_page: StudioPage, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [0]
+    frames = [0]
 
     def slowly(points: Any, count: int, **_: Any) -> Iterator[Layout]:
         for step in range(1, 10_000):
-            made[0] += 1
+            frames[0] += 1
             time.sleep(0.02)
             yield Layout(step, 10_000, np.zeros((count, 2), np.float32))
 
@@ -167,10 +169,10 @@ def test_abandoned_tsne_stops(studio_page: StudioPage, monkeypatch: pytest.Monke
     page.get_by_text("t-SNE, step").wait_for()
     page.get_by_label("PCA").check()
     before = 0
-    while before < made[0] < MAX_STEPS:
-        before = made[0]
+    while before < frames[0] < MAX_STEPS:
+        before = frames[0]
         time.sleep(0.5)
-    assert before == made[0]
+    assert before == frames[0]
 
 
 def test_cache_is_tied_to_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,11 +184,11 @@ def test_cache_is_tied_to_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("seqloom.predict.loader.load", lambda path, device: SimpleNamespace(model=weights.read_text()))
     run_folder = RunFolder(tmp_path)
 
-    def seen() -> Any:
+    def read_cached() -> Any:
         opened = run_folder.open("run")
         if opened.trained.model == "old":
             weights.write_text("new")
         return opened.get_or_compute("key", lambda: opened.trained.model)
 
-    assert seen() == "old"
-    assert seen() == "new"
+    assert read_cached() == "old"
+    assert read_cached() == "new"

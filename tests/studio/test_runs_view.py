@@ -19,14 +19,14 @@ from seqloom.studio.server import Studio, make_app
 
 
 def test_runs_are_listed_with_suitable_views(client: TestClient) -> None:
-    found = {run["id"]: run for run in client.post("/api/runs").json()["runs"]}
-    assert set(found) == set(RUNS)
-    assert all(run["problem"] is None and run["ready"] for run in found.values())
-    assert {"write", "cell", "gradients", "walk", "beam"} <= set(found["lm-lstm"]["views"])
-    assert {"write", "alignment", "beam", "heads"} <= set(found["translate-transformer"]["views"])
-    assert "alignment" in found["translate-gru"]["views"] and "heads" not in found["translate-gru"]["views"]
-    assert "understand" in found["hmm-tagger"]["views"] and "vectors" in found["words"]["views"]
-    assert "cell" not in found["gpt"]["views"] and "heads" in found["gpt"]["views"]
+    runs_listed = {run["id"]: run for run in client.post("/api/runs").json()["runs"]}
+    assert set(runs_listed) == set(RUNS)
+    assert all(run["problem"] is None and run["ready"] for run in runs_listed.values())
+    assert {"write", "cell", "gradients", "walk", "beam"} <= set(runs_listed["lm-lstm"]["views"])
+    assert {"write", "alignment", "beam", "heads"} <= set(runs_listed["translate-transformer"]["views"])
+    assert "alignment" in runs_listed["translate-gru"]["views"] and "heads" not in runs_listed["translate-gru"]["views"]
+    assert "understand" in runs_listed["hmm-tagger"]["views"] and "vectors" in runs_listed["words"]["views"]
+    assert "cell" not in runs_listed["gpt"]["views"] and "heads" in runs_listed["gpt"]["views"]
 
 
 def test_damaged_run_is_listed_with_reason(runs: Path, tmp_path: Path) -> None:
@@ -35,9 +35,9 @@ def test_damaged_run_is_listed_with_reason(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "run_folder" / "damaged" / "recipe.yaml").write_text("model: [")
     (tmp_path / "run_folder" / "empty").mkdir()
     client = TestClient(make_app(RunFolder(tmp_path / "run_folder"), TOKEN), base_url="http://127.0.0.1")
-    found = client.post("/api/runs", headers={"authorization": f"Bearer {TOKEN}"}).json()["runs"]
-    assert [run["id"] for run in found] == ["damaged", "ladder/one"]
-    assert "is damaged" in found[0]["problem"] and found[1]["problem"] is None
+    runs_listed = client.post("/api/runs", headers={"authorization": f"Bearer {TOKEN}"}).json()["runs"]
+    assert [run["id"] for run in runs_listed] == ["damaged", "ladder/one"]
+    assert "is damaged" in runs_listed[0]["problem"] and runs_listed[1]["problem"] is None
 
 
 def test_truncated_recipe_is_damaged(runs: Path, tmp_path: Path) -> None:
@@ -46,8 +46,8 @@ def test_truncated_recipe_is_damaged(runs: Path, tmp_path: Path) -> None:
     recipe.write_text(recipe.read_text().partition("\nmodel:")[0] + "\n")
     update_checksums(recipe.parent)
     client = TestClient(make_app(RunFolder(tmp_path / "run_folder"), TOKEN), base_url="http://127.0.0.1")
-    (found,) = client.post("/api/runs", headers={"authorization": f"Bearer {TOKEN}"}).json()["runs"]
-    assert "task or model is missing" in found["problem"] and found["views"] == []
+    (run,) = client.post("/api/runs", headers={"authorization": f"Bearer {TOKEN}"}).json()["runs"]
+    assert "task or model is missing" in run["problem"] and run["views"] == []
 
 
 def test_folder_may_be_a_single_run(runs: Path) -> None:
@@ -58,13 +58,13 @@ def test_curves_match_log(runs: Path, client: TestClient) -> None:
     log = [json.loads(line) for line in (runs / "lm-lstm" / "log.jsonl").read_text().splitlines()]
     steps = [(entry["step"], entry["values"]["loss"]) for entry in log if entry["event"] == "progress"]
     dev = [(entry["step"], entry["metrics"]["perplexity"]) for entry in log if entry["event"] == "evaluated"]
-    found = client.post("/api/runs/curves", json={"runs": ["lm-lstm", "lm-elman"]}).json()
-    curves = found["curves"]["lm-lstm"]
+    response = client.post("/api/runs/curves", json={"runs": ["lm-lstm", "lm-elman"]}).json()
+    curves = response["curves"]["lm-lstm"]
     assert dict(curves["train loss"]["points"]) == pytest.approx(dict(steps))
     assert dict(curves["dev perplexity"]["points"]) == pytest.approx(dict(dev))
     assert {"train learning_rate", "train gradient_norm", "train speed"} <= curves.keys()
-    assert found["live"] == []
-    assert {"key": "model.cell", "values": {"lm-lstm": "lstm", "lm-elman": "elman"}} in found["differences"]
+    assert response["live"] == []
+    assert {"key": "model.cell", "values": {"lm-lstm": "lstm", "lm-elman": "elman"}} in response["differences"]
 
 
 def test_training_run_is_live(runs: Path, tmp_path: Path) -> None:
@@ -78,19 +78,19 @@ def test_training_run_is_live(runs: Path, tmp_path: Path) -> None:
 
 
 def test_differences_list_all_unequal_keys() -> None:
-    one: dict[str, Any] = {"model": {"cell": "lstm", "hidden": 8}, "seed": 1}
-    other: dict[str, Any] = {"model": {"cell": "gru", "hidden": 8}, "seed": 1, "monitor": "loss"}
-    assert differences({"a": one, "b": other}) == [
+    first: dict[str, Any] = {"model": {"cell": "lstm", "hidden": 8}, "seed": 1}
+    second: dict[str, Any] = {"model": {"cell": "gru", "hidden": 8}, "seed": 1, "monitor": "loss"}
+    assert differences({"a": first, "b": second}) == [
         {"key": "model.cell", "values": {"a": "lstm", "b": "gru"}},
         {"key": "monitor", "values": {"a": None, "b": "loss"}},
     ]
-    assert differences({"a": one, "b": dict(one)}) == []
+    assert differences({"a": first, "b": dict(first)}) == []
 
 
 def test_long_curves_are_thinned() -> None:
     points = [(step, float(step)) for step in range(10_000)]
-    kept = thin_points(points, 500)
-    assert len(kept) == 500 and kept[0] == points[0] and kept[-1] == points[-1]
+    thinned = thin_points(points, 500)
+    assert len(thinned) == 500 and thinned[0] == points[0] and thinned[-1] == points[-1]
     assert thin_points(points[:10]) == points[:10]
 
 
@@ -98,31 +98,31 @@ def test_truncated_log_is_read(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "lm-elman", tmp_path / "run")
     with (tmp_path / "run" / "log.jsonl").open("a") as log:
         log.write('{"event": "progress", "step": 70, "val')
-    whole, cut = run_curves(Run.open(runs / "lm-elman")), run_curves(Run.open(tmp_path / "run"))
-    assert whole == cut and whole["train loss"].points
+    complete, cut = run_curves(Run.open(runs / "lm-elman")), run_curves(Run.open(tmp_path / "run"))
+    assert complete == cut and complete["train loss"].points
 
 
 def test_two_hundred_runs_are_listed_in_a_second(runs: Path, tmp_path: Path) -> None:
     for number in range(200):
-        place = tmp_path / "run_folder" / f"run-{number:03}"
-        place.mkdir(parents=True)
+        run_path = tmp_path / "run_folder" / f"run-{number:03}"
+        run_path.mkdir(parents=True)
         for path in (runs / "lm-lstm").iterdir():
             if path.is_file():
-                os.link(path, place / path.name)
-        (place / "metrics").mkdir()
-        shutil.copy(runs / "lm-lstm" / "metrics" / "dev.json", place / "metrics")
+                os.link(path, run_path / path.name)
+        (run_path / "metrics").mkdir()
+        shutil.copy(runs / "lm-lstm" / "metrics" / "dev.json", run_path / "metrics")
     client = TestClient(make_app(RunFolder(tmp_path / "run_folder"), TOKEN), base_url="http://127.0.0.1")
     client.headers["authorization"] = f"Bearer {TOKEN}"
 
-    def asked() -> tuple[float, list[dict[str, Any]]]:
+    def list_runs() -> tuple[float, list[dict[str, Any]]]:
         began = time.perf_counter()
-        found: list[dict[str, Any]] = client.post("/api/runs").json()["runs"]
-        return time.perf_counter() - began, found
+        runs_listed: list[dict[str, Any]] = client.post("/api/runs").json()["runs"]
+        return time.perf_counter() - began, runs_listed
 
-    seconds, found = asked()
-    assert len(found) == 200 and found[7]["views"]
-    again = min(asked()[0] for _ in range(3))  # the minimum ignores load by other processes
-    assert again < 1.0 and seconds < 5.0, (seconds, again)
+    seconds, runs_listed = list_runs()
+    assert len(runs_listed) == 200 and runs_listed[7]["views"]
+    repeated = min(list_runs()[0] for _ in range(3))  # the minimum ignores load by other processes
+    assert repeated < 1.0 and seconds < 5.0, (seconds, repeated)
 
 
 def test_list_search_and_overlaid_curves(studio_page: StudioPage, runs: Path) -> None:
@@ -134,8 +134,8 @@ def test_list_search_and_overlaid_curves(studio_page: StudioPage, runs: Path) ->
     rows = studio_page.table("curve-loss")
     assert rows[0] == ["step", "lm-lstm: train", "lm-lstm: dev", "lm-elman: train", "lm-elman: dev"]
     expected = dict(run_curves(Run.open(runs / "lm-elman"))["train loss"].points)
-    shown = {int(row[0]): float(row[3]) for row in rows[1:] if row[3] != "–"}
-    assert shown == pytest.approx(expected, rel=1e-4)
+    values = {int(row[0]): float(row[3]) for row in rows[1:] if row[3] != "–"}
+    assert values == pytest.approx(expected, rel=1e-4)
     assert page.get_by_role("region", name="Recipe keys").locator("tr", has_text="model.cell").inner_text().split() == [
         "model.cell",
         "lstm",
@@ -161,14 +161,16 @@ UNITS = {
 
 def test_unit_of_loss(client: Any) -> None:
     curves = client.post("/api/runs/curves", json={"runs": list(UNITS)}).json()["curves"]
-    losses = {name: [curve for curve in found.values() if curve["group"] == "loss"] for name, found in curves.items()}
-    assert {name: {curve["unit"] for curve in found} for name, found in losses.items()} == {
+    losses = {
+        name: [curve for curve in by_name.values() if curve["group"] == "loss"] for name, by_name in curves.items()
+    }
+    assert {name: {curve["unit"] for curve in by_name} for name, by_name in losses.items()} == {
         name: {unit} for name, unit in UNITS.items()
     }
-    scales = {name: found[0]["scale"] for name, found in losses.items()}
+    scales = {name: by_name[0]["scale"] for name, by_name in losses.items()}
     assert scales["lm-lstm"] == scales["lm-elman"] and scales["tagger"] == scales["hmm-tagger"]
     assert scales["gpt"] != scales["translate-gru"]  # equal size, different texts
-    speeds = {name: found["train speed"]["unit"] for name, found in curves.items() if "train speed" in found}
+    speeds = {name: by_name["train speed"]["unit"] for name, by_name in curves.items() if "train speed" in by_name}
     assert speeds["lm-lstm"] == "characters/s" and speeds["gpt"] == "tokens/s (vocabulary 400)"
 
 
@@ -179,9 +181,9 @@ def test_charts_have_one_unit(studio_page: StudioPage) -> None:
 
     def charts(group: str) -> list[tuple[str, set[str]]]:
         """Return the y-axis title and the runs of each chart of a group."""
-        found = page.locator(f'figure[data-figure^="curve-{group}"]').all()
-        keys = [{key.partition(":")[0] for key in chart.locator(".key").all_text_contents()} for chart in found]
-        axes = [chart.locator("svg.chart text.axis").last.text_content() or "" for chart in found]
+        figures = page.locator(f'figure[data-figure^="curve-{group}"]').all()
+        keys = [{key.partition(":")[0] for key in chart.locator(".key").all_text_contents()} for chart in figures]
+        axes = [chart.locator("svg.chart text.axis").last.text_content() or "" for chart in figures]
         return list(zip(axes, keys, strict=True))
 
     assert {run: unit for unit, runs in charts("loss") for run in runs} == UNITS
@@ -244,10 +246,10 @@ def test_end_of_training_updates_the_list(window: Window, runs: Path, tmp_path: 
     """The badge disappears, and metric and views are updated, also for a run that is not selected."""
     shutil.copytree(runs / "lm-elman", tmp_path / "whole")
     shutil.copytree(runs / "lm-elman", tmp_path / "trains")
-    log, kept = tmp_path / "trains" / "log.jsonl", tmp_path / "kept.json"
-    whole = log.read_text()
-    log.write_text("".join(line for line in whole.splitlines(True) if '"finished"' not in line))
-    (tmp_path / "trains" / "metrics" / "dev.json").rename(kept)
+    log, saved = tmp_path / "trains" / "log.jsonl", tmp_path / "kept.json"
+    content = log.read_text()
+    log.write_text("".join(line for line in content.splitlines(True) if '"finished"' not in line))
+    (tmp_path / "trains" / "metrics" / "dev.json").rename(saved)
     with Studio(tmp_path).running() as serving, window.showing(serving) as opened:
         page = opened.open("runs")
         page.evaluate("() => { const wait = setTimeout; window.setTimeout = (act, ms) => wait(act, ms / 20); }")
@@ -255,8 +257,8 @@ def test_end_of_training_updates_the_list(window: Window, runs: Path, tmp_path: 
         line = page.locator('tr[data-run="trains"]')
         assert line.locator(".badge").count() == 1 and "–" in line.inner_text()
         line.get_by_role("checkbox").focus()
-        kept.rename(tmp_path / "trains" / "metrics" / "dev.json")
-        log.write_text(whole)
+        saved.rename(tmp_path / "trains" / "metrics" / "dev.json")
+        log.write_text(content)
         line.locator(".badge").wait_for(state="detached")
         assert "bits/char" in line.inner_text()
         assert page.evaluate("() => document.activeElement.closest('tr').dataset.run") == "trains"

@@ -70,8 +70,8 @@ def test_several_host_headers_are_refused(client: TestClient) -> None:
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "file://"])
 def test_other_origins_are_refused(client: TestClient, origin: str) -> None:
-    found = ask(client, origin=origin)
-    assert found.status_code == 403 and "runs" not in found.json()
+    response = ask(client, origin=origin)
+    assert response.status_code == 403 and "runs" not in response.json()
 
 
 def test_own_origin_is_accepted(client: TestClient) -> None:
@@ -83,9 +83,9 @@ def test_own_origin_is_accepted(client: TestClient) -> None:
 )
 def test_requests_without_token_are_refused(client: TestClient, header: str) -> None:
     headers = [(b"host", b"127.0.0.1"), (b"authorization", header.encode())]
-    found = client.post("/api/runs", headers=headers, content="{}")
-    assert found.status_code == 401
-    assert list(found.json()) == ["error"]
+    response = client.post("/api/runs", headers=headers, content="{}")
+    assert response.status_code == 401
+    assert list(response.json()) == ["error"]
 
 
 def test_every_endpoint_needs_the_token(client: TestClient) -> None:
@@ -114,9 +114,9 @@ def test_every_endpoint_needs_the_token(client: TestClient) -> None:
     ],
 )
 def test_only_web_files_are_served(client: TestClient, path: str) -> None:
-    found = client.get(path, headers=GOOD)
-    assert found.status_code in (400, 404)
-    assert "root:" not in found.text and "import" not in found.text
+    response = client.get(path, headers=GOOD)
+    assert response.status_code in (400, 404)
+    assert "root:" not in response.text and "import" not in response.text
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_only_web_files_are_served(client: TestClient, path: str) -> None:
 def test_run_id_is_never_a_path(client: TestClient, name: str) -> None:
     questions = {"runs/card": {"run": name}, "runs/curves": {"runs": [name]}, "heads": {"run": name, "text": "a"}}
     for path, body in {**questions, "write/next": {"run": name}}.items():
-        found = ask(client, f"/api/{path}", body)
-        assert found.status_code == (404 if name else 422), (path, name)
-        assert list(found.json()) == ["error"]
+        response = ask(client, f"/api/{path}", body)
+        assert response.status_code == (404 if name else 422), (path, name)
+        assert list(response.json()) == ["error"]
 
 
 def test_symbolic_links_are_not_followed(runs: Path, tmp_path: Path) -> None:
@@ -181,27 +181,27 @@ def test_request_size_is_limited(client: TestClient) -> None:
     ],
 )
 def test_invalid_body_gets_error_message(client: TestClient, body: bytes) -> None:
-    found = client.post("/api/runs/curves", headers=GOOD, content=body)
-    assert found.status_code in (400, 422)
-    assert set(found.json()) == {"error"} and "Traceback" not in found.text
+    response = client.post("/api/runs/curves", headers=GOOD, content=body)
+    assert response.status_code in (400, 422)
+    assert set(response.json()) == {"error"} and "Traceback" not in response.text
 
 
 def test_responses_have_security_headers(client: TestClient) -> None:
     refused = client.get("/nothing", headers=GOOD)
-    for found in (
+    for response in (
         client.get("/", headers=GOOD),
         client.get("/app.js", headers=GOOD),
         ask(client),
         refused,
         ask(client, host="evil.example"),
     ):
-        rules = found.headers["content-security-policy"]
+        rules = response.headers["content-security-policy"]
         assert "default-src 'none'" in rules and "script-src 'self'" in rules
         assert "require-trusted-types-for 'script'" in rules and "frame-ancestors 'none'" in rules
         assert "unsafe" not in rules
-        assert found.headers["x-content-type-options"] == "nosniff"
-        assert found.headers["referrer-policy"] == "no-referrer"
-        assert "set-cookie" not in found.headers and "access-control-allow-origin" not in found.headers
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert response.headers["referrer-policy"] == "no-referrer"
+        assert "set-cookie" not in response.headers and "access-control-allow-origin" not in response.headers
 
 
 def test_page_builds_no_markup_from_strings() -> None:
@@ -236,18 +236,18 @@ def test_public_server_accepts_addresses_and_own_names(run_folder: RunFolder) ->
 
 
 def test_token_is_random_and_in_fragment(runs: Path) -> None:
-    one, other = Studio(runs), Studio(runs)
+    first, second = Studio(runs), Studio(runs)
     try:
-        assert one.token != other.token and len(one.token) >= 32
-        assert one.port != other.port
-        before, _, after = one.address("heads", run="gpt").partition("#")
-        assert one.token not in before and one.token in after and "run=gpt" in after
-        assert before == f"http://127.0.0.1:{one.port}/"
+        assert first.token != second.token and len(first.token) >= 32
+        assert first.port != second.port
+        before, _, after = first.address("heads", run="gpt").partition("#")
+        assert first.token not in before and first.token in after and "run=gpt" in after
+        assert before == f"http://127.0.0.1:{first.port}/"
         with pytest.raises(ResourceError, match=r"Cannot listen on 127\.0\.0\.1, port .* Leave --port out"):
-            Studio(runs, port=one.port)
+            Studio(runs, port=first.port)
     finally:
-        one.socket.close()
-        other.socket.close()
+        first.socket.close()
+        second.socket.close()
 
 
 def test_invalid_folder_is_refused(tmp_path: Path) -> None:

@@ -38,16 +38,18 @@ def classifier(runs: Path) -> Any:
 def test_labels_and_weights_match_classify(studio_page: StudioPage, classifier: Any) -> None:
     page = studio_page.open("understand", run="classifier", text=TEXT)
     page.locator("figure").nth(1).wait_for()
-    (said,) = classifier.classify(TEXT, why=True)
+    (prediction,) = classifier.classify(TEXT, why=True)
     table = studio_page.table("labels")
-    assert [row[0] for row in table[1:]] == [one.label for one in said.candidates]
+    assert [row[0] for row in table[1:]] == [candidate.label for candidate in prediction.candidates]
     assert numbers([row[1] for row in table[1:]]) == pytest.approx(
-        [one.probability for one in said.candidates], rel=1e-4
+        [candidate.probability for candidate in prediction.candidates], rel=1e-4
     )
     assert sum(numbers([row[1] for row in table[1:]])) == pytest.approx(1, abs=1e-4)
     table = studio_page.table("why")
-    assert [row[0] for row in table[1:]] == [word.text for word in said.why.words]
-    assert numbers([row[1] for row in table[1:]]) == pytest.approx([word.weight for word in said.why.words], rel=1e-4)
+    assert [row[0] for row in table[1:]] == [word.text for word in prediction.why.words]
+    assert numbers([row[1] for row in table[1:]]) == pytest.approx(
+        [word.weight for word in prediction.why.words], rel=1e-4
+    )
     assert (
         page.locator(".bars g").count() == 12
         and "22 less probable labels" in page.locator("figcaption, .caption").first.inner_text()
@@ -61,15 +63,15 @@ def test_other_label_and_occlusion(studio_page: StudioPage, classifier: Any) -> 
     bar.focus()
     page.keyboard.press("Enter")
     page.get_by_text(f"Attribution of “{label}” to characters").wait_for()
-    known = classifier.why(TEXT, label)
+    expected = classifier.why(TEXT, label)
     assert numbers([row[1] for row in studio_page.table("why")[1:]]) == pytest.approx(
-        [word.weight for word in known.words], rel=1e-4
+        [word.weight for word in expected.words], rel=1e-4
     )
     page.get_by_role("radio", name="Occlusion").check()
     page.get_by_text("is removed").wait_for()
-    known = classifier.why(TEXT, label, "occlusion")
+    expected = classifier.why(TEXT, label, "occlusion")
     assert numbers([row[1] for row in studio_page.table("why")[1:]]) == pytest.approx(
-        [word.weight for word in known.words], rel=1e-3, abs=1e-6
+        [word.weight for word in expected.words], rel=1e-3, abs=1e-6
     )
     assert f"label={label}" in page.url and "kind=occlusion" in page.url
 
@@ -82,19 +84,21 @@ def test_tags_and_paths_match_tag(studio_page: StudioPage, runs: Path, name: str
     page = studio_page.open("understand", run="tagger", other="hmm-tagger", text=SENTENCE)
     page.locator("svg.lattice").nth(1).wait_for()
     tagger = seqloom.load(runs / run, "cpu")
-    (said,), known = tagger.tag(SENTENCE), tagger.paths(SENTENCE)
+    (prediction,), expected = tagger.tag(SENTENCE), tagger.paths(SENTENCE)
     table = studio_page.table(name)
     assert table[0] == ["word", "tag", "p", *tagger.tags]
-    assert [(row[0], row[1]) for row in table[1:]] == [(word.text, word.tag) for word in said.words]
-    assert numbers([row[2] for row in table[1:]]) == pytest.approx([word.probability for word in said.words], abs=1e-5)
+    assert [(row[0], row[1]) for row in table[1:]] == [(word.text, word.tag) for word in prediction.words]
+    assert numbers([row[2] for row in table[1:]]) == pytest.approx(
+        [word.probability for word in prediction.words], abs=1e-5
+    )
     posterior = np.array([numbers(row[3:]) for row in table[1:]])
-    np.testing.assert_allclose(posterior, known.posterior, atol=1e-5)
+    np.testing.assert_allclose(posterior, expected.posterior, atol=1e-5)
     np.testing.assert_allclose(posterior.sum(axis=1), 1, atol=1e-4)
-    drawn = page.locator(f'figure[data-figure="{name}"]')
-    assert drawn.locator(".path").count() == len(said.words) - 1
-    assert drawn.locator(".node.best").count() == len(said.words)
-    assert drawn.locator(".said").all_text_contents() == [word.tag for word in said.words]
-    assert f"{np.exp(known.log_prob):.3f}" in drawn.locator(".caption").inner_text()
+    figure = page.locator(f'figure[data-figure="{name}"]')
+    assert figure.locator(".path").count() == len(prediction.words) - 1
+    assert figure.locator(".node.best").count() == len(prediction.words)
+    assert figure.locator(".said").all_text_contents() == [word.tag for word in prediction.words]
+    assert f"{np.exp(expected.log_prob):.3f}" in figure.locator(".caption").inner_text()
 
 
 def test_differing_tags_are_listed(studio_page: StudioPage, runs: Path) -> None:
@@ -102,15 +106,19 @@ def test_differing_tags_are_listed(studio_page: StudioPage, runs: Path) -> None:
         "understand", run="tagger", text=SENTENCE
     )  # the HMM tagger of the same corpus is compared by default
     page.locator("svg.lattice").nth(1).wait_for()
-    one, other = (
+    first, second = (
         [word.tag for word in next(seqloom.load(runs / run, "cpu").tag(SENTENCE)).words]
         for run in ("tagger", "hmm-tagger")
     )
-    places = [place for place, tags in enumerate(zip(one, other, strict=True)) if len(set(tags)) > 1]
-    assert page.locator('figure[data-figure="lattice"] .differs').count() == len(places)
+    positions = [position for position, tags in enumerate(zip(first, second, strict=True)) if len(set(tags)) > 1]
+    assert page.locator('figure[data-figure="lattice"] .differs').count() == len(positions)
     words = SENTENCE.split()
-    said = " · ".join(f"{words[place]}: {one[place]} or {other[place]}" for place in places)
-    assert page.locator(".note").first.inner_text().endswith(said if places else "Both models predict the same tags.")
+    caption = " · ".join(f"{words[position]}: {first[position]} or {second[position]}" for position in positions)
+    assert (
+        page.locator(".note")
+        .first.inner_text()
+        .endswith(caption if positions else "Both models predict the same tags.")
+    )
     page.get_by_label("Compare with").select_option("")
     page.locator("svg.lattice").nth(1).wait_for(state="detached")
     assert "other=none" in page.url
@@ -121,16 +129,16 @@ def test_arrow_keys_in_lattice(studio_page: StudioPage, runs: Path) -> None:
     drawing = page.locator("svg.lattice")
     drawing.focus()
     page.keyboard.press("ArrowRight")
-    known = seqloom.load(runs / "hmm-tagger", "cpu").paths(SENTENCE)
-    tag = known.best[0]  # the cursor stays in the row of the first word
-    told = page.locator("#spoken").inner_text()
-    assert told.startswith(f"{known.words[1]}: {known.tags[tag]} with p = ")
-    before = max(range(len(known.tags)), key=lambda j: known.pairs[0, j, tag])
-    if known.pairs[0, before, tag] > 0.002:
-        assert f"reached from {known.tags[before]}" in told
+    expected = seqloom.load(runs / "hmm-tagger", "cpu").paths(SENTENCE)
+    tag = expected.best[0]  # the cursor stays in the row of the first word
+    announcement = page.locator("#spoken").inner_text()
+    assert announcement.startswith(f"{expected.words[1]}: {expected.tags[tag]} with p = ")
+    before = max(range(len(expected.tags)), key=lambda j: expected.pairs[0, j, tag])
+    if expected.pairs[0, before, tag] > 0.002:
+        assert f"reached from {expected.tags[before]}" in announcement
     page.keyboard.press("ArrowDown")
-    assert page.locator("#spoken").inner_text() != told
-    assert page.locator('figure[data-figure="lattice"] text.label').all_text_contents() == known.tags
+    assert page.locator("#spoken").inner_text() != announcement
+    assert page.locator('figure[data-figure="lattice"] text.label').all_text_contents() == expected.tags
 
 
 def test_typed_sentence_is_tagged(studio_page: StudioPage, runs: Path) -> None:
@@ -139,8 +147,8 @@ def test_typed_sentence_is_tagged(studio_page: StudioPage, runs: Path) -> None:
     box.fill("شالوم Anna <b>lives</b> in 東京")
     box.press("Enter")
     page.locator("svg.lattice .word", has_text="東京").wait_for()
-    (said,) = seqloom.load(runs / "hmm-tagger", "cpu").tag("شالوم Anna <b>lives</b> in 東京")
-    assert [row[0] for row in studio_page.table("lattice")[1:]] == [word.text for word in said.words]
+    (prediction,) = seqloom.load(runs / "hmm-tagger", "cpu").tag("شالوم Anna <b>lives</b> in 東京")
+    assert [row[0] for row in studio_page.table("lattice")[1:]] == [word.text for word in prediction.words]
     assert page.locator(".view b").count() == 0
 
 
@@ -169,32 +177,32 @@ def ask(pairs: Path) -> Any:
 
 
 def test_pairs_choices_and_answers_match_python(ask: Any, pairs: Path) -> None:
-    (said,) = load(pairs / "pair", "cpu").match([("a red fox", "it is blue")])
-    found = ask("match", run="pair", first="a red fox", second="it is blue").json()
-    assert [(one["label"], pytest.approx(one["probability"])) for one in found["labels"]] == [
-        (one.label, one.probability) for one in said.candidates
+    (prediction,) = load(pairs / "pair", "cpu").match([("a red fox", "it is blue")])
+    response = ask("match", run="pair", first="a red fox", second="it is blue").json()
+    assert [(candidate["label"], pytest.approx(candidate["probability"])) for candidate in response["labels"]] == [
+        (candidate.label, candidate.probability) for candidate in prediction.candidates
     ]
-    (said,) = load(pairs / "score", "cpu").match([("a red fox", "it is blue")])
+    (prediction,) = load(pairs / "score", "cpu").match([("a red fox", "it is blue")])
     assert ask("match", run="score", first="a red fox", second="it is blue").json()["score"] == pytest.approx(
-        said.score
+        prediction.score
     )
-    (said,) = load(pairs / "choice", "cpu").choose([("the fox is", ["red", "blue"])])
-    found = ask("choose", run="choice", text="the fox is", options=["red", "blue"]).json()
-    assert [(one["label"], pytest.approx(one["probability"])) for one in found["labels"]] == [
-        (one.text, one.probability) for one in said.options
+    (prediction,) = load(pairs / "choice", "cpu").choose([("the fox is", ["red", "blue"])])
+    response = ask("choose", run="choice", text="the fox is", options=["red", "blue"]).json()
+    assert [(candidate["label"], pytest.approx(candidate["probability"])) for candidate in response["labels"]] == [
+        (candidate.text, candidate.probability) for candidate in prediction.options
     ]
     context = "There is a red fox. It stands on the table."
-    (said,) = load(pairs / "answer", "cpu").answer("Which colour?", context, top=5)
-    found = ask("answer", run="answer", question="Which colour?", context=context).json()
-    assert [(one["text"], one["start"], one["end"]) for one in found["answers"]] == [
-        (one.text, one.start, one.end) for one in said.answers
+    (prediction,) = load(pairs / "answer", "cpu").answer("Which colour?", context, top=5)
+    response = ask("answer", run="answer", question="Which colour?", context=context).json()
+    assert [(candidate["text"], candidate["start"], candidate["end"]) for candidate in response["answers"]] == [
+        (candidate.text, candidate.start, candidate.end) for candidate in prediction.answers
     ]
 
 
 def test_unnamed_states_have_paths(ask: Any, pairs: Path) -> None:
-    found = ask("tag", run="letters", text="an owl").json()
-    assert "".join(found["words"]) == "an owl" and found["tags"][0].startswith("1: ")
-    assert np.sum(found["posterior"], axis=1) == pytest.approx(1)
+    response = ask("tag", run="letters", text="an owl").json()
+    assert "".join(response["words"]) == "an owl" and response["tags"][0].startswith("1: ")
+    assert np.sum(response["posterior"], axis=1) == pytest.approx(1)
 
 
 def test_unsuitable_runs_are_refused(ask: Any, client: TestClient) -> None:

@@ -61,19 +61,19 @@ def project_pca(vectors: Array) -> Array:
     left, sizes, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
     points = (left * sizes)[:, :2]
     signs = np.sign(points[np.abs(points).argmax(axis=0), [0, 1]])
-    found: Array = points * signs
-    return found
+    projected: Array = points * signs
+    return projected
 
 
-def places(table: list[list[str]]) -> Array:
+def coordinates(table: list[list[str]]) -> Array:
     return np.array([[float(cell) for cell in row[1:3]] for row in table[1:]])
 
 
-def near(page: Any, panel: str) -> list[tuple[str, Any]]:
+def read_neighbours(page: Any, panel: str) -> list[tuple[str, Any]]:
     rows = page.locator(f'.panel[data-panel="{panel}"] ol li')
     rows.first.wait_for()
-    found = rows.evaluate_all("rows => rows.map(row => [row.children[0].textContent, row.children[1].textContent])")
-    return [(name.removesuffix(" (not shown)"), float(value.replace("−", "-"))) for name, value in found]
+    entries = rows.evaluate_all("rows => rows.map(row => [row.children[0].textContent, row.children[1].textContent])")
+    return [(name.removesuffix(" (not shown)"), float(value.replace("−", "-"))) for name, value in entries]
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -84,27 +84,27 @@ def test_positions_match_pca_and_colours_match_counts(studio_page: StudioPage, w
     table = studio_page.table("vectors")
     assert table[0] == ["Words", "x", "y", "count in the training text"]
     assert [row[0] for row in table[1:]] == words.space.words[:500]
-    np.testing.assert_allclose(places(table), project_pca(words.space.unit[:500].astype(float)), atol=2e-5)
+    np.testing.assert_allclose(coordinates(table), project_pca(words.space.unit[:500].astype(float)), atol=2e-5)
     counts = words.model.counts.sort(descending=True, stable=True).values[:500].tolist()
     assert [int(row[3].replace(",", "")) for row in table[1:]] == counts
 
 
 def test_neighbours_and_analogies_match_python(studio_page: StudioPage, words: Any) -> None:
     page = studio_page.open("vectors", run="words", find="class")
-    known = [(one.word, round(one.score, 3)) for one in words.nearest("class", 10)]
-    assert near(page, "near") == [(name, pytest.approx(score, abs=1e-3)) for name, score in known]
+    expected = [(neighbour.word, round(neighbour.score, 3)) for neighbour in words.nearest("class", 10)]
+    assert read_neighbours(page, "near") == [(name, pytest.approx(score, abs=1e-3)) for name, score in expected]
     for name, word in (("a", "class"), ("b", "classes"), ("c", "object")):
         page.get_by_role("textbox", name=name, exact=True).fill(word)
     page.get_by_role("button", name="Solve").click()
-    known = [(one.word, one.score) for one in words.analogy("class", "classes", "object", 6)]
-    assert near(page, "analogy") == [(name, pytest.approx(score, abs=1e-3)) for name, score in known]
+    expected = [(neighbour.word, neighbour.score) for neighbour in words.analogy("class", "classes", "object", 6)]
+    assert read_neighbours(page, "analogy") == [(name, pytest.approx(score, abs=1e-3)) for name, score in expected]
     assert (
         page.locator('.panel[data-panel="analogy"] .chosen').text_content()
-        == f"class : classes = object : {known[0][0]}"
+        == f"class : classes = object : {expected[0][0]}"
     )
     assert "a=class&b=classes&c=object" in page.url and "find" not in page.url
     page.reload()
-    assert near(page, "analogy")[0][0] == known[0][0]
+    assert read_neighbours(page, "analogy")[0][0] == expected[0][0]
 
 
 def test_tsne_matches_python(studio_page: StudioPage, words: Any) -> None:
@@ -112,7 +112,7 @@ def test_tsne_matches_python(studio_page: StudioPage, words: Any) -> None:
     page.locator('.vectors-stage[data-state="done"]').wait_for()
     *_, last = project_tsne(compute_points(words, "words"), 200, perplexity=10)
     far = np.abs(last.points).max()
-    np.testing.assert_allclose(places(studio_page.table("vectors")), last.points, atol=2e-5 * far)
+    np.testing.assert_allclose(coordinates(studio_page.table("vectors")), last.points, atol=2e-5 * far)
 
 
 def test_tsne_is_streamed_then_cached(client: TestClient) -> None:
@@ -131,7 +131,7 @@ def test_search_lists_and_selects(studio_page: StudioPage, words: Any) -> None:
     listed = page.locator(".names button").all_text_contents()
     assert listed[0] == "class" and set(listed) == {name for name in words.space.words[:500] if "class" in name.lower()}
     page.get_by_role("searchbox", name="Search").press("Enter")
-    assert near(page, "near")[0][0] == words.nearest("class", 1)[0].word
+    assert read_neighbours(page, "near")[0][0] == words.nearest("class", 1)[0].word
     assert "find=class" in page.url
     page.locator('.panel[data-panel="near"] ol button').first.click()
     page.wait_for_url(lambda url: "find=class" not in url.split("&"))
@@ -139,20 +139,20 @@ def test_search_lists_and_selects(studio_page: StudioPage, words: Any) -> None:
 
 def test_point_is_hovered_and_clicked(studio_page: StudioPage, words: Any) -> None:
     page = studio_page.open("vectors", run="words", n="500")
-    points = places(studio_page.table("vectors"))
+    points = coordinates(studio_page.table("vectors"))
     box = page.locator("canvas.scatter").bounding_box()
     low, high = points.min(axis=0), points.max(axis=0)
     room = np.array([box["width"] / 2 - 26, box["height"] / 2 - 26]) / ((high - low) / 2)
     scale = np.array([min(room) * min(max(room[0] / room[1], 1), 1.5), -min(room)])
     pixels = np.array([box["width"], box["height"]]) / 2 + (points - (low + high) / 2) * scale
-    apart = ((pixels[:, None] - pixels) ** 2).sum(axis=2) + np.diag(np.full(len(pixels), np.inf))
-    alone = int(apart.min(axis=1).argmax())  # the most isolated point
+    distances = ((pixels[:, None] - pixels) ** 2).sum(axis=2) + np.diag(np.full(len(pixels), np.inf))
+    alone = int(distances.min(axis=1).argmax())  # the most isolated point
     page.mouse.move(box["x"] + pixels[alone, 0] + 2, box["y"] + pixels[alone, 1] - 2)
     name = words.space.words[alone]
     assert page.locator(".scatter-whole .readout").text_content().startswith(f"{name} · count in the training text: ")
     page.mouse.down()
     page.mouse.up()
-    assert near(page, "near")[0][0] == words.nearest(name, 1)[0].word
+    assert read_neighbours(page, "near")[0][0] == words.nearest(name, 1)[0].word
 
 
 def test_keys_pan_and_zoom_and_update_address(studio_page: StudioPage) -> None:
@@ -188,7 +188,7 @@ def test_own_texts_are_projected_and_escaped(studio_page: StudioPage, runs: Path
     table = studio_page.table("vectors")
     assert [row[0] for row in table[1:]] == lines
     vectors = seqloom.load(runs / "classifier", "cpu").embed(lines, normalize=True)
-    np.testing.assert_allclose(places(table), project_pca(vectors.astype(float)), atol=2e-4)
+    np.testing.assert_allclose(coordinates(table), project_pca(vectors.astype(float)), atol=2e-4)
     assert page.locator(".view img").count() == 0
 
 
@@ -210,12 +210,12 @@ def test_suitable_runs() -> None:
 
 @pytest.mark.parametrize("run", ["lm-lstm", "gpt", "bert", "translate-gru", "translate-transformer", "classifier"])
 def test_every_model_kind_has_points(client: TestClient, runs: Path, run: str) -> None:
-    trained = seqloom.load(runs / run, "cpu")
+    model = seqloom.load(runs / run, "cpu")
     first = client.post("/api/vectors", json={"run": run}).json()
-    assert first["kinds"][-1] == "sentences" and first["total"] == len(compute_points(trained, first["kind"]))
+    assert first["kinds"][-1] == "sentences" and first["total"] == len(compute_points(model, first["kind"]))
     lines = {"run": run, "kind": "sentences", "lines": "one two\nthree four\nfive six\nseven eight"}
-    found = client.post("/api/vectors", json=lines).json()
-    assert found["names"] == lines["lines"].split("\n") and np.isfinite(found["points"]).all()
+    response = client.post("/api/vectors", json=lines).json()
+    assert response["names"] == lines["lines"].split("\n") and np.isfinite(response["points"]).all()
 
 
 # --- ten thousand points ----------------------------------------------------------------------------------------------

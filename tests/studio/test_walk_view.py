@@ -10,7 +10,7 @@ import pytest
 import torch
 from starlette.testclient import TestClient
 from tests.studio.conftest import StudioPage
-from tests.studio.test_everyone import violations
+from tests.studio.test_accessibility import violations
 
 import seqloom
 from seqloom.inspect.views.texts import translate_pair
@@ -34,8 +34,8 @@ WALKED = (
 
 
 def title(page: Any) -> str:
-    found: str = page.locator(".walk-title").inner_text()
-    return found
+    text: str = page.locator(".walk-title").inner_text()
+    return text
 
 
 def goto(page: Any, stage: str) -> None:
@@ -56,14 +56,14 @@ def values(rows: list[list[str]], name: str) -> list[float]:
 def test_final_probabilities_match_model(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("walk", run="lm-lstm", text="The class", stage="softmax")
     rows = studio_page.table("walk-softmax-1")
-    trained = seqloom.load(runs / "lm-lstm", "cpu")
-    ids = [0, *trained.tokenizer.encode("The class")]
-    model = trained.model.eval()
+    loaded = seqloom.load(runs / "lm-lstm", "cpu")
+    ids = [0, *loaded.tokenizer.encode("The class")]
+    model = loaded.model.eval()
     with torch.no_grad():
-        own = model.step(torch.tensor([ids]), model.start(rows=1)).log_probs[0].exp()
-    best, place = own.max(dim=0)
+        expected = model.step(torch.tensor([ids]), model.start(rows=1)).log_probs[0].exp()
+    best, token = expected.max(dim=0)
     assert float(rows[1][3]) == pytest.approx(float(best), rel=1e-4)
-    assert rows[1][0] == f"“{trained.tokenizer.token(int(place)).replace(' ', '␣')}”"
+    assert rows[1][0] == f"“{loaded.tokenizer.token(int(token)).replace(' ', '␣')}”"
     shares = [float(row[3]) for row in rows[1:-1]]
     assert sum(shares) == pytest.approx(1, abs=1e-4)
     powers = [float(row[2]) for row in rows[1:-1]]
@@ -75,22 +75,22 @@ def test_attention_weights_match_model(studio_page: StudioPage, runs: Path) -> N
     page = studio_page.open(
         "walk", run="translate-transformer", text=DATE, word="3", layer="2", head="3", stage="encoder-weights"
     )
-    shown = np.array([[float(cell) for cell in row[1:]] for row in studio_page.table("walk-encoder-weights-2")[1:]])
-    trained = seqloom.load(runs / "translate-transformer", "cpu")
-    own = trained.heads(DATE).encoder.tokens.weights[1, 2]
-    np.testing.assert_allclose(shown, own, atol=1e-5)
+    actual = np.array([[float(cell) for cell in row[1:]] for row in studio_page.table("walk-encoder-weights-2")[1:]])
+    loaded = seqloom.load(runs / "translate-transformer", "cpu")
+    expected = loaded.heads(DATE).encoder.tokens.weights[1, 2]
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
     shares = [float(row[3]) for row in studio_page.table("walk-encoder-weights-1")[1:-1]]
-    np.testing.assert_allclose(shares, own[2], atol=1e-5)
+    np.testing.assert_allclose(shares, expected[2], atol=1e-5)
     assert page.get_by_label("Head").input_value() == "3"
 
 
 def test_translation_scores_match_model(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("walk", run="translate-gru", text=DATE, step="1", stage="softmax")
-    trained = seqloom.load(runs / "translate-gru", "cpu")
-    pair = translate_pair(trained, DATE)
-    batch = pair.batch(trained.model)
+    loaded = seqloom.load(runs / "translate-gru", "cpu")
+    pair = translate_pair(loaded, DATE)
+    batch = pair.batch(loaded.model)
     with torch.no_grad():
-        logits = trained.model.eval()(batch["source"], batch["source_mask"], batch["inputs"])[0, 0]
+        logits = loaded.model.eval()(batch["source"], batch["source_mask"], batch["inputs"])[0, 0]
     share = float(torch.softmax(logits, dim=-1)[pair.target_ids[0]])
     rows = studio_page.table("walk-softmax-1")
     name = f"“{pair.target_tokens[0].replace(' ', '␣')}”"
@@ -98,7 +98,7 @@ def test_translation_scores_match_model(studio_page: StudioPage, runs: Path) -> 
     assert values(rows, name)[0] == pytest.approx(float(logits[pair.target_ids[0]]), rel=1e-4)
     goto(page, "Scores become attention weights")
     shares = [float(row[3]) for row in studio_page.table("walk-weights-1")[1:-1]]
-    np.testing.assert_allclose(shares, trained.model.attention(batch)[0, 0].detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(shares, loaded.model.attention(batch)[0, 0].detach().numpy(), atol=1e-5)
 
 
 def test_displayed_sums_add_up(studio_page: StudioPage) -> None:
@@ -121,8 +121,8 @@ def test_elman_step_matches_equation(studio_page: StudioPage, runs: Path) -> Non
     summed, state = values(rows, "= sum"), values(rows, "→ tanh: state h")
     np.testing.assert_allclose(np.tanh(summed), state, atol=1e-4)
     ids = torch.tensor([[0, *seqloom.load(runs / "lm-elman").tokenizer.encode("The")]])
-    own = model.eval().trace(ids)[0]["h"][0, 2, :8].detach().numpy()
-    np.testing.assert_allclose(state, own, atol=1e-4)
+    expected = model.eval().trace(ids)[0]["h"][0, 2, :8].detach().numpy()
+    np.testing.assert_allclose(state, expected, atol=1e-4)
 
 
 # --- navigation -------------------------------------------------------------------------------------------------------
@@ -134,14 +134,14 @@ def test_every_stage_opens(studio_page: StudioPage, run: str) -> None:
     page = studio_page.open("walk", run=run)
     page.locator(".walk-title").wait_for()
     stages = page.locator(".walk-rail button")
-    for place in range(stages.count()):
-        stages.nth(place).click()
+    for index in range(stages.count()):
+        stages.nth(index).click()
         assert page.locator(".walk-rail [aria-current]").count() == 1
         assert page.locator(".walk-panels svg, .walk-panels table, .walk-panels canvas").count() > 0
         quick = page.locator(".walk-quick button")
-        assert [quick.nth(i).is_disabled() for i in (0, 1)] == [place == 0, place == stages.count() - 1]
+        assert [quick.nth(i).is_disabled() for i in (0, 1)] == [index == 0, index == stages.count() - 1]
         assert page.locator(".walk-equation").count() == page.locator(".walk-symbols").count()
-        assert f"stage {place + 1} of {stages.count()}" in page.locator(".walk-where").inner_text()
+        assert f"stage {index + 1} of {stages.count()}" in page.locator(".walk-where").inner_text()
     assert "forward pass of the model" in page.locator(".walk-foot .hint").inner_text()
 
 
@@ -203,21 +203,21 @@ def test_window_moves_with_the_text(studio_page: StudioPage) -> None:
     """The window of a feed-forward model has a fixed size and is padded at the start of the text."""
     page = studio_page.open("walk", run="lm-window", text="The class", stage="window", word="2")
 
-    def seen() -> list[str]:
+    def read_tiles() -> list[str]:
         tiles = page.locator('figure[data-figure="walk-window-1"] .tile').all_text_contents()
         return [re.sub(r"\d+$", "", text) for text in tiles]  # without the token id
 
-    assert seen() == ["</s>", "</s>", "</s>", "The"]
+    assert read_tiles() == ["</s>", "</s>", "</s>", "The"]
     page.get_by_label("Sentence").fill("The class of an object is")
     page.get_by_role("button", name="Show", exact=True).click()
     page.wait_for_url(lambda url: "word=" not in url)
     wait_for_walk(page)
-    assert seen() == ["of", "an", "object", "is"]
+    assert read_tiles() == ["of", "an", "object", "is"]
     goto(page, "The next token is chosen")
     page.get_by_role("button", name="and continue").click()
     page.wait_for_url(lambda url: "stage=window" in url)
     wait_for_walk(page)
-    assert seen()[:3] == ["an", "object", "is"]
+    assert read_tiles()[:3] == ["an", "object", "is"]
 
 
 def test_links_to_other_views(studio_page: StudioPage) -> None:
@@ -281,10 +281,10 @@ def test_invalid_requests_are_refused(client: TestClient) -> None:
 
 @pytest.mark.parametrize("run", WALKED)
 def test_walk_matches_model(client: TestClient, run: str) -> None:
-    found = client.post("/api/walk", json={"run": run}).json()
-    assert found["difference"] < 2e-5
-    assert found["stages"][0]["key"] == "text"
-    assert found["stages"][-1]["key"] == "next"
+    walk = client.post("/api/walk", json={"run": run}).json()
+    assert walk["difference"] < 2e-5
+    assert walk["stages"][0]["key"] == "text"
+    assert walk["stages"][-1]["key"] == "next"
 
 
 def test_default_texts_suit_the_model() -> None:

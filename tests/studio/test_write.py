@@ -30,13 +30,13 @@ def events(client: TestClient, **question: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
-def written(page: Any) -> str:
+def wait_for_text(page: Any) -> str:
     """Wait until generation ends and return the text without prompt and END."""
     page.wait_for_function("() => /tokens,/.test(document.querySelector('.paper .readout')?.textContent)")
-    found: str = page.eval_on_selector_all(
+    text: str = page.eval_on_selector_all(
         ".written .tok:not(.end)", "nodes => nodes.map(node => node.textContent).join('').replaceAll('\\u200b', '')"
     )
-    return found
+    return text
 
 
 def turn(page: Any, label: str, value: float) -> None:
@@ -60,8 +60,8 @@ def wait_for_position(page: Any, position: int) -> None:
 
 
 def tokens_of(page: Any) -> list[str]:
-    found: list[str] = page.eval_on_selector_all(".written .tok", "nodes => nodes.map(node => node.textContent)")
-    return found
+    tokens: list[str] = page.eval_on_selector_all(".written .tok", "nodes => nodes.map(node => node.textContent)")
+    return tokens
 
 
 # --- by itself --------------------------------------------------------------------------------------------------------
@@ -83,9 +83,9 @@ def test_stream_matches_generate(client: TestClient, runs: Path, run: str) -> No
 @pytest.mark.parametrize("run", ["translate-gru", "translate-transformer"])
 def test_greedy_translation_equals_beam_of_one(client: TestClient, runs: Path, run: str) -> None:
     begin, *tokens, _ = events(client, run=run, text=DATE, temperature=0, max_tokens=40)
-    (found,) = load(runs / run, "cpu").translate(DATE, beam=1, max_length=40)
-    assert [token["id"] for token in tokens if token["id"]] == found.candidates[0].ids
-    assert "".join(token["text"] for token in tokens) == found.text
+    (translation,) = load(runs / run, "cpu").translate(DATE, beam=1, max_length=40)
+    assert [token["id"] for token in tokens if token["id"]] == translation.candidates[0].ids
+    assert "".join(token["text"] for token in tokens) == translation.text
     assert begin["begin"] == {"source": True, "prompt": "", "notes": []}
 
 
@@ -124,11 +124,11 @@ def test_tokens_are_streamed(studio: Studio, monkeypatch: pytest.MonkeyPatch) ->
     assert steps[0] < 300
     answer.close()
     asking.close()
-    made = 0
-    while made < steps[0]:  # until no further step follows
-        made = steps[0]
+    steps_made = 0
+    while steps_made < steps[0]:  # until no further step follows
+        steps_made = steps[0]
         time.sleep(0.3)
-    assert made < 400
+    assert steps_made < 400
 
 
 # --- through the page -------------------------------------------------------------------------------------------------
@@ -138,22 +138,22 @@ def test_page_matches_generate(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("write", run="lm-lstm", text="The class", temperature="0.8", seed="3", length="30")
     options: dict[str, Any] = {"temperature": 0.8, "max_tokens": 30}
     model = load(runs / "lm-lstm", "cpu")
-    assert written(page) == "".join(model.generate("The class", seed=3, **options))
+    assert wait_for_text(page) == "".join(model.generate("The class", seed=3, **options))
     with answered(page):
         page.get_by_role("button", name="Another seed").click()
-    assert written(page) == "".join(model.generate("The class", seed=4, **options))
+    assert wait_for_text(page) == "".join(model.generate("The class", seed=4, **options))
     assert "seed=4" in page.url and page.get_by_label("Seed").input_value() == "4"
     box = page.get_by_label("Prompt")
     box.fill("An object")
     with answered(page):
         page.get_by_role("button", name="Generate").click()
-    assert written(page) == "".join(model.generate("An object", seed=4, **options))
+    assert wait_for_text(page) == "".join(model.generate("An object", seed=4, **options))
     rows = studio_page.table("surprisal")[1:]
-    own = model.score("An object" + written(page))[0].log_probs
-    told = [float(row[2]) for row in rows]
-    assert told == pytest.approx(np.exp(own[9 : 9 + len(told)]), rel=1e-4)
+    expected = model.score("An object" + wait_for_text(page))[0].log_probs
+    log_probs = [float(row[2]) for row in rows]
+    assert log_probs == pytest.approx(np.exp(expected[9 : 9 + len(log_probs)]), rel=1e-4)
     page.reload()
-    assert written(page) == "".join(model.generate("An object", seed=4, **options))
+    assert wait_for_text(page) == "".join(model.generate("An object", seed=4, **options))
 
 
 def test_sliders_match_processors(studio_page: StudioPage, runs: Path) -> None:
@@ -161,31 +161,33 @@ def test_sliders_match_processors(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("write", run="gpt", text="The class", seed="1", length="12", at="5", redraw="0")
     wait_for_position(page, 5)
     model = load(runs / "gpt", "cpu")
-    said = [event["id"] for event in events_of(page, run="gpt", text="The class", seed=1, max_tokens=12)][:5]
-    own = next_tokens(model, "The class", said)
-    asked: list[str] = []
-    studio_page.on("request", lambda request: asked.append(request.url) if "/api/" in request.url else None)
+    ids = [event["id"] for event in events_of(page, run="gpt", text="The class", seed=1, max_tokens=12)][:5]
+    distributions = next_tokens(model, "The class", ids)
+    requests: list[str] = []
+    studio_page.on("request", lambda request: requests.append(request.url) if "/api/" in request.url else None)
     for temperature, top_k, top_p in ((1, None, 1), (0.5, None, 1), (1.6, 10, 1), (1, None, 0.6), (0.7, 40, 0.85)):
         turn(page, "Temperature τ", temperature)
         turn(page, "Top-k", 17 if top_k is None else [1, 2, 3, 4, 5, 8, 10, 15, 20, 30, 40].index(top_k))
         turn(page, "Top-p", top_p)
         options = SamplingConfig(temperature=temperature, top_k=top_k, top_p=top_p)
-        logs = torch.tensor(own.log_probs, dtype=torch.float32)[None]
-        want = process(logs, torch.empty(1, 0, dtype=torch.long), options.processors(0))[0].exp().tolist()
+        logs = torch.tensor(distributions.log_probs, dtype=torch.float32)[None]
+        expected = process(logs, torch.empty(1, 0, dtype=torch.long), options.processors(0))[0].exp().tolist()
         rows = studio_page.table("next-token")[1:]
         assert len(rows) in (200, 201)
-        assert [float(row[2]) for row in rows[:200]] == pytest.approx(own.probabilities[:200].tolist(), rel=1e-4)
-        assert [float(row[3]) for row in rows[:200]] == pytest.approx(want[:200], abs=2e-6)
-        kept = sum(value > 0 for value in want)
-        assert f"{kept} of 400 tokens can be sampled" in page.locator("figure[data-figure=next-token]").inner_text()
-    assert asked == []  # without requests
+        assert [float(row[2]) for row in rows[:200]] == pytest.approx(
+            distributions.probabilities[:200].tolist(), rel=1e-4
+        )
+        assert [float(row[3]) for row in rows[:200]] == pytest.approx(expected[:200], abs=2e-6)
+        count = sum(value > 0 for value in expected)
+        assert f"{count} of 400 tokens can be sampled" in page.locator("figure[data-figure=next-token]").inner_text()
+    assert requests == []  # without requests
     turn(page, "Temperature τ", 0)
     assert [float(row[3]) for row in studio_page.table("next-token")[1:4]] == [1, 0, 0]
 
 
 def events_of(page: Any, **question: Any) -> list[dict[str, Any]]:
     """Return the events of a request that the page sends."""
-    found: list[dict[str, Any]] = page.evaluate(
+    events: list[dict[str, Any]] = page.evaluate(
         """async (question) => {
             const { stream } = await import("/lib/api.js");
             const found = [];
@@ -194,13 +196,13 @@ def events_of(page: Any, **question: Any) -> list[dict[str, Any]]:
         }""",
         question,
     )
-    return found
+    return events
 
 
 def test_resampling_and_keyboard_navigation(studio_page: StudioPage, runs: Path) -> None:
     """The text after the selected position is resampled; the text before it is kept."""
     page = studio_page.open("write", run="lm-lstm", text="The", seed="2", length="20")
-    written(page)
+    wait_for_text(page)
     before = tokens_of(page)
     page.locator(".written .tok").nth(5).click()
     page.keyboard.press("ArrowRight")
@@ -238,9 +240,9 @@ def test_token_is_forced(studio_page: StudioPage, runs: Path, run: str) -> None:
     assert page.locator(".bar-row.chosen text.name").text_content().replace("␣", " ").strip() == name.strip()
     forced = [int(token) for token in page.url.split("forced=")[1].split("&")[0].split("%2C")]
     assert len(forced) == 3
-    told = events_of(page, run=run, text=text, forced=forced, temperature=1, seed=5, max_tokens=15)
-    assert [event["forced"] for event in told[:4]][:3] == [True] * 3
-    assert "".join(event["text"] for event in told) == written(page)
+    events = events_of(page, run=run, text=text, forced=forced, temperature=1, seed=5, max_tokens=15)
+    assert [event["forced"] for event in events[:4]][:3] == [True] * 3
+    assert "".join(event["text"] for event in events) == wait_for_text(page)
     with answered(page):
         page.get_by_role("button", name="Restart").click()
     assert tokens_of(page) == before and "forced" not in page.url
@@ -248,7 +250,7 @@ def test_token_is_forced(studio_page: StudioPage, runs: Path, run: str) -> None:
 
 def test_generation_can_be_stopped(studio_page: StudioPage) -> None:
     page = studio_page.open("write", run="lm-lstm", text="The", length="5")
-    written(page)
+    wait_for_text(page)
     page.evaluate(  # simulate a slow server
         """() => {
             const real = window.fetch;
@@ -287,15 +289,17 @@ def test_generation_can_be_stopped(studio_page: StudioPage) -> None:
 def test_prompt_is_escaped_and_right_to_left(studio_page: StudioPage) -> None:
     hostile = 'שלום <img src=x onerror="window.hurt=1"> \u202eabc </script> 日本語'
     page = studio_page.open("write", run="gpt", text=hostile, length="8")
-    written(page)
+    wait_for_text(page)
     assert page.locator(".written .prompt").text_content() == hostile
     assert page.evaluate("window.hurt") is None and page.locator(".view img").count() == 0
     assert page.locator(".written").evaluate("node => getComputedStyle(node).direction") == "rtl"
     boxes = page.locator(".written .made .tok").evaluate_all(
         "nodes => nodes.map(node => node.getBoundingClientRect()).map(box => [box.top, box.left, box.width])"
     )
-    same = [(one, two) for one, two in pairwise(boxes) if one[0] == two[0] and one[2] and two[2]]
-    assert same and all(one[1] < two[1] for one, two in same)  # the generated text runs from left to right
+    neighbours = [(left, right) for left, right in pairwise(boxes) if left[0] == right[0] and left[2] and right[2]]
+    assert neighbours and all(
+        left[1] < right[1] for left, right in neighbours
+    )  # the generated text runs from left to right
 
 
 def test_another_seed_requires_sampling(studio_page: StudioPage) -> None:
@@ -311,14 +315,16 @@ def test_masks_are_filled(studio_page: StudioPage, runs: Path) -> None:
     text, model = "the [MASK] statement defines a [MASK]", load(runs / "bert", "cpu")
     page = studio_page.open("write", run="bert", text=text)
     page.locator(".written .gap").nth(1).click()
-    (found,) = model.fill_mask(text, top=200)
+    (prediction,) = model.fill_mask(text, top=200)
     rows = studio_page.table("next-token")[1:]
-    assert [float(row[2]) for row in rows] == pytest.approx([own.probability for own in found.masks[1]], rel=1e-4)
+    assert [float(row[2]) for row in rows] == pytest.approx(
+        [candidate.probability for candidate in prediction.masks[1]], rel=1e-4
+    )
     page.locator(".bar-row").nth(2).click()
     page.wait_for_function("() => document.querySelectorAll('.written .gap').length === 1")
     after = page.get_by_label("Text with [MASK] tokens").input_value()
-    assert after == text.removesuffix(" [MASK]") + model.tokenizer.decode([found.masks[1][2].id])
-    (found,) = model.fill_mask(after, top=3)
+    assert after == text.removesuffix(" [MASK]") + model.tokenizer.decode([prediction.masks[1][2].id])
+    (prediction,) = model.fill_mask(after, top=3)
     assert [float(row[2]) for row in studio_page.table("next-token")[1:4]] == pytest.approx(
-        [own.probability for own in found.masks[0]], rel=1e-4
+        [candidate.probability for candidate in prediction.masks[0]], rel=1e-4
     )

@@ -65,7 +65,7 @@ def test_other_thread_count_is_noted_and_changes_weights(
     actual, started = train_and_resume(session, make_normed_task(tiny_task), "parts", 2, 1)
     assert not same(actual["model.safetensors"], complete["model.safetensors"])
     assert started.notes[-1].startswith(
-        f"the training had 2 CPU threads and continues with 1, since {THREADS_VARIABLE} says so"
+        f"the training used 2 CPU threads and continues with 1, because {THREADS_VARIABLE} is set"
     )
 
 
@@ -78,7 +78,7 @@ def test_equal_thread_count_has_no_note(session: Any, tiny_task: Any) -> None:
 def test_at_most_one_thread_per_core() -> None:
     torch.set_num_threads(1)
     note = resume_threads(3, CPU)
-    assert note is not None and "continues with 1, since there are only 2 cores" in note
+    assert note is not None and "continues with 1, because only 2 cores can be used" in note
     assert torch.get_num_threads() == 1
 
 

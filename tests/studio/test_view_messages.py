@@ -20,22 +20,22 @@ def page(studio_page: StudioPage) -> StudioPage:
 
 
 def test_too_few_texts_can_be_corrected(page: StudioPage) -> None:
-    shown = page.open("vectors", run="lm-lstm", kind="sentences", lines="one\ntwo\nthree")
-    expect(shown.locator(".notice")).to_contain_text("at least 4 points; got 3")
-    assert not shown.locator("figure[data-figure=vectors]").is_visible()
-    box = shown.get_by_role("textbox", name="Texts", exact=True)
+    view_page = page.open("vectors", run="lm-lstm", kind="sentences", lines="one\ntwo\nthree")
+    expect(view_page.locator(".notice")).to_contain_text("at least 4 points; got 3")
+    assert not view_page.locator("figure[data-figure=vectors]").is_visible()
+    box = view_page.get_by_role("textbox", name="Texts", exact=True)
     assert box.input_value() == "one\ntwo\nthree"
-    assert shown.get_by_label("Run", exact=True).input_value() == "lm-lstm"
+    assert view_page.get_by_label("Run", exact=True).input_value() == "lm-lstm"
     box.fill("one\ntwo\nthree\nfour\nfive")
-    shown.get_by_role("button", name="Project").click()
-    expect(shown.get_by_text("5 texts, ")).to_be_visible()
-    expect(shown.locator(".notice .problem")).to_have_count(0)
+    view_page.get_by_role("button", name="Project").click()
+    expect(view_page.get_by_text("5 texts, ")).to_be_visible()
+    expect(view_page.locator(".notice .problem")).to_have_count(0)
 
 
 def test_analogy_error_is_shown_in_its_panel(page: StudioPage) -> None:
-    shown = page.open("vectors", run="words", a="class", b="object", c="nosuchword")
-    expect(shown.locator("[data-panel=analogy] .problem")).to_contain_text("nosuchword")
-    expect(shown.locator("[data-panel=analogy] .near")).to_have_count(0)
+    view_page = page.open("vectors", run="words", a="class", b="object", c="nosuchword")
+    expect(view_page.locator("[data-panel=analogy] .problem")).to_contain_text("nosuchword")
+    expect(view_page.locator("[data-panel=analogy] .near")).to_have_count(0)
 
 
 @pytest.mark.parametrize(
@@ -55,22 +55,22 @@ def test_analogy_error_is_shown_in_its_panel(page: StudioPage) -> None:
 )
 def test_cleared_text_stays_empty(page: StudioPage, view: str, run: str, label: str) -> None:
     """A cleared text is not replaced by the default, and outdated figures are dimmed."""
-    shown = page.open(view, run=run)
-    assert shown.locator(".notice .problem").count() == 0
-    box = shown.get_by_role("textbox", name=label, exact=True)
+    view_page = page.open(view, run=run)
+    assert view_page.locator(".notice .problem").count() == 0
+    box = view_page.get_by_role("textbox", name=label, exact=True)
     assert box.input_value()
     box.fill("")
     box.press("Control+Enter")
-    expect(shown.locator(".notice .problem")).to_have_text(EMPTY)
-    pale = shown.locator(".figure:visible").first
+    expect(view_page.locator(".notice .problem")).to_have_text(EMPTY)
+    pale = view_page.locator(".figure:visible").first
     if pale.count():
         assert pale.evaluate("node => getComputedStyle(node.closest('.answer') ?? node).opacity") == "0.25"
-    page.again()
-    expect(shown.locator(".notice .problem")).to_have_text(EMPTY)
+    page.reload()
+    expect(view_page.locator(".notice .problem")).to_have_text(EMPTY)
     box.fill("The class")
     box.press("Control+Enter")
-    expect(shown.locator(".notice .problem")).to_have_count(0)
-    expect(shown.locator(".failed")).to_have_count(0)
+    expect(view_page.locator(".notice .problem")).to_have_count(0)
+    expect(view_page.locator(".failed")).to_have_count(0)
 
 
 def test_default_run_of_every_view(page: StudioPage) -> None:
@@ -86,27 +86,27 @@ def test_default_run_of_every_view(page: StudioPage) -> None:
 
 
 def test_unknown_names_are_reported(page: StudioPage) -> None:
-    shown = page.open("cell", run="nosuch")
-    expect(shown.locator(".problem")).to_have_text("There is no run “nosuch”. Showing another run.")
-    picker = shown.get_by_label("Run", exact=True)
+    view_page = page.open("cell", run="nosuch")
+    expect(view_page.locator(".problem")).to_have_text("There is no run “nosuch”. Showing another run.")
+    picker = view_page.get_by_label("Run", exact=True)
     assert picker.input_value() == "lm-lstm"
     picker.select_option("lm-elman")
-    expect(shown.locator(".problem")).to_have_count(0)
-    shown = page.open("alignment", run="tagger")
-    expect(shown.locator(".problem")).to_contain_text("“tagger” does not support this view")
+    expect(view_page.locator(".problem")).to_have_count(0)
+    view_page = page.open("alignment", run="tagger")
+    expect(view_page.locator(".problem")).to_contain_text("“tagger” does not support this view")
     page.move("#/nosuch")
-    expect(shown.locator(".problem")).to_have_text("Unknown view “nosuch”. Showing the list of runs.")
+    expect(view_page.locator(".problem")).to_have_text("Unknown view “nosuch”. Showing the list of runs.")
 
 
 @pytest.mark.parametrize("view", ["write", "alignment", "beam", "heads", "walk"])
 def test_example_texts(page: StudioPage, view: str) -> None:
-    shown: Any = page.open(view, run="translate-transformer")
-    expect(shown.locator(".examples")).to_contain_text("Trained on dates")
-    offered = shown.locator(".examples button").nth(1)
+    view_page: Any = page.open(view, run="translate-transformer")
+    expect(view_page.locator(".examples")).to_contain_text("Trained on dates")
+    offered = view_page.locator(".examples button").nth(1)
     offered.click()
     text = offered.inner_text()
-    expect(shown.locator(".textbox .text").first).to_have_value(text)
-    expect(shown).to_have_url(re.compile("text="))
+    expect(view_page.locator(".textbox .text").first).to_have_value(text)
+    expect(view_page).to_have_url(re.compile("text="))
 
 
 def test_examples_match_training_kinds() -> None:

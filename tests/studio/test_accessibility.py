@@ -42,8 +42,8 @@ def check_axe(page: Any) -> None:
     for theme in ("light", "dark"):
         page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
         rules = [] if theme == "light" else ["color-contrast"]  # only contrast depends on the theme
-        found = violations(page, *rules)
-        assert found == [], theme
+        problems = violations(page, *rules)
+        assert problems == [], theme
 
 
 def violations(page: Any, *rules: str) -> list[str]:
@@ -52,13 +52,13 @@ def violations(page: Any, *rules: str) -> list[str]:
     if page.evaluate("() => !window.axe"):
         session.send("Runtime.evaluate", {"expression": f"{axe_source()}; 1"})
     options = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
-    ask = f"axe.run(document, {json.dumps(options)}).then(found => JSON.stringify(found.violations))"
-    told = session.send("Runtime.evaluate", {"expression": ask, "awaitPromise": True})
+    expression = f"axe.run(document, {json.dumps(options)}).then(found => JSON.stringify(found.violations))"
+    response = session.send("Runtime.evaluate", {"expression": expression, "awaitPromise": True})
     return [
-        f"{one['id']} ({one['impact']}): {node['target']} {node['failureSummary']}"
-        for one in json.loads(told["result"]["value"])
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"][:3]
+        f"{violation['id']} ({violation['impact']}): {node['target']} {node['failureSummary']}"
+        for violation in json.loads(response["result"]["value"])
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"][:3]
     ]
 
 
