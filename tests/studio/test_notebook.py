@@ -115,7 +115,7 @@ def test_static_view_needs_no_server(
 
 
 @pytest.mark.parametrize(
-    ("run", "view", "others"),
+    ("run", "view", "alternatives"),
     [
         ("translate-gru", "alignment", [{"target": "lundi"}, {"by": "tokens"}, {"end": "yes"}]),
         ("translate-transformer", "alignment", [{"target": "lundi"}, {"layer": 1, "head": 2}, {"layer": 1}]),
