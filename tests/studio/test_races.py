@@ -109,7 +109,7 @@ def test_old_walk_is_inactive_while_loading(studio_page: StudioPage) -> None:
         page.locator(selector).last.press("Enter")
     page.locator(".walk-title").click()
     page.keyboard.press("ArrowRight")
-    assert page.url == before and page.locator(".walk-title").inner_text() == "The sentence is cut into tokens"
+    assert page.url == before and page.locator(".walk-title").inner_text() == "The text is split into tokens"
     page.get_by_label("Run", exact=True).select_option("gpt")  # hides the walk until the new one is loaded
     page.locator(".walk:not([aria-busy])").wait_for()
     late.arrive()

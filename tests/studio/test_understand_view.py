@@ -206,13 +206,13 @@ def test_unnamed_states_have_paths(ask: Any, pairs: Path) -> None:
 
 
 def test_unsuitable_runs_are_refused(ask: Any, client: TestClient) -> None:
-    assert ask("classify", run="pair", text="x").json()["error"].startswith("pair is a model of pairs of texts.")
+    assert ask("classify", run="pair", text="x").json()["error"].startswith("pair is a model of sentence pairs.")
     assert ask("tag", run="answer", text="x").status_code == 400
     assert ask("match", run="pair", first=" ", second="x").json()["error"].startswith("The first text is empty")
     assert ask("choose", run="choice", text="x", options=["one"]).status_code == 422
     assert client.post("/api/understand/classify", json={"run": "classifier", "text": "x" * 2001}).status_code == 422
     answer = client.post("/api/understand/classify", json={"run": "classifier", "text": "x", "label": "Klingon"})
-    assert answer.status_code == 400 and "knows no label" in answer.json()["error"]
+    assert answer.status_code == 400 and "has no label" in answer.json()["error"]
     assert suits({"task": "hmm-tag"}) and suits({"task": "classify"}) and not suits({"task": "translate"})
 
 
