@@ -121,7 +121,7 @@ class TextReader:
         return self.read(text)[0] if self._splits_words else text
 
     def _cut(self, piece: str) -> list[Span]:
-        """Return the longest known parts from the left: old-fashioned and a comma for `old-fashioned,`."""
+        """Divide a piece into its longest known parts: `old-fashioned,` into `old-fashioned` and a comma."""
         if piece not in self._pieces:
             words, index, parts = [] if self._is_known(piece) else word_spans(piece), 0, []
             while index < len(words):

@@ -37,7 +37,7 @@ class Candidates:
     slot: Tensor  # index of the hypothesis it continues
 
     def ended(self, end: int, k: int) -> Tensor:
-        """Return which of the k best end (b, k)."""
+        """Return which of the k best candidates end (b, k)."""
         return (self.token[:, :k] == end) & ~self.total[:, :k].isneginf()
 
     def unended_positions(self, end: int, width: int) -> Tensor:

@@ -91,7 +91,7 @@ class TagReport(MetricReport):
 
     @property
     def counted(self) -> tuple[str, str]:
-        """The groups of `by_class` and what they count."""
+        """The kind of groups in `by_class`, and the unit of their counts."""
         return ("tag", "words") if self.spans is None else ("span", "spans")
 
 

@@ -277,7 +277,7 @@ class Mixer(nn.Module, ABC):
     def mix(
         self, x: Tensor, scope: AttentionScope, cache: GrowingBuffer | None = None, weights: bool = False
     ) -> tuple[Tensor, tuple[GrowingBuffer | None, Tensor | None]]:
-        """Apply the layer within a block, with a scope instead of a mask: y, the new cache and the weights."""
+        """Apply the layer within a block, with a scope instead of a mask; return y, the new cache and the weights."""
         y, attention_weights = self(x, scope.padding, weights)
         return y, (cache, attention_weights)
 

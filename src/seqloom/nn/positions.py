@@ -70,7 +70,7 @@ class PositionsConfig:
 def angles(positions: Tensor, width: int, base: float = BASE, like: Tensor | None = None) -> Tensor:
     """Return pos / base^(2i/d), i = 0 … d/2 − 1, of positions (…) as (…, d/2).
 
-    At least in float32, so that positions are exact; in float64 if `like` is.
+    The precision is at least float32, so that positions are exact, and float64 if `like` has it.
     """
     precision = torch.float32 if like is None else torch.promote_types(like.dtype, torch.float32)
     even = torch.arange(0, width, 2, device=positions.device, dtype=precision)

@@ -100,7 +100,7 @@ def run_search(
     """Run the remaining iterations, one `Estimate` each.
 
     `begin(restart)` draws an initial model; `improve(model)` returns an improved model and the log p
-    of the given one. An iteration reads `read` tokens, or other units named by `counted`.
+    of the given one. An iteration processes `read` tokens, or other units named by `counted`.
     """
     unit = "nats" if counted == "tokens" else "nats per value"
     total, saved = config.restarts * config.iterations, time.monotonic()

@@ -1,4 +1,4 @@
-"""Named structures of linear dynamical systems: the components of the state, their dynamics, what is learned.
+"""Named structures of linear dynamical systems: components of the state, their dynamics, and the learned parameters.
 
     level              h = level                 level_t = level_{t-1} + ε
     trend              h = (level, slope)        level_t = level_{t-1} + slope_{t-1} + ε,  slope_t = slope_{t-1} + ε'

@@ -10,7 +10,7 @@ SUMMARY = "no pairs: the corpus of runs of translation models created by `seqloo
 FORM = "parallel"
 ABSENT = (
     "the model was imported, so its training data is not available. Provide your own pairs (--source FILE "
-    "--reference FILE), or start a training from it (init.from=RUN)."
+    "--reference FILE), or train a model that starts from it (init.from=RUN)."
 )
 
 
