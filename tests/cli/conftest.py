@@ -1,4 +1,4 @@
-"""The command line in process, and a handful of tiny runs that all its tests share."""
+"""Fixtures: the command line in this process, and small runs shared by its tests."""
 
 import io
 import itertools
@@ -33,18 +33,18 @@ class Result:
 
     @property
     def json(self) -> Any:
-        """The one JSON object that is all of the output."""
+        """The output, parsed as one JSON object."""
         assert self.code == 0, self.err
         return strict_json(self.out)
 
     @property
     def objects(self) -> list[Any]:
-        """One JSON object for every line of the output."""
+        """The lines of the output, parsed as JSON objects."""
         assert self.code == 0, self.err
         return [strict_json(line) for line in self.out.splitlines()]
 
     def refuses(self, code: int, *words: str, lines: int = 2) -> None:
-        """One or two lines on stderr with these words in them, nothing on stdout, and the right code."""
+        """Check the exit code and an error message of one or two lines that contains these texts."""
         assert self.code == code, self.err
         assert self.out == ""
         assert self.err.startswith("seqloom: ")
@@ -76,12 +76,12 @@ def seqloom(capfd: pytest.CaptureFixture[str]) -> Callable[..., Result]:
 
 @pytest.fixture
 def type_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
-    """What the next command reads from its standard input."""
+    """Set the standard input of the next command."""
     return lambda content: monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
 
 
 def sentences(count: int, seed: int) -> str:
-    """Lines of a little language; about one in twenty has a word that stands nowhere else."""
+    """Generate sentences; about one in twenty contains a unique word."""
     draw = random.Random(seed)
     nouns, verbs, places = (
         ("cat", "dog", "owl", "naïve fox"),
@@ -106,15 +106,15 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def own(texts: Path) -> list[str]:
-    """Overrides that train on these texts, a line being a document."""
+    """Overrides to train on these texts; each line is a document."""
     files = [f"data.{name}={texts / name}.txt" for name in ("train", "dev", "test")]
     return ["data.corpus=text", *files, "data.documents=line"]
 
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
-    """Finished runs. `chars`, `gru` (characters), `pairs` (byte pairs), `words` and `grams` (words) are of one text;
-    `toys` is of another. Do not change them: see `copy`."""
+    """Finished runs. `chars`, `gru` (characters), `pairs` (byte pairs), `words` and `grams` (words) share a text;
+    `toys` has other data. Do not change them: see `copy`."""
     folder = tmp_path_factory.mktemp("runs")
     recurrent = [*SMALL, "train.steps=24", "train.warmup=4", "train.evaluate_every=8"]
     commands = {
@@ -132,7 +132,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
 
 @pytest.fixture
 def copy(runs: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """A run of one's own, to break or to train on."""
+    """Copy a run, to damage it or to continue its training."""
 
     def make(name: str) -> Path:
         return Path(shutil.copytree(runs / name, tmp_path / name))
@@ -142,7 +142,7 @@ def copy(runs: Path, tmp_path: Path) -> Callable[[str], Path]:
 
 @pytest.fixture
 def weights() -> Callable[[Path], dict[str, list[float]]]:
-    """The best weights of a run, as plain numbers to compare."""
+    """Return the best weights of a run as lists of numbers."""
     return lambda run: {name: t.tolist() for name, t in tensors_from_file(run / "model.safetensors").items()}
 
 
@@ -157,7 +157,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def when(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, Callable[[], None]], None]:
-    """Do something when the training first shows an event of this kind."""
+    """Call a function at the first training event of this type."""
 
     def install(kind: type, action: Callable[[], None]) -> None:
         plain, waiting = progress.describe, [action]
@@ -182,17 +182,17 @@ LINES = [
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with parallel files: train.en and train.de, and so on."""
     folder = tmp_path_factory.mktemp("pairs")
-    mixed = [LINES[37 * place % len(LINES)] for place in range(len(LINES))]
+    shuffled = [LINES[37 * index % len(LINES)] for index in range(len(LINES))]
     for split, part in {"train": slice(0, 72), "dev": slice(72, 84), "test": slice(84, None)}.items():
         for side, language in enumerate(("en", "de")):
-            (folder / f"{split}.{language}").write_text("".join(f"{pair[side]}\n" for pair in mixed[part]), "utf-8")
+            (folder / f"{split}.{language}").write_text("".join(f"{pair[side]}\n" for pair in shuffled[part]), "utf-8")
     return folder
 
 
 @pytest.fixture(scope="session")
 def translators(tmp_path_factory: pytest.TempPathFactory, pairs: Path) -> Path:
     """Finished runs of translators on one data set. `one`, `two` (another seed), `transformer` and `blind` (without
-    attention) have one vocabulary, of words; `bytes` has another; `back` translates the other way."""
+    attention) share a vocabulary of words; `bytes` has another; `back` has the opposite direction."""
     folder = tmp_path_factory.mktemp("translators")
     there, back = (
         [f"data.{split}=[{pairs / split}.{a},{pairs / split}.{b}]" for split in ("train", "dev", "test")]

@@ -13,12 +13,12 @@ from seqloom.core.errors import CheckpointError, DataError, Interrupted, Resourc
 
 
 class OutOfMemoryError(RuntimeError):
-    """Named as torch names its own."""
+    """An error with the class name that torch uses."""
 
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Installs a command `break` that raises what it is given, and a group `many`."""
+    """Install a command `break` that raises the given error."""
 
     def install(error: BaseException | None) -> None:
         def broken() -> None:

@@ -1,4 +1,4 @@
-"""`seqloom average`, and the same from Python."""
+"""Tests of `seqloom average` and `seqloom.average`."""
 
 import json
 import re
@@ -24,13 +24,13 @@ FIGURES = ("loss", "perplexity", "bleu", "chrf", "exact_match")
 
 @pytest.fixture
 def mine(translators: Path, tmp_path: Path) -> Path:
-    """Translators of one's own, to average."""
+    """Copies of the translators, to average."""
     return Path(shutil.copytree(translators, tmp_path / "runs"))
 
 
 @pytest.fixture(scope="module")
 def averaged(translators: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A mean of all four checkpoints of `one`."""
+    """The average of all four checkpoints of `one`."""
     path = tmp_path_factory.mktemp("averaged") / "mean"
     assert main(["average", str(translators / "one"), "--last", "4", "--out", str(path)]) == 0
     return path
@@ -41,7 +41,7 @@ def damage(run: Path, step: int) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-# --- what it makes ----------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------------------------
 
 
 def test_newest_checkpoints_are_averaged_and_evaluated(seqloom: Any, mine: Path) -> None:
@@ -126,7 +126,7 @@ def test_several_runs_are_averaged(seqloom: Any, mine: Path, weights: Any) -> No
     assert means["steps"] is None and len(means["alone"]) == 2
 
 
-# --- what can be done with it -----------------------------------------------------------------------------------------
+# --- use of an average ----------------------------------------------------------------------------------------------
 
 
 def test_average_works_with_other_commands(seqloom: Any, averaged: Path, translators: Path, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_compare_marks_averages(seqloom: Any, mine: Path) -> None:
     shown = seqloom("compare", mine / "one", mine / "one-averaged")
     assert f"{mine / 'one-averaged'} (mean of 3 checkpoints)" in shown.out and "unfinished" not in shown.out
     found = seqloom("compare", mine / "one", mine / "one-averaged", "--json").json
-    assert found["ranked_by"] == "bleu"  # both were measured alike, on all of dev
+    assert found["ranked_by"] == "bleu"  # both were evaluated on all of dev
     assert {row["mean_of"] for row in found["runs"]} == {None, "3 checkpoints"}
     assert len({row["parameters"] for row in found["runs"]}) == 1
 
@@ -174,7 +174,7 @@ def test_python_api(mine: Path) -> None:
     assert both.run.average["runs"] == [str(mine / "one"), str(mine / "two")]
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- invalid input --------------------------------------------------------------------------------------------------
 
 
 def test_too_few_checkpoints_are_rejected(seqloom: Any, mine: Path) -> None:
@@ -190,7 +190,7 @@ def test_too_few_checkpoints_are_rejected(seqloom: Any, mine: Path) -> None:
     recipe = one / "recipe.yaml"
     recipe.write_text(
         recipe.read_text().replace("keep_checkpoints: 4", "keep_checkpoints: 12")
-    )  # as if it had been large enough
+    )  # as if more checkpoints had been kept
     update_checksums(one)
     shown = seqloom("average", one)
     shown.refuses(2, "--last 4, or train with train.save_every=1 to have enough checkpoints.", lines=1)

@@ -1,4 +1,4 @@
-"""What people get wrong, and what disks and copies do to runs: a clear line, the right exit code, nothing lost."""
+"""Invalid input and damaged runs: a clear message, the right exit code, no loss of data."""
 
 import errno
 import json
@@ -19,7 +19,7 @@ from seqloom.runs.run import Run
 from seqloom.train import events as e
 from seqloom.train.state import TrainState
 
-# --- values that no recipe can hold ---------------------------------------------------------------------------------
+# --- invalid values -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("section", ["x", "3", "[1]", "true"])
@@ -52,7 +52,7 @@ def test_run_path_must_be_utf8(seqloom: Any, here: Path, runs: Path) -> None:
     seqloom("evaluate", bad).refuses(4, "is not valid UTF-8", lines=1)
 
 
-# --- places where nothing can be written ----------------------------------------------------------------------------
+# --- unwritable paths -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", ["file/x", "/proc/x", "/proc/x/y"])
@@ -79,7 +79,7 @@ def test_unwritable_file_is_rejected_before_any_work(
     seqloom: Any, here: Path, runs: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     def never(*_: Any) -> None:
-        raise AssertionError("this would have been for nothing")
+        raise AssertionError("work was done before the path was checked")
 
     monkeypatch.setattr(TrainState, "learning_rate", never)
     (here / "text.txt").write_text("a text\n" * 99)
@@ -259,14 +259,14 @@ def test_run_in_training_is_locked(seqloom: Any, copy: Any) -> None:
 
 
 def flip(path: Path) -> None:
-    """One bit in the middle."""
+    """Flip one bit in the middle of a file."""
     content = bytearray(path.read_bytes())
     content[len(content) * 3 // 4] ^= 1
     path.write_bytes(content)
 
 
 def rewrite(path: Path, old: str, new: str, sealed: bool = False) -> None:
-    """Change a file; `sealed` makes the checksums of its run fit."""
+    """Change a file; `sealed` updates the checksums of its run."""
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
@@ -352,7 +352,7 @@ def test_damaged_newest_checkpoint_is_skipped(seqloom: Any, copy: Any, runs: Pat
     assert shown.code == 0, shown.err
     assert "resumed at step 16" in shown.out
     assert "checkpoint step-24 is skipped: model.safetensors is damaged" in shown.out
-    assert weights(run) == weights(runs / "chars")  # the steps made again are the same
+    assert weights(run) == weights(runs / "chars")  # the repeated steps are equal
 
 
 @pytest.mark.parametrize(
@@ -373,10 +373,10 @@ def test_all_unreadable_checkpoints_are_reported(
         harm(run / "checkpoints" / step)
     seqloom("train", "--resume", run).refuses(4, "No checkpoint in", "step-16", "step-24", *words)
     assert (run / "checkpoints/step-24").is_dir()
-    assert seqloom("generate", run, "--tokens=3").code == 0  # the best weights are still there
+    assert seqloom("generate", run, "--tokens=3").code == 0  # the best weights are intact
 
 
-# --- a machine that lacks something ---------------------------------------------------------------------------------
+# --- missing resources ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -405,7 +405,7 @@ def test_half_precision_requires_gpu(seqloom: Any, here: Path, precision: str) -
 
 
 class Disk:
-    """A small disk that can be filled up: a real one where this process may mount it, else one that says it is full."""
+    """A small disk that can be filled: a mounted one if possible, otherwise a simulated one."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
         self.path, self._monkeypatch = path, monkeypatch

@@ -1,4 +1,4 @@
-"""`seqloom classify`, and what the other commands say of classifiers."""
+"""Tests of `seqloom classify`, and of other commands with classifiers."""
 
 import io
 import json
@@ -46,7 +46,7 @@ def runs(made: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-# --- classify ---------------------------------------------------------------------------------------------------------
+# --- classify -------------------------------------------------------------------------------------------------------
 
 
 def test_one_output_line_per_input_line(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
@@ -161,7 +161,7 @@ def test_text_that_is_a_file_name_is_noted(seqloom: Any, runs: Path, here: Path,
         quoted = f"'{name}'" if " " in name else name
         assert shown.code == 0 and shown.out.count("\n") == 1
         assert shown.err.startswith(f"note: {name} is used as a text; to read the file: < {quoted}\n")
-        type_in(f"{name}\n".encode())  # a text all the same
+        type_in(f"{name}\n".encode())  # still used as a text
         again = seqloom("classify", runs / "gru")
         assert again.out == shown.out and "is used as" not in again.err
 
@@ -189,7 +189,7 @@ def test_damaged_runs_are_rejected(seqloom: Any, runs: Path) -> None:
     seqloom("classify", runs / "bag", "x").refuses(4, "does not fit the model of its recipe")
 
 
-# --- train, evaluate, compare, doctor ---------------------------------------------------------------------------------
+# --- train, evaluate, compare, doctor -------------------------------------------------------------------------------
 
 
 def test_training_prints_notes_and_next_commands(seqloom: Any, made: Path, tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_curves_show_accuracy_and_loss(seqloom: Any, runs: Path) -> None:
     assert loss.get_ylabel() == "loss, nats per text"
     assert beside.get_ylabel() == "accuracy on dev"
     assert "accuracy" in repr(load(runs / "gru", "cpu"))
-    panels = draw_curves([Run.open(runs / "gru"), Run.open(runs / "tagger")]).axes  # no figure and no unit in common
+    panels = draw_curves([Run.open(runs / "gru"), Run.open(runs / "tagger")]).axes  # no common metric and unit
     assert [axes.get_ylabel() for axes in panels] == ["loss, nats per text", "loss, nats per word"]
     assert [{str(line.get_label()).partition(":")[0] for line in axes.lines} for axes in panels] == [
         {"gru"},

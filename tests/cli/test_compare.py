@@ -143,7 +143,7 @@ def test_no_readable_run_is_an_error(seqloom: Any, tmp_path: Path) -> None:
 def test_unfinished_run_is_marked(seqloom: Any, copy: Any) -> None:
     run = copy("chars")
     log = (run / "log.jsonl").read_text().splitlines(keepends=True)
-    (run / "log.jsonl").write_text("".join(log[:-1]) + log[-1][:20])  # and its last line was cut short
+    (run / "log.jsonl").write_text("".join(log[:-1]) + log[-1][:20])  # and its last line is incomplete
     assert not seqloom("compare", run, "--json").json["runs"][0]["finished"]
     assert "(unfinished)" in seqloom("compare", run).out
 
@@ -169,7 +169,7 @@ def test_brackets_in_names_are_not_markup(seqloom: Any, runs: Path, tmp_path: Pa
 
 
 def test_title_of_differences_is_not_wrapped(seqloom: Any, copy: Any, tmp_path: Path) -> None:
-    """However narrow the table is."""
+    """Also if the table is narrow."""
     one, two = copy("chars"), tmp_path / "b"
     shutil.copytree(one, two)
     recipe = two / "recipe.yaml"
@@ -201,7 +201,7 @@ def test_markers_and_legends_do_not_hide_curves(copy: Any, points: int, marker: 
     more = [last | {"step": 10 * number} for number in range(points)]
     log.write_text("".join(json.dumps(line) + "\n" for line in [*others, *more]))
     figure = draw_curves([Run.open(run)])
-    to_bytes(figure)  # lays it out
+    to_bytes(figure)  # compute the layout
     panel: Any = figure.axes[0]
     assert panel.lines[1].get_marker() == marker
     assert not panel.get_legend().get_window_extent().overlaps(panel.get_window_extent())

@@ -1,4 +1,4 @@
-"""`seqloom data show` on texts with labels and tags."""
+"""Tests of `seqloom data show` with labelled texts and tagged sentences."""
 
 import re
 from pathlib import Path

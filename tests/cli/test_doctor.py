@@ -1,4 +1,4 @@
-"""`seqloom doctor` as a user meets it, and what training says of a short text."""
+"""Tests of `seqloom doctor`, and of warnings about short texts."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ SMALL = ["batch.size=4", "batch.length=16", "model.hidden=12", "model.embedding=
 
 @pytest.fixture
 def canned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rehearsal takes seconds; all tests but one do without."""
+    """Replace the trial training, which takes seconds, in all tests but one."""
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=300 * MIB))
     monkeypatch.setattr(doctor, "free_memory", lambda device: 4096 * MIB)
 
@@ -49,7 +49,7 @@ def test_text_output(seqloom: Any, own: list[str], canned: None) -> None:
     shown = seqloom("doctor", "lm-char-lstm", *own, *SMALL).out
     assert "time: 0:17 (500.0 ms per step, 2.0 s per evaluation, measured over 12 steps)" in shown
     assert "memory: peak 300 MiB; 4.0 GiB free" in shown
-    assert "warning: " in shown and "also occur in train" in shown  # the little language repeats itself
+    assert "warning: " in shown and "also occur in train" in shown  # the generated sentences are repeated
     assert "documents" in shown and "95 %" in shown
 
 

@@ -1,4 +1,4 @@
-"""`seqloom embed`: a vector for each line, of any model that reads text."""
+"""Tests of `seqloom embed`: an embedding per line, with any text model."""
 
 import io
 import weakref
@@ -27,7 +27,7 @@ GPT = ["model.kind=gpt", "model.d_model=12", "model.heads=2", "model.layers=1", 
 
 @pytest.fixture(scope="module")
 def readers(tmp_path_factory: pytest.TempPathFactory, own: list[str], runs: Path, translators: Path) -> dict[str, Path]:
-    """A run of each kind of model that reads text."""
+    """A run of each kind of text model."""
     folder = tmp_path_factory.mktemp("readers")
     steps = ["train.steps=1", "train.evaluate_every=1"]
     small = [*own, *steps, "batch.size=4", "batch.length=16", "model.positions.max_length=16"]
@@ -56,7 +56,7 @@ def test_every_text_model_computes_embeddings(readers: dict[str, Path], name: st
         assert not found[1].any() and found[[0, 2, 3]].any(axis=1).all() and np.isfinite(found).all()
     assert not np.allclose(vectors["first"], vectors["last"]) and not np.allclose(vectors["mean"], vectors["max"])
     one_by_one = np.concatenate([model.embed(line) for line in LINES])
-    assert vectors["mean"] == pytest.approx(one_by_one, abs=1e-5)  # a line alone = among others
+    assert vectors["mean"] == pytest.approx(one_by_one, abs=1e-5)  # single equals batched
     assert (vectors["mean"] <= vectors["max"] + 1e-6).all()
 
 
@@ -85,14 +85,14 @@ def test_long_text_is_read_in_pieces(readers: dict[str, Path], name: str, room: 
         frame_texts = [model.specials.classify, *piece, model.specials.separate] if name == "bert" else [END, *piece]
         with torch.no_grad():
             h.append(model.model.backbone.read(torch.tensor([frame_texts]))[0])
-    assert len(h) > 2 and len(h[-1]) < len(h[0])  # the last piece is read first: like lengths are read together
+    assert len(h) > 2 and len(h[-1]) < len(h[0])  # pieces of similar length are batched
     for pooling, pooled in POOLINGS.items():
         wanted = pooled(torch.cat(h)).numpy()
         assert model.embed(["owl", long], pooling, batch_size=2)[1] == pytest.approx(wanted, abs=1e-5), pooling
 
 
 def test_token_vectors_are_pooled_immediately(readers: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many texts are read at a time, the vectors of their tokens are not kept."""
+    """Token vectors are not kept, whatever the number of texts."""
     model, most = load(readers["bert"], "cpu"), 0
     alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
     read = model.model.read

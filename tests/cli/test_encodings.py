@@ -1,4 +1,4 @@
-"""`seqloom encodings`: for people, for programs, as a picture, and with words from anywhere."""
+"""Tests of `seqloom encodings`: text, JSON and plot output, and sources of the vocabulary."""
 
 import json
 import struct
@@ -93,7 +93,7 @@ def test_characters_without_font_are_noted(seqloom: Any, tmp_path: Path, monkeyp
     assert "note" not in seqloom("encodings", "日曜日 ok", "b", "--out", tmp_path / "x.svg").err
 
 
-# --- words from elsewhere -------------------------------------------------------------------------------------------
+# --- vocabularies ---------------------------------------------------------------------------------------------------
 
 
 def test_vocabulary_of_a_corpus(seqloom: Any) -> None:
@@ -150,7 +150,7 @@ def test_vocabulary_of_a_tokenizer(seqloom: Any, tmp_path: Path) -> None:
     seqloom("encodings", "a", "--vocabulary", file).refuses(4, "not a seqloom tokenizer", lines=1)
 
 
-# --- bad input ------------------------------------------------------------------------------------------------------
+# --- invalid input --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_long_text_is_shortened(seqloom: Any) -> None:
     shown = seqloom("encodings", text)
     assert shown.code == 0 and len(shown.out) < 20_000
     assert "… and 99,980 more rows" in shown.out and "100,000 × 3,000" in shown.out and "300,000,000" in shown.out
-    assert "from the text; 2,980 columns not shown\n" in shown.out  # they are not 0
+    assert "from the text; 2,980 columns not shown\n" in shown.out  # these columns are not 0
 
 
 def test_markup_and_control_characters_are_escaped(seqloom: Any) -> None:

@@ -1,4 +1,4 @@
-"""Several translators as one: `seqloom translate A B`, `seqloom evaluate A B`, and the same from Python."""
+"""Ensembles of translators: `seqloom translate A B`, `seqloom evaluate A B` and `seqloom.ensemble`."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def mine(translators: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(translators, tmp_path / "runs"))
 
 
-# --- translate --------------------------------------------------------------------------------------------------------
+# --- translate ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("names", [("one", "two"), ("one", "transformer"), ("blind", "transformer", "two")])
@@ -113,7 +113,7 @@ def test_different_vocabularies_are_rejected(seqloom: Any, translators: Path, ru
 
 
 def retold(translators: Path, folder: Path, **data: str) -> Path:
-    """The run `two` with a vocabulary of its own, in which two words have changed places, and with other data."""
+    """Copy the run `two` with a vocabulary in which two words are swapped, and with other data."""
     made = folder / "two"
     shutil.copytree(translators / "two", made)
     described = json.loads((made / "data.json").read_text())
@@ -198,7 +198,7 @@ def test_shortest_context_limits_the_source(translators: Path, tmp_path: Path, p
         next(found)
 
 
-# --- evaluate ---------------------------------------------------------------------------------------------------------
+# --- evaluate -------------------------------------------------------------------------------------------------------
 
 FIGURES = ("bleu", "bleu_lowercase", "chrf", "exact_match", "loss", "perplexity")
 
@@ -218,7 +218,7 @@ def test_evaluate_reports_ensemble_and_members(
         own = seqloom("evaluate", path, "--split", "test", "--json").json
         assert alone["run"] == str(path)
         assert {name: alone[name] for name in FIGURES} == {name: own[name] for name in FIGURES}
-        kept = json.loads((path / "metrics/test.json").read_text())  # each alone is kept, all together are not
+        kept = json.loads((path / "metrics/test.json").read_text())  # only the metrics of single runs are saved
         assert kept["loss"] == alone["loss"] != found["loss"]
 
 
@@ -287,7 +287,7 @@ def test_only_language_models_are_interpolated(seqloom: Any, translators: Path, 
     seqloom("evaluate", one, two, "--text", "x.txt").refuses(2, "is a translator: use --source FILE", lines=1)
 
 
-# --- from Python ------------------------------------------------------------------------------------------------------
+# --- Python API -----------------------------------------------------------------------------------------------------
 
 
 def test_python_api(translators: Path) -> None:

@@ -1,4 +1,4 @@
-"""`evaluate` on a translator."""
+"""Tests of `seqloom evaluate` with translators."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ FIGURES = ("bleu", "bleu_lowercase", "chrf", "exact_match", "loss", "perplexity"
 
 @pytest.fixture(scope="module")
 def parallel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Parallel files, train.en and train.de and so on."""
+    """A folder with parallel files such as train.en and train.de."""
     folder = tmp_path_factory.mktemp("pairs")
     pairs = [(f"the {a} {b} {c}", f"die {WHO[a]} {DID[b]} {WHERE[c]}") for c, b, a in product(WHERE, DID, WHO)]
     mixed = [pairs[7 * place % len(pairs)] for place in range(len(pairs))]
@@ -119,7 +119,7 @@ def test_control_characters_are_escaped(seqloom: Any, run: Path, tmp_path: Path)
     assert shown.code == 0 and "Translations that differ" in shown.out
     assert not set("\x1b\x07\x0b\u202e\u2028") & set(shown.out)
     assert "    the cat \\x1b[2J\\x0b \\u202eabc .\n    die \\x1b]0;x\\x07 .\n" in shown.out
-    assert "    the 👩\u200d👧 sat\\u2028 .\n    shalom שלום\u200f .\n" in shown.out  # what writes words stays
+    assert "    the 👩\u200d👧 sat\\u2028 .\n    shalom שלום\u200f .\n" in shown.out  # joiners are kept
 
 
 def test_changed_data_suggests_source_and_reference(seqloom: Any, run: Path, parallel: Path, tmp_path: Path) -> None:

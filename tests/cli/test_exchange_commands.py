@@ -1,4 +1,4 @@
-"""Models from elsewhere at the command line: imported, used as any run is, trained further, exported."""
+"""Hugging Face checkpoints on the command line: import, use, fine-tuning and export."""
 
 import json
 import shutil
@@ -87,7 +87,7 @@ def test_imported_model_is_prompted(seqloom: Any, run: Path) -> None:
 
 
 def test_imported_model_is_fine_tuned_and_exported(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
-    """And what came of it is exported, and imported again."""
+    """The fine-tuned model is exported and imported again."""
     small = [f"init.from={run}", f"data.train={mine}", "batch.length=8", "batch.size=2", "train.device=cpu"]
     before = seqloom("evaluate", run, "--text", mine, "--json", "--device", "cpu").json["loss"]
     trained = seqloom("train", "gpt-finetune", *small, "train.lr=0.01", "--out", tmp_path / "tuned")
@@ -127,8 +127,8 @@ def test_from_scratch_baseline_has_new_weights(seqloom: Any, run: Path, mine: Pa
         out = tmp_path / weights
         assert seqloom("train", "gpt-finetune", *small, f"init.weights={weights}", "--out", out).code == 0
         losses.append(seqloom("evaluate", out, "--json", "--device", "cpu").json["loss"])
-    assert losses[1] == pytest.approx(2.83, abs=0.1)  # log 17: it knows nothing
-    assert losses[0] > losses[1] + 0.5  # random weights of another size are sure of nonsense
+    assert losses[1] == pytest.approx(2.83, abs=0.1)  # log 17: untrained
+    assert losses[0] > losses[1] + 0.5  # random weights of another scale are confident
 
 
 def test_export_prints_size_and_writes_config(seqloom: Any, run: Path, tmp_path: Path) -> None:

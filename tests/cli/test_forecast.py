@@ -1,4 +1,4 @@
-"""`seqloom forecast` and its relatives: trained, asked, measured, compared, drawn, and what is refused."""
+"""Tests of `seqloom forecast`, and of other commands with forecasters."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from seqloom.cli.app import main
 
 
 def write(path: Path, steps: int = 96, name: str = "sales", first: int = 0, every: int = 1) -> Path:
-    """Months of a season of 12, with a trend."""
+    """Write monthly values with a trend and a season of 12."""
     rows = []
     for n in range(first, first + steps):
         month = n * every
@@ -24,7 +24,7 @@ def write(path: Path, steps: int = 96, name: str = "sales", first: int = 0, ever
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file and two runs on it: `ar` and `lstm`."""
+    """A file and two runs trained on it, `ar` and `lstm`."""
     folder = tmp_path_factory.mktemp("forecast")
     data = ["data.corpus=series-file", f"data.file={write(folder / 'sales.csv')}", "forecast.horizon=6"]
     linear = ["model.kind=ar", "model.taps=2", "model.difference=season"]
@@ -72,7 +72,7 @@ def test_back_compares_forecast_with_observed(seqloom: Any, made: Path) -> None:
     rows = (made / "sales.csv").read_text().splitlines()
     assert found["forecast"]["sales"][0]["truth"] == float(rows[-12].split(",")[1])
     error = [abs(row["mean"] - row["truth"]) for row in found["forecast"]["sales"]]
-    assert max(error) < 25, "a trend and a season are no surprise"
+    assert max(error) < 25, "trend and season are predictable"
 
 
 def test_forecast_continues_another_file(seqloom: Any, made: Path, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_evaluate_and_compare(seqloom: Any, made: Path) -> None:
     seqloom("evaluate", made / "lstm", "--split", "test")
     compared = seqloom("compare", made / "ar", made / "lstm", "--split", "test").out
     assert "best first by CRPS" in compared and compared.index("ar") < compared.index("lstm")
-    assert "train.lr " not in compared, "what only one kind of training has does not tell runs apart"
+    assert "train.lr " not in compared, "keys of one kind of training are not shown"
 
 
 def test_init_writes_a_recipe(seqloom: Any, made: Path, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_other_numeric_models_are_rejected(seqloom: Any, tmp_path: Path) -> None
 
 
 def blank(text: str, every: int) -> str:
-    """A table with one of so many values of its first variable missing."""
+    """Remove every n-th value of the first variable of a table."""
     head, *rows = text.splitlines()
     cells = [row.split(",") for row in rows]
     return "\n".join([head, *(f"{t},{'' if n % every == 0 else a},{b}" for n, (t, a, b) in enumerate(cells))]) + "\n"

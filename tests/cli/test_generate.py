@@ -75,7 +75,7 @@ def test_text_ends_before_the_first_stop_string(seqloom: Any, runs: Path) -> Non
 
 
 class Recorder:
-    """A terminal that remembers what was on it at every flush."""
+    """A stream that records its content at every flush."""
 
     def __init__(self) -> None:
         self.text, self.seen = "", [""]
@@ -128,7 +128,7 @@ def test_generate_in_a_subprocess(runs: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"the naïve{expected}\n", "")
 
 
-# --- what the vocabulary cannot spell -------------------------------------------------------------------------------
+# --- unknown tokens -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_byte_pairs_encode_any_prompt(seqloom: Any, runs: Path) -> None:
     assert shown.startswith("Ω €")
 
 
-# --- bad values -----------------------------------------------------------------------------------------------------
+# --- invalid input --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`seqloom generate --beam`: the likeliest text instead of a drawn one."""
+"""Tests of `seqloom generate --beam`."""
 
 from pathlib import Path
 from typing import Any

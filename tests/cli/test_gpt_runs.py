@@ -1,4 +1,4 @@
-"""A GPT on the command line: trained, used as any language model, and looked into."""
+"""A GPT on the command line: training, use as a language model, and inspection."""
 
 import struct
 from pathlib import Path
@@ -16,7 +16,7 @@ STEPS = ["train.steps=24", "train.evaluate_every=8", "train.log_every=2", "train
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
-    """`pairs`, of byte pairs, documents joined; `letters`, of characters, documents apart, with rotary positions."""
+    """`pairs`: byte pairs, joined documents; `letters`: characters, separate documents, rotary positions."""
     folder = tmp_path_factory.mktemp("gpts")
     rotary = ["model.kind=gpt", "model.d_model=16", "model.layers=2", "model.positions.kind=rotary", "model.context=24"]
     commands = {
@@ -33,7 +33,7 @@ def run(request: Any, folder: Path) -> Path:
     return folder / request.param
 
 
-# --- used as any language model -------------------------------------------------------------------------------------
+# --- use as a language model ----------------------------------------------------------------------------------------
 
 
 def test_text_longer_than_context_is_generated(seqloom: Any, run: Path) -> None:
@@ -69,7 +69,7 @@ def test_evaluate_and_compare(seqloom: Any, folder: Path, runs: Path, tmp_path: 
 
 
 def test_separate_documents_are_independent_of_order(seqloom: Any, folder: Path, tmp_path: Path) -> None:
-    """The same documents in another order: the same to a model that reads each alone, not to one that reads on."""
+    """The order of documents matters only to a model that attends across documents."""
     lines = (tmp_path / "lines.txt"), (tmp_path / "turned.txt")
     texts = ["the cat sat here .", "the dog saw in the hay .", "the owl slept on a mat ."]
     for path, order in zip(lines, (texts, texts[::-1]), strict=True):
@@ -88,7 +88,7 @@ def test_interpolation_with_another_gpt(seqloom: Any, folder: Path, own: list[st
     assert found.code == 0, found.err
 
 
-# --- looked into ----------------------------------------------------------------------------------------------------
+# --- inspection -----------------------------------------------------------------------------------------------------
 
 
 def test_heads_as_json(seqloom: Any, run: Path) -> None:
@@ -128,7 +128,7 @@ def test_positions_of_runs(seqloom: Any, folder: Path) -> None:
     seqloom("inspect", "positions", folder / "pairs", "--side", "target").refuses(2, "one table", "--side")
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- invalid input --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Hidden Markov models through the command line: taggers like any, language models like any, states looked at."""
+"""Hidden Markov models on the command line: taggers, language models and `inspect states`."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ LETTERS = ["train.restarts=2", "train.iterations=25", "train.tolerance=0"]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Path:
-    """Do not change these: `letters` and `words` of texts, `names` a tagger, `found` of sentences with tags, `nile`."""
+    """Runs that must not be changed: `letters` and `words` of texts, `names`, a tagger, `found` and `nile`."""
     folder = tmp_path_factory.mktemp("hmm")
     write_sentences(folder / "mine.conll")
     files = [f"data.{name}={texts / name}.txt" for name in ("train", "dev", "test")]
@@ -69,7 +69,7 @@ def test_hmm_tagger_works_with_other_commands(
 
 
 def test_unknown_words_are_tagged_by_their_suffixes(seqloom: Any, tmp_path: Path) -> None:
-    """Names end in -ov and are capital, verbs in -izes: words that no sentence had; without letters they are lost."""
+    """Names are capitalised and end in -ov, verbs end in -izes; without suffixes, unknown words are not recognised."""
     stems = ["mar", "tel", "kor", "ban", "dul", "fen", "gos", "hap", "jin", "lum"]
     said = [
         [(f"{one.title()}ov", "NAME"), (f"{other}izes", "VERB"), (f"{one}ness", "NOUN"), (".", "MARK")]
@@ -83,7 +83,7 @@ def test_unknown_words_are_tagged_by_their_suffixes(seqloom: Any, tmp_path: Path
     assert seqloom("tag", tmp_path / "run", new).out == "Quibov:NAME zorpizes:VERB vexness:NOUN .:MARK\n"
     lonely = seqloom(
         "tag", tmp_path / "run", "zorpizes"
-    ).out  # the chain says NAME comes first; the ending knows better
+    ).out  # transitions favour NAME first; the suffix decides otherwise
     assert lonely == "zorpizes:VERB\n"
     assert seqloom("train", "hmm-tag-people", *own, "model.characters=null", "--out", tmp_path / "blind").code == 0
     assert seqloom("tag", tmp_path / "blind", "zorpizes").out != lonely
@@ -106,7 +106,7 @@ def test_hmm_language_model_works_with_other_commands(seqloom: Any, made: Path) 
 
 
 def test_text_is_normalised_as_in_training(seqloom: Any, made: Path) -> None:
-    """Capitals, digits and marks, wherever a text comes in."""
+    """Capitals, digits and punctuation are normalised in every command."""
     (plain, written) = seqloom("score", made / "letters", "the cat", "The CAT, 7!", "--json").objects
     assert written["log_prob"] == plain["log_prob"]
     small, large = (
@@ -156,7 +156,7 @@ def test_missing_numba_gives_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_inspect_states_of_a_series(seqloom: Any, made: Path, tmp_path: Path) -> None:
-    """The Nile sank at the end of the century: the state changes once."""
+    """The flow of the Nile decreased at the end of the century: the state changes once."""
     found = seqloom("inspect", "states", made / "nile", "--json", "--out", tmp_path / "n.png").json
     changes = [year for year, a, b in zip(found["times"][1:], found["path"], found["path"][1:], strict=False) if a != b]
     assert changes == ["1899"]
@@ -172,7 +172,7 @@ def test_inspect_states_of_a_series(seqloom: Any, made: Path, tmp_path: Path) ->
 def test_resumed_training_equals_uninterrupted(
     made: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checkpoints after every iteration; broken off after each kind of them, whole models compared bit by bit."""
+    """Interrupted after each kind of checkpoint, the resumed model is bit-identical."""
     monkeypatch.setattr("seqloom.classical.hmm.restarts.CHECKPOINT_INTERVAL", -1.0)
     assert CHECKPOINT_INTERVAL > 0
     files = [f"data.{name}={texts / name}.txt" for name in ("train", "dev", "test")]
@@ -234,7 +234,7 @@ def test_damaged_run_is_rejected(seqloom: Any, made: Path, tmp_path: Path) -> No
 
 
 def test_two_states_find_vowels(seqloom: Any, tmp_path: Path) -> None:
-    """A part of what `hmm-letters` reads, and fewer beginnings: the rest is the same."""
+    """As `hmm-letters`, with less text and fewer restarts."""
     corpus = pydocs.load(pydocs.Config())
     for split in ("train", "dev"):
         text = "\n".join(corpus.split(split))[: 60_000 if split == "train" else 10_000]

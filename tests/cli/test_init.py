@@ -22,7 +22,7 @@ def test_recipe_is_trained_as_written(seqloom: Any, here: Path, tokens: str) -> 
     assert sum("#" in line for line in recipe_lines) > len(recipe_lines) / 2  # commented
     trained = seqloom("train", "corpus.yaml", *["train.steps=3"] * (tokens != "characters"))
     assert trained.code == 0, trained.err
-    if tokens == "characters":  # as it stands, with nothing left out
+    if tokens == "characters":  # without overrides
         first, last = (
             float(line.split("loss ")[1].split()[0]) for line in _dev(trained.out)[:: len(_dev(trained.out)) - 1]
         )

@@ -1,4 +1,4 @@
-"""`seqloom init` for texts with labels and for tagged sentences: what it writes can be trained as it stands."""
+"""Tests of `seqloom init` for labelled texts and tagged sentences."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_classifier_recipe_is_trained(seqloom: Any, here: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["bag", "convolution", "transformer"])
 def test_comments_explain_other_encoders(seqloom: Any, here: Path, kind: str) -> None:
-    """The comments say which lines go with which kind; so do the problems, where they are not heeded."""
+    """The comments, and the error messages, say which lines belong to which kind."""
     write_reviews(here / "reviews.csv")
     seqloom("init", "reviews.csv", "--text", "review", "--label", "verdict")
     text = Path("reviews.yaml").read_text()

@@ -1,4 +1,4 @@
-"""`init` for sentence pairs: a recipe for a translator that trains as written."""
+"""Tests of `seqloom init` for sentence pairs."""
 
 import gzip
 import re
@@ -19,7 +19,7 @@ SHORT = ["train.epochs=null", "train.steps=2", "model.hidden=8"]
 
 
 def pairs(count: int) -> list[tuple[str, str]]:
-    """Forty-eight different ones, and then numbers."""
+    """Return distinct sentence pairs: 48 sentences, then sentences with numbers."""
     made = list(product(NOUNS.items(), VERBS.items(), PLACES.items()))
     made = [made[7 * n % len(made)] for n in range(count)]
     numbers = [f" {n}" if n >= len(NOUNS) * len(VERBS) * len(PLACES) else "" for n in range(count)]
@@ -54,7 +54,7 @@ def test_recipe_is_trained_as_written(seqloom: Any, files: Path) -> None:
     trained = seqloom("train", "a.yaml", "train.epochs=30", "train.evaluate_every=30")
     assert trained.code == 0, trained.err
     card = (files / "runs/a/card.md").read_text()
-    assert re.search(r"\| train \| 36 \| 144 \| [\d,]+ \| 144 \|", card)  # as init said
+    assert re.search(r"\| train \| 36 \| 144 \| [\d,]+ \| 144 \|", card)  # as printed by init
     figures = [float(line.split("loss ")[1].split()[0]) for line in trained.out.splitlines() if "dev: loss" in line]
     assert figures[-1] < figures[0] - 0.3
     assert "Try: seqloom translate runs/a" in trained.out

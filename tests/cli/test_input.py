@@ -1,4 +1,4 @@
-"""Lines of input are bounded in length."""
+"""Tests of the length limit of input lines."""
 
 import io
 from typing import IO

@@ -61,7 +61,7 @@ def test_saturation_of_a_unit(seqloom: Any, runs: Path, monkeypatch: pytest.Monk
     layer.values["f"][:3, 4] = 0.95
     assert layer.saturation("f", 4) == (3 / len(layer.values["f"]), 0)
     assert layer.saturation("f", 5) == (0, 0)
-    monkeypatch.setattr("seqloom.inspect.views.cells.OPEN", 0.5)  # a fresh model's gates are hardly ever wide open
+    monkeypatch.setattr("seqloom.inspect.views.cells.OPEN", 0.5)  # gates of an untrained model are rarely saturated
     layer = gate_trace(load(runs / "chars", "cpu"), TEXT).layers[0]
     unit = max(range(12), key=lambda unit: abs(layer.saturation("i", unit).open - layer.saturation("i").open))
     shown = seqloom("inspect", "gates", runs / "chars", TEXT, "--unit", unit).out
@@ -122,7 +122,7 @@ def test_invalid_plot_path_is_rejected_first(
     def inspect(run: str, out: Path) -> Any:
         return seqloom("inspect", command[0], runs / run, *command[1:], "--out", out)
 
-    for run in ("chars", "nowhere"):  # before the run is even looked at
+    for run in ("chars", "nowhere"):  # before the run is opened
         inspect(run, tmp_path / "x.pdf").refuses(2, "must end in .png or .svg", lines=1)
         inspect(run, tmp_path / "no/x.png").refuses(2, "does not exist", lines=1)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

@@ -1,4 +1,4 @@
-"""`inspect attention` on tiny translators."""
+"""Tests of `seqloom inspect attention` with translators."""
 
 import struct
 import sys
@@ -24,7 +24,7 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`pairs` (byte pairs), `words`, and `blind`, which has no attention."""
+    """Translators: `pairs` (byte pairs), `words`, and `blind` without attention."""
     folder = tmp_path_factory.mktemp("translators")
     for side, ending in enumerate(("en", "xx")):
         for name, pairs in (("train", PAIRS), ("dev", [("the cat is here", "القط هنا")])):
@@ -165,6 +165,6 @@ def test_plots_are_written(seqloom: Any, translators: Path, tmp_path: Path, monk
     assert note.startswith("note: no installed font has 猫") and drawn == f"Wrote {png}."
     width, height = struct.unpack(">II", png.read_bytes()[16:24])
     assert width >= 600 and height > 200
-    assert seqloom(*command, svg).err == f"Wrote {svg}.\n"  # nothing to complain of: text stays text
+    assert seqloom(*command, svg).err == f"Wrote {svg}.\n"  # no warning: text is kept as text
     texts = {"".join(node.itertext()) for node in ElementTree.fromstring(svg.read_bytes()).iter()}
     assert {"猫", "كلب", SOURCE} <= texts

@@ -1,4 +1,4 @@
-"""`inspect attention` of classifiers and taggers on a pretrained backbone, and of what reads several texts at once."""
+"""Tests of `seqloom inspect attention` with classifiers and taggers on a pretrained backbone."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def test_heads_of_a_classifier(seqloom: Any, runs: Path, kind: str) -> None:
     assert np.exp(found["log_prob"]) == pytest.approx(answer["probability"], abs=1e-6)
     words = np.array([one["word_weights"] for one in found["maps"]])
     np.testing.assert_allclose(words.sum(axis=-1), 1, atol=1e-5)
-    assert (np.abs(np.triu(words, 1)).max() > 0) == (kind == "bert")  # a GPT looks back alone
+    assert (np.abs(np.triu(words, 1)).max() > 0) == (kind == "bert")  # a GPT attends to previous tokens only
 
 
 @pytest.mark.parametrize("kind", AROUND)

@@ -1,4 +1,4 @@
-"""`inspect attention` of Transformers, by layer and head, and `inspect positions`."""
+"""Tests of `seqloom inspect attention` by layer and head, and of `seqloom inspect positions`."""
 
 import struct
 from pathlib import Path
@@ -23,8 +23,8 @@ TRANSFORMER = "kind: transformer, d_model: 16, heads: 4, encoder_layers: 2, deco
 
 @pytest.fixture(scope="module")
 def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`heads`, a Transformer; `learned`, with learned positions; `reader`, with none, and with a recurrent encoder;
-    `recurrent`, which is no Transformer."""
+    """`heads`, a Transformer; `learned`, with learned positions; `reader`, without positions and with a recurrent
+    encoder; `recurrent`, which is not a Transformer."""
     folder = tmp_path_factory.mktemp("transformers")
     for side, ending in enumerate(("en", "xx")):
         for name, pairs in (("train", PAIRS), ("dev", [("the cat is here", "القط هنا")])):

@@ -1,4 +1,4 @@
-"""`seqloom inspect mix`, and the way there: a bidirectional language model, and a task that begins with it."""
+"""Tests of `seqloom inspect mix` with tasks fine-tuned from a bidirectional language model."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def test_layer_mix_is_shown(seqloom: Any, folder: Path) -> None:
     mix = load(folder / "features", "cpu").model.backbone.mix
     assert [layer["layer"] for layer in found["layers"]] == ["token vectors", "layer 1", "layer 2"]
     assert [layer["weight"] for layer in found["layers"]] == pytest.approx(mix.layer_weights.tolist())
-    assert found["scale"] == pytest.approx(mix.scale.item()) and found["scale"] != 1  # it was learned
+    assert found["scale"] == pytest.approx(mix.scale.item()) and found["scale"] != 1  # it was trained
     assert sum(layer["weight"] for layer in found["layers"]) == pytest.approx(1)
     shown = seqloom("inspect", "mix", folder / "features").out
     assert (

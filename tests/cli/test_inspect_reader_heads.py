@@ -1,4 +1,4 @@
-"""`inspect attention` of classifiers and taggers whose encoder is a Transformer."""
+"""Tests of `seqloom inspect attention` with classifiers and taggers that have a Transformer encoder."""
 
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ def test_text_output_and_plots(seqloom: Any, runs: Path, tmp_path: Path) -> None
 def test_notes_about_the_text(seqloom: Any, runs: Path) -> None:
     shown = seqloom("inspect", "attention", runs / "tagger", f"{LINE} " * 9, "--view", "heat")
     assert "tokens are shown, the maximum that the model reads" in shown.err
-    assert seqloom("inspect", "attention", runs / "classifier", "a zebra").err == ""  # it is read by its spelling
+    assert seqloom("inspect", "attention", runs / "classifier", "a zebra").err == ""  # byte pairs have no unknown words
 
 
 @pytest.mark.parametrize(

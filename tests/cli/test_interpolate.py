@@ -1,4 +1,4 @@
-"""`seqloom evaluate A B --interpolate`, and the same from Python."""
+"""Tests of `seqloom evaluate A B --interpolate` and `seqloom.interpolate`."""
 
 import math
 from pathlib import Path
@@ -16,7 +16,7 @@ from seqloom.predict.loader import load
 
 @pytest.fixture(scope="module")
 def trigram(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
-    """A trigram over the very tokens of the run `words`."""
+    """A trigram model with the tokens of the run `words`."""
     path = tmp_path_factory.mktemp("mixed") / "trigram"
     words = ["ngram-kn5", *own, "model.order=3", "tokenizer.split=punctuation", "tokenizer.min_count=2"]
     assert main(["train", *words, "--out", str(path)]) == 0
@@ -115,7 +115,7 @@ def test_incompatible_arguments_are_rejected(seqloom: Any, runs: Path, words: li
 
 
 def test_different_data_requires_weights(seqloom: Any, tmp_path: Path, runs: Path, texts: Path, own: list[str]) -> None:
-    """dev is another text here; train, and so the tokens, are the same."""
+    """dev differs; train, and therefore the vocabulary, is equal."""
     other = tmp_path / "dev.txt"
     other.write_text("the owl saw the cat .\n" * 9)
     words = [

@@ -1,4 +1,4 @@
-"""`seqloom match`, `choose` and `answer`, and what the other commands say of such models."""
+"""Tests of `seqloom match`, `choose` and `answer`, and of other commands with these models."""
 
 import re
 import shutil
@@ -35,7 +35,7 @@ def runs(made: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-# --- match ------------------------------------------------------------------------------------------------------------
+# --- match ----------------------------------------------------------------------------------------------------------
 
 
 def test_one_output_line_per_pair(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
@@ -71,7 +71,7 @@ def test_invalid_pairs_are_rejected(seqloom: Any, runs: Path, type_in: Callable[
     seqloom("match", runs / "pair", "alone").refuses(3, "The number of texts must be even; got 1, the last 'alone'")
     type_in(b"a fox\tit is red\nno tab here\n")
     shown = seqloom("match", runs / "pair")
-    assert shown.code == 3 and shown.out.count("\n") == 1  # what came before is answered
+    assert shown.code == 3 and shown.out.count("\n") == 1  # the previous line is predicted
     assert "Line 2 must have two texts, separated by tabs; it has no tab: 'no tab here'" in shown.err
     type_in(b"a\tb\tc\n")
     seqloom("match", runs / "pair").refuses(3, "Line 1 must have two texts", "3 columns")
@@ -82,7 +82,7 @@ def test_long_pairs_are_truncated_with_a_note(seqloom: Any, runs: Path) -> None:
     assert shown.code == 0 and "1 line longer than 24 tokens: truncated" in shown.err
 
 
-# --- choose -----------------------------------------------------------------------------------------------------------
+# --- choose ---------------------------------------------------------------------------------------------------------
 
 
 def test_options_are_ranked(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
@@ -103,7 +103,7 @@ def test_invalid_choices_are_rejected(seqloom: Any, runs: Path, type_in: Callabl
     seqloom("choose", runs / "choice").refuses(3, "Line 1 must have a text and at least two options", "2 columns")
 
 
-# --- answer -----------------------------------------------------------------------------------------------------------
+# --- answer ---------------------------------------------------------------------------------------------------------
 
 
 def test_answer_is_a_span_of_the_text(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
@@ -144,7 +144,7 @@ def test_invalid_context_is_rejected(seqloom: Any, runs: Path) -> None:
     seqloom(*asked).refuses(2, "--context", lines=3)
 
 
-# --- the others -------------------------------------------------------------------------------------------------------
+# --- other ----------------------------------------------------------------------------------------------------------
 
 
 def test_runs_of_other_tasks_are_rejected(seqloom: Any, runs: Path) -> None:

@@ -1,4 +1,4 @@
-"""Options that several commands share are declared once and mean the same in every command."""
+"""Shared options are declared once and are equal in every command."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The loop that prints predictions and notes problems, which all commands that answer lines use."""
+"""Tests of `print_predictions`, which all commands that predict lines use."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""`seqloom predict`: one result per line for a model of any task, and what is refused."""
+"""Tests of `seqloom predict` with models of all tasks."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ SERIES = "1 2 3 4 5 6 7 8 9 10 11 12 13 14"
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small run of each of these tasks."""
+    """Small runs of several tasks."""
     folder = tmp_path_factory.mktemp("predict")
     for name, backbone in BACKBONES.items():
         trained(recipe(folder, name, "train.steps=2", backbone=backbone), folder / name)

@@ -17,7 +17,7 @@ METRICS = {"loss": 1.5, "perplexity": 4.4817}
 
 
 class Terminal:
-    """A pseudo-terminal whose screen is read as fast as it is written."""
+    """A pseudo-terminal whose output is read continuously."""
 
     def __init__(self) -> None:
         self._master, slave = pty.openpty()
@@ -56,12 +56,12 @@ def test_progress_bar_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pyt
         monkeypatch.undo()
         shown = terminal.close()
     assert code == 0
-    assert "━" in shown and "\x1b[" in shown  # a bar that is drawn anew
+    assert "━" in shown and "\x1b[" in shown  # the bar is redrawn
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
     bars = re.findall(r"(\d+)/24  loss [\d.]+  perplexity [\d.]+  [\d,]+ tokens/s  \d+:\d\d left", plain)
     assert bars and bars == sorted(bars, key=int)
     lines = [line.strip() for line in plain.replace("\r", "\n").split("\n")]
-    assert sum("dev: loss" in line for line in lines) == 3  # what is worth keeping stays above it
+    assert sum("dev: loss" in line for line in lines) == 3  # permanent lines stay above it
     assert any(line.startswith("finished at step 24") for line in lines)
     assert any(line.startswith("The run is in") for line in lines)
 

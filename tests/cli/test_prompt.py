@@ -1,4 +1,4 @@
-"""`seqloom prompt`."""
+"""Tests of Tests of `seqloom prompt`."""
 
 import re
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def test_json_output(seqloom: Any, made: Path) -> None:
     }
     assert all(candidates != one["candidates"] for candidates in changed.values())
     escaped = seqloom(*words, "--separator", "\\n").objects[0]
-    assert escaped == one  # as it is without
+    assert escaped == one  # unchanged by --check
 
 
 def test_check_counts_correct_answers(seqloom: Any, made: Path, type_in: Callable[[bytes], None]) -> None:
@@ -82,7 +82,7 @@ def test_generate_option(seqloom: Any, made: Path) -> None:
 
 
 def test_prompt_tuned_and_instructed_runs(seqloom: Any, made: Path) -> None:
-    shown = seqloom("prompt", made / "tuned", "a film")  # its own template and labels
+    shown = seqloom("prompt", made / "tuned", "a film")  # the template and labels of the run
     assert re.match(r"(good|bad)\t0\.\d{4}\n", shown.out)
     shown = seqloom("prompt", made / "instructed", "verdict", "--generate", "--max-tokens", 4)
     assert shown.code == 0 and shown.out.count("\n") == 1

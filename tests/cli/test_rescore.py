@@ -1,4 +1,4 @@
-"""`seqloom translate RUN --rescore`: n-best lists made elsewhere, ranked anew."""
+"""Tests of `seqloom translate RUN --rescore`, which ranks n-best lists."""
 
 import math
 from pathlib import Path
@@ -31,14 +31,14 @@ def entries(out: str) -> list[tuple[int, str, float]]:
 
 
 def log_p(model: Any, source: str, target: str) -> float:
-    """By hand: the logits of each token given those before it."""
+    """Compute the log-probability from the logits of each token."""
     read, said = ([*model.tokenizer.encode(text), 0] for text in (source, target))
     with torch.no_grad():
         logits = model.model(torch.tensor([read]), None, torch.tensor([[0, *said[:-1]]]))[0]
     return logits.double().log_softmax(-1)[torch.arange(len(said)), said].sum().item()
 
 
-# --- ranking ----------------------------------------------------------------------------------------------------------
+# --- ranking --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["one", "transformer"])
@@ -63,7 +63,7 @@ def test_score_equals_the_model(
 
 
 def test_rescoring_equals_beam_search(seqloom: Any, translators: Path, tmp_path: Path) -> None:
-    """Beam search and rescoring must agree on what a translation is worth."""
+    """Beam search and rescoring give a translation the same score."""
     for runs in (["one"], ["transformer"], ["two", "transformer", "blind"]):
         paths = [translators / name for name in runs]
         words = [*LINES, "--n-best", "3", "--min-length", "2"]
@@ -72,7 +72,7 @@ def test_rescoring_equals_beam_search(seqloom: Any, translators: Path, tmp_path:
         again = seqloom("translate", *paths, *LINES, "--n-best", "3", "--rescore", tmp_path / "found.txt").out
         kept = {(n, text): score for n, text, score in entries(found)}
         for number, text, score in entries(again):
-            finished = len(text.split()) < 20  # what was cut has no end, which a whole translation has
+            finished = len(text.split()) < 20  # a truncated translation has no END
             assert not finished or score == pytest.approx(kept[number, text], abs=2e-4)
 
 
@@ -111,7 +111,7 @@ def test_python_api(translators: Path) -> None:
         list(both.rescore([("the cat", [("Katze", None)])], weight=0.5))
 
 
-# --- the list ---------------------------------------------------------------------------------------------------------
+# --- the list -------------------------------------------------------------------------------------------------------
 
 
 def test_nbest_lists_of_other_toolkits_are_read(tmp_path: Path) -> None:

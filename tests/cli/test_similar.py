@@ -1,4 +1,4 @@
-"""`seqloom similar`: the lines nearest to a query, for every model that makes vectors; and `embed --normalize`."""
+"""Tests of `seqloom similar` with text models, and of `seqloom embed --normalize`."""
 
 import io
 from pathlib import Path
@@ -23,7 +23,7 @@ QUERY = "the owl sat here ."
 
 
 def ranked(run: Path, query: str, lines: list[str], pooling: Any = "mean") -> list[tuple[float, int, str]]:
-    """By hand: every cosine, sorted."""
+    """Compute and sort all cosines."""
     model = load(run, "cpu")
     kept = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     v, u = model.embed(query, pooling)[0].astype(float), model.embed([line for _, line in kept], pooling).astype(float)
@@ -42,7 +42,7 @@ def test_results_have_the_largest_cosines(
     type_in("\n".join(LINES).encode())
     shown = seqloom("similar", run, "--query", QUERY, "--top", 4, "--pooling", pooling)
     assert shown.code == 0 and shown.err.endswith("note: blank lines are skipped: 1 of 6\n")
-    assert ("lacks parts of 5 lines" in shown.err) == (room == "translators")  # they know other words
+    assert ("lacks parts of 5 lines" in shown.err) == (room == "translators")  # other vocabularies
     rows = [line.split("\t") for line in shown.out.splitlines()]
     wanted = ranked(run, QUERY, LINES, pooling)[:4]
     assert [(int(number), text) for _, number, text in rows] == [(number, text) for _, number, text in wanted]
@@ -56,7 +56,7 @@ def test_results_are_independent_of_windows(runs: Path) -> None:
         (found,) = model.similar(QUERY, iter(LINES), top=3, window=window)
         assert [near.line for near in found.best] == [near.line for near in whole.best]
         assert (found.texts, found.blank) == (5, 1)
-    assert whole.best[0].line < whole.best[1].line  # the same line twice: the first one first
+    assert whole.best[0].line < whole.best[1].line  # equal lines keep their order
     assert whole.best[0].score == pytest.approx(whole.best[1].score, abs=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""What a command loads before it can answer: what it needs, and little else."""
+"""Tests of import times: a command imports only what it needs."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import seqloom
 
 
 def loaded_by(code: str) -> set[str]:
-    """Every module in memory after this code has run."""
+    """Return the modules that are imported after running this code."""
     program = f"import sys\n{code}\nprint('\\n'.join(sys.modules), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return set(done.stderr.split())

@@ -1,4 +1,4 @@
-"""`seqloom studio` as it is called: what it prints, what it refuses, that it ends."""
+"""Tests of the command `seqloom studio`."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""`seqloom tag`, and what the other commands say of taggers."""
+"""Tests of `seqloom tag`, and of other commands with taggers."""
 
 import re
 import shutil
@@ -113,7 +113,7 @@ def test_invalid_arguments_and_runs_are_rejected(seqloom: Any, runs: Path, type_
     seqloom("tag", runs / "names", "x").refuses(4, "is incomplete: characters.json is missing")
 
 
-# --- train, evaluate, compare, doctor ---------------------------------------------------------------------------------
+# --- train, evaluate, compare, doctor -------------------------------------------------------------------------------
 
 
 def test_training_rejects_invalid_files(seqloom: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs that follow tracks, from the command line: trained, measured, compared, looked at."""
+"""Kalman tracking on the command line: training, evaluation, comparison and inspection."""
 
 import shutil
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_invalid_arguments_are_rejected(seqloom: Any, run: Path, tmp_path: Path)
 
 
 def test_run_of_another_task_is_rejected(seqloom: Any, run: Path, tmp_path: Path) -> None:
-    """Its task is asked for before anything else is."""
+    """The task is checked first."""
     other = tmp_path / "other"
     shutil.copytree(run, other)
     (other / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace("task: track", "task: ngram"))

@@ -156,7 +156,7 @@ def test_existing_run_of_a_seed_is_rejected_before_any_work(seqloom: Any, here: 
     assert [path.name for path in (here / "runs").iterdir()] == ["toys-copy-seed3"]
 
 
-# --- stopping and going on ------------------------------------------------------------------------------------------
+# --- stop and resume ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -247,7 +247,7 @@ def test_resuming_on_changed_data_is_rejected(seqloom: Any, tmp_path: Path, text
     seqloom("train", "--resume", tmp_path / "run").refuses(3, "has changed since it was trained: train", lines=1)
 
 
-# --- the command line itself ----------------------------------------------------------------------------------------
+# --- arguments ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

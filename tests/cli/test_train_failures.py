@@ -1,4 +1,4 @@
-"""What the system does to a training: full and broken disks, read-only mounts, signals at either end."""
+"""System failures during training: full and failing disks, read-only mounts, early and late signals."""
 
 import errno
 import os
@@ -75,7 +75,7 @@ def test_system_errors_are_resource_errors() -> None:
     from seqloom.cli.app import explain
 
     assert explain(OSError(errno.EMFILE, "Too many open files", "x"))[0] == ResourceError.exit_code
-    assert explain(OSError(errno.EBADF, "Bad file descriptor"))[0] == 1, "this is one"
+    assert explain(OSError(errno.EBADF, "Bad file descriptor"))[0] == 1, "a bug"
 
 
 def run_python(code: str, *words: str) -> "subprocess.Popen[str]":

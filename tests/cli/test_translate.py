@@ -1,4 +1,4 @@
-"""`translate`: a filter that neither loses nor adds nor reorders a line."""
+"""Tests of `seqloom translate`, which keeps the number and the order of lines."""
 
 import io
 import os
@@ -228,7 +228,7 @@ def test_typed_lines_are_translated_immediately(seqloom: Any, trained: Path, mon
 
 @pytest.fixture
 def process(trained: Path) -> Any:
-    """A real process that answers line by line, whose input and output are pipes."""
+    """A process that translates line by line through pipes."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "LC_ALL": "C"}
     environment.pop("PYTHONUNBUFFERED", None)
     command = [sys.executable, "-m", "seqloom", "translate", str(trained / "bytes"), "--window=1"]
@@ -265,7 +265,7 @@ def test_closed_output_ends_silently(process: Any) -> None:
 def test_line_with_too_many_tokens_is_rejected(
     seqloom: Any, trained: Path, type_in: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lines before it are answered; memory and time do not depend on how long it is."""
+    """The previous lines are translated; memory and time do not depend on its length."""
     type_in(b"the cat\n" + b"the cat " * 20_000 + b"\n")
     shown = seqloom("translate", trained / "bytes", "--window=1")
     assert (shown.code, shown.out.count("\n")) == (3, 1)

@@ -1,4 +1,4 @@
-"""Translators in `train`, `compare`, `doctor` and `data show`."""
+"""Tests of `train`, `compare`, `doctor` and `data show` with translators."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ SPLITS = {"train": 90, "dev": 12, "test": 10}
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Overrides that train on a small language of one's own, which the other spells in capitals, from its end."""
+    """Overrides to train on generated pairs: the target is the reversed source in capitals."""
     folder = tmp_path_factory.mktemp("pairs")
     lines = [" ".join(words) for words in product(WORDS, repeat=3)]
     lines = [lines[37 * place % len(lines)] for place in range(len(lines))]
@@ -52,7 +52,7 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
-    """`one` and `two` have one vocabulary, `words` has another."""
+    """`one` and `two` share a vocabulary, `words` has another."""
     folder = tmp_path_factory.mktemp("translators")
     for name, more in {"one": [], "two": ["seed=2"], "words": ["tokenizer.kind=words"]}.items():
         small = [word for word in SMALL if name != "words" or "tokenizer" not in word]
@@ -70,7 +70,7 @@ def figures(runs: Path, metric: str, *names: str) -> dict[str, float]:
     return {name: (Run.open(runs / name).metrics("dev") or {})[metric] for name in names}
 
 
-# --- train ------------------------------------------------------------------------------------------------------------
+# --- train ----------------------------------------------------------------------------------------------------------
 
 
 def test_training_prints_metrics_and_notes(seqloom: Any, own: list[str], tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_training_prints_metrics_and_notes(seqloom: Any, own: list[str], tmp_pat
     assert "training pairs are omitted" in shown.err + shown.out
 
 
-# --- compare ----------------------------------------------------------------------------------------------------------
+# --- compare --------------------------------------------------------------------------------------------------------
 
 
 def test_translators_are_ranked_by_bleu(seqloom: Any, runs: Path) -> None:
@@ -112,7 +112,7 @@ def test_different_tokenizers_are_ranked_by_bleu_only(seqloom: Any, runs: Path) 
 
 
 def test_metrics_of_training_and_evaluate_are_not_mixed(seqloom: Any, runs: Path) -> None:
-    """In training four pairs were translated greedily, by `evaluate` all of them with a beam."""
+    """Training translates four pairs greedily, `evaluate` all pairs with beam search."""
     assert seqloom("evaluate", runs / "one", "--json").code == 0
     seqloom("compare", runs / "one", runs / "two", "--by", "bleu").refuses(2, "runs/two", "seqloom evaluate", lines=1)
     assert seqloom("compare", runs / "one", runs / "two", "--json").json["ranked_by"] == "loss"
@@ -156,12 +156,12 @@ def test_curves_are_plotted(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     assert "BLEU on dev" in (tmp_path / "curves.svg").read_text()
 
 
-# --- doctor -----------------------------------------------------------------------------------------------------------
+# --- doctor ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def canned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rehearsal takes seconds; all tests but one do without."""
+    """Replace the trial training, which takes seconds, in all tests but one."""
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 28))
     monkeypatch.setattr(doctor, "free_memory", lambda device: 1 << 32)
 
@@ -225,7 +225,7 @@ def test_doctor_warnings(seqloom: Any, tmp_path: Path, canned: None) -> None:
         assert sentence in said
 
 
-# --- data show --------------------------------------------------------------------------------------------------------
+# --- data show ------------------------------------------------------------------------------------------------------
 
 
 def test_data_show_prints_pairs(seqloom: Any, own: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Runs that are not about text: what works as for any other run, and what is refused in a line."""
+"""Runs without text on the command line: supported and rejected commands."""
 
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ def test_runs_of_one_task_are_ranked(seqloom: Any, vectors: Path) -> None:
     assert losses == sorted(losses)
     by_success = seqloom("compare", adding, lstm, "--by", "success", "--json").json
     shares = [row["metrics"]["success"] for row in by_success["runs"]]
-    assert shares == sorted(shares, reverse=True), "here more is better"
+    assert shares == sorted(shares, reverse=True), "higher is better"
     shown = seqloom("compare", adding, lstm).out
     assert "success" in shown and "ppl" not in shown and "bits/char" not in shown
 

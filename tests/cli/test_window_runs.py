@@ -1,4 +1,4 @@
-"""A feed-forward language model on the command line: trained, and used as any language model."""
+"""A feed-forward language model on the command line."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from seqloom.predict.loader import load
 TEXT = "the owl slept here ."
 SIZES = ["batch.size=4", "batch.length=16", "model.embedding=6", "model.hidden=12"]
 STEPS = ["train.steps=24", "train.evaluate_every=8", "train.log_every=2", "train.schedule=constant", "train.warmup=0"]
-WORDS = ["tokenizer.split=whitespace", "tokenizer.min_count=2"]  # as `grams` and `words` have them, but for the marks
+WORDS = ["tokenizer.split=whitespace", "tokenizer.min_count=2"]  # the tokens of `grams` and `words`, except punctuation
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_generate_and_beam_search(seqloom: Any, run: Path) -> None:
 
 
 def test_tokens_before_the_window_do_not_change_scores(seqloom: Any, run: Path) -> None:
-    """Four words in view: the fifth before, and whatever came earlier, is forgotten."""
+    """The window has four words; earlier words have no effect."""
     one, other = (
         seqloom("score", run, f"{first} dog sat on a mat .", "--json").json["tokens"] for first in ("the", "here")
     )
@@ -98,7 +98,7 @@ def test_window_model_is_not_a_backbone(seqloom: Any, run: Path, tmp_path: Path)
     )
 
 
-# --- what its window is worth ---------------------------------------------------------------------------------------
+# --- importance of positions ----------------------------------------------------------------------------------------
 
 
 def test_importance_of_each_position(seqloom: Any, run: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`seqloom words`: neighbours, analogies, pictures, files in and out; what `evaluate` says of word vectors."""
+"""Tests of `seqloom words`, and of `seqloom evaluate` with word vectors."""
 
 import random
 
@@ -14,7 +14,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def vectors(folder):
-    """A run of word vectors, made from a file: fast, and known to the number."""
+    """A run of word vectors imported from a file with known numbers."""
     from seqloom.predict.word_vectors import import_vectors
 
     generator = random.Random(2)
@@ -84,7 +84,7 @@ def test_invalid_plots_are_rejected(seqloom, vectors, folder):
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
 def test_plots_of_unusual_vectors(seqloom, folder, method):
-    """All alike, which t-SNE does not survive; of one number; words of one letter."""
+    """Equal vectors (where t-SNE fails), vectors of one number, words of one letter."""
     pytest.importorskip("matplotlib")
     for name, numbers in (("alike", "1 1 1 1 1"), ("narrow", "1 2 -1 3 -4")):
         lines = [f"{word} {number}" for word, number in zip("abcde", numbers.split(), strict=True)]
@@ -107,7 +107,7 @@ def test_file_with_one_word_is_rejected(seqloom, folder):
 
 
 def test_file_with_unknown_word_is_imported(seqloom, folder):
-    """GloVe's files end with it."""
+    """GloVe files end with the unknown word."""
     (folder / "unk.txt").write_text("cat 1 2\n</s> 2 1\nNew York 3 1\n<unk> 1 1\n")
     assert "3 words" in seqloom("words", "import", folder / "unk.txt", folder / "unk").out
     assert "cat" in seqloom("words", "similar", folder / "unk", "New York").out
@@ -134,7 +134,7 @@ def test_invalid_line_is_reported_by_number(seqloom, folder):
 
 
 def test_word_vectors_of_other_models(seqloom, folder, text):
-    """A language model of words has vectors of words, one of characters has none, an n-gram has none at all."""
+    """A word-level language model has word vectors; character-level and n-gram models have none."""
     small = [
         "batch.size=4",
         "batch.length=16",

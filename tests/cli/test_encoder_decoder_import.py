@@ -1,4 +1,4 @@
-"""BART and Marian through the command line: imported, used, trained further, exported; and what is refused."""
+"""BART and Marian on the command line: import, use, training, export and invalid input."""
 
 import importlib
 import json
@@ -26,7 +26,7 @@ NAMES = {"bart": "bart-2-heads", "marian": "marian-2-heads"}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directories `bart` and `marian`, the runs made of them, `bart-run` and `marian-run`, and pairs of sentences."""
+    """Directories `bart` and `marian`, the imported runs `bart-run` and `marian-run`, and sentence pairs."""
     folder = tmp_path_factory.mktemp("encoder-decoders")
     for name, shape in NAMES.items():
         write(folder / name, shape)
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(folder: Path, tmp_path: Path) -> Any:
-    """A copy of a directory, to be spoilt."""
+    """Copy a directory, to change it."""
     return lambda name: Path(shutil.copytree(folder / name, tmp_path / name))
 
 
@@ -67,15 +67,15 @@ def test_imported_run_works_with_other_commands(
         assert seen.code == 0 and "The" in seen.out + seen.err
     seqloom("evaluate", run).refuses(3, "the model was imported", "--source FILE")
     recipe = load(run, "cpu").decode
-    assert (recipe.beam, recipe.length_penalty) == (4, 0.8)  # as generation_config.json says
+    assert (recipe.beam, recipe.length_penalty) == (4, 0.8)  # from generation_config.json
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_imported_model_is_trained_and_exported(seqloom: Any, folder: Path, tmp_path: Path, name: str) -> None:
-    """A few steps teach it something, and what was learned is exported."""
+    """A few steps change the model, and the trained model is exported."""
     run = folder / f"{name}-run"
     recipe = tmp_path / "further.yaml"
-    model = "model: {kind: transformer}\n" if name == "marian" else ""  # the kind that the run's kind extends
+    model = "model: {kind: transformer}\n" if name == "marian" else ""  # the base of the run's model kind
     recipe.write_text(
         f"task: translate\ninit: {{from: {run}}}\n{model}"
         f"data: {{corpus: parallel, train: [{folder}/t.en, {folder}/t.fr]}}\n"
@@ -98,11 +98,11 @@ def test_imported_model_is_trained_and_exported(seqloom: Any, folder: Path, tmp_
 
 
 def said_there(path: Path, lines: list[str], longest: int) -> list[str]:
-    """What `transformers` makes of these lines, greedily."""
+    """Translate lines greedily with `transformers`."""
     transformers: Any = importlib.import_module("transformers")
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path).eval()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on a normaliser of punctuation that neither uses
+        warnings.simplefilter("ignore")  # about a punctuation normaliser that is not used
         reader = transformers.AutoTokenizer.from_pretrained(path)
     read = reader(lines, padding=True, return_tensors="pt")
     model.generation_config.forced_eos_token_id = None
@@ -134,9 +134,9 @@ def test_targets_use_the_target_tokenizer(folder: Path) -> None:
     assert measured["loss"] == pytest.approx(-view.log_prob / (len(ids) + 1), abs=1e-4)
 
 
-# --- configs ----------------------------------------------------------------------------------------------------------
+# --- configs --------------------------------------------------------------------------------------------------------
 
-# What earlier versions of transformers wrote besides, and published models have.
+# Keys that earlier versions of transformers wrote, and that published models have.
 EARLIER = {
     "_num_labels": 3,
     "add_bias_logits": False,
@@ -204,7 +204,7 @@ def test_bart_without_forced_bos_starts_with_bos(copied: Any) -> None:
 def test_unsupported_settings_are_reported_together(
     seqloom: Any, copied: Any, name: str, changes: Any, said: list[str]
 ) -> None:
-    """All of it at once, whichever file says it."""
+    """All problems are reported together, from all files."""
     path = copied(name)
     start = changes.pop("decoder_start_token_id", None)
     change(path / "config.json", **changes)
@@ -247,7 +247,7 @@ def test_unexpected_special_tokens_are_rejected(seqloom: Any, copied: Any) -> No
 
 
 def test_missing_bias_and_other_heads(seqloom: Any, copied: Any) -> None:
-    """BartModel has no bias of its output, which is then 0; a classifier's head is left behind."""
+    """BartModel has no output bias, which is then 0; the head of a classifier is not imported."""
     path = copied("bart")
     whole = load_file(path / "model.safetensors")
     bias = whole.pop("final_logits_bias")
@@ -273,7 +273,7 @@ def test_marian_positions_must_be_sinusoids(seqloom: Any, copied: Any) -> None:
 
 
 def test_pairs_longer_than_the_context_are_skipped_or_truncated(seqloom: Any, folder: Path, tmp_path: Path) -> None:
-    """Training leaves them out, once told so; of dev and of other pairs the beginning is read."""
+    """Training skips them if allowed; dev and other pairs are truncated."""
     run, long = folder / "bart-run", "Le chat dort. " * 40
     for name, lines in {"dev.en": ["The cat sat", long], "dev.fr": ["Le chat", long]}.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))

@@ -1,4 +1,4 @@
-"""`seqloom fill-mask`, and what else is done with a masked language model: attention, curves, comparison."""
+"""Tests of `seqloom fill-mask`, and of other commands with masked language models."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ SENTENCE = "The cats [MASK] all day ."
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`words` and `bytes`, of pairs; `packed`, of documents alone; with 24 positions."""
+    """Runs with 24 positions: `words` and `bytes` with sentence pairs, `packed` with documents."""
     folder = tmp_path_factory.mktemp("berts")
     places = [
         "model.positions.kind=learned",
@@ -93,9 +93,9 @@ def test_unknown_words_and_long_texts_are_noted(seqloom: Any, folder: Path) -> N
     shown = seqloom("fill-mask", folder / "words", f"zebras {SENTENCE}", f"{long} {SENTENCE} {long}")
     assert "note: the vocabulary lacks parts of 1 line; the first is line 1: 'zebras'" in shown.err
     assert "1 line longer than 24 tokens: only the text near the masks was read; the first is line 2" in shown.err
-    assert shown.out.startswith("zebras The cats ")  # as it came
+    assert shown.out.startswith("zebras The cats ")  # unchanged
     (found,) = load(folder / "words", "cpu").fill_mask(f"{long} {SENTENCE} {long}")
-    assert found.cut == 66 - 22 and found.filled.count("cats") >= 61  # all of the text comes back
+    assert found.cut == 66 - 22 and found.filled.count("cats") >= 61  # the whole text is returned
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_blank_lines_and_lines_before_an_error_are_printed(seqloom: Any, folder:
 
 
 def test_other_models_are_rejected(seqloom: Any, runs: Path) -> None:
-    """Its vocabulary has no mask: [MASK] would be spelled like any text."""
+    """Its vocabulary has no mask: [MASK] would be encoded as text."""
     seqloom("fill-mask", runs / "chars", SENTENCE).refuses(2, "is a language model", "needs a masked language model")
 
 
@@ -135,7 +135,7 @@ def test_masked_model_cannot_generate(seqloom: Any, folder: Path) -> None:
     seqloom("generate", folder / "words").refuses(2, "is a masked language model: use `seqloom fill-mask`")
 
 
-# --- looked into ------------------------------------------------------------------------------------------------------
+# --- inspection -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["words", "bytes"])

@@ -1,4 +1,4 @@
-"""`seqloom denoise`, and what else is done with a denoiser: vectors, curves, comparison, averages."""
+"""Tests of `seqloom denoise`, and of other commands with denoisers."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ WHOLE = "The cats purr all day . We hear them purr . They eat milk ."
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`spans`, of words; `bytes`, of byte pairs; `bart`; with 30 positions."""
+    """Runs with 30 positions: `spans` (words), `bytes` (byte pairs) and `bart`."""
     folder = tmp_path_factory.mktemp("denoisers")
     places = [
         "model.positions.kind=learned",
@@ -40,13 +40,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Told:
-    """A model that says what it is told to."""
+    """A model that predicts given tokens."""
 
     def __init__(self, model: Any, said: list[int]):
         self.model, self.said = model, [*said, 0]
 
     @property  # type: ignore[misc]
-    def __class__(self) -> Any:  # views and devices are those of the model
+    def __class__(self) -> Any:  # other attributes are those of the model
         return type(self.model)
 
     def __getattr__(self, name: str) -> Any:
@@ -54,7 +54,7 @@ class Told:
 
     def step(self, tokens: Any, state: Any, mask: Any = None) -> Any:
         found = self.model.step(tokens, state, mask)
-        place = int(state.hidden["cache"]["read"])  # END has been read before the first token
+        place = int(state.hidden["cache"]["read"])  # END precedes the first token
         forced = torch.full_like(found.log_probs, -50.0)
         forced[:, self.said[min(place, len(self.said) - 1)]] = 0.0
         return type(found)(forced, found.state, found.attention)
@@ -210,7 +210,7 @@ def test_heads_as_json(seqloom: Any, folder: Path, name: str, part: str) -> None
     weights = torch.tensor(found["maps"][0]["weights"])
     assert weights.shape == (len(found["row_tokens"]), len(found["column_tokens"]))
     sums = weights.sum(1)
-    assert torch.all(sums > 0.5) and torch.all(sums < 1.001)  # the rest lies on what stands before the source
+    assert torch.all(sums > 0.5) and torch.all(sums < 1.001)  # the rest is on tokens before the source
     by_words = torch.tensor(found["maps"][0]["word_weights"])
     assert by_words.shape == (len(found["row_words"]), len(found["column_words"]))
     assert torch.isclose(by_words[0].sum(), sums[0], atol=1e-5) and torch.isclose(by_words[-1].sum(), sums[-1])
