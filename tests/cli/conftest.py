@@ -105,24 +105,24 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def own(texts: Path) -> list[str]:
+def text_overrides(texts: Path) -> list[str]:
     """Overrides to train on these texts; each line is a document."""
     files = [f"data.{name}={texts / name}.txt" for name in ("train", "dev", "test")]
     return ["data.corpus=text", *files, "data.documents=line"]
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
+def runs(tmp_path_factory: pytest.TempPathFactory, text_overrides: list[str]) -> Path:
     """Finished runs. `chars`, `gru` (characters), `pairs` (byte pairs), `words` and `grams` (words) share a text;
     `toys` has other data. Do not change them: see `copy`."""
     folder = tmp_path_factory.mktemp("runs")
     recurrent = [*SMALL, "train.steps=24", "train.warmup=4", "train.evaluate_every=8"]
     commands = {
-        "chars": ["lm-char-lstm", *own, *recurrent],
-        "gru": ["lm-char-lstm", *own, *recurrent, "model.cell=gru", "seed=5"],
-        "pairs": ["lm-bpe-gru", *own, *recurrent, "tokenizer.size=300", "model.tied=false"],
-        "words": ["lm-word-lstm", *own, *recurrent, "tokenizer.min_count=2", "model.tied=false"],
-        "grams": ["ngram-kn5", *own, "model.order=3", "tokenizer.split=whitespace", "tokenizer.min_count=2"],
+        "chars": ["lm-char-lstm", *text_overrides, *recurrent],
+        "gru": ["lm-char-lstm", *text_overrides, *recurrent, "model.cell=gru", "seed=5"],
+        "pairs": ["lm-bpe-gru", *text_overrides, *recurrent, "tokenizer.size=300", "model.tied=false"],
+        "words": ["lm-word-lstm", *text_overrides, *recurrent, "tokenizer.min_count=2", "model.tied=false"],
+        "grams": ["ngram-kn5", *text_overrides, "model.order=3", "tokenizer.split=whitespace", "tokenizer.min_count=2"],
         "toys": ["toys-copy", "data.train=200", "data.dev=20", "data.test=20", "data.max_length=4", *recurrent],
     }
     for name, words in commands.items():
@@ -147,7 +147,7 @@ def weights() -> Callable[[Path], dict[str, list[float]]]:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty current directory."""
     folder = tmp_path / "here"
     folder.mkdir()
@@ -156,7 +156,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def when(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, Callable[[], None]], None]:
+def on_event(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, Callable[[], None]], None]:
     """Call a function at the first training event of this type."""
 
     def install(kind: type, action: Callable[[], None]) -> None:

@@ -26,10 +26,10 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
             if error is not None:
                 raise error
 
-        made = typer.Typer()
-        made.callback(invoke_without_command=True)(app.seqloom)
-        made.command("break")(broken)
-        monkeypatch.setattr(app, "build_app", lambda: made)
+        created = typer.Typer()
+        created.callback(invoke_without_command=True)(app.seqloom)
+        created.command("break")(broken)
+        monkeypatch.setattr(app, "build_app", lambda: created)
 
     return install
 
@@ -68,7 +68,7 @@ def test_errors_have_exit_code_and_message(
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("message", "shown"),
     [
         (
             "n_best must be at most beam, and 9 is more than 3.",
@@ -80,15 +80,15 @@ def test_errors_have_exit_code_and_message(
     ],
 )
 def test_argument_names_become_options(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: str, shown: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], message: str, shown: str
 ) -> None:
     def broken(beam: int = 1, n_best: int = 1) -> None:
-        raise UsageError(said)
+        raise UsageError(message)
 
-    made = typer.Typer()
-    made.callback(invoke_without_command=True)(app.seqloom)
-    made.command("break")(broken)
-    monkeypatch.setattr(app, "build_app", lambda: made)
+    created = typer.Typer()
+    created.callback(invoke_without_command=True)(app.seqloom)
+    created.command("break")(broken)
+    monkeypatch.setattr(app, "build_app", lambda: created)
     assert app.main(["break"]) == 2
     assert capsys.readouterr().err == f"seqloom: {shown}\n"
 

@@ -23,7 +23,7 @@ FIGURES = ("loss", "perplexity", "bleu", "chrf", "exact_match")
 
 
 @pytest.fixture
-def mine(translators: Path, tmp_path: Path) -> Path:
+def copies(translators: Path, tmp_path: Path) -> Path:
     """Copies of the translators, to average."""
     return Path(shutil.copytree(translators, tmp_path / "runs"))
 
@@ -44,43 +44,43 @@ def damage(run: Path, step: int) -> None:
 # --- results --------------------------------------------------------------------------------------------------------
 
 
-def test_newest_checkpoints_are_averaged_and_evaluated(seqloom: Any, mine: Path) -> None:
-    found = seqloom("average", mine / "one", "--last", "3", "--json").json
-    parts = list(Run.open(mine / "one").store().newest_weights(3))
-    for name, weights in tensors_from_file(mine / "one-averaged/model.safetensors").items():
-        wanted = torch.stack([part[name].double() for _, part in parts]).mean(0).float()
-        assert torch.equal(weights, wanted), name
-    assert (found["run"], found["from"], found["steps"]) == (
-        str(mine / "one-averaged"),
-        [str(mine / "one")],
+def test_newest_checkpoints_are_averaged_and_evaluated(seqloom: Any, copies: Path) -> None:
+    result = seqloom("average", copies / "one", "--last", "3", "--json").json
+    parts = list(Run.open(copies / "one").store().newest_weights(3))
+    for name, weights in tensors_from_file(copies / "one-averaged/model.safetensors").items():
+        expected = torch.stack([part[name].double() for _, part in parts]).mean(0).float()
+        assert torch.equal(weights, expected), name
+    assert (result["run"], result["from"], result["steps"]) == (
+        str(copies / "one-averaged"),
+        [str(copies / "one")],
         [6, 8, 10],
     )
-    for run, metrics in (("one-averaged", found["metrics"]), ("one", found["alone"][0]["metrics"])):
-        measured = seqloom("evaluate", mine / run, "--json").json
+    for run, metrics in (("one-averaged", result["metrics"]), ("one", result["alone"][0]["metrics"])):
+        measured = seqloom("evaluate", copies / run, "--json").json
         assert {name: metrics[name] for name in FIGURES} == {name: measured[name] for name in FIGURES}
-    assert found["metrics"]["loss"] != found["alone"][0]["metrics"]["loss"]
+    assert result["metrics"]["loss"] != result["alone"][0]["metrics"]["loss"]
 
 
-def test_text_output(seqloom: Any, mine: Path) -> None:
-    shown = seqloom("average", mine / "one", "--last", "4")
+def test_text_output(seqloom: Any, copies: Path) -> None:
+    shown = seqloom("average", copies / "one", "--last", "4")
     assert shown.code == 0 and shown.err == ""
     first, heads, *rows, last = shown.out.splitlines()
-    mean, best = (json.loads((mine / run / "metrics/dev.json").read_text()) for run in ("one-averaged", "one"))
+    mean, best = (json.loads((copies / run / "metrics/dev.json").read_text()) for run in ("one-averaged", "one"))
     assert first == (
-        f"averaged 4 checkpoints of {mine / 'one'}, steps 4, 6, 8, 10: "
+        f"averaged 4 checkpoints of {copies / 'one'}, steps 4, 6, 8, 10: "
         f"dev BLEU {mean['bleu']:.2f}, best checkpoint {best['bleu']:.2f}"
     )
     assert re.fullmatch(r" +averaged  best checkpoint, step (4|6|8|10)", heads)
     assert [row.split()[0] for row in rows] == ["loss", "ppl/token", "BLEU", "chrF", "exact"]
     assert rows[0].split()[1:] == [f"{mean['loss']:.4f}", f"{best['loss']:.4f}"]
-    averaged = mine / "one-averaged"
+    averaged = copies / "one-averaged"
     assert last == f"The run is in {averaged}. Try: seqloom evaluate {averaged} --split test"
 
 
 @pytest.mark.parametrize("name", ["transformer", "blind"])
-def test_other_translators_are_averaged(seqloom: Any, mine: Path, name: str) -> None:
-    assert seqloom("average", mine / name, "--last", "2", "--json").json["steps"] == [8, 10]
-    assert seqloom("translate", mine / f"{name}-averaged", "the cat sat 3 .").code == 0
+def test_other_translators_are_averaged(seqloom: Any, copies: Path, name: str) -> None:
+    assert seqloom("average", copies / name, "--last", "2", "--json").json["steps"] == [8, 10]
+    assert seqloom("translate", copies / f"{name}-averaged", "the cat sat 3 .").code == 0
 
 
 def test_language_model_is_averaged(seqloom: Any, copy: Any) -> None:
@@ -106,23 +106,23 @@ def test_vector_model_is_averaged(seqloom: Any, tmp_path: Path) -> None:
     assert seqloom("evaluate", tmp_path / "run-averaged").code == 0
 
 
-def test_several_runs_are_averaged(seqloom: Any, mine: Path, weights: Any) -> None:
-    shown = seqloom("average", mine / "one", mine / "two", "--out", mine / "both")
+def test_several_runs_are_averaged(seqloom: Any, copies: Path, weights: Any) -> None:
+    shown = seqloom("average", copies / "one", copies / "two", "--out", copies / "both")
     assert shown.code == 0
-    assert shown.out.startswith(f"averaged {mine / 'one'} and {mine / 'two'}: dev BLEU ")
+    assert shown.out.startswith(f"averaged {copies / 'one'} and {copies / 'two'}: dev BLEU ")
     assert (
         "note: the runs have different seeds; averages of independently initialized weights are rarely good"
         in shown.err
         and shown.err.count("\n") == 1
     )
-    a, b = (tensors_from_file(mine / name / "model.safetensors") for name in ("one", "two"))
-    for name, found in tensors_from_file(mine / "both/model.safetensors").items():
-        assert torch.equal(found, ((a[name].double() + b[name].double()) / 2).float())
-    shutil.copytree(mine / "one", mine / "copy")
-    itself = seqloom("average", mine / "one", mine / "copy", "--out", mine / "same")
+    a, b = (tensors_from_file(copies / name / "model.safetensors") for name in ("one", "two"))
+    for name, result in tensors_from_file(copies / "both/model.safetensors").items():
+        assert torch.equal(result, ((a[name].double() + b[name].double()) / 2).float())
+    shutil.copytree(copies / "one", copies / "copy")
+    itself = seqloom("average", copies / "one", copies / "copy", "--out", copies / "same")
     assert itself.code == 0 and itself.err == ""
-    assert weights(mine / "same") == weights(mine / "one")
-    means = seqloom("average", mine / "same", mine / "one", "--out", mine / "again", "--json").json
+    assert weights(copies / "same") == weights(copies / "one")
+    means = seqloom("average", copies / "same", copies / "one", "--out", copies / "again", "--json").json
     assert means["steps"] is None and len(means["alone"]) == 2
 
 
@@ -137,19 +137,19 @@ def test_average_works_with_other_commands(seqloom: Any, averaged: Path, transla
     assert "dev: loss" in repr(load(averaged))
 
 
-def test_compare_marks_averages(seqloom: Any, mine: Path) -> None:
-    assert seqloom("average", mine / "one", "--last", "3").code == 0
-    shown = seqloom("compare", mine / "one", mine / "one-averaged")
-    assert f"{mine / 'one-averaged'} (mean of 3 checkpoints)" in shown.out and "unfinished" not in shown.out
-    found = seqloom("compare", mine / "one", mine / "one-averaged", "--json").json
-    assert found["ranked_by"] == "bleu"  # both were evaluated on all of dev
-    assert {row["mean_of"] for row in found["runs"]} == {None, "3 checkpoints"}
-    assert len({row["parameters"] for row in found["runs"]}) == 1
+def test_compare_marks_averages(seqloom: Any, copies: Path) -> None:
+    assert seqloom("average", copies / "one", "--last", "3").code == 0
+    shown = seqloom("compare", copies / "one", copies / "one-averaged")
+    assert f"{copies / 'one-averaged'} (mean of 3 checkpoints)" in shown.out and "unfinished" not in shown.out
+    result = seqloom("compare", copies / "one", copies / "one-averaged", "--json").json
+    assert result["ranked_by"] == "bleu"  # both were evaluated on all of dev
+    assert {row["mean_of"] for row in result["runs"]} == {None, "3 checkpoints"}
+    assert len({row["parameters"] for row in result["runs"]}) == 1
 
 
-def test_curve_of_average_is_plotted(seqloom: Any, mine: Path, averaged: Path, tmp_path: Path) -> None:
+def test_curve_of_average_is_plotted(seqloom: Any, copies: Path, averaged: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    assert seqloom("compare", mine / "one", averaged, "--plot", tmp_path / "curves.png").code == 0
+    assert seqloom("compare", copies / "one", averaged, "--plot", tmp_path / "curves.png").code == 0
     assert (tmp_path / "curves.png").stat().st_size > 1000
 
 
@@ -163,22 +163,22 @@ def test_average_cannot_be_resumed(seqloom: Any, averaged: Path, translators: Pa
     )
 
 
-def test_python_api(mine: Path) -> None:
-    mean = package.average(mine / "one", last=2)
+def test_python_api(copies: Path) -> None:
+    mean = package.average(copies / "one", last=2)
     assert isinstance(mean, TranslatorPredictor)
-    assert mean.run.path == mine / "one-averaged"
+    assert mean.run.path == copies / "one-averaged"
     assert mean.run.average is not None and mean.run.average["steps"] == [8, 10]
-    (found,) = mean.translate("the cat sat 3 .")
-    assert found.text == next(iter(load(mine / "one-averaged").translate("the cat sat 3 ."))).text
-    both = package.average([mine / "one", mine / "two"], out=mine / "both")
-    assert both.run.average["runs"] == [str(mine / "one"), str(mine / "two")]
+    (result,) = mean.translate("the cat sat 3 .")
+    assert result.text == next(iter(load(copies / "one-averaged").translate("the cat sat 3 ."))).text
+    both = package.average([copies / "one", copies / "two"], out=copies / "both")
+    assert both.run.average["runs"] == [str(copies / "one"), str(copies / "two")]
 
 
 # --- invalid input --------------------------------------------------------------------------------------------------
 
 
-def test_too_few_checkpoints_are_rejected(seqloom: Any, mine: Path) -> None:
-    one = mine / "one"
+def test_too_few_checkpoints_are_rejected(seqloom: Any, copies: Path) -> None:
+    one = copies / "one"
     for words in ([], ["--last", "10"]):
         shown = seqloom("average", one, *words)
         shown.refuses(2, lines=1)
@@ -200,77 +200,79 @@ def test_too_few_checkpoints_are_rejected(seqloom: Any, mine: Path) -> None:
     seqloom("average", one).refuses(2, "has 1 checkpoint, but 10 are needed.", lines=1)
     shutil.rmtree(one / "checkpoints")
     seqloom("average", one).refuses(2, f"{one} has no checkpoints to average", lines=1)
-    assert not (mine / "one-averaged").exists()
+    assert not (copies / "one-averaged").exists()
 
 
-def test_damaged_checkpoints_are_skipped_with_a_note(seqloom: Any, mine: Path) -> None:
-    damage(mine / "one", 8)
-    shown = seqloom("average", mine / "one", "--last", "3")
+def test_damaged_checkpoints_are_skipped_with_a_note(seqloom: Any, copies: Path) -> None:
+    damage(copies / "one", 8)
+    shown = seqloom("average", copies / "one", "--last", "3")
     assert shown.code == 0 and ", steps 4, 6, 10: " in shown.out
     cause = "model.safetensors is damaged: it does not match its checksum"
     assert shown.err == f"note: step-8 was skipped: {cause}\n"
-    shown = seqloom("average", mine / "one", "--last", "4", "--out", mine / "more")
+    shown = seqloom("average", copies / "one", "--last", "4", "--out", copies / "more")
     shown.refuses(4, lines=1)
     assert shown.err.startswith(
-        f"seqloom: {mine / 'one'} has 3 checkpoints that can be read (step-8: {cause}), but 4 are needed. "
+        f"seqloom: {copies / 'one'} has 3 checkpoints that can be read (step-8: {cause}), but 4 are needed. "
     )
     for step in (4, 6, 10):
-        damage(mine / "one", step)
-    seqloom("average", mine / "one", "--last", "1", "--out", mine / "more").refuses(
+        damage(copies / "one", step)
+    seqloom("average", copies / "one", "--last", "1", "--out", copies / "more").refuses(
         4, "has 0 checkpoints that can", lines=1
     )
 
 
-def test_incompatible_runs_are_rejected(seqloom: Any, mine: Path, runs: Path) -> None:
+def test_incompatible_runs_are_rejected(seqloom: Any, copies: Path, runs: Path) -> None:
     def refused(a: Path, b: Path, reason: str) -> None:
-        shown = seqloom("average", a, b, "--out", mine / "x")
+        shown = seqloom("average", a, b, "--out", copies / "x")
         shown.refuses(2, lines=1)
         assert shown.err == f"seqloom: {a} and {b} cannot be averaged: {reason}.\n"
 
-    one = mine / "one"
-    refused(one, mine / "transformer", "their models differ, model.kind is 'recurrent-seq2seq' and 'transformer'")
-    refused(one, mine / "bytes", "their tokens differ, 26 words of parallel and 270 byte-pair of parallel")
+    one = copies / "one"
+    refused(one, copies / "transformer", "their models differ, model.kind is 'recurrent-seq2seq' and 'transformer'")
+    refused(one, copies / "bytes", "their tokens differ, 26 words of parallel and 270 byte-pair of parallel")
     refused(one, runs / "chars", "their tasks differ, translate and language-model")
-    refused(one, mine / "back", "they were not trained on the same data, dev, test, train differ")
-    shown = seqloom("average", one, mine / "blind", "--out", mine / "x")
+    refused(one, copies / "back", "they were not trained on the same data, dev, test, train differ")
+    shown = seqloom("average", one, copies / "blind", "--out", copies / "x")
     shown.refuses(2, "their models differ, model.attention is {order: 'luong', score: 'additive'", "and null", lines=1)
-    recipe = mine / "two/recipe.yaml"
+    recipe = copies / "two/recipe.yaml"
     recipe.write_text(recipe.read_text().replace("hidden: 12", "hidden: 13"))
-    update_checksums(mine / "two")
-    refused(one, mine / "two", "their models differ, model.hidden is 12 and 13")
-    assert not (mine / "x").exists()
+    update_checksums(copies / "two")
+    refused(one, copies / "two", "their models differ, model.hidden is 12 and 13")
+    assert not (copies / "x").exists()
 
 
-def test_weights_of_other_shapes_are_rejected(seqloom: Any, mine: Path) -> None:
-    shutil.copy(mine / "transformer/model.safetensors", mine / "two/model.safetensors")
-    seqloom("average", mine / "one", mine / "two", "--out", mine / "x").refuses(4, "belongs to another run", lines=1)
-    update_checksums(mine / "two")
-    shown = seqloom("average", mine / "one", mine / "two", "--out", mine / "x")
+def test_weights_of_other_shapes_are_rejected(seqloom: Any, copies: Path) -> None:
+    shutil.copy(copies / "transformer/model.safetensors", copies / "two/model.safetensors")
+    seqloom("average", copies / "one", copies / "two", "--out", copies / "x").refuses(
+        4, "belongs to another run", lines=1
+    )
+    update_checksums(copies / "two")
+    shown = seqloom("average", copies / "one", copies / "two", "--out", copies / "x")
     shown.refuses(4, "Weights to average must have the same names and shapes", lines=1)
 
 
-def test_invalid_arguments_are_rejected(seqloom: Any, mine: Path, runs: Path, averaged: Path, here: Path) -> None:
-    one, two = mine / "one", mine / "two"
+def test_invalid_arguments_are_rejected(seqloom: Any, copies: Path, runs: Path, averaged: Path, workdir: Path) -> None:
+    one, two = copies / "one", copies / "two"
     seqloom("average", one, two).refuses(2, "--out is required for several runs: --out runs/NAME.", lines=1)
     seqloom("average", one, two, "--last", "3", "--out", "x").refuses(2, "--last selects checkpoints of one run")
-    for again in (one, mine / "two/../one"):
+    for again in (one, copies / "two/../one"):
         seqloom("average", one, two, again, "--out", "x").refuses(2, f"{one} is given twice", lines=1)
     seqloom("average", runs / "grams").refuses(
         2, "was estimated by counting and has no checkpoints to average", lines=1
     )
     seqloom("average", averaged).refuses(2, f"{averaged} is an average and has no checkpoints.", lines=1)
-    seqloom("average", mine / "none").refuses(4, "is not a run: it does not exist", lines=1)
+    seqloom("average", copies / "none").refuses(4, "is not a run: it does not exist", lines=1)
     seqloom("average", one, "--out", two).refuses(2, f"{two} exists.", lines=1)
     seqloom("average", one, "--out", averaged).refuses(2, "exists. Choose another path: --out", lines=1)
     seqloom("average", one, "--out", "/proc/x").refuses(5, "Could not write /proc/x", lines=1)
     seqloom("average", one, "--last", "0").refuses(2, "--last")
-    assert not any(here.iterdir())
+    assert not any(workdir.iterdir())
 
 
-def test_run_without_evaluation_is_rejected(seqloom: Any, mine: Path) -> None:
-    (mine / "one/model.safetensors").unlink()
-    seqloom("average", mine / "one", "--last", "2").refuses(4, "has no model.safetensors yet", lines=1)
-    seqloom("average", mine / "one", mine / "two", "--out", mine / "x").refuses(
+def test_run_without_evaluation_is_rejected(seqloom: Any, copies: Path) -> None:
+    (copies / "one/model.safetensors").unlink()
+    seqloom("average", copies / "one", "--last", "2").refuses(4, "has no model.safetensors yet", lines=1)
+    seqloom("average", copies / "one", copies / "two", "--out", copies / "x").refuses(
         4, "has no model.safetensors yet", lines=1
     )
 
@@ -281,18 +283,18 @@ def test_empty_list_of_runs_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("word", [".", "..", "../one"])
-def test_relative_path_inside_the_run(mine: Path, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(mine / "one" / "checkpoints" if word == ".." else mine / "one")
-    made = package.average(word, last=2)
-    assert made.run.path.resolve() == (mine / "one-averaged").resolve()
+def test_relative_path_inside_the_run(copies: Path, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(copies / "one" / "checkpoints" if word == ".." else copies / "one")
+    created = package.average(word, last=2)
+    assert created.run.path.resolve() == (copies / "one-averaged").resolve()
 
 
-def test_each_run_is_evaluated_with_its_recipe(seqloom: Any, mine: Path) -> None:
-    recipe = mine / "two/recipe.yaml"
-    wide = recipe_of(Run.open(mine / "two")).decode.beam
+def test_each_run_is_evaluated_with_its_recipe(seqloom: Any, copies: Path) -> None:
+    recipe = copies / "two/recipe.yaml"
+    wide = recipe_of(Run.open(copies / "two")).decode.beam
     recipe.write_text(recipe.read_text().replace(f"beam: {wide}", f"beam: {wide + 2}"))
-    update_checksums(mine / "two")
-    assert seqloom("average", mine / "one", mine / "two", "--out", mine / "both").code == 0
-    told = {name: (Run.open(mine / name).metrics("dev") or {})["decoding"] for name in ("one", "two", "both")}
-    assert f"{wide + 2} hypotheses" in told["two"]
-    assert told["both"] == told["one"] != told["two"]
+    update_checksums(copies / "two")
+    assert seqloom("average", copies / "one", copies / "two", "--out", copies / "both").code == 0
+    message = {name: (Run.open(copies / name).metrics("dev") or {})["decoding"] for name in ("one", "two", "both")}
+    assert f"{wide + 2} hypotheses" in message["two"]
+    assert message["both"] == message["one"] != message["two"]

@@ -23,7 +23,7 @@ from seqloom.train.state import TrainState
 
 
 @pytest.mark.parametrize("section", ["x", "3", "[1]", "true"])
-def test_scalar_or_list_instead_of_section_is_rejected(seqloom: Any, here: Path, section: str) -> None:
+def test_scalar_or_list_instead_of_section_is_rejected(seqloom: Any, workdir: Path, section: str) -> None:
     shown = seqloom("train", "series-forecast", f"train={section}")
     shown.refuses(2, "train: must be a section, got", lines=2)
     shown = seqloom("train", "series-forecast", "model={kind: [1]}")
@@ -31,7 +31,7 @@ def test_scalar_or_list_instead_of_section_is_rejected(seqloom: Any, here: Path,
 
 
 @pytest.mark.parametrize("seed", ["0x" + "f" * 16, str(2**63), str(-(2**63) - 1), "0x" + "f" * 3600, "9" * 4000])
-def test_integer_beyond_64_bits_is_rejected(seqloom: Any, here: Path, seed: str) -> None:
+def test_integer_beyond_64_bits_is_rejected(seqloom: Any, workdir: Path, seed: str) -> None:
     seqloom("train", "toys-recall", f"seed={seed}").refuses(2, "seed: must be a whole number", lines=2)
     seqloom("train", "toys-recall", "--seeds", f"1,{int(seed, 0) if len(seed) < 30 else seed}").refuses(
         2, "--seeds must be whole numbers", lines=1
@@ -39,16 +39,16 @@ def test_integer_beyond_64_bits_is_rejected(seqloom: Any, here: Path, seed: str)
 
 
 @pytest.mark.parametrize("seed", [2**63 - 1, -(2**63)])
-def test_integer_of_64_bits_is_accepted(seqloom: Any, here: Path, seed: int) -> None:
+def test_integer_of_64_bits_is_accepted(seqloom: Any, workdir: Path, seed: int) -> None:
     assert seqloom("train", "toys-recall", "train.steps=1", f"seed={seed}", "--out", "run").code == 0
 
 
-def test_run_path_must_be_utf8(seqloom: Any, here: Path, runs: Path) -> None:
+def test_run_path_must_be_utf8(seqloom: Any, workdir: Path, runs: Path) -> None:
     bad = "bad\udcff"
     for words in (["--out", bad], ["--seeds", "1,2", "--out", bad]):
         seqloom("train", "toys-recall", "train.steps=1", *words).refuses(2, "path of a run must be UTF-8", lines=1)
-    assert not list(here.iterdir())
-    shutil.copytree(runs / "chars", here / bad)
+    assert not list(workdir.iterdir())
+    shutil.copytree(runs / "chars", workdir / bad)
     seqloom("evaluate", bad).refuses(4, "is not valid UTF-8", lines=1)
 
 
@@ -56,8 +56,8 @@ def test_run_path_must_be_utf8(seqloom: Any, here: Path, runs: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["file/x", "/proc/x", "/proc/x/y"])
-def test_unwritable_run_path_is_rejected(seqloom: Any, here: Path, place: str) -> None:
-    (here / "file").write_text("")
+def test_unwritable_run_path_is_rejected(seqloom: Any, workdir: Path, place: str) -> None:
+    (workdir / "file").write_text("")
     seqloom("train", "toys-recall", "train.steps=1", "--out", place).refuses(5, f"Could not write {place}", lines=1)
     shown = seqloom("ladder", "ladder-lm", "train.steps=1", "--seeds", "1", "--out", place)
     assert shown.code == 5 and f"Could not write {place}" in shown.err and "This is a bug" not in shown.err
@@ -76,13 +76,13 @@ def test_unwritable_run_path_is_rejected(seqloom: Any, here: Path, place: str) -
     ],
 )
 def test_unwritable_file_is_rejected_before_any_work(
-    seqloom: Any, here: Path, runs: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    seqloom: Any, workdir: Path, runs: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     def never(*_: Any) -> None:
         raise AssertionError("work was done before the path was checked")
 
     monkeypatch.setattr(TrainState, "learning_rate", never)
-    (here / "text.txt").write_text("a text\n" * 99)
+    (workdir / "text.txt").write_text("a text\n" * 99)
     shown = seqloom(*(runs / "chars" if word == "RUN" else word for word in command))
     shown.refuses(5, f"Could not write {command[-1]}", lines=1)
 
@@ -90,7 +90,7 @@ def test_unwritable_file_is_rejected_before_any_work(
 # --- recipes --------------------------------------------------------------------------------------------------------
 
 
-def test_all_misspelt_keys_are_reported_with_suggestions(seqloom: Any, here: Path) -> None:
+def test_all_misspelt_keys_are_reported_with_suggestions(seqloom: Any, workdir: Path) -> None:
     shown = seqloom("train", "lm-char-lstm", "model.hiden=3", "train.learning_rate=1", "modle.x=1", "batch.size=many")
     shown.refuses(2, "recipe lm-char-lstm has 4 problems:", lines=5)
     lines = shown.err.splitlines()[1:]
@@ -100,21 +100,21 @@ def test_all_misspelt_keys_are_reported_with_suggestions(seqloom: Any, here: Pat
         "  modle: no such key; did you mean model?",
         next(line for line in lines if line.startswith("  train.learning_rate: no such key; ")),
     ]
-    assert not any(here.iterdir())
+    assert not any(workdir.iterdir())
 
 
-def test_all_invalid_values_are_reported(seqloom: Any, here: Path) -> None:
+def test_all_invalid_values_are_reported(seqloom: Any, workdir: Path) -> None:
     words = ("data.corpus=pydoc", "model.cell=lstn", "model.dropout=1.5", "train.lr=-1", "train.epochs=null")
     shown = seqloom("train", "lm-char-lstm", *words)
-    told = ("pydocs?", "lstm?", "dropout: must", "train.lr: must be greater than 0", "train: needs steps or epochs")
-    shown.refuses(2, "5 problems", *told, lines=6)
+    message = ("pydocs?", "lstm?", "dropout: must", "train.lr: must be greater than 0", "train: needs steps or epochs")
+    shown.refuses(2, "5 problems", *message, lines=6)
     shown = seqloom("train", "lm-char-lstm", "model.softmax.samples=300")
     shown.refuses(2, "model.softmax.kind: missing; samples belongs to sampled: set model.softmax.kind=sampled too")
 
 
-def test_misspelt_keys_are_reported_with_file_name(seqloom: Any, here: Path, runs: Path) -> None:
+def test_misspelt_keys_are_reported_with_file_name(seqloom: Any, workdir: Path, runs: Path) -> None:
     text = (runs / "chars/recipe.yaml").read_text().replace(" dropout:", " droput:").replace("  size:", "  sise:")
-    (here / "mine.yaml").write_text(text)
+    (workdir / "mine.yaml").write_text(text)
     shown = seqloom("train", "mine.yaml")
     shown.refuses(2, "recipe mine.yaml has 2 problems:", "did you mean model.dropout?", "batch.size?", lines=3)
 
@@ -137,9 +137,9 @@ def test_misspelt_keys_are_reported_with_file_name(seqloom: Any, here: Path, run
         ("train.lr.x=3", ["train.lr"]),
     ],
 )
-def test_invalid_value_is_rejected(seqloom: Any, here: Path, override: str, words: list[str]) -> None:
+def test_invalid_value_is_rejected(seqloom: Any, workdir: Path, override: str, words: list[str]) -> None:
     seqloom("train", "lm-char-lstm", "train.steps=1", override).refuses(2, *words)
-    assert not any(here.iterdir())
+    assert not any(workdir.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -154,8 +154,8 @@ def test_invalid_value_is_rejected(seqloom: Any, here: Path, override: str, word
         ("task: [\n", ["line 2"]),
     ],
 )
-def test_file_that_is_not_a_recipe_is_rejected(seqloom: Any, here: Path, text: str, words: list[str]) -> None:
-    (here / "mine.yaml").write_text(text)
+def test_file_that_is_not_a_recipe_is_rejected(seqloom: Any, workdir: Path, text: str, words: list[str]) -> None:
+    (workdir / "mine.yaml").write_text(text)
     seqloom("train", "mine.yaml").refuses(2, *words)
 
 
@@ -163,8 +163,8 @@ def test_file_that_is_not_a_recipe_is_rejected(seqloom: Any, here: Path, text: s
 
 
 @pytest.mark.parametrize("recipe", ["classify-table", "tag-conll", "translate-files"])
-def test_missing_file_is_reported_with_its_key(seqloom: Any, here: Path, recipe: str) -> None:
-    seqloom("train", recipe).refuses(3, f"{here / 'train.'}", "does not exist. Check data.train", lines=1)
+def test_missing_file_is_reported_with_its_key(seqloom: Any, workdir: Path, recipe: str) -> None:
+    seqloom("train", recipe).refuses(3, f"{workdir / 'train.'}", "does not exist. Check data.train", lines=1)
 
 
 @pytest.mark.parametrize("recipe", ["lm-char-lstm", "ngram-kn5"])
@@ -182,32 +182,32 @@ def test_missing_file_is_reported_with_its_key(seqloom: Any, here: Path, recipe:
     ids=["missing", "empty", "blank", "latin1", "binary", "utf16", "one line"],
 )
 def test_invalid_text_is_rejected(
-    seqloom: Any, here: Path, recipe: str, content: bytes | None, words: list[str]
+    seqloom: Any, workdir: Path, recipe: str, content: bytes | None, words: list[str]
 ) -> None:
     if content is not None:
-        (here / "my text.txt").write_bytes(content)
+        (workdir / "my text.txt").write_bytes(content)
     shown = seqloom("train", recipe, "data.corpus=text", "data.train=my text.txt")
     shown.refuses(3, "my text.txt", *words)
-    assert not (here / "runs").exists()
+    assert not (workdir / "runs").exists()
 
 
-def test_text_too_short_for_batch_is_rejected(seqloom: Any, here: Path) -> None:
-    (here / "short.txt").write_text("some\nfew\nlines\nof text\n")
+def test_text_too_short_for_batch_is_rejected(seqloom: Any, workdir: Path) -> None:
+    (workdir / "short.txt").write_text("some\nfew\nlines\nof text\n")
     shown = seqloom("train", "lm-char-lstm", "data.corpus=text", "data.train=short.txt")
     shown.refuses(3, "32 rows need at least 64 tokens", "lower batch.size", lines=1)
-    assert not (here / "runs").exists()
+    assert not (workdir / "runs").exists()
 
 
-def test_text_shorter_than_order_is_rejected(seqloom: Any, here: Path, own: list[str]) -> None:
-    shown = seqloom("train", "ngram-kn5", *own, "model.order=40")
+def test_text_shorter_than_order_is_rejected(seqloom: Any, workdir: Path, text_overrides: list[str]) -> None:
+    shown = seqloom("train", "ngram-kn5", *text_overrides, "model.order=40")
     shown.refuses(3, "order 40", "lower model.order", lines=1)
-    assert not (here / "runs").exists()
+    assert not (workdir / "runs").exists()
 
 
 # --- the run directory ----------------------------------------------------------------------------------------------
 
 
-def test_existing_run_is_not_overwritten(seqloom: Any, here: Path, copy: Any) -> None:
+def test_existing_run_is_not_overwritten(seqloom: Any, workdir: Path, copy: Any) -> None:
     run = copy("toys")
     before = sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*"))
     recipe = run / "recipe.yaml"
@@ -218,15 +218,15 @@ def test_existing_run_is_not_overwritten(seqloom: Any, here: Path, copy: Any) ->
     seqloom("train", recipe, "--out", run).refuses(2, f"--out {run}-3")
 
 
-def test_existing_file_or_folder_is_not_overwritten(seqloom: Any, here: Path, runs: Path) -> None:
+def test_existing_file_or_folder_is_not_overwritten(seqloom: Any, workdir: Path, runs: Path) -> None:
     recipe = runs / "toys/recipe.yaml"
-    (here / "folder").mkdir()
-    (here / "file").write_text("precious")
+    (workdir / "folder").mkdir()
+    (workdir / "file").write_text("precious")
     for name in ("folder", "file"):
         seqloom("train", recipe, "--out", name).refuses(
             2, f"{name} exists and is not a run", f"--out {name}-2", lines=1
         )
-    assert (here / "file").read_text() == "precious"
+    assert (workdir / "file").read_text() == "precious"
 
 
 @pytest.mark.parametrize("words", [["train", "--resume"], ["generate"], ["score"], ["evaluate"], ["compare"]])
@@ -234,11 +234,11 @@ def test_existing_file_or_folder_is_not_overwritten(seqloom: Any, here: Path, ru
     ("place", "why"), [("nowhere", "does not exist"), ("file", "is a file"), ("", "no recipe.yaml")]
 )
 def test_path_that_is_not_a_run_is_rejected(
-    seqloom: Any, here: Path, type_in: Any, words: list[str], place: str, why: str
+    seqloom: Any, workdir: Path, type_in: Any, words: list[str], place: str, why: str
 ) -> None:
     type_in(b"")
-    (here / "file").write_text("text")
-    seqloom(*words, here / place).refuses(4, "is not a run", why, lines=1)
+    (workdir / "file").write_text("text")
+    seqloom(*words, workdir / place).refuses(4, "is not a run", why, lines=1)
 
 
 def test_run_without_evaluation_suggests_resuming(seqloom: Any, copy: Any) -> None:
@@ -386,22 +386,22 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_missing_gpu_is_reported(seqloom: Any, here: Path, runs: Path) -> None:
+def test_missing_gpu_is_reported(seqloom: Any, workdir: Path, runs: Path) -> None:
     words = ["device cuda", "0 CUDA GPUs", "auto or cpu"]
     seqloom("train", "toys-copy", "train.device=cuda").refuses(5, *words, lines=1)
     for command in ("generate", "evaluate"):
         seqloom(command, runs / "chars", "--device=cuda").refuses(5, *words, lines=1)
     seqloom("score", runs / "chars", "a text", "--device=cuda:3").refuses(5, "device cuda:3", lines=1)
-    assert not any(here.iterdir())
+    assert not any(workdir.iterdir())
 
 
 @pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_half_precision_requires_gpu(seqloom: Any, here: Path, precision: str) -> None:
+def test_half_precision_requires_gpu(seqloom: Any, workdir: Path, precision: str) -> None:
     shown = seqloom("train", "toys-copy", f"train.precision={precision}")
     assert shown.code in (2, 5)
     shown.refuses(shown.code, f"train.precision={precision} needs a CUDA GPU", "Use fp32", lines=1)
-    assert not any(here.iterdir())
+    assert not any(workdir.iterdir())
 
 
 class Disk:
@@ -449,9 +449,11 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
 
 
 @pytest.mark.parametrize("room", [0, 12_000], ids=["nothing fits", "the log fits, the checkpoint does not"])
-def test_full_disk_loses_no_progress(seqloom: Any, disk: Disk, runs: Path, when: Any, weights: Any, room: int) -> None:
+def test_full_disk_loses_no_progress(
+    seqloom: Any, disk: Disk, runs: Path, on_event: Any, weights: Any, room: int
+) -> None:
     run = disk.path / "run"
-    when(e.Saved, lambda: disk.fill(room))
+    on_event(e.Saved, lambda: disk.fill(room))
     full = seqloom("train", runs / "chars/recipe.yaml", "--out", run)
     assert full.code == 5, full.err
     assert full.err.startswith("seqloom: The disk is full: could not write ")
@@ -488,7 +490,7 @@ def test_export_to_full_disk_leaves_no_partial_file(seqloom: Any, disk: Disk, ru
     assert seqloom("arpa", "export", runs / "grams", disk.path / "a.arpa").code == 0
 
 
-def test_nonfinite_updates_end_training_with_step_and_cause(seqloom: Any, here: Path, runs: Path) -> None:
+def test_nonfinite_updates_end_training_with_step_and_cause(seqloom: Any, workdir: Path, runs: Path) -> None:
     recipe = runs / "toys/recipe.yaml"
     words = [
         "train.optimizer=sgd",

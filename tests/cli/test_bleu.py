@@ -22,17 +22,17 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 
 def test_scores_equal_sacrebleu(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
-    said, one, two = files
+    hypotheses, one, two = files
     bleu, chrf = BLEU(), CHRF()
     expected = bleu.corpus_score(HYPOTHESES, [FIRST, SECOND]), chrf.corpus_score(HYPOTHESES, [FIRST, SECOND])
-    found = seqloom("bleu", "--reference", one, "--reference", two, "--hypothesis", said, "--json").json
-    assert (found["bleu"], found["chrf"]) == (expected[0].score, expected[1].score)
-    assert found["signatures"] == {"bleu": str(bleu.get_signature()), "chrf": str(chrf.get_signature())}
-    assert "nrefs:2|" in found["signatures"]["bleu"]
-    assert (found["correct"], found["total"]) == (expected[0].counts, expected[0].totals)
-    assert (found["hypothesis_length"], found["reference_length"]) == (expected[0].sys_len, expected[0].ref_len)
-    assert found["lines"] == 3 and "explained" not in found
-    shown = seqloom("bleu", "--reference", one, "--reference", two, "--hypothesis", said)
+    result = seqloom("bleu", "--reference", one, "--reference", two, "--hypothesis", hypotheses, "--json").json
+    assert (result["bleu"], result["chrf"]) == (expected[0].score, expected[1].score)
+    assert result["signatures"] == {"bleu": str(bleu.get_signature()), "chrf": str(chrf.get_signature())}
+    assert "nrefs:2|" in result["signatures"]["bleu"]
+    assert (result["correct"], result["total"]) == (expected[0].counts, expected[0].totals)
+    assert (result["hypothesis_length"], result["reference_length"]) == (expected[0].sys_len, expected[0].ref_len)
+    assert result["lines"] == 3 and "explained" not in result
+    shown = seqloom("bleu", "--reference", one, "--reference", two, "--hypothesis", hypotheses)
     assert shown.err == ""
     assert f"BLEU  {expected[0].score:6.2f}   {bleu.get_signature()}\n" in shown.out
     assert f"chrF  {expected[1].score:6.2f}   {chrf.get_signature()}\n" in shown.out
@@ -40,21 +40,21 @@ def test_scores_equal_sacrebleu(seqloom: Any, files: tuple[Path, Path, Path]) ->
 
 @pytest.mark.parametrize("tokenize", ["13a", "char", "intl", "none", "zh"])
 def test_tokenizer_and_lowercase_options(seqloom: Any, files: tuple[Path, Path, Path], tokenize: str) -> None:
-    said, one, _ = files
-    words = ["--reference", one, "--hypothesis", said, "--tokenize", tokenize, "--lowercase", "--json"]
-    found = seqloom("bleu", *words, "--explain", 2).json
+    hypotheses, one, _ = files
+    words = ["--reference", one, "--hypothesis", hypotheses, "--tokenize", tokenize, "--lowercase", "--json"]
+    result = seqloom("bleu", *words, "--explain", 2).json
     score = BLEU(tokenize=tokenize, lowercase=True, force=True).corpus_score(HYPOTHESES, [FIRST])
-    assert found["bleu"] == score.score
-    assert found["precisions"] == pytest.approx([precision / 100 for precision in score.precisions])
-    assert f"case:lc|eff:no|tok:{tokenize}" in found["signatures"]["bleu"]
-    assert "case:lc" in found["signatures"]["chrf"]
+    assert result["bleu"] == score.score
+    assert result["precisions"] == pytest.approx([precision / 100 for precision in score.precisions])
+    assert f"case:lc|eff:no|tok:{tokenize}" in result["signatures"]["bleu"]
+    assert "case:lc" in result["signatures"]["chrf"]
     tokens = [*"hehehe"] if tokenize == "char" else ["he"] * 3
-    assert found["explained"]["hypothesis"] == tokens
+    assert result["explained"]["hypothesis"] == tokens
 
 
 def test_explain_prints_each_step(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
-    said, one, two = files
-    shown = seqloom("bleu", "--reference", one, "--hypothesis", said, "--explain", 1).out
+    hypotheses, one, two = files
+    shown = seqloom("bleu", "--reference", one, "--hypothesis", hypotheses, "--explain", 1).out
     for step in (
         "Line 1 of 3",
         "hypothesis    8 tokens  The guard arrived late because of the rain",
@@ -68,26 +68,26 @@ def test_explain_prints_each_step(seqloom: Any, files: tuple[Path, Path, Path]) 
     ):
         assert step in shown, step
     assert f"sacrebleu's score for this corpus: {BLEU().corpus_score(HYPOTHESES, [FIRST]).score:.2f}" in shown
-    shown = seqloom("bleu", "--reference", one, "--reference", two, "--hypothesis", said, "--explain", 3).out
+    shown = seqloom("bleu", "--reference", one, "--reference", two, "--hypothesis", hypotheses, "--explain", 3).out
     assert "p_1 = 3/6 = 0.5000   (without clipping it would be 5/6)" in shown
     assert "the closest of the lengths 5, 6" in shown
 
 
 def test_explanation_as_json(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
-    said, one, _ = files
-    found = seqloom("bleu", "--reference", one, "--hypothesis", said, "--explain", 1, "--json").json["explained"]
-    assert found["line"] == 1
-    assert (found["correct"], found["total"], found["brevity_penalty"]) == ([5, 4, 3, 2], [8, 7, 6, 5], 1)
-    assert [round(value, 2) for value in found["unsmoothed"]] == [62.5, 59.76, 56.31, 51.7]
-    assert found["sacrebleu"] == pytest.approx(found["unsmoothed"][3])
-    assert found["ngrams"][1][0] == {"ngram": ["The", "guard"], "count": 1, "reference_count": 1, "clipped": 1}
-    assert [len(ngrams) for ngrams in found["ngrams"]] == [8, 7, 6, 5]
+    hypotheses, one, _ = files
+    result = seqloom("bleu", "--reference", one, "--hypothesis", hypotheses, "--explain", 1, "--json").json["explained"]
+    assert result["line"] == 1
+    assert (result["correct"], result["total"], result["brevity_penalty"]) == ([5, 4, 3, 2], [8, 7, 6, 5], 1)
+    assert [round(value, 2) for value in result["unsmoothed"]] == [62.5, 59.76, 56.31, 51.7]
+    assert result["sacrebleu"] == pytest.approx(result["unsmoothed"][3])
+    assert result["ngrams"][1][0] == {"ngram": ["The", "guard"], "count": 1, "reference_count": 1, "clipped": 1}
+    assert [len(ngrams) for ngrams in result["ngrams"]] == [8, 7, 6, 5]
 
 
 def test_hypotheses_from_standard_input(seqloom: Any, type_in: Any, files: tuple[Path, Path, Path]) -> None:
-    said, one, _ = files
-    from_file = seqloom("bleu", "--reference", one, "--hypothesis", said).out
-    type_in(said.read_bytes())
+    hypotheses, one, _ = files
+    from_file = seqloom("bleu", "--reference", one, "--hypothesis", hypotheses).out
+    type_in(hypotheses.read_bytes())
     assert seqloom("bleu", "--reference", one, "--hypothesis", "-").out == from_file
     type_in(b"only one line\n")
     seqloom("bleu", "--reference", one, "--hypothesis", "-").refuses(3, f"{one} has 3", "standard input has 1")
@@ -95,15 +95,15 @@ def test_hypotheses_from_standard_input(seqloom: Any, type_in: Any, files: tuple
     seqloom("bleu", "--reference", one, "--hypothesis", "-").refuses(3, "but it is empty", lines=1)
     type_in(b"a\nb\xff\nc\n")
     seqloom("bleu", "--reference", one, "--hypothesis", "-").refuses(3, "UTF-8", "line 2", "0xFF", lines=1)
-    seqloom("bleu", "--reference", "-", "--hypothesis", said).refuses(2, "--reference must be a file", lines=1)
+    seqloom("bleu", "--reference", "-", "--hypothesis", hypotheses).refuses(2, "--reference must be a file", lines=1)
 
 
 def test_only_line_feeds_end_lines(seqloom: Any, tmp_path: Path) -> None:
-    said, one = tmp_path / "hyp.txt", tmp_path / "ref.txt"
-    said.write_bytes("a b\u2028c d\r\n\r\nlast\x0cline\n".encode())
+    hypotheses, one = tmp_path / "hyp.txt", tmp_path / "ref.txt"
+    hypotheses.write_bytes("a b\u2028c d\r\n\r\nlast\x0cline\n".encode())
     one.write_bytes(b"a b c d\n\nlast line")
-    found = seqloom("bleu", "--reference", one, "--hypothesis", said, "--json").json
-    assert found["lines"] == 3 and found["bleu"] == pytest.approx(100)
+    result = seqloom("bleu", "--reference", one, "--hypothesis", hypotheses, "--json").json
+    assert result["lines"] == 3 and result["bleu"] == pytest.approx(100)
 
 
 @pytest.mark.parametrize(
@@ -119,28 +119,28 @@ def test_only_line_feeds_end_lines(seqloom: Any, tmp_path: Path) -> None:
 def test_invalid_files_are_rejected(
     seqloom: Any, files: tuple[Path, Path, Path], content: bytes | None, words: list[str]
 ) -> None:
-    said, one, _ = files
-    bad = said.with_name("bad.txt")
+    hypotheses, one, _ = files
+    bad = hypotheses.with_name("bad.txt")
     if content is not None:
         bad.write_bytes(content)
-    seqloom("bleu", "--reference", one, "--reference", bad, "--hypothesis", said).refuses(3, str(bad), *words)
+    seqloom("bleu", "--reference", one, "--reference", bad, "--hypothesis", hypotheses).refuses(3, str(bad), *words)
 
 
 def test_invalid_arguments_are_rejected(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
-    said, one, _ = files
-    pair = ["--reference", one, "--hypothesis", said]
+    hypotheses, one, _ = files
+    pair = ["--reference", one, "--hypothesis", hypotheses]
     seqloom("bleu", *pair, "--explain", 4).refuses(2, "from 1 to 3", "got 4", lines=1)
     seqloom("bleu", *pair, "--explain", 0).refuses(2, "from 1 to 3", "got 0", lines=1)
     seqloom("bleu", *pair, "--tokenize", "chars").refuses(2, "'chars'", "did you mean char?", lines=1)
-    seqloom("bleu", "--hypothesis", said).refuses(2, "--reference")
+    seqloom("bleu", "--hypothesis", hypotheses).refuses(2, "--reference")
     seqloom("bleu", "--reference", one).refuses(2, "--hypothesis")
 
 
 def test_bleu_does_not_import_torch(files: tuple[Path, Path, Path]) -> None:
-    said, one, _ = files
+    hypotheses, one, _ = files
     program = (
         "import sys; from seqloom.cli.app import main\n"
-        f"code = main(['bleu', '--reference', {str(one)!r}, '--hypothesis', {str(said)!r}, '--explain', '1'])\n"
+        f"code = main(['bleu', '--reference', {str(one)!r}, '--hypothesis', {str(hypotheses)!r}, '--explain', '1'])\n"
         "sys.exit(code or 'torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], stdout=subprocess.DEVNULL).returncode == 0

@@ -26,7 +26,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("classifiers")
     kinds = {
         "gru": ["model.pooling=mean"],
@@ -40,9 +40,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def runs(made: Path, tmp_path: Path) -> Path:
+def runs(folder: Path, tmp_path: Path) -> Path:
     for name in ("gru", "bag", "bytes", "tagger"):
-        shutil.copytree(made / name, tmp_path / name)
+        shutil.copytree(folder / name, tmp_path / name)
     return tmp_path
 
 
@@ -101,7 +101,7 @@ def test_json_output(seqloom: Any, runs: Path, type_in: Callable[[bytes], None])
     one, blank = seqloom("classify", runs / "gru", "--json", "--why", "--top", 2).objects
     assert one["text"] == " a gripping zebra"
     assert one["label"] == one["candidates"][0]["label"]
-    assert sum(said["probability"] for said in one["candidates"]) == pytest.approx(1.0, abs=1e-5)
+    assert sum(output["probability"] for output in one["candidates"]) == pytest.approx(1.0, abs=1e-5)
     assert one["unknown"] == ["zebra"] and one["cut"] is False
     assert one["why"]["kind"] == "influence"
     assert [(w["text"], w["start"], w["end"]) for w in one["why"]["words"]] == [
@@ -154,9 +154,9 @@ def test_text_that_looks_like_a_path_is_noted(seqloom: Any, runs: Path, word: st
     assert "is used as" not in seqloom("classify", runs / "gru", "a dull/slow film", "dull", "see a.txt", "").err
 
 
-def test_text_that_is_a_file_name_is_noted(seqloom: Any, runs: Path, here: Path, type_in: Any) -> None:
+def test_text_that_is_a_file_name_is_noted(seqloom: Any, runs: Path, workdir: Path, type_in: Any) -> None:
     for name in ("num.en", "two words", "README"):
-        (here / name).write_text("a dull film\n")
+        (workdir / name).write_text("a dull film\n")
         shown = seqloom("classify", runs / "gru", name)
         quoted = f"'{name}'" if " " in name else name
         assert shown.code == 0 and shown.out.count("\n") == 1
@@ -192,8 +192,8 @@ def test_damaged_runs_are_rejected(seqloom: Any, runs: Path) -> None:
 # --- train, evaluate, compare, doctor -------------------------------------------------------------------------------
 
 
-def test_training_prints_notes_and_next_commands(seqloom: Any, made: Path, tmp_path: Path) -> None:
-    data = [f"data.train={made / 'reviews.csv'}", "data.text=review", "data.label=verdict"]
+def test_training_prints_notes_and_next_commands(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+    data = [f"data.train={folder / 'reviews.csv'}", "data.text=review", "data.label=verdict"]
     small = [
         "model.embedding=8",
         "model.encoder.hidden=8",
@@ -208,8 +208,8 @@ def test_training_prints_notes_and_next_commands(seqloom: Any, made: Path, tmp_p
     assert f"Try: seqloom classify {tmp_path / 'new'} · seqloom evaluate" in shown.out
 
 
-def test_missing_column_is_reported(seqloom: Any, made: Path, tmp_path: Path) -> None:
-    words = ["train", "classify-table", f"data.train={made / 'reviews.csv'}", "data.label=verdict"]
+def test_missing_column_is_reported(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+    words = ["train", "classify-table", f"data.train={folder / 'reviews.csv'}", "data.label=verdict"]
     shown = seqloom(*words, "data.text=revue", "--out", tmp_path / "new")
     shown.refuses(3, "must name the column 'revue'; it has ['review', 'verdict']", "did you mean data.text=review?")
     assert not (tmp_path / "new").exists()
@@ -235,16 +235,16 @@ def test_evaluate_prints_all_metrics_and_plots(seqloom: Any, runs: Path) -> None
 
 
 def test_evaluate_json_output(seqloom: Any, runs: Path) -> None:
-    found = seqloom("evaluate", runs / "gru", "--split", "test", "--json").json
-    low, high = found["intervals"]["accuracy"]
-    assert low <= found["accuracy"] <= high
-    assert found["confusion"]["labels"] == ["bad", "good"]
-    total = sum(map(sum, found["confusion"]["counts"]))
-    right = sum(found["confusion"]["counts"][n][n] for n in range(2))
-    assert found["accuracy"] == right / total
-    assert found["by_class"]["good"]["expected"] == sum(found["confusion"]["counts"][1])
-    assert sum(one["count"] for one in found["calibration"]) == total
-    assert found["unseen"] == {}
+    result = seqloom("evaluate", runs / "gru", "--split", "test", "--json").json
+    low, high = result["intervals"]["accuracy"]
+    assert low <= result["accuracy"] <= high
+    assert result["confusion"]["labels"] == ["bad", "good"]
+    total = sum(map(sum, result["confusion"]["counts"]))
+    right = sum(result["confusion"]["counts"][n][n] for n in range(2))
+    assert result["accuracy"] == right / total
+    assert result["by_class"]["good"]["expected"] == sum(result["confusion"]["counts"][1])
+    assert sum(one["count"] for one in result["calibration"]) == total
+    assert result["unseen"] == {}
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_evaluate_json_output(seqloom: Any, runs: Path) -> None:
     ],
 )
 def test_evaluate_rejects_invalid_options(
-    seqloom: Any, runs: Path, here: Path, options: list[str], code: int, words: str
+    seqloom: Any, runs: Path, workdir: Path, options: list[str], code: int, words: str
 ) -> None:
     seqloom("evaluate", runs / "gru", *options).refuses(code, words)
 
@@ -277,10 +277,10 @@ def test_compare_ranks_by_accuracy_across_tokenizers(seqloom: Any, runs: Path) -
     for name, accuracy in (("gru", 0.5), ("bag", 0.9), ("bytes", 0.7)):
         run = Run.open(runs / name)
         run.save_metrics("dev", {**(run.metrics("dev") or {}), "accuracy": accuracy})
-    found = seqloom("compare", runs / "gru", runs / "bag", runs / "bytes", "--json").json
-    assert found["ranked_by"] == "accuracy" and found["not_ranked"] is None
-    assert [row["metrics"]["accuracy"] for row in found["runs"]] == [0.9, 0.7, 0.5]
-    assert "model.encoder.kind" in found["recipes"]
+    result = seqloom("compare", runs / "gru", runs / "bag", runs / "bytes", "--json").json
+    assert result["ranked_by"] == "accuracy" and result["not_ranked"] is None
+    assert [row["metrics"]["accuracy"] for row in result["runs"]] == [0.9, 0.7, 0.5]
+    assert "model.encoder.kind" in result["recipes"]
     by_loss = seqloom("compare", runs / "gru", runs / "bag", runs / "bytes", "--by", "loss", "--json").json["runs"]
     losses = [row["metrics"]["loss"] for row in by_loss]
     assert losses == sorted(losses)
@@ -326,7 +326,7 @@ def test_missing_split_is_reported(seqloom: Any, tmp_path: Path) -> None:
     seqloom("evaluate", run, "--split", "test").refuses(3, "has no test split: data.test_fraction is 0")
 
 
-def test_doctor_reports_classes(seqloom: Any, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_classes(seqloom: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 29))
     good = [row for row in reviews() if row[1] == "good"]
     rows = [*good, *good[:20], *[row for row in reviews() if row[1] == "bad"][:5]]
@@ -341,8 +341,8 @@ def test_doctor_reports_classes(seqloom: Any, made: Path, tmp_path: Path, monkey
     assert "The class 'bad' has fewer than 10 training texts" in shown.out
     assert "times as many texts as the smallest" in shown.out
     assert "is read as <unk>" in shown.out
-    found = seqloom("doctor", "classify-table", *data, "--json").json
-    assert found["examples"]["classes"]["bad"] < 10
+    result = seqloom("doctor", "classify-table", *data, "--json").json
+    assert result["examples"]["classes"]["bad"] < 10
 
 
 def test_typing_shows_a_hint(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

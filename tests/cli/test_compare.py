@@ -73,12 +73,12 @@ def test_recipe_differences_are_shown(seqloom: Any, runs: Path) -> None:
 
 def test_piped_table_is_not_truncated(seqloom: Any, runs: Path) -> None:
     shown = seqloom("compare", *(runs / name for name in ("chars", "gru", "pairs")))
-    found = seqloom("compare", *(runs / name for name in ("chars", "gru", "pairs")), "--json").json
+    result = seqloom("compare", *(runs / name for name in ("chars", "gru", "pairs")), "--json").json
     title, heads, *rows = shown.out.splitlines()
     assert title.strip() == "3 runs on dev, best first by bits/char"
     for head in ("parameters", "tokens/s", "loss", "ppl/token", "ppl/word", "bits/char"):
         assert head in heads
-    for row, expected in zip(rows, found["runs"], strict=False):
+    for row, expected in zip(rows, result["runs"], strict=False):
         cells = row.split()
         assert cells[0] == expected["run"]
         assert cells[1] == f"{expected['parameters']:,}"
@@ -200,18 +200,18 @@ def test_markers_and_legends_do_not_hide_curves(copy: Any, points: int, marker: 
     others = [line for line in lines if line["event"] != "evaluated"]
     more = [last | {"step": 10 * number} for number in range(points)]
     log.write_text("".join(json.dumps(line) + "\n" for line in [*others, *more]))
-    figure = draw_curves([Run.open(run)])
-    to_bytes(figure)  # compute the layout
-    panel: Any = figure.axes[0]
+    metric = draw_curves([Run.open(run)])
+    to_bytes(metric)  # compute the layout
+    panel: Any = metric.axes[0]
     assert panel.lines[1].get_marker() == marker
     assert not panel.get_legend().get_window_extent().overlaps(panel.get_window_extent())
 
 
 def test_curves_are_plotted(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    picture = tmp_path / "curves.png"
-    assert seqloom("compare", runs / "chars", runs / "grams", "--plot", picture, "--json").json
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    plot = tmp_path / "curves.png"
+    assert seqloom("compare", runs / "chars", runs / "grams", "--plot", plot, "--json").json
+    assert plot.read_bytes().startswith(b"\x89PNG")
     seqloom("compare", runs / "chars", "--plot", tmp_path / "no/x.png").refuses(2, "does not exist", lines=1)
 
 

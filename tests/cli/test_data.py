@@ -11,14 +11,14 @@ from seqloom.data.files import read_lines
 
 @pytest.mark.parametrize("name", ["pydocs", "toys"])
 def test_json_equals_python_api(seqloom: Any, name: str) -> None:
-    found = seqloom("data", "show", name, "--json").json
+    result = seqloom("data", "show", name, "--json").json
     corpus = corpora.load(build(corpora.CorpusConfig[str], {"corpus": name}))
-    assert found["corpus"] == name
-    assert found["version"] == corpus.version
-    assert found["licence"] == corpus.licence
-    assert found["sha256"] == corpus.fingerprint()
-    assert found["counts"] == {split: vars(corpus.counts(split)) for split in corpus.splits}
-    assert found["absent"] == {}
+    assert result["corpus"] == name
+    assert result["version"] == corpus.version
+    assert result["licence"] == corpus.licence
+    assert result["sha256"] == corpus.fingerprint()
+    assert result["counts"] == {split: vars(corpus.counts(split)) for split in corpus.splits}
+    assert result["absent"] == {}
 
 
 def test_text_output(seqloom: Any, texts: Path) -> None:
@@ -83,11 +83,11 @@ def test_unknown_names_get_suggestions(seqloom: Any, words: list[str], message: 
     seqloom("data", *words).refuses(2, message)
 
 
-def test_control_characters_are_escaped(seqloom: Any, here: Path) -> None:
+def test_control_characters_are_escaped(seqloom: Any, workdir: Path) -> None:
     lines = [f"{n}\x1b[2J a\u202eb\tc\n" for n in range(9)]
-    (here / "a.txt").write_text("".join(lines))
-    (here / "a.tsv").write_text("".join(line.replace("\t", f"\t{n} ") for n, line in enumerate(lines)))
-    (here / "b.tsv").write_text("text\tlabel\n" + "".join(f"{n} \x1bwords\tno\x07{n % 2}\n" for n in range(18)))
+    (workdir / "a.txt").write_text("".join(lines))
+    (workdir / "a.tsv").write_text("".join(line.replace("\t", f"\t{n} ") for n, line in enumerate(lines)))
+    (workdir / "b.tsv").write_text("text\tlabel\n" + "".join(f"{n} \x1bwords\tno\x07{n % 2}\n" for n in range(18)))
     for corpus, train in {"text": "a.txt", "parallel": "a.tsv", "table": "b.tsv"}.items():
         shown = seqloom("data", "show", corpus, f"train={train}", "dev_fraction=0.2", "test_fraction=0.2")
         assert shown.code == 0, shown.err

@@ -41,20 +41,20 @@ def test_tags_in_text_output(seqloom: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["names", "people"])
 def test_json_equals_python_api(seqloom: Any, name: str) -> None:
-    found = seqloom("data", "show", name, *SMALL, "--json").json
+    result = seqloom("data", "show", name, *SMALL, "--json").json
     settings = {"corpus": name, "train": 240, "dev": 48, "test": 48}
     corpus: Any
     if name == "names":
         corpus = corpora.load(build(corpora.CorpusConfig[TextClassificationExample], settings))
-        assert found["labels"] == list(corpus.labels)
-        assert found["counts"]["dev"]["labels_of"] == corpus.label_counts("dev")
+        assert result["labels"] == list(corpus.labels)
+        assert result["counts"]["dev"]["labels_of"] == corpus.label_counts("dev")
     else:
         corpus = corpora.load(build(corpora.CorpusConfig[TokenClassificationExample], settings))
-        assert found["tags"] == list(corpus.labels)
-        assert found["counts"]["dev"]["tags_of"] == tag_counts(corpus, "dev")
-    assert found["sha256"] == corpus.fingerprint()
-    assert found["counts"]["test"]["new_words"] == corpus.new_words("test")
-    assert found["notes"] == list(corpus.notes) and found["absent"] == {}
+        assert result["tags"] == list(corpus.labels)
+        assert result["counts"]["dev"]["tags_of"] == tag_counts(corpus, "dev")
+    assert result["sha256"] == corpus.fingerprint()
+    assert result["counts"]["test"]["new_words"] == corpus.new_words("test")
+    assert result["notes"] == list(corpus.notes) and result["absent"] == {}
 
 
 def test_notes_and_invalid_input(seqloom: Any, tmp_path: Path) -> None:

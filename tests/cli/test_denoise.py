@@ -71,16 +71,16 @@ def test_spans_replace_the_gaps(folder: Path, name: str) -> None:
     first, second, third = list(model.sentinels)[:3]
     purr, day = (model.tokenizer.encode(f" {word}") for word in ("purr", "day"))
     model.__dict__["model"] = Told(model.model, [first, *purr, second, *day, third])
-    (found,) = model.denoise(GAPS)
-    assert found.spans == ["purr", "day"] and found.denoised == "The cats purr all day ."
-    assert found.corrupted == GAPS and found.finished
+    (result,) = model.denoise(GAPS)
+    assert result.spans == ["purr", "day"] and result.denoised == "The cats purr all day ."
+    assert result.corrupted == GAPS and result.finished
 
 
 def test_gap_without_prediction_is_empty(folder: Path) -> None:
     model = load(folder / "spans", "cpu")
     model.__dict__["model"] = Told(model.model, [model.sentinels[1], *model.tokenizer.encode("day")])
-    (found,) = model.denoise(GAPS)
-    assert found.spans == ["", "day"] and found.denoised == "The cats all day ."
+    (result,) = model.denoise(GAPS)
+    assert result.spans == ["", "day"] and result.denoised == "The cats all day ."
 
 
 @pytest.mark.parametrize("name", ["spans", "bytes", "bart"])
@@ -97,10 +97,10 @@ def test_each_line_is_denoised_and_blank_lines_stay_blank(seqloom: Any, folder: 
 
 def test_output_equals_the_search(folder: Path) -> None:
     model = load(folder / "bart", "cpu")
-    (found,) = model.denoise(WHOLE, beam=1)
+    (result,) = model.denoise(WHOLE, beam=1)
     source = torch.tensor([[*model.tokenizer.encode(WHOLE), 0]])
     state = model.model.start({"tokens": source, "mask": source >= 0})
-    said: list[int] = []
+    output: list[int] = []
     token, total = 0, 0.0
     banned = [*Specials.after(len(model.tokenizer)).names, model.tokenizer.unknown]
     for _ in range(2 * source.shape[1] + 20):
@@ -110,12 +110,12 @@ def test_output_equals_the_search(folder: Path) -> None:
         log_probs[banned] = -torch.inf
         token = int(log_probs.argmax())
         total += float(log_probs[token])
-        if not token or len(said) == model.model.longest_target - 1:
+        if not token or len(output) == model.model.longest_target - 1:
             break
-        said.append(token)
-    assert found.denoised == model.tokenizer.decode(said).strip()
-    if found.finished:
-        assert found.log_prob == pytest.approx(total, abs=1e-4)
+        output.append(token)
+    assert result.denoised == model.tokenizer.decode(output).strip()
+    if result.finished:
+        assert result.log_prob == pytest.approx(total, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["spans", "bytes", "bart"])
@@ -166,8 +166,8 @@ def test_unknown_words_are_noted(seqloom: Any, folder: Path) -> None:
 
 
 def test_evaluate_compare_and_average(seqloom: Any, folder: Path, tmp_path: Path) -> None:
-    found = seqloom("evaluate", folder / "spans", "--split", "test", "--json").json
-    assert {"loss", "hidden_accuracy", "target_accuracy", "exact_spans"} <= found.keys()
+    result = seqloom("evaluate", folder / "spans", "--split", "test", "--json").json
+    assert {"loss", "hidden_accuracy", "target_accuracy", "exact_spans"} <= result.keys()
     assert "exact texts" in seqloom("evaluate", folder / "bart").out
     table = seqloom("compare", folder / "spans", folder / "bart", "--json").json
     assert {"hidden_accuracy"} <= table["runs"][0].keys() | table["runs"][0].get("metrics", {}).keys()
@@ -206,21 +206,21 @@ def test_gaps_round_trip(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["spans", "bytes", "bart"])
 @pytest.mark.parametrize("part", ["encoder", "decoder", "cross"])
 def test_heads_as_json(seqloom: Any, folder: Path, name: str, part: str) -> None:
-    found = seqloom("inspect", "attention", folder / name, GAPS, "--part", part, "--json").json
-    weights = torch.tensor(found["maps"][0]["weights"])
-    assert weights.shape == (len(found["row_tokens"]), len(found["column_tokens"]))
+    result = seqloom("inspect", "attention", folder / name, GAPS, "--part", part, "--json").json
+    weights = torch.tensor(result["maps"][0]["weights"])
+    assert weights.shape == (len(result["row_tokens"]), len(result["column_tokens"]))
     sums = weights.sum(1)
     assert torch.all(sums > 0.5) and torch.all(sums < 1.001)  # the rest is on tokens before the source
-    by_words = torch.tensor(found["maps"][0]["word_weights"])
-    assert by_words.shape == (len(found["row_words"]), len(found["column_words"]))
+    by_words = torch.tensor(result["maps"][0]["word_weights"])
+    assert by_words.shape == (len(result["row_words"]), len(result["column_words"]))
     assert torch.isclose(by_words[0].sum(), sums[0], atol=1e-5) and torch.isclose(by_words[-1].sum(), sums[-1])
-    read = found["row_words" if part == "encoder" else "column_words"]
+    read = result["row_words" if part == "encoder" else "column_words"]
     if part != "decoder":
         assert [word for word in read if "MASK" in word] and read[-1] == "</s>"
     (answer,) = load(folder / name, "cpu").denoise([GAPS])
-    assert found["source"] == GAPS and found["log_prob"] == pytest.approx(answer.log_prob, abs=1e-4)
+    assert result["source"] == GAPS and result["log_prob"] == pytest.approx(answer.log_prob, abs=1e-4)
     if name == "bart":
-        assert found["denoised"].strip() == answer.denoised
+        assert result["denoised"].strip() == answer.denoised
 
 
 def test_spans_follow_their_sentinels(folder: Path) -> None:

@@ -26,11 +26,13 @@ GPT = ["model.kind=gpt", "model.d_model=12", "model.heads=2", "model.layers=1", 
 
 
 @pytest.fixture(scope="module")
-def readers(tmp_path_factory: pytest.TempPathFactory, own: list[str], runs: Path, translators: Path) -> dict[str, Path]:
+def readers(
+    tmp_path_factory: pytest.TempPathFactory, text_overrides: list[str], runs: Path, translators: Path
+) -> dict[str, Path]:
     """A run of each kind of text model."""
     folder = tmp_path_factory.mktemp("readers")
     steps = ["train.steps=1", "train.evaluate_every=1"]
-    small = [*own, *steps, "batch.size=4", "batch.length=16", "model.positions.max_length=16"]
+    small = [*text_overrides, *steps, "batch.size=4", "batch.length=16", "model.positions.max_length=16"]
     assert main(["train", "lm-char-lstm", *GPT, *small, "--out", str(folder / "gpt")]) == 0
     for name, recipe in {
         "bert": masked_recipe(folder, *steps, "model.positions.kind=learned", "model.positions.max_length=24"),
@@ -43,17 +45,22 @@ def readers(tmp_path_factory: pytest.TempPathFactory, own: list[str], runs: Path
     for kind in ("bert", "gpt"):
         base = pretrained_run(folder / f"pretrained-{kind}", kind)
         trained(fine_tuned_recipe(folder, base, *steps), folder / f"fine-tuned-{kind}")
-    found = {name: folder / name for name in KINDS if (folder / name).exists()}
-    return {**found, "lstm": runs / "chars", "seq2seq": translators / "one", "transformer": translators / "transformer"}
+    result = {name: folder / name for name in KINDS if (folder / name).exists()}
+    return {
+        **result,
+        "lstm": runs / "chars",
+        "seq2seq": translators / "one",
+        "transformer": translators / "transformer",
+    }
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_text_model_computes_embeddings(readers: dict[str, Path], name: str) -> None:
     model = load(readers[name], "cpu")
     vectors = {pooling: model.embed(LINES, pooling) for pooling in POOLINGS}
-    for found in vectors.values():
-        assert found.dtype == np.float32 and len(found) == len(LINES)
-        assert not found[1].any() and found[[0, 2, 3]].any(axis=1).all() and np.isfinite(found).all()
+    for result in vectors.values():
+        assert result.dtype == np.float32 and len(result) == len(LINES)
+        assert not result[1].any() and result[[0, 2, 3]].any(axis=1).all() and np.isfinite(result).all()
     assert not np.allclose(vectors["first"], vectors["last"]) and not np.allclose(vectors["mean"], vectors["max"])
     one_by_one = np.concatenate([model.embed(line) for line in LINES])
     assert vectors["mean"] == pytest.approx(one_by_one, abs=1e-5)  # single equals batched
@@ -87,8 +94,8 @@ def test_long_text_is_read_in_pieces(readers: dict[str, Path], name: str, room: 
             h.append(model.model.backbone.read(torch.tensor([frame_texts]))[0])
     assert len(h) > 2 and len(h[-1]) < len(h[0])  # pieces of similar length are batched
     for pooling, pooled in POOLINGS.items():
-        wanted = pooled(torch.cat(h)).numpy()
-        assert model.embed(["owl", long], pooling, batch_size=2)[1] == pytest.approx(wanted, abs=1e-5), pooling
+        expected = pooled(torch.cat(h)).numpy()
+        assert model.embed(["owl", long], pooling, batch_size=2)[1] == pytest.approx(expected, abs=1e-5), pooling
 
 
 def test_token_vectors_are_pooled_immediately(readers: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:

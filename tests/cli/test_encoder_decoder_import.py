@@ -93,8 +93,8 @@ def test_imported_model_is_trained_and_exported(seqloom: Any, folder: Path, tmp_
     learned = load(tmp_path / "run", "cpu").model.state_dict()
     assert all(torch.equal(back.weights[key], value) for key, value in learned.items())
     lines = [line.strip() for line in (folder / "a.en").read_text().splitlines()]
-    said = seqloom("translate", tmp_path / "run", *lines, "--beam", 1, "--max-length", 12).out.splitlines()
-    assert said == said_there(tmp_path / "out", lines, 12 + (name == "bart")) and len(set(said)) > 1
+    output = seqloom("translate", tmp_path / "run", *lines, "--beam", 1, "--max-length", 12).out.splitlines()
+    assert output == said_there(tmp_path / "out", lines, 12 + (name == "bart")) and len(set(output)) > 1
 
 
 def said_there(path: Path, lines: list[str], longest: int) -> list[str]:
@@ -106,8 +106,8 @@ def said_there(path: Path, lines: list[str], longest: int) -> list[str]:
         reader = transformers.AutoTokenizer.from_pretrained(path)
     read = reader(lines, padding=True, return_tensors="pt")
     model.generation_config.forced_eos_token_id = None
-    made = model.generate(**read, num_beams=1, max_new_tokens=longest, do_sample=False)
-    return [text.replace("\n", " ") for text in reader.batch_decode(made, skip_special_tokens=True)]
+    created = model.generate(**read, num_beams=1, max_new_tokens=longest, do_sample=False)
+    return [text.replace("\n", " ") for text in reader.batch_decode(created, skip_special_tokens=True)]
 
 
 def test_marian_languages_are_imported(folder: Path, tmp_path: Path, seqloom: Any) -> None:
@@ -166,12 +166,12 @@ def test_bart_without_forced_bos_starts_with_bos(copied: Any) -> None:
     change(path / "generation_config.json", forced_bos_token_id=None)
     assert read_directory(path).model.target_bos is None
     change(path / "config.json", force_bos_token_to_be_generated=True)
-    found: Any = read_directory(path)
-    assert found.tokenizer.to_original_ids([found.model.target_bos]) == [0]
+    result: Any = read_directory(path)
+    assert result.tokenizer.to_original_ids([result.model.target_bos]) == [0]
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "said"),
+    ("name", "changes", "message"),
     [
         (
             "bart",
@@ -202,7 +202,7 @@ def test_bart_without_forced_bos_starts_with_bos(copied: Any) -> None:
     ],
 )
 def test_unsupported_settings_are_reported_together(
-    seqloom: Any, copied: Any, name: str, changes: Any, said: list[str]
+    seqloom: Any, copied: Any, name: str, changes: Any, message: list[str]
 ) -> None:
     """All problems are reported together, from all files."""
     path = copied(name)
@@ -211,7 +211,7 @@ def test_unsupported_settings_are_reported_together(
     if start is not None:
         change(path / "generation_config.json", decoder_start_token_id=start)
         changes["decoder_start_token_id"] = start
-    seqloom("import-hf", path, path.parent / "run").refuses(4, *said, lines=15)
+    seqloom("import-hf", path, path.parent / "run").refuses(4, *message, lines=15)
     assert not (path.parent / "run").exists()
 
 
@@ -249,27 +249,27 @@ def test_unexpected_special_tokens_are_rejected(seqloom: Any, copied: Any) -> No
 def test_missing_bias_and_other_heads(seqloom: Any, copied: Any) -> None:
     """BartModel has no output bias, which is then 0; the head of a classifier is not imported."""
     path = copied("bart")
-    whole = load_file(path / "model.safetensors")
-    bias = whole.pop("final_logits_bias")
-    bare = {key.removeprefix("model."): tensor for key, tensor in whole.items()}
+    complete = load_file(path / "model.safetensors")
+    bias = complete.pop("final_logits_bias")
+    bare = {key.removeprefix("model."): tensor for key, tensor in complete.items()}
     save_file(bare, path / "model.safetensors", {"format": "pt"})
-    found: Any = read_directory(path)
-    assert not found.drawn and found.weights["output.bias"].eq(0).all() and bias.ne(0).any()
-    assert torch.equal(found.weights["output.weight"], whole["model.shared.weight"][found.tokenizer.order])
-    save_file({**whole, "classification_head.dense.weight": torch.zeros(2, 2)}, path / "model.safetensors")
+    result: Any = read_directory(path)
+    assert not result.drawn and result.weights["output.bias"].eq(0).all() and bias.ne(0).any()
+    assert torch.equal(result.weights["output.weight"], complete["model.shared.weight"][result.tokenizer.order])
+    save_file({**complete, "classification_head.dense.weight": torch.zeros(2, 2)}, path / "model.safetensors")
     shown = seqloom("import-hf", path, path.parent / "run")
     assert shown.code == 0 and "classification_head.dense.weight" in shown.err
 
 
 def test_marian_positions_must_be_sinusoids(seqloom: Any, copied: Any) -> None:
     path = copied("marian")
-    whole = load_file(path / "model.safetensors")
+    complete = load_file(path / "model.safetensors")
     table = sinusoid_table(40, 16, "halves")
-    save_file({**whole, "model.encoder.embed_positions.weight": table}, path / "model.safetensors")
+    save_file({**complete, "model.encoder.embed_positions.weight": table}, path / "model.safetensors")
     assert read_directory(path).model == read_directory(path.parent / "marian").model
-    save_file({**whole, "model.encoder.embed_positions.weight": table.flip(0)}, path / "model.safetensors")
-    said = "model.encoder.embed_positions.weight must be the sinusoids of Marian"
-    seqloom("import-hf", path, path.parent / "run").refuses(4, said)
+    save_file({**complete, "model.encoder.embed_positions.weight": table.flip(0)}, path / "model.safetensors")
+    output = "model.encoder.embed_positions.weight must be the sinusoids of Marian"
+    seqloom("import-hf", path, path.parent / "run").refuses(4, output)
 
 
 def test_pairs_longer_than_the_context_are_skipped_or_truncated(seqloom: Any, folder: Path, tmp_path: Path) -> None:
@@ -291,8 +291,8 @@ def test_pairs_longer_than_the_context_are_skipped_or_truncated(seqloom: Any, fo
     assert "model.positions" not in refused.err
     shown = seqloom("train", recipe, f"batch.max_length={most}", "--out", tmp_path / "run")
     assert shown.code == 0 and "1 of 2 pairs of dev are truncated" in shown.err, shown.err
-    told = seqloom("evaluate", tmp_path / "run")
-    assert told.code == 0 and told.err.count("are truncated") == 1
+    message = seqloom("evaluate", tmp_path / "run")
+    assert message.code == 0 and message.err.count("are truncated") == 1
     pairs = ("--source", tmp_path / "dev.en", "--reference", tmp_path / "dev.fr")
     assert seqloom("evaluate", run, *pairs, "--json").json["loss"] > 0
 

@@ -51,20 +51,20 @@ def test_equal_bags_of_words_are_not_distinguishable(seqloom: Any) -> None:
 
 
 def test_json_output(seqloom: Any) -> None:
-    found = seqloom("encodings", *BEAR, "--width", "4,2", "--json").json
-    assert found["vocabulary"] == {"size": 5, "source": "these 2 texts", "documents": 2}
-    assert [word["word"] for word in found["words"]] == ["bear", "falls", "into", "market", "territory"]
-    assert [len(word["dense"]["4"]) for word in found["words"]] == [4] * 5 and set(found["words"][0]["dense"]) == {
+    result = seqloom("encodings", *BEAR, "--width", "4,2", "--json").json
+    assert result["vocabulary"] == {"size": 5, "source": "these 2 texts", "documents": 2}
+    assert [word["word"] for word in result["words"]] == ["bear", "falls", "into", "market", "territory"]
+    assert [len(word["dense"]["4"]) for word in result["words"]] == [4] * 5 and set(result["words"][0]["dense"]) == {
         "4",
         "2",
     }
-    one, other = found["texts"]
+    one, other = result["texts"]
     assert one["words"] == BEAR[0].lower().split() and one["one_hot"] == [3, 1, 2, 0, 4]
     assert one["counts"] == other["counts"] == {str(column): 1 for column in range(5)}
     assert one["tf_idf"] == other["tf_idf"] and one["one_hot"] != other["one_hot"]
     assert one["sizes"][0] == {"encoding": "one-hot", "shape": [5, 5], "nonzero": 5, "parameters": 0, "numbers": 25}
     assert one["sizes"][3]["shape"] == [5, 4] and one["sizes"][3]["parameters"] == 20
-    (pair,) = found["comparisons"]
+    (pair,) = result["comparisons"]
     assert pair["texts"] == [1, 2] and pair["one_hot"] == {"same": False, "differs_at": 1}
     assert pair["counts"]["same"] and pair["tf_idf"]["same"] and pair["dense_mean"]["same"]
     assert not pair["recurrent"]["same"] and pair["recurrent"]["distance"] > 0.01
@@ -99,12 +99,12 @@ def test_characters_without_font_are_noted(seqloom: Any, tmp_path: Path, monkeyp
 def test_vocabulary_of_a_corpus(seqloom: Any) -> None:
     shown = seqloom("encodings", "the class falls into bear territory", "--corpus", "pydocs")
     assert "note: not in the vocabulary, so encoded as the same word: bear, territory\n" in shown.err
-    found = seqloom("encodings", "the class falls into bear territory", "--corpus", "pydocs", "--json").json
-    size, documents = found["vocabulary"]["size"], found["vocabulary"]["documents"]
-    assert size > 2000 and found["vocabulary"]["source"] == f"corpus pydocs, train, {documents:,} documents"
-    idf = {word["word"]: word["idf"] for word in found["words"]}
+    result = seqloom("encodings", "the class falls into bear territory", "--corpus", "pydocs", "--json").json
+    size, documents = result["vocabulary"]["size"], result["vocabulary"]["documents"]
+    assert size > 2000 and result["vocabulary"]["source"] == f"corpus pydocs, train, {documents:,} documents"
+    idf = {word["word"]: word["idf"] for word in result["words"]}
     assert idf["the"] < idf["class"] < idf["falls"] < idf["<unk>"]
-    assert found["texts"][0]["sizes"][0]["shape"] == [6, size]
+    assert result["texts"][0]["sizes"][0]["shape"] == [6, size]
     (seen,) = [line for line in shown.out.splitlines() if line.startswith("vocabulary:")]
     assert seen.endswith(f"; {size - 5:,} columns not shown, all 0 here")
 
@@ -125,12 +125,12 @@ def test_vocabulary_of_files(seqloom: Any, tmp_path: Path) -> None:
     text, listed = tmp_path / "text.txt", tmp_path / "words.txt"
     text.write_text("the market\nthe bear\n", "utf-8")
     listed.write_text("Market\n\nbear\n", "utf-8")
-    found = seqloom("encodings", "the market", "--corpus", text, "--json").json
-    assert found["vocabulary"] == {"size": 4, "source": f"{text}, 2 documents", "documents": 2}
-    idf = {word["word"]: word["idf"] for word in found["words"]}
+    result = seqloom("encodings", "the market", "--corpus", text, "--json").json
+    assert result["vocabulary"] == {"size": 4, "source": f"{text}, 2 documents", "documents": 2}
+    idf = {word["word"]: word["idf"] for word in result["words"]}
     assert idf == {"the": 1, "market": pytest.approx(np.log(3 / 2) + 1)}
-    found = seqloom("encodings", "the market", "bear", "--vocabulary", listed, "--json").json
-    assert found["vocabulary"]["size"] == 3 and [own["one_hot"] for own in found["texts"]] == [[0, 1], [2]]
+    result = seqloom("encodings", "the market", "bear", "--vocabulary", listed, "--json").json
+    assert result["vocabulary"]["size"] == 3 and [own["one_hot"] for own in result["texts"]] == [[0, 1], [2]]
     kept = seqloom("encodings", "the market", "bear", "--vocabulary", listed, "--keep-case", "--json").json
     assert [own["one_hot"] for own in kept["texts"]] == [[0, 0], [2]]
 
@@ -140,9 +140,9 @@ def test_vocabulary_of_a_tokenizer(seqloom: Any, tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps(tokenizer.to_json()), "utf-8")
     for given in (file, tmp_path):
-        found = seqloom("encodings", "the bear rises", "--vocabulary", given, "--json").json
-        assert found["texts"][0]["one_hot"] == tokenizer.encode("the bear rises")
-        assert found["vocabulary"]["size"] == len(tokenizer)
+        result = seqloom("encodings", "the bear rises", "--vocabulary", given, "--json").json
+        assert result["texts"][0]["one_hot"] == tokenizer.encode("the bear rises")
+        assert result["vocabulary"]["size"] == len(tokenizer)
     seqloom("encodings", "a", "--vocabulary", file, "--keep-case").refuses(2, "leave it out for a tokenizer", lines=1)
     file.write_text('{"format": "seqloom-tok', "utf-8")
     seqloom("encodings", "a", "--vocabulary", file).refuses(3, str(file), "must be a tokenizer in JSON", lines=1)
@@ -172,10 +172,10 @@ def test_vocabulary_of_a_tokenizer(seqloom: Any, tmp_path: Path) -> None:
     ],
 )
 def test_invalid_arguments_are_rejected(
-    seqloom: Any, here: Path, arguments: list[str], code: int, words: list[str]
+    seqloom: Any, workdir: Path, arguments: list[str], code: int, words: list[str]
 ) -> None:
     seqloom("encodings", *arguments).refuses(code, *words)
-    assert list(here.iterdir()) == []
+    assert list(workdir.iterdir()) == []
 
 
 def test_long_text_is_shortened(seqloom: Any) -> None:
@@ -201,8 +201,8 @@ def test_colours_are_used_on_terminals_only(capsys: pytest.CaptureFixture[str]) 
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_text_that_is_a_file_name_is_noted(seqloom: Any, here: Path) -> None:
-    (here / "num.en").write_text("the market falls\n")
+def test_text_that_is_a_file_name_is_noted(seqloom: Any, workdir: Path) -> None:
+    (workdir / "num.en").write_text("the market falls\n")
     shown = seqloom("encodings", "num.en", "the market")
     assert shown.code == 0
     assert shown.err == "note: num.en is used as a text; this command does not read files\n"

@@ -23,7 +23,7 @@ LINES = ["the cat sat 3 .", "", "a dog ran", "the owl slept 5 ."]
 
 
 @pytest.fixture
-def mine(translators: Path, tmp_path: Path) -> Path:
+def copies(translators: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(translators, tmp_path / "runs"))
 
 
@@ -58,15 +58,15 @@ def test_ensemble_differs_from_its_members(seqloom: Any, translators: Path) -> N
 def test_probability_is_the_mean_of_the_members(translators: Path) -> None:
     parts = [load(translators / name, "cpu", TranslatorPredictor) for name in ("one", "transformer", "blind")]
     together = package.ensemble(parts)
-    (found,) = together.translate("the cat sat 3 .", beam=1)
-    tokenizer, ids = together.tokenizer, found.candidates[0].ids
+    (result,) = together.translate("the cat sat 3 .", beam=1)
+    tokenizer, ids = together.tokenizer, result.candidates[0].ids
     source = torch.tensor([[*tokenizer.encode("the cat sat 3 ."), 0]])
-    said = [*ids, 0] if found.candidates[0].finished else ids
+    output = [*ids, 0] if result.candidates[0].finished else ids
     with torch.no_grad():
-        logits = [part.model(source, None, torch.tensor([[0, *said[:-1]]])) for part in parts]
-    chances = [one[0].double().softmax(-1)[torch.arange(len(said)), said] for one in logits]
+        logits = [part.model(source, None, torch.tensor([[0, *output[:-1]]])) for part in parts]
+    chances = [one[0].double().softmax(-1)[torch.arange(len(output)), output] for one in logits]
     by_hand = sum(math.log(float(sum(at) / 3)) for at in zip(*chances, strict=True))
-    assert found.log_prob == pytest.approx(by_hand, abs=1e-4)
+    assert result.log_prob == pytest.approx(by_hand, abs=1e-4)
 
 
 def test_every_option_reaches_the_search(seqloom: Any, translators: Path) -> None:
@@ -86,45 +86,45 @@ def test_every_option_reaches_the_search(seqloom: Any, translators: Path) -> Non
 
 def test_alignment_is_the_mean_over_members_with_attention(seqloom: Any, translators: Path) -> None:
     one, two, blind = (translators / name for name in ("one", "two", "blind"))
-    found = seqloom("translate", one, two, blind, "the cat sat 3 .", "--alignment", "--json").json
-    assert found["source_words"] == ["the", "cat", "sat", "3", "."]
-    assert all(a < 5 and b < len(found["words"]) for a, b in from_pharaoh(found["alignment"]))
+    result = seqloom("translate", one, two, blind, "the cat sat 3 .", "--alignment", "--json").json
+    assert result["source_words"] == ["the", "cat", "sat", "3", "."]
+    assert all(a < 5 and b < len(result["words"]) for a, b in from_pharaoh(result["alignment"]))
     parts = [load(path, "cpu", TranslatorPredictor) for path in (one, two, blind)]
-    together, target = package.ensemble(parts), found["translation"]
+    together, target = package.ensemble(parts), result["translation"]
     view = together.attention("the cat sat 3 .", target)
     mean = (parts[0].attention("the cat sat 3 .", target).tokens.weights) / 2
     mean = mean + parts[1].attention("the cat sat 3 .", target).tokens.weights / 2
     torch.testing.assert_close(torch.tensor(view.tokens.weights), torch.tensor(mean), atol=1e-6, rtol=0)
-    assert together.attention("the cat sat 3 .").links == found["alignment"]
+    assert together.attention("the cat sat 3 .").links == result["alignment"]
     shown = seqloom("translate", blind, blind, "the cat", "--alignment")
     shown.refuses(2, f"{blind} + {blind} has no attention weights", lines=1)
 
 
 def test_different_vocabularies_are_rejected(seqloom: Any, translators: Path, runs: Path) -> None:
     one, other = translators / "one", translators / "bytes"
-    said = (
+    output = (
         f"seqloom: {one} and {other} cannot be combined because their tokenizers differ (26 words of parallel "
         "and 270 byte-pair of parallel). Train them on the same data with the same tokenizer section.\n"
     )
     for command in (["translate", one, other, "the cat"], ["evaluate", one, other]):
         shown = seqloom(*command)
         shown.refuses(2, lines=1)
-        assert shown.err == said
+        assert shown.err == output
 
 
 def retold(translators: Path, folder: Path, **data: str) -> Path:
     """Copy the run `two` with a vocabulary in which two words are swapped, and with other data."""
-    made = folder / "two"
-    shutil.copytree(translators / "two", made)
-    described = json.loads((made / "data.json").read_text())
-    tokenizer = json.loads((made / "tokenizer.json").read_text())
+    created = folder / "two"
+    shutil.copytree(translators / "two", created)
+    described = json.loads((created / "data.json").read_text())
+    tokenizer = json.loads((created / "tokenizer.json").read_text())
     words = tokenizer["content"]["words"]
     words[-2:] = words[:-3:-1]
     tokenizer["sha256"] = digest("words", tokenizer["content"])
-    (made / "tokenizer.json").write_text(json.dumps(tokenizer))
-    (made / "data.json").write_text(json.dumps(described | data))
-    update_checksums(made)
-    return made
+    (created / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (created / "data.json").write_text(json.dumps(described | data))
+    update_checksums(created)
+    return created
 
 
 @pytest.mark.parametrize(
@@ -192,10 +192,10 @@ def test_shortest_context_limits_the_source(translators: Path, tmp_path: Path, p
     short = package.train_recipe("translate-files", *words, "train.steps=1", "train.warmup=0", out=tmp_path / "short")
     together = package.ensemble([translators / "one", short])
     assert together.longest_source == 6 and package.ensemble([translators / "one"] * 2).longest_source is None
-    found = together.translate(["the cat", "the cat sat a dog ran ."])
-    assert next(found).text
+    result = together.translate(["the cat", "the cat sat a dog ran ."])
+    assert next(result).text
     with pytest.raises(Exception, match="Line 2 has 8 tokens"):
-        next(found)
+        next(result)
 
 
 # --- evaluate -------------------------------------------------------------------------------------------------------
@@ -204,22 +204,22 @@ FIGURES = ("bleu", "bleu_lowercase", "chrf", "exact_match", "loss", "perplexity"
 
 
 def test_evaluate_reports_ensemble_and_members(
-    seqloom: Any, mine: Path, pairs: Path, tmp_path: Path, type_in: Any
+    seqloom: Any, copies: Path, pairs: Path, tmp_path: Path, type_in: Any
 ) -> None:
     names, out = ["one", "transformer"], tmp_path / "out.txt"
-    paths = [mine / name for name in names]
-    found = seqloom("evaluate", *paths, "--split", "test", "--out", out, "--json").json
-    assert (found["runs"], found["data"], found["pairs"]) == ([str(path) for path in paths], "parallel, test", 12)
+    paths = [copies / name for name in names]
+    result = seqloom("evaluate", *paths, "--split", "test", "--out", out, "--json").json
+    assert (result["runs"], result["data"], result["pairs"]) == ([str(path) for path in paths], "parallel, test", 12)
     type_in((pairs / "test.en").read_bytes())
     assert seqloom("translate", *paths).out == out.read_text("utf-8")
     scored = seqloom("bleu", "--reference", pairs / "test.de", "--hypothesis", out, "--json").json
-    assert scored["bleu"] == found["bleu"]
-    for path, alone in zip(paths, found["alone"], strict=True):
+    assert scored["bleu"] == result["bleu"]
+    for path, alone in zip(paths, result["alone"], strict=True):
         own = seqloom("evaluate", path, "--split", "test", "--json").json
         assert alone["run"] == str(path)
         assert {name: alone[name] for name in FIGURES} == {name: own[name] for name in FIGURES}
         kept = json.loads((path / "metrics/test.json").read_text())  # only the metrics of single runs are saved
-        assert kept["loss"] == alone["loss"] != found["loss"]
+        assert kept["loss"] == alone["loss"] != result["loss"]
 
 
 def test_loss_is_that_of_the_mean_probability(translators: Path) -> None:
@@ -234,24 +234,24 @@ def test_loss_is_that_of_the_mean_probability(translators: Path) -> None:
     assert package.ensemble(parts).evaluate("dev")["loss"] == pytest.approx(total / count, rel=1e-6)
 
 
-def test_text_output(seqloom: Any, mine: Path) -> None:
-    paths = [mine / "one", mine / "two"]
+def test_text_output(seqloom: Any, copies: Path) -> None:
+    paths = [copies / "one", copies / "two"]
     shown = seqloom("evaluate", *paths)
-    found = seqloom("evaluate", *paths, "--json").json
+    result = seqloom("evaluate", *paths, "--json").json
     assert shown.code == 0, shown.err
     first, *_ = shown.out.splitlines()
     assert first.startswith(f"{paths[0]} + {paths[1]} on parallel, dev: 12 pairs, en to de; beam search, 3 hypotheses")
     head, one, two, together = shown.out.splitlines()[-4:]
     assert head.split() == ["models", "and", "ensemble:", "BLEU", "chrF", "exact", "loss"]
     assert one.split()[0] == str(paths[0]) and two.split()[0] == str(paths[1]) and together.split()[0] == "ensemble"
-    assert together.split()[1] == f"{found['bleu']:.2f}" and one.split()[-1] == f"{found['alone'][0]['loss']:.4f}"
+    assert together.split()[1] == f"{result['bleu']:.2f}" and one.split()[-1] == f"{result['alone'][0]['loss']:.4f}"
 
 
-def test_search_options_and_other_sentences(seqloom: Any, mine: Path, pairs: Path) -> None:
-    paths = [mine / "one", mine / "two"]
+def test_search_options_and_other_sentences(seqloom: Any, copies: Path, pairs: Path) -> None:
+    paths = [copies / "one", copies / "two"]
     before = [(path / "metrics/dev.json").read_text() for path in paths]
-    found = seqloom("evaluate", *paths, "--beam", "1", "--json").json
-    assert {found["decoding"], *(one["decoding"] for one in found["alone"])} == {"greedy search"}
+    result = seqloom("evaluate", *paths, "--beam", "1", "--json").json
+    assert {result["decoding"], *(one["decoding"] for one in result["alone"])} == {"greedy search"}
     files = ["--source", pairs / "dev.en", "--reference", pairs / "dev.de"]
     other = seqloom("evaluate", *paths, *files, "--json").json
     assert [(path / "metrics/dev.json").read_text() for path in paths] == before
@@ -261,11 +261,11 @@ def test_search_options_and_other_sentences(seqloom: Any, mine: Path, pairs: Pat
     assert other == split
 
 
-def test_different_data_has_no_common_split(seqloom: Any, mine: Path, pairs: Path) -> None:
-    about = mine / "two/data.json"
+def test_different_data_has_no_common_split(seqloom: Any, copies: Path, pairs: Path) -> None:
+    about = copies / "two/data.json"
     about.write_text(about.read_text().replace(json.loads(about.read_text())["sha256"]["dev"], "0" * 64))
-    update_checksums(mine / "two")
-    paths = [mine / "one", mine / "two"]
+    update_checksums(copies / "two")
+    paths = [copies / "one", copies / "two"]
     shown = seqloom("evaluate", *paths)
     shown.refuses(2, "were not trained on the same data: dev differ", "--source FILE --reference FILE", lines=1)
     files = ["--source", pairs / "dev.en", "--reference", pairs / "dev.de"]
@@ -295,7 +295,7 @@ def test_python_api(translators: Path) -> None:
     together = package.ensemble([one, translators / "transformer"], "cpu")
     assert repr(together) == f"<{translators / 'one'} + {translators / 'transformer'}>"
     assert together.decode == one.decode == BeamConfig(beam=3)
-    assert [len(found.candidates) for found in together.translate(LINES, n_best=2, batch_size=2)] == [2, 1, 2, 2]
+    assert [len(result.candidates) for result in together.translate(LINES, n_best=2, batch_size=2)] == [2, 1, 2, 2]
     assert together.report("dev").metrics == together.evaluate("dev")
     sources, references = LINES[:1], ["3 Katze sass ."]
     assert together.report_pairs(sources, references).lines[0].reference == references[0]
@@ -309,7 +309,7 @@ def test_python_api(translators: Path) -> None:
 
 
 def _batch(translator: Any, source: str, target: str) -> dict[str, torch.Tensor]:
-    read, said = (torch.tensor([[*translator.tokenizer.encode(text), 0]]) for text in (source, target))
-    inputs = torch.cat([torch.zeros_like(said[:, :1]), said[:, :-1]], dim=1)
-    masks = {"source_mask": torch.ones_like(read).bool(), "target_mask": torch.ones_like(said).bool()}
-    return {"source": read, "inputs": inputs, "targets": said, **masks}
+    read, output = (torch.tensor([[*translator.tokenizer.encode(text), 0]]) for text in (source, target))
+    inputs = torch.cat([torch.zeros_like(output[:, :1]), output[:, :-1]], dim=1)
+    masks = {"source_mask": torch.ones_like(read).bool(), "target_mask": torch.ones_like(output).bool()}
+    return {"source": read, "inputs": inputs, "targets": output, **masks}

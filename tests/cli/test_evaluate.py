@@ -23,41 +23,41 @@ def best_in_log(run: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["chars", "gru", "pairs", "words", "grams", "toys"])
 def test_dev_metrics_equal_the_training_log(seqloom: Any, copy: Any, name: str) -> None:
     run = copy(name)
-    found = seqloom("evaluate", run, "--json").json
+    result = seqloom("evaluate", run, "--json").json
     logged = best_in_log(run)
-    assert {metric: found[metric] for metric in logged} == logged
+    assert {metric: result[metric] for metric in logged} == logged
     assert set(METRICS) <= logged.keys()
 
 
 @pytest.mark.parametrize("name", ["chars", "words", "grams"])
 def test_test_metrics_equal_python_api_and_are_saved(seqloom: Any, copy: Any, texts: Path, name: str) -> None:
     run = copy(name)
-    found = seqloom("evaluate", run, "--split", "test", "--json").json
+    result = seqloom("evaluate", run, "--split", "test", "--json").json
     expected = load(run).evaluate("test")
-    assert {metric: found[metric] for metric in expected} == expected
+    assert {metric: result[metric] for metric in expected} == expected
     assert json.loads((run / "metrics/test.json").read_text()) == expected
     counts = TextCounts.of(read_lines(texts / "test.txt"))
-    assert {unit: found[unit] for unit in vars(counts)} == vars(counts)
-    assert found["run"] == str(run)
-    assert found["data"] == "text, test"
+    assert {unit: result[unit] for unit in vars(counts)} == vars(counts)
+    assert result["run"] == str(run)
+    assert result["data"] == "text, test"
 
 
 def test_metrics_are_one_total_over_different_counts(seqloom: Any, copy: Any) -> None:
-    found = seqloom("evaluate", copy("words"), "--split=test", "--json").json
-    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
-    total = found["bits_per_character"] * found["characters"] * math.log(2)
-    assert found["bits_per_byte"] * found["bytes"] * math.log(2) == pytest.approx(total)
-    assert math.log(found["word_perplexity"]) * found["words"] == pytest.approx(total)
+    result = seqloom("evaluate", copy("words"), "--split=test", "--json").json
+    assert result["perplexity"] == pytest.approx(math.exp(result["loss"]))
+    total = result["bits_per_character"] * result["characters"] * math.log(2)
+    assert result["bits_per_byte"] * result["bytes"] * math.log(2) == pytest.approx(total)
+    assert math.log(result["word_perplexity"]) * result["words"] == pytest.approx(total)
 
 
 def test_text_output(seqloom: Any, copy: Any) -> None:
     run = copy("chars")
     shown = seqloom("evaluate", run)
-    found = seqloom("evaluate", run, "--json").json
+    result = seqloom("evaluate", run, "--json").json
     assert shown.code == 0 and shown.err == ""
     first, *rest = shown.out.splitlines()
-    assert first.startswith(f"{run} on text, dev: {found['words']:,} words, {found['characters']:,} characters")
-    assert [line.split()[-1] for line in rest][:5] == [f"{found[metric]:.4f}" for metric in METRICS]
+    assert first.startswith(f"{run} on text, dev: {result['words']:,} words, {result['characters']:,} characters")
+    assert [line.split()[-1] for line in rest][:5] == [f"{result[metric]:.4f}" for metric in METRICS]
     assert rest[0].split()[:-1] == ["loss,", "nats", "per", "token"]
 
 
@@ -76,11 +76,11 @@ def test_document_unit_sets_number_of_end_tokens(seqloom: Any, copy: Any, tmp_pa
     text = tmp_path / "text.txt"
     text.write_text("the cat sat here .\nthe dog sat here .\n\nthe owl slept .\n")
     run = copy("chars")
-    found = [
+    result = [
         seqloom("evaluate", run, "--text", text, "--documents", kind, "--json").json["documents"]
         for kind in ("file", "line", "paragraph")
     ]
-    assert found == [1, 3, 2]
+    assert result == [1, 3, 2]
 
 
 def test_infinite_perplexity_is_null_in_json(seqloom: Any, copy: Any, tmp_path: Path) -> None:
@@ -132,10 +132,12 @@ def test_absent_split_has_a_reason(seqloom: Any, tmp_path: Path, texts: Path) ->
     )
 
 
-def test_changed_or_missing_data_is_rejected(seqloom: Any, tmp_path: Path, texts: Path, own: list[str]) -> None:
+def test_changed_or_missing_data_is_rejected(
+    seqloom: Any, tmp_path: Path, texts: Path, text_overrides: list[str]
+) -> None:
     text = tmp_path / "dev.txt"
     text.write_bytes((texts / "dev.txt").read_bytes())
-    words = ["ngram-kn5", *own, f"data.dev={text}", "model.order=2", "--out", tmp_path / "run"]
+    words = ["ngram-kn5", *text_overrides, f"data.dev={text}", "model.order=2", "--out", tmp_path / "run"]
     assert seqloom("train", *words).code == 0
     text.write_text("another text .\n")
     changed = seqloom("evaluate", tmp_path / "run", "--split=dev")

@@ -63,19 +63,19 @@ def test_scores_equal_sacrebleu(seqloom: Any, run: Path, parallel: Path, tmp_pat
     out = tmp_path / "out.txt"
     shown = seqloom("evaluate", run, "--split", "test", "--out", out, "--json")
     assert shown.err == f"The translations are in {out}.\n"
-    found, said, expected = shown.json, lines(out), lines(parallel / "test.de")
+    result, output, expected = shown.json, lines(out), lines(parallel / "test.de")
     bleu, chrf = BLEU(), CHRF()
-    assert found["bleu"] == bleu.corpus_score(said, [expected]).score > 0
-    assert found["chrf"] == chrf.corpus_score(said, [expected]).score
-    assert found["signatures"]["bleu"] == str(bleu.get_signature())
-    assert found["signatures"]["chrf"] == str(chrf.get_signature())
-    assert found["exact_match"] == sum(map(str.__eq__, said, expected)) / len(expected)
-    assert (found["run"], found["data"], found["pairs"]) == (str(run), "parallel, test", len(expected))
-    assert found["decoding"] == "beam search, 3 hypotheses, length penalty 1"
-    assert found["length_unit"] == "words"
-    assert sum(row["pairs"] for row in found["by_length"]) == len(expected)
+    assert result["bleu"] == bleu.corpus_score(output, [expected]).score > 0
+    assert result["chrf"] == chrf.corpus_score(output, [expected]).score
+    assert result["signatures"]["bleu"] == str(bleu.get_signature())
+    assert result["signatures"]["chrf"] == str(chrf.get_signature())
+    assert result["exact_match"] == sum(map(str.__eq__, output, expected)) / len(expected)
+    assert (result["run"], result["data"], result["pairs"]) == (str(run), "parallel, test", len(expected))
+    assert result["decoding"] == "beam search, 3 hypotheses, length penalty 1"
+    assert result["length_unit"] == "words"
+    assert sum(row["pairs"] for row in result["by_length"]) == len(expected)
     by_hand = seqloom("bleu", "--reference", parallel / "test.de", "--hypothesis", out, "--json").json
-    assert by_hand["bleu"] == found["bleu"] and by_hand["signatures"]["bleu"] == found["signatures"]["bleu"]
+    assert by_hand["bleu"] == result["bleu"] and by_hand["signatures"]["bleu"] == result["signatures"]["bleu"]
 
 
 def test_written_translations_equal_translate(
@@ -88,13 +88,13 @@ def test_written_translations_equal_translate(
 
 
 def test_metrics_are_saved_for_compare(seqloom: Any, run: Path) -> None:
-    found = seqloom("evaluate", run, "--split", "test", "--json").json
+    result = seqloom("evaluate", run, "--split", "test", "--json").json
     kept = json.loads((run / "metrics/test.json").read_text())
-    assert {name: kept[name] for name in FIGURES} == {name: found[name] for name in FIGURES}
-    assert (kept["signatures"], kept["decoding"]) == (found["signatures"], found["decoding"])
+    assert {name: kept[name] for name in FIGURES} == {name: result[name] for name in FIGURES}
+    assert (kept["signatures"], kept["decoding"]) == (result["signatures"], result["decoding"])
     assert load(run).evaluate("test") == {name: kept[name] for name in kept if name in FIGURES}
     (row,) = seqloom("compare", run, "--split", "test", "--json").json["runs"]
-    assert row["metrics"]["loss"] == found["loss"]
+    assert row["metrics"]["loss"] == result["loss"]
     assert all(isinstance(value, float) for value in row["metrics"].values())
 
 
@@ -103,12 +103,12 @@ def test_copy_baseline(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [
         ParallelExample(f"the {word} sat here .", f"die {word} sass hier .") for word in ("cat", "dog", "caterpillar")
     ]
-    made = replace(task.corpus, name="cldr", splits={"train": pairs[:2], "dev": pairs[2:]})
-    monkeypatch.setattr(task, "corpus", made)
+    created = replace(task.corpus, name="cldr", splits={"train": pairs[:2], "dev": pairs[2:]})
+    monkeypatch.setattr(task, "corpus", created)
     expected = BLEU().corpus_score(["die cat sass hier ."], [["die caterpillar sass hier ."]]).score
     assert task.copy_metrics("dev") == {"copy_bleu": expected}
     assert task.copy_metrics("train") == {}
-    monkeypatch.setattr(task, "corpus", replace(made, name="parallel"))
+    monkeypatch.setattr(task, "corpus", replace(created, name="parallel"))
     assert task.copy_metrics("dev") == {}
 
 
@@ -137,13 +137,13 @@ def test_changed_data_suggests_source_and_reference(seqloom: Any, run: Path, par
 
 def test_metrics_of_other_search_options_are_not_saved(seqloom: Any, run: Path) -> None:
     before = (run / "metrics/dev.json").read_text()
-    found = seqloom("evaluate", run, "--beam", 1, "--json").json
-    assert found["decoding"] == "greedy search"
+    result = seqloom("evaluate", run, "--beam", 1, "--json").json
+    assert result["decoding"] == "greedy search"
     assert (run / "metrics/dev.json").read_text() == before
-    found = seqloom("evaluate", run, "--length-penalty", 0, "--json").json
-    assert found["decoding"] == "beam search, 3 hypotheses, length penalty 0"
+    result = seqloom("evaluate", run, "--length-penalty", 0, "--json").json
+    assert result["decoding"] == "beam search, 3 hypotheses, length penalty 0"
     assert (run / "metrics/dev.json").read_text() == before
-    assert found["loss"] == seqloom("evaluate", run, "--json").json["loss"]
+    assert result["loss"] == seqloom("evaluate", run, "--json").json["loss"]
     assert (run / "metrics/dev.json").read_text() != before
 
 
@@ -161,30 +161,30 @@ def test_number_of_lines_is_preserved(seqloom: Any, run: Path, tmp_path: Path) -
     source, reference, out = tmp_path / "s", tmp_path / "r", tmp_path / "out.txt"
     source.write_bytes("the cat sat here .\r\n\r\nthe\u2028dog sat here .\r\n   \nunheard-of words\n".encode())
     reference.write_bytes("die Katze sass hier .\n\nein\u2028Satz\n\n\n".encode())
-    found = seqloom("evaluate", run, "--source", source, "--reference", reference, "--out", out, "--json").json
-    assert found["pairs"] == 5
-    said = out.read_bytes().decode().removesuffix("\n").split("\n")
-    assert len(said) == 5 and said[1] == said[3] == "" and said[0] and said[4]
+    result = seqloom("evaluate", run, "--source", source, "--reference", reference, "--out", out, "--json").json
+    assert result["pairs"] == 5
+    output = out.read_bytes().decode().removesuffix("\n").split("\n")
+    assert len(output) == 5 and output[1] == output[3] == "" and output[0] and output[4]
 
 
 def test_text_output(seqloom: Any, run: Path) -> None:
     shown = seqloom("evaluate", run)
-    found = seqloom("evaluate", run, "--json").json
+    result = seqloom("evaluate", run, "--json").json
     assert shown.code == 0 and shown.err == ""
     first, *rest = shown.out.splitlines()
     assert first == f"{run} on parallel, dev: 6 pairs, en to de; beam search, 3 hypotheses, length penalty 1"
-    assert rest[0] == f"  BLEU                   {found['bleu']:9.2f}   {found['signatures']['bleu']}"
+    assert rest[0] == f"  BLEU                   {result['bleu']:9.2f}   {result['signatures']['bleu']}"
     assert rest[1].startswith("  BLEU, lowercased ") and rest[2].startswith("  chrF ")
-    assert rest[3].split() == ["exact", "match", f"{100 * found['exact_match']:.2f}", "%"]
+    assert rest[3].split() == ["exact", "match", f"{100 * result['exact_match']:.2f}", "%"]
     assert "loss, nats per token" in rest[4]
     assert rest[6].startswith("  BLEU by length of the source")
     assert "Translations that differ from their reference" in shown.out
-    example = found["examples"][0]
+    example = result["examples"][0]
     assert f"    {example['source']}\n    {example['reference']}\n    {example['hypothesis']}\n" in shown.out
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["--text", "x.txt"], 2, ["is a translator", "--source FILE and --reference FILE"]),
         (["--source", "x.txt"], 2, ["must be given together"]),
@@ -199,10 +199,10 @@ def test_text_output(seqloom: Any, run: Path) -> None:
     ],
 )
 def test_invalid_arguments_are_rejected(
-    seqloom: Any, trained: Path, here: Path, words: list[str], code: int, said: list[str]
+    seqloom: Any, trained: Path, workdir: Path, words: list[str], code: int, message: list[str]
 ) -> None:
-    seqloom("evaluate", trained, *words).refuses(code, *said, lines=1)
-    assert not any(here.iterdir())
+    seqloom("evaluate", trained, *words).refuses(code, *message, lines=1)
+    assert not any(workdir.iterdir())
 
 
 def test_existing_file_is_not_overwritten(seqloom: Any, trained: Path, parallel: Path) -> None:
@@ -223,10 +223,10 @@ def test_files_of_different_length_are_rejected(seqloom: Any, trained: Path, par
 )
 @pytest.mark.parametrize("name", ["chars", "grams"])
 def test_translation_options_require_a_translator(
-    seqloom: Any, runs: Path, here: Path, name: str, words: list[str]
+    seqloom: Any, runs: Path, workdir: Path, name: str, words: list[str]
 ) -> None:
     seqloom("evaluate", runs / name, *words).refuses(2, "require a translator", "is a language model.", lines=1)
-    assert not any(here.iterdir())
+    assert not any(workdir.iterdir())
 
 
 def test_translator_cannot_be_interpolated(seqloom: Any, runs: Path, trained: Path) -> None:

@@ -14,26 +14,26 @@ TEXT = "the old dog barks and then a cat runs"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("imported")
 
 
 @pytest.fixture(scope="module")
-def directory(place: Path) -> Path:
-    return write_by_hand(place / "tiny")
+def directory(folder: Path) -> Path:
+    return write_by_hand(folder / "tiny")
 
 
 @pytest.fixture(scope="module")
-def run(directory: Path, place: Path) -> Path:
+def run(directory: Path, folder: Path) -> Path:
     from seqloom.cli.app import main
 
-    assert main(["import-hf", str(directory), str(place / "run")]) == 0
-    return place / "run"
+    assert main(["import-hf", str(directory), str(folder / "run")]) == 0
+    return folder / "run"
 
 
 @pytest.fixture(scope="module")
-def mine(place: Path) -> Path:
-    path = place / "mine.txt"
+def text_file(folder: Path) -> Path:
+    path = folder / "mine.txt"
     path.write_text("".join(f"{TEXT} it sees the big cat\n" for _ in range(60)))
     return path
 
@@ -47,20 +47,20 @@ def test_import_prints_size_and_next_commands(seqloom: Any, directory: Path, tmp
 
 
 def test_imported_model_generates_and_scores(seqloom: Any, run: Path) -> None:
-    made = seqloom("generate", run, "--prompt", "the dog", "--tokens", "5", "--temperature", "0", "--device", "cpu")
-    assert made.code == 0
-    assert made.out.startswith("the dog")
+    created = seqloom("generate", run, "--prompt", "the dog", "--tokens", "5", "--temperature", "0", "--device", "cpu")
+    assert created.code == 0
+    assert created.out.startswith("the dog")
     beam = seqloom("generate", run, "--prompt", "the dog", "--tokens", "5", "--beam", "3", "--device", "cpu")
     assert beam.code == 0
     scored = seqloom("score", run, "the dog barks", "--json", "--device", "cpu")
     assert scored.json["log_prob"] < 0
 
 
-def test_imported_model_is_evaluated_on_text(seqloom: Any, run: Path, mine: Path) -> None:
-    found = seqloom("evaluate", run, "--text", mine, "--json", "--device", "cpu").json
-    assert found["text_kept"] == 1
-    assert found["unknown_rate"] == 0
-    assert found["perplexity"] > 1
+def test_imported_model_is_evaluated_on_text(seqloom: Any, run: Path, text_file: Path) -> None:
+    result = seqloom("evaluate", run, "--text", text_file, "--json", "--device", "cpu").json
+    assert result["text_kept"] == 1
+    assert result["unknown_rate"] == 0
+    assert result["perplexity"] > 1
 
 
 @pytest.mark.parametrize("split", ["dev", "test", "train"])
@@ -86,13 +86,13 @@ def test_imported_model_is_prompted(seqloom: Any, run: Path) -> None:
     assert seqloom("prompt", run, "the dog", "--choices", "barks,runs", "--device", "cpu").code == 0
 
 
-def test_imported_model_is_fine_tuned_and_exported(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
+def test_imported_model_is_fine_tuned_and_exported(seqloom: Any, run: Path, text_file: Path, tmp_path: Path) -> None:
     """The fine-tuned model is exported and imported again."""
-    small = [f"init.from={run}", f"data.train={mine}", "batch.length=8", "batch.size=2", "train.device=cpu"]
-    before = seqloom("evaluate", run, "--text", mine, "--json", "--device", "cpu").json["loss"]
+    small = [f"init.from={run}", f"data.train={text_file}", "batch.length=8", "batch.size=2", "train.device=cpu"]
+    before = seqloom("evaluate", run, "--text", text_file, "--json", "--device", "cpu").json["loss"]
     trained = seqloom("train", "gpt-finetune", *small, "train.lr=0.01", "--out", tmp_path / "tuned")
     assert trained.code == 0, trained.err
-    after = seqloom("evaluate", tmp_path / "tuned", "--text", mine, "--json", "--device", "cpu").json["loss"]
+    after = seqloom("evaluate", tmp_path / "tuned", "--text", text_file, "--json", "--device", "cpu").json["loss"]
     assert after < before - 0.5
     assert "that was imported" in (tmp_path / "tuned" / "card.md").read_text()
     assert seqloom("export-hf", tmp_path / "tuned", tmp_path / "out").code == 0
@@ -102,8 +102,8 @@ def test_imported_model_is_fine_tuned_and_exported(seqloom: Any, run: Path, mine
     assert seqloom("train", "--resume", tmp_path / "tuned").code == 0
 
 
-def test_fine_tuning_settings_are_checked(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
-    begin = ["train", "gpt-finetune", f"data.train={mine}", "--out", str(tmp_path / "new")]
+def test_fine_tuning_settings_are_checked(seqloom: Any, run: Path, text_file: Path, tmp_path: Path) -> None:
+    begin = ["train", "gpt-finetune", f"data.train={text_file}", "--out", str(tmp_path / "new")]
     seqloom(*begin, f"init.from={run}").refuses(
         2, "batch.length must be at most 10, the context of the model", "Set batch.length=10"
     )
@@ -119,8 +119,8 @@ def test_fine_tuning_settings_are_checked(seqloom: Any, run: Path, mine: Path, t
     assert not (tmp_path / "new").exists()
 
 
-def test_from_scratch_baseline_has_new_weights(seqloom: Any, run: Path, mine: Path, tmp_path: Path) -> None:
-    small = [f"init.from={run}", f"data.train={mine}", "batch.length=8", "batch.size=2", "train.device=cpu"]
+def test_from_scratch_baseline_has_new_weights(seqloom: Any, run: Path, text_file: Path, tmp_path: Path) -> None:
+    small = [f"init.from={run}", f"data.train={text_file}", "batch.length=8", "batch.size=2", "train.device=cpu"]
     small += ["train.steps=1", "train.epochs=null", "train.lr=1e-9"]
     losses = []
     for weights in ("true", "false"):

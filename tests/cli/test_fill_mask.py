@@ -57,17 +57,17 @@ def test_candidates_are_sorted_by_probability(seqloom: Any, folder: Path, name: 
 
 def test_probabilities_equal_the_model(folder: Path) -> None:
     model = load(folder / "words", "cpu")
-    (found,) = model.fill_mask(SENTENCE, top=1000)
+    (result,) = model.fill_mask(SENTENCE, top=1000)
     ids, specials = model.tokenizer.encode("The cats purr all day ."), model.specials
     assert len(ids) == 6
     ids[2] = specials.mask
     row = torch.tensor([[specials.classify, *ids, specials.separate]])
     with torch.no_grad():
         p = model.model.masked_logits(model.model.read(row))[0, 3].softmax(dim=0)
-    assert {guess.id: guess.probability for guess in found.masks[0]} == pytest.approx(
+    assert {guess.id: guess.probability for guess in result.masks[0]} == pytest.approx(
         dict(enumerate(p.tolist())), abs=1e-6
     )
-    assert sum(guess.probability for guess in found.masks[0]) == pytest.approx(1, abs=1e-5)
+    assert sum(guess.probability for guess in result.masks[0]) == pytest.approx(1, abs=1e-5)
 
 
 def test_batched_equals_single(folder: Path) -> None:
@@ -94,8 +94,8 @@ def test_unknown_words_and_long_texts_are_noted(seqloom: Any, folder: Path) -> N
     assert "note: the vocabulary lacks parts of 1 line; the first is line 1: 'zebras'" in shown.err
     assert "1 line longer than 24 tokens: only the text near the masks was read; the first is line 2" in shown.err
     assert shown.out.startswith("zebras The cats ")  # unchanged
-    (found,) = load(folder / "words", "cpu").fill_mask(f"{long} {SENTENCE} {long}")
-    assert found.cut == 66 - 22 and found.filled.count("cats") >= 61  # the whole text is returned
+    (result,) = load(folder / "words", "cpu").fill_mask(f"{long} {SENTENCE} {long}")
+    assert result.cut == 66 - 22 and result.filled.count("cats") >= 61  # the whole text is returned
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_heads_of_a_text_with_mask(seqloom: Any, folder: Path, tmp_path: Path, n
 
 def test_curves_show_both_accuracies(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     one, packed = Run.open(folder / "words"), Run.open(folder / "packed")
-    found = curves(one)
-    assert [step for step, _ in found["masked_accuracy"]] == [step for step, _ in found["next_accuracy"]] == [2, 4]
+    result = curves(one)
+    assert [step for step, _ in result["masked_accuracy"]] == [step for step, _ in result["next_accuracy"]] == [2, 4]
     loss, beside = draw_curves([one]).axes
     assert loss.get_ylabel() == "loss, nats per masked token and pair (vocabulary 25)"
     assert [line.get_label() for line in beside.lines] == ["words: masked tokens", "words: next sentences"]
@@ -182,13 +182,13 @@ def test_only_equal_objectives_are_ranked(seqloom: Any, folder: Path) -> None:
 
 
 def test_evaluate_reports_accuracies(seqloom: Any, folder: Path, tmp_path: Path) -> None:
-    found = seqloom("evaluate", folder / "words", "--split", "test", "--json").json
-    assert {"masked_accuracy", "next_accuracy", "masked_perplexity"} <= found.keys()
+    result = seqloom("evaluate", folder / "words", "--split", "test", "--json").json
+    assert {"masked_accuracy", "next_accuracy", "masked_perplexity"} <= result.keys()
     assert "masked token loss" in seqloom("evaluate", folder / "words").out
     other = tmp_path / "other.txt"
     other.write_text("The cats purr all day . They eat milk .\n", "utf-8")
-    told = seqloom("evaluate", folder / "words", "--text", other, "--json").json
-    assert "next_accuracy" not in told and 0 <= told["masked_accuracy"] <= 1
+    message = seqloom("evaluate", folder / "words", "--text", other, "--json").json
+    assert "next_accuracy" not in message and 0 <= message["masked_accuracy"] <= 1
 
 
 def test_training_prints_next_command(

@@ -23,7 +23,7 @@ SHORT += ["train.log_every=4", "train.device=cpu", "train.precision=fp32", "batc
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Texts, tables, a language model `lm`, a BERT `bert`, a classifier of each, and a tagger of the BERT."""
     folder = tmp_path_factory.mktemp("fine-tuning")
     (folder / "text.txt").write_text("".join(f"{text} .\n" for text, _ in reviews()), encoding="utf-8")
@@ -53,62 +53,62 @@ def table_of(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["from-lm", "from-bert"])
-def test_fine_tuned_classifier(seqloom: Seqloom, place: Path, name: str) -> None:
-    found = seqloom("classify", place / name, "a warm, funny film", "a dull plot", "--top", 2, "--json")
-    assert [one["text"] for one in found.objects] == ["a warm, funny film", "a dull plot"]
-    assert all(sum(said["probability"] for said in one["candidates"]) == pytest.approx(1) for one in found.objects)
-    why = seqloom("classify", place / name, "a dull plot", "--why")
+def test_fine_tuned_classifier(seqloom: Seqloom, folder: Path, name: str) -> None:
+    result = seqloom("classify", folder / name, "a warm, funny film", "a dull plot", "--top", 2, "--json")
+    assert [one["text"] for one in result.objects] == ["a warm, funny film", "a dull plot"]
+    assert all(sum(output["probability"] for output in one["candidates"]) == pytest.approx(1) for one in result.objects)
+    why = seqloom("classify", folder / name, "a dull plot", "--why")
     assert re.fullmatch(r"(good|bad)\t0\.\d+\ta [-+]\d\.\d+ dull [-+]\d\.\d+ plot [-+]\d\.\d+\n", why.out)
-    note = seqloom("classify", place / name, " ".join(["funny"] * 200))
+    note = seqloom("classify", folder / name, " ".join(["funny"] * 200))
     limit = 32 if name == "from-bert" else 128
     assert f"more than {limit} tokens only the beginning was read" in note.err
 
 
-def test_fine_tuned_tagger(seqloom: Seqloom, place: Path) -> None:
-    found = seqloom("tag", place / "tagger", "Ann lives in New Delhi .", "", "--json").objects
-    assert [word["text"] for word in found[0]["words"]] == ["Ann", "lives", "in", "New", "Delhi", "."]
-    assert found[1]["words"] == []
+def test_fine_tuned_tagger(seqloom: Seqloom, folder: Path) -> None:
+    result = seqloom("tag", folder / "tagger", "Ann lives in New Delhi .", "", "--json").objects
+    assert [word["text"] for word in result[0]["words"]] == ["Ann", "lives", "in", "New", "Delhi", "."]
+    assert result[1]["words"] == []
 
 
-def test_evaluate_average_and_compare(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
-    assert "accuracy" in seqloom("evaluate", place / "from-lm", "--split", "test", "--json").json
-    assert "span_f1" in seqloom("evaluate", place / "tagger", "--json").json
-    averaged = seqloom("average", place / "from-bert", "--last", 2, "--out", tmp_path / "mean")
+def test_evaluate_average_and_compare(seqloom: Seqloom, folder: Path, tmp_path: Path) -> None:
+    assert "accuracy" in seqloom("evaluate", folder / "from-lm", "--split", "test", "--json").json
+    assert "span_f1" in seqloom("evaluate", folder / "tagger", "--json").json
+    averaged = seqloom("average", folder / "from-bert", "--last", 2, "--out", tmp_path / "mean")
     assert averaged.code == 0, averaged.err
-    both = seqloom("compare", place / "from-lm", place / "from-bert", tmp_path / "mean", "--json").json
+    both = seqloom("compare", folder / "from-lm", folder / "from-bert", tmp_path / "mean", "--json").json
     assert both["ranked_by"] == "accuracy" and len(both["runs"]) == 3
     assert (
         "init.from" in both["recipes"]
-        and both["recipes"]["model.backbone.kind"][str(place / "from-lm")] == "recurrent-lm"
+        and both["recipes"]["model.backbone.kind"][str(folder / "from-lm")] == "recurrent-lm"
     )
-    assert "(mean of 2 checkpoints)" in seqloom("compare", place / "from-bert", tmp_path / "mean").out
+    assert "(mean of 2 checkpoints)" in seqloom("compare", folder / "from-bert", tmp_path / "mean").out
 
 
-def test_resume_rejects_another_init(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
-    words = ["train", "classify-sst2-finetune", f"init.from={place}/bert", *table_of(place), *SHORT]
+def test_resume_rejects_another_init(seqloom: Seqloom, folder: Path, tmp_path: Path) -> None:
+    words = ["train", "classify-sst2-finetune", f"init.from={folder}/bert", *table_of(folder), *SHORT]
     out = tmp_path / "run"
     plain = [*words, "train.schedule=constant", "train.unfreeze_every=0.5", "--out", out]
     assert "only the top of 4 layer groups is trained at first" in seqloom(*plain).out
     longer = seqloom("train", "--resume", out, "train.steps=14")
     assert longer.code == 0 and "step 14" in longer.out
-    seqloom("train", "--resume", out, f"init.from={place}/lm").refuses(
+    seqloom("train", "--resume", out, f"init.from={folder}/lm").refuses(
         2, "cannot be resumed with a different recipe", "init.from"
     )
 
 
-def test_invalid_init_is_rejected(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
+def test_invalid_init_is_rejected(seqloom: Seqloom, folder: Path, tmp_path: Path) -> None:
     def begun(run: str, *words: str) -> Result:
         return seqloom("train", "classify-sst2-finetune", f"init.from={run}", *words, "--out", tmp_path / "x")
 
-    begun(f"{place}/grams").refuses(2, "cannot be fine-tuned", "of kind ngram", "recurrent-lm, gpt, bert")
-    begun(f"{place}/nothing").refuses(4, "there is no run", "init.from=RUN")
-    begun(f"{place}/reviews.csv").refuses(4, "is not a run")
+    begun(f"{folder}/grams").refuses(2, "cannot be fine-tuned", "of kind ngram", "recurrent-lm, gpt, bert")
+    begun(f"{folder}/nothing").refuses(4, "there is no run", "init.from=RUN")
+    begun(f"{folder}/reviews.csv").refuses(4, "is not a run")
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "config.json").write_text("{}")
     begun(f"{tmp_path}/there").refuses(4, f"Import it first: seqloom import-hf {tmp_path}/there RUN")
-    found = begun(f"{place}/bert", "model.backbone.layers=5", "model.backbone.heads=3")
-    found.refuses(2, "layers is 5 here and 2 there", "heads is 3 here and 2 there")
-    begun(f"{place}/bert", *table_of(place), *SHORT, "train.freeze=4").refuses(2, "train.freeze", "at most 3")
+    result = begun(f"{folder}/bert", "model.backbone.layers=5", "model.backbone.heads=3")
+    result.refuses(2, "layers is 5 here and 2 there", "heads is 3 here and 2 there")
+    begun(f"{folder}/bert", *table_of(folder), *SHORT, "train.freeze=4").refuses(2, "train.freeze", "at most 3")
     plain = seqloom(
         "train",
         "names",
@@ -123,34 +123,34 @@ def test_invalid_init_is_rejected(seqloom: Seqloom, place: Path, tmp_path: Path)
     assert not (tmp_path / "x").exists()
 
 
-def test_misspelt_key_is_reported_before_missing_run(seqloom: Seqloom, here: Path) -> None:
+def test_misspelt_key_is_reported_before_missing_run(seqloom: Seqloom, workdir: Path) -> None:
     shown = seqloom("train", "classify-sst2-finetune", "init.frm=runs/bert")
     shown.refuses(2, "init.frm: no such key; did you mean init.from?")
     assert "there is no run" not in shown.err
     seqloom("train", "gpt-finetune", "data.train=mine.txt", "batch.length=4096").refuses(4, "there is no run")
 
 
-def test_recipe_names_the_run_to_train_first(seqloom: Seqloom, here: Path) -> None:
+def test_recipe_names_the_run_to_train_first(seqloom: Seqloom, workdir: Path) -> None:
     seqloom("train", "classify-sst2-finetune").refuses(4, "Train it first, `seqloom train bert-reviews`")
 
 
-def test_ladder_compares_fine_tuned_and_from_scratch(seqloom: Seqloom, place: Path, tmp_path: Path) -> None:
-    fine: Any = ["tokenizer=null", "model.kind=fine-tuned-classifier", f"init.from={place}/bert"]
+def test_ladder_compares_fine_tuned_and_from_scratch(seqloom: Seqloom, folder: Path, tmp_path: Path) -> None:
+    fine: Any = ["tokenizer=null", "model.kind=fine-tuned-classifier", f"init.from={folder}/bert"]
     file = tmp_path / "shares.yaml"
     plain = {"base": "classify-sst2-bilstm", "equal": "nothing", "budget": "free", "seeds": [1]}
-    plain["overrides"] = [*table_of(place), *SHORT, "train.steps=4", "tokenizer.min_count=1"]
+    plain["overrides"] = [*table_of(folder), *SHORT, "train.steps=4", "tokenizer.min_count=1"]
     small = ["model.embedding=8", "model.encoder.hidden=8"]
     variants = {"scratch": small, "fine": fine, "baseline": [*fine, "init.weights=false"]}
     file.write_text(dump_yaml({**plain, "variants": variants}), encoding="utf-8")
-    found = seqloom("ladder", file, "--out", tmp_path / "ladder", "--json")
-    assert [one["event"] for one in found.objects] == ["finished"] * 3 + ["ladder"]
-    assert {variant["name"] for variant in found.objects[-1]["variants"]} == {"scratch", "fine", "baseline"}
+    result = seqloom("ladder", file, "--out", tmp_path / "ladder", "--json")
+    assert [one["event"] for one in result.objects] == ["finished"] * 3 + ["ladder"]
+    assert {variant["name"] for variant in result.objects[-1]["variants"]} == {"scratch", "fine", "baseline"}
     again = seqloom("ladder", file, "--out", tmp_path / "ladder")
     assert again.out.count("finished before") == 3
 
 
-def test_doctor_reports_the_backbone(seqloom: Seqloom, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_the_backbone(seqloom: Seqloom, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 29))
-    found = seqloom("doctor", "classify-sst2-finetune", f"init.from={place}/bert", *table_of(place), *SHORT)
-    assert found.code == 0, found.err
-    assert re.search(r"model: fine-tuned-classifier, [\d,]+ parameters: backbone", found.out)
+    result = seqloom("doctor", "classify-sst2-finetune", f"init.from={folder}/bert", *table_of(folder), *SHORT)
+    assert result.code == 0, result.err
+    assert re.search(r"model: fine-tuned-classifier, [\d,]+ parameters: backbone", result.out)

@@ -23,7 +23,7 @@ def write(path: Path, steps: int = 96, name: str = "sales", first: int = 0, ever
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file and two runs trained on it, `ar` and `lstm`."""
     folder = tmp_path_factory.mktemp("forecast")
     data = ["data.corpus=series-file", f"data.file={write(folder / 'sales.csv')}", "forecast.horizon=6"]
@@ -34,8 +34,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_training_prints_next_command(seqloom: Any, made: Path, tmp_path: Path) -> None:
-    data = ["data.corpus=series-file", f"data.file={made / 'sales.csv'}", "model.kind=ar", "model.taps=2"]
+def test_training_prints_next_command(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+    data = ["data.corpus=series-file", f"data.file={folder / 'sales.csv'}", "model.kind=ar", "model.taps=2"]
     shown = seqloom("train", "series-forecast", *data, "--out", tmp_path / "run")
     assert shown.code == 0 and "parameters on cpu" in shown.out
     assert "dev: loss" in shown.out and "mase" in shown.out and "perplexity" not in shown.out
@@ -43,72 +43,72 @@ def test_training_prints_next_command(seqloom: Any, made: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("name", "how"), [("ar", "exact"), ("lstm", "from sample paths")])
-def test_text_output(seqloom: Any, made: Path, name: str, how: str) -> None:
-    shown = seqloom("forecast", made / name)
+def test_text_output(seqloom: Any, folder: Path, name: str, how: str) -> None:
+    shown = seqloom("forecast", folder / name)
     lines = shown.out.splitlines()
     assert lines[0] == f"{name} ({name}), 6 steps after 2007-12, {how}"
     assert lines[2] == "sales" and lines[3].split()[:3] == ["time", "mean", "low"]
     assert [line.split()[0] for line in lines[4:10]] == [f"2008-{month:02d}" for month in range(1, 7)]
     mean, low_80, high_80, low_95, high_95 = map(float, lines[4].split()[1:])
     assert low_95 < low_80 < mean < high_80 < high_95
-    assert "visits" in lines and seqloom("forecast", made / name, "--columns", "visits").out.count("time") == 1
+    assert "visits" in lines and seqloom("forecast", folder / name, "--columns", "visits").out.count("time") == 1
 
 
-def test_json_and_csv_output_depend_on_seed(seqloom: Any, made: Path) -> None:
-    found = seqloom("forecast", made / "lstm", "--horizon", 3, "--seed", 5, "--json").json
-    assert found["horizon"] == 3 and not found["exact"] and list(found["forecast"]) == ["sales", "visits"]
-    again = seqloom("forecast", made / "lstm", "--horizon", 3, "--seed", 5, "--csv").out
+def test_json_and_csv_output_depend_on_seed(seqloom: Any, folder: Path) -> None:
+    result = seqloom("forecast", folder / "lstm", "--horizon", 3, "--seed", 5, "--json").json
+    assert result["horizon"] == 3 and not result["exact"] and list(result["forecast"]) == ["sales", "visits"]
+    again = seqloom("forecast", folder / "lstm", "--horizon", 3, "--seed", 5, "--csv").out
     rows = list(csv.DictReader(io.StringIO(again)))
     assert [row["variable"] for row in rows] == ["sales"] * 3 + ["visits"] * 3
-    assert float(rows[1]["mean"]) == found["forecast"]["sales"][1]["mean"]
-    other = seqloom("forecast", made / "lstm", "--horizon", 3, "--seed", 6, "--json").json
-    assert other["forecast"] != found["forecast"]
+    assert float(rows[1]["mean"]) == result["forecast"]["sales"][1]["mean"]
+    other = seqloom("forecast", folder / "lstm", "--horizon", 3, "--seed", 6, "--json").json
+    assert other["forecast"] != result["forecast"]
 
 
-def test_back_compares_forecast_with_observed(seqloom: Any, made: Path) -> None:
-    shown = seqloom("forecast", made / "ar", "--back", 12)
+def test_back_compares_forecast_with_observed(seqloom: Any, folder: Path) -> None:
+    shown = seqloom("forecast", folder / "ar", "--back", 12)
     assert "observed" in shown.out and "in the 80% interval" in shown.out and "12 steps after 2006-12" in shown.out
-    found = seqloom("forecast", made / "ar", "--back", 12, "--json").json
-    rows = (made / "sales.csv").read_text().splitlines()
-    assert found["forecast"]["sales"][0]["truth"] == float(rows[-12].split(",")[1])
-    error = [abs(row["mean"] - row["truth"]) for row in found["forecast"]["sales"]]
+    result = seqloom("forecast", folder / "ar", "--back", 12, "--json").json
+    rows = (folder / "sales.csv").read_text().splitlines()
+    assert result["forecast"]["sales"][0]["truth"] == float(rows[-12].split(",")[1])
+    error = [abs(row["mean"] - row["truth"]) for row in result["forecast"]["sales"]]
     assert max(error) < 25, "trend and season are predictable"
 
 
-def test_forecast_continues_another_file(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_forecast_continues_another_file(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     later = write(tmp_path / "later.csv", steps=40, first=60)
-    found = seqloom("forecast", made / "ar", "--input", later, "--json").json
-    assert found["after"] == "2008-04" and found["notes"] == []
+    result = seqloom("forecast", folder / "ar", "--input", later, "--json").json
+    assert result["after"] == "2008-04" and result["notes"] == []
     quarters = write(tmp_path / "quarters.csv", steps=40, every=3)
     assert (
         "trained on steps of 1 month, but the steps of quarters.csv are 3 months"
-        in seqloom("forecast", made / "ar", "--input", quarters).err
+        in seqloom("forecast", folder / "ar", "--input", quarters).err
     )
 
 
 @pytest.mark.parametrize("name", ["ar", "lstm"])
-def test_plot_is_written(seqloom: Any, made: Path, tmp_path: Path, name: str) -> None:
+def test_plot_is_written(seqloom: Any, folder: Path, tmp_path: Path, name: str) -> None:
     pytest.importorskip("matplotlib")
     for ending, begins in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
-        shown = seqloom("forecast", made / name, "--back", 6, "--out", tmp_path / f"f{ending}", "--history", 30)
+        shown = seqloom("forecast", folder / name, "--back", 6, "--out", tmp_path / f"f{ending}", "--history", 30)
         assert shown.code == 0 and (tmp_path / f"f{ending}").read_bytes().startswith(begins)
 
 
-def test_evaluate_and_compare(seqloom: Any, made: Path) -> None:
-    shown = seqloom("evaluate", made / "ar", "--split", "test").out
+def test_evaluate_and_compare(seqloom: Any, folder: Path) -> None:
+    shown = seqloom("evaluate", folder / "ar", "--split", "test").out
     assert "6 steps ahead, from 3 origins" in shown and "MASE by steps ahead" in shown and "naive" in shown
     assert "the value one season (12 steps) earlier" in shown and "MASE of each variable" in shown
-    found = seqloom("evaluate", made / "ar", "--split", "test", "--json").json
-    assert found["mase"] < found["naive_mase"] and len(found["by_step"]) == 6
-    seqloom("evaluate", made / "lstm", "--split", "test")
-    compared = seqloom("compare", made / "ar", made / "lstm", "--split", "test").out
+    result = seqloom("evaluate", folder / "ar", "--split", "test", "--json").json
+    assert result["mase"] < result["naive_mase"] and len(result["by_step"]) == 6
+    seqloom("evaluate", folder / "lstm", "--split", "test")
+    compared = seqloom("compare", folder / "ar", folder / "lstm", "--split", "test").out
     assert "best first by CRPS" in compared and compared.index("ar") < compared.index("lstm")
     assert "train.lr " not in compared, "keys of one kind of training are not shown"
 
 
-def test_init_writes_a_recipe(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_init_writes_a_recipe(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "own.yaml"
-    shown = seqloom("init", made / "sales.csv", "--task", "forecast", "--out", recipe)
+    shown = seqloom("init", folder / "sales.csv", "--task", "forecast", "--out", recipe)
     assert shown.code == 0 and "68 steps of 2 variables to train on, 1 month each" in shown.out
     assert "kind: ar" in recipe.read_text() and "season: 12" in recipe.read_text()
     assert seqloom("train", recipe, "--out", tmp_path / "run").code == 0
@@ -119,12 +119,12 @@ def test_init_writes_a_recipe(seqloom: Any, made: Path, tmp_path: Path) -> None:
     assert seqloom("init", long, "--task", "forecast", "--tokens", "words").code == 2
 
 
-def test_doctor_and_data_show(seqloom: Any, made: Path) -> None:
-    shown = seqloom("doctor", made / "ar" / "recipe.yaml").out
+def test_doctor_and_data_show(seqloom: Any, folder: Path) -> None:
+    shown = seqloom("doctor", folder / "ar" / "recipe.yaml").out
     assert "68 steps" in shown and "no problems found" in shown
-    shown = seqloom("data", "show", "series-file", f"file={made / 'sales.csv'}", "--lines", 2).out
+    shown = seqloom("data", "show", "series-file", f"file={folder / 'sales.csv'}", "--lines", 2).out
     assert "dev begins:" in shown and "2005-09" in shown
-    assert seqloom("data", "show", "series-file", f"file={made / 'sales.csv'}", "--json").json["season"] == 12
+    assert seqloom("data", "show", "series-file", f"file={folder / 'sales.csv'}", "--json").json["season"] == 12
 
 
 @pytest.mark.parametrize(
@@ -141,26 +141,26 @@ def test_doctor_and_data_show(seqloom: Any, made: Path) -> None:
         (["--horizon", "0"], 2, "--horizon"),
     ],
 )
-def test_invalid_options_are_rejected(seqloom: Any, made: Path, options: list[str], code: int, words: str) -> None:
-    shown = seqloom("forecast", made / "ar", *options)
+def test_invalid_options_are_rejected(seqloom: Any, folder: Path, options: list[str], code: int, words: str) -> None:
+    shown = seqloom("forecast", folder / "ar", *options)
     assert shown.code == code and words in shown.err and "Traceback" not in shown.err
     assert len(shown.err.strip().splitlines()) <= 6
 
 
-def test_incompatible_files_are_rejected(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_incompatible_files_are_rejected(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     other = write(tmp_path / "other.csv", name="profit")
-    shown = seqloom("forecast", made / "ar", "--input", other)
+    shown = seqloom("forecast", folder / "ar", "--input", other)
     assert shown.code == 3 and "must have the columns of the model, sales, visits" in shown.err
     text = write(tmp_path / "sorted.csv").read_text().splitlines()
     (tmp_path / "sorted.csv").write_text("\n".join([text[0], text[2], text[1], *text[3:]]))
-    shown = seqloom("forecast", made / "ar", "--input", tmp_path / "sorted.csv")
+    shown = seqloom("forecast", folder / "ar", "--input", tmp_path / "sorted.csv")
     assert shown.code == 3 and "Line 3" in shown.err and "earlier than the line before it" in shown.err
 
 
-def test_other_models_are_rejected(seqloom: Any, made: Path, runs: Any) -> None:
+def test_other_models_are_rejected(seqloom: Any, folder: Path, runs: Any) -> None:
     shown = seqloom("forecast", runs / "chars")
     assert shown.code == 2 and "a forecaster" in shown.err
-    assert seqloom("generate", made / "ar").code == 2
+    assert seqloom("generate", folder / "ar").code == 2
 
 
 def test_other_numeric_models_are_rejected(seqloom: Any, tmp_path: Path) -> None:

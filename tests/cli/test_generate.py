@@ -67,11 +67,11 @@ def test_max_tokens_limits_the_text(seqloom: Any, runs: Path) -> None:
 
 def test_text_ends_before_the_first_stop_string(seqloom: Any, runs: Path) -> None:
     words = ["generate", runs / "gru", "--tokens=60", "--min-tokens=60", "--seed=3"]
-    whole = text(seqloom(*words)).rstrip("\n")
-    stops = [whole[30:33], whole[20:22]]
-    cut = min(whole.index(stop) for stop in stops)
-    assert text(seqloom(*words, "--stop", stops[0], "--stop", stops[1])) == whole[:cut] + "\n"
-    assert text(seqloom(*words, "--stop", "never said")).rstrip("\n") == whole
+    complete = text(seqloom(*words)).rstrip("\n")
+    stops = [complete[30:33], complete[20:22]]
+    cut = min(complete.index(stop) for stop in stops)
+    assert text(seqloom(*words, "--stop", stops[0], "--stop", stops[1])) == complete[:cut] + "\n"
+    assert text(seqloom(*words, "--stop", "never said")).rstrip("\n") == complete
 
 
 class Recorder:
@@ -92,20 +92,20 @@ def test_every_piece_is_printed_immediately(runs: Path, monkeypatch: pytest.Monk
     from seqloom.cli.app import main
 
     screen = Recorder()
-    made: list[str] = []
+    created: list[str] = []
     plain = LanguageModelPredictor.generate
 
     def watched(self: LanguageModelPredictor, *arguments: Any, **options: Any) -> Iterator[str]:
         for piece in plain(self, *arguments, **options):
-            assert screen.seen[-1] == "".join(["the"] * bool(made) + made)
-            made.append(piece)
+            assert screen.seen[-1] == "".join(["the"] * bool(created) + created)
+            created.append(piece)
             yield piece
 
     monkeypatch.setattr(LanguageModelPredictor, "generate", watched)
     monkeypatch.setattr(sys, "stdout", screen)
     assert main(["generate", str(runs / "chars"), "--prompt=the", "--tokens=12", "--min-tokens=12"]) == 0
-    assert len(made) == 12
-    assert screen.seen[-1] == "the" + "".join(made) + "\n"
+    assert len(created) == 12
+    assert screen.seen[-1] == "the" + "".join(created) + "\n"
 
 
 def test_ctrl_c_exits_with_130_and_ends_the_line(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

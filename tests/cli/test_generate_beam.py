@@ -13,11 +13,11 @@ from seqloom.predict.loader import load
 def test_output_equals_python_api(seqloom: Any, runs: Path, run: str) -> None:
     words = ["--prompt=the", "--beam=4", "--n-best=3", "--tokens=12", "--length-penalty=0.6", "--stopping=exact"]
     shown = seqloom("generate", runs / run, *words)
-    found = load(runs / run).search("the", beam=4, n_best=3, max_tokens=12, length_penalty=0.6, stopping="exact")
-    assert len(found) == 3 and len({one.text for one in found}) == 3
-    assert found == sorted(found, key=lambda one: (not one.finished, -one.score))
-    heads = [f"--- {n} of 3, score {one.score:.4f}, log p {one.log_prob:.3f}" for n, one in enumerate(found, start=1)]
-    texts = [f"the{one.text}" for one in found]
+    result = load(runs / run).search("the", beam=4, n_best=3, max_tokens=12, length_penalty=0.6, stopping="exact")
+    assert len(result) == 3 and len({one.text for one in result}) == 3
+    assert result == sorted(result, key=lambda one: (not one.finished, -one.score))
+    heads = [f"--- {n} of 3, score {one.score:.4f}, log p {one.log_prob:.3f}" for n, one in enumerate(result, start=1)]
+    texts = [f"the{one.text}" for one in result]
     assert (shown.out, shown.err) == ("".join(f"{h}\n{t}\n" for h, t in zip(heads, texts, strict=True)), "")
 
 

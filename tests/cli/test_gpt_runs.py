@@ -15,13 +15,20 @@ STEPS = ["train.steps=24", "train.evaluate_every=8", "train.log_every=2", "train
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, text_overrides: list[str]) -> Path:
     """`pairs`: byte pairs, joined documents; `letters`: characters, separate documents, rotary positions."""
     folder = tmp_path_factory.mktemp("gpts")
     rotary = ["model.kind=gpt", "model.d_model=16", "model.layers=2", "model.positions.kind=rotary", "model.context=24"]
     commands = {
-        "pairs": ["gpt-pydocs", *own, *SIZES, *STEPS, "tokenizer.size=300"],
-        "letters": ["lm-char-lstm", *own, *rotary, *SIZES[:2], *STEPS, "batch.cross_document_attention=false"],
+        "pairs": ["gpt-pydocs", *text_overrides, *SIZES, *STEPS, "tokenizer.size=300"],
+        "letters": [
+            "lm-char-lstm",
+            *text_overrides,
+            *rotary,
+            *SIZES[:2],
+            *STEPS,
+            "batch.cross_document_attention=false",
+        ],
     }
     for name, words in commands.items():
         assert main(["train", *words, "--out", str(folder / name)]) == 0, name
@@ -37,18 +44,18 @@ def run(request: Any, folder: Path) -> Path:
 
 
 def test_text_longer_than_context_is_generated(seqloom: Any, run: Path) -> None:
-    found = seqloom("generate", run, "--prompt", "the owl", "--tokens", 60, "--min-tokens", 50, "--seed", 3)
-    assert found.code == 0 and found.out.startswith("the owl") and len(found.out) > 50
+    result = seqloom("generate", run, "--prompt", "the owl", "--tokens", 60, "--min-tokens", 50, "--seed", 3)
+    assert result.code == 0 and result.out.startswith("the owl") and len(result.out) > 50
     assert (
-        found.out
+        result.out
         == seqloom("generate", run, "--prompt", "the owl", "--tokens", 60, "--min-tokens", 50, "--seed", 3).out
     )
 
 
 def test_beam_search(seqloom: Any, run: Path) -> None:
-    found = seqloom("generate", run, "--prompt", "the owl", "--beam", 3, "--n-best", 3, "--tokens", 30)
-    assert found.code == 0 and found.out.count("--- ") == 3
-    assert f"the owl{load(run, 'cpu').search('the owl', beam=3, n_best=3, max_tokens=30)[0].text}\n" in found.out
+    result = seqloom("generate", run, "--prompt", "the owl", "--beam", 3, "--n-best", 3, "--tokens", 30)
+    assert result.code == 0 and result.out.count("--- ") == 3
+    assert f"the owl{load(run, 'cpu').search('the owl', beam=3, n_best=3, max_tokens=30)[0].text}\n" in result.out
 
 
 def test_score_of_texts_longer_than_context(seqloom: Any, run: Path) -> None:
@@ -61,11 +68,11 @@ def test_score_of_texts_longer_than_context(seqloom: Any, run: Path) -> None:
 
 def test_evaluate_and_compare(seqloom: Any, folder: Path, runs: Path, tmp_path: Path) -> None:
     for name in ("pairs", "letters"):
-        found = seqloom("evaluate", folder / name, "--split", "test", "--json").json
-        assert 1 < found["perplexity"] < 300
-    picture = tmp_path / "curves.png"
-    compared = seqloom("compare", folder / "pairs", folder / "letters", runs / "chars", "--plot", picture)
-    assert compared.code == 0 and "letters" in compared.out and picture.stat().st_size > 1000
+        result = seqloom("evaluate", folder / name, "--split", "test", "--json").json
+        assert 1 < result["perplexity"] < 300
+    plot = tmp_path / "curves.png"
+    compared = seqloom("compare", folder / "pairs", folder / "letters", runs / "chars", "--plot", plot)
+    assert compared.code == 0 and "letters" in compared.out and plot.stat().st_size > 1000
 
 
 def test_separate_documents_are_independent_of_order(seqloom: Any, folder: Path, tmp_path: Path) -> None:
@@ -79,27 +86,30 @@ def test_separate_documents_are_independent_of_order(seqloom: Any, folder: Path,
         assert (one["loss"] == pytest.approx(other["loss"], rel=1e-6)) == same, name
 
 
-def test_interpolation_with_another_gpt(seqloom: Any, folder: Path, own: list[str], tmp_path: Path) -> None:
+def test_interpolation_with_another_gpt(seqloom: Any, folder: Path, text_overrides: list[str], tmp_path: Path) -> None:
     other = tmp_path / "other"
     assert (
-        seqloom("train", "gpt-pydocs", *own, *SIZES, *STEPS, "tokenizer.size=300", "seed=2", "--out", other).code == 0
+        seqloom(
+            "train", "gpt-pydocs", *text_overrides, *SIZES, *STEPS, "tokenizer.size=300", "seed=2", "--out", other
+        ).code
+        == 0
     )
-    found = seqloom("evaluate", folder / "pairs", "--interpolate", other, "--split", "test", "--json")
-    assert found.code == 0, found.err
+    result = seqloom("evaluate", folder / "pairs", "--interpolate", other, "--split", "test", "--json")
+    assert result.code == 0, result.err
 
 
 # --- inspection -----------------------------------------------------------------------------------------------------
 
 
 def test_heads_as_json(seqloom: Any, run: Path) -> None:
-    found = seqloom("inspect", "attention", run, TEXT, "--json").json
+    result = seqloom("inspect", "attention", run, TEXT, "--json").json
     view = load(run, "cpu").heads(TEXT)
-    assert (found["text"], found["part"], found["layers"], found["heads"]) == (TEXT, "decoder", 2, 4)
-    assert "source" not in found and "translation" not in found
-    assert found["log_prob"] == pytest.approx(load(run, "cpu").score(TEXT)[0].log_prob, rel=1e-4)
-    assert found["row_words"] == found["column_words"] == ["</s>", "the", "owl", "slept", "here", "."]
-    assert len(found["maps"]) == 8
-    for one in found["maps"]:
+    assert (result["text"], result["part"], result["layers"], result["heads"]) == (TEXT, "decoder", 2, 4)
+    assert "source" not in result and "translation" not in result
+    assert result["log_prob"] == pytest.approx(load(run, "cpu").score(TEXT)[0].log_prob, rel=1e-4)
+    assert result["row_words"] == result["column_words"] == ["</s>", "the", "owl", "slept", "here", "."]
+    assert len(result["maps"]) == 8
+    for one in result["maps"]:
         for row, weights in enumerate(one["weights"]):
             assert sum(weights) == pytest.approx(1, abs=1e-5) and not any(weights[row + 1 :])
     assert view.decoder.layers == 2
@@ -114,10 +124,10 @@ def test_heads_in_text_output(seqloom: Any, run: Path) -> None:
 
 @pytest.mark.parametrize("view", ["grid", "heat", "links"])
 def test_plots_of_heads(seqloom: Any, run: Path, tmp_path: Path, view: str) -> None:
-    picture = tmp_path / "heads.png"
-    found = seqloom("inspect", "attention", run, TEXT, "--view", view, "--layer", 1, "--out", picture)
-    assert found.code == 0, found.err
-    width, height = struct.unpack(">II", picture.read_bytes()[16:24])
+    plot = tmp_path / "heads.png"
+    result = seqloom("inspect", "attention", run, TEXT, "--view", view, "--layer", 1, "--out", plot)
+    assert result.code == 0, result.err
+    width, height = struct.unpack(">II", plot.read_bytes()[16:24])
     assert width > 300 and height > 300
 
 
@@ -132,7 +142,7 @@ def test_positions_of_runs(seqloom: Any, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([TEXT, "--target", "x"], "--beam and --target require a translator"),
         ([TEXT, "--beam", "2"], "--beam and --target require a translator"),
@@ -142,8 +152,8 @@ def test_positions_of_runs(seqloom: Any, folder: Path) -> None:
         ([TEXT * 5], "reads at most"),
     ],
 )
-def test_invalid_arguments_are_rejected(seqloom: Any, run: Path, words: list[str], told: str) -> None:
-    seqloom("inspect", "attention", run, *words).refuses(2, told)
+def test_invalid_arguments_are_rejected(seqloom: Any, run: Path, words: list[str], message: str) -> None:
+    seqloom("inspect", "attention", run, *words).refuses(2, message)
 
 
 def test_recurrent_model_has_no_heads(seqloom: Any, runs: Path) -> None:
@@ -151,7 +161,7 @@ def test_recurrent_model_has_no_heads(seqloom: Any, runs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (
             ["model.positions.max_length=8", "batch.length=16"],
@@ -165,8 +175,8 @@ def test_recurrent_model_has_no_heads(seqloom: Any, runs: Path) -> None:
         (["model.positions.kind=relative"], ["model.positions.kind", "rotary"]),
     ],
 )
-def test_invalid_recipes_are_rejected(seqloom: Any, tmp_path: Path, words: list[str], told: list[str]) -> None:
-    seqloom("train", "gpt-pydocs", *words, "--out", tmp_path / "none").refuses(2, *told, lines=4)
+def test_invalid_recipes_are_rejected(seqloom: Any, tmp_path: Path, words: list[str], message: list[str]) -> None:
+    seqloom("train", "gpt-pydocs", *words, "--out", tmp_path / "none").refuses(2, *message, lines=4)
     assert not (tmp_path / "none").exists()
 
 
@@ -175,8 +185,8 @@ def test_gates_and_gradients_require_a_recurrent_model(seqloom: Any, folder: Pat
     seqloom("inspect", "gradients", folder / "pairs").refuses(2, "is of kind gpt")
 
 
-def test_resumed_training_equals_uninterrupted(seqloom: Any, own: list[str], tmp_path: Path) -> None:
-    words = ["gpt-pydocs", *own, *SIZES, *STEPS, "tokenizer.size=300"]
+def test_resumed_training_equals_uninterrupted(seqloom: Any, text_overrides: list[str], tmp_path: Path) -> None:
+    words = ["gpt-pydocs", *text_overrides, *SIZES, *STEPS, "tokenizer.size=300"]
     assert seqloom("train", *words, "train.steps=8", "--out", tmp_path / "run").code == 0
     assert seqloom("train", "--resume", tmp_path / "run", "train.steps=24").code == 0
     assert seqloom("train", *words, "--out", tmp_path / "once").code == 0

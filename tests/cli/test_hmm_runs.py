@@ -29,7 +29,7 @@ LETTERS = ["train.restarts=2", "train.iterations=25", "train.tolerance=0"]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Path:
+def run_folder(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Path:
     """Runs that must not be changed: `letters` and `words` of texts, `names`, a tagger, `found` and `nile`."""
     folder = tmp_path_factory.mktemp("hmm")
     write_sentences(folder / "mine.conll")
@@ -50,20 +50,20 @@ def made(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Path:
 
 
 def test_hmm_tagger_works_with_other_commands(
-    seqloom: Any, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seqloom: Any, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = "Ann lives in New Delhi."
-    assert seqloom("tag", made / "names", line, "", "Dee sings in Oslo .").out == (
+    assert seqloom("tag", run_folder / "names", line, "", "Dee sings in Oslo .").out == (
         "Ann:PER lives in [New Delhi]:LOC.\n\nDee:PER sings in Oslo:LOC .\n"
     )
-    shown = seqloom("tag", made / "names", line, "--format", "conll").out
+    shown = seqloom("tag", run_folder / "names", line, "--format", "conll").out
     assert shown == "Ann\tB-PER\nlives\tO\nin\tO\nNew\tB-LOC\nDelhi\tI-LOC\n.\tO\n\n"
-    (word, *_) = seqloom("tag", made / "names", line, "--json").json["words"]
+    (word, *_) = seqloom("tag", run_folder / "names", line, "--json").json["words"]
     assert word["tag"] == "B-PER" and 0.5 < word["probability"] <= 1
-    found = seqloom("evaluate", made / "names", "--confusion", tmp_path / "c.png", "--json").json
-    assert found["span_f1"] == 1 and found["invalid"] == 0 and (tmp_path / "c.png").stat().st_size > 1000
-    assert "token accuracy" in seqloom("evaluate", made / "names").out
-    assert "3" in seqloom("compare", made / "names", made / "names", "--by", "span_f1").out
+    result = seqloom("evaluate", run_folder / "names", "--confusion", tmp_path / "c.png", "--json").json
+    assert result["span_f1"] == 1 and result["invalid"] == 0 and (tmp_path / "c.png").stat().st_size > 1000
+    assert "token accuracy" in seqloom("evaluate", run_folder / "names").out
+    assert "3" in seqloom("compare", run_folder / "names", run_folder / "names", "--by", "span_f1").out
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(2, 0.5, 2.0, memory=1 << 29))
     assert "estimated without gradients" in seqloom("doctor", "hmm-tag-people", "data.train=60", "data.dev=10").out
 
@@ -71,12 +71,12 @@ def test_hmm_tagger_works_with_other_commands(
 def test_unknown_words_are_tagged_by_their_suffixes(seqloom: Any, tmp_path: Path) -> None:
     """Names are capitalised and end in -ov, verbs end in -izes; without suffixes, unknown words are not recognised."""
     stems = ["mar", "tel", "kor", "ban", "dul", "fen", "gos", "hap", "jin", "lum"]
-    said = [
+    output = [
         [(f"{one.title()}ov", "NAME"), (f"{other}izes", "VERB"), (f"{one}ness", "NOUN"), (".", "MARK")]
         for one in stems
         for other in stems
     ]
-    write_sentences(tmp_path / "mine.conll", said)
+    write_sentences(tmp_path / "mine.conll", output)
     own = ["data.corpus=conll", f"data.train={tmp_path / 'mine.conll'}", "data.dev_fraction=0.2"]
     assert seqloom("train", "hmm-tag-people", *own, "--out", tmp_path / "run").code == 0
     new = "Quibov zorpizes vexness ."
@@ -91,34 +91,37 @@ def test_unknown_words_are_tagged_by_their_suffixes(seqloom: Any, tmp_path: Path
     assert "the vocabulary lacks parts of 1 line" in shown.err
 
 
-def test_hmm_language_model_works_with_other_commands(seqloom: Any, made: Path) -> None:
+def test_hmm_language_model_works_with_other_commands(seqloom: Any, run_folder: Path) -> None:
     written = [
-        seqloom("generate", made / "words", "--prompt", "the", "--max-tokens", 8, "--seed", 3).out for _ in range(2)
+        seqloom("generate", run_folder / "words", "--prompt", "the", "--max-tokens", 8, "--seed", 3).out
+        for _ in range(2)
     ]
     assert written[0] == written[1] and written[0].startswith("the")
-    assert seqloom("generate", made / "words", "--prompt", "the", "--max-tokens", 5, "--beam", 3).code == 0
-    (first, second) = seqloom("score", made / "words", "the cat sat here .", "here . sat cat the", "--json").objects
+    assert seqloom("generate", run_folder / "words", "--prompt", "the", "--max-tokens", 5, "--beam", 3).code == 0
+    (first, second) = seqloom(
+        "score", run_folder / "words", "the cat sat here .", "here . sat cat the", "--json"
+    ).objects
     assert first["log_prob"] > second["log_prob"] + 3
-    found = seqloom("evaluate", made / "words", "--split", "test", "--json").json
-    assert 1 < found["perplexity"] < 12
-    mixed = seqloom("evaluate", made / "words", made / "words", "--interpolate", "--json").json
-    assert mixed["perplexity"] == pytest.approx(seqloom("evaluate", made / "words", "--json").json["perplexity"])
+    result = seqloom("evaluate", run_folder / "words", "--split", "test", "--json").json
+    assert 1 < result["perplexity"] < 12
+    mixed = seqloom("evaluate", run_folder / "words", run_folder / "words", "--interpolate", "--json").json
+    assert mixed["perplexity"] == pytest.approx(seqloom("evaluate", run_folder / "words", "--json").json["perplexity"])
 
 
-def test_text_is_normalised_as_in_training(seqloom: Any, made: Path) -> None:
+def test_text_is_normalised_as_in_training(seqloom: Any, run_folder: Path) -> None:
     """Capitals, digits and punctuation are normalised in every command."""
-    (plain, written) = seqloom("score", made / "letters", "the cat", "The CAT, 7!", "--json").objects
+    (plain, written) = seqloom("score", run_folder / "letters", "the cat", "The CAT, 7!", "--json").objects
     assert written["log_prob"] == plain["log_prob"]
     small, large = (
-        seqloom("generate", made / "letters", "--prompt", prompt, "--max-tokens", 9).out.lower()
+        seqloom("generate", run_folder / "letters", "--prompt", prompt, "--max-tokens", 9).out.lower()
         for prompt in ("the ", "The ")
     )
     assert small == large
 
 
-def test_states_correlate_with_unseen_tags(seqloom: Any, made: Path) -> None:
-    found = seqloom("evaluate", made / "found", "--json").json
-    assert found["many_to_one"] > 0.7 and 0.4 < found["v_measure"] <= 1
+def test_states_correlate_with_unseen_tags(seqloom: Any, run_folder: Path) -> None:
+    result = seqloom("evaluate", run_folder / "found", "--json").json
+    assert result["many_to_one"] > 0.7 and 0.4 < result["v_measure"] <= 1
     sklearn = pytest.importorskip("sklearn.metrics")
     random = np.random.default_rng(0)
     labels, groups = [str(one) for one in random.integers(4, size=200)], random.integers(6, size=200).tolist()
@@ -127,19 +130,19 @@ def test_states_correlate_with_unseen_tags(seqloom: Any, made: Path) -> None:
     assert cluster_metrics(labels, [int(one) for one in labels]) == {"many_to_one": 1.0, "v_measure": pytest.approx(1)}
 
 
-def test_inspect_states_of_a_text(seqloom: Any, made: Path, tmp_path: Path) -> None:
-    shown = seqloom("inspect", "states", made / "letters", "--out", tmp_path / "s.png")
+def test_inspect_states_of_a_text(seqloom: Any, run_folder: Path, tmp_path: Path) -> None:
+    shown = seqloom("inspect", "states", run_folder / "letters", "--out", tmp_path / "s.png")
     assert shown.code == 0 and "state 1," in shown.out and "vowels" in shown.out and "END" in shown.out
     assert (tmp_path / "s.png").stat().st_size > 5000
-    found = seqloom("inspect", "states", made / "letters", "The CAT, 7!", "--json").json
-    assert "".join(found["tokens"]) == "the cat"
-    assert np.allclose(np.sum(found["transition"], axis=1), 1) and len(found["path"]) == 7
-    assert sum(found["fractions"]) == pytest.approx(1)
-    for shares in found["letter_kinds"].values():
+    result = seqloom("inspect", "states", run_folder / "letters", "The CAT, 7!", "--json").json
+    assert "".join(result["tokens"]) == "the cat"
+    assert np.allclose(np.sum(result["transition"], axis=1), 1) and len(result["path"]) == 7
+    assert sum(result["fractions"]) == pytest.approx(1)
+    for shares in result["letter_kinds"].values():
         assert sum(shares) == pytest.approx(1)
-    seqloom("inspect", "states", made / "letters", "123").refuses(3, "has no tokens of the model")
-    seqloom("inspect", "states", made / "names").refuses(2, "Only hidden Markov models have states")
-    assert seqloom("inspect", "states", made / "words", "--out", tmp_path / "w.svg", "--top", "3").code == 0
+    seqloom("inspect", "states", run_folder / "letters", "123").refuses(3, "has no tokens of the model")
+    seqloom("inspect", "states", run_folder / "names").refuses(2, "Only hidden Markov models have states")
+    assert seqloom("inspect", "states", run_folder / "words", "--out", tmp_path / "w.svg", "--top", "3").code == 0
 
 
 def test_state_numbers_are_printed_below_tokens() -> None:
@@ -155,22 +158,24 @@ def test_missing_numba_gives_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
         assert task.warnings() == ([] if there else [WITHOUT_NUMBA])
 
 
-def test_inspect_states_of_a_series(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_inspect_states_of_a_series(seqloom: Any, run_folder: Path, tmp_path: Path) -> None:
     """The flow of the Nile decreased at the end of the century: the state changes once."""
-    found = seqloom("inspect", "states", made / "nile", "--json", "--out", tmp_path / "n.png").json
-    changes = [year for year, a, b in zip(found["times"][1:], found["path"], found["path"][1:], strict=False) if a != b]
+    result = seqloom("inspect", "states", run_folder / "nile", "--json", "--out", tmp_path / "n.png").json
+    changes = [
+        year for year, a, b in zip(result["times"][1:], result["path"], result["path"][1:], strict=False) if a != b
+    ]
     assert changes == ["1899"]
-    low, high = sorted(mean for (mean,) in found["means"])
+    low, high = sorted(mean for (mean,) in result["means"])
     assert 800 < low < 880 and 1050 < high < 1150
     assert (tmp_path / "n.png").stat().st_size > 5000
-    figures = seqloom("evaluate", made / "nile", "--split", "test", "--json").json
-    assert figures["loss"] < figures["one_state"]
-    seqloom("inspect", "states", made / "nile", "text").refuses(2, "is a model of series and reads no text")
-    assert "never left" in seqloom("inspect", "states", made / "nile").out
+    metrics = seqloom("evaluate", run_folder / "nile", "--split", "test", "--json").json
+    assert metrics["loss"] < metrics["one_state"]
+    seqloom("inspect", "states", run_folder / "nile", "text").refuses(2, "is a model of series and reads no text")
+    assert "never left" in seqloom("inspect", "states", run_folder / "nile").out
 
 
 def test_resumed_training_equals_uninterrupted(
-    made: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_folder: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Interrupted after each kind of checkpoint, the resumed model is bit-identical."""
     monkeypatch.setattr("seqloom.classical.hmm.restarts.CHECKPOINT_INTERVAL", -1.0)
@@ -179,7 +184,7 @@ def test_resumed_training_equals_uninterrupted(
     words = ["data.corpus=text", *files, "data.documents=line", "train.restarts=2", "train.iterations=6"]
     _, recipe = read_recipe("hmm-letters", [*words, "train.tolerance=0"])
     list(begin(recipe, tmp_path / "whole").events())
-    whole = tensors_from_file(tmp_path / "whole" / "model.safetensors")
+    complete = tensors_from_file(tmp_path / "whole" / "model.safetensors")
     for stop_at in (3, 6, 8):
         path = tmp_path / f"stopped-{stop_at}"
         for event in begin(recipe, path).events():
@@ -188,11 +193,12 @@ def test_resumed_training_equals_uninterrupted(
         assert not (path / "model.safetensors").exists()
         assert list(resume(path).events())
         again = tensors_from_file(path / "model.safetensors")
-        assert whole.keys() == again.keys() and all(whole[name].equal(again[name]) for name in whole)
+        assert complete.keys() == again.keys() and all(complete[name].equal(again[name]) for name in complete)
     done = list(resume(tmp_path / "whole").events())
     assert [type(event).__name__ for event in done] == ["Started", "Evaluated", "Finished"]
     assert all(
-        whole[name].equal(table) for name, table in tensors_from_file(tmp_path / "whole" / "model.safetensors").items()
+        complete[name].equal(table)
+        for name, table in tensors_from_file(tmp_path / "whole" / "model.safetensors").items()
     )
 
 
@@ -223,14 +229,14 @@ def test_singular_covariance_is_reported(seqloom: Any, tmp_path: Path) -> None:
     assert seqloom("train", *own[:-1], "train.restarts=1", "--out", tmp_path / "mended").code == 0
 
 
-def test_damaged_run_is_rejected(seqloom: Any, made: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(made / "letters", tmp_path / "letters"))
+def test_damaged_run_is_rejected(seqloom: Any, run_folder: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(run_folder / "letters", tmp_path / "letters"))
     recipe = (run / "recipe.yaml").read_text()
     (run / "recipe.yaml").write_text(recipe.replace("states: 2", "states: 3"))
     update_checksums(run)
     seqloom("score", run, "the cat").refuses(4, "transition must have the shape (4, 4), got (3, 3)", lines=1)
-    card = (made / "letters" / "card.md").read_text()
-    assert "`hmm`" in card and json.loads((made / "letters" / "data.json").read_text())["counts"]["train"]
+    card = (run_folder / "letters" / "card.md").read_text()
+    assert "`hmm`" in card and json.loads((run_folder / "letters" / "data.json").read_text())["counts"]["train"]
 
 
 def test_two_states_find_vowels(seqloom: Any, tmp_path: Path) -> None:

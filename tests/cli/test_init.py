@@ -10,15 +10,15 @@ TEXT = "the cat sat on the mat .\nthe dog sat on the log .\n" * 20
 
 
 @pytest.mark.parametrize("tokens", ["characters", "words", "byte-pair"])
-def test_recipe_is_trained_as_written(seqloom: Any, here: Path, tokens: str) -> None:
-    (here / "corpus.txt").write_text(TEXT)
+def test_recipe_is_trained_as_written(seqloom: Any, workdir: Path, tokens: str) -> None:
+    (workdir / "corpus.txt").write_text(TEXT)
     shown = seqloom("init", "corpus.txt", "--tokens", tokens)
     assert shown.code == 0 and shown.err == ""
     assert shown.out.splitlines()[-1] == "Wrote corpus.yaml. Check it, then run: seqloom train corpus.yaml"
-    recipe = load_yaml(here / "corpus.yaml")
+    recipe = load_yaml(workdir / "corpus.yaml")
     assert recipe["data"]["train"] == "corpus.txt"
     assert recipe["tokenizer"]["kind"] == tokens
-    recipe_lines = (here / "corpus.yaml").read_text().splitlines()
+    recipe_lines = (workdir / "corpus.yaml").read_text().splitlines()
     assert sum("#" in line for line in recipe_lines) > len(recipe_lines) / 2  # commented
     trained = seqloom("train", "corpus.yaml", *["train.steps=3"] * (tokens != "characters"))
     assert trained.code == 0, trained.err
@@ -33,23 +33,23 @@ def _dev(out: str) -> list[str]:
     return [line for line in out.splitlines() if "dev: loss" in line]
 
 
-def test_smallest_text_is_trained(seqloom: Any, here: Path) -> None:
-    (here / "three.txt").write_text("ab cd\nef gh\nij kl\n")
+def test_smallest_text_is_trained(seqloom: Any, workdir: Path) -> None:
+    (workdir / "three.txt").write_text("ab cd\nef gh\nij kl\n")
     assert seqloom("init", "three.txt").code == 0
     trained = seqloom("train", "three.yaml", "train.steps=1")
     assert trained.code == 0, trained.err
 
 
 @pytest.mark.parametrize("kind", ["folder", "gz"])
-def test_folder_or_compressed_file(seqloom: Any, here: Path, kind: str) -> None:
+def test_folder_or_compressed_file(seqloom: Any, workdir: Path, kind: str) -> None:
     import gzip
 
     if kind == "folder":
-        (here / "books").mkdir()
-        (here / "books/one.txt").write_text(TEXT)
-        (here / "books/two.txt").write_text(TEXT)
+        (workdir / "books").mkdir()
+        (workdir / "books/one.txt").write_text(TEXT)
+        (workdir / "books/two.txt").write_text(TEXT)
     else:
-        (here / "books.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
+        (workdir / "books.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
     assert seqloom("init", "books" if kind == "folder" else "books.txt.gz").code == 0
     assert seqloom("train", "books.yaml", "train.steps=1", "model.hidden=4").code == 0
 
@@ -83,43 +83,43 @@ ODD += [
 
 
 @pytest.mark.parametrize("name", ODD, ids=ascii)
-def test_unusual_file_names_are_quoted(seqloom: Any, here: Path, name: str) -> None:
-    (here / f"{name}.txt").write_text(TEXT)
+def test_unusual_file_names_are_quoted(seqloom: Any, workdir: Path, name: str) -> None:
+    (workdir / f"{name}.txt").write_text(TEXT)
     shown = seqloom("init", f"./{name}.txt")
     assert shown.code == 0, shown.err
-    assert load_yaml(here / f"{name}.yaml")["data"]["train"] == f"{name}.txt"
+    assert load_yaml(workdir / f"{name}.yaml")["data"]["train"] == f"{name}.txt"
     assert shown.out.endswith(f"seqloom train {shlex.quote(name + '.yaml')}\n")
 
 
 @pytest.mark.parametrize("name", ["a b", "it's: 小说 #1", "x=y", "two\nlines"], ids=ascii)
-def test_unusual_file_names_are_trained(seqloom: Any, here: Path, name: str) -> None:
-    (here / f"{name}.txt").write_text(TEXT)
+def test_unusual_file_names_are_trained(seqloom: Any, workdir: Path, name: str) -> None:
+    (workdir / f"{name}.txt").write_text(TEXT)
     assert seqloom("init", f"{name}.txt").code == 0
     trained = seqloom("train", f"{name}.yaml", "train.steps=1", "model.hidden=4")
     assert trained.code == 0, trained.err
-    assert (here / "runs" / name / "model.safetensors").is_file()
+    assert (workdir / "runs" / name / "model.safetensors").is_file()
 
 
-def test_file_name_may_begin_with_a_tilde(seqloom: Any, here: Path) -> None:
-    (here / "~draft.txt").write_text(TEXT)
+def test_file_name_may_begin_with_a_tilde(seqloom: Any, workdir: Path) -> None:
+    (workdir / "~draft.txt").write_text(TEXT)
     shown = seqloom("init", "~draft.txt")
     assert shown.code == 0, shown.err
 
 
-def test_larger_texts_get_larger_models(seqloom: Any, here: Path) -> None:
+def test_larger_texts_get_larger_models(seqloom: Any, workdir: Path) -> None:
     sizes = []
     for repeats in (20, 5_000):
-        (here / "t.txt").write_text(TEXT * (repeats // 20))
+        (workdir / "t.txt").write_text(TEXT * (repeats // 20))
         assert seqloom("init", "t.txt", "--out", f"{repeats}.yaml").code == 0
-        sizes.append(load_yaml(here / f"{repeats}.yaml")["model"]["hidden"])
+        sizes.append(load_yaml(workdir / f"{repeats}.yaml")["model"]["hidden"])
     assert sizes[0] < sizes[1]
 
 
-def test_nothing_is_overwritten(seqloom: Any, here: Path) -> None:
-    (here / "t.txt").write_text(TEXT)
-    (here / "t.yaml").write_text("mine")
+def test_nothing_is_overwritten(seqloom: Any, workdir: Path) -> None:
+    (workdir / "t.txt").write_text(TEXT)
+    (workdir / "t.yaml").write_text("mine")
     seqloom("init", "t.txt").refuses(2, "t.yaml exists", "--out", lines=1)
-    assert (here / "t.yaml").read_text() == "mine"
+    assert (workdir / "t.yaml").read_text() == "mine"
     assert seqloom("init", "t.txt", "--out", "other.yaml").code == 0
 
 
@@ -137,11 +137,11 @@ def test_nothing_is_overwritten(seqloom: Any, here: Path) -> None:
         (["bad\udce9.txt"], 2, "must be UTF-8"),
     ],
 )
-def test_invalid_input_is_rejected(seqloom: Any, here: Path, words: list[str], code: int, message: str) -> None:
-    (here / "good.txt").write_text(TEXT)
-    (here / "empty.txt").write_text("")
-    (here / "latin.txt").write_bytes("one\ncafé\nthree\n".encode("latin1"))
-    (here / "one.txt").write_text("a single line")
-    (here / "folder").mkdir()
+def test_invalid_input_is_rejected(seqloom: Any, workdir: Path, words: list[str], code: int, message: str) -> None:
+    (workdir / "good.txt").write_text(TEXT)
+    (workdir / "empty.txt").write_text("")
+    (workdir / "latin.txt").write_bytes("one\ncafé\nthree\n".encode("latin1"))
+    (workdir / "one.txt").write_text("a single line")
+    (workdir / "folder").mkdir()
     seqloom("init", *words).refuses(code, message)
-    assert not list(here.glob("*.yaml"))
+    assert not list(workdir.glob("*.yaml"))

@@ -15,8 +15,8 @@ def steps(name: str) -> list[str]:
     return [name, "train.steps=2", "train.warmup=0", "--out", "runs/it"]
 
 
-def test_classifier_recipe_is_trained(seqloom: Any, here: Path) -> None:
-    write_reviews(here / "reviews.csv")
+def test_classifier_recipe_is_trained(seqloom: Any, workdir: Path) -> None:
+    write_reviews(workdir / "reviews.csv")
     shown = seqloom("init", "reviews.csv", "--task", "classify", "--text", "review", "--label", "verdict")
     assert shown.code == 0, shown.err
     assert shown.out.splitlines() == [
@@ -32,9 +32,9 @@ def test_classifier_recipe_is_trained(seqloom: Any, here: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bag", "convolution", "transformer"])
-def test_comments_explain_other_encoders(seqloom: Any, here: Path, kind: str) -> None:
+def test_comments_explain_other_encoders(seqloom: Any, workdir: Path, kind: str) -> None:
     """The comments, and the error messages, say which lines belong to which kind."""
-    write_reviews(here / "reviews.csv")
+    write_reviews(workdir / "reviews.csv")
     seqloom("init", "reviews.csv", "--text", "review", "--label", "verdict")
     text = Path("reviews.yaml").read_text()
     lines = text.replace("kind: recurrent", f"kind: {kind}").splitlines()
@@ -48,16 +48,16 @@ def test_comments_explain_other_encoders(seqloom: Any, here: Path, kind: str) ->
     assert read_recipe("reviews.yaml")[1].model.encoder.kind == kind
 
 
-def test_imbalanced_classes_are_weighted(seqloom: Any, here: Path) -> None:
+def test_imbalanced_classes_are_weighted(seqloom: Any, workdir: Path) -> None:
     rows = [row for row in reviews() if row[1] == "good"] + [row for row in reviews() if row[1] == "bad"][:6]
-    write_reviews(here / "reviews.csv", rows)
+    write_reviews(workdir / "reviews.csv", rows)
     seqloom("init", "reviews.csv", "--text", "review", "--label", "verdict")
     _, recipe = read_recipe("reviews.yaml")
     assert recipe.loss.class_weights == "balanced" and recipe.monitor == "macro_f1"
 
 
 @pytest.mark.parametrize("name", ["own.jsonl", "own.csv", "own.tsv", "own.tsv.gz"])
-def test_columns_text_and_label_are_the_default(seqloom: Any, here: Path, name: str) -> None:
+def test_columns_text_and_label_are_the_default(seqloom: Any, workdir: Path, name: str) -> None:
     import gzip
 
     if "jsonl" in name:
@@ -72,7 +72,7 @@ def test_columns_text_and_label_are_the_default(seqloom: Any, here: Path, name: 
     assert seqloom("train", *steps("own.yaml")).code == 0
 
 
-def test_columns_by_number(seqloom: Any, here: Path) -> None:
+def test_columns_by_number(seqloom: Any, workdir: Path) -> None:
     Path("rows.tsv").write_text("".join(f"{n}\t{text}\t{label}\n" for n, (text, label) in enumerate(reviews())))
     assert seqloom("init", "rows.tsv", "--text", "2", "--label", "3").code == 0
     _, recipe = read_recipe("rows.yaml")
@@ -80,8 +80,8 @@ def test_columns_by_number(seqloom: Any, here: Path) -> None:
     assert seqloom("train", *steps("rows.yaml")).code == 0
 
 
-def test_names_are_quoted_in_yaml(seqloom: Any, here: Path) -> None:
-    file = here / "my: own #1.csv"
+def test_names_are_quoted_in_yaml(seqloom: Any, workdir: Path) -> None:
+    file = workdir / "my: own #1.csv"
     content = "null,yes: no\n" + "".join(f'"{text}",{label}\n' for text, label in reviews())
     file.write_text(content)
     assert seqloom("init", file.name, "--text", "null", "--label", "yes: no", "--out", "x.yaml").code == 0
@@ -90,8 +90,8 @@ def test_names_are_quoted_in_yaml(seqloom: Any, here: Path) -> None:
     assert seqloom("train", *steps("x.yaml")).code == 0
 
 
-def test_tagger_recipe_is_trained(seqloom: Any, here: Path) -> None:
-    write_sentences(here / "mine.conll", [[("Ann", "O"), ("Bee", "I-PER")], *sentences()])
+def test_tagger_recipe_is_trained(seqloom: Any, workdir: Path) -> None:
+    write_sentences(workdir / "mine.conll", [[("Ann", "O"), ("Bee", "I-PER")], *sentences()])
     shown = seqloom("init", "mine.conll")
     assert shown.code == 0, shown.err
     assert "60 sentences," in shown.out and "spans of 2 types to train on." in shown.out
@@ -102,7 +102,7 @@ def test_tagger_recipe_is_trained(seqloom: Any, here: Path) -> None:
     assert seqloom("tag", "runs/it", "Ann lives in Rome.").code == 0
 
 
-def test_part_of_speech_recipe_is_trained(seqloom: Any, here: Path) -> None:
+def test_part_of_speech_recipe_is_trained(seqloom: Any, workdir: Path) -> None:
     words = [[(word, "NAME" if tag != "O" else "X") for word, tag in one] for one in sentences()]
     rows = [
         "".join(f"{n}\t{word}\t_\t{tag}\t_\t_\t0\troot\t_\t_\n" for n, (word, tag) in enumerate(one, start=1))
@@ -116,9 +116,9 @@ def test_part_of_speech_recipe_is_trained(seqloom: Any, here: Path) -> None:
     assert seqloom("train", *steps("mine.yaml")).code == 0
 
 
-def test_unique_labels_are_noted(seqloom: Any, here: Path) -> None:
+def test_unique_labels_are_noted(seqloom: Any, workdir: Path) -> None:
     rows = "".join(f"{n},this is text {n}\n" for n in range(50))
-    (here / "mine.csv").write_text(f"id,text\n{rows}")
+    (workdir / "mine.csv").write_text(f"id,text\n{rows}")
     shown = seqloom("init", "mine.csv", "--label", "id")
     assert shown.code == 0, shown.err
     assert "48 of the 48 labels have only one training example; check data.label" in shown.out
@@ -132,7 +132,7 @@ def test_sizes_grow_with_the_text(words: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (
             ["reviews.csv"],
@@ -160,10 +160,10 @@ def test_sizes_grow_with_the_text(words: int) -> None:
         (["plain.txt", "--task", "tag"], 3, "must have"),
     ],
 )
-def test_invalid_input_is_rejected(seqloom: Any, here: Path, words: list[str], code: int, said: str) -> None:
-    write_reviews(here / "reviews.csv")
-    (here / "same.csv").write_text("text,label\n" + "".join(f"text {n},same\n" for n in range(20)))
+def test_invalid_input_is_rejected(seqloom: Any, workdir: Path, words: list[str], code: int, message: str) -> None:
+    write_reviews(workdir / "reviews.csv")
+    (workdir / "same.csv").write_text("text,label\n" + "".join(f"text {n},same\n" for n in range(20)))
     for name in ("plain.txt", "plain.md"):
-        (here / name).write_text("one line of text\nand another\n")
-    seqloom("init", *words).refuses(code, said)
-    assert not list(here.glob("*.yaml"))
+        (workdir / name).write_text("one line of text\nand another\n")
+    seqloom("init", *words).refuses(code, message)
+    assert not list(workdir.glob("*.yaml"))

@@ -20,19 +20,19 @@ SHORT = ["train.epochs=null", "train.steps=2", "model.hidden=8"]
 
 def pairs(count: int) -> list[tuple[str, str]]:
     """Return distinct sentence pairs: 48 sentences, then sentences with numbers."""
-    made = list(product(NOUNS.items(), VERBS.items(), PLACES.items()))
-    made = [made[7 * n % len(made)] for n in range(count)]
+    created = list(product(NOUNS.items(), VERBS.items(), PLACES.items()))
+    created = [created[7 * n % len(created)] for n in range(count)]
     numbers = [f" {n}" if n >= len(NOUNS) * len(VERBS) * len(PLACES) else "" for n in range(count)]
-    sides = [[" ".join(words[side] for words in pair) for pair in made] for side in (0, 1)]
+    sides = [[" ".join(words[side] for words in pair) for pair in created] for side in (0, 1)]
     return [(one + number, other + number) for one, other, number in zip(*sides, numbers, strict=True)]
 
 
 @pytest.fixture
-def files(here: Path) -> Path:
+def files(workdir: Path) -> Path:
     for side, language in enumerate(("en", "de")):
-        (here / f"a.{language}").write_text("".join(f"{pair[side]}\n" for pair in pairs(40)))
-    (here / "a.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs(40)))
-    return here
+        (workdir / f"a.{language}").write_text("".join(f"{pair[side]}\n" for pair in pairs(40)))
+    (workdir / "a.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs(40)))
+    return workdir
 
 
 def test_recipe_of_two_files(seqloom: Any, files: Path) -> None:
@@ -55,8 +55,8 @@ def test_recipe_is_trained_as_written(seqloom: Any, files: Path) -> None:
     assert trained.code == 0, trained.err
     card = (files / "runs/a/card.md").read_text()
     assert re.search(r"\| train \| 36 \| 144 \| [\d,]+ \| 144 \|", card)  # as printed by init
-    figures = [float(line.split("loss ")[1].split()[0]) for line in trained.out.splitlines() if "dev: loss" in line]
-    assert figures[-1] < figures[0] - 0.3
+    metrics = [float(line.split("loss ")[1].split()[0]) for line in trained.out.splitlines() if "dev: loss" in line]
+    assert metrics[-1] < metrics[0] - 0.3
     assert "Try: seqloom translate runs/a" in trained.out
     translated = seqloom("translate", "runs/a", "the cat sat now", "")
     assert translated.code == 0 and translated.out.count("\n") == 2
@@ -116,7 +116,7 @@ def test_unusual_file_names_are_quoted(seqloom: Any, files: Path, name: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("names", "made"),
+    ("names", "created"),
     [
         (["train.en", "train.de"], "train"),
         (["x/train.en.gz", "y/train.de.gz"], "train"),
@@ -125,8 +125,8 @@ def test_unusual_file_names_are_quoted(seqloom: Any, files: Path, name: str) -> 
         (["en", "de"], "en-de"),
     ],
 )
-def test_recipe_name(names: list[str], made: str) -> None:
-    assert recipe_name("translate", [Path(name) for name in names]) == made
+def test_recipe_name(names: list[str], created: str) -> None:
+    assert recipe_name("translate", [Path(name) for name in names]) == created
 
 
 @pytest.mark.parametrize(

@@ -17,25 +17,25 @@ TEXT = "the cat sat on a mat ."
 
 
 def test_gates_as_json(seqloom: Any, runs: Path) -> None:
-    found = seqloom("inspect", "gates", runs / "chars", TEXT, "--json").json
+    result = seqloom("inspect", "gates", runs / "chars", TEXT, "--json").json
     trace = gate_trace(load(runs / "chars", "cpu"), TEXT)
-    assert found["tokens"] == ["</s>", *TEXT]
-    assert (found["cell"], found["layer"], found["layers"], found["hidden"]) == ("lstm", 1, 1, 12)
-    assert list(found["gates"]) == ["i", "f", "o"]
-    assert found["gates"]["f"]["does"] == "near 1 keeps the old content of the cell"
-    assert 0 <= found["gates"]["f"]["closed"] <= found["gates"]["f"]["closed"] + found["gates"]["f"]["open"] <= 1
-    assert list(found["levels"]) == ["i", "f", "o", "g", "c", "h"]
-    for name, level in found["levels"].items():
+    assert result["tokens"] == ["</s>", *TEXT]
+    assert (result["cell"], result["layer"], result["layers"], result["hidden"]) == ("lstm", 1, 1, 12)
+    assert list(result["gates"]) == ["i", "f", "o"]
+    assert result["gates"]["f"]["does"] == "near 1 keeps the old content of the cell"
+    assert 0 <= result["gates"]["f"]["closed"] <= result["gates"]["f"]["closed"] + result["gates"]["f"]["open"] <= 1
+    assert list(result["levels"]) == ["i", "f", "o", "g", "c", "h"]
+    for name, level in result["levels"].items():
         assert level == pytest.approx(trace.layers[0].level(name).tolist())
-    assert found["most_varying"] == trace.layers[0].most_varying()
-    assert found["unit"] is None and found["values"] is None
+    assert result["most_varying"] == trace.layers[0].most_varying()
+    assert result["unit"] is None and result["values"] is None
 
 
 def test_single_unit_as_json(seqloom: Any, runs: Path) -> None:
-    found = seqloom("inspect", "gates", runs / "gru", TEXT, "--unit", 7, "--layer", 1, "--json").json
+    result = seqloom("inspect", "gates", runs / "gru", TEXT, "--unit", 7, "--layer", 1, "--json").json
     trace = gate_trace(load(runs / "gru", "cpu"), TEXT)
-    assert found["unit"] == 7
-    for name, values in found["values"].items():
+    assert result["unit"] == 7
+    for name, values in result["values"].items():
         assert values == pytest.approx(trace.layers[0].values[name][:, 7].tolist())
 
 
@@ -90,8 +90,8 @@ def test_unknown_words_are_rejected_unless_allowed(seqloom: Any, runs: Path) -> 
     seqloom("inspect", "gates", runs / "words", text).refuses(
         3, "does not have 'zebra' in the text", "--allow-unknown", lines=1
     )
-    found = seqloom("inspect", "gates", runs / "words", text, "--allow-unknown", "--json").json
-    assert "<unk>" in found["tokens"]
+    result = seqloom("inspect", "gates", runs / "words", text, "--allow-unknown", "--json").json
+    assert "<unk>" in result["tokens"]
     shown = seqloom("inspect", "gradients", runs / "words", "--text", text)
     shown.refuses(3, "does not have 'zebra' in the text", "--allow-unknown", lines=1)
 
@@ -144,10 +144,10 @@ def test_plots_of_gates(seqloom: Any, runs: Path, tmp_path: Path, unit: list[str
 
 
 def test_gradients_as_json(seqloom: Any, runs: Path) -> None:
-    found = seqloom("inspect", "gradients", runs / "chars", runs / "gru", "--text", TEXT, "--json").json
-    assert found["of"] == "last"
-    assert [(Path(run["run"]).name, run["cell"]) for run in found["runs"]] == [("chars", "lstm"), ("gru", "gru")]
-    for run in found["runs"]:
+    result = seqloom("inspect", "gradients", runs / "chars", runs / "gru", "--text", TEXT, "--json").json
+    assert result["of"] == "last"
+    assert [(Path(run["run"]).name, run["cell"]) for run in result["runs"]] == [("chars", "lstm"), ("gru", "gru")]
+    for run in result["runs"]:
         trace = gradient_trace(load(run["run"], "cpu"), TEXT)
         assert run["tokens"] == ["</s>", *TEXT[:-1]] and run["target"] == TEXT[-1]
         assert run["distances"][-1] == 0 and len(run["distances"]) == len(TEXT)
@@ -160,10 +160,10 @@ def test_gradients_as_json(seqloom: Any, runs: Path) -> None:
         assert run["clipping"]["clipped"] == pytest.approx(min(run["clipping"]["norm"], run["clipping"]["clip"]))
         logged = [entry for entry in load(run["run"]).run.log() if entry["event"] == "progress"]
         assert [norm for _, norm in run["training"]] == [entry["values"]["gradient_norm"] for entry in logged]
-    assert [matrix["name"] for matrix in found["runs"][0]["matrices"]] == ["i", "f", "g", "o"]
+    assert [matrix["name"] for matrix in result["runs"][0]["matrices"]] == ["i", "f", "g", "o"]
 
 
-def test_bound_of_elman_gradients(seqloom: Any, own: list[str], tmp_path: Path) -> None:
+def test_bound_of_elman_gradients(seqloom: Any, text_overrides: list[str], tmp_path: Path) -> None:
     small = [
         "model.hidden=8",
         "model.layers=2",
@@ -173,14 +173,14 @@ def test_bound_of_elman_gradients(seqloom: Any, own: list[str], tmp_path: Path) 
         "train.clip_norm=null",
     ]
     run = tmp_path / "elman"
-    assert seqloom("train", "lm-char-lstm", *own, *small, "model.cell=elman", "--out", run).code == 0
-    found = seqloom("inspect", "gradients", run, "--json").json["runs"][0]
-    assert [flow["layer"] for flow in found["flows"]] == [1, 2]
-    for flow in found["flows"]:
+    assert seqloom("train", "lm-char-lstm", *text_overrides, *small, "model.cell=elman", "--out", run).code == 0
+    result = seqloom("inspect", "gradients", run, "--json").json["runs"][0]
+    assert [flow["layer"] for flow in result["flows"]] == [1, 2]
+    for flow in result["flows"]:
         assert flow["gamma_g"] == 1
-        assert flow["gamma_w"] == pytest.approx(found["matrices"][flow["layer"] - 1]["singular_values"][0])
+        assert flow["gamma_w"] == pytest.approx(result["matrices"][flow["layer"] - 1]["singular_values"][0])
         assert all(m <= b * (1 + 1e-9) for m, b in zip(flow["measured"], flow["bound"], strict=True))
-    assert found["clipping"]["clip"] is None and found["clipped_fraction"] is None
+    assert result["clipping"]["clip"] is None and result["clipped_fraction"] is None
     shown = seqloom("inspect", "gradients", run).out
     assert shown.count("(γ_W γ_g)^10 = (") == 2 and " 10 steps later" in shown
     assert " 1 step later" in seqloom("inspect", "gradients", run, "--text", "ca").out
@@ -188,10 +188,10 @@ def test_bound_of_elman_gradients(seqloom: Any, own: list[str], tmp_path: Path) 
 
 
 def test_default_text_is_the_dev_split(seqloom: Any, runs: Path, texts: Path) -> None:
-    found = seqloom("inspect", "gradients", runs / "chars", "--json").json["runs"][0]
+    result = seqloom("inspect", "gradients", runs / "chars", "--json").json["runs"][0]
     lines = (texts / "dev.txt").read_text(encoding="utf-8").split("\n")
     read = [letter for line in lines for letter in [*line, "</s>"]]
-    assert found["tokens"] == ["</s>", *read[:99]] and found["target"] == read[99]
+    assert result["tokens"] == ["</s>", *read[:99]] and result["target"] == read[99]
     given = seqloom("inspect", "gradients", runs / "chars", "--text", lines[0][:20], "--json").json["runs"][0]
     assert given["tokens"] == ["</s>", *lines[0][:19]]
 

@@ -48,25 +48,25 @@ def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_json_output(seqloom: Any, translators: Path) -> None:
-    found = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--json").json
+    result = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--json").json
     view = alignment_view(load(translators / "pairs", "cpu"), SOURCE)
-    assert found["run"] == str(translators / "pairs") and found["source"] == SOURCE
-    assert (found["translation"], found["given"], found["finished"]) == (view.text, False, view.finished)
-    assert found["log_prob"] == pytest.approx(view.log_prob)
-    assert found["source_words"] == ["the", "cat", "sat", ",", "here", "</s>"]
-    assert found["target_tokens"] == view.tokens.rows and found["source_tokens"] == view.tokens.columns
-    np.testing.assert_allclose(found["weights"], view.tokens.weights)
-    np.testing.assert_allclose(found["word_weights"], view.words.weights)
-    assert found["alignment"] == view.links
-    said = seqloom("translate", translators / "pairs", SOURCE).out
-    assert said == f"{view.text}\n"
+    assert result["run"] == str(translators / "pairs") and result["source"] == SOURCE
+    assert (result["translation"], result["given"], result["finished"]) == (view.text, False, view.finished)
+    assert result["log_prob"] == pytest.approx(view.log_prob)
+    assert result["source_words"] == ["the", "cat", "sat", ",", "here", "</s>"]
+    assert result["target_tokens"] == view.tokens.rows and result["source_tokens"] == view.tokens.columns
+    np.testing.assert_allclose(result["weights"], view.tokens.weights)
+    np.testing.assert_allclose(result["word_weights"], view.words.weights)
+    assert result["alignment"] == view.links
+    output = seqloom("translate", translators / "pairs", SOURCE).out
+    assert output == f"{view.text}\n"
 
 
 def test_given_target(seqloom: Any, translators: Path) -> None:
-    found = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--target", "القط جلس 猫", "--json").json
-    assert found["given"] and found["finished"] and found["translation"] == "القط جلس 猫"
-    assert found["target_words"] == ["القط", "جلس", "猫", "</s>"]
-    np.testing.assert_allclose(np.sum(found["word_weights"], axis=1), 1, atol=1e-6)
+    result = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--target", "القط جلس 猫", "--json").json
+    assert result["given"] and result["finished"] and result["translation"] == "القط جلس 猫"
+    assert result["target_words"] == ["القط", "جلس", "猫", "</s>"]
+    np.testing.assert_allclose(np.sum(result["word_weights"], axis=1), 1, atol=1e-6)
 
 
 def test_piped_map_has_no_colours(seqloom: Any, translators: Path) -> None:
@@ -102,8 +102,8 @@ def test_colour_option(
 
 
 def test_beam_option(seqloom: Any, translators: Path) -> None:
-    found = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--beam", 1, "--json").json
-    assert found["translation"] == alignment_view(load(translators / "pairs", "cpu"), SOURCE, beam=1).text
+    result = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--beam", 1, "--json").json
+    assert result["translation"] == alignment_view(load(translators / "pairs", "cpu"), SOURCE, beam=1).text
 
 
 def test_unknown_words_are_noted(seqloom: Any, translators: Path) -> None:
@@ -127,11 +127,11 @@ def test_unknown_words_are_noted(seqloom: Any, translators: Path) -> None:
     ],
 )
 def test_invalid_arguments_are_rejected(
-    seqloom: Any, translators: Path, here: Path, words: list[str], code: int, message: str
+    seqloom: Any, translators: Path, workdir: Path, words: list[str], code: int, message: str
 ) -> None:
     name, *rest = words
     seqloom("inspect", "attention", translators / name, *rest).refuses(code, message)
-    assert not any(here.iterdir())
+    assert not any(workdir.iterdir())
 
 
 def test_recurrent_language_model_is_rejected(seqloom: Any, runs: Path) -> None:

@@ -35,28 +35,28 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_components_recover_the_generated_series(seqloom: Any, runs: Path) -> None:
-    found = seqloom("inspect", "components", runs / "seasonal", "--json").json
-    assert found["variable"] == "wet" and found["times"][0].startswith("2000-01") and not found["logarithmic"]
-    assert found["observed"][7] is None and len(found["observed"]) == STEPS
-    parts = {name: np.array(part["mean"]) for name, part in found["parts"].items()}
+    result = seqloom("inspect", "components", runs / "seasonal", "--json").json
+    assert result["variable"] == "wet" and result["times"][0].startswith("2000-01") and not result["logarithmic"]
+    assert result["observed"][7] is None and len(result["observed"]) == STEPS
+    parts = {name: np.array(part["mean"]) for name, part in result["parts"].items()}
     assert list(parts) == ["level", "slope", "season"]
     steps = np.arange(STEPS)
     np.testing.assert_allclose(parts["level"], 100 + steps, atol=1.0)
     np.testing.assert_allclose(parts["slope"][4:], 1.0, atol=0.3)
     np.testing.assert_allclose(parts["season"], np.array([3, -1, -4, 2])[steps % 4], atol=0.7)
-    deviation = np.array(found["parts"]["level"]["deviation"])
+    deviation = np.array(result["parts"]["level"]["deviation"])
     assert deviation[7] > deviation[20] > 0  # less certain in a gap
 
 
 def test_column_plot_and_logarithms(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    picture = tmp_path / "parts.png"
-    shown = seqloom("inspect", "components", runs / "log", "--column", "dry", "--out", picture)
+    plot = tmp_path / "parts.png"
+    shown = seqloom("inspect", "components", runs / "log", "--column", "dry", "--out", plot)
     assert shown.code == 0 and "dry of" in shown.out and "(logarithms)" in shown.out
     assert len(shown.out.splitlines()) == 14
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    found = seqloom("inspect", "components", runs / "log", "--column", "dry", "--json").json
-    assert found["logarithmic"] and abs(found["parts"]["level"]["mean"][-1] - math.log(50)) < 0.2
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    result = seqloom("inspect", "components", runs / "log", "--column", "dry", "--json").json
+    assert result["logarithmic"] and abs(result["parts"]["level"]["mean"][-1] - math.log(50)) < 0.2
 
 
 def test_models_without_components_are_rejected(seqloom: Any, runs: Path) -> None:
@@ -70,5 +70,5 @@ def test_models_without_components_are_rejected(seqloom: Any, runs: Path) -> Non
 
 
 def test_forecast_is_better_than_naive(seqloom: Any, runs: Path) -> None:
-    found = seqloom("evaluate", runs / "seasonal", "--split", "test", "--json").json
-    assert found["mase"] < found["naive_mase"]
+    result = seqloom("evaluate", runs / "seasonal", "--split", "test", "--json").json
+    assert result["mase"] < result["naive_mase"]

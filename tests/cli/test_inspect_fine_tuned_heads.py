@@ -29,14 +29,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("kind", AROUND)
 def test_heads_of_a_classifier(seqloom: Any, runs: Path, kind: str) -> None:
-    found = seqloom("inspect", "attention", runs / f"classifier-{kind}", FILM, "--json").json
+    result = seqloom("inspect", "attention", runs / f"classifier-{kind}", FILM, "--json").json
     before, after = AROUND[kind]
-    assert found["row_words"] == found["column_words"] == [before, *FILM.split(), after]
-    assert (found["part"], found["layers"], found["heads"]) == ("encoder", 2, 2)
+    assert result["row_words"] == result["column_words"] == [before, *FILM.split(), after]
+    assert (result["part"], result["layers"], result["heads"]) == ("encoder", 2, 2)
     answer = seqloom("classify", runs / f"classifier-{kind}", FILM, "--json").objects[0]
-    assert found["label"] == answer["label"]
-    assert np.exp(found["log_prob"]) == pytest.approx(answer["probability"], abs=1e-6)
-    words = np.array([one["word_weights"] for one in found["maps"]])
+    assert result["label"] == answer["label"]
+    assert np.exp(result["log_prob"]) == pytest.approx(answer["probability"], abs=1e-6)
+    words = np.array([one["word_weights"] for one in result["maps"]])
     np.testing.assert_allclose(words.sum(axis=-1), 1, atol=1e-5)
     assert (np.abs(np.triu(words, 1)).max() > 0) == (kind == "bert")  # a GPT attends to previous tokens only
 
@@ -52,22 +52,22 @@ def test_heads_equal_those_of_the_prediction(runs: Path, kind: str, task: str, m
     attend, seen = MultiHeadAttention.attend, list[Any]()
 
     def watched(self: Any, q: Any, keys_values: Any, mask: Any = None, causal: bool = False, *_: Any) -> Any:
-        made, looked = attend(self, q, keys_values, mask, causal, weights=True)
+        created, looked = attend(self, q, keys_values, mask, causal, weights=True)
         seen.append(looked)
-        return made, None
+        return created, None
 
     monkeypatch.setattr(MultiHeadAttention, "attend", watched)
     list(reader.classify(LINE) if task == "classifier" else reader.tag(LINE))
-    for own, made in zip(part.tokens.weights, seen[:2], strict=True):
-        np.testing.assert_allclose(own, made[0].detach().numpy(), atol=1e-6)
+    for own, created in zip(part.tokens.weights, seen[:2], strict=True):
+        np.testing.assert_allclose(own, created[0].detach().numpy(), atol=1e-6)
     assert not np.allclose(part.tokens.weights[0], part.tokens.weights[1])
 
 
 def test_heads_of_a_tagger_by_words(seqloom: Any, runs: Path) -> None:
-    found = seqloom("inspect", "attention", runs / "tagger-bert", LINE, "--layer", 1, "--head", 2, "--json").json
-    assert found["row_words"] == ["[CLS]", *LINE.split(), "[SEP]"]
-    assert found["tags"] == seqloom("tag", runs / "tagger-bert", LINE).out.rstrip("\n")
-    np.testing.assert_allclose(np.sum(found["maps"][0]["word_weights"], axis=-1), 1, atol=1e-5)
+    result = seqloom("inspect", "attention", runs / "tagger-bert", LINE, "--layer", 1, "--head", 2, "--json").json
+    assert result["row_words"] == ["[CLS]", *LINE.split(), "[SEP]"]
+    assert result["tags"] == seqloom("tag", runs / "tagger-bert", LINE).out.rstrip("\n")
+    np.testing.assert_allclose(np.sum(result["maps"][0]["word_weights"], axis=-1), 1, atol=1e-5)
     without = seqloom("inspect", "attention", runs / "tagger-bert", LINE, "--view", "heat", "--no-end").out
     assert "[CLS]" in without and "[SEP]" not in without
 

@@ -58,21 +58,21 @@ def size(path: Path) -> tuple[int, int]:
 
 @pytest.mark.parametrize("part", ["encoder", "decoder", "cross"])
 def test_heads_as_json(seqloom: Any, translators: Path, part: str) -> None:
-    found = seqloom(
+    result = seqloom(
         "inspect", "attention", translators / "heads", SOURCE, "--target", TARGET, "--part", part, "--json"
     ).json
     view = load(translators / "heads", "cpu", TranslatorPredictor).heads(SOURCE, TARGET)
     own = view.part(part)
-    assert (found["part"], found["layers"], found["heads"]) == (part, own.layers, 4)
-    assert (found["source"], found["translation"], found["given"]) == (SOURCE, TARGET, True)
-    assert found["log_prob"] == pytest.approx(view.log_prob)
-    assert found["row_words"] == own.words.rows and found["column_tokens"] == own.tokens.columns
-    assert [(one["layer"], one["head"]) for one in found["maps"]] == [
+    assert (result["part"], result["layers"], result["heads"]) == (part, own.layers, 4)
+    assert (result["source"], result["translation"], result["given"]) == (SOURCE, TARGET, True)
+    assert result["log_prob"] == pytest.approx(view.log_prob)
+    assert result["row_words"] == own.words.rows and result["column_tokens"] == own.tokens.columns
+    assert [(one["layer"], one["head"]) for one in result["maps"]] == [
         (layer, head) for layer in range(1, own.layers + 1) for head in range(1, 5)
     ]
-    np.testing.assert_allclose(found["maps"][5]["weights"], own.tokens.weights[1, 1])
-    np.testing.assert_allclose(found["maps"][5]["word_weights"], own.words.weights[1, 1])
-    assert found["statistics"] == [item._asdict() for item in own.statistics()]
+    np.testing.assert_allclose(result["maps"][5]["weights"], own.tokens.weights[1, 1])
+    np.testing.assert_allclose(result["maps"][5]["word_weights"], own.words.weights[1, 1])
+    assert result["statistics"] == [item._asdict() for item in own.statistics()]
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_heads_as_json(seqloom: Any, translators: Path, part: str) -> None:
 )
 def test_layer_and_head_options_select_maps(seqloom: Any, translators: Path, words: list[str], maps: list[Any]) -> None:
     command = ["inspect", "attention", translators / "heads", SOURCE, "--target", TARGET, "--part", "decoder", "--json"]
-    found = seqloom(*command, *words).json["maps"]
-    assert [(one["layer"], one["head"]) for one in found] == maps
+    result = seqloom(*command, *words).json["maps"]
+    assert [(one["layer"], one["head"]) for one in result] == maps
     own = load(translators / "heads", "cpu", TranslatorPredictor).heads(SOURCE, TARGET).decoder
     layer, head = maps[0]
-    np.testing.assert_allclose(found[0]["weights"], own.grid(layer, head, tokens=True).weights)
+    np.testing.assert_allclose(result[0]["weights"], own.grid(layer, head, tokens=True).weights)
 
 
 def test_default_is_the_alignment(seqloom: Any, translators: Path) -> None:
@@ -141,8 +141,8 @@ def test_table_of_heads(seqloom: Any, translators: Path) -> None:
 @pytest.mark.parametrize("run", ["heads", "recurrent"])
 def test_links_in_text_output(seqloom: Any, translators: Path, run: str) -> None:
     command = ["inspect", "attention", translators / run, SOURCE, "--target", TARGET, "--view", "links"]
-    found = seqloom(*command, "--json").json
-    weights, columns = np.array(found["word_weights"]), found["source_words"]
+    result = seqloom(*command, "--json").json
+    weights, columns = np.array(result["word_weights"]), result["source_words"]
     lines = [line for line in seqloom(*command).out.splitlines() if " → " in line]
     assert len(lines) == 4 and [line.split(" → ")[0].strip(" \u2068\u2069") for line in lines] == [
         *TARGET.split(),
@@ -209,11 +209,11 @@ def test_characters_without_font_are_noted(
     ],
 )
 def test_invalid_arguments_are_rejected(
-    seqloom: Any, translators: Path, here: Path, words: list[str], code: int, message: str
+    seqloom: Any, translators: Path, workdir: Path, words: list[str], code: int, message: str
 ) -> None:
     name, *rest = words
-    seqloom("inspect", "attention", translators / name, *rest, "--out", here / "x.png").refuses(code, message)
-    assert not any(here.iterdir())
+    seqloom("inspect", "attention", translators / name, *rest, "--out", workdir / "x.png").refuses(code, message)
+    assert not any(workdir.iterdir())
 
 
 def test_recurrent_encoder_with_attention_decoder(seqloom: Any, translators: Path) -> None:
@@ -233,22 +233,24 @@ def test_positions_of_sinusoids(seqloom: Any, tmp_path: Path) -> None:
     first = shown.out.splitlines()[0]
     assert first == "sinusoidal positions, 50 positions × 64 dimensions, halves, base 10000"
     assert "0 (sine), 32 (cosine)" in shown.out and "6.3 positions" in shown.out
-    found = seqloom(
+    result = seqloom(
         "inspect", "positions", "--width", 4, "--length", 3, "--kind", "rotary", "--base", 10, "--json"
     ).json
-    assert (found["run"], found["kind"], found["base"], found["layout"]) == (None, "rotary", 10, "interleaved")
-    np.testing.assert_allclose(found["table"][1], [np.sin(1), np.cos(1), np.sin(10**-0.5), np.cos(10**-0.5)], atol=1e-6)
+    assert (result["run"], result["kind"], result["base"], result["layout"]) == (None, "rotary", 10, "interleaved")
+    np.testing.assert_allclose(
+        result["table"][1], [np.sin(1), np.cos(1), np.sin(10**-0.5), np.cos(10**-0.5)], atol=1e-6
+    )
     assert "0 (sine), 1 (cosine)" in seqloom("inspect", "positions").out
     assert seqloom("inspect", "positions", "--length", 1).out.startswith("sinusoidal positions, 1 position × 128 ")
 
 
 def test_positions_of_runs(seqloom: Any, translators: Path) -> None:
     for side in ("source", "target"):
-        found = seqloom("inspect", "positions", translators / "learned", "--side", side, "--json").json
+        result = seqloom("inspect", "positions", translators / "learned", "--side", side, "--json").json
         model = load(translators / "learned", "cpu").model
         own = getattr(model, f"{side}_embed").positions.weight.detach().numpy()
-        assert (found["kind"], found["length"], found["wavelengths"]) == ("learned", 16, [])
-        np.testing.assert_allclose(found["table"], own)
+        assert (result["kind"], result["length"], result["wavelengths"]) == ("learned", 16, [])
+        np.testing.assert_allclose(result["table"], own)
     assert (
         "learned, source: learned positions, 16 positions"
         in seqloom("inspect", "positions", translators / "learned").out
@@ -274,12 +276,12 @@ def test_positions_of_runs(seqloom: Any, translators: Path) -> None:
     ],
 )
 def test_invalid_positions_are_rejected(
-    seqloom: Any, translators: Path, here: Path, words: list[str], code: int, message: str
+    seqloom: Any, translators: Path, workdir: Path, words: list[str], code: int, message: str
 ) -> None:
     run = [] if words[0].startswith("--") else [translators / words[0]]
     rest = words[len(run) :]
-    seqloom("inspect", "positions", *run, *rest, "--out", here / "x.png").refuses(code, message)
-    assert not any(here.iterdir())
+    seqloom("inspect", "positions", *run, *rest, "--out", workdir / "x.png").refuses(code, message)
+    assert not any(workdir.iterdir())
 
 
 def test_recurrent_language_model_has_no_positions(seqloom: Any, runs: Path) -> None:

@@ -24,12 +24,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_layer_mix_is_shown(seqloom: Any, folder: Path) -> None:
-    (found,) = seqloom("inspect", "mix", folder / "features", "--json").objects
+    (result,) = seqloom("inspect", "mix", folder / "features", "--json").objects
     mix = load(folder / "features", "cpu").model.backbone.mix
-    assert [layer["layer"] for layer in found["layers"]] == ["token vectors", "layer 1", "layer 2"]
-    assert [layer["weight"] for layer in found["layers"]] == pytest.approx(mix.layer_weights.tolist())
-    assert found["scale"] == pytest.approx(mix.scale.item()) and found["scale"] != 1  # it was trained
-    assert sum(layer["weight"] for layer in found["layers"]) == pytest.approx(1)
+    assert [layer["layer"] for layer in result["layers"]] == ["token vectors", "layer 1", "layer 2"]
+    assert [layer["weight"] for layer in result["layers"]] == pytest.approx(mix.layer_weights.tolist())
+    assert result["scale"] == pytest.approx(mix.scale.item()) and result["scale"] != 1  # it was trained
+    assert sum(layer["weight"] for layer in result["layers"]) == pytest.approx(1)
     shown = seqloom("inspect", "mix", folder / "features").out
     assert (
         f"γ = {mix.scale.item():.3f}" in shown and f"{mix.layer_weights[2]:6.1%}" in shown and "token vectors" in shown

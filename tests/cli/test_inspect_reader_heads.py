@@ -32,18 +32,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_heads_of_a_classifier(seqloom: Any, runs: Path) -> None:
-    found = seqloom("inspect", "attention", runs / "classifier", f" {FILM}", "--json").json
+    result = seqloom("inspect", "attention", runs / "classifier", f" {FILM}", "--json").json
     words = ["a", "gripping", ",", "funny", "film", "</s>"]
-    assert found["part"] == "encoder" and (found["layers"], found["heads"]) == (2, 2)
-    assert found["row_words"] == found["column_words"] == words
-    assert [(one["layer"], one["head"]) for one in found["maps"]] == [(1, 1), (1, 2), (2, 1), (2, 2)]
-    weights = np.array([one["weights"] for one in found["maps"]])
+    assert result["part"] == "encoder" and (result["layers"], result["heads"]) == (2, 2)
+    assert result["row_words"] == result["column_words"] == words
+    assert [(one["layer"], one["head"]) for one in result["maps"]] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    weights = np.array([one["weights"] for one in result["maps"]])
     assert weights.shape == (4, 6, 6)
     np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
     answer = seqloom("classify", runs / "classifier", FILM, "--json").objects[0]
-    assert (found["source"], found["label"]) == (FILM, answer["label"])
-    assert np.exp(found["log_prob"]) == pytest.approx(answer["probability"], abs=1e-6)
-    assert "translation" not in found
+    assert (result["source"], result["label"]) == (FILM, answer["label"])
+    assert np.exp(result["log_prob"]) == pytest.approx(answer["probability"], abs=1e-6)
+    assert "translation" not in result
 
 
 def test_heads_equal_the_model(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,9 +69,9 @@ def test_heads_of_a_tagger_by_words_of_several_tokens(seqloom: Any, runs: Path) 
     assert part.words.rows == ["Ann", "sings", "in", "New", "Delhi", ".", "</s>"]
     assert len(part.tokens.rows) > 7
     np.testing.assert_allclose(part.words.weights.sum(axis=-1), 1, atol=1e-5)
-    found = seqloom("inspect", "attention", runs / "tagger", LINE, "--layer", 1, "--head", 2, "--json").json
-    assert found["tags"] == view.text == seqloom("tag", runs / "tagger", LINE).out.rstrip("\n")
-    np.testing.assert_allclose(found["maps"][0]["word_weights"], part.words.weights[0, 1], atol=1e-6)
+    result = seqloom("inspect", "attention", runs / "tagger", LINE, "--layer", 1, "--head", 2, "--json").json
+    assert result["tags"] == view.text == seqloom("tag", runs / "tagger", LINE).out.rstrip("\n")
+    np.testing.assert_allclose(result["maps"][0]["word_weights"], part.words.weights[0, 1], atol=1e-6)
     assert view.log_prob is not None and view.log_prob < 0
 
 
@@ -92,7 +92,7 @@ def test_notes_about_the_text(seqloom: Any, runs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "words", "said"),
+    ("run", "words", "message"),
     [
         ("recurrent", [FILM], "has no attention heads: its encoder is not a Transformer"),
         ("bag", [FILM], "has no attention heads"),
@@ -103,5 +103,5 @@ def test_notes_about_the_text(seqloom: Any, runs: Path) -> None:
         ("classifier", [FILM, "--layer", "3"], "The layer must be from 1 to 2"),
     ],
 )
-def test_invalid_arguments_are_rejected(seqloom: Any, runs: Path, run: str, words: list[str], said: str) -> None:
-    seqloom("inspect", "attention", runs / run, *words).refuses(2, said)
+def test_invalid_arguments_are_rejected(seqloom: Any, runs: Path, run: str, words: list[str], message: str) -> None:
+    seqloom("inspect", "attention", runs / run, *words).refuses(2, message)

@@ -15,10 +15,10 @@ from seqloom.predict.loader import load
 
 
 @pytest.fixture(scope="module")
-def trigram(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
+def trigram(tmp_path_factory: pytest.TempPathFactory, text_overrides: list[str]) -> Path:
     """A trigram model with the tokens of the run `words`."""
     path = tmp_path_factory.mktemp("mixed") / "trigram"
-    words = ["ngram-kn5", *own, "model.order=3", "tokenizer.split=punctuation", "tokenizer.min_count=2"]
+    words = ["ngram-kn5", *text_overrides, "model.order=3", "tokenizer.split=punctuation", "tokenizer.min_count=2"]
     assert main(["train", *words, "--out", str(path)]) == 0
     return path
 
@@ -30,17 +30,17 @@ def token_log_probs(path: Path, split: str) -> torch.Tensor:
 
 
 def test_mixture_is_the_weighted_sum_per_token(seqloom: Any, runs: Path, trigram: Path) -> None:
-    found = seqloom(
+    result = seqloom(
         "evaluate", runs / "words", trigram, "--interpolate", "--weights", "0.3,0.7", "--split=test", "--json"
     ).json
     a, b = token_log_probs(runs / "words", "test"), token_log_probs(trigram, "test")
     loss = -(0.3 * a.exp() + 0.7 * b.exp()).log().mean().item()
-    assert found["loss"] == pytest.approx(loss, rel=1e-9)
-    assert found["perplexity"] == pytest.approx(math.exp(loss), rel=1e-9)
-    assert found["runs"] == [str(runs / "words"), str(trigram)]
-    assert (found["weights"], found["weights_from"], found["data"]) == ([0.3, 0.7], "given", "text, test")
-    assert found["alone"][0]["loss"] == pytest.approx(-a.mean().item(), rel=1e-6)
-    assert found["alone"][1]["loss"] == pytest.approx(-b.mean().item(), rel=1e-9)
+    assert result["loss"] == pytest.approx(loss, rel=1e-9)
+    assert result["perplexity"] == pytest.approx(math.exp(loss), rel=1e-9)
+    assert result["runs"] == [str(runs / "words"), str(trigram)]
+    assert (result["weights"], result["weights_from"], result["data"]) == ([0.3, 0.7], "given", "text, test")
+    assert result["alone"][0]["loss"] == pytest.approx(-a.mean().item(), rel=1e-6)
+    assert result["alone"][1]["loss"] == pytest.approx(-b.mean().item(), rel=1e-9)
 
 
 def test_default_weights_are_optimised_on_dev(seqloom: Any, runs: Path, trigram: Path) -> None:
@@ -114,13 +114,15 @@ def test_incompatible_arguments_are_rejected(seqloom: Any, runs: Path, words: li
     seqloom("evaluate", *named).refuses(2, message, lines=1)
 
 
-def test_different_data_requires_weights(seqloom: Any, tmp_path: Path, runs: Path, texts: Path, own: list[str]) -> None:
+def test_different_data_requires_weights(
+    seqloom: Any, tmp_path: Path, runs: Path, texts: Path, text_overrides: list[str]
+) -> None:
     """dev differs; train, and therefore the vocabulary, is equal."""
     other = tmp_path / "dev.txt"
     other.write_text("the owl saw the cat .\n" * 9)
     words = [
         "ngram-kn5",
-        *own,
+        *text_overrides,
         f"data.dev={other}",
         "model.order=2",
         "tokenizer.min_count=2",

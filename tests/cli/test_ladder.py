@@ -27,7 +27,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.fixture
-def tiny(here: Path) -> str:
+def tiny(workdir: Path) -> str:
     """A ladder of two variants and two seeds in the current directory."""
     variants = {"elman": ["model.cell=elman"], "gru": ["model.cell=gru"]}
     content: dict[str, Any] = {"base": "toys-copy", "overrides": [*TINY, *SHORT], "variants": variants}
@@ -85,10 +85,10 @@ def test_plot_title_has_actual_tokens(seqloom: Any, tiny: str, monkeypatch: pyte
 
 
 def test_single_seed_has_no_deviation(seqloom: Any, tiny: str) -> None:
-    found = seqloom("ladder", tiny, "--seeds", "5", "--parameters", "12000", "train.steps=3", "--json").objects
-    assert [entry["event"] for entry in found] == ["finished", "finished", "ladder"]
-    assert [variant["deviation"] for variant in found[-1]["variants"]] == [None, None]
-    assert all(variant["parameters"] == pytest.approx(12_000, rel=0.01) for variant in found[-1]["variants"])
+    result = seqloom("ladder", tiny, "--seeds", "5", "--parameters", "12000", "train.steps=3", "--json").objects
+    assert [entry["event"] for entry in result] == ["finished", "finished", "ladder"]
+    assert [variant["deviation"] for variant in result[-1]["variants"]] == [None, None]
+    assert all(variant["parameters"] == pytest.approx(12_000, rel=0.01) for variant in result[-1]["variants"])
 
 
 def test_ctrl_c_shows_how_to_resume(seqloom: Any, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_invalid_input_is_rejected_before_training(seqloom: Any, tiny: str, word
     assert not Path("runs").exists()
 
 
-def test_diverged_variant_is_reported(seqloom: Any, here: Path) -> None:
+def test_diverged_variant_is_reported(seqloom: Any, workdir: Path) -> None:
     wild = [
         "model.activation=relu",
         "train.lr=1.0e+30",

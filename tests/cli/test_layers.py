@@ -10,18 +10,18 @@ TINY = ["--lengths", "4,8,16", "--d-model", "8", "--heads", "2", "--window", "2"
 
 def test_json_output(seqloom: Any) -> None:
     shown = seqloom("layers", *TINY, "--json", "--cell", "gru", "--kernel", "5", "--threads", "1", "--seed", "3")
-    found = shown.json
-    assert (found["lengths"], found["d_model"], found["heads"], found["repeats"]) == ([4, 8, 16], 8, 2, 2)
-    assert (found["device"], found["threads"], found["kernel"], found["cell"]) == ("cpu", 1, 5, "gru")
-    assert list(found["layers"]) == KINDS
-    recurrent, dilated = found["layers"]["recurrent"], found["layers"]["dilated"]
+    result = shown.json
+    assert (result["lengths"], result["d_model"], result["heads"], result["repeats"]) == ([4, 8, 16], 8, 2, 2)
+    assert (result["device"], result["threads"], result["kernel"], result["cell"]) == ("cpu", 1, 5, "gru")
+    assert list(result["layers"]) == KINDS
+    recurrent, dilated = result["layers"]["recurrent"], result["layers"]["dilated"]
     assert [len(passes) for passes in recurrent["seconds"]] == [2, 2, 2]
     assert recurrent["time"] == pytest.approx([sum(passes) / 2 for passes in recurrent["seconds"]])
     assert recurrent["path"] == [4, 8, 16] and dilated["path"] == [2, 2, 3]
     assert recurrent["exponents"]["path"] == pytest.approx(1) and recurrent["exponents"]["count"] == pytest.approx(1)
     assert recurrent["fitted"] == [8, 16] and recurrent["failures"] == [None, None, None]
     assert (recurrent["complexity"], recurrent["sequential"], recurrent["longest_path"]) == ("O(n·d²)", "O(n)", "O(n)")
-    assert all(bytes_ > 0 for layer in found["layers"].values() for bytes_ in layer["memory"])
+    assert all(bytes_ > 0 for layer in result["layers"].values() for bytes_ in layer["memory"])
     lines = [line.partition(":")[0] for line in shown.err.splitlines()]
     assert lines == [f"{kind}, n = {n}" for n in (4, 8, 16) for kind in KINDS]
 
@@ -51,8 +51,8 @@ def test_text_output(seqloom: Any) -> None:
     table = [re.split(r"\s{2,}", line) for line in blocks[5].splitlines()[:6]]
     assert table[0][:6] == ["layer", "complexity", "counted", "time", "memory", "sequential"]
     assert [row[0] for row in table[1:]] == KINDS and all(len(row) == 9 for row in table)
-    said = [(row[1], row[5], row[7]) for row in table[1:]]
-    assert said == [
+    output = [(row[1], row[5], row[7]) for row in table[1:]]
+    assert output == [
         ("O(n²·d)", "O(1)", "O(1)"),
         ("O(r·n·d)", "O(1)", "O(n/r)"),
         ("O(n·d²)", "O(n)", "O(n)"),
@@ -86,10 +86,10 @@ def test_out_of_memory_layer_is_noted(seqloom: Any, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_plot_is_written(seqloom: Any, tmp_path: Path, ending: str) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
-    picture = tmp_path / f"layers.{ending}"
-    shown = seqloom("layers", *TINY, "--kinds", "self-attention,recurrent", "--batch", "2", "--out", picture)
-    assert shown.err.endswith(f"Wrote {picture}.\n")
-    content = picture.read_bytes()
+    plot = tmp_path / f"layers.{ending}"
+    shown = seqloom("layers", *TINY, "--kinds", "self-attention,recurrent", "--batch", "2", "--out", plot)
+    assert shown.err.endswith(f"Wrote {plot}.\n")
+    content = plot.read_bytes()
     assert content.startswith(b"\x89PNG") if ending == "png" else b"<svg" in content
 
 
@@ -123,10 +123,10 @@ def test_plot_is_written(seqloom: Any, tmp_path: Path, ending: str) -> None:
     ],
 )
 def test_invalid_arguments_are_rejected_before_any_work(
-    seqloom: Any, here: Path, words: list[str], message: str
+    seqloom: Any, workdir: Path, words: list[str], message: str
 ) -> None:
     seqloom("layers", *words).refuses(2, message, lines=1)
-    assert not any(here.iterdir())
+    assert not any(workdir.iterdir())
 
 
 def test_invalid_number_is_rejected(seqloom: Any) -> None:

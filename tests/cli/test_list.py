@@ -23,8 +23,8 @@ def test_every_entry_has_a_summary(capsys: pytest.CaptureFixture[str], kind: str
         assert [name for name, summary in things.items() if not summary.endswith(".")] == []  # incomplete sentences
     lines = listed(capsys, kind).splitlines()
     assert [line.split()[0] for line in lines if line[0] != " "] == list(things)
-    told = [part for summary in things.values() for part in summary.splitlines()]
-    assert all(line.endswith(part) for line, part in zip(lines, told, strict=True))
+    message = [part for summary in things.values() for part in summary.splitlines()]
+    assert all(line.endswith(part) for line, part in zip(lines, message, strict=True))
 
 
 def test_lists_equal_the_registries(capsys: pytest.CaptureFixture[str]) -> None:

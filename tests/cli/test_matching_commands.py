@@ -19,7 +19,7 @@ CONTEXT = "There is a green box. It stands on the table.\n"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("matching")
     for name, backbone in NAMES.items():
         trained(recipe(folder, name, backbone=backbone), folder / name)
@@ -28,10 +28,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def runs(made: Path, tmp_path: Path) -> Path:
+def runs(folder: Path, tmp_path: Path) -> Path:
     for name in NAMES:
-        shutil.copytree(made / name, tmp_path / name)
-    shutil.copy(made / "page.txt", tmp_path)
+        shutil.copytree(folder / name, tmp_path / name)
+    shutil.copy(folder / "page.txt", tmp_path)
     return tmp_path
 
 
@@ -49,11 +49,13 @@ def test_one_output_line_per_pair(seqloom: Any, runs: Path, type_in: Callable[[b
 
 
 def test_pairs_as_arguments_and_json_output(seqloom: Any, runs: Path) -> None:
-    found = seqloom("match", runs / "pair", "a grey fox", "it is red", "a red fox", "it is green", "--top", 2, "--json")
-    one, two = found.objects
+    result = seqloom(
+        "match", runs / "pair", "a grey fox", "it is red", "a red fox", "it is green", "--top", 2, "--json"
+    )
+    one, two = result.objects
     assert (one["first"], one["second"], one["label"], two["label"]) == ("a grey fox", "it is red", "yes", "no")
-    assert [said["label"] for said in one["candidates"]] == ["yes", "no"]
-    assert sum(said["probability"] for said in one["candidates"]) == pytest.approx(1)
+    assert [output["label"] for output in one["candidates"]] == ["yes", "no"]
+    assert sum(output["probability"] for output in one["candidates"]) == pytest.approx(1)
     assert one["probability"] == one["candidates"][0]["probability"] and one["unknown"] == [] and one["cut"] is False
 
 
@@ -61,10 +63,10 @@ def test_similarity_scores(seqloom: Any, runs: Path) -> None:
     shown = seqloom("match", runs / "score", "a grey fox", "it is blue", "a grey fox", "it is green")
     high, low = map(float, shown.out.split())
     assert high > 3.5 and low < 1.5
-    found = seqloom("match", runs / "score", "a grey fox", "it is blue", "--json").json
-    assert found["score"] == pytest.approx(high, abs=1e-3) and "label" not in found
+    result = seqloom("match", runs / "score", "a grey fox", "it is blue", "--json").json
+    assert result["score"] == pytest.approx(high, abs=1e-3) and "label" not in result
     blank = seqloom("match", runs / "score", "a grey fox", " ", "--json").json
-    assert blank["score"] is None and blank.keys() == found.keys()
+    assert blank["score"] is None and blank.keys() == result.keys()
 
 
 def test_invalid_pairs_are_rejected(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
@@ -93,8 +95,8 @@ def test_options_are_ranked(seqloom: Any, runs: Path, type_in: Callable[[bytes],
     type_in(b"the fox is\tblue\tred\n\nthe hat is\tred\tgrey\tblue\n")
     one, blank, two = seqloom("choose", runs / "choice").out.split("\n")[:3]
     assert (one.split("\t")[::2], blank, two.split("\t")[::2]) == (["2", "red"], "", ["1", "red"])
-    found = seqloom("choose", runs / "choice", "the fox is", "blue", "red", "--json").json
-    assert found["options"] == [{"text": "red", "position": 2, "probability": found["options"][0]["probability"]}]
+    result = seqloom("choose", runs / "choice", "the fox is", "blue", "red", "--json").json
+    assert result["options"] == [{"text": "red", "position": 2, "probability": result["options"][0]["probability"]}]
 
 
 def test_invalid_choices_are_rejected(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
@@ -107,41 +109,41 @@ def test_invalid_choices_are_rejected(seqloom: Any, runs: Path, type_in: Callabl
 
 
 def test_answer_is_a_span_of_the_text(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
-    asked = ["answer", runs / "answer", "--context", runs / "page.txt"]
-    shown = seqloom(*asked, "--question", "Which colour?", "--top", 3)
+    command = ["answer", runs / "answer", "--context", runs / "page.txt"]
+    shown = seqloom(*command, "--question", "Which colour?", "--top", 3)
     fields = shown.out.rstrip("\n").split("\t")
     assert fields[0] == "green" and len(fields) == 6
     assert [float(p) for p in fields[1::2]] == sorted(map(float, fields[1::2]), reverse=True)
     type_in(b"Which colour?\n\nWhich zebra?\n")
-    shown = seqloom(*asked)
+    shown = seqloom(*command)
     assert [line.split("\t")[0] for line in shown.out.split("\n")[:2]] == ["green", ""] and shown.out.count("\n") == 3
     assert "the vocabulary lacks parts of 1 line; the first is line 3: 'zebra'" in shown.err
 
 
 def test_json_answers_have_offsets(seqloom: Any, runs: Path) -> None:
-    asked = ["--context", runs / "page.txt", "--question", "Which colour?", "--question", " "]
-    one, blank = seqloom("answer", runs / "answer", *asked, "--json").objects
-    found = one["answers"][0]
-    assert one["answer"] == found["text"] == CONTEXT[found["start"] : found["end"]] == "green"
-    assert 0.5 < found["probability"] <= 1 and 0 <= one["no_answer_probability"] < 0.5 and one["windows"] == 1
+    command = ["--context", runs / "page.txt", "--question", "Which colour?", "--question", " "]
+    one, blank = seqloom("answer", runs / "answer", *command, "--json").objects
+    result = one["answers"][0]
+    assert one["answer"] == result["text"] == CONTEXT[result["start"] : result["end"]] == "green"
+    assert 0.5 < result["probability"] <= 1 and 0 <= one["no_answer_probability"] < 0.5 and one["windows"] == 1
     assert blank["answer"] is None and blank["answers"] == [] and blank["no_answer_probability"] is None
 
 
 def test_long_context_is_read_in_windows(seqloom: Any, runs: Path) -> None:
     (runs / "long.txt").write_text("It stands on the table. " * 12 + CONTEXT)
-    asked = ["--context", runs / "long.txt", "--question", "Which colour?", "--json"]
-    found = seqloom("answer", runs / "answer", *asked).json
-    assert found["windows"] > 5
-    start = found["answers"][0]["start"]
-    assert (runs / "long.txt").read_text()[start:].startswith(found["answer"])
+    command = ["--context", runs / "long.txt", "--question", "Which colour?", "--json"]
+    result = seqloom("answer", runs / "answer", *command).json
+    assert result["windows"] > 5
+    start = result["answers"][0]["start"]
+    assert (runs / "long.txt").read_text()[start:].startswith(result["answer"])
 
 
 def test_invalid_context_is_rejected(seqloom: Any, runs: Path) -> None:
     (runs / "empty.txt").write_text(" \n")
-    asked = ["answer", runs / "answer", "--question", "Which colour?"]
-    seqloom(*asked, "--context", runs / "empty.txt").refuses(3, "is empty")
-    seqloom(*asked, "--context", runs / "none.txt").refuses(3, "does not exist")
-    seqloom(*asked).refuses(2, "--context", lines=3)
+    command = ["answer", runs / "answer", "--question", "Which colour?"]
+    seqloom(*command, "--context", runs / "empty.txt").refuses(3, "is empty")
+    seqloom(*command, "--context", runs / "none.txt").refuses(3, "does not exist")
+    seqloom(*command).refuses(2, "--context", lines=3)
 
 
 # --- other ----------------------------------------------------------------------------------------------------------
@@ -157,10 +159,10 @@ def test_runs_of_other_tasks_are_rejected(seqloom: Any, runs: Path) -> None:
 
 
 def test_evaluate_sentence_pairs(seqloom: Any, runs: Path, tmp_path: Path) -> None:
-    picture = tmp_path / "confusion.svg"
-    shown = seqloom("evaluate", runs / "pair", "--split", "test", "--out", tmp_path / "a.tsv", "--confusion", picture)
+    plot = tmp_path / "confusion.svg"
+    shown = seqloom("evaluate", runs / "pair", "--split", "test", "--out", tmp_path / "a.tsv", "--confusion", plot)
     assert re.search(r"^ *class .* pairs", shown.out, re.M), shown.out
-    assert ">true class<" in picture.read_text("utf-8") and ">pairs<" in picture.read_text("utf-8")
+    assert ">true class<" in plot.read_text("utf-8") and ">pairs<" in plot.read_text("utf-8")
     assert shown.code == 0 and "confusion matrix" in shown.out and "Matthews correlation" in shown.out
     assert re.search(r"on sentence-pairs, test: \d+ pairs, 2 labels", shown.out)
     rows = (tmp_path / "a.tsv").read_text().split("\n")
@@ -168,25 +170,25 @@ def test_evaluate_sentence_pairs(seqloom: Any, runs: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "figure"),
+    ("name", "metric"),
     [("score", "Pearson correlation"), ("choice", "  chance baseline"), ("answer", "answer F1")],
 )
-def test_evaluate_scores_choices_and_answers(seqloom: Any, runs: Path, tmp_path: Path, name: str, figure: str) -> None:
+def test_evaluate_scores_choices_and_answers(seqloom: Any, runs: Path, tmp_path: Path, name: str, metric: str) -> None:
     shown = seqloom("evaluate", runs / name, "--split", "test", "--out", tmp_path / "a.tsv")
-    assert shown.code == 0 and figure in shown.out and "95 %:" in shown.out
+    assert shown.code == 0 and metric in shown.out and "95 %:" in shown.out
     rows = (tmp_path / "a.tsv").read_text().rstrip("\n").split("\n")
     model = load(runs / name, "cpu")
     assert rows[0] == "expected\tpredicted\texample"
     assert len(rows) == 1 + len(model.training_task.corpus.split("test"))
-    found = seqloom("evaluate", runs / name, "--split", "test", "--json").json
-    assert {key: found[key] for key in model.evaluate("test")} == pytest.approx(model.evaluate("test"))
+    result = seqloom("evaluate", runs / name, "--split", "test", "--json").json
+    assert {key: result[key] for key in model.evaluate("test")} == pytest.approx(model.evaluate("test"))
     seqloom("evaluate", runs / name, "--out", tmp_path / "a.tsv").refuses(2, "exists")
 
 
 def test_compare_ranks_by_headline_metric(seqloom: Any, runs: Path) -> None:
     shutil.copytree(runs / "score", runs / "other")
-    found = seqloom("compare", runs / "score", runs / "other", "--json").json
-    assert found["ranked_by"] == "pearson"
+    result = seqloom("compare", runs / "score", runs / "other", "--json").json
+    assert result["ranked_by"] == "pearson"
     shown = seqloom("compare", runs / "answer")
     assert "answer F1" in shown.out
 
@@ -201,7 +203,7 @@ def test_curves_have_the_unit_of_the_loss(runs: Path) -> None:
     }
 
 
-def test_training_prints_next_command(seqloom: Any, made: Path, here: Path) -> None:
+def test_training_prints_next_command(seqloom: Any, folder: Path, workdir: Path) -> None:
     settings = [
         "model.backbone.d_model=8",
         "model.backbone.heads=2",
@@ -214,13 +216,13 @@ def test_training_prints_next_command(seqloom: Any, made: Path, here: Path) -> N
     assert shown.code == 0 and "Try: seqloom match run · seqloom evaluate run --split test" in shown.out
 
 
-def test_data_show_prints_examples(seqloom: Any, made: Path) -> None:
+def test_data_show_prints_examples(seqloom: Any, folder: Path) -> None:
     small = ["train=12", "dev=4", "test=4", "--lines=1"]
     shown = seqloom("data", "show", "scene-claims", *small).out
     assert re.search(r"^train +12 +2 ", shown, re.MULTILINE) and "labels: false 50.0%, true 50.0%" in shown
-    shown = seqloom("data", "show", "choices", f"train={made / 'choices.jsonl'}", "--lines=1").out
+    shown = seqloom("data", "show", "choices", f"train={folder / 'choices.jsonl'}", "--lines=1").out
     assert re.search(r"\n  the \w+ is\n    [+-] \w+\n    [+-] ", shown)
-    found = seqloom("data", "show", "scene-questions", *small, "--json").json
-    assert found["counts"]["train"]["questions"] == 12 and found["absent"] == {}
+    result = seqloom("data", "show", "scene-questions", *small, "--json").json
+    assert result["counts"]["train"]["questions"] == 12 and result["absent"] == {}
     shown = seqloom("data", "show", "scene-questions", *small).out
     assert re.search(r"\ndev begins:\n  \w.*\? \w", shown)

@@ -8,15 +8,15 @@ TINY = ["--steps", "4", "--hidden", "5", "--lags", "2,4", "--seeds", "1,2", "--d
 
 
 def test_json_output(seqloom: Any) -> None:
-    found = seqloom("memory-test", *TINY, "--cells", "elman,gru", "--json").json
-    assert (found["test"], found["lags"], found["seeds"], found["steps"]) == ("recall", [2, 4], [1, 2], 4)
-    assert found["blind"] == 0.125 and not found["exact"]
-    assert list(found["cells"]) == ["elman", "gru"]
-    for cell in found["cells"].values():
+    result = seqloom("memory-test", *TINY, "--cells", "elman,gru", "--json").json
+    assert (result["test"], result["lags"], result["seeds"], result["steps"]) == ("recall", [2, 4], [1, 2], 4)
+    assert result["blind"] == 0.125 and not result["exact"]
+    assert list(result["cells"]) == ["elman", "gru"]
+    for cell in result["cells"].values():
         assert [len(row) for row in cell["success"]] == [2, 2]
         assert all(0 <= share <= 1 for row in cell["success"] for share in row)
         assert cell["hidden"] > 5 and cell["parameters"] > 0
-    assert found == seqloom("memory-test", *TINY, "--cells", "elman,gru", "--json").json, (
+    assert result == seqloom("memory-test", *TINY, "--cells", "elman,gru", "--json").json, (
         "equal seeds give equal results"
     )
 
@@ -47,10 +47,10 @@ def test_single_seed_has_no_range(seqloom: Any) -> None:
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_plot_is_written(seqloom: Any, tmp_path: Path, ending: str) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
-    picture = tmp_path / f"memory.{ending}"
-    shown = seqloom("memory-test", *TINY, "--cells", "elman", "--out", picture)
-    assert shown.out.endswith(f"Wrote {picture}.\n")
-    content = picture.read_bytes()
+    plot = tmp_path / f"memory.{ending}"
+    shown = seqloom("memory-test", *TINY, "--cells", "elman", "--out", plot)
+    assert shown.out.endswith(f"Wrote {plot}.\n")
+    content = plot.read_bytes()
     assert content.startswith(b"\x89PNG") if ending == "png" else b"<svg" in content
 
 
@@ -78,7 +78,7 @@ def test_plot_is_written(seqloom: Any, tmp_path: Path, ending: str) -> None:
     ],
 )
 def test_invalid_arguments_are_rejected_before_any_work(
-    seqloom: Any, here: Path, words: list[str], message: str
+    seqloom: Any, workdir: Path, words: list[str], message: str
 ) -> None:
     seqloom("memory-test", *words).refuses(2, message, lines=1)
-    assert not any(here.iterdir())
+    assert not any(workdir.iterdir())

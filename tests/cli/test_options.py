@@ -33,6 +33,6 @@ def test_commands_do_not_redeclare_shared_options(path: Path) -> None:
 )
 def test_shared_options_are_equal_in_every_command(name: str, flag: str, default: str | None) -> None:
     command = typer.main.get_command(app.build_app())
-    found = [option for option in options(command) if option.name == name]
-    assert len(found) >= 10
-    assert {(*option.opts, option.default, option.help) for option in found} == {(flag, default, found[0].help)}
+    result = [option for option in options(command) if option.name == name]
+    assert len(result) >= 10
+    assert {(*option.opts, option.default, option.help) for option in result} == {(flag, default, result[0].help)}

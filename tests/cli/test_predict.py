@@ -18,7 +18,7 @@ SERIES = "1 2 3 4 5 6 7 8 9 10 11 12 13 14"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Small runs of several tasks."""
     folder = tmp_path_factory.mktemp("predict")
     for name, backbone in BACKBONES.items():
@@ -42,25 +42,27 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_predict_equals_the_command_of_the_task(
-    seqloom: Any, made: Path, type_in: Callable[[bytes], None], task: str, command: list[str], lines: str, form: Any
+    seqloom: Any, folder: Path, type_in: Callable[[bytes], None], task: str, command: list[str], lines: str, form: Any
 ) -> None:
-    found = []
+    result = []
     for name in ([*command], ["predict"]):
         type_in(lines.encode())
-        found.append(seqloom(*name, made / task, *form))
-    assert found[0] == found[1]
-    assert found[1].code == 0 and found[1].out.count("\n") == 3
+        result.append(seqloom(*name, folder / task, *form))
+    assert result[0] == result[1]
+    assert result[1].code == 0 and result[1].out.count("\n") == 3
 
 
-def test_question_and_text_are_separated_by_a_tab(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_question_and_text_are_separated_by_a_tab(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     context = "There is a green box. It stands on the table."
     (tmp_path / "page.txt").write_text(context)
-    asked = ["What is green?", "Where is it?"]
-    lines = [f"{question}\t{context}" for question in asked]
-    found = seqloom("predict", made / "answer", *lines, "--json").objects
-    questions = [word for question in asked for word in ("--question", question)]
-    assert found == seqloom("answer", made / "answer", "--context", tmp_path / "page.txt", *questions, "--json").objects
-    seqloom("predict", made / "answer", "no text").refuses(
+    command = ["What is green?", "Where is it?"]
+    lines = [f"{question}\t{context}" for question in command]
+    result = seqloom("predict", folder / "answer", *lines, "--json").objects
+    questions = [word for question in command for word in ("--question", question)]
+    assert (
+        result == seqloom("answer", folder / "answer", "--context", tmp_path / "page.txt", *questions, "--json").objects
+    )
+    seqloom("predict", folder / "answer", "no text").refuses(
         3, "Line 1 must have a question and a context, separated by tabs"
     )
 
@@ -75,44 +77,44 @@ def test_language_model_continues_each_line(seqloom: Any, runs: Path) -> None:
     assert (one["text"], one["completion"], two["completion"]) == ("the cat", whole.completion, "")
 
 
-def test_series_is_one_line(seqloom: Any, made: Path) -> None:
-    shown = seqloom("predict", made / "ar", SERIES, "")
+def test_series_is_one_line(seqloom: Any, folder: Path) -> None:
+    shown = seqloom("predict", folder / "ar", SERIES, "")
     values, blank = shown.out.split("\n")[:2]
     assert shown.code == 0 and len(values.split("\t")) == 3 and blank == ""
-    found = seqloom("predict", made / "ar", SERIES, "--json").json
-    assert [f"{row['mean']:.6g}" for row in found["forecast"]["sales"]] == values.split("\t")
-    seqloom("predict", made / "ar", "1 2 x").refuses(3, "Line 1 must have finite numbers", "'1 2 x'")
+    result = seqloom("predict", folder / "ar", SERIES, "--json").json
+    assert [f"{row['mean']:.6g}" for row in result["forecast"]["sales"]] == values.split("\t")
+    seqloom("predict", folder / "ar", "1 2 x").refuses(3, "Line 1 must have finite numbers", "'1 2 x'")
 
 
 def test_lines_from_arguments_file_or_standard_input(
-    seqloom: Any, made: Path, tmp_path: Path, type_in: Callable[[bytes], None]
+    seqloom: Any, folder: Path, tmp_path: Path, type_in: Callable[[bytes], None]
 ) -> None:
     file = tmp_path / "lines.txt"
     file.write_text("a fine film\nI hated it\n")
-    from_file = seqloom("predict", made / "classify", "--file", file)
+    from_file = seqloom("predict", folder / "classify", "--file", file)
     type_in(file.read_bytes())
-    assert from_file == seqloom("predict", made / "classify")
-    assert from_file.out == seqloom("predict", made / "classify", "a fine film", "I hated it").out
-    small = seqloom("predict", made / "classify", "--file", file, "--batch", 1, "--window", 1)
+    assert from_file == seqloom("predict", folder / "classify")
+    assert from_file.out == seqloom("predict", folder / "classify", "a fine film", "I hated it").out
+    small = seqloom("predict", folder / "classify", "--file", file, "--batch", 1, "--window", 1)
     assert [line.split("\t")[0] for line in small.out.splitlines()] == [
         line.split("\t")[0] for line in from_file.out.splitlines()
     ]
 
 
-def test_empty_input_gives_no_result(seqloom: Any, made: Path, type_in: Callable[[bytes], None]) -> None:
+def test_empty_input_gives_no_result(seqloom: Any, folder: Path, type_in: Callable[[bytes], None]) -> None:
     type_in(b"")
-    found = seqloom("predict", made / "classify")
-    assert (found.code, found.out, found.err) == (0, "", "")
+    result = seqloom("predict", folder / "classify")
+    assert (result.code, result.out, result.err) == (0, "", "")
 
 
-def test_invalid_arguments_are_rejected(seqloom: Any, made: Path, runs: Path, tmp_path: Path) -> None:
-    seqloom("predict", made / "classify", "text", "--file", "lines.txt").refuses(
+def test_invalid_arguments_are_rejected(seqloom: Any, folder: Path, runs: Path, tmp_path: Path) -> None:
+    seqloom("predict", folder / "classify", "text", "--file", "lines.txt").refuses(
         2, "Texts and --file exclude each other"
     )
-    seqloom("predict", made / "classify", "--file", tmp_path / "none").refuses(2, "cannot be read: No such file")
-    seqloom("predict", made / "classify", "--file", tmp_path).refuses(2, "cannot be read: Is a directory")
+    seqloom("predict", folder / "classify", "--file", tmp_path / "none").refuses(2, "cannot be read: No such file")
+    seqloom("predict", folder / "classify", "--file", tmp_path).refuses(2, "cannot be read: Is a directory")
     (tmp_path / "latin1").write_bytes("caf\u00e9\n".encode("latin-1"))
-    seqloom("predict", made / "classify", "--file", tmp_path / "latin1").refuses(3, "must be UTF-8", "0xE9")
+    seqloom("predict", folder / "classify", "--file", tmp_path / "latin1").refuses(3, "must be UTF-8", "0xE9")
     seqloom("predict", tmp_path / "none", "text").refuses(4, "is not a run: it does not exist")
 
 

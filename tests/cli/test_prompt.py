@@ -15,7 +15,7 @@ from seqloom.inspect.rehearsal import Rehearsal
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("prompted")
     wide_gpt(folder / "gpt")
     pretrained_run(folder / "lstm", "recurrent-lm")
@@ -26,9 +26,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_one_output_line_per_input_line(seqloom: Any, made: Path, type_in: Callable[[bytes], None]) -> None:
+def test_one_output_line_per_input_line(seqloom: Any, folder: Path, type_in: Callable[[bytes], None]) -> None:
     type_in("\ufeffa clumsy story\n\na gripping film\r\n".encode())
-    shown = seqloom("prompt", made / "gpt", "--shots", made / "shots.tsv", "--choices", "good,bad", "--top", 2)
+    shown = seqloom("prompt", folder / "gpt", "--shots", folder / "shots.tsv", "--choices", "good,bad", "--top", 2)
     assert shown.code == 0 and shown.err == ""
     one, blank, other = shown.out.removesuffix("\n").split("\n")
     assert blank == ""
@@ -36,9 +36,9 @@ def test_one_output_line_per_input_line(seqloom: Any, made: Path, type_in: Calla
         assert re.fullmatch(r"(good\t0\.\d{4}\tbad|bad\t0\.\d{4}\tgood)\t0\.\d{4}", line)
 
 
-def test_json_output(seqloom: Any, made: Path) -> None:
-    words: list[object] = ["prompt", made / "lstm", "a film", "a plot", "--json", "--top", 2]
-    words += ["--shots", made / "shots.tsv"]
+def test_json_output(seqloom: Any, folder: Path) -> None:
+    words: list[object] = ["prompt", folder / "lstm", "a film", "a plot", "--json", "--top", 2]
+    words += ["--shots", folder / "shots.tsv"]
     one = seqloom(*words).objects[0]
     assert one["text"] == "a film" and one["label"] == one["candidates"][0]["label"]
     assert set(one["candidates"][0]) == {"label", "probability", "score", "log_prob", "tokens"}
@@ -58,41 +58,41 @@ def test_json_output(seqloom: Any, made: Path) -> None:
     assert escaped == one  # unchanged by --check
 
 
-def test_check_counts_correct_answers(seqloom: Any, made: Path, type_in: Callable[[bytes], None]) -> None:
-    words = ["prompt", made / "gpt", "--choices", "good,bad", "--check"]
-    said = seqloom("prompt", made / "gpt", "a film", "a plot", "--choices", "good,bad").out.split("\n")
-    label = said[0].split("\t")[0]
+def test_check_counts_correct_answers(seqloom: Any, folder: Path, type_in: Callable[[bytes], None]) -> None:
+    words = ["prompt", folder / "gpt", "--choices", "good,bad", "--check"]
+    output = seqloom("prompt", folder / "gpt", "a film", "a plot", "--choices", "good,bad").out.split("\n")
+    label = output[0].split("\t")[0]
     type_in(f"a film\t{label}\n\na plot\tneither\n".encode())
     shown = seqloom(*words)
-    assert shown.out.split("\n") == [said[0], "", said[1], ""]
+    assert shown.out.split("\n") == [output[0], "", output[1], ""]
     assert shown.err == "correct: 1 of 2, 50.00%\n"
     type_in(b"a film\n")
     seqloom(*words).refuses(3, "With --check, a line must be a text, a tab and a label; line 1 is 'a film'")
-    one = seqloom("prompt", made / "gpt", f"a film\t{label}", "--choices", "good,bad", "--check", "--json")
+    one = seqloom("prompt", folder / "gpt", f"a film\t{label}", "--choices", "good,bad", "--check", "--json")
     assert one.json["expected"] == label
 
 
-def test_generate_option(seqloom: Any, made: Path) -> None:
-    shown = seqloom("prompt", made / "gpt", "a film", "a plot", "--shots", made / "shots.tsv", "--generate")
+def test_generate_option(seqloom: Any, folder: Path) -> None:
+    shown = seqloom("prompt", folder / "gpt", "a film", "a plot", "--shots", folder / "shots.tsv", "--generate")
     assert shown.code == 0 and shown.out.count("\n") == 2
-    words = ["prompt", made / "gpt", "a film", "--generate", "--max-tokens", 3, "--json"]
+    words = ["prompt", folder / "gpt", "a film", "--generate", "--max-tokens", 3, "--json"]
     assert set(seqloom(*words).json) == {"text", "completion", "unknown", "dropped_shots", "cut"}
     for option in (["--choices", "a,b"], ["--by", "sum"], ["--calibrate"], ["--top", 2]):
-        seqloom("prompt", made / "gpt", "x", "--generate", *option).refuses(2, "--generate excludes")
+        seqloom("prompt", folder / "gpt", "x", "--generate", *option).refuses(2, "--generate excludes")
 
 
-def test_prompt_tuned_and_instructed_runs(seqloom: Any, made: Path) -> None:
-    shown = seqloom("prompt", made / "tuned", "a film")  # the template and labels of the run
+def test_prompt_tuned_and_instructed_runs(seqloom: Any, folder: Path) -> None:
+    shown = seqloom("prompt", folder / "tuned", "a film")  # the template and labels of the run
     assert re.match(r"(good|bad)\t0\.\d{4}\n", shown.out)
-    shown = seqloom("prompt", made / "instructed", "verdict", "--generate", "--max-tokens", 4)
+    shown = seqloom("prompt", folder / "instructed", "verdict", "--generate", "--max-tokens", 4)
     assert shown.code == 0 and shown.out.count("\n") == 1
-    seqloom("prompt", made / "instructed", "verdict").refuses(2, "There must be at least two choices")
+    seqloom("prompt", folder / "instructed", "verdict").refuses(2, "There must be at least two choices")
 
 
-def test_notes_are_printed_at_the_end(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_notes_are_printed_at_the_end(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     many = tmp_path / "many.tsv"
     many.write_text("".join(f"a film {n}\tgood\na plot {n}\tbad\n" for n in range(30)))
-    shown = seqloom("prompt", made / "gpt", "a film", "dull " * 100, "--shots", many)
+    shown = seqloom("prompt", folder / "gpt", "a film", "dull " * 100, "--shots", many)
     assert shown.out.count("\n") == 2
     assert "note: 2 lines: the first shots were dropped because the prompt was too long; the first is line 1\n" in (
         shown.err
@@ -114,41 +114,41 @@ def test_notes_are_printed_at_the_end(seqloom: Any, made: Path, tmp_path: Path) 
     ],
 )
 def test_invalid_shots_are_rejected(
-    seqloom: Any, made: Path, tmp_path: Path, content: str, options: list[str], code: int, words: str
+    seqloom: Any, folder: Path, tmp_path: Path, content: str, options: list[str], code: int, words: str
 ) -> None:
     (tmp_path / "shots.tsv").write_text(content)
-    seqloom("prompt", made / "gpt", "x", "--shots", tmp_path / "shots.tsv", *options).refuses(code, words, lines=1)
+    seqloom("prompt", folder / "gpt", "x", "--shots", tmp_path / "shots.tsv", *options).refuses(code, words, lines=1)
 
 
-def test_other_models_and_missing_choices_are_rejected(seqloom: Any, made: Path, tmp_path: Path) -> None:
+def test_other_models_and_missing_choices_are_rejected(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     small = ["train.steps=2", "train.evaluate_every=2"]
     trained(classify_recipe(tmp_path, *small), tmp_path / "classifier")
     seqloom("prompt", tmp_path / "classifier", "x", "--choices", "a,b").refuses(2, "is a classifier")
-    seqloom("prompt", made / "gpt", "x", "--first", 2, "--choices", "a,b").refuses(2, "add --shots")
-    seqloom("prompt", made / "gpt", "x", "--shots", made / "none.tsv").refuses(3, "does not exist")
-    seqloom("prompt", made / "gpt", "x").refuses(2, "There must be at least two choices, but there are none")
+    seqloom("prompt", folder / "gpt", "x", "--first", 2, "--choices", "a,b").refuses(2, "add --shots")
+    seqloom("prompt", folder / "gpt", "x", "--shots", folder / "none.tsv").refuses(3, "does not exist")
+    seqloom("prompt", folder / "gpt", "x").refuses(2, "There must be at least two choices, but there are none")
 
 
-def test_evaluate_and_generate_with_tuned_runs(seqloom: Any, made: Path) -> None:
-    shown = seqloom("evaluate", made / "tuned", "--split", "test")
+def test_evaluate_and_generate_with_tuned_runs(seqloom: Any, folder: Path) -> None:
+    shown = seqloom("evaluate", folder / "tuned", "--split", "test")
     assert shown.code == 0 and re.search(r"accuracy +[\d.]+", shown.out) and "ends of documents" not in shown.out
-    found = seqloom("evaluate", made / "instructed", "--split", "test", "--json").json
-    assert {"loss", "perplexity", "exact"} <= set(found)
-    assert seqloom("generate", made / "tuned", "--prompt", "a", "--tokens", 3).code == 0
-    assert seqloom("score", made / "instructed", "a film").code == 0
-    seqloom("evaluate", made / "tuned", "--text", made / "shots.tsv").refuses(
+    result = seqloom("evaluate", folder / "instructed", "--split", "test", "--json").json
+    assert {"loss", "perplexity", "exact"} <= set(result)
+    assert seqloom("generate", folder / "tuned", "--prompt", "a", "--tokens", 3).code == 0
+    assert seqloom("score", folder / "instructed", "a film").code == 0
+    seqloom("evaluate", folder / "tuned", "--text", folder / "shots.tsv").refuses(
         2, "is evaluated on texts with labels, not on a text", "or use the model: seqloom prompt"
     )
-    shown = seqloom("compare", made / "tuned", made / "instructed")
+    shown = seqloom("compare", folder / "tuned", folder / "instructed")
     assert "This is a bug" not in shown.err
 
 
-def test_doctor_counts_data_and_trained_parameters(seqloom: Any, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_counts_data_and_trained_parameters(seqloom: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal())
-    data = [f"data.train={made / 'mine.jsonl'}", f"init.from={made / 'gpt'}"]
+    data = [f"data.train={folder / 'mine.jsonl'}", f"init.from={folder / 'gpt'}"]
     shown = seqloom("doctor", "instruct-files", *data)
     assert shown.code == 0 and re.search(r"train 72 examples, \d+ words", shown.out)
     assert "UserWarning" not in shown.err
-    table = ["data.corpus=table", f"data.train={made / 'reviews.csv'}", "data.text=review", "data.label=verdict"]
-    shown = seqloom("doctor", "prompt-tune", f"init.from={made / 'gpt'}", *table)
+    table = ["data.corpus=table", f"data.train={folder / 'reviews.csv'}", "data.text=review", "data.label=verdict"]
+    shown = seqloom("doctor", "prompt-tune", f"init.from={folder / 'gpt'}", *table)
     assert re.search(r"train 48 examples, 2 labels", shown.out) and "216 parameters are trained" in shown.out

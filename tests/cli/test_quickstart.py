@@ -11,7 +11,7 @@ TINY = ["data.train=400", "data.dev=20", "data.test=20", "model.hidden=16", "mod
 TINY += ["train.epochs=null", "train.steps=4", "train.evaluate_every=2", "train.warmup=0", "train.log_every=2"]
 
 
-def test_translator_is_trained_evaluated_and_inspected(seqloom: Any, here: Path) -> None:
+def test_translator_is_trained_evaluated_and_inspected(seqloom: Any, workdir: Path) -> None:
     shown = seqloom("quickstart", *TINY)
     assert shown.code == 0, shown.err
     translator = load("runs/quickstart-en-fr")
@@ -28,10 +28,10 @@ def test_translator_is_trained_evaluated_and_inspected(seqloom: Any, here: Path)
     assert f"training phrase: BLEU {figures['copy_bleu']:.2f}" in shown.out
     assert f"{figures['alignment_accuracy']:.1%} of the words attend to the correct source word" in shown.out
     if "The plot was not written" not in shown.out:
-        assert (here / "runs/quickstart-en-fr/attention.png").read_bytes().startswith(b"\x89PNG")
+        assert (workdir / "runs/quickstart-en-fr/attention.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_suggested_commands_work(seqloom: Any, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suggested_commands_work(seqloom: Any, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = seqloom("quickstart", "--target", "hu", "--out", "my run", *TINY)
     commands = re.findall(r"^   (?:echo .* \| )?seqloom (.*)", shown.out.partition("Done in")[2], re.MULTILINE)
     assert [command.split()[0] for command in commands] == [
@@ -48,18 +48,18 @@ def test_suggested_commands_work(seqloom: Any, here: Path, monkeypatch: pytest.M
     assert line.source == "Sunday, November 15, 2026"
 
 
-def test_missing_matplotlib_is_reported(seqloom: Any, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_matplotlib_is_reported(seqloom: Any, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     shown = seqloom("quickstart", *TINY, "train.steps=2")
     assert shown.code == 0 and "The plot was not written: Plots need matplotlib" in shown.out
 
 
-def test_characters_without_font_give_an_svg(seqloom: Any, here: Path) -> None:
+def test_characters_without_font_give_an_svg(seqloom: Any, workdir: Path) -> None:
     pytest.importorskip("matplotlib")
     from seqloom.inspect.plots.figures import choose_fonts
 
     assert seqloom("quickstart", "--source", "hi", "--target", "en", *TINY, "train.steps=2").code == 0
-    drawn = [path.name for path in (here / "runs/quickstart-hi-en").glob("attention.*")]
+    drawn = [path.name for path in (workdir / "runs/quickstart-hi-en").glob("attention.*")]
     assert drawn == ["attention.svg" if choose_fonts(["शनिवार"]).missing else "attention.png"]
 
 
@@ -75,19 +75,19 @@ def test_program_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert program_name() == "seqloom"
 
 
-def test_model_without_attention(seqloom: Any, here: Path) -> None:
+def test_model_without_attention(seqloom: Any, workdir: Path) -> None:
     shown = seqloom("quickstart", *TINY, "train.steps=2", "model.attention=null", "batch.dev_pairs=0")
     assert shown.code == 0, shown.err
     assert re.search(r"^step 2: loss \d", shown.out, re.MULTILINE)
     assert "has no attention. " in shown.out and "Translate your own text" in shown.out
 
 
-def test_unused_path_has_a_number(here: Path) -> None:
+def test_unused_path_has_a_number(workdir: Path) -> None:
     from seqloom.cli.quickstart import unused_path
 
     assert unused_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr")
-    (here / "runs/quickstart-en-fr").mkdir(parents=True)
-    (here / "runs/quickstart-en-fr-2").mkdir()
+    (workdir / "runs/quickstart-en-fr").mkdir(parents=True)
+    (workdir / "runs/quickstart-en-fr-2").mkdir()
     assert unused_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr-3")
 
 
@@ -103,8 +103,8 @@ def test_unused_path_has_a_number(here: Path) -> None:
     ],
 )
 def test_invalid_arguments_are_rejected_before_any_work(
-    seqloom: Any, here: Path, words: list[str], message: str
+    seqloom: Any, workdir: Path, words: list[str], message: str
 ) -> None:
-    (here / "there").mkdir()
+    (workdir / "there").mkdir()
     seqloom("quickstart", *words).refuses(2, message)
-    assert [path.name for path in here.iterdir()] == ["there"]
+    assert [path.name for path in workdir.iterdir()] == ["there"]

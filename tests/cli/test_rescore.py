@@ -20,22 +20,24 @@ SAID = {0: ["3 Katze sass .", "3 Hund sah .", "Katze"], 2: ["5 Eule schlief .", 
 @pytest.fixture
 def nbest(tmp_path: Path) -> Path:
     path = tmp_path / "nbest.txt"
-    rows = [f"{n} ||| {text} ||| F0= -1 2 ||| {-k - n / 10}" for n, said in SAID.items() for k, text in enumerate(said)]
+    rows = [
+        f"{n} ||| {text} ||| F0= -1 2 ||| {-k - n / 10}" for n, output in SAID.items() for k, text in enumerate(output)
+    ]
     path.write_text("".join(f"{row}\n" for row in rows), "utf-8")
     return path
 
 
 def entries(out: str) -> list[tuple[int, str, float]]:
-    found = [line.split(" ||| ") for line in out.splitlines()]
-    return [(int(number), text, float(score)) for number, text, score in found]
+    result = [line.split(" ||| ") for line in out.splitlines()]
+    return [(int(number), text, float(score)) for number, text, score in result]
 
 
 def log_p(model: Any, source: str, target: str) -> float:
     """Compute the log-probability from the logits of each token."""
-    read, said = ([*model.tokenizer.encode(text), 0] for text in (source, target))
+    read, output = ([*model.tokenizer.encode(text), 0] for text in (source, target))
     with torch.no_grad():
-        logits = model.model(torch.tensor([read]), None, torch.tensor([[0, *said[:-1]]]))[0]
-    return logits.double().log_softmax(-1)[torch.arange(len(said)), said].sum().item()
+        logits = model.model(torch.tensor([read]), None, torch.tensor([[0, *output[:-1]]]))[0]
+    return logits.double().log_softmax(-1)[torch.arange(len(output)), output].sum().item()
 
 
 # --- ranking --------------------------------------------------------------------------------------------------------
@@ -50,16 +52,16 @@ def test_score_equals_the_model(
     words = [] if penalty is None else ["--length-penalty", penalty]
     shown = seqloom("translate", translators / name, "--rescore", nbest, "--n-best", "9", *words)
     assert shown.code == 0, shown.err
-    model, found = load(translators / name, "cpu", TranslatorPredictor), entries(shown.out)
-    for number, said in SAID.items():
-        own = [(text, score) for place, text, score in found if place == number]
+    model, result = load(translators / name, "cpu", TranslatorPredictor), entries(shown.out)
+    for number, output in SAID.items():
+        own = [(text, score) for place, text, score in result if place == number]
         lengths = {
-            text: (len(model.tokenizer.encode(text)) + 1) ** (1 if penalty is None else penalty) for text in said
+            text: (len(model.tokenizer.encode(text)) + 1) ** (1 if penalty is None else penalty) for text in output
         }
-        wanted = {text: log_p(model, LINES[number], text) / lengths[text] for text in said}
-        assert [text for text, _ in own] == sorted(said, key=lambda text: -wanted[text])
-        assert [score for _, score in own] == pytest.approx(sorted(wanted.values(), reverse=True), abs=2e-4)
-    assert (1, "", 0.0) in found  # a blank line stays blank
+        expected = {text: log_p(model, LINES[number], text) / lengths[text] for text in output}
+        assert [text for text, _ in own] == sorted(output, key=lambda text: -expected[text])
+        assert [score for _, score in own] == pytest.approx(sorted(expected.values(), reverse=True), abs=2e-4)
+    assert (1, "", 0.0) in result  # a blank line stays blank
 
 
 def test_rescoring_equals_beam_search(seqloom: Any, translators: Path, tmp_path: Path) -> None:
@@ -67,10 +69,10 @@ def test_rescoring_equals_beam_search(seqloom: Any, translators: Path, tmp_path:
     for runs in (["one"], ["transformer"], ["two", "transformer", "blind"]):
         paths = [translators / name for name in runs]
         words = [*LINES, "--n-best", "3", "--min-length", "2"]
-        found = seqloom("translate", *paths, *words).out
-        (tmp_path / "found.txt").write_text(found)
+        result = seqloom("translate", *paths, *words).out
+        (tmp_path / "found.txt").write_text(result)
         again = seqloom("translate", *paths, *LINES, "--n-best", "3", "--rescore", tmp_path / "found.txt").out
-        kept = {(n, text): score for n, text, score in entries(found)}
+        kept = {(n, text): score for n, text, score in entries(result)}
         for number, text, score in entries(again):
             finished = len(text.split()) < 20  # a truncated translation has no END
             assert not finished or score == pytest.approx(kept[number, text], abs=2e-4)
@@ -91,19 +93,19 @@ def test_n_best_limits_the_output(seqloom: Any, translators: Path, nbest: Path) 
 def test_weight_combines_model_and_list_scores(seqloom: Any, translators: Path, nbest: Path, weight: float) -> None:
     words = [translators / "one", *LINES, "--rescore", nbest, "--n-best", "9"]
     alone = {(n, text): score for n, text, score in entries(seqloom("translate", *words).out)}
-    theirs = {(n, text): -k - n / 10 for n, said in SAID.items() for k, text in enumerate(said)}
+    theirs = {(n, text): -k - n / 10 for n, output in SAID.items() for k, text in enumerate(output)}
     for n, text, score in entries(seqloom("translate", *words, "--weight", weight).out):
-        wanted = 0.0 if n == 1 else weight * alone[n, text] + (1 - weight) * theirs[n, text]
-        assert score == pytest.approx(wanted, abs=2e-4)
+        expected = 0.0 if n == 1 else weight * alone[n, text] + (1 - weight) * theirs[n, text]
+        assert score == pytest.approx(expected, abs=2e-4)
 
 
 def test_python_api(translators: Path) -> None:
     both = package.ensemble([translators / "one", translators / "two"], "cpu")
-    (found,) = both.rescore([("the cat sat 3 .", ["3 Katze sass .", "Katze", "Katze"])], length_penalty=0.0)
+    (result,) = both.rescore([("the cat sat 3 .", ["3 Katze sass .", "Katze", "Katze"])], length_penalty=0.0)
     parts = [[log_p(part, "the cat sat 3 .", text) for part in both.parts] for text in ("3 Katze sass .", "Katze")]
-    assert {one.text for one in found.candidates} == {"3 Katze sass .", "Katze"} and len(found.candidates) == 3
+    assert {one.text for one in result.candidates} == {"3 Katze sass .", "Katze"} and len(result.candidates) == 3
     for text, own in zip(("3 Katze sass .", "Katze"), parts, strict=True):
-        log_prob = next(one.log_prob for one in found.candidates if one.text == text)
+        log_prob = next(one.log_prob for one in result.candidates if one.text == text)
         assert min(own) < log_prob <= max(own) + math.log(2)
     (blank,) = both.rescore([("  ", ["x"])])
     assert blank.text == ""
@@ -159,7 +161,7 @@ def nbest_of(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--rescore", "x", "--beam", "3"], "--beam cannot be combined with --rescore"),
         (["--rescore", "x", "--coverage-penalty", "0.2"], "--coverage-penalty cannot be combined with --rescore"),
@@ -169,5 +171,5 @@ def nbest_of(folder: Path, text: str) -> Path:
         (["--weight", "0.5"], "--weight requires an n-best list: add --rescore FILE."),
     ],
 )
-def test_invalid_arguments_are_rejected(seqloom: Any, translators: Path, words: list[str], said: str) -> None:
-    seqloom("translate", translators / "one", "the cat", *words).refuses(2, said, lines=1)
+def test_invalid_arguments_are_rejected(seqloom: Any, translators: Path, words: list[str], message: str) -> None:
+    seqloom("translate", translators / "one", "the cat", *words).refuses(2, message, lines=1)

@@ -15,13 +15,13 @@ def test_json_equals_python_api(seqloom: Any, runs: Path, run: str) -> None:
     objects = seqloom("score", runs / run, *TEXTS, "--json").objects
     scored = load(runs / run).score(TEXTS)
     assert [one["text"] for one in objects] == TEXTS
-    for found, expected in zip(objects, scored, strict=True):
-        assert found["log_prob"] == expected.log_prob
-        assert found["perplexity"] == expected.perplexity
-        assert [token["token"] for token in found["tokens"]] == expected.tokens
-        assert [token["log_prob"] for token in found["tokens"]] == expected.log_probs
-        assert found["log_prob"] == sum(token["log_prob"] for token in found["tokens"])
-        assert found["tokens"][-1]["token"] == "</s>"
+    for result, expected in zip(objects, scored, strict=True):
+        assert result["log_prob"] == expected.log_prob
+        assert result["perplexity"] == expected.perplexity
+        assert [token["token"] for token in result["tokens"]] == expected.tokens
+        assert [token["log_prob"] for token in result["tokens"]] == expected.log_probs
+        assert result["log_prob"] == sum(token["log_prob"] for token in result["tokens"])
+        assert result["tokens"][-1]["token"] == "</s>"
 
 
 def test_text_output(seqloom: Any, runs: Path) -> None:
@@ -31,8 +31,8 @@ def test_text_output(seqloom: Any, runs: Path) -> None:
         assert line == f"{scored.log_prob:10.3f}  perplexity {scored.perplexity:10.2f}  {scored.text}"
 
 
-def test_text_that_is_a_file_name_is_noted(seqloom: Any, runs: Path, here: Path) -> None:
-    (here / "num.en").write_text("the cat\n")
+def test_text_that_is_a_file_name_is_noted(seqloom: Any, runs: Path, workdir: Path) -> None:
+    (workdir / "num.en").write_text("the cat\n")
     shown = seqloom("score", runs / "chars", "the cat", "num.en")
     assert shown.code == 0 and shown.out.count("\n") == 2
     assert shown.err == "note: num.en is used as a text; to read the file: < num.en\n"
@@ -80,9 +80,9 @@ def test_empty_input_gives_no_output(seqloom: Any, runs: Path, type_in: Any) -> 
 
 def test_unknown_words_are_flagged(seqloom: Any, runs: Path) -> None:
     text = "the xylophone sat zyx ."
-    found = seqloom("score", runs / "words", text, "--json").json
-    assert found["unknown"] == ["xylophone", "zyx"]
-    assert [token["token"] for token in found["tokens"]].count("<unk>") == 2
+    result = seqloom("score", runs / "words", text, "--json").json
+    assert result["unknown"] == ["xylophone", "zyx"]
+    assert [token["token"] for token in result["tokens"]].count("<unk>") == 2
     assert seqloom("score", runs / "words", text).out.endswith(f"{text}   (unknown: xylophone, zyx)\n")
 
 

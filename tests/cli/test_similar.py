@@ -28,8 +28,8 @@ def ranked(run: Path, query: str, lines: list[str], pooling: Any = "mean") -> li
     kept = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     v, u = model.embed(query, pooling)[0].astype(float), model.embed([line for _, line in kept], pooling).astype(float)
     cosines = u @ v / np.linalg.norm(u, axis=1) / np.linalg.norm(v)
-    found = [(float(score), *at) for score, at in zip(cosines, kept, strict=True)]
-    return sorted(found, key=lambda one: (-round(one[0], 5), one[1]))
+    result = [(float(score), *at) for score, at in zip(cosines, kept, strict=True)]
+    return sorted(result, key=lambda one: (-round(one[0], 5), one[1]))
 
 
 @pytest.mark.parametrize("name", ["runs/chars", "runs/words", "translators/one", "translators/transformer"])
@@ -44,25 +44,25 @@ def test_results_have_the_largest_cosines(
     assert shown.code == 0 and shown.err.endswith("note: blank lines are skipped: 1 of 6\n")
     assert ("lacks parts of 5 lines" in shown.err) == (room == "translators")  # other vocabularies
     rows = [line.split("\t") for line in shown.out.splitlines()]
-    wanted = ranked(run, QUERY, LINES, pooling)[:4]
-    assert [(int(number), text) for _, number, text in rows] == [(number, text) for _, number, text in wanted]
-    assert [float(score) for score, _, _ in rows] == pytest.approx([score for score, _, _ in wanted], abs=1e-4)
+    expected = ranked(run, QUERY, LINES, pooling)[:4]
+    assert [(int(number), text) for _, number, text in rows] == [(number, text) for _, number, text in expected]
+    assert [float(score) for score, _, _ in rows] == pytest.approx([score for score, _, _ in expected], abs=1e-4)
 
 
 def test_results_are_independent_of_windows(runs: Path) -> None:
     model = load(runs / "chars", "cpu")
-    (whole,) = model.similar(QUERY, LINES, top=3)
+    (complete,) = model.similar(QUERY, LINES, top=3)
     for window in (1, 2, 4):
-        (found,) = model.similar(QUERY, iter(LINES), top=3, window=window)
-        assert [near.line for near in found.best] == [near.line for near in whole.best]
-        assert (found.texts, found.blank) == (5, 1)
-    assert whole.best[0].line < whole.best[1].line  # equal lines keep their order
-    assert whole.best[0].score == pytest.approx(whole.best[1].score, abs=1e-6)
+        (result,) = model.similar(QUERY, iter(LINES), top=3, window=window)
+        assert [near.line for near in result.best] == [near.line for near in complete.best]
+        assert (result.texts, result.blank) == (5, 1)
+    assert complete.best[0].line < complete.best[1].line  # equal lines keep their order
+    assert complete.best[0].score == pytest.approx(complete.best[1].score, abs=1e-6)
 
 
 def test_line_is_most_similar_to_itself(runs: Path) -> None:
-    for found, line in zip(load(runs / "words", "cpu").similar(LINES[2:4], LINES, top=1), LINES[2:4], strict=True):
-        assert found.query == line == found.best[0].text and found.best[0].score == pytest.approx(1, abs=1e-5)
+    for result, line in zip(load(runs / "words", "cpu").similar(LINES[2:4], LINES, top=1), LINES[2:4], strict=True):
+        assert result.query == line == result.best[0].text and result.best[0].score == pytest.approx(1, abs=1e-5)
 
 
 def test_several_queries(seqloom: Any, runs: Path, tmp_path: Path, type_in: Any) -> None:
@@ -123,11 +123,11 @@ def test_normalize_gives_unit_vectors(runs: Path, capfdbinary: Any) -> None:
 
 def test_unknown_words_are_noted(seqloom: Any, runs: Path, type_in: Any, tmp_path: Path) -> None:
     lines = "the owl slept here .\nthe \u732b\na \u732b \u72ac\n".encode()
-    said = "note: the vocabulary lacks parts of 2 lines; the first is line 2: '\u732b'\n"
+    output = "note: the vocabulary lacks parts of 2 lines; the first is line 2: '\u732b'\n"
     type_in(lines)
     shown = seqloom("similar", runs / "chars", "--query", "the owl")
-    assert shown.err == said and len(shown.out.splitlines()) == 3
+    assert shown.err == output and len(shown.out.splitlines()) == 3
     type_in(lines)
-    assert seqloom("embed", runs / "chars", "--out", tmp_path / "v.npy").err == said
-    asked = seqloom("similar", runs / "chars", "a cat", "--query", "\u732b").err
-    assert asked == "note: the vocabulary lacks parts of the query '\u732b': '\u732b'\n"
+    assert seqloom("embed", runs / "chars", "--out", tmp_path / "v.npy").err == output
+    command = seqloom("similar", runs / "chars", "a cat", "--query", "\u732b").err
+    assert command == "note: the vocabulary lacks parts of the query '\u732b': '\u732b'\n"

@@ -19,11 +19,11 @@ def test_missing_runs_suggest_the_demo(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["studio"]) == 2
-    assert "runs/ does not exist" in (told := capsys.readouterr().err) and "seqloom studio --demo" in told
+    assert "runs/ does not exist" in (message := capsys.readouterr().err) and "seqloom studio --demo" in message
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (["nowhere"], 2, "nowhere does not exist. Name a directory of runs"),
         (["file"], 2, "file is a file"),
@@ -34,7 +34,7 @@ def test_missing_runs_suggest_the_demo(
 def test_invalid_input_is_rejected(
     words: list[str],
     code: int,
-    told: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -43,7 +43,7 @@ def test_invalid_input_is_rejected(
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
     assert main(["studio", *words]) == code
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_missing_extra_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,17 +62,17 @@ def test_studio_serves_until_ctrl_c(tmp_path: Path) -> None:
         printed = ""
         while "Ctrl-C" not in printed and process.poll() is None:
             printed += process.stdout.readline()
-        found = re.search(r"(http://127\.0\.0\.1:\d+)/#/runs\?token=([\w-]{32,})\n", printed)
-        assert found is not None, printed
-        address, token = found.groups()
-        asked = urllib.request.Request(f"{address}/api/runs", b"{}", {"authorization": f"Bearer {token}"})
-        assert urllib.request.urlopen(asked, timeout=20).status == 200
+        result = re.search(r"(http://127\.0\.0\.1:\d+)/#/runs\?token=([\w-]{32,})\n", printed)
+        assert result is not None, printed
+        address, token = result.groups()
+        arguments = urllib.request.Request(f"{address}/api/runs", b"{}", {"authorization": f"Bearer {token}"})
+        assert urllib.request.urlopen(arguments, timeout=20).status == 200
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(urllib.request.Request(f"{address}/api/runs", b"{}"), timeout=20)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=20) in (0, 130)
-        told = process.communicate()[1]
-        assert told.startswith(f"There are no runs in {tmp_path}.") and "seqloom studio --demo" in told
-        assert "Traceback" not in told
+        message = process.communicate()[1]
+        assert message.startswith(f"There are no runs in {tmp_path}.") and "seqloom studio --demo" in message
+        assert "Traceback" not in message
     finally:
         process.kill()

@@ -17,7 +17,7 @@ LINE = "Ann lives in New Delhi, Bob in Rome."
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("taggers")
     trained(tag_recipe(folder), folder / "names")
     trained(tag_recipe(folder, "model.crf=false", "model.characters=null"), folder / "alone")
@@ -29,9 +29,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def runs(made: Path, tmp_path: Path) -> Path:
+def runs(folder: Path, tmp_path: Path) -> Path:
     for name in ("names", "alone", "parts"):
-        shutil.copytree(made / name, tmp_path / name)
+        shutil.copytree(folder / name, tmp_path / name)
     return tmp_path
 
 
@@ -137,17 +137,17 @@ def test_repaired_tags_are_counted(seqloom: Any, tmp_path: Path) -> None:
 
 
 def test_evaluate_shows_spans_or_tags(seqloom: Any, runs: Path) -> None:
-    out, picture = runs / "answers.conll", runs / "confusion.svg"
-    shown = seqloom("evaluate", runs / "names", "--split", "test", "--out", out, "--confusion", picture)
+    out, plot = runs / "answers.conll", runs / "confusion.svg"
+    shown = seqloom("evaluate", runs / "names", "--split", "test", "--out", out, "--confusion", plot)
     assert shown.code == 0, shown.err
     assert "on conll, test: 8 sentences, " in shown.out
     assert re.search(r"span F1 +[\d.]+   95 %: [\d.]+ to [\d.]+", shown.out)
     assert re.search(r"^ LOC +[\d.]+ +[\d.]+ +[\d.]+ +8", shown.out, re.MULTILINE)
     first = out.read_text().split("\n\n")[0].split("\n")
     assert len(first) >= 5 and all(line.count("\t") == 2 for line in first)
-    assert "tag the model says" in picture.read_text("utf-8")
-    found = seqloom("evaluate", runs / "names", "--json").json
-    assert found["by_class"].keys() == {"LOC", "PER"} and found["invalid"] == 0
+    assert "tag the model says" in plot.read_text("utf-8")
+    result = seqloom("evaluate", runs / "names", "--json").json
+    assert result["by_class"].keys() == {"LOC", "PER"} and result["invalid"] == 0
     plain = seqloom("evaluate", runs / "parts")
     assert "token accuracy" in plain.out and "span F1" not in plain.out and "confusion matrix" in plain.out
 
@@ -161,14 +161,14 @@ def test_evaluation_on_text_is_rejected(seqloom: Any, runs: Path) -> None:
 def test_compare_ranks_by_span_f1(seqloom: Any, runs: Path) -> None:
     run = Run.open(runs / "names")
     run.save_metrics("dev", {**(run.metrics("dev") or {}), "span_f1": 0.1})
-    found = seqloom("compare", runs / "names", runs / "alone", "--json").json
-    assert found["ranked_by"] == "span_f1"
-    assert [row["run"] for row in found["runs"]] == [str(runs / "alone"), str(runs / "names")]
+    result = seqloom("compare", runs / "names", runs / "alone", "--json").json
+    assert result["ranked_by"] == "span_f1"
+    assert [row["run"] for row in result["runs"]] == [str(runs / "alone"), str(runs / "names")]
 
 
-def test_doctor_reports_long_sentences(seqloom: Any, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_long_sentences(seqloom: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 29))
-    shown = seqloom("doctor", "tag-conll", f"data.train={made / 'mine.conll'}", "batch.max_length=4")
+    shown = seqloom("doctor", "tag-conll", f"data.train={folder / 'mine.conll'}", "batch.max_length=4")
     assert shown.code == 0, shown.err
     assert re.search(r"^data +sentences +tokens", shown.out, re.MULTILINE)
     assert re.search(r"^classes: 2, in \d+ spans of train: \w+: \d+ ", shown.out, re.MULTILINE)

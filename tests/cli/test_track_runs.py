@@ -30,8 +30,8 @@ def test_training_prints_rounds_and_errors(seqloom: Any, tmp_path: Path) -> None
 def test_evaluate_and_compare(seqloom: Any, run: Path) -> None:
     shown = seqloom("evaluate", run, "--split", "test")
     assert "2 tracks, 80 steps" in shown.out and "RMSE of observations" in shown.out
-    found = seqloom("evaluate", run, "--split", "test", "--json").json
-    assert found["rmse_smoothed"] < found["rmse_observed"]
+    result = seqloom("evaluate", run, "--split", "test", "--json").json
+    assert result["rmse_smoothed"] < result["rmse_observed"]
     assert "smoothed" in seqloom("compare", run).out
 
 
@@ -40,8 +40,8 @@ def test_data_show_prints_tracks(seqloom: Any) -> None:
         "data", "show", "track", "train=2", "dev=1", "test=1", "steps=30", "dropped=0.8", "--lines", "5"
     ).out
     assert "missing" in shown and "train begins:" in shown
-    found = seqloom("data", "show", "track", "train=2", "dev=1", "test=1", "steps=30", "--json").json
-    assert found["counts"]["train"]["steps"] == 60
+    result = seqloom("data", "show", "track", "train=2", "dev=1", "test=1", "steps=30", "--json").json
+    assert result["counts"]["train"]["steps"] == 60
 
 
 def test_inspect_track_prints_and_plots(seqloom: Any, run: Path, tmp_path: Path) -> None:
@@ -54,14 +54,14 @@ def test_inspect_track_prints_and_plots(seqloom: Any, run: Path, tmp_path: Path)
 
 
 def test_inspect_track_json_output(seqloom: Any, run: Path) -> None:
-    found = seqloom("inspect", "track", run, "--split", "dev", "--json").json
-    truth, smoothed = np.array(found["truth"]), np.array(found["smoothed"])
-    assert truth.shape == smoothed.shape == (40, 2) and np.array(found["smoothed_covariances"]).shape == (40, 2, 2)
-    seen = [place for place, row in enumerate(found["observed"]) if None not in row]
+    result = seqloom("inspect", "track", run, "--split", "dev", "--json").json
+    truth, smoothed = np.array(result["truth"]), np.array(result["smoothed"])
+    assert truth.shape == smoothed.shape == (40, 2) and np.array(result["smoothed_covariances"]).shape == (40, 2, 2)
+    seen = [place for place, row in enumerate(result["observed"]) if None not in row]
     error = np.sqrt(((smoothed - truth)[seen] ** 2).sum(axis=1).mean())
-    assert found["metrics"]["rmse_smoothed"] == pytest.approx(error)
-    for first, last in found["gaps"]:
-        assert all(found["observed"][step] == [None, None] for step in range(first, last + 1))
+    assert result["metrics"]["rmse_smoothed"] == pytest.approx(error)
+    for first, last in result["gaps"]:
+        assert all(result["observed"][step] == [None, None] for step in range(first, last + 1))
 
 
 def test_invalid_arguments_are_rejected(seqloom: Any, run: Path, tmp_path: Path) -> None:

@@ -22,24 +22,24 @@ def evaluations(run: Path) -> list[dict[str, Any]]:
     return [entry for entry in entries if entry["event"] == "evaluated"]
 
 
-def test_recipe_with_overrides_is_trained_into_runs(seqloom: Any, here: Path) -> None:
+def test_recipe_with_overrides_is_trained_into_runs(seqloom: Any, workdir: Path) -> None:
     shown = seqloom("train", *TOYS, "model.cell=elman", "train.lr=2e-3")
     assert shown.code == 0
     assert shown.err == ""
-    recipe = load_yaml(here / "runs/toys-copy/recipe.yaml")
+    recipe = load_yaml(workdir / "runs/toys-copy/recipe.yaml")
     assert recipe["model"]["cell"] == "elman"
     assert recipe["train"]["lr"] == 0.002
     assert recipe["train"]["steps"] == 6
     for name in ("data.json", "tokenizer.json", "model.safetensors", "log.jsonl", "metrics/dev.json", "card.md"):
-        assert (here / "runs/toys-copy" / name).is_file(), name
+        assert (workdir / "runs/toys-copy" / name).is_file(), name
     assert shown.out.endswith(
         "The run is in runs/toys-copy. Try: seqloom generate runs/toys-copy · seqloom evaluate runs/toys-copy "
         "--split test\n"
     )
 
 
-def test_yaml_file_names_the_run(seqloom: Any, here: Path) -> None:
-    (here / "mine.yaml").write_text(
+def test_yaml_file_names_the_run(seqloom: Any, workdir: Path) -> None:
+    (workdir / "mine.yaml").write_text(
         "task: language-model\n"
         "data: {corpus: toys, train: 60, dev: 5, test: 5, max_length: 4}\n"
         "tokenizer: {kind: characters}\n"
@@ -86,8 +86,8 @@ def test_json_output_is_the_events(seqloom: Any, tmp_path: Path) -> None:
     assert kinds.count("evaluated") == 2
 
 
-def test_ngram_run_has_the_same_files(seqloom: Any, runs: Path, tmp_path: Path, own: list[str]) -> None:
-    words = ["ngram-kn5", *own, "model.order=2", "tokenizer.split=whitespace"]
+def test_ngram_run_has_the_same_files(seqloom: Any, runs: Path, tmp_path: Path, text_overrides: list[str]) -> None:
+    words = ["ngram-kn5", *text_overrides, "model.order=2", "tokenizer.split=whitespace"]
     shown = seqloom("train", *words, "--out", tmp_path / "grams", "--json")
     assert shown.objects[-1]["event"] == "finished"
     assert shown.objects[-1]["parameters"] > 0
@@ -95,14 +95,16 @@ def test_ngram_run_has_the_same_files(seqloom: Any, runs: Path, tmp_path: Path, 
     assert names == {path.name for path in (runs / "chars").iterdir()}
 
 
-def test_new_tokenizer_kind_drops_keys_of_the_old(seqloom: Any, own: list[str], tmp_path: Path) -> None:
-    words = ["ngram-kn5", *own, "model.order=2", "tokenizer.kind=characters"]
+def test_new_tokenizer_kind_drops_keys_of_the_old(seqloom: Any, text_overrides: list[str], tmp_path: Path) -> None:
+    words = ["ngram-kn5", *text_overrides, "model.order=2", "tokenizer.kind=characters"]
     assert seqloom("train", *words, "--out", tmp_path / "run").code == 0
     assert load_yaml(tmp_path / "run/recipe.yaml")["tokenizer"] == {"kind": "characters"}
 
 
-def test_override_of_the_old_tokenizer_kind_is_rejected(seqloom: Any, own: list[str], tmp_path: Path) -> None:
-    words = ["ngram-kn5", *own, "model.order=2", "tokenizer.kind=byte-pair"]
+def test_override_of_the_old_tokenizer_kind_is_rejected(
+    seqloom: Any, text_overrides: list[str], tmp_path: Path
+) -> None:
+    words = ["ngram-kn5", *text_overrides, "model.order=2", "tokenizer.kind=byte-pair"]
     assert seqloom("train", *words, "tokenizer.size=280", "--out", tmp_path / "run").code == 0
     assert load_yaml(tmp_path / "run/recipe.yaml")["tokenizer"] == {"kind": "byte-pair", "size": 280, "dropout": 0.0}
     seqloom("train", *words, "tokenizer.min_count=3", "--out", tmp_path / "no").refuses(2, "tokenizer.min_count")
@@ -145,15 +147,15 @@ def test_deviation_of_one_seed_or_infinite_values_is_null(
 
 
 @pytest.mark.parametrize("text", ["", "x", "1,,2", "1,2,", "1 2", "1.5", "1,1"])
-def test_invalid_seeds_are_rejected(seqloom: Any, here: Path, text: str) -> None:
+def test_invalid_seeds_are_rejected(seqloom: Any, workdir: Path, text: str) -> None:
     seqloom("train", *TOYS, "--seeds", text).refuses(2, "--seeds", repr(text), lines=1)
-    assert not any(here.iterdir())
+    assert not any(workdir.iterdir())
 
 
-def test_existing_run_of_a_seed_is_rejected_before_any_work(seqloom: Any, here: Path) -> None:
-    (here / "runs/toys-copy-seed3").mkdir(parents=True)
+def test_existing_run_of_a_seed_is_rejected_before_any_work(seqloom: Any, workdir: Path) -> None:
+    (workdir / "runs/toys-copy-seed3").mkdir(parents=True)
     seqloom("train", *TOYS, "--seeds", "1,2,3").refuses(2, "runs/toys-copy-seed3 exists", "--resume", "--out")
-    assert [path.name for path in (here / "runs").iterdir()] == ["toys-copy-seed3"]
+    assert [path.name for path in (workdir / "runs").iterdir()] == ["toys-copy-seed3"]
 
 
 # --- stop and resume ------------------------------------------------------------------------------------------------
@@ -161,10 +163,10 @@ def test_existing_run_of_a_seed_is_rejected_before_any_work(seqloom: Any, here: 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_exits_with_75_and_resumed_run_is_equal(
-    seqloom: Any, runs: Path, tmp_path: Path, when: Any, weights: Any, number: signal.Signals
+    seqloom: Any, runs: Path, tmp_path: Path, on_event: Any, weights: Any, number: signal.Signals
 ) -> None:
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    when(e.Progress, lambda: signal.raise_signal(number))
+    on_event(e.Progress, lambda: signal.raise_signal(number))
     run = tmp_path / "my run"
     stopped = seqloom("train", runs / "toys" / "recipe.yaml", "--out", run)
     assert stopped.code == 75
@@ -181,8 +183,8 @@ def test_signal_exits_with_75_and_resumed_run_is_equal(
     ]
 
 
-def test_signal_reports_seeds_that_were_not_started(seqloom: Any, tmp_path: Path, when: Any) -> None:
-    when(e.Finished, lambda: signal.raise_signal(signal.SIGINT))
+def test_signal_reports_seeds_that_were_not_started(seqloom: Any, tmp_path: Path, on_event: Any) -> None:
+    on_event(e.Finished, lambda: signal.raise_signal(signal.SIGINT))
     stopped = seqloom("train", *TOYS, "--seeds", "1,2,3", "--out", tmp_path / "run")
     assert stopped.code == 75
     assert stopped.err.endswith("\nNot started: --seeds 2,3\n")
@@ -238,10 +240,12 @@ def test_resuming_with_changed_recipe_reports_differences(seqloom: Any, copy: An
     assert seqloom("train", "--resume", run, same).code == 0
 
 
-def test_resuming_on_changed_data_is_rejected(seqloom: Any, tmp_path: Path, texts: Path, own: list[str]) -> None:
+def test_resuming_on_changed_data_is_rejected(
+    seqloom: Any, tmp_path: Path, texts: Path, text_overrides: list[str]
+) -> None:
     text = tmp_path / "text.txt"
     text.write_bytes((texts / "train.txt").read_bytes())
-    words = ["ngram-kn5", *own, f"data.train={text}", "model.order=2"]
+    words = ["ngram-kn5", *text_overrides, f"data.train={text}", "model.order=2"]
     assert seqloom("train", *words, "--out", tmp_path / "run").code == 0
     text.write_text(text.read_text() + "one more line .\n")
     seqloom("train", "--resume", tmp_path / "run").refuses(3, "has changed since it was trained: train", lines=1)
@@ -267,13 +271,13 @@ def test_resuming_on_changed_data_is_rejected(seqloom: Any, tmp_path: Path, text
         (["lm-char-lstm", "--out", ""], "--out must be the name of a new directory"),
     ],
 )
-def test_invalid_arguments_are_rejected(seqloom: Any, here: Path, words: list[str], message: str) -> None:
+def test_invalid_arguments_are_rejected(seqloom: Any, workdir: Path, words: list[str], message: str) -> None:
     seqloom("train", *words).refuses(2, message, lines=1)
-    assert not any(here.iterdir())
+    assert not any(workdir.iterdir())
 
 
-def test_recipe_file_name_may_contain_equals_sign(seqloom: Any, here: Path, runs: Path) -> None:
-    (here / "lr=1.yaml").write_bytes((runs / "toys/recipe.yaml").read_bytes())
+def test_recipe_file_name_may_contain_equals_sign(seqloom: Any, workdir: Path, runs: Path) -> None:
+    (workdir / "lr=1.yaml").write_bytes((runs / "toys/recipe.yaml").read_bytes())
     assert seqloom("train", "lr=1.yaml", "train.steps=1", "--out", "run").code == 0
 
 

@@ -28,7 +28,7 @@ def failing(number: int) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ESTALE, errno.ENOSPC])
 def test_run_survives_a_failing_disk_without_log(
-    seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: Any, number: int
+    seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_event: Any, number: int
 ) -> None:
     run = tmp_path / "run"
 
@@ -36,7 +36,7 @@ def test_run_survives_a_failing_disk_without_log(
         (run / "log.jsonl").unlink()
         monkeypatch.setattr(os, "open", failing(number))
 
-    when(e.Saved, break_disk)
+    on_event(e.Saved, break_disk)
     shown = seqloom("train", *TOYS, "--out", run)
     monkeypatch.undo()
     assert shown.code == 5

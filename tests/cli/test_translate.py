@@ -103,17 +103,17 @@ def test_texts_on_the_command_line(seqloom: Any, trained: Path) -> None:
 
 def test_json_output(seqloom: Any, trained: Path, type_in: Any) -> None:
     type_in("\n".join(LINES).encode())
-    found = seqloom("translate", trained / "bytes", "--json", "--n-best", "3", "--alignment").objects
+    result = seqloom("translate", trained / "bytes", "--json", "--n-best", "3", "--alignment").objects
     expected = list(load(trained / "bytes", "cpu").translate(LINES, n_best=3, attention=True))
-    for one, own in zip(found, expected, strict=True):
+    for one, own in zip(result, expected, strict=True):
         assert (one["source"], one["translation"]) == (own.source, own.text)
         assert one["log_prob"] == pytest.approx(own.log_prob) and one["score"] == pytest.approx(own.score)
         assert [candidate["text"] for candidate in one["candidates"]] == [each.text for each in own.candidates]
         assert one["source_words"] == own.source_words and one["alignment"] == own.candidates[0].alignment
         assert one["words"] == one["candidates"][0]["words"]
         assert all(link < len(one["source_words"]) for link, _ in from_pharaoh(one["alignment"]))
-    assert len(found[0]["candidates"]) == 3
-    assert found[1] == {
+    assert len(result[0]["candidates"]) == 3
+    assert result[1] == {
         "source": "",
         "translation": "",
         "score": 0.0,

@@ -22,7 +22,7 @@ SPLITS = {"train": 90, "dev": 12, "test": 10}
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def pair_overrides(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Overrides to train on generated pairs: the target is the reversed source in capitals."""
     folder = tmp_path_factory.mktemp("pairs")
     lines = [" ".join(words) for words in product(WORDS, repeat=3)]
@@ -51,12 +51,12 @@ SMALL = [
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, pair_overrides: list[str]) -> Path:
     """`one` and `two` share a vocabulary, `words` has another."""
     folder = tmp_path_factory.mktemp("translators")
     for name, more in {"one": [], "two": ["seed=2"], "words": ["tokenizer.kind=words"]}.items():
         small = [word for word in SMALL if name != "words" or "tokenizer" not in word]
-        command = ["train", "translate-files", *own, *small, *more, "--out", str(folder / name)]
+        command = ["train", "translate-files", *pair_overrides, *small, *more, "--out", str(folder / name)]
         assert main(command) == 0, name
     return folder
 
@@ -66,15 +66,17 @@ def runs(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "runs"))
 
 
-def figures(runs: Path, metric: str, *names: str) -> dict[str, float]:
+def metric_values(runs: Path, metric: str, *names: str) -> dict[str, float]:
     return {name: (Run.open(runs / name).metrics("dev") or {})[metric] for name in names}
 
 
 # --- train ----------------------------------------------------------------------------------------------------------
 
 
-def test_training_prints_metrics_and_notes(seqloom: Any, own: list[str], tmp_path: Path) -> None:
-    shown = seqloom("train", "translate-files", *own, *SMALL, "batch.max_length=5", "--out", tmp_path / "run")
+def test_training_prints_metrics_and_notes(seqloom: Any, pair_overrides: list[str], tmp_path: Path) -> None:
+    shown = seqloom(
+        "train", "translate-files", *pair_overrides, *SMALL, "batch.max_length=5", "--out", tmp_path / "run"
+    )
     assert shown.code == 0, shown.err
     assert re.search(
         r"^step 6  dev: loss [\d.]+  perplexity [\d.]+  bleu [\d.]+  exact_match [\d.]+", shown.out, re.MULTILINE
@@ -100,8 +102,8 @@ def test_translators_are_ranked_by_bleu(seqloom: Any, runs: Path) -> None:
 @pytest.mark.parametrize("metric", ["loss", "perplexity", "chrf", "exact_match"])
 def test_by_option_selects_the_metric(seqloom: Any, runs: Path, metric: str) -> None:
     shown = seqloom("compare", runs / "one", runs / "two", "--by", metric, "--json").json
-    found = figures(runs, metric, "one", "two")
-    best = (min if metric in ("loss", "perplexity") else max)(found.values())
+    result = metric_values(runs, metric, "one", "two")
+    best = (min if metric in ("loss", "perplexity") else max)(result.values())
     assert shown["ranked_by"] == metric
     assert shown["runs"][0]["metrics"][metric] == best
 
@@ -132,9 +134,9 @@ def test_different_numbers_of_dev_pairs_are_not_mixed(seqloom: Any, runs: Path) 
 def test_curves_show_loss_and_bleu(runs: Path) -> None:
     pytest.importorskip("matplotlib")
     one, words = Run.open(runs / "one"), Run.open(runs / "words")
-    found = curves(one)
-    assert [step for step, _ in found["bleu"]] == [step for step, _ in found["dev"]] == [2, 4, 6]
-    assert len(found["train"]) == 6
+    result = curves(one)
+    assert [step for step, _ in result["bleu"]] == [step for step, _ in result["dev"]] == [2, 4, 6]
+    assert len(result["train"]) == 6
     two = Run.open(runs / "two")
     (shared,) = loss_panels([one, two])
     assert shared.title.startswith("loss, nats per token") and shared.runs == [(one, 1.0), (two, 1.0)]
@@ -166,8 +168,8 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "free_memory", lambda device: 1 << 32)
 
 
-def test_doctor_report(seqloom: Any, own: list[str]) -> None:
-    shown = seqloom("doctor", "translate-files", *own, *SMALL, "train.steps=20")
+def test_doctor_report(seqloom: Any, pair_overrides: list[str]) -> None:
+    shown = seqloom("doctor", "translate-files", *pair_overrides, *SMALL, "train.steps=20")
     assert shown.code == 0, shown.err
     for words in (
         "translate-files: translate on ",
@@ -186,15 +188,15 @@ def test_doctor_report(seqloom: Any, own: list[str]) -> None:
         assert words in shown.out, words
 
 
-def test_doctor_json_output(seqloom: Any, own: list[str], canned: None) -> None:
-    found = seqloom("doctor", "translate-files", *own, *SMALL, "--json").json
-    pairs, train = found["pairs"], found["pairs"]["splits"][0]
-    assert found["splits"] == []
+def test_doctor_json_output(seqloom: Any, pair_overrides: list[str], canned: None) -> None:
+    result = seqloom("doctor", "translate-files", *pair_overrides, *SMALL, "--json").json
+    pairs, train = result["pairs"], result["pairs"]["splits"][0]
+    assert result["splits"] == []
     assert (train["pairs"], train["empty"], train["duplicates"], pairs["skipped"]) == (90, 0, 0, 0)
     assert train["source"]["lengths"]["max"] >= train["source"]["lengths"]["median"] > 0
     assert pairs["tokens"] == 120 and pairs["shapes"] >= 1 and 0 <= pairs["padding_fraction"] < 0.12
-    assert found["budget"]["tokens_per_step"] == round(train["target"]["tokens"] / found["budget"]["steps_per_epoch"])
-    assert sum(found["model"]["parts"].values()) == found["model"]["parameters"]
+    assert result["budget"]["tokens_per_step"] == round(train["target"]["tokens"] / result["budget"]["steps_per_epoch"])
+    assert sum(result["model"]["parts"].values()) == result["model"]["parameters"]
 
 
 def test_doctor_warnings(seqloom: Any, tmp_path: Path, canned: None) -> None:
@@ -210,26 +212,26 @@ def test_doctor_warnings(seqloom: Any, tmp_path: Path, canned: None) -> None:
             file.write_text("\n".join(text) + "\n", encoding="utf-8")
     data = [f"data.{split}=[{one},{other}]" for split, (one, other) in files.items()]
     words = ["tokenizer.kind=words", "batch.max_shapes=1", *(word for word in SMALL if "tokenizer" not in word)]
-    found = seqloom("doctor", "translate-files", *data, *words, "--json").json
-    train, dev, test = found["pairs"]["splits"]
+    result = seqloom("doctor", "translate-files", *data, *words, "--json").json
+    train, dev, test = result["pairs"]["splits"]
     assert (train["duplicates"], dev["in_train"], dev["sources_in_train"], test["in_train"]) == (10, 0, 10, 2)
     assert dev["target"]["new_characters"] == ["Z", "c", "h", "i", "ü"]
     assert dev["target"]["unknown_rate"] == 0.5  # the other half is END
-    said = "\n".join(found["warnings"])
+    output = "\n".join(result["warnings"])
     for sentence in (
         "20% of the training pairs are duplicates",
         "100% of the source sentences of dev also occur in train",
         "67% of the pairs of test also occur in train",
         "50.0% of the target side of dev is read as <unk>",
     ):
-        assert sentence in said
+        assert sentence in output
 
 
 # --- data show ------------------------------------------------------------------------------------------------------
 
 
-def test_data_show_prints_pairs(seqloom: Any, own: list[str]) -> None:
-    settings = [word.removeprefix("data.") for word in own]
+def test_data_show_prints_pairs(seqloom: Any, pair_overrides: list[str]) -> None:
+    settings = [word.removeprefix("data.") for word in pair_overrides]
     shown = seqloom("data", "show", "parallel", *settings, "--lines=2")
     assert shown.code == 0 and shown.err == ""
     assert re.search(r"^split +pairs +en words +characters +de words +characters   sha256$", shown.out, re.MULTILINE)
@@ -241,11 +243,11 @@ def test_data_show_prints_pairs(seqloom: Any, own: list[str]) -> None:
 def test_data_show_prints_kinds_of_cldr(seqloom: Any) -> None:
     pytest.importorskip("babel")
     settings = ["target=hu", "train=300", "dev=5", "test=5"]
-    found = seqloom("data", "show", "cldr", *settings, "--json").json
+    result = seqloom("data", "show", "cldr", *settings, "--json").json
     corpus = corpora.load(corpora.find("cldr").Config(target="hu", train=300, dev=5, test=5))
-    assert (found["source"], found["target"]) == ("en", "hu")
-    assert found["sha256"] == corpus.fingerprint()
-    assert sum(found["counts"]["train"]["kinds"].values()) == found["counts"]["train"]["pairs"] == 300
+    assert (result["source"], result["target"]) == ("en", "hu")
+    assert result["sha256"] == corpus.fingerprint()
+    assert sum(result["counts"]["train"]["kinds"].values()) == result["counts"]["train"]["pairs"] == 300
     shown = seqloom("data", "show", "cldr", *settings, "--lines=1").out
     pair = corpus.split("dev")[0]
     assert f"dev begins:\n  {pair.source} → {pair.target}\n" in shown

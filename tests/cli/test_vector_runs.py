@@ -46,9 +46,9 @@ def test_evaluate_prints_metrics(seqloom: Any, vectors: Path) -> None:
     assert first == f"{vectors / 'adding'} on adding, test: 50 sequences, 400 vectors"
     labels = [line.strip().rpartition("  ")[0].strip() for line in rest]
     assert labels == ["loss", "success rate", "blind baseline loss", "success rate"]
-    found = seqloom("evaluate", vectors / "adding", "--split", "test", "--json").json
-    assert found["sequences"] == 50 and 0.08 < found["blind_loss"] < 0.26
-    assert found["loss"] == pytest.approx(float(rest[0].split()[-1]), abs=1e-4)
+    result = seqloom("evaluate", vectors / "adding", "--split", "test", "--json").json
+    assert result["sequences"] == 50 and 0.08 < result["blind_loss"] < 0.26
+    assert result["loss"] == pytest.approx(float(rest[0].split()[-1]), abs=1e-4)
     assert seqloom("evaluate", vectors / "recall", "--json").json["blind_success"] == 0.125
 
 
@@ -102,9 +102,9 @@ def test_runs_of_different_data_are_not_ranked(seqloom: Any, vectors: Path, runs
 
 def test_curves_of_different_tasks_in_one_plot(seqloom: Any, vectors: Path, runs: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
-    picture = tmp_path / "curves.png"
-    assert seqloom("compare", vectors / "adding", runs / "chars", "--plot", picture).code == 0
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    plot = tmp_path / "curves.png"
+    assert seqloom("compare", vectors / "adding", runs / "chars", "--plot", plot).code == 0
+    assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 def test_card_counts_sequences(vectors: Path) -> None:
@@ -137,6 +137,6 @@ def test_missing_or_wrong_sizes_are_rejected(seqloom: Any, vectors: Path, tmp_pa
         ("model.kind=recurrent-lm", "model.kind"),
     ],
 )
-def test_invalid_recipes_are_rejected(seqloom: Any, here: Path, override: str, message: str) -> None:
+def test_invalid_recipes_are_rejected(seqloom: Any, workdir: Path, override: str, message: str) -> None:
     seqloom("train", "toys-adding", override).refuses(2, message)
-    assert not any(here.iterdir())
+    assert not any(workdir.iterdir())

@@ -15,17 +15,17 @@ WORDS = ["tokenizer.split=whitespace", "tokenizer.min_count=2"]  # the tokens of
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory, text_overrides: list[str]) -> Path:
     path = tmp_path_factory.mktemp("windows") / "ffnn"
-    assert main(["train", "ffnn-pydocs", *own, *SIZES, *STEPS, *WORDS, "--out", str(path)]) == 0
+    assert main(["train", "ffnn-pydocs", *text_overrides, *SIZES, *STEPS, *WORDS, "--out", str(path)]) == 0
     return path
 
 
 def test_generate_and_beam_search(seqloom: Any, run: Path) -> None:
     words = ("generate", run, "--prompt", "the owl", "--tokens", 30, "--min-tokens", 20, "--seed", 3)
-    found = seqloom(*words)
-    assert found.code == 0 and found.out.startswith("the owl") and len(found.out.split()) > 15
-    assert found.out == seqloom(*words).out
+    result = seqloom(*words)
+    assert result.code == 0 and result.out.startswith("the owl") and len(result.out.split()) > 15
+    assert result.out == seqloom(*words).out
     best = seqloom("generate", run, "--prompt", "the owl", "--beam", 3, "--n-best", 3, "--tokens", 10)
     assert best.code == 0 and best.out.count("--- ") == 3
 
@@ -40,13 +40,13 @@ def test_tokens_before_the_window_do_not_change_scores(seqloom: Any, run: Path) 
 
 
 def test_evaluate_compare_and_interpolate(seqloom: Any, run: Path, runs: Path, tmp_path: Path) -> None:
-    found = seqloom("evaluate", run, "--split", "test", "--json").json
-    assert 1 < found["perplexity"] < 300
-    picture = tmp_path / "curves.png"
-    compared = seqloom("compare", run, runs / "grams", runs / "words", "--plot", picture)
-    assert compared.code == 0 and "ffnn" in compared.out and picture.stat().st_size > 1000
+    result = seqloom("evaluate", run, "--split", "test", "--json").json
+    assert 1 < result["perplexity"] < 300
+    plot = tmp_path / "curves.png"
+    compared = seqloom("compare", run, runs / "grams", runs / "words", "--plot", plot)
+    assert compared.code == 0 and "ffnn" in compared.out and plot.stat().st_size > 1000
     mixed = seqloom("evaluate", run, "--interpolate", runs / "grams", "--split", "test", "--json").json
-    assert mixed["loss"] <= found["loss"] + 1e-6
+    assert mixed["loss"] <= result["loss"] + 1e-6
     text = tmp_path / "other.txt"
     text.write_text(f"{TEXT}\n", "utf-8")
     assert seqloom("evaluate", run, "--text", text, "--json").json["loss"] > 0
@@ -58,8 +58,8 @@ def test_embeddings_of_texts(run: Path) -> None:
     assert one.shape == (6,) and (one != two).any()
 
 
-def test_resumed_training_equals_uninterrupted(seqloom: Any, own: list[str], tmp_path: Path) -> None:
-    words = ["ffnn-pydocs", *own, *SIZES, *STEPS, *WORDS]
+def test_resumed_training_equals_uninterrupted(seqloom: Any, text_overrides: list[str], tmp_path: Path) -> None:
+    words = ["ffnn-pydocs", *text_overrides, *SIZES, *STEPS, *WORDS]
     assert seqloom("train", *words, "train.steps=7", "--out", tmp_path / "run").code == 0
     assert seqloom("train", "--resume", tmp_path / "run", "train.steps=24").code == 0
     assert seqloom("train", *words, "--out", tmp_path / "once").code == 0
@@ -73,7 +73,7 @@ def test_checkpoints_are_averaged(seqloom: Any, run: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["model.window=0"], ["model.window: must be at least 1, got 0"]),
         (["model.window=0", "model.layers=-1", "model.dropout=1"], ["window: must", "layers: must", "dropout: must"]),
@@ -81,8 +81,8 @@ def test_checkpoints_are_averaged(seqloom: Any, run: Path, tmp_path: Path) -> No
         (["model.softmax.kind=adaptive", "model.softmax.cutoffs=[5]"], ["tied needs one output matrix"]),
     ],
 )
-def test_invalid_recipes_are_rejected(seqloom: Any, tmp_path: Path, words: list[str], told: list[str]) -> None:
-    seqloom("train", "ffnn-pydocs", *words, "--out", tmp_path / "none").refuses(2, *told, lines=4)
+def test_invalid_recipes_are_rejected(seqloom: Any, tmp_path: Path, words: list[str], message: list[str]) -> None:
+    seqloom("train", "ffnn-pydocs", *words, "--out", tmp_path / "none").refuses(2, *message, lines=4)
     assert not (tmp_path / "none").exists()
 
 
@@ -102,12 +102,12 @@ def test_window_model_is_not_a_backbone(seqloom: Any, run: Path, tmp_path: Path)
 
 
 def test_importance_of_each_position(seqloom: Any, run: Path, tmp_path: Path) -> None:
-    picture = tmp_path / "window.png"
-    found = seqloom("inspect", "window", run, "--json", "--out", picture)
-    (one,) = found.json["runs"]
-    assert found.json["split"] == "dev" and len(one["shuffled"]) == len(one["importance"]) == 4
+    plot = tmp_path / "window.png"
+    result = seqloom("inspect", "window", run, "--json", "--out", plot)
+    (one,) = result.json["runs"]
+    assert result.json["split"] == "dev" and len(one["shuffled"]) == len(one["importance"]) == 4
     assert one["loss"] == pytest.approx(load(run, "cpu").evaluate("dev")["loss"], rel=1e-5)
-    assert picture.stat().st_size > 1000
+    assert plot.stat().st_size > 1000
     table = seqloom("inspect", "window", run, run, "--split", "test", "--tokens", 50)
     assert table.code == 0 and table.out.count("back, shuffled") == 8 and "50 tokens" in table.out
 

@@ -38,12 +38,12 @@ def text(folder):
 
 
 def test_nearest_neighbours(seqloom, vectors):
-    found = seqloom("words", "similar", vectors, "king", "--top", 2)
-    assert found.code == 0 and {line.split("\t")[1] for line in found.out.splitlines()} == {"queen", "prince"}
+    result = seqloom("words", "similar", vectors, "king", "--top", 2)
+    assert result.code == 0 and {line.split("\t")[1] for line in result.out.splitlines()} == {"queen", "prince"}
     several = seqloom("words", "similar", vectors, "king", "milk", "--top", 1)
     assert several.out.splitlines()[0] == "king:" and "milk:" in several.out
-    made = seqloom("words", "similar", vectors, "red", "--json").json
-    assert made["similar"][0]["word"] == "red" and made["similar"][0]["best"][0]["word"] in ("blue", "Green")
+    created = seqloom("words", "similar", vectors, "red", "--json").json
+    assert created["similar"][0]["word"] == "red" and created["similar"][0]["best"][0]["word"] in ("blue", "Green")
 
 
 def test_analogy(seqloom, vectors):
@@ -117,8 +117,8 @@ def test_file_with_unknown_word_is_imported(seqloom, folder):
 @pytest.mark.parametrize("name", ["out.txt", "out.bin", "out.txt.gz"])
 def test_export_and_import_round_trip(seqloom, vectors, folder, name):
     assert "9 words" in seqloom("words", "export", vectors, folder / name).out
-    made = seqloom("words", "import", folder / name, folder / f"{name}-run")
-    assert "9 words, vectors of 4 numbers" in made.out and "seqloom words similar" in made.out
+    created = seqloom("words", "import", folder / name, folder / f"{name}-run")
+    assert "9 words, vectors of 4 numbers" in created.out and "seqloom words similar" in created.out
     same = [seqloom("words", "similar", run, "king").out for run in (vectors, folder / f"{name}-run")]
     assert same[0] == same[1]
     assert (folder / name).read_bytes().startswith(b"9 4\n") or name.endswith(".gz")
@@ -146,12 +146,12 @@ def test_word_vectors_of_other_models(seqloom, folder, text):
     ]
     data = ["data.corpus=text", f"data.train={text}", "data.documents=line"]
     for name, kind in (("lm", "words"), ("characters", "characters")):
-        made = seqloom("train", "lm-char-lstm", *data, f"tokenizer.kind={kind}", *small, "--out", folder / name)
-        assert made.code == 0, made.err
-    found = seqloom("words", "similar", folder / "lm", "cat")
-    assert len(found.out.splitlines()) == 4
+        created = seqloom("train", "lm-char-lstm", *data, f"tokenizer.kind={kind}", *small, "--out", folder / name)
+        assert created.code == 0, created.err
+    result = seqloom("words", "similar", folder / "lm", "cat")
+    assert len(result.out.splitlines()) == 4
     model = load(folder / "lm", "cpu")
-    assert found.code == 0 and model.model.embed.weight.shape[0] == len(model.tokenizer)
+    assert result.code == 0 and model.model.embed.weight.shape[0] == len(model.tokenizer)
     seqloom("words", "similar", folder / "characters", "cat").refuses(
         2, "has the tokenizer characters, so it has no word vectors"
     )
@@ -171,9 +171,11 @@ def test_train_evaluate_list_and_compare(seqloom, folder, text, monkeypatch):
     ]
     for objective in ("skipgram", "glove"):
         words = ["train", "word2vec-pydocs", *data, *small, f"model.objective={objective}", "--out", folder / objective]
-        made = seqloom(*words)
-        assert made.code == 0, made.err
-        assert f"{'pairs' if objective == 'glove' else 'words'}/s" in made.out and "seqloom words plot" in made.out
+        created = seqloom(*words)
+        assert created.code == 0, created.err
+        assert (
+            f"{'pairs' if objective == 'glove' else 'words'}/s" in created.out and "seqloom words plot" in created.out
+        )
     shown = seqloom("evaluate", folder / "skipgram", "--split", "test")
     assert "neighbours vs. noise" in shown.out and "5 words have vectors" in shown.out
     assert "WordSim-353, SimLex-999, Google's analogies" in shown.err
@@ -199,8 +201,10 @@ def test_human_similarity_is_reported_with_coverage(seqloom, vectors, folder, mo
     rows = [f"{a},{b},{n}" for n, (a, b) in enumerate(pairs)]
     (sets / "wordsim353_combined.csv").write_text("\n".join(["a,b,c", *rows]) + "\n")
     monkeypatch.setenv("SEQLOOM_DATA", str(folder / "data"))
-    found = seqloom("evaluate", vectors)
-    assert "(10 of 11 pairs, 90.9%)" in found.out and "on no data" in found.out
-    assert "SimLex-999, Google's analogies" in found.err
-    made = seqloom("evaluate", vectors, "--json").json["wordsim353"]
-    assert made["evaluated"] == 10 and -1 <= made["interval"][0] <= made["value"] <= made["interval"][1] <= 1
+    result = seqloom("evaluate", vectors)
+    assert "(10 of 11 pairs, 90.9%)" in result.out and "on no data" in result.out
+    assert "SimLex-999, Google's analogies" in result.err
+    created = seqloom("evaluate", vectors, "--json").json["wordsim353"]
+    assert (
+        created["evaluated"] == 10 and -1 <= created["interval"][0] <= created["value"] <= created["interval"][1] <= 1
+    )

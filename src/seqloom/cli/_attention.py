@@ -157,7 +157,7 @@ def print_grid(console: "Console", is_coloured: bool, grid: "AttentionMap", *, l
     console.print(f"{grid.axes}\n", markup=False, soft_wrap=True)
     if links:
         console.print(render_links(grid.rows, grid.columns, grid.weights), end="", crop=False, soft_wrap=True)
-        console.print(f"\nat least {MIN_SHOWN_WEIGHT:g} of the attention of each row")
+        console.print(f"\nweights of at least {MIN_SHOWN_WEIGHT:g}")
         return
     shown = render_heat_map(grid.rows, grid.columns, grid.weights, width=console.width, colour=is_coloured)
     console.print(shown, end="", crop=False)

@@ -256,7 +256,7 @@ def rank_masked(runs: Sequence["Run"], by: str | None) -> Ranking:
     if len(objectives) == 1:
         return by or "loss", None
     things = f"{', '.join(keys)}, batch.max_length and vocabulary"
-    return None, f"Not ranked: the runs predict different tokens, since {things} must be equal."
+    return None, f"Not ranked: the runs predict different tokens; {things} must be equal."
 
 
 def explain_different_bleu(runs: Sequence["Run"], every: Sequence[Mapping[str, float]]) -> str | None:

@@ -207,7 +207,7 @@ def unescape(text: str) -> str:
 
 
 class LabelChecker:
-    """Removes the labels of lines and counts the answers that equal them."""
+    """A filter that removes the labels of lines and counts the answers that equal them."""
 
     def __init__(self) -> None:
         self._labels: deque[str] = deque()  # of lines without an answer so far

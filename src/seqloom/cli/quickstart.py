@@ -25,7 +25,7 @@ MAX_WATCHED = 3  # dev examples translated after each evaluation
 
 
 def quickstart(
-    source: Annotated[str, typer.Option(help="Source language: a tag of Unicode CLDR.")] = "en",
+    source: Annotated[str, typer.Option(help="Source language: a language tag of Unicode CLDR.")] = "en",
     target: Annotated[str, typer.Option(help="Target language: fr, hu, ja, ar, hi, ko, vi …")] = "fr",
     out: Annotated[Path | None, run_out_option("an unused name, runs/quickstart-en-fr")] = None,
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Recipe overrides.")] = None,

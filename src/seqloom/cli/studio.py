@@ -15,7 +15,7 @@ RUNS = Path("runs")
 def studio(
     folder: Annotated[Path, typer.Argument(help="A directory of runs, or one run.")] = RUNS,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; any other address is reachable from the network.")
+        str, typer.Option(help="Address to listen on; other addresses than the default are reachable from the network.")
     ] = ("127.0.0.1"),
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port to listen on. [default: the first free port from 8733]")
