@@ -145,7 +145,7 @@ def test_evaluate_shows_spans_or_tags(seqloom: Any, runs: Path) -> None:
     assert re.search(r"^ LOC +[\d.]+ +[\d.]+ +[\d.]+ +8", shown.out, re.MULTILINE)
     first = out.read_text().split("\n\n")[0].split("\n")
     assert len(first) >= 5 and all(line.count("\t") == 2 for line in first)
-    assert "tag the model says" in plot.read_text("utf-8")
+    assert "predicted tag" in plot.read_text("utf-8")
     result = seqloom("evaluate", runs / "names", "--json").json
     assert result["by_class"].keys() == {"LOC", "PER"} and result["invalid"] == 0
     plain = seqloom("evaluate", runs / "parts")

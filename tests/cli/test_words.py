@@ -76,7 +76,7 @@ def test_plot_is_written(seqloom, vectors, folder, method):
 def test_invalid_plots_are_rejected(seqloom, vectors, folder):
     seqloom("words", "plot", vectors, "--out", folder / "x.jpeg").refuses(2, ".png or .svg")
     seqloom("words", "plot", vectors, "--out", folder / "x.png", "--word", "king").refuses(
-        2, "four words or more, got 1"
+        2, "at least four words, got 1"
     )
     both = seqloom("words", "plot", vectors, "--out", folder / "x.png", "--word", "king", "--near", "king")
     both.refuses(2, "--word and --near exclude each other")
@@ -93,7 +93,7 @@ def test_plots_of_unusual_vectors(seqloom, folder, method):
         assert seqloom("words", "import", folder / f"{name}.txt", run).code == 0
         drawn = seqloom("words", "plot", run, "--method", method, "--out", out)
         if name == "alike":
-            drawn.refuses(2, "all the same vector")
+            drawn.refuses(2, "all of these are equal")
         else:
             assert "5 words: a b c d e" in drawn.out
 
