@@ -118,7 +118,7 @@ def test_text_of_every_form_of_example() -> None:
         tagged,
         TextClassificationExample("", "z"),
     ]
-    assert [encodings.text_of(example) for example in examples] == ["a b"] * 4 + [""]
+    assert [encodings.get_text(example) for example in examples] == ["a b"] * 4 + [""]
 
 
 def test_vocabulary_of_files(seqloom: Any, tmp_path: Path) -> None:

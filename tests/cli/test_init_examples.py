@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.understanding import reviews, sentences, write_reviews, write_sentences
 
-from seqloom.cli._recipe_drafts import reader_size
+from seqloom.cli._recipe_drafts import choose_reader_size
 from seqloom.recipes import read_recipe
 
 
@@ -126,7 +126,7 @@ def test_unique_labels_are_noted(seqloom: Any, workdir: Path) -> None:
 
 @pytest.mark.parametrize("words", [500, 20_000, 200_000, 5_000_000])
 def test_sizes_grow_with_the_text(words: int) -> None:
-    small, large = reader_size(words // 2), reader_size(words)
+    small, large = choose_reader_size(words // 2), choose_reader_size(words)
     assert small["hidden"] <= large["hidden"] and small["tokens"] <= large["tokens"]
     assert small["epochs"] >= large["epochs"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from seqloom.cli._recipe_drafts import recipe_name
+from seqloom.cli._recipe_drafts import name_recipe
 from seqloom.config import load_yaml
 
 NOUNS = {"the cat": "die Katze", "a dog": "ein Hund", "the owl": "die Eule", "a fox": "ein Fuchs"}
@@ -126,7 +126,7 @@ def test_unusual_file_names_are_quoted(seqloom: Any, files: Path, name: str) -> 
     ],
 )
 def test_recipe_name(names: list[str], created: str) -> None:
-    assert recipe_name("translate", [Path(name) for name in names]) == created
+    assert name_recipe("translate", [Path(name) for name in names]) == created
 
 
 @pytest.mark.parametrize(

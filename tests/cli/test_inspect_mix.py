@@ -39,8 +39,8 @@ def test_layer_mix_is_shown(seqloom: Any, folder: Path) -> None:
 def test_frozen_features_do_not_change(folder: Path) -> None:
     before, after = (load(folder / name, "cpu").model.backbone for name in ("base", "features"))
     tuned, base = after.encoder.state_dict(), before.state_dict()
-    V = len(there["embed.weight"])
-    assert np.array_equal(own["embed.weight"][:V], there["embed.weight"])
+    V = len(base["embed.weight"])
+    assert np.array_equal(tuned["embed.weight"][:V], base["embed.weight"])
     assert all(np.array_equal(tuned[name], base[name]) for name in base if name != "embed.weight")
 
 

@@ -70,7 +70,7 @@ def test_json_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest.Monk
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal.stream)
     try:
-        with progress.display(as_json=True) as show:
+        with progress.display_events(as_json=True) as show:
             show(e.Evaluated(3, "dev", {"loss": math.inf}, True))
     finally:
         monkeypatch.undo()
@@ -125,6 +125,6 @@ def test_description_of_every_event(event: e.Event, line: str | None) -> None:
 
 
 def test_nonfinite_values_are_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.display(as_json=True) as show:
+    with progress.display_events(as_json=True) as show:
         show(e.Progress(2, 10, {"loss": math.nan}, math.inf))
     assert '"loss": null' in capsys.readouterr().out

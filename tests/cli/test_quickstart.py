@@ -64,15 +64,15 @@ def test_characters_without_font_give_an_svg(seqloom: Any, workdir: Path) -> Non
 
 
 def test_program_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from seqloom.cli.quickstart import program_name
+    from seqloom.cli.quickstart import find_program
 
     monkeypatch.setattr(sys, "argv", [".venv/bin/seqloom", "quickstart"])
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert program_name() == ".venv/bin/seqloom"
+    assert find_program() == ".venv/bin/seqloom"
     (tmp_path / "seqloom").touch(mode=0o755)
-    assert program_name() == "seqloom"
+    assert find_program() == "seqloom"
     monkeypatch.setattr(sys, "argv", ["-m", "quickstart"])
-    assert program_name() == "seqloom"
+    assert find_program() == "seqloom"
 
 
 def test_model_without_attention(seqloom: Any, workdir: Path) -> None:
@@ -83,12 +83,12 @@ def test_model_without_attention(seqloom: Any, workdir: Path) -> None:
 
 
 def test_unused_path_has_a_number(workdir: Path) -> None:
-    from seqloom.cli.quickstart import unused_path
+    from seqloom.cli.quickstart import find_unused_path
 
-    assert unused_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr")
+    assert find_unused_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr")
     (workdir / "runs/quickstart-en-fr").mkdir(parents=True)
     (workdir / "runs/quickstart-en-fr-2").mkdir()
-    assert unused_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr-3")
+    assert find_unused_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr-3")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from seqloom.cli._options import Beam, JsonObject, PlotOut, drop_unset
 from seqloom.cli._output import (
     Json,
     check_plot_path,
-    coloured_console,
-    plain_table,
+    make_table,
+    open_console,
     print_json,
     print_notes,
     write_plot,
@@ -75,7 +75,7 @@ def attention(
         if out is not None:  # before printing, which `… | head` may interrupt
             draw_grid(out, grid, [alignment.source, alignment.text], font, links=links)
         if as_json:
-            print_json({"run": str(run), **alignment_json(alignment)})
+            print_json({"run": str(run), **alignment_to_json(alignment)})
             return
         print_alignment(alignment, grid, color, links=links)
         if hasattr(model.model, "attentions"):
@@ -96,7 +96,7 @@ def attention(
 # --- alignments -----------------------------------------------------------------------------------------------------
 
 
-def alignment_json(view: "AlignmentView") -> Json:
+def alignment_to_json(view: "AlignmentView") -> Json:
     """Return an alignment as JSON values."""
     return {
         "source": view.source,
@@ -137,7 +137,7 @@ def print_alignment(
     view: "AlignmentView", grid: "AttentionMap", color: bool | None = None, *, links: bool = False
 ) -> None:
     """Print both sentences and the attention map between them."""
-    console, is_coloured = coloured_console(color)
+    console, is_coloured = open_console(color)
     print_sentences(console, is_coloured, view)
     print_grid(console, is_coloured, grid, links=links)
 
@@ -209,9 +209,9 @@ def show_heads(
     if out is not None:
         draw_heads_choice(out, view, choice, font)
     if as_json:
-        print_json({"run": view.name, **heads_json(view, choice)})
+        print_json({"run": view.name, **heads_to_json(view, choice)})
         return
-    console, is_coloured = coloured_console(color)
+    console, is_coloured = open_console(color)
     print_sentences(console, is_coloured, view)
     if choice.kind != "grid":
         console.print(f"{part.title(choice.layer, choice.head)}\n", markup=False)
@@ -220,7 +220,7 @@ def show_heads(
     from seqloom.inspect.views.attention import NAMES
 
     end = part.tokens.columns[0 if part.name == "decoder" else -1]  # </s>, or [SEP] of a BERT
-    table = plain_table(["layer", "head", "entropy", "distance", f"on {end}"], left=0)
+    table = make_table(["layer", "head", "entropy", "distance", f"on {end}"], left=0)
     for item in part.statistics():
         if item.layer in layers and item.head in heads:
             numbers = f"{item.entropy:.2f}", f"{item.distance:.2f}", f"{item.end:.0%}"
@@ -257,7 +257,7 @@ def draw_heads_choice(out: Path, view: "HeadsView", choice: HeadsChoice, font: s
     write_labelled_plot(out, figure, [*maps.rows, *maps.columns, *title], font)
 
 
-def heads_json(view: "HeadsView", choice: HeadsChoice) -> Json:
+def heads_to_json(view: "HeadsView", choice: HeadsChoice) -> Json:
     """Return the chosen maps as JSON values; `head` is null for the mean over the heads of a layer."""
     part = choice.part
     tokens, words = part.maps(tokens=True), part.maps()

@@ -27,7 +27,7 @@ def open_lines(
         print("Type a line and press Enter; end with Ctrl-D.", file=sys.stderr)
     if not sys.stdout.isatty() and isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # files have UTF-8 and "\n" on all systems
-    lines = read_lines(texts) if file is None else file_lines(file)
+    lines = read_lines(texts) if file is None else read_file_lines(file)
     return lines, window or (1 if by_hand else WINDOW_BATCHES * batch)
 
 
@@ -38,7 +38,7 @@ def read_lines(texts: list[str] | None) -> Iterable[str]:
     return lines
 
 
-def file_lines(path: Path, what: str = "one text") -> Iterator[str]:
+def read_file_lines(path: Path, what: str = "one text") -> Iterator[str]:
     """Yield the lines of a file."""
     try:
         with open(path, "rb") as stream:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from seqloom.cli._options import DataDir, JsonObject, PlotOut, drop_unset
-from seqloom.cli._output import Json, align_cells, check_plot_path, plain_table, print_json, show_view
+from seqloom.cli._output import Json, align_cells, check_plot_path, make_table, print_json, show_view
 from seqloom.core.errors import UsageError
 from seqloom.core.words import format_count
 
@@ -23,7 +23,7 @@ TRACE_KEYS = ("truth", "filtered", "filtered_covariances", "smoothed", "smoothed
 Split = Literal["train", "dev", "test"]
 
 
-def short_names(runs: Sequence[Path]) -> list[str]:
+def shorten_names(runs: Sequence[Path]) -> list[str]:
     """Return the names of runs, or their paths if the names are not unique."""
     return [run.name if len({other.name for other in runs}) == len(runs) else str(run) for run in runs]
 
@@ -81,14 +81,14 @@ def print_positions(view: "PositionsView") -> None:
     size = f"{format_count(view.length, 'position')} × {view.width} dimensions"
     console.print(f"{of}{view.kind} positions, {size}{layout}\n", markup=False, soft_wrap=True)
     if view.wavelengths:
-        table = plain_table(["dimensions", "wavelength"])
+        table = make_table(["dimensions", "wavelength"])
         last = len(view.wavelengths) - 1
         for pair in dict.fromkeys(round(last * quarter / 4) for quarter in range(5)):
             sine = view.sines(pair)
             cosine = sine + (1 if view.layout == "interleaved" else view.width // 2)
             table.add_row(f"{sine} (sine), {cosine} (cosine)", f"{view.wavelengths[pair]:,.1f} positions")
         console.print(table, "")
-    table = plain_table(["distance", "dot product"])
+    table = make_table(["distance", "dot product"])
     for distance in (distance for distance in DISTANCES if distance < view.length):
         table.add_row(str(distance), f"{view.by_distance[distance]:.3f}")
     console.print(table)
@@ -256,7 +256,7 @@ def window(
     for model in models:
         window_lm(model)  # raises for a model without a window, before data is read
     with use_data_folder(data_dir):
-        pairs = zip(models, short_names(runs), strict=True)
+        pairs = zip(models, shorten_names(runs), strict=True)
         views = [window_view(model, model.recipe, split, max_tokens, name) for model, name in pairs]
 
     def print_views() -> None:

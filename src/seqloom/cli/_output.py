@@ -90,12 +90,12 @@ class Notes:
 def note_unknown(lines: Iterable[str], model: "Predictor[Prediction]", notes: Notes) -> Iterator[str]:
     """Yield lines; count those with parts that are not in the vocabulary."""
     for number, line in enumerate(lines, start=1):
-        if unknown := unknown_pieces(model, line):
+        if unknown := find_unknown_pieces(model, line):
             notes.add(UNKNOWN, number, f": {unknown[0]!r}")
         yield line
 
 
-def unknown_pieces(model: "Predictor[Prediction]", text: str) -> list[str]:
+def find_unknown_pieces(model: "Predictor[Prediction]", text: str) -> list[str]:
     """Return the parts of a text that are not in the vocabulary; none if the model also reads characters."""
     return [] if model.reads_characters else model.tokenizer.unknown_pieces(text.strip())
 
@@ -193,7 +193,7 @@ def write_output(path: Path, lines: Iterable[str], what: str) -> None:
 # --- terminals ------------------------------------------------------------------------------------------------------
 
 
-def coloured_console(color: bool | None) -> tuple["Console", bool]:
+def open_console(color: bool | None) -> tuple["Console", bool]:
     """Return a console and whether it has colours: as given, by default as the terminal."""
     from rich.console import Console
 
@@ -205,14 +205,14 @@ def coloured_console(color: bool | None) -> tuple["Console", bool]:
     return Console(highlight=False, no_color=not color), color
 
 
-def wide_console(width: int = 200) -> "Console":
+def open_wide_console(width: int = 200) -> "Console":
     """Return a console as wide as the terminal; for a pipe it has `width` columns, so that nothing is cropped."""
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else width)
 
 
-def plain_table(heads: Iterable[str], left: int = 1, fold: int = 0) -> "Table":
+def make_table(heads: Iterable[str], left: int = 1, fold: int = 0) -> "Table":
     """Return a table without borders: the first `left` columns are left-aligned, the first `fold` wrap."""
     from rich.table import Table
     from rich.text import Text

@@ -70,7 +70,7 @@ class Draft:
     notes: list[str]
 
 
-def recipe_name(task: str, files: Sequence[Path]) -> str:
+def name_recipe(task: str, files: Sequence[Path]) -> str:
     """Name a recipe: train for train.en and train.de, a-b for a.txt and b.txt, pairs for pairs.tsv.gz."""
     if task == "language-model":
         return files[0].name.removesuffix(".gz").removesuffix(".txt")
@@ -133,7 +133,7 @@ def draft_translator(request: Request) -> Draft:
             columns = f"  columns: [{header[0]}, {header[1]}]         # by their names\n"
     config, corpus = hold_out(config, parallel.load)
     sizes = corpus.sizes("train")
-    size = translator_size(sizes["pairs"], sizes["target_characters"])
+    size = choose_translator_size(sizes["pairs"], sizes["target_characters"])
     fields = {
         "files": files,
         "columns": columns,
@@ -148,7 +148,7 @@ def draft_translator(request: Request) -> Draft:
     return Draft(fields, [f"{format_count(sizes['pairs'], 'pair')}, {words} words in train", *corpus.notes])
 
 
-def translator_size(pairs: int, characters: int) -> dict[str, object]:
+def choose_translator_size(pairs: int, characters: int) -> dict[str, object]:
     """Return the model and training sizes for the number of pairs and of target characters."""
     if pairs < 3_000:
         tokens = max(64, min(256, characters // 60))
@@ -194,7 +194,7 @@ def draft_classifier(request: Request) -> Draft:
         "tokenizer": TOKENIZERS[tokens].format(size=8000),
         "weights": "balanced" if is_imbalanced else "none",
         "monitor": "macro_f1" if is_imbalanced else "accuracy",
-        **reader_size(words),
+        **choose_reader_size(words),
     }
     note = f"{sizes['examples']:,} texts of {len(counts)} classes, {words:,} words to train on"
     return Draft(fields, [note, *corpus.notes])
@@ -230,7 +230,7 @@ def draft_tagger(request: Request) -> Draft:
         "fraction": config.dev_fraction,
         "tokenizer": SPELLED_WORDS if by_words else TOKENIZERS[str(request.tokens)].format(size=8000),
         "crf": str(has_spans(corpus)).lower(),
-        **reader_size(sizes["words"]),
+        **choose_reader_size(sizes["words"]),
     }
     spans = f"{format_count(sum(counts.values()), 'span')} of {format_count(len(counts), 'type')}"
     kinds = spans if has_spans(corpus) else f"{len(counts)} tags"
@@ -238,7 +238,7 @@ def draft_tagger(request: Request) -> Draft:
     return Draft(fields, [note, *corpus.notes])
 
 
-def reader_size(words: int) -> dict[str, Any]:
+def choose_reader_size(words: int) -> dict[str, Any]:
     """Return the model and training sizes of a classifier or tagger for a number of words."""
     if words < 50_000:
         epochs = max(15, min(40, 600_000 // max(words, 1)))  # little data needs more epochs

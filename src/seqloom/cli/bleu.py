@@ -57,9 +57,9 @@ def bleu(
     total = corpus_statistics(translated, expected)
     explained = None if explain is None else explain_tokens(translated[explain - 1], expected[explain - 1])
     if as_json:
-        more = {} if explained is None else {"explained": {"line": explain, **explanation_json(explained)}}
+        more = {} if explained is None else {"explained": {"line": explain, **explanation_to_json(explained)}}
         head = {**scores, "signatures": signatures, "lines": len(hypotheses)}
-        print_json({**head, **statistics_json(total), **more})
+        print_json({**head, **statistics_to_json(total), **more})
         return
     for name, label in {"bleu": "BLEU", "chrf": "chrF"}.items():
         print(f"{label}  {scores[name]:6.2f}   {signatures[name]}")
@@ -86,7 +86,7 @@ def read_translation(path: Path) -> list[str]:
     return split_lines(text)
 
 
-def statistics_json(statistics: "Statistics") -> Json:
+def statistics_to_json(statistics: "Statistics") -> Json:
     """Return n-gram statistics as JSON values."""
     return {
         "correct": statistics.correct,
@@ -99,14 +99,14 @@ def statistics_json(statistics: "Statistics") -> Json:
     }
 
 
-def explanation_json(explained: "Explanation") -> Json:
+def explanation_to_json(explained: "Explanation") -> Json:
     """Return the computation of a line's BLEU as JSON values."""
     keys = ("ngram", "count", "reference_count", "clipped")
     counts = [[{key: getattr(count, key) for key in keys} for count in of_order] for of_order in explained.counts]
     return {
         "hypothesis": explained.hypothesis,
         "references": explained.references,
-        **statistics_json(explained.statistics),
+        **statistics_to_json(explained.statistics),
         "sacrebleu": explained.statistics.smoothed_bleu(is_corpus=False),
         "ngrams": counts,
     }

@@ -12,10 +12,10 @@ from seqloom.cli._options import DataDir, Device, JsonObject, run_out_option
 from seqloom.cli._output import (
     Json,
     check_plot_path,
-    plain_table,
+    make_table,
+    open_wide_console,
     print_json,
     print_notes,
-    wide_console,
     write_plot,
 )
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
@@ -306,12 +306,12 @@ def print_comparison(
     """Print a table of runs, and the differences between their recipes."""
     from rich.text import Text
 
-    console = wide_console()
+    console = open_wide_console()
     ranked = f", best first by {METRICS[metric]}" if metric else ""
     title = f"{len(rows)} run{'s' * (len(rows) > 1)} on {split}{ranked}"
     console.print(title, style="italic")  # a table title would wrap at the width of the table
     shown = [name for name in METRICS if name == "loss" or any(name in row.metrics for row in rows)]
-    table = plain_table(["run", "parameters", "tokens/s", *(METRICS[name] for name in shown)], fold=1)
+    table = make_table(["run", "parameters", "tokens/s", *(METRICS[name] for name in shown)], fold=1)
     for row in rows:
         sizes = [f"{size:,.0f}" if size else "-" for size in (row.parameters, row.tokens_per_second)]
         remark = f" (mean of {row.mean_of})" if row.mean_of else "" if row.finished else " (unfinished)"
@@ -326,7 +326,7 @@ def print_comparison(
     if differing:
         console.print("\ndifferences between the recipes", style="italic")
         names = [row.run for row in rows]
-        table = plain_table(["key", *(Path(name).name for name in names)], fold=1 + len(names))
+        table = make_table(["key", *(Path(name).name for name in names)], fold=1 + len(names))
         for key, values in differing.items():
             table.add_row(*map(Text, (key, *("-" if values[run] is None else str(values[run]) for run in names))))
         console.print(table)

@@ -149,7 +149,7 @@ def view_texts(
         }
         for split in corpus.splits
     }
-    columns = [*size_columns(corpus), ("new words", "new_words", 12)]  # words that are not in train
+    columns = [*build_size_columns(corpus), ("new words", "new_words", 12)]  # words that are not in train
 
     def first_lines(split: str, lines: int) -> Iterable[str]:
         for line in (line for example in corpus.split(split)[:lines] for line in lines_of(example)):
@@ -197,10 +197,10 @@ def mark_tags(sentence: "TokenClassificationExample", spans: bool) -> str:
 def view_examples(corpus: "Corpus[Example]") -> CorpusView:
     """Show sentence pairs, choices, questions and instructions."""
     labels = {split: corpus.label_counts(split) for split in corpus.splits} if corpus.labels else None
-    return view_texts(corpus, example_lines, "labels", "labels_of", labels)
+    return view_texts(corpus, format_example, "labels", "labels_of", labels)
 
 
-def example_lines(example: Any) -> list[str]:
+def format_example(example: Any) -> list[str]:
     """Format the parts of an example: a pair with its label, a text with options, a question with its context."""
     from seqloom.data import examples
 
@@ -228,7 +228,7 @@ def view_series(corpus: "Corpus[Series]") -> CorpusView:
             yield f"{labels[step]:16}" + "".join(f"{cell:>14}" for cell in cells)
 
     json = {"columns": list(columns_of(corpus)), "season": season_of(corpus)}
-    return CorpusView(default_sizes(corpus), size_columns(corpus), first_lines, json=json)
+    return CorpusView(count_sizes(corpus), build_size_columns(corpus), first_lines, json=json)
 
 
 def view_labelled_series(corpus: "Corpus[LabelledSeries]") -> CorpusView:
@@ -238,7 +238,7 @@ def view_labelled_series(corpus: "Corpus[LabelledSeries]") -> CorpusView:
         return (shorten(f"{series.label}: {series.text}", MAX_WIDTH) for series in corpus.split(split)[:lines])
 
     classes, json = {"labels": corpus.label_counts("train")}, {"labels": list(corpus.labels)}
-    return CorpusView(default_sizes(corpus), size_columns(corpus), first_lines, classes, json)
+    return CorpusView(count_sizes(corpus), build_size_columns(corpus), first_lines, classes, json)
 
 
 def view_tracks(corpus: "Corpus[Track]") -> CorpusView:
@@ -251,15 +251,15 @@ def view_tracks(corpus: "Corpus[Track]") -> CorpusView:
             cells = ["  ".join("missing" if value != value else f"{value:.1f}" for value in point) for point in points]
             yield f"{step:<6}{cells[0]:>22}{cells[1]:>26}"
 
-    return CorpusView(default_sizes(corpus), size_columns(corpus, 10), first_lines, has_notes=False)
+    return CorpusView(count_sizes(corpus), build_size_columns(corpus, 10), first_lines, has_notes=False)
 
 
-def default_sizes(corpus: "Corpus[Example]") -> dict[str, dict[str, int]]:
+def count_sizes(corpus: "Corpus[Example]") -> dict[str, dict[str, int]]:
     """Return the sizes of each split."""
     return {split: corpus.sizes(split) for split in corpus.splits}
 
 
-def size_columns(corpus: "Corpus[Example]", width: int = 12) -> list[Column]:
+def build_size_columns(corpus: "Corpus[Example]", width: int = 12) -> list[Column]:
     """Return a column for each size."""
     return [(name, name, width) for name in corpus.sizes("train")]
 

@@ -74,21 +74,23 @@ def report(name: str, diagnosis: "Diagnosis") -> list[str]:
     return [*lines, "", *(warnings or ["no problems found"])]
 
 
-def length_row(head: str, tokens: int, lengths: "Lengths") -> str:
+def format_length_row(head: str, tokens: int, lengths: "Lengths") -> str:
     """Format a row of the table of lengths."""
     shown = f"{lengths.min:>14,}{lengths.median:>9,}{lengths.p95:>9,}{lengths.max:>9,}"
     return f"{head}{tokens:>12,}{shown}"
 
 
-def length_head(head: str) -> str:
+def format_length_head(head: str) -> str:
     """Format the head of the table of lengths."""
     return f"{head}{'tokens':>12}   length: min{'median':>9}{'95 %':>9}{'max':>9}"
 
 
 def describe_documents(splits: "Sequence[Split]") -> list[str]:
     """Describe the lengths of documents, and the overlap of each split with train."""
-    lines = [length_head(f"{'data':8}{'documents':>10}")]
-    lines += [length_row(f"  {split.name:6}{split.documents:>10,}", split.tokens, split.lengths) for split in splits]
+    lines = [format_length_head(f"{'data':8}{'documents':>10}")]
+    lines += [
+        format_length_row(f"  {split.name:6}{split.documents:>10,}", split.tokens, split.lengths) for split in splits
+    ]
     for split in splits:
         remarks = [f"{split.empty:,} empty", f"{split.duplicates:,} repeated"]
         if split.name != "train":
@@ -100,10 +102,10 @@ def describe_documents(splits: "Sequence[Split]") -> list[str]:
 
 def describe_pairs(facts: "PairFacts") -> list[str]:
     """Describe the lengths of both sides, the overlap of each split with train, and the batches."""
-    lines = [length_head(f"{'data':8}{'pairs':>10}  side  ")]
+    lines = [format_length_head(f"{'data':8}{'pairs':>10}  side  ")]
     for split in facts.splits:
         heads = {f"  {split.name:6}{split.pairs:>10,}  source": split.source, f"{'':18}  target": split.target}
-        lines += [length_row(head, side.tokens, side.lengths) for head, side in heads.items()]
+        lines += [format_length_row(head, side.tokens, side.lengths) for head, side in heads.items()]
     for split in facts.splits:
         remarks = [f"{split.empty:,} with an empty side", f"{split.duplicates:,} repeated"]
         if split.name != "train":
@@ -120,9 +122,10 @@ def describe_pairs(facts: "PairFacts") -> list[str]:
 
 def describe_examples(facts: "ExampleFacts") -> list[str]:
     """Describe the lengths of examples, the overlap of each split with train, the classes and the batches."""
-    lines = [length_head(f"{'data':8}{facts.unit:>10}")]
+    lines = [format_length_head(f"{'data':8}{facts.unit:>10}")]
     lines += [
-        length_row(f"  {split.name:6}{split.examples:>10,}", split.tokens, split.lengths) for split in facts.splits
+        format_length_row(f"  {split.name:6}{split.examples:>10,}", split.tokens, split.lengths)
+        for split in facts.splits
     ]
     for split in facts.splits:
         remarks = [f"{split.duplicates:,} repeated"]
@@ -157,7 +160,7 @@ def describe_unknown(part: "Split | Side") -> str:
 
 def describe_budget(diagnosis: "Diagnosis") -> list[str]:
     """Describe steps, time and memory of the training."""
-    from seqloom.cli.progress import clock
+    from seqloom.cli.progress import format_duration
     from seqloom.core.limits import format_bytes
 
     budget, rehearsal, lines = diagnosis.budget, diagnosis.rehearsal, []
@@ -177,7 +180,7 @@ def describe_budget(diagnosis: "Diagnosis") -> list[str]:
                 f" ({1000 * rehearsal.seconds_per_update:,.1f} ms per step, {rehearsal.evaluation_seconds:,.1f} s per "
                 f"evaluation, measured over {rehearsal.updates} steps)"
             )
-        lines.append(f"time: {at_least}{clock(diagnosis.seconds)}{detail}")
+        lines.append(f"time: {at_least}{format_duration(diagnosis.seconds)}{detail}")
     if rehearsal.peak is None or rehearsal.memory is None:
         return lines
     free = f"; {format_bytes(diagnosis.free_memory)} free" if diagnosis.free_memory is not None else ""

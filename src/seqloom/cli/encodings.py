@@ -11,7 +11,15 @@ import typer
 
 from seqloom.cli._input import check_unicode, note_path
 from seqloom.cli._options import DataDir, JsonObject, PlotOut
-from seqloom.cli._output import Json, check_plot_path, plain_table, print_json, print_notes, wide_console, write_plot
+from seqloom.cli._output import (
+    Json,
+    check_plot_path,
+    make_table,
+    open_wide_console,
+    print_json,
+    print_notes,
+    write_plot,
+)
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import format_count
 
@@ -83,7 +91,7 @@ def encodings(
     if out is not None:  # before printing, which `… | head` may interrupt
         write_plot(out, draw_encodings(encoded, widths[0]), True, choose_fonts(list_drawn_words(encoded)).warning())
     if as_json:
-        print_json(encodings_json(encoded, known, widths, compared))
+        print_json(encodings_to_json(encoded, known, widths, compared))
     else:
         print_encodings(encoded, known, widths, compared)
 
@@ -129,10 +137,10 @@ def load_documents(corpus: str) -> tuple[str, list[str]]:
     if any(field.default is MISSING and field.default_factory is MISSING for field in fields(module.Config)):
         raise UsageError(f"The corpus {corpus} reads files that must be named. Name the file instead: --corpus FILE.")
     loaded = module.load(build(module.Config, {"corpus": corpus}, source=f"corpus {corpus}"))
-    return f"corpus {corpus}, train", [text_of(example) for example in loaded.split("train")]
+    return f"corpus {corpus}, train", [get_text(example) for example in loaded.split("train")]
 
 
-def text_of(example: "str | Example") -> str:
+def get_text(example: "str | Example") -> str:
     """Return a document or the text of an example; for a pair, the source."""
     return example if isinstance(example, str) else example.texts()[0]
 
@@ -140,7 +148,7 @@ def text_of(example: "str | Example") -> str:
 # --- output ---------------------------------------------------------------------------------------------------------
 
 
-def encodings_json(
+def encodings_to_json(
     encoded: Sequence["Encoded"], known: "Vocabulary", widths: list[int], compared: Sequence["Comparison"]
 ) -> Json:
     """Return the encodings of all texts as JSON values."""
@@ -195,7 +203,7 @@ def print_encodings(
     from seqloom.inspect.plots.figures import format_word
     from seqloom.inspect.views.inputs import dense_table, nonzero_columns
 
-    console = wide_console(120)
+    console = open_wide_console(120)
     shown, width = nonzero_columns(encoded, MAX_ROWS), widths[0]
     heads = [known.words[column] for column in shown]
     names = [f"text {number}" if len(encoded) > 1 else "the text" for number in range(1, len(encoded) + 1)]
@@ -260,7 +268,7 @@ def print_sizes(console: "Console", one: "Encoded", widths: list[int], name: str
 
     console.print(f"\nsize of {name}, in numbers", style="bold")
     large = (f"{size:,} words" for size in LARGE_VOCABULARIES)
-    table = plain_table(["", "shape", "numbers", "nonzero", *large, "learned", "order"])
+    table = make_table(["", "shape", "numbers", "nonzero", *large, "learned", "order"])
     larger = [one.sizes(widths, size) for size in LARGE_VOCABULARIES]
     for here, *there in zip(one.sizes(widths), *larger, strict=True):
         table.add_row(

@@ -10,9 +10,9 @@ from seqloom.cli._options import DataDir, Device, JsonObject, drop_unset
 from seqloom.cli._output import (
     check_new_output,
     check_plot_path,
+    open_wide_console,
     print_json,
     print_notes,
-    wide_console,
     write_output,
     write_plot,
 )
@@ -109,7 +109,7 @@ def evaluate(
     if as_json:
         print_json(evaluation.to_json())
         return
-    console = wide_console()
+    console = open_wide_console()
     for line in evaluation.lines(console):
         print(line) if isinstance(line, str) else console.print(line, end="", crop=False)
     print_notes(evaluation.remarks)

@@ -36,7 +36,7 @@ def init(
     label: Annotated[str | None, typer.Option(help="Classifiers: the label column. [default: label]")] = None,
 ) -> None:
     """Write a commented recipe for your own data: `seqloom init corpus.txt`, then `seqloom train corpus.yaml`."""
-    from seqloom.cli._recipe_drafts import Request, recipe_name, render_recipe
+    from seqloom.cli._recipe_drafts import Request, name_recipe, render_recipe
     from seqloom.core.files import write_atomic
     from seqloom.data.files import expand_home
 
@@ -49,7 +49,7 @@ def init(
         if not expand_home(file).exists():
             hint = "" if file.is_absolute() else " and the current folder"
             raise DataError(f"{file} does not exist. Check the name{hint}.")
-    name = recipe_name(chosen, texts)
+    name = name_recipe(chosen, texts)
     out = out or Path(f"{name or 'corpus'}.yaml")
     if out.exists():
         raise UsageError(f"{out} exists. Choose another name with --out, or remove it first.")

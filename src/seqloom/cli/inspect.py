@@ -9,9 +9,9 @@ import typer
 
 from seqloom.cli import _inspect_views as views
 from seqloom.cli._attention import attention
-from seqloom.cli._inspect_views import short_names
+from seqloom.cli._inspect_views import shorten_names
 from seqloom.cli._options import DataDir, JsonObject, PlotOut
-from seqloom.cli._output import Json, check_plot_path, plain_table, show_view, wide_console
+from seqloom.cli._output import Json, check_plot_path, make_table, open_wide_console, show_view
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -102,7 +102,7 @@ def print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int | 
         what = f"mean over {layer.hidden} units"
     else:
         rows, heads, what = layer.unit(unit), list(layer.values), f"unit {unit}"
-    console, table = wide_console(), plain_table(["token", *heads])
+    console, table = open_wide_console(), make_table(["token", *heads])
     console.print(Text(f"{run} ({trace.cell}{where and f', {where}'}): {what}", style="italic"))
     for position, token in enumerate(trace.tokens):
         cells = [
@@ -160,12 +160,12 @@ def gradients(
     check_plot_path(out)
     reports = []
     with use_data_folder(data_dir):
-        for run, name in zip(runs, short_names(runs), strict=True):
+        for run, name in zip(runs, shorten_names(runs), strict=True):
             model = load(run, "cpu")
             recurrent_lm(model)  # raises for other models, before data is read
             tokens = model.task().stream("dev")[:DEV_TOKENS].tolist() if text is None else text
             reports.append(gradient_report(model, tokens, of=of, allow_unknown=allow_unknown, name=name))
-    rows = [{"run": str(run), **gradients_json(report)} for run, report in zip(runs, reports, strict=True)]
+    rows = [{"run": str(run), **gradients_to_json(report)} for run, report in zip(runs, reports, strict=True)]
     show_view(
         out,
         lambda: draw_gradients(reports),
@@ -175,7 +175,7 @@ def gradients(
     )
 
 
-def gradients_json(report: "GradientReport") -> Json:
+def gradients_to_json(report: "GradientReport") -> Json:
     """Return the gradients of a model as JSON values."""
     trace, clip = report.trace, report.clipping
     return {
@@ -200,7 +200,7 @@ def print_gradients(reports: Sequence["GradientReport"], of: str) -> None:
     """Print gradient norms by distance, singular values, and remarks about bounds and clipping."""
     from rich.text import Text
 
-    console = wide_console()
+    console = open_wide_console()
     shown = [
         (report, depth, name)
         for report in reports
@@ -210,7 +210,7 @@ def print_gradients(reports: Sequence["GradientReport"], of: str) -> None:
     loss = "the last token's loss" if of == "last" else "the sum of all tokens' losses"
     console.print(Text(f"norm of the gradient of {loss} with respect to each state", style="italic"))
     heads = [f"{r.name}{f' layer {depth + 1}' if len(r.trace.layers) > 1 else ''}: {name}" for r, depth, name in shown]
-    table = plain_table(["tokens back", *heads])
+    table = make_table(["tokens back", *heads])
     longest = max(len(report.trace.tokens) for report in reports)
     norms = [report.trace.layers[depth][name] for report, depth, name in shown]
     for distance in [*(d for d in SHOWN_DISTANCES if d < longest - 1), longest - 1]:
@@ -221,7 +221,7 @@ def print_gradients(reports: Sequence["GradientReport"], of: str) -> None:
         table.add_row("a tenth every", *("does not fall" if n is None else f"{n:.1f} tokens" for n in tenths))
     console.print(table)
     console.print(Text("\nsingular values of the recurrent matrices", style="italic"))
-    table = plain_table(["\nrun", "\nmatrix", "\nlargest", "\nmedian", "\nsmallest", "spectral\nradius"], left=2)
+    table = make_table(["\nrun", "\nmatrix", "\nlargest", "\nmedian", "\nsmallest", "spectral\nradius"], left=2)
     for report in reports:
         for matrix in report.matrices:
             values = matrix.singular_values
@@ -230,11 +230,11 @@ def print_gradients(reports: Sequence["GradientReport"], of: str) -> None:
             table.add_row(Text(report.name), f"W_h {matrix.name}{layer}", *(f"{number:.3f}" for number in numbers))
     console.print(table)
     console.print()
-    for line in (line for report in reports for line in gradient_remarks(report)):
+    for line in (line for report in reports for line in describe_gradients(report)):
         console.print(line, markup=False)
 
 
-def gradient_remarks(report: "GradientReport") -> Iterator[str]:
+def describe_gradients(report: "GradientReport") -> Iterator[str]:
     """Yield remarks about the measured gradient and its bound after at most ten steps, and about clipping."""
     for flow in report.flows:
         steps = min(10, len(flow.measured) - 1)

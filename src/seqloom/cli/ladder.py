@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqloom.cli._options import DataDir, json_option
-from seqloom.cli._output import Json, check_plot_path, plain_table, print_json, to_plain, wide_console
+from seqloom.cli._output import Json, check_plot_path, make_table, open_wide_console, print_json, to_plain
 from seqloom.core.errors import Interrupted, ResourceError, UsageError
 from seqloom.core.words import PERCENT_METRICS
 
@@ -215,7 +215,7 @@ def print_results(result: "LadderResult", tested: "LadderResult | None") -> None
     print(f"\n{result.ladder}: {result.metric} on dev, {order} first; mean ± standard deviation")
     measured = [f"dev {name}" for name in (result.metric, *result.also)]
     measured += [f"test {result.metric}"] if tested else []
-    table = plain_table(["variant", "parameters", result.size, *measured, "tokens/s", "memory", "seconds"], fold=1)
+    table = make_table(["variant", "parameters", result.size, *measured, "tokens/s", "memory", "seconds"], fold=1)
     on_test = {variant.name: variant for variant in tested.variants} if tested else {}
     for variant in result.variants:
         spreads = [(name, *variant.spread(name)) for name in (result.metric, *result.also)]
@@ -228,7 +228,7 @@ def print_results(result: "LadderResult", tested: "LadderResult | None") -> None
         memory = "-" if variant.memory is None else f"{size:,.0f} MiB" if size >= 10 else f"{size:.1f} MiB"
         cells += [format_count(variant.tokens_per_second), memory, format_count(variant.seconds)]
         table.add_row(*map(Text, (variant.name, *cells)))
-    wide_console().print(table)
+    open_wide_console().print(table)
     jobs = max(run.jobs or 1 for variant in result.variants for run in variant.runs)
     if jobs > 1:
         print(f"Up to {jobs} runs shared the machine, so tokens/s and seconds are worse than for a single run.")

@@ -39,26 +39,26 @@ def list_names(
             print(f"{margin}{name:{width}}" + summary.replace("\n", "\n" + " " * (width + len(margin))))
 
 
-def equations(parts: Mapping[str, type]) -> dict[str, str]:
+def read_equations(parts: Mapping[str, type]) -> dict[str, str]:
     """Return the equations at the beginning of the docstrings of cells or scores."""
     return {name: inspect.cleandoc(part.__doc__ or "").partition("\n\n")[0] for name, part in parts.items()}
 
 
-def cells() -> dict[str, str]:
+def list_cells() -> dict[str, str]:
     """Return the equations of each cell."""
     from seqloom.nn.cells import CELLS
 
-    return equations(CELLS)
+    return read_equations(CELLS)
 
 
-def attention() -> dict[str, str]:
+def list_attention_scores() -> dict[str, str]:
     """Return the equation of each score."""
     from seqloom.nn.scores import SCORES
 
-    return equations(SCORES)
+    return read_equations(SCORES)
 
 
-def tasks() -> dict[str, str]:
+def list_tasks() -> dict[str, str]:
     """Return the summary of each task. The files are parsed, since importing all tasks is slow."""
     from seqloom.tasks import names
 
@@ -67,24 +67,24 @@ def tasks() -> dict[str, str]:
     return {name: (docstring or "").partition("\n")[0] for name, docstring in docstrings.items()}
 
 
-def corpora() -> dict[str, str]:
+def list_corpora() -> dict[str, str]:
     """Return the summary of each corpus."""
     from seqloom.data.corpora import CORPORA
 
     return {name: module.SUMMARY for name, module in CORPORA.items()}
 
 
-def yaml_files(folder: Path) -> dict[str, str]:
+def list_yaml_files(folder: Path) -> dict[str, str]:
     """Return the summary of each recipe or ladder of a folder: the comment on its first line."""
     files = sorted(folder.glob("*.yaml"), key=lambda file: file.stem)
     return {file.stem: file.read_text("utf-8").lstrip("# ").strip().partition("\n")[0] for file in files}
 
 
 LISTS: dict[str, Callable[[], dict[str, str]]] = {
-    "cells": cells,
-    "attention": attention,
-    "tasks": tasks,
-    "corpora": corpora,
-    "recipes": lambda: yaml_files(PACKAGE / "recipes"),
-    "ladders": lambda: yaml_files(PACKAGE / "recipes" / "ladders"),
+    "cells": list_cells,
+    "attention": list_attention_scores,
+    "tasks": list_tasks,
+    "corpora": list_corpora,
+    "recipes": lambda: list_yaml_files(PACKAGE / "recipes"),
+    "ladders": lambda: list_yaml_files(PACKAGE / "recipes" / "ladders"),
 }

@@ -60,13 +60,13 @@ def memory_test(
             successes = "  ".join(f"{other.success:.3f}" for other in outcomes[-len(plan.seeds) :])
             typer.echo(f"{outcome.cell}, lag {outcome.lag}: {successes}", err=True)
     result = collect(plan, outcomes)
-    print_json(memory_json(result)) if as_json else print_memory(result)
+    print_json(memory_to_json(result)) if as_json else print_memory(result)
     if out is not None:
         write_atomic(out, to_bytes(draw_memory(result), out.suffix))
         typer.echo(f"Wrote {out}.", err=as_json)
 
 
-def memory_json(result: "Memory") -> Json:
+def memory_to_json(result: "Memory") -> Json:
     """Return the results of a memory test as JSON values."""
     plan = result.plan
     cells = {
@@ -150,12 +150,12 @@ def layers(
         shown = one.failure if one.time is None else f"{format_milliseconds(one.time)} ms{memory}"
         typer.echo(f"{one.kind}, n = {one.length:,}: {shown}", err=True)
     result = collect(plan, measured)
-    print_json(layers_json(result)) if as_json else print_layers(result)
+    print_json(layers_to_json(result)) if as_json else print_layers(result)
     if out is not None:
         write_plot(out, draw_layers(result))
 
 
-def layers_json(result: "Layers") -> Json:
+def layers_to_json(result: "Layers") -> Json:
     """Return measurements of layers as JSON values."""
     from seqloom.inspect.views.layers import QUANTITIES
     from seqloom.nn.mixers import MIXERS

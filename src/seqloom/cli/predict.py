@@ -21,7 +21,7 @@ from seqloom.cli._options import (
     top_option,
     window_option,
 )
-from seqloom.cli._output import coloured_console, predict_lines, print_predictions
+from seqloom.cli._output import open_console, predict_lines, print_predictions
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import format_value, one_line
 
@@ -134,7 +134,7 @@ def classify(
         print_predictions(model, model.predict(open_lines(texts, 1, 1)[0], top=top), as_json)
         return
     classifier = load(run, device, ClassifierPredictor)
-    console, is_coloured = coloured_console(color)
+    console, is_coloured = open_console(color)
     has_few_colours = console.color_system in ("standard", "windows")
 
     def print_shaded(result: "Classification") -> None:

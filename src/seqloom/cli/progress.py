@@ -32,7 +32,7 @@ Show = Callable[[e.Event], None]
 
 
 @contextmanager
-def display(as_json: bool) -> Iterator[Show]:
+def display_events(as_json: bool) -> Iterator[Show]:
     """Yield a function that displays an event, as JSON, as a line or in a progress bar."""
     if as_json:
         yield lambda event: print_json(e.event_to_json(event))
@@ -65,7 +65,7 @@ def display(as_json: bool) -> Iterator[Show]:
 
 
 @contextmanager
-def preparation() -> Iterator[None]:
+def show_preparation() -> Iterator[None]:
     """Show the progress of the preparation of data on standard error, if it takes long."""
     report = _Preparation()
     with report_progress(report):
@@ -98,13 +98,13 @@ class _Preparation:
             print(file=sys.stderr)
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def perplexity(loss: float) -> str:
+def format_perplexity(loss: float) -> str:
     return "huge" if loss >= 20 else f"{math.exp(loss):.2f}"  # NaN is not huge
 
 
@@ -117,14 +117,14 @@ def describe(event: e.Event) -> str | None:
         case e.Progress(step=step, total=total, values={"restart": restart, "iteration": iteration, "loss": loss}):
             return (
                 f"step {step}/{total}  restart {restart:.0f}, iteration {iteration:.0f}: loss {loss:.5f}  "
-                f"{event.tokens_per_second:,.0f} {event.counted}/s  at most {clock(event.seconds_left)} left"
+                f"{event.tokens_per_second:,.0f} {event.counted}/s  at most {format_duration(event.seconds_left)} left"
             )
         case e.Progress(step=step, total=total, values=values) if "loss" in values:
             is_plain = event.unit == "nats" and not event.remark
-            derived = f"perplexity {perplexity(values['loss'])}  " if is_plain else ""
+            derived = f"perplexity {format_perplexity(values['loss'])}  " if is_plain else ""
             return (
                 f"step {step}/{total}  loss {values['loss']:.4f}  {derived}"
-                f"{event.tokens_per_second:,.0f} {event.counted}/s  {clock(event.seconds_left)} left"
+                f"{event.tokens_per_second:,.0f} {event.counted}/s  {format_duration(event.seconds_left)} left"
             )
         case e.Progress(step=step, total=total, values={"order": order, "ngrams": ngrams}):
             return f"step {step}/{total}  order {order:.0f}: {ngrams:,.0f} n-grams"
@@ -153,6 +153,6 @@ def describe(event: e.Event) -> str | None:
         case e.Stopped(step=step):
             return f"stopped at step {step}; all progress is saved"
         case e.Finished(step=step, reason=reason, seconds=seconds, step_seconds=step_seconds):
-            within = "" if step_seconds is None else f", {clock(step_seconds)} of it in steps"
-            return f"finished at step {step} after {clock(seconds)}{within}: {reason}"
+            within = "" if step_seconds is None else f", {format_duration(step_seconds)} of it in steps"
+            return f"finished at step {step} after {format_duration(seconds)}{within}: {reason}"
     return None

@@ -38,7 +38,7 @@ def quickstart(
     began, stop = time.perf_counter(), Stop()
     languages = [f"data.source={source}", f"data.target={target}"]
     _, recipe = read_recipe("translate-cldr", [*languages, *(overrides or [])])
-    path = out or unused_path(Path(f"runs/quickstart-{recipe.data.source}-{recipe.data.target}"))
+    path = out or find_unused_path(Path(f"runs/quickstart-{recipe.data.source}-{recipe.data.target}"))
     if not path.name:
         raise UsageError(f"--out must be the name of a new directory; got {str(path)!r}.")
     with stop.on_signals():
@@ -53,7 +53,7 @@ def quickstart(
         report(translator, choose_examples(corpus.split("test"), 1)[0].source, began)
 
 
-def unused_path(path: Path) -> Path:
+def find_unused_path(path: Path) -> Path:
     """Return a path that does not exist, with a number appended if necessary."""
     names = (path if number == 1 else path.with_name(f"{path.name}-{number}") for number in range(1, 10_000))
     return next(name for name in names if not name.exists())
@@ -67,7 +67,7 @@ def choose_examples(pairs: "Sequence[ParallelExample]", limit: int) -> "list[Par
 
 def follow(training: "Training", stop: "Stop") -> "TranslatorPredictor":
     """Show the training, and translations of a few dev examples after each evaluation."""
-    from seqloom.cli.progress import display
+    from seqloom.cli.progress import display_events
     from seqloom.predict.loader import load
     from seqloom.train.events import Evaluated, Stopped
 
@@ -75,7 +75,7 @@ def follow(training: "Training", stop: "Stop") -> "TranslatorPredictor":
     print("\n2. Training. These lines are not in the training data; they are translated after each evaluation:")
     for pair in watched:
         print(f"   {pair.source}")
-    with display(as_json=False) as show:
+    with display_events(as_json=False) as show:
         for event in training.events(stop):
             if isinstance(event, Evaluated):
                 metrics = event.metrics
@@ -111,7 +111,7 @@ def report(translator: "TranslatorPredictor", example: str, began: float) -> Non
         show_alignment(alignment_view(translator, example), folder)
     except UsageError as error:  # model.attention=null
         print(f"   {error}")
-    program = program_name()
+    program = find_program()
     print(f"\nDone in {time.perf_counter() - began:.0f} s. Translate your own text:")
     print(f"   echo {shlex.quote(example)} | {program} translate {path}")
     print("Next steps:")
@@ -123,7 +123,7 @@ def report(translator: "TranslatorPredictor", example: str, began: float) -> Non
     print(f"   {program} init corpus.en corpus.de                 a recipe for your own sentence pairs")
 
 
-def program_name() -> str:
+def find_program() -> str:
     """Return the command for `seqloom`: with `make demo`, its environment may not be active."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "seqloom" and shutil.which("seqloom") is None else "seqloom"

@@ -110,10 +110,10 @@ def begin_runs(
 
 def prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
     """Prepare the data. It can be interrupted immediately, since there is nothing to save."""
-    from seqloom.cli.progress import preparation
+    from seqloom.cli.progress import show_preparation
 
     try:
-        with stop.interruptible(), preparation():
+        with stop.interruptible(), show_preparation():
             training = make()
     except Interrupted:
         message = "Stopped while preparing the data, before the first step. Run the command again."
@@ -125,13 +125,13 @@ def prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
 
 def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True) -> dict[str, float]:
     """Show the events of a training and return its best evaluation."""
-    from seqloom.cli.progress import display
+    from seqloom.cli.progress import display_events
     from seqloom.tasks import task_info
     from seqloom.train.events import Finished, Stopped
 
     run, best, is_stopped = training.run, dict[str, float](), False
     try:
-        with display(as_json) as show:
+        with display_events(as_json) as show:
             for event in training.events(stop):
                 show(event)
                 if isinstance(event, Finished):

@@ -88,10 +88,10 @@ def translate(
         lists = candidates_of(lines, rescore)
         ranked = model.rescore(lists, weight=1.0 if weight is None else weight, length_penalty=length_penalty)
         translations = (replace(ranking, candidates=ranking.candidates[:n_best]) for ranking in ranked)
-    print_predictions(model, translations, as_json, moses_lists(alignment) if n_best else None)
+    print_predictions(model, translations, as_json, format_moses_lists(alignment) if n_best else None)
 
 
-def moses_lists(alignment: bool) -> "Callable[[Translation], str]":
+def format_moses_lists(alignment: bool) -> "Callable[[Translation], str]":
     """Return a function that formats n-best lists as Moses does: line number from 0, text, score."""
     numbers = count()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqloom.cli._input import check_unicode, file_lines, open_lines
+from seqloom.cli._input import check_unicode, open_lines, read_file_lines
 from seqloom.cli._options import (
     BATCH_SIZE,
     WINDOW_BATCHES,
@@ -30,10 +30,10 @@ from seqloom.cli._output import (
     Notes,
     check_new_output,
     check_plot_path,
+    find_unknown_pieces,
     note_unknown,
     print_json,
     print_notes,
-    unknown_pieces,
     write_plot,
 )
 from seqloom.core.errors import DataError, UsageError
@@ -96,7 +96,7 @@ def similar(
     """Find the lines most similar to a query: `seqloom similar runs/minilm --query "a funny film" < lines.txt`."""
     queries = check_unicode(query or [])
     if query_file is not None:
-        queries = [*queries, *(line for line in file_lines(query_file, "one query") if line.strip())]
+        queries = [*queries, *(line for line in read_file_lines(query_file, "one query") if line.strip())]
     if not queries and query_file is not None:
         raise DataError(f"{query_file} must contain one query per line, but all lines are blank.")
     if not queries:
@@ -116,7 +116,7 @@ def similar(
         for near in result.best:
             print(f"{near.score:z.4f}", near.line, one_line(near.text), sep="\t")
     for text in queries:
-        if unknown := unknown_pieces(model, text):
+        if unknown := find_unknown_pieces(model, text):
             print_notes([f"the vocabulary lacks parts of the query {text!r}: {unknown[0]!r}"])
     notes.show()
     count, blank = results[0].texts, results[0].blank
