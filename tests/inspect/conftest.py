@@ -1,4 +1,4 @@
-"""A recurrent language model unrolled by hand: plain torch on raw weights, sharing nothing with what it tests."""
+"""A recurrent language model unrolled by hand in plain torch on raw weights, independent of the tested code."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ def parts(cell: Cell, name: str, names: Sequence[str]) -> dict[str, Tensor]:
     return dict(zip(names, weights.split(cell.hidden), strict=True))
 
 
-# Each step adds what is asked of it to its state, at the place where the state comes into being: the gradient by that
-# addition, at zero, is the gradient by the state.
+# Each step adds a zero tensor to its new state: the gradient with respect to this tensor is the gradient with respect
+# to the state.
 
 
 def elman(cell: Any, x: Tensor, state: dict[str, Tensor], add: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -57,7 +57,7 @@ def gru_cho(cell: Any, x: Tensor, state: dict[str, Tensor], add: dict[str, Tenso
 
 
 def mutant(cell: Any, x: Tensor, state: dict[str, Tensor], add: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The three differ in what x and h pass through on their way."""
+    """Compute one step of MUT1, MUT2 or MUT3, which differ in the functions applied to x and h."""
     number = type(cell).__name__[-1]
     wx = parts(cell, "weight_x", {"1": "rz", "2": "zh", "3": "rzh"}[number])
     wh = parts(cell, "weight_h", {"1": "rh", "2": "rzh", "3": "rzh"}[number])
@@ -85,11 +85,11 @@ STEPS: dict[str, Step] = {
 class Unrolled:
     log_probs: Tensor  # (T,)
     values: list[list[dict[str, Tensor]]]  # by time, then layer, then name: (H,)
-    added: list[list[dict[str, Tensor]]]  # the zeros that were added to the states
+    added: list[list[dict[str, Tensor]]]  # the zero tensors added to the states
 
 
 def unroll(model: RecurrentLM, ids: Sequence[int]) -> Unrolled:
-    """Layer reads layer, time follows time; nothing is batched, stacked or fused."""
+    """Run all layers and steps one by one, without batching, stacking or fused kernels."""
     cells, step = model.stack.cells, STEPS[model.config.cell]
     states = [{name: torch.zeros(cell.hidden, dtype=torch.float64) for name in cell.state_names} for cell in cells]
     log_probs, values, added = [], [], []
@@ -124,7 +124,7 @@ def ids() -> list[int]:
 
 @pytest.fixture
 def make() -> Callable[..., RecurrentLM]:
-    """A model with weights large enough for every gate to move, in float64."""
+    """Return a function that builds float64 models with weights large enough for all gates to vary."""
 
     def build(cell: str, layers: int = 2, **options: Any) -> RecurrentLM:
         torch.manual_seed(3)

@@ -1,4 +1,4 @@
-"""Small models of every kind that has recurrent cells, as what `seqloom.load` gives, for the tests beside this file."""
+"""Small trained models of every kind with recurrent cells, shared by tests."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ QUICK = ("train.steps=1", "train.evaluate_every=1")
 
 
 def translator(attention: dict[str, Any] | None = None, **options: Any) -> Any:
-    """With weights large enough for every gate to move."""
+    """Build a translator with weights large enough for all gates to vary."""
     torch.manual_seed(2)
     tokenizer = Characters(LETTERS)
     looks = None if attention is None else AttentionConfig(**attention)
@@ -55,7 +55,7 @@ LINES = {
 
 
 def readers(folder: Path) -> dict[str, Any]:
-    """Models that read a text of words."""
+    """Train models that read a text of words."""
     encoder, document = "model.encoder", folder / "documents"
     document.mkdir()
     apart = (f"{encoder}.depth=apart", f"{encoder}.layers=2", f"{encoder}.cell=lstm")

@@ -1,4 +1,4 @@
-"""Where a translator looked: the same as its search saw, by tokens and by words."""
+"""Alignments of translators equal the attention of the search, by tokens and by words."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ class Candidate:
 
 @dataclass
 class Translator(TranslatingModel):
-    """What the view asks of a translator, on a model with random weights."""
+    """A translator with random weights, as the view needs it."""
 
     model: Any
     tokenizer: Tokenizer
@@ -56,13 +56,13 @@ def make(tokenizer: Any = None, attention: Any = None, seed: int = 3, **options:
     config = RecurrentSeq2SeqConfig(hidden=8, attention=attention or AttentionConfig(), **options)
     model = config.build(len(found)).double()
     for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.7)  # so that it looks somewhere and says something
+        torch.nn.init.normal_(parameter, std=0.7)  # for sharp attention and a varied output
     return Translator(model, found)
 
 
 @pytest.mark.parametrize("order", ["luong", "bahdanau"])
 @pytest.mark.parametrize("reverse", [True, False])
-def test_what_is_shown_is_what_the_search_saw(order: Any, reverse: bool) -> None:
+def test_view_equals_attention_of_search(order: Any, reverse: bool) -> None:
     translator = make(attention=AttentionConfig(order=order, score="additive"), reverse=reverse)
     view = alignment_view(translator, "the cat sat")
     found = translator.last.found
@@ -75,7 +75,7 @@ def test_what_is_shown_is_what_the_search_saw(order: Any, reverse: bool) -> None
     assert view.finished == (view.tokens.rows[-1] == "</s>")
 
 
-def test_a_translation_that_was_given() -> None:
+def test_given_translation_is_aligned() -> None:
     translator = make()
     view = alignment_view(translator, "  the cat\n", "il gatto")
     assert (view.source, view.text, view.given, view.finished) == ("the cat", "il gatto", True, True)
@@ -86,13 +86,15 @@ def test_a_translation_that_was_given() -> None:
     weights = view.tokens.weights
     assert view.words.weights[0, 0] == pytest.approx(
         weights[:2, :3].sum() / 2
-    )  # the mean over i and l, the sum over the
-    assert view.words.weights[1, 1] == pytest.approx(weights[2:8, 3:7].sum() / 6)  # white space belongs to what follows
+    )  # the mean over i and l, the sum over t, h and e
+    assert view.words.weights[1, 1] == pytest.approx(
+        weights[2:8, 3:7].sum() / 6
+    )  # white space belongs to the next word
     other = alignment_view(translator, "the cat", "il gatto è qui")
-    np.testing.assert_allclose(other.tokens.weights[:8], weights[:8])  # it cannot see what it will be made to say
+    np.testing.assert_allclose(other.tokens.weights[:8], weights[:8])  # later target tokens have no effect
 
 
-def test_dropout_is_off_and_the_mode_is_left_as_it_was() -> None:
+def test_dropout_is_off_and_mode_is_restored() -> None:
     translator = make(dropout=0.5)
     translator.model.train()
     first, second = (alignment_view(translator, "the cat", "il gatto") for _ in range(2))
@@ -102,23 +104,23 @@ def test_dropout_is_off_and_the_mode_is_left_as_it_was() -> None:
 
 @pytest.mark.parametrize("tokenizer", [CharactersConfig(), WordsConfig(), BytePairConfig(size=280)])
 @pytest.mark.parametrize("source", TEXTS)
-def test_every_kind_of_token(tokenizer: Any, source: str) -> None:
+def test_alignment_by_each_tokenizer(tokenizer: Any, source: str) -> None:
     view = alignment_view(make(tokenizer), source, "猫はここ è")
     assert view.words.weights.shape == (len(view.words.rows), len(view.words.columns))
     np.testing.assert_allclose(view.words.weights.sum(axis=1), 1)
     assert "".join(view.words.columns[:-1]) == source.replace(" ", "")
 
 
-def test_what_the_vocabulary_lacks_is_said() -> None:
+def test_unknown_words_are_reported() -> None:
     view = alignment_view(make(WordsConfig()), "the zebra sat, here", "il gatto blu")
     assert view.notes == (
         "the vocabulary lacks 'zebra' of the text: read as <unk>",
         "the vocabulary lacks 'blu' of the translation: read as <unk>",
     )
-    assert view.words.columns == ["the", "zebra", "sat,", "here", "</s>"]  # a token is never cut
+    assert view.words.columns == ["the", "zebra", "sat,", "here", "</s>"]  # tokens are not truncated
 
 
-def test_a_translation_without_an_end() -> None:
+def test_unfinished_translation_has_note() -> None:
     translator = make(seed=1)
     view = alignment_view(translator, "the cat", beam=1, max_length=3, min_length=3)
     assert not view.finished and len(view.tokens.rows) == len(view.tokens.weights) == 3
@@ -126,7 +128,7 @@ def test_a_translation_without_an_end() -> None:
     assert view.grid(tokens=True, end=False).rows == view.tokens.rows
 
 
-def test_the_end_may_be_left_out() -> None:
+def test_end_can_be_hidden() -> None:
     view = alignment_view(make(), "the cat", "il gatto")
     both, words = view.grid(tokens=True, end=False), view.grid(end=False)
     assert both.rows == [*"il gatto"] and both.columns == [*"the cat"]
@@ -135,21 +137,21 @@ def test_the_end_may_be_left_out() -> None:
     assert view.grid() is view.words and view.grid(tokens=True) is view.tokens
 
 
-def test_an_empty_translation_shows_its_end() -> None:
+def test_empty_translation_keeps_end() -> None:
     nothing = AttentionMap(["</s>"], ["a", "</s>"], np.array([[0.5, 0.5]]))
     view = AlignmentView("a", "", False, True, 0.0, nothing, nothing)
     assert view.grid(end=False) is nothing and view.links == ""
 
 
-def test_links() -> None:
+def test_links_are_most_attended_words() -> None:
     words = AttentionMap(
         ["x", "y", "z", "</s>"], ["a", "b", "</s>"], np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0], [1, 0, 0]]) * 1.0
     )
     view = AlignmentView("a b", "x y z", True, True, 0.0, words, words)
-    assert view.links == "0-2 1-0"  # y looked at END, and END has no link
+    assert view.links == "0-2 1-0"  # y attends to END, which has no link
 
 
-def test_models_without_attention() -> None:
+def test_models_without_attention_are_rejected() -> None:
     translator = make()
     blind = RecurrentSeq2SeqConfig(hidden=8, attention=None).build(len(translator.tokenizer))
     for model in (blind, torch.nn.Linear(1, 1)):
@@ -158,11 +160,11 @@ def test_models_without_attention() -> None:
 
 
 @pytest.mark.parametrize(("source", "target"), [("", None), (" \n\u2028", None), ("a", " ")])
-def test_nothing_to_look_at(source: str, target: str | None) -> None:
+def test_empty_text_is_rejected(source: str, target: str | None) -> None:
     with pytest.raises(UsageError, match="is empty: give at least one word"):
         alignment_view(make(), source, target)
 
 
-def test_text_that_is_no_unicode() -> None:
+def test_invalid_unicode_is_rejected() -> None:
     with pytest.raises(DataError, match="must be UTF-8"):
         alignment_view(make(), "a \udcff")

@@ -1,4 +1,4 @@
-"""The equations as they are written for people, against those the cells compute with."""
+"""The displayed equations equal the computation of the cells."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def computed(cell: Cell, x: Any, state: Any) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("inputs", [5, 7])
 @pytest.mark.parametrize("name", CELLS)
-def test_every_unit_is_what_the_cell_computes(name: str, inputs: int) -> None:
+def test_each_unit_equals_cell_output(name: str, inputs: int) -> None:
     cell, x, state = step(CELLS[name], inputs)
     expected = computed(cell, x, state)
     for unit in range(5):
@@ -39,7 +39,7 @@ def test_every_unit_is_what_the_cell_computes(name: str, inputs: int) -> None:
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid"])
-def test_other_activations(activation: str) -> None:
+def test_each_activation_equals_cell_output(activation: str) -> None:
     cell, x, state = step(Elman, activation=activation)
     for unit in range(5):
         expected = computed(cell, x, state)["h"][unit].item()
@@ -47,7 +47,7 @@ def test_other_activations(activation: str) -> None:
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_every_line_adds_up(name: str) -> None:
+def test_terms_sum_to_total(name: str) -> None:
     cell, x, state = step(CELLS[name], inputs=40)
     for line in arithmetic(cell, x, state, 2).lines:
         assert line.total == pytest.approx(sum(term.value for term in line.terms), abs=1e-12)
@@ -73,7 +73,7 @@ def check_term(term: Any) -> None:
         assert len(sizes) == min(12, term.length)
 
 
-def test_a_products_summands_are_the_weights_and_the_inputs() -> None:
+def test_summands_are_weights_times_inputs() -> None:
     cell, x, state = step(CELLS["lstm"], inputs=30)
     forget = next(line for line in arithmetic(cell, x, state, 3).lines if line.name == "f")
     of_x, of_h, b = forget.terms
@@ -87,8 +87,8 @@ def test_a_products_summands_are_the_weights_and_the_inputs() -> None:
     assert forget.formula == "f = σ(W_xf x_t + W_hf h_{t-1} + b_f)"
 
 
-def test_other_weights_give_other_numbers() -> None:
-    """The control: a bias that is a little larger is seen."""
+def test_changed_bias_changes_values() -> None:
+    """Control: a slightly larger bias is detected."""
     cell, x, state = step(CELLS["gru"])
     before: Arithmetic = arithmetic(cell, x, state, 1)
     with torch.no_grad():
@@ -99,7 +99,7 @@ def test_other_weights_give_other_numbers() -> None:
 
 
 @pytest.mark.parametrize("unit", [-1, 5])
-def test_units_that_do_not_exist(unit: int) -> None:
+def test_invalid_unit_is_rejected(unit: int) -> None:
     cell, x, state = step(CELLS["gru"])
     with pytest.raises(UsageError, match=f"The unit must be from 0 to 4, the units of the layer; got {unit}"):
         arithmetic(cell, x, state, unit)

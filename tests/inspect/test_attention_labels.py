@@ -39,7 +39,7 @@ END = "</s>"
 
 
 def set_pattern(attention: Any, before: tuple[int, int] = (0, 1)) -> None:
-    """Let head n attend `before[n]` positions back, whatever the tokens are."""
+    """Let head n attend `before[n]` positions back, for any tokens."""
     parameters = dict(attention.named_parameters())
     q, k = torch.zeros(WIDTH, WIDTH), torch.zeros(WIDTH, WIDTH)
     for head, back in enumerate(before):
@@ -54,7 +54,7 @@ def set_pattern(attention: Any, before: tuple[int, int] = (0, 1)) -> None:
 
 
 def show_positions_only(embedded: Any) -> None:
-    """Let the vector of a token be its position, one-hot: tokens have no part in it."""
+    """Make the vector of a token its one-hot position, independent of the token."""
     embedded.embed.weight.zero_()
     embedded.positions.weight.copy_(torch.eye(POSITIONS, WIDTH))
 
@@ -93,8 +93,8 @@ def bert() -> Trained:
 
 
 def strongest(grid: AttentionMap) -> list[tuple[str, str]]:
-    """The label of each row, and that of the column with its largest weight, which is nearly all of it."""
-    assert grid.weights[1:].max(axis=1).min() > 0.9  # the first has nothing before it
+    """Return the label of each row, and that of the column with its largest weight, which is close to 1."""
+    assert grid.weights[1:].max(axis=1).min() > 0.9  # the first position has no predecessor
     return [(row, grid.columns[int(place)]) for row, place in zip(grid.rows, grid.weights.argmax(axis=1), strict=True)]
 
 
@@ -105,30 +105,30 @@ def check_self_attention(part: Part, read: list[str]) -> None:
     assert strongest(previous)[1:] == list(zip(read[1:], read[:-1], strict=True))
 
 
-def test_row_of_a_gpt_is_its_query(gpt: Trained) -> None:
+def test_gpt_rows_are_queries(gpt: Trained) -> None:
     check_self_attention(gpt_heads_view(gpt, "the cats").decoder, [END, *"the cats"])
 
 
-def test_row_of_a_decoder_is_its_query(translator: Trained) -> None:
+def test_decoder_rows_are_queries(translator: Trained) -> None:
     view = heads_view(translator, "the cat", "gatto qui")
     check_self_attention(view.decoder, [END, *"gatto qui"])
     check_self_attention(view.encoder, [*"the cat", END])
 
 
-def test_row_of_a_bert_is_its_query(bert: Trained) -> None:
+def test_bert_rows_are_queries(bert: Trained) -> None:
     check_self_attention(bert_heads_view(bert, "the cat").encoder, ["[CLS]", *"the cat", "[SEP]"])
 
 
-def test_words_attend_to_themselves_where_their_tokens_do(gpt: Trained) -> None:
+def test_words_attend_like_their_tokens(gpt: Trained) -> None:
     grid = gpt_heads_view(gpt, "the cat sat").decoder.grid(1, 1)
     assert strongest(grid) == [(word, word) for word in (END, "the", "cat", "sat")]
-    assert np.abs(np.triu(grid.weights, 1)).max() == 0  # no word attends to one after it
+    assert np.abs(np.triu(grid.weights, 1)).max() == 0  # no word attends to later words
     shorter = gpt_heads_view(gpt, "the cat sat").decoder.grid(1, 1, end=False)
     assert strongest(shorter) == [(word, word) for word in ("the", "cat", "sat")]
 
 
-def test_row_of_cross_attention_is_what_it_produces(translator: Trained) -> None:
-    """Position t reads target token t - 1 and produces target token t: its row has the name of the latter."""
+def test_cross_attention_rows_are_predicted_tokens(translator: Trained) -> None:
+    """Position t reads target token t - 1 and predicts target token t, which is the label of its row."""
     view = heads_view(translator, "the cat", "gatto")
     assert view.cross.tokens.axes == CROSS_ATTENTION
     assert view.cross.tokens.rows == [*"gatto", END]
@@ -136,7 +136,7 @@ def test_row_of_cross_attention_is_what_it_produces(translator: Trained) -> None
     assert (aligned.rows, aligned.axes) == (view.cross.tokens.rows, CROSS_ATTENTION)
 
 
-def test_row_of_a_recurrent_alignment_is_what_it_produces() -> None:
+def test_recurrent_alignment_rows_are_predicted_tokens() -> None:
     tokenizer = train_tokenizer(CharactersConfig(), ["abc"])
     model = RecurrentSeq2SeqConfig(hidden=8, embedding=4).build(len(tokenizer))
     view = alignment_view(Trained(model, tokenizer, "recurrent-seq2seq", "translate"), "abc", "cba")
@@ -154,7 +154,7 @@ def weights_panel(walk: Any, key: str) -> MatrixPanel:
 
 
 def check_same_map(panel: MatrixPanel, grid: AttentionMap) -> None:
-    """A walk stops at the step it follows; up to there the labels and the numbers are those of the view."""
+    """Check that labels and numbers of a tour equal those of the view, up to the step of the tour."""
     count = len(panel.rows)
     assert (panel.row_title, panel.column_title) == tuple(grid.axes)
     assert [label.strip("“”") for label in panel.rows] == [label.replace(" ", "␣") for label in grid.rows[:count]]
@@ -164,13 +164,13 @@ def check_same_map(panel: MatrixPanel, grid: AttentionMap) -> None:
     np.testing.assert_allclose(panel.values, grid.weights[:count, :columns], atol=1e-6)
 
 
-def test_walk_through_a_gpt_has_the_labels_of_its_heads(gpt: Trained) -> None:
+def test_gpt_tour_has_labels_of_heads_view(gpt: Trained) -> None:
     walk = walk_through(gpt, "the cats", Follow(head=2))
     grid = gpt_heads_view(gpt, "the cats").decoder.grid(1, 2, tokens=True)
     check_same_map(weights_panel(walk, "text-weights"), grid)
 
 
-def test_walk_through_a_translator_has_the_labels_of_its_heads(translator: Trained) -> None:
+def test_translator_tour_has_labels_of_heads_view(translator: Trained) -> None:
     walk = walk_through(translator, "the cat", Follow(step=4, head=2), translate_pair(translator, "the cat", "gatto"))
     view = heads_view(translator, "the cat", "gatto")
     check_same_map(weights_panel(walk, "encoder-weights"), view.encoder.grid(1, 2, tokens=True))
@@ -180,7 +180,7 @@ def test_walk_through_a_translator_has_the_labels_of_its_heads(translator: Train
 
 
 @pytest.mark.parametrize("part", ["decoder", "cross"])
-def test_plots_title_both_axes(translator: Trained, part: str) -> None:
+def test_plots_have_titles_on_both_axes(translator: Trained, part: str) -> None:
     pytest.importorskip("matplotlib")
     found = heads_view(translator, "the cat", "gatto").part(part)
     row, column = found.tokens.axes

@@ -1,4 +1,4 @@
-"""What cells compute in models of every kind, against the fast way and against cells run by hand."""
+"""Values of cells in models of every kind equal the fast forward pass and single cells."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from seqloom.nn.recurrent import Recurrent
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, tuple[str, ...]]]:
-    """Models, and what they are asked to read."""
+    """Models with their inputs."""
     found: dict[str, Any] = {name: (make(), (SOURCE, TARGET)) for name, make in TRANSLATORS.items()}
     own = readers(tmp_path_factory.mktemp("kinds"))
     return {**found, **{name: (source, (LINES[name],)) for name, source in own.items()}}
@@ -31,7 +31,7 @@ PARTS = {
 
 
 def fast_outputs(model: Any, read: Any) -> dict[str, Any]:
-    """What every layer puts out when nobody watches."""
+    """Return the outputs of all layers without capture."""
     found: dict[str, Any] = {}
     hooks = [
         part.register_forward_hook(lambda _, __, out, name=name: found.__setitem__(f"{name}.cell", out[0][0]))
@@ -46,12 +46,12 @@ def fast_outputs(model: Any, read: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_trace_is_what_the_fast_forward_computes(kind: str, sources: Any) -> None:
+def test_trace_equals_fast_forward_pass(kind: str, sources: Any) -> None:
     source, texts = sources[kind]
     source.model.eval()
     found = cell_traces(source, *texts)
     outputs = fast_outputs(source.model, found.read.run)
-    where = cell_positions(cells_of(source.model))  # those that spell are no part of it
+    where = cell_positions(cells_of(source.model))  # without the character encoder
     for name in where.keys() & outputs.keys():
         layer = found.parts[where[name].part].steps[where[name].layer]
         torch.testing.assert_close(layer.after["h"], outputs[name], rtol=0, atol=2e-6)
@@ -62,7 +62,7 @@ def test_the_trace_is_what_the_fast_forward_computes(kind: str, sources: Any) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_step_goes_on_from_the_one_before_and_follows_the_equations(kind: str, sources: Any) -> None:
+def test_steps_chain_states_and_follow_equations(kind: str, sources: Any) -> None:
     source, texts = sources[kind]
     for part in cell_traces(source, *texts).parts.values():
         assert sorted(part.order) == list(range(len(part.tokens)))
@@ -78,7 +78,7 @@ def test_every_step_goes_on_from_the_one_before_and_follows_the_equations(kind: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_unit_by_hand_is_the_unit_of_the_trace(kind: str, sources: Any) -> None:
+def test_unit_equals_manual_computation(kind: str, sources: Any) -> None:
     source, texts = sources[kind]
     for part in cell_traces(source, *texts).parts.values():
         layer, shown, place = part.steps[-1], part.layers[-1], len(part.tokens) // 2
@@ -88,7 +88,7 @@ def test_a_unit_by_hand_is_the_unit_of_the_trace(kind: str, sources: Any) -> Non
             assert found[name] == pytest.approx(values[place, 2], abs=5e-6)
 
 
-def test_the_way_back_is_the_text_from_its_end(sources: Any) -> None:
+def test_backward_cells_read_text_from_end(sources: Any) -> None:
     source, texts = sources["tagger"]
     part = cell_traces(source, *texts)["reader-backwards"]
     layer, state = part.steps[0], part.steps[0].cell.initial_state(1)
@@ -100,7 +100,7 @@ def test_the_way_back_is_the_text_from_its_end(sources: Any) -> None:
         np.testing.assert_allclose(part.layers[0].values["h"][place], state["h"][0].numpy(), atol=1e-6)
 
 
-def test_a_reversed_source_is_read_from_its_end_and_end_last(sources: Any) -> None:
+def test_reversed_source_keeps_end_last(sources: Any) -> None:
     source, texts = sources["no attention, reversed"]
     part = cell_traces(source, *texts)["encoder"]
     last = len(SOURCE)
@@ -109,7 +109,7 @@ def test_a_reversed_source_is_read_from_its_end_and_end_last(sources: Any) -> No
     torch.testing.assert_close(part.steps[0].x[:-1], tokens.flip(0).detach())
 
 
-def test_tokens_and_what_is_told(sources: Any) -> None:
+def test_tokens_and_targets_by_role(sources: Any) -> None:
     source, texts = sources["luong"]
     found = cell_traces(source, *texts)
     assert found["encoder-forwards"].tokens == [*SOURCE, "</s>"]
@@ -122,7 +122,7 @@ def test_tokens_and_what_is_told(sources: Any) -> None:
     assert cell_traces(bilm, *text)["reader-forwards"].tokens == ["</s>", *text[0].split(), "</s>"]
 
 
-def test_gates_of_any_part(sources: Any) -> None:
+def test_gate_trace_of_selected_part(sources: Any) -> None:
     source, (line,) = sources["classifier, kept apart"]
     trace = gate_trace(source, line, part="reader-backwards")
     assert trace.cell == "lstm" and len(trace.layers) == 2
@@ -132,7 +132,7 @@ def test_gates_of_any_part(sources: Any) -> None:
         gate_trace(source, line, part="reader-backward")
 
 
-def test_pictures_say_which_part_and_layer_it_is(sources: Any) -> None:
+def test_plot_titles_name_part_and_layer(sources: Any) -> None:
     pytest.importorskip("matplotlib")
     from seqloom.inspect.plots.cells import draw_gates, draw_unit
 
@@ -144,7 +144,7 @@ def test_pictures_say_which_part_and_layer_it_is(sources: Any) -> None:
             assert figure.get_suptitle().endswith(f" ({part}, layer {count} of {count})")
 
 
-def test_what_cannot_be_shown_is_refused(sources: Any) -> None:
+def test_invalid_requests_are_rejected(sources: Any) -> None:
     source, (line,) = sources["classifier"]
     with pytest.raises(UsageError, match="Only translators accept a translation"):
         cell_traces(source, line, "something")
@@ -158,7 +158,7 @@ def test_what_cannot_be_shown_is_refused(sources: Any) -> None:
         cell_traces(source, line)[None].step_of(99)
 
 
-def test_watching_leaves_nothing_behind(sources: Any) -> None:
+def test_capture_removes_hooks(sources: Any) -> None:
     source, texts = sources["tagger"]
     before = [(len(part._forward_hooks), len(part._forward_pre_hooks)) for part in source.model.modules()]
     source.model.train()
@@ -176,10 +176,10 @@ def test_watching_leaves_nothing_behind(sources: Any) -> None:
         ("backbone.ways.forwards.layers.1.cell", CellPosition("reader", "forwards", 1)),
     ],
 )
-def test_places(name: str, place: CellPosition) -> None:
+def test_cell_positions_from_module_names(name: str, place: CellPosition) -> None:
     assert cell_positions([name]) == {name: place}
 
 
-def test_places_of_a_translator() -> None:
+def test_cell_positions_of_translator() -> None:
     found = cell_positions(["encoder.layers.0.forwards.cell", "decoder.layers.1.cell"])
     assert list(found.values()) == [CellPosition("encoder", "forwards", 0), CellPosition("decoder", "", 1)]

@@ -1,4 +1,4 @@
-"""What the doctor says of a recipe, against counting by hand."""
+"""The examination of a recipe equals manual counts."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ SMALL = ["batch.size=2", "batch.length=8", "model.hidden=12", "model.embedding=6
 
 @pytest.fixture(autouse=True)
 def no_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That one is tested beside its own file."""
+    """Skip the rehearsal, which has its own tests."""
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=GIB))
     monkeypatch.setattr(doctor, "free_memory", lambda device: 4 * GIB)
 
@@ -46,7 +46,7 @@ def advice(found: doctor.Diagnosis, word: str) -> list[str]:
     return [warning for warning in found.warnings if word in warning]
 
 
-def test_a_corpus_by_hand(tmp_path: Path) -> None:
+def test_corpus_facts_equal_manual_counts(tmp_path: Path) -> None:
     lines = ["abc", "a", "abc", "abcdefgh", "ab", "b", "bb", "aab"]
     found = doctor.examine(recipe(tmp_path, "\n".join(lines), "abc\nxyzé\nab\nc"))
     train, dev = found.splits
@@ -62,14 +62,14 @@ def test_a_corpus_by_hand(tmp_path: Path) -> None:
     assert len(advice(found, "duplicates")) == 1
 
 
-def test_a_corpus_without_fault_gets_no_warning(tmp_path: Path) -> None:
+def test_clean_corpus_has_no_warnings(tmp_path: Path) -> None:
     text = "\n".join(f"line {n} of a text that is long enough to train on" for n in range(400))
     found = doctor.examine(recipe(tmp_path, text, "this line is like none of the others at all\n", "train.warmup=5"))
     assert found.warnings == []
     assert found.seconds == found.budget.steps * 0.5 + found.budget.evaluations * 2.0  # type: ignore[union-attr]
 
 
-def test_shared_lines_inside_of_documents_count_too(tmp_path: Path) -> None:
+def test_shared_lines_within_documents_are_counted(tmp_path: Path) -> None:
     shared, own = "x" * 50, "y" * 50
     train, dev = [f"a\n{shared}\nb"], [f"{shared}\n{own}\n{own}\nb"]
     assert doctor.line_overlap(dev, train) == pytest.approx(1 / 3)
@@ -77,7 +77,7 @@ def test_shared_lines_inside_of_documents_count_too(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=12))
-def test_lengths_are_those_of_the_documents(documents: list[list[int]]) -> None:
+def test_lengths_from_stream_equal_document_lengths(documents: list[list[int]]) -> None:
     stream = np.array([token for document in documents for token in [*document, 0]])
     found, lengths = doctor.Lengths.of_stream(stream, 0), sorted(map(len, documents))
     assert (found.min, found.max) == (lengths[0], lengths[-1])
@@ -87,7 +87,7 @@ def test_lengths_are_those_of_the_documents(documents: list[list[int]]) -> None:
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("more", [[], ["model.layers=2"], ["model.tied=true", "model.embedding=12"]])
-def test_parameters_by_part_are_those_of_the_real_model(tmp_path: Path, cell: str, more: list[str]) -> None:
+def test_parameters_by_part_equal_built_model(tmp_path: Path, cell: str, more: list[str]) -> None:
     checked = recipe(tmp_path, "some text\nto read\n" * 9, "more text", f"model.cell={cell}", *more)
     task = task_info(checked.task).task.prepare(checked)
     facts, model = model_facts(task, torch.device("cpu")), task.model()
@@ -98,8 +98,8 @@ def test_parameters_by_part_are_those_of_the_real_model(tmp_path: Path, cell: st
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_cells_that_must_be_looped_over_are_named(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of those that ship there are none; one's own may be."""
+def test_cells_without_kernel_are_named(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All cells of the package have kernels on this device; user-defined cells may not."""
     kernels = Implementation(torch_kernels.applies, torch_kernels.run)
     monkeypatch.setattr(run_cell, "implementations", [kernels])
     own = CELLS[cell](3, 4)
@@ -107,7 +107,7 @@ def test_cells_that_must_be_looped_over_are_named(cell: str, monkeypatch: pytest
     assert (f"no sequence kernel for {cell}" in note) == (torch_kernels.kernel_name(own) is None)
 
 
-def test_the_budget(tmp_path: Path) -> None:
+def test_budget_of_training(tmp_path: Path) -> None:
     text = "\n".join("0123456789" for _ in range(100))  # 1,100 tokens, 550 a row, 69 chunks of 8
     changes = ["train.epochs=3", "train.accumulate_steps=2", "train.evaluate_every=20"]
     budget = doctor.examine(recipe(tmp_path, text, "0", *changes)).budget
@@ -123,14 +123,14 @@ def test_the_budget(tmp_path: Path) -> None:
         ("batch.length=4000", "shorter than one chunk per sequence"),
     ],
 )
-def test_what_is_odd_is_said_once(tmp_path: Path, change: str, words: str) -> None:
+def test_unusual_settings_are_reported_once(tmp_path: Path, change: str, words: str) -> None:
     text = "\n".join(f"line {n} of a text that is long enough" for n in range(100))
     plain = doctor.examine(recipe(tmp_path, text, "unlike", "train.warmup=5"))
     assert advice(plain, words) == []
     assert len(advice(doctor.examine(recipe(tmp_path, text, "unlike", change)), words)) == 1
 
 
-def test_memory_that_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_insufficient_memory_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checked = recipe(tmp_path, "some text\nto read\n" * 9, "more text")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=8 * GIB))
     assert advice(doctor.examine(checked), "needs 8.0 GiB of memory. 4.0 GiB are free. Use a smaller batch.size")
@@ -143,7 +143,7 @@ def test_memory_that_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert advice(doctor.examine(checked), "The rehearsal failed, so training will fail, too: something else")
 
 
-def test_what_cannot_fit_is_not_even_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_larger_than_memory_is_not_rehearsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(recipe: Any) -> Rehearsal:
         raise AssertionError("this would have filled the memory")
 
@@ -152,10 +152,10 @@ def test_what_cannot_fit_is_not_even_tried(tmp_path: Path, monkeypatch: pytest.M
     found = doctor.examine(huge)
     assert found.model is not None and found.model.parameters > 10**9
     (told,) = advice(found, "Out of memory: parameters, gradients and optimizer state alone need")
-    assert told.endswith("Use a smaller model.")  # no batch is small enough
+    assert told.endswith("Use a smaller model.")  # no batch size helps
 
 
-def test_data_that_cannot_be_used_is_refused_as_training_refuses_it(tmp_path: Path) -> None:
+def test_unusable_data_raises_error_of_training(tmp_path: Path) -> None:
     short = recipe(tmp_path, "abc\n", "b", "batch.size=4")
     with pytest.raises(DataError) as trained:
         begin(short, tmp_path / "run")
@@ -164,7 +164,7 @@ def test_data_that_cannot_be_used_is_refused_as_training_refuses_it(tmp_path: Pa
     assert str(trained.value) == str(examined.value)
 
 
-def test_what_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ngram_model_is_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(0, 0.2, memory=GIB, sizes={"1-grams": 5}))
     text = ["data.corpus=text", f"data.train={tmp_path / 'a.txt'}", "data.documents=line"]
     (tmp_path / "a.txt").write_text("a cat sat on a mat\n" * 30)
@@ -176,11 +176,11 @@ def test_what_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("count", "words"), [(12, "12 bytes"), (1 << 20, "1 MiB"), (700 << 20, "700 MiB"), (3 << 29, "1.5 GiB")]
 )
-def test_sizes_for_people(count: int, words: str) -> None:
+def test_format_bytes(count: int, words: str) -> None:
     assert format_bytes(count) == words
 
 
-def test_a_rehearsal_on_a_gpu_is_judged_by_the_gpu() -> None:
+def test_gpu_rehearsal_reports_gpu_memory() -> None:
     found = Rehearsal(memory=9 * GIB, gpu_allocated=GIB, gpu_reserved=2 * GIB)
     assert found.peak == 2 * GIB
     assert replace(found, gpu_reserved=None).peak == 9 * GIB

@@ -1,4 +1,4 @@
-"""Words as numbers: what each encoding is, that bags lose the order, and that a recurrent network does not (C01)."""
+"""Encodings of words: their definitions, and that bags lose the order and a recurrent network does not (C01)."""
 
 import random
 from typing import Any
@@ -34,12 +34,12 @@ def encoded(*texts: str, keep_case: bool = False) -> list[Encoded]:
     return encode(texts, vocabulary_of(texts, "these", splitter(keep_case), unknown=False))
 
 
-# --- what they are --------------------------------------------------------------------------------------------------
+# --- definitions ------------------------------------------------------------------------------------------------------
 
 
-def test_the_market_falls() -> None:
+def test_encodings_of_short_text() -> None:
     (text,) = encoded("the market falls")
-    assert list(text.vocabulary.words) == ["falls", "market", "the"]  # all once, so by name
+    assert list(text.vocabulary.words) == ["falls", "market", "the"]  # equal counts, so in alphabetical order
     assert text.columns == [2, 1, 0]
     np.testing.assert_array_equal(text.one_hot([0, 1, 2]), [[0, 0, 1], [0, 1, 0], [1, 0, 0]])
     assert text.counts == text.tf_idf == {0: 1, 1: 1, 2: 1}
@@ -56,7 +56,7 @@ def test_the_market_falls() -> None:
 
 
 @given(st.lists(words, min_size=1, max_size=5))
-def test_the_bag_is_the_sum_of_the_rows(texts: list[list[str]]) -> None:
+def test_counts_are_sum_of_one_hot_rows(texts: list[list[str]]) -> None:
     for text in encoded(*map(" ".join, texts)):
         columns = list(range(len(text.vocabulary)))
         matrix = text.one_hot(columns)
@@ -64,12 +64,12 @@ def test_the_bag_is_the_sum_of_the_rows(texts: list[list[str]]) -> None:
         np.testing.assert_array_equal(matrix.sum(axis=1), 1)
         np.testing.assert_array_equal(matrix.sum(axis=0), [text.counts.get(column, 0) for column in columns])
         table = dense_table(text.vocabulary, 5)
-        np.testing.assert_allclose(matrix @ table, table[text.columns])  # to look a row up is to multiply
+        np.testing.assert_allclose(matrix @ table, table[text.columns])  # a lookup is a matrix product
         assert [text.vocabulary.words[column] for column in text.columns] == [word.text for word in text.words]
 
 
 @given(st.lists(words, min_size=1, max_size=6))
-def test_counts_and_tf_idf_as_scikit_learn_has_them(texts: list[list[str]]) -> None:
+def test_counts_and_tf_idf_equal_scikit_learn(texts: list[list[str]]) -> None:
     extract = pytest.importorskip("sklearn.feature_extraction.text")
     given_texts = list(map(" ".join, texts))
     found = encoded(*given_texts)
@@ -81,17 +81,17 @@ def test_counts_and_tf_idf_as_scikit_learn_has_them(texts: list[list[str]]) -> N
     np.testing.assert_allclose([[one.tf_idf.get(column, 0) for column in columns] for one in found], weighted)
 
 
-def test_a_word_that_few_documents_have_weighs_more() -> None:
+def test_rare_words_have_larger_idf() -> None:
     vocabulary = vocabulary_of(["the cat", "the dog", "the the owl"], "three", splitter())
     assert list(vocabulary.words) == [UNKNOWN, "the", "cat", "dog", "owl"]
     assert list(vocabulary.frequency) == [0, 3, 1, 1, 1] and vocabulary.documents == 3
     np.testing.assert_allclose(vocabulary.idf, [np.log(4) + 1, 1, *[np.log(2) + 1] * 3])
 
 
-# --- what they lose (C01) -------------------------------------------------------------------------------------------
+# --- word order (C01) -------------------------------------------------------------------------------------------------
 
 
-def test_a_bag_cannot_tell_the_bear_from_the_market_and_a_recurrent_network_can() -> None:
+def test_bags_ignore_order_and_recurrent_network_does_not() -> None:
     one, other = encoded(*BEAR)
     assert one.counts == other.counts and one.tf_idf == other.tf_idf and one.columns != other.columns
     found = compare([one, other], 0, 1, width=8)
@@ -99,14 +99,14 @@ def test_a_bag_cannot_tell_the_bear_from_the_market_and_a_recurrent_network_can(
     assert found.counts == pytest.approx(1) and found.tf_idf == pytest.approx(1)
     assert found.state > 0.01
     draw = np.random.default_rng(0)
-    for _ in range(100):  # whatever is computed from a bag is the same for both
+    for _ in range(100):  # any function of the bags has the same value
         weights = draw.normal(size=(len(one.vocabulary), 7))
         bags = [np.array([own.counts.get(column, 0) for column in range(len(weights))]) for own in (one, other)]
         np.testing.assert_array_equal(np.tanh(bags[0] @ weights), np.tanh(bags[1] @ weights))
 
 
-def test_what_training_makes_of_it() -> None:
-    """Which of the two is about animals? Trained on both: from bags nothing better than a guess, in order all right."""
+def test_trained_bag_guesses_and_recurrent_network_learns() -> None:
+    """Train on both texts: from bags the loss is that of guessing, in order it reaches 0."""
     import torch
     from torch import nn
 
@@ -134,14 +134,14 @@ def test_what_training_makes_of_it() -> None:
     assert losses["sequence"] < 0.01
 
 
-def test_with_capitals_kept_even_a_bag_can() -> None:
+def test_case_sensitive_bags_differ() -> None:
     one, other = encoded(*BEAR, keep_case=True)
     found = compare([one, other], 0, 1, width=8)
     assert not found.same_counts and not found.same_mean and found.counts < 0.9
 
 
 @given(words, st.randoms(use_true_random=False))
-def test_what_does_not_change_with_the_order(text: list[str], draw: random.Random) -> None:
+def test_permuted_texts_have_same_bag(text: list[str], draw: random.Random) -> None:
     mixed = draw.sample(text, len(text))
     one, other = encoded(" ".join(text), " ".join(mixed))
     found = compare([one, other], 0, 1, width=6)
@@ -155,12 +155,12 @@ def test_what_does_not_change_with_the_order(text: list[str], draw: random.Rando
         )
 
 
-def test_one_word_more_is_a_difference_at_the_end() -> None:
+def test_additional_word_is_first_difference() -> None:
     found = compare(encoded("a b", "a b c"), 0, 1, width=4)
     assert found.first_difference == 2 and not found.same_counts
 
 
-def test_the_network_is_an_elman_network_read_word_by_word() -> None:
+def test_last_state_equals_manual_elman_network() -> None:
     import torch
 
     from seqloom.nn.cells import Elman
@@ -171,7 +171,7 @@ def test_the_network_is_an_elman_network_read_word_by_word() -> None:
     cell = Elman(5, 5).double()
     before = torch.get_rng_state()
     (found,) = last_states([text], table, seed=0)
-    assert torch.equal(before, torch.get_rng_state())  # nobody else's draws are moved
+    assert torch.equal(before, torch.get_rng_state())  # the global random state is unchanged
     w, u = cell.weight_x.detach().numpy(), cell.weight_h.detach().numpy()
     assert cell.bias_h is not None
     b, h = (cell.bias_x + cell.bias_h).detach().numpy(), np.zeros(5)
@@ -180,7 +180,7 @@ def test_the_network_is_an_elman_network_read_word_by_word() -> None:
     np.testing.assert_allclose(found, h, atol=1e-12)
 
 
-def test_cosine() -> None:
+def test_cosine_equals_numpy() -> None:
     assert cosine({0: 1, 1: 2}, {0: 2, 1: 4}) == pytest.approx(1) and cosine({0: 1}, {1: 5}) == 0
     assert cosine({0: 3, 2: 4}, {0: 1}) == pytest.approx(0.6)
 
@@ -200,11 +200,11 @@ def test_cosine() -> None:
         (" \t\n", []),
     ],
 )
-def test_words_of_any_script(text: str, expected: list[str]) -> None:
+def test_words_are_split_in_any_script(text: str, expected: list[str]) -> None:
     assert splitter()(text) == expected
 
 
-def test_words_the_vocabulary_lacks_share_a_column() -> None:
+def test_unknown_words_share_one_column() -> None:
     vocabulary = vocabulary_of(["the market", "<unk> falls"], "corpus", splitter())
     (text,) = encode(["The bear falls, <unk> bear"], vocabulary)
     assert vocabulary.words[0] == UNKNOWN and list(vocabulary.words).count(UNKNOWN) == 1
@@ -214,7 +214,7 @@ def test_words_the_vocabulary_lacks_share_a_column() -> None:
     assert encode(["The bear falls"], listed)[0].columns == [0, 2, 1]
 
 
-def test_a_tokenizers_own_tokens() -> None:
+def test_vocabulary_from_tokenizer() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["the market falls", "the bear"])
     texts = ["the market rises", "falls"]
     vocabulary = vocabulary_of_tokenizer(tokenizer, "mine", texts)
@@ -224,18 +224,18 @@ def test_a_tokenizers_own_tokens() -> None:
     assert vocabulary.frequency[tokenizer.encode("the")[0]] == 1 and vocabulary.documents == 2
 
 
-def test_only_so_many_columns_are_shown() -> None:
+def test_columns_are_limited() -> None:
     texts = encoded(" ".join(f"w{number}" for number in range(50)), "w49 w48")
     assert len(nonzero_columns(texts)) == 50 and len(nonzero_columns(texts, 20)) == 20
     assert {texts[0].vocabulary.words[column] for column in nonzero_columns(texts, 60)} >= {"w49", "w0"}
 
 
-def test_a_text_without_words() -> None:
+def test_text_without_words_is_rejected() -> None:
     with pytest.raises(DataError, match="text 2 has none: ' '"):
         encoded("a", " ")
 
 
-def test_a_text_of_very_many_words() -> None:
+def test_long_texts_are_stored_sparsely() -> None:
     one, other = encoded(" ".join(f"w{number}" for number in range(20_000)), "w0")
-    assert one.sizes([8])[0].numbers == 400_000_000  # counted, never laid out
+    assert one.sizes([8])[0].numbers == 400_000_000  # sizes are computed, not allocated
     assert compare([one, other], 0, 1, width=8).first_difference == 1

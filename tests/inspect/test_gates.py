@@ -15,7 +15,7 @@ TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 1e-10}
 
 
 @pytest.mark.parametrize("cell", STANDARD_CELLS)
-def test_the_trace_is_what_the_equations_say(cell: str, make: Any, by_hand: Any, ids: list[int]) -> None:
+def test_trace_equals_equations(cell: str, make: Any, by_hand: Any, ids: list[int]) -> None:
     model = make(cell)
     trace = gate_trace(model, ids)
     expected = by_hand(model, [*ids, 0]).values  # reads END and every id
@@ -30,7 +30,7 @@ def test_the_trace_is_what_the_equations_say(cell: str, make: Any, by_hand: Any,
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_every_gate_has_words_and_stays_between_0_and_1(cell: str, make: Any, ids: list[int]) -> None:
+def test_gates_are_described_and_between_0_and_1(cell: str, make: Any, ids: list[int]) -> None:
     for layer in gate_trace(make(cell), ids).layers:
         assert layer.gates == CELLS[cell].gates
         assert list(layer.values)[: len(layer.gates)] == list(layer.gates)
@@ -42,8 +42,8 @@ def test_every_gate_has_words_and_stays_between_0_and_1(cell: str, make: Any, id
             assert 0 < layer.values[name].min() < layer.values[name].max() < 1
 
 
-def test_a_trace_of_other_weights_differs(make: Any, by_hand: Any, ids: list[int]) -> None:
-    """The control: a forget gate that is a little more open is seen."""
+def test_changed_bias_changes_trace(make: Any, by_hand: Any, ids: list[int]) -> None:
+    """Control: a slightly more open forget gate is detected."""
     model = make("lstm", layers=1)
     expected = by_hand(model, [*ids, 0]).values
     with torch.no_grad():
@@ -53,7 +53,7 @@ def test_a_trace_of_other_weights_differs(make: Any, by_hand: Any, ids: list[int
     assert np.abs(found - byhand).max() > 1e-8
 
 
-def test_dropout_is_off_and_the_mode_is_left_as_it_was(make: Any, ids: list[int]) -> None:
+def test_dropout_is_off_and_mode_is_restored(make: Any, ids: list[int]) -> None:
     model = make("gru")
     model.train()
     first, second = gate_trace(model, ids), gate_trace(model, ids)
@@ -63,7 +63,7 @@ def test_dropout_is_off_and_the_mode_is_left_as_it_was(make: Any, ids: list[int]
     np.testing.assert_array_equal(first.layers[1].values["h"], gate_trace(model, ids).layers[1].values["h"])
 
 
-def test_summaries(make: Any, ids: list[int]) -> None:
+def test_levels_saturation_and_varying_units(make: Any, ids: list[int]) -> None:
     layer = gate_trace(make("lstm", layers=1), ids).layers[0]
     f, h = layer.values["f"], layer.values["h"]
     for place in range(len(ids) + 1):
@@ -80,7 +80,7 @@ def test_summaries(make: Any, ids: list[int]) -> None:
     np.testing.assert_array_equal(followed["c"], layer.values["c"][:, 4])
 
 
-def test_an_open_forget_gate_and_a_closed_input_gate_keep_the_cell_for_ever(make: Any, ids: list[int]) -> None:
+def test_open_forget_gate_and_closed_input_gate_keep_cell_state(make: Any, ids: list[int]) -> None:
     model = make("lstm", layers=1)
     with torch.no_grad():
         model.stack.cells[0].bias_x[:10] = torch.tensor([-60.0] * 5 + [60.0] * 5)
@@ -90,7 +90,7 @@ def test_an_open_forget_gate_and_a_closed_input_gate_keep_the_cell_for_ever(make
     assert np.ptp(layer.values["c"], axis=0).max() < 1e-20
 
 
-def test_a_highway_shows_its_gate(make: Any, ids: list[int]) -> None:
+def test_highway_gate_is_traced(make: Any, ids: list[int]) -> None:
     layer = gate_trace(make("gru", connections="highway"), ids).layers[0]
     assert list(layer.values) == ["r", "z", "T", "candidate", "h", "y"]
     assert layer.describe("T") == "T near 1 passes on the output of the layer, near 0 its input"
@@ -100,7 +100,7 @@ def trained(model: Any, alphabet: str) -> Any:
     return SimpleNamespace(model=model, tokenizer=Characters(alphabet), run=SimpleNamespace(path="runs/x"))
 
 
-def test_text_is_read_as_tokens_after_end(make: Any) -> None:
+def test_text_is_read_after_end(make: Any) -> None:
     model = make("gru")
     trace = gate_trace(trained(model, "abcdefghi"), "hide")
     assert trace.tokens == ["</s>", "h", "i", "d", "e"]
@@ -108,7 +108,7 @@ def test_text_is_read_as_tokens_after_end(make: Any) -> None:
     np.testing.assert_array_equal(trace.layers[1].values["h"], by_id.layers[1].values["h"])
 
 
-def test_what_cannot_be_read_is_refused(make: Any) -> None:
+def test_unreadable_texts_are_rejected(make: Any) -> None:
     model = make("gru")
     source = trained(model, "abcdefghi")
     with pytest.raises(Exception, match=r"does not have 'x', 'y' in the text. .* in Python allow_unknown=True"):
@@ -130,7 +130,7 @@ def test_what_cannot_be_read_is_refused(make: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 0, 3])
-def test_layers_that_do_not_exist(make: Any, ids: list[int], number: int) -> None:
+def test_invalid_layer_is_rejected(make: Any, ids: list[int], number: int) -> None:
     trace: GateTrace = gate_trace(make("gru"), ids)
     assert trace.layer() is trace.layer(2) is trace.layers[1]
     with pytest.raises(UsageError, match=f"The layer must be from 1, the lowest, to 2; got {number}"):
@@ -138,6 +138,6 @@ def test_layers_that_do_not_exist(make: Any, ids: list[int], number: int) -> Non
 
 
 @pytest.mark.parametrize("number", [-1, 5])
-def test_units_that_do_not_exist(make: Any, ids: list[int], number: int) -> None:
+def test_invalid_unit_is_rejected(make: Any, ids: list[int], number: int) -> None:
     with pytest.raises(UsageError, match=f"The unit must be from 0 to 4, the units of the layer; got {number}"):
         gate_trace(make("gru"), ids).layer(1).unit(number)

@@ -1,5 +1,4 @@
-"""Gradients by the states of any model: against numbers got by moving the states a little, and against what is
-computed for language models alone."""
+"""Gradients with respect to the states of any model equal finite differences and the trace of language models."""
 
 from typing import Any
 
@@ -35,7 +34,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, tu
 
 
 def moved_loss(model: Any, read: Any, of: str, name: str, state: str, step: int, move: Any) -> float:
-    """The loss when what a cell hands on after a step is moved."""
+    """Return the loss if the state after one step is changed."""
     taken = [0]
 
     def hook(cell: Any, given: Any, after: dict[str, Any]) -> Any:
@@ -43,7 +42,7 @@ def moved_loss(model: Any, read: Any, of: str, name: str, state: str, step: int,
         if taken[0] - 1 != step:
             return None
         found = {**after, state: after[state] + move}
-        if state == "c":  # which is shown by h at once
+        if state == "c":  # which changes h directly
             found["h"] = cell.equations(*given)["o"] * torch.tanh(found["c"])
         return found
 
@@ -55,7 +54,7 @@ def moved_loss(model: Any, read: Any, of: str, name: str, state: str, step: int,
 
 
 def by_moving(model: Any, read: Any, of: str, name: str, state: str, step: int, hidden: int) -> float:
-    """‖∂L/∂state‖ by central differences."""
+    """Return ‖∂L/∂state‖ by central differences."""
     slopes = []
     for move in 1e-5 * torch.eye(hidden, dtype=torch.float64):
         up, down = (moved_loss(model, read, of, name, state, step, way * move) for way in (1, -1))
@@ -65,7 +64,7 @@ def by_moving(model: Any, read: Any, of: str, name: str, state: str, step: int, 
 
 @pytest.mark.parametrize("of", ["last", "total"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_equal_to_moving_the_states_a_little(kind: str, of: Any, sources: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_equal_finite_differences(kind: str, of: Any, sources: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     source, texts = sources[kind]
     found = gradient_parts(source, *texts, of=of)
     assert all(parameter.grad is None for parameter in source.model.parameters())
@@ -78,12 +77,12 @@ def test_equal_to_moving_the_states_a_little(kind: str, of: Any, sources: Any, m
             expected = by_moving(model, read, of, name, state, step, cell.hidden)
             assert norms[part.order[step]] == pytest.approx(expected, abs=1e-7)
             largest = max(largest, expected)
-    assert largest > 1e-4  # something did flow
+    assert largest > 1e-4  # not all gradients are zero
 
 
 @pytest.mark.parametrize("of", ["last", "total"])
 @pytest.mark.parametrize("cell", CELLS)
-def test_of_a_language_model_it_is_what_its_own_trace_says(cell: str, of: Any, make: Any, ids: list[int]) -> None:
+def test_language_model_gradients_equal_trace(cell: str, of: Any, make: Any, ids: list[int]) -> None:
     model = make(cell)
     found, expected = gradient_parts(model, ids, of=of), gradient_trace(model, ids, of=of)
     assert list(found.parts) == ["reader"]
@@ -98,8 +97,8 @@ def test_of_a_language_model_it_is_what_its_own_trace_says(cell: str, of: Any, m
         np.testing.assert_allclose(flow.measured, own_flow.measured, atol=1e-12)
 
 
-def test_the_loss_of_any_token(make: Any, ids: list[int]) -> None:
-    """What comes after a token has no part in its loss; what comes before is as if the text ended there."""
+def test_loss_of_any_token(make: Any, ids: list[int]) -> None:
+    """The loss of a token does not depend on later tokens, and earlier gradients are those of the shorter text."""
     model = make("lstm")
     whole, short = gradient_parts(model, ids, at=4), gradient_parts(model, ids[:5])
     norms = whole.parts["reader"].layers[1]["h"]
@@ -110,8 +109,8 @@ def test_the_loss_of_any_token(make: Any, ids: list[int]) -> None:
         gradient_parts(model, ids, at=9)
 
 
-def test_attention_shortens_the_way_back(sources: Any) -> None:
-    """The last token hears of the first words of the source directly, not through all that follow."""
+def test_attention_shortens_gradient_path(sources: Any) -> None:
+    """The last token depends directly on the first source words, not through all states."""
     shares = []
     for kind in ("no attention", "luong"):
         parts = gradient_parts(sources[kind][0], SOURCE, TARGET * 3).parts
@@ -120,7 +119,7 @@ def test_attention_shortens_the_way_back(sources: Any) -> None:
     assert shares[1] > 10 * shares[0]
 
 
-def test_matrices_by_part(sources: Any, make: Any) -> None:
+def test_matrices_are_grouped_by_part(sources: Any, make: Any) -> None:
     found = part_matrices(sources["luong"][0])
     assert list(found) == ["encoder-forwards", "encoder-backwards", "decoder"]
     assert [(m.layer, m.name) for m in found["decoder"]] == [(layer, name) for layer in (0, 1) for name in "ifgo"]

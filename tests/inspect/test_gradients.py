@@ -1,4 +1,4 @@
-"""Gradients through time against autograd on an unrolled reference, and the bound against what it bounds."""
+"""Gradients through time equal autograd on an unrolled reference, and respect the bound."""
 
 import math
 from typing import Any
@@ -33,12 +33,12 @@ def reference(unrolled: Any, of: str) -> list[dict[str, np.ndarray[Any, Any]]]:
 
 @pytest.mark.parametrize("of", ["last", "total"])
 @pytest.mark.parametrize("cell", STANDARD_CELLS)
-def test_equal_to_autograd_on_an_unrolled_reference(
+def test_trace_equals_autograd_on_unrolled_reference(
     cell: str, of: Any, make: Any, by_hand: Any, ids: list[int]
 ) -> None:
     model = make(cell)
     trace = gradient_trace(model, ids, of=of)
-    assert all(parameter.grad is None for parameter in model.parameters())  # the model itself is left alone
+    assert all(parameter.grad is None for parameter in model.parameters())  # the model is unchanged
     unrolled = by_hand(model, ids)
     expected = reference(unrolled, of)
     losses = -unrolled.log_probs.detach()
@@ -52,14 +52,14 @@ def test_equal_to_autograd_on_an_unrolled_reference(
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid"])
-def test_other_activations(activation: str, make: Any, by_hand: Any, ids: list[int]) -> None:
+def test_each_activation_equals_reference(activation: str, make: Any, by_hand: Any, ids: list[int]) -> None:
     model = make("elman", activation=activation)
     expected = reference(by_hand(model, ids), "last")
     for found, layer in zip(gradient_trace(model, ids).layers, expected, strict=True):
         np.testing.assert_allclose(found["h"], layer["h"], **EXACT)
 
 
-def test_what_goes_around_a_layer_carries_gradient_too(make: Any, by_hand: Any, ids: list[int]) -> None:
+def test_residual_connections_carry_gradients(make: Any, by_hand: Any, ids: list[int]) -> None:
     model = make("lstm", connections="residual", embedding=5)
     expected = reference(by_hand(model, ids), "last")
     found = gradient_trace(model, ids)
@@ -69,36 +69,36 @@ def test_what_goes_around_a_layer_carries_gradient_too(make: Any, by_hand: Any, 
             np.testing.assert_allclose(layer[name], states[name], **EXACT)
 
 
-def test_the_loss_is_exact_whatever_the_output_layer(make: Any, ids: list[int]) -> None:
+def test_loss_is_exact_for_each_output_layer(make: Any, ids: list[int]) -> None:
     model = make("gru", softmax=AdaptiveSoftmaxConfig(cutoffs=(4,))).eval()
     log_probs, _ = model.score(torch.tensor([[0, *ids[:-1]]]), torch.tensor([ids]), model.start(rows=1))
     assert gradient_trace(model, ids, of="total").loss == pytest.approx(-log_probs.sum().item(), abs=1e-10)
 
 
-def test_a_fused_kernel_would_be_noticed(make: Any, ids: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: a kernel does not call the cell, so there are no states to capture."""
+def test_fused_kernel_captures_no_states(make: Any, ids: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: a fused kernel does not call the cell, so there are no states to capture."""
     monkeypatch.setattr(run_cell, "definition", torch_kernels.run)
     with pytest.raises(RuntimeError):
         gradient_trace(make("lstm"), ids, of="total")
 
 
-def test_float32_models_and_training_mode_change_nothing(make: Any, ids: list[int]) -> None:
+def test_precision_and_training_mode_do_not_matter(make: Any, ids: list[int]) -> None:
     model = make("gru").float().train()
     exact = gradient_trace(make("gru").float().double().eval(), ids)
     np.testing.assert_array_equal(gradient_trace(model, ids).layers[0]["h"], exact.layers[0]["h"])
     assert model.training and model.embed.weight.dtype == torch.float32
 
 
-def test_tokens_distances_and_the_target(make: Any, ids: list[int]) -> None:
+def test_tokens_distances_and_target(make: Any, ids: list[int]) -> None:
     trace = gradient_trace(make("gru"), ids)
-    assert trace.tokens == ["0", "3", "7", "7", "2", "10", "5", "1", "4"]  # what was read
+    assert trace.tokens == ["0", "3", "7", "7", "2", "10", "5", "1", "4"]  # the input tokens
     assert trace.target == "9"
     assert trace.distances == [8, 7, 6, 5, 4, 3, 2, 1, 0]
     alone = gradient_trace(make("gru"), [4])
     assert (alone.tokens, alone.target, alone.steps_per_tenth()) == (["0"], "4", None)
 
 
-def test_steps_per_tenth() -> None:
+def test_steps_per_tenth_of_known_decay() -> None:
     from seqloom.inspect.views.gradients import GradientTrace
 
     def trace(norms: list[float]) -> GradientTrace:
@@ -115,7 +115,7 @@ def test_steps_per_tenth() -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_singular_values_are_those_of_the_named_blocks(cell: str, make: Any) -> None:
+def test_singular_values_of_named_blocks(cell: str, make: Any) -> None:
     model = make(cell)
     found = recurrent_matrices(model)
     names = list(model.stack.cells[0].recurrent_matrices())
@@ -130,7 +130,7 @@ def test_singular_values_are_those_of_the_named_blocks(cell: str, make: Any) -> 
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "sigmoid"])
-def test_measured_jacobians_are_autograds(activation: str, make: Any, by_hand: Any, ids: list[int]) -> None:
+def test_jacobian_norms_equal_autograd(activation: str, make: Any, by_hand: Any, ids: list[int]) -> None:
     model = make("elman", activation=activation)
     below = [step[0]["h"].detach() for step in by_hand(model, ids).values]
     inputs = [[model.embed.weight[token] for token in [0, *ids[:-1]]], below]
@@ -154,7 +154,7 @@ def test_measured_jacobians_are_autograds(activation: str, make: Any, by_hand: A
 
 @pytest.mark.parametrize("scale", [0.2, 0.6, 1.5])
 @pytest.mark.parametrize("activation", ["tanh", "relu", "sigmoid"])
-def test_the_bound_holds(activation: str, scale: float, make: Any, ids: list[int]) -> None:
+def test_jacobian_norms_do_not_exceed_bound(activation: str, scale: float, make: Any, ids: list[int]) -> None:
     model = make("elman", activation=activation, init=scale, hidden=16)
     for flow in flows(model, ids * 3):
         assert flow.gamma_g == {"tanh": 1, "relu": 1, "sigmoid": 0.25}[activation]
@@ -177,10 +177,8 @@ def orthogonal(size: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("gamma", [0.8, 1.0, 1.25])
-def test_without_the_nonlinearity_the_bound_is_exact_where_the_matrix_turns_and_scales(
-    gamma: float, make: Any, ids: list[int]
-) -> None:
-    """A ReLU that is never off is no non-linearity: the bias makes states positive, a permutation keeps them so."""
+def test_bound_is_exact_for_scaled_permutation_without_nonlinearity(gamma: float, make: Any, ids: list[int]) -> None:
+    """A ReLU with positive inputs is linear: the bias makes states positive, a permutation keeps them so."""
     turn = torch.eye(5, dtype=torch.float64).roll(1, 0)
     model = with_matrix(make("elman", layers=1, activation="relu"), gamma * turn, bias=1e4)
     (flow,) = flows(model, ids * 2)
@@ -189,15 +187,15 @@ def test_without_the_nonlinearity_the_bound_is_exact_where_the_matrix_turns_and_
     np.testing.assert_allclose(flow.measured, flow.bound, rtol=1e-10)
 
 
-def test_with_tanh_it_is_only_a_bound(make: Any, ids: list[int]) -> None:
-    """The control for the one above, and the claim's other half: γ_W > 1 need not explode."""
+def test_bound_is_not_exact_with_tanh(make: Any, ids: list[int]) -> None:
+    """Control of the test above, and the second part of the claim: γ_W > 1 need not explode."""
     (flow,) = flows(with_matrix(make("elman", layers=1), 1.25 * orthogonal(5)), ids * 2)
     assert flow.bound[-1] > 40
     assert flow.measured[-1] < 1e-2 * flow.bound[-1]
 
 
-def test_a_large_singular_value_alone_does_not_explode_even_without_the_nonlinearity(make: Any, ids: list[int]) -> None:
-    """W shifts and doubles: each step grows some vector twofold, five steps leave nothing of any."""
+def test_large_singular_value_need_not_explode(make: Any, ids: list[int]) -> None:
+    """W shifts and doubles: each step doubles some vector, but five steps map all vectors to zero."""
     model = with_matrix(make("elman", layers=1, activation="relu"), 2 * torch.diag(torch.ones(4).double(), 1), bias=1e4)
     (flow,) = flows(model, ids)
     np.testing.assert_allclose(flow.measured, [1, 2, 4, 8, 16, 0, 0, 0, 0], atol=1e-10)
@@ -205,17 +203,17 @@ def test_a_large_singular_value_alone_does_not_explode_even_without_the_nonlinea
     assert recurrent_matrices(model)[0].spectral_radius == 0
 
 
-def test_a_bound_too_large_for_a_number_is_infinite(make: Any, ids: list[int]) -> None:
+def test_overflowing_bound_is_infinite(make: Any, ids: list[int]) -> None:
     (flow,) = flows(with_matrix(make("elman", layers=1), 1e150 * orthogonal(5)), ids)
     assert flow.bound[2] == pytest.approx(1e300) and math.isinf(flow.bound[3])
 
 
-def test_only_elman_cells_have_the_bound(make: Any, ids: list[int]) -> None:
+def test_only_elman_cells_have_flows(make: Any, ids: list[int]) -> None:
     assert all(bool(flows(make(cell), ids)) == (cell == "elman") for cell in CELLS)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "sigmoid"])
-def test_slopes(activation: str) -> None:
+def test_slopes_equal_autograd(activation: str) -> None:
     g: Any = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}[activation]
     a = torch.linspace(-3, 3, 30, dtype=torch.float64, requires_grad=True)
     (expected,) = torch.autograd.grad(g(a).sum(), a)
@@ -226,10 +224,10 @@ def test_slopes(activation: str) -> None:
 
 
 @pytest.mark.parametrize("share", [0.25, 4.0, None])
-def test_clipping_is_what_torch_would_do(share: float | None, make: Any, ids: list[int]) -> None:
+def test_clipping_equals_torch(share: float | None, make: Any, ids: list[int]) -> None:
     model = make("lstm").eval()
     inputs, targets = torch.tensor([[0, *ids[:-1]]]), torch.tensor([ids])
-    log_probs, _ = model.score(inputs, targets, model.start(rows=1))  # by the fused kernels
+    log_probs, _ = model.score(inputs, targets, model.start(rows=1))  # with the fused kernels
     (-log_probs.mean()).backward()
     norm = float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))
     found = clipping(model, ids, None if share is None else share * norm)
@@ -240,13 +238,13 @@ def test_clipping_is_what_torch_would_do(share: float | None, make: Any, ids: li
     assert found.clipped == pytest.approx(after, rel=1e-5)  # torch adds 1e-6 to the norm
 
 
-def test_the_factor() -> None:
+def test_clipping_factor() -> None:
     assert Clipping(4.0, 1.0).factor == 0.25
     assert Clipping(1.0, 1.0).factor == Clipping(0.5, 1.0).factor == Clipping(9.0, None).factor == 1
     assert Clipping(4.0, 1.0).clipped == 1
     assert Clipping(0.0, 1.0).clipped == 0
 
 
-def test_a_threshold_must_be_above_zero(make: Any, ids: list[int]) -> None:
+def test_invalid_threshold_is_rejected(make: Any, ids: list[int]) -> None:
     with pytest.raises(UsageError, match="above 0"):
         clipping(make("gru"), ids, 0.0)

@@ -1,4 +1,4 @@
-"""Where every head of a Transformer looked: the model's own weights, by tokens and by words."""
+"""Attention weights of all heads equal those of the model, by tokens and by words."""
 
 import json
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ TEXTS = ["the cat sat, here", "il gatto è qui", "القط هنا", "猫はこ�
 
 @dataclass
 class Translator(TranslatingModel):
-    """What the view asks of a translator, on a model with random weights."""
+    """A translator with random weights, as the view needs it."""
 
     model: Any
     tokenizer: Tokenizer
@@ -64,7 +64,7 @@ def make(tokenizer: Any = None, **options: Any) -> Translator:
     model = TransformerConfig(**settings).build(len(found)).double()
     for parameter in model.parameters():
         if parameter.ndim > 1:
-            torch.nn.init.normal_(parameter, std=0.5)  # so that heads look somewhere, each elsewhere
+            torch.nn.init.normal_(parameter, std=0.5)  # for sharp and different heads
     return Translator(model, found)
 
 
@@ -88,7 +88,7 @@ def batch_of(tokenizer: Tokenizer, source: str, target: str) -> dict[str, torch.
 # --- by tokens ------------------------------------------------------------------------------------------------------
 
 
-def test_the_weights_are_the_models_own(translator: Translator, view: HeadsView) -> None:
+def test_weights_equal_model_attention(translator: Translator, view: HeadsView) -> None:
     own = translator.model.eval().attentions(batch_of(translator.tokenizer, "the cat", "il gatto"))
     assert list(view.parts) == list(PARTS)
     for name, layers, shape in (("encoder", 2, (8, 8)), ("decoder", 3, (9, 9)), ("cross", 3, (9, 8))):
@@ -96,17 +96,17 @@ def test_the_weights_are_the_models_own(translator: Translator, view: HeadsView)
         assert (part.layers, part.heads) == (layers, 4) and part.tokens.weights.shape == (layers, 4, *shape)
         for layer in range(layers):
             np.testing.assert_array_equal(part.tokens.weights[layer], own[name][layer][0].detach().numpy())
-        assert part.tokens.weights.std() > 0.05  # and they do look somewhere
+        assert part.tokens.weights.std() > 0.05  # the weights are not uniform
     assert (view.source, view.text, view.given, view.finished) == ("the cat", "il gatto", True, True)
     with torch.no_grad():
         log_probs = translator.model.target_log_probs(batch_of(translator.tokenizer, "the cat", "il gatto"))
     assert view.log_prob == pytest.approx(float(log_probs.sum()))
 
 
-def test_who_looks_at_whom(view: HeadsView) -> None:
+def test_labels_of_rows_and_columns(view: HeadsView) -> None:
     assert view.encoder.tokens.rows == view.encoder.tokens.columns == [*"the cat", "</s>"]
     assert view.cross.tokens.rows == [*"il gatto", "</s>"] and view.cross.tokens.columns == [*"the cat", "</s>"]
-    assert view.decoder.tokens.rows == view.decoder.tokens.columns == ["</s>", *"il gatto"]  # what it reads
+    assert view.decoder.tokens.rows == view.decoder.tokens.columns == ["</s>", *"il gatto"]  # the tokens it reads
     assert view.decoder.words.rows == view.decoder.words.columns == ["</s>", "il", "gatto"]
 
 
@@ -116,24 +116,24 @@ def test_rows_sum_to_one(view: HeadsView, name: str) -> None:
         np.testing.assert_allclose(maps.weights.sum(axis=-1), 1)
 
 
-def test_nothing_is_seen_before_it_was_said(view: HeadsView) -> None:
-    """Above the diagonal stands what the decoder has not read yet."""
+def test_decoder_attention_is_causal(view: HeadsView) -> None:
+    """Weights above the diagonal belong to tokens that the decoder has not read yet."""
     weights = view.decoder.tokens.weights
     ahead = np.triu(np.ones(weights.shape[-2:], dtype=bool), k=1)
     assert (weights[:, :, ahead] == 0).all() and (weights[:, :, ~ahead] > 0).all()
     words = view.decoder.words
     assert (words.weights[:, :, np.triu(np.ones((3, 3), dtype=bool), k=1)] == 0).all()
-    assert (words.weights[:, :, range(3), range(3)] > 0).all()  # each attends to itself
-    assert view.encoder.tokens.weights.min() > 0  # the encoder looks both ways
+    assert (words.weights[:, :, range(3), range(3)] > 0).all()  # every token attends to itself
+    assert view.encoder.tokens.weights.min() > 0  # the encoder is bidirectional
 
 
-def test_a_decoder_that_looks_ahead_is_seen_to() -> None:
+def test_attention_to_future_is_detected() -> None:
     weights = heads_view(make(causal=False), "the cat", "il gatto").decoder.tokens.weights
     assert weights[:, :, 0, 1:].sum() > 0
 
 
-def test_what_the_search_saw(translator: Translator) -> None:
-    """The alignment is the mean over the last layer's heads, in decoding too."""
+def test_alignment_is_mean_over_heads(translator: Translator) -> None:
+    """The alignment is the mean over the heads of the last layer, also during decoding."""
     view = heads_view(translator, "the cat sat")
     aligned = alignment_view(translator, "the cat sat")
     np.testing.assert_allclose(view.cross.grid(tokens=True).weights, aligned.tokens.weights)
@@ -142,7 +142,7 @@ def test_what_the_search_saw(translator: Translator) -> None:
     assert view.text == aligned.text and view.log_prob == pytest.approx(aligned.log_prob) and not view.given
 
 
-def test_the_layer_that_aligns_is_the_usual_one() -> None:
+def test_default_layer_is_alignment_layer() -> None:
     translator = make(align_layer=2)
     view = heads_view(translator, "the cat", "il gatto")
     assert (view.cross.default_layer, view.decoder.default_layer, view.encoder.default_layer) == (2, 3, 2)
@@ -161,19 +161,19 @@ def test_dropout_is_off() -> None:
 # --- by words -------------------------------------------------------------------------------------------------------
 
 
-def test_words_are_sums_over_columns_and_means_over_rows(view: HeadsView) -> None:
+def test_words_sum_columns_and_average_rows(view: HeadsView) -> None:
     tokens, words = view.cross.tokens.weights[1, 2], view.cross.words.weights[1, 2]
-    assert words[0, 0] == pytest.approx(tokens[:2, :3].sum() / 2)  # i and l at t, h and e
-    assert words[1, 1] == pytest.approx(tokens[2:8, 3:7].sum() / 6)  # white space belongs to what follows
+    assert words[0, 0] == pytest.approx(tokens[:2, :3].sum() / 2)  # rows i and l, columns t, h and e
+    assert words[1, 1] == pytest.approx(tokens[2:8, 3:7].sum() / 6)  # white space belongs to the next word
     tokens, words = view.decoder.tokens.weights[0, 0], view.decoder.words.weights[0, 0]
-    assert words[2, 1] == pytest.approx(tokens[3:9, 1:3].sum() / 6)  # gatto at il, both where they are read
+    assert words[2, 1] == pytest.approx(tokens[3:9, 1:3].sum() / 6)  # gatto attends to il
     tokens, words = view.encoder.tokens.weights[0, 3], view.encoder.words.weights[0, 3]
     assert words[1, 0] == pytest.approx(tokens[3:7, :3].sum() / 4)
 
 
 @pytest.mark.parametrize("tokenizer", [CharactersConfig(), WordsConfig(), BytePairConfig(size=280)])
 @pytest.mark.parametrize("source", TEXTS)
-def test_every_kind_of_token(tokenizer: Any, source: str) -> None:
+def test_heads_by_each_tokenizer(tokenizer: Any, source: str) -> None:
     view = heads_view(make(tokenizer, decoder_layers=1), source, "猫はここ è")
     for part in view.parts.values():
         for maps in (part.tokens, part.words):
@@ -182,18 +182,18 @@ def test_every_kind_of_token(tokenizer: Any, source: str) -> None:
     assert "".join(view.encoder.words.rows[:-1]) == source.replace(" ", "")
 
 
-def test_a_translation_that_was_cut(translator: Translator) -> None:
+def test_unfinished_translation_has_note(translator: Translator) -> None:
     view = heads_view(translator, "the cat", beam=1, max_length=3, min_length=3)
     assert not view.finished and "did not predict END" in view.notes[0]
     decoder = view.decoder
-    read = ["</s>", *view.cross.tokens.rows[:-1]]  # what it said last it never read
+    read = ["</s>", *view.cross.tokens.rows[:-1]]  # the last predicted token is not read
     assert decoder.tokens.rows == decoder.tokens.columns == read
     bare = decoder.maps(tokens=True, end=False)
     assert bare.rows == bare.columns == read[1:]
     np.testing.assert_allclose(decoder.words.weights.sum(axis=-1), 1)
 
 
-def test_words_that_were_read() -> None:
+def test_decoder_words_are_shifted_by_one() -> None:
     from seqloom.evaluate.alignment import Word
 
     words = [Word("ab", (0, 1)), Word("c", (2,))]
@@ -203,7 +203,7 @@ def test_words_that_were_read() -> None:
     assert read_words(whole) == [("</s>", (0,)), ("ab", (1, 2)), ("c", (3,))]
 
 
-def test_the_end_may_be_left_out(view: HeadsView) -> None:
+def test_end_can_be_hidden(view: HeadsView) -> None:
     sides = {
         "encoder": (["the", "cat"],) * 2,
         "decoder": (["il", "gatto"],) * 2,
@@ -220,10 +220,10 @@ def test_the_end_may_be_left_out(view: HeadsView) -> None:
     assert Part("decoder", nothing, nothing, 1).maps(end=False) is nothing
 
 
-# --- one head, and what it does -------------------------------------------------------------------------------------
+# --- single heads -----------------------------------------------------------------------------------------------------
 
 
-def test_a_head_and_the_mean_over_heads(view: HeadsView) -> None:
+def test_grid_of_head_and_mean_over_heads(view: HeadsView) -> None:
     part = view.decoder
     np.testing.assert_array_equal(part.grid(2, 3).weights, part.words.weights[1, 2])
     np.testing.assert_allclose(part.grid(2, tokens=True).weights, part.tokens.weights[1].mean(axis=0))
@@ -233,7 +233,7 @@ def test_a_head_and_the_mean_over_heads(view: HeadsView) -> None:
 
 
 @pytest.mark.parametrize(("layer", "head"), [(0, 1), (4, 1), (-1, 1), (1, 0), (1, 5)])
-def test_what_is_not_there(view: HeadsView, layer: int, head: int) -> None:
+def test_invalid_layer_or_head_is_rejected(view: HeadsView, layer: int, head: int) -> None:
     there = (
         "The layer must be from 1 to 3 in cross-attention"
         if head == 1
@@ -250,25 +250,27 @@ def by_hand(name: Any, weights: list[list[float]]) -> Part:
     return Part(name, maps, maps, 1)
 
 
-def test_habits_by_hand() -> None:
+def test_statistics_of_known_weights() -> None:
     (sharp,) = by_hand("encoder", [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 1.0]]).statistics()
-    assert sharp == HeadStatistics(1, 1, 0, 0.75, 0.5)  # one on, but for the last; two of four look at the end
+    assert sharp == HeadStatistics(
+        1, 1, 0, 0.75, 0.5
+    )  # distance 1 except in the last row; two of four rows attend to END
     (flat,) = by_hand("encoder", [[0.25] * 4] * 4).statistics()
     assert flat == HeadStatistics(1, 1, 2, 1.25, 0.25)
     (back,) = by_hand("decoder", [[1, 0, 0], [0.5, 0.5, 0], [0, 1, 0]]).statistics()
     assert back == pytest.approx((1, 1, 1 / 3, (0 + 0.5 + 1) / 3, 0.5))
     (diagonal,) = by_hand("cross", [[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]]).statistics()
-    assert diagonal == HeadStatistics(1, 1, 1, 0.5, 0.25)  # the middle of the first half, of the second half
-    (blind,) = by_hand("cross", [[0, 0, 0], [0, 0, 1.0], [0, 0, 1]]).statistics()  # a row that may look nowhere
+    assert diagonal == HeadStatistics(1, 1, 1, 0.5, 0.25)  # the centre of each half
+    (blind,) = by_hand("cross", [[0, 0, 0], [0, 0, 1.0], [0, 0, 1]]).statistics()  # one row without weights
     assert blind == HeadStatistics(1, 1, 0, 0.5, 1)
     (nobody,) = by_hand("cross", [[0.0, 0]]).statistics()
     assert nobody == HeadStatistics(1, 1, 0, 0, 0)
 
 
-# --- all of it ------------------------------------------------------------------------------------------------------
+# --- views ------------------------------------------------------------------------------------------------------------
 
 
-def test_as_json(view: HeadsView) -> None:
+def test_json_has_weights_and_statistics(view: HeadsView) -> None:
     found = json.loads(json.dumps(view.to_json(), allow_nan=False))
     assert found["text"] == "il gatto" and found["source"] == "the cat" and found["notes"] == []
     for name in PARTS:
@@ -279,7 +281,7 @@ def test_as_json(view: HeadsView) -> None:
         assert found[name]["statistics"][1]["entropy"] == part.statistics()[1].entropy
 
 
-def test_parts_without_weights(translator: Translator) -> None:
+def test_parts_without_weights_are_omitted(translator: Translator) -> None:
     pair = SequencePair("a", "b", True, True, [3, 0], [4, 0], ["a", "</s>"], ["b", "</s>"], [], [], ())
     assert dict(parts_of({}, pair)) == dict(parts_of({"encoder": [], "cross": None}, pair)) == {}
     rest = heads_view(translator, "the cat", "il gatto")
@@ -291,27 +293,27 @@ def test_parts_without_weights(translator: Translator) -> None:
 
 
 @pytest.mark.parametrize("kind", ["convolution", "recurrent"])
-def test_an_encoder_that_does_not_attend(kind: Any) -> None:
+def test_encoder_without_attention_has_no_part(kind: Any) -> None:
     view = heads_view(make(encoder_layer=kind), "the cat", "il gatto")
     assert list(view.parts) == ["decoder", "cross"]
     with pytest.raises(UsageError, match="has no attention weights"):
         view.part("encoder")
 
 
-def test_an_encoder_that_sees_a_window() -> None:
+def test_windowed_encoder_has_banded_weights() -> None:
     weights = heads_view(make(encoder_layer="windowed", window=2), "the cat", "il gatto").encoder.tokens.weights
     np.testing.assert_allclose(weights.sum(axis=-1), 1)
     far = np.abs(np.subtract.outer(np.arange(8), np.arange(8))) > 2
     assert (weights[:, :, far] == 0).all() and (weights[:, :, ~far] > 0).all()
 
 
-def test_models_without_heads() -> None:
+def test_models_without_heads_are_rejected() -> None:
     translator = make()
     model = RecurrentSeq2SeqConfig(hidden=8).build(len(translator.tokenizer))
     with pytest.raises(UsageError, match="runs/x is not a Transformer: it has no layers and heads"):
         heads_view(Translator(model, translator.tokenizer), "the cat", "il gatto")
 
 
-def test_nothing_to_look_at(translator: Translator) -> None:
+def test_empty_text_is_rejected(translator: Translator) -> None:
     with pytest.raises(UsageError, match="is empty: give at least one word"):
         heads_view(translator, " ", "il gatto")

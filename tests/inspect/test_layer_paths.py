@@ -1,4 +1,4 @@
-"""Chains of operations and paths of gradients, against graphs and layers whose answers are known."""
+"""Chains of operations and gradient paths of graphs and layers with known results."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def maker(kind: str, **options: int | str) -> Callable[[int], Mixer]:
     return lambda depth: make_mixer(kind, WIDTH, 1, depth=depth, **options)  # type: ignore[arg-type]
 
 
-def test_a_chain_is_the_longest_way_not_the_number_of_operations() -> None:
+def test_chain_is_longest_dependency_not_operation_count() -> None:
     x = torch.ones(3).requires_grad_()
     assert longest_chain(x.exp()) == 1
     assert longest_chain(x.exp().sin().cos()) == 3
@@ -26,32 +26,32 @@ def test_a_chain_is_the_longest_way_not_the_number_of_operations() -> None:
     side_by_side = torch.stack([x.exp() for _ in range(10)])
     assert longest_chain(side_by_side) == 2
     waiting = x
-    for _ in range(5000):  # deeper than Python could recurse
+    for _ in range(5000):  # deeper than the recursion limit of Python
         waiting = waiting * 2
     assert longest_chain(waiting) == 5000
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MIXERS if kind != "recurrent"])
-def test_the_chain_of_a_parallel_layer_does_not_grow(kind: str) -> None:
-    found = {chain(maker(kind)(0), WIDTH, n) for n in (40, 72, 328)}  # each leaves as much of its last block free
+def test_chain_of_parallel_layer_is_constant(kind: str) -> None:
+    found = {chain(maker(kind)(0), WIDTH, n) for n in (40, 72, 328)}  # equal padding in the last block
     assert len(found) == 1
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "mut1"])
-def test_the_chain_of_a_recurrent_layer_grows_by_the_step(cell: str) -> None:
+def test_chain_of_recurrent_layer_grows_per_step(cell: str) -> None:
     short, long, longer = (chain(maker("recurrent", cell=cell)(0), WIDTH, n) for n in (10, 20, 40))
     assert longer - long == 2 * (long - short) >= 20
 
 
 @pytest.mark.parametrize("kind", MIXERS)
 @pytest.mark.parametrize("n", [1, 2, 9, 33, 34, 70])
-def test_the_path_found_is_the_path_in_theory(kind: str, n: int) -> None:
+def test_measured_path_equals_theory(kind: str, n: int) -> None:
     make = maker(kind)
     assert path(make, WIDTH, n) == make(0).path_length(n)
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "n", "wanted"),
+    ("kind", "options", "n", "expected"),
     [
         ("windowed", {"window": 3}, 31, 10),
         ("windowed", {"window": 3}, 32, 11),
@@ -65,14 +65,14 @@ def test_the_path_found_is_the_path_in_theory(kind: str, n: int) -> None:
         ("recurrent", {"cell": "elman"}, 19, 19),
     ],
 )
-def test_paths_by_hand(kind: str, options: dict[str, int | str], n: int, wanted: int) -> None:
-    assert path(maker(kind, **options), WIDTH, n) == wanted
+def test_paths_of_known_layers(kind: str, options: dict[str, int | str], n: int, expected: int) -> None:
+    assert path(maker(kind, **options), WIDTH, n) == expected
 
 
-def test_a_path_is_measured_not_recited() -> None:
-    """A layer that sees less than it says is found out."""
+def test_path_of_restricted_layer_is_detected() -> None:
+    """A layer with a smaller receptive field than declared is detected."""
 
-    def lame(depth: int) -> Mixer:
+    def restricted(depth: int) -> Mixer:
         mixer = make_mixer("convolution", WIDTH, 1)
         with torch.no_grad():
             mixer.weight[:, :, 0] = 0  # type: ignore[operator]
@@ -81,24 +81,24 @@ def test_a_path_is_measured_not_recited() -> None:
     short = make_mixer("convolution", WIDTH, 1).path_length(9)
     layer_paths.MAX_PATH_SECONDS, usual = 0.2, layer_paths.MAX_PATH_SECONDS
     try:
-        assert short == 8 and path(lame, WIDTH, 9) is None, "it hears the right side only, and y_9 never hears of x_1"
+        assert short == 8 and path(restricted, WIDTH, 9) is None, "y_9 depends on the right side only, never on x_1"
     finally:
         layer_paths.MAX_PATH_SECONDS = usual
 
 
-def test_no_number_of_layers_makes_a_gradient_vanish() -> None:
-    """39 layers that each take it down by twelve powers of ten leave nothing, were it not drawn anew after each."""
+def test_gradient_does_not_vanish_over_many_layers() -> None:
+    """39 layers that each scale the gradient by 1e-12 would make it vanish without renewed random values."""
 
-    def faint(depth: int) -> Mixer:
+    def scaled_down(depth: int) -> Mixer:
         mixer = make_mixer("convolution", WIDTH, 1)
         with torch.no_grad():
             mixer.weight.mul_(1e-12)  # type: ignore[operator]
         return mixer
 
-    assert path(faint, WIDTH, 40) == 39
+    assert path(scaled_down, WIDTH, 40) == 39
 
 
-def test_a_cell_that_forgets_has_no_path() -> None:
+def test_cell_without_memory_has_no_path() -> None:
     def forgetful(depth: int) -> Mixer:
         mixer = make_mixer("recurrent", WIDTH, 1, cell="elman")
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What layers cost: the plan, the fits against made-up costs, the picture, and small real measurements."""
+"""Costs of layers: the plan, fits of synthetic costs, the plot, and small real measurements."""
 
 import dataclasses
 import math
@@ -22,8 +22,8 @@ def plan(**more: Any) -> LayersPlan:
     return LayersPlan(**{**SMALL, **more})
 
 
-def made_up(lengths: tuple[int, ...] = (64, 256, 1024, 4096), **times: Any) -> Layers:
-    """Two kinds whose seconds at each length a function says; None is what did not fit."""
+def synthetic_layers(lengths: tuple[int, ...] = (64, 256, 1024, 4096), **times: Any) -> Layers:
+    """Build measurements of two kinds with given seconds by length; None is out of memory."""
     rows = []
     for kind, time in times.items():
         for length in lengths:
@@ -41,16 +41,16 @@ def made_up(lengths: tuple[int, ...] = (64, 256, 1024, 4096), **times: Any) -> L
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0, 2.0])
-def test_a_power_is_found(power: float) -> None:
+def test_slope_of_power_is_exponent(power: float) -> None:
     assert slope([(n, 3 * n**power) for n in (10, 20, 80)]) == pytest.approx(power)
 
 
-def test_no_slope_of_one_point_nor_of_what_has_no_logarithm() -> None:
+def test_slope_needs_two_positive_points() -> None:
     assert slope([(10, 3)]) is None
     assert slope([(10, 0), (20, 5)]) is None
 
 
-def test_the_slope_is_the_least_squares_line() -> None:
+def test_slope_minimizes_squared_error() -> None:
     points = [(1, 1.0), (2, 5.0), (4, 3.0)]
     logs = [(math.log(x), math.log(y)) for x, y in points]
     best = slope(points)
@@ -63,9 +63,9 @@ def test_the_slope_is_the_least_squares_line() -> None:
     assert all(off(best) < off(best + nudge) for nudge in (-1e-3, 1e-3))
 
 
-def test_exponents_are_of_the_larger_lengths() -> None:
-    """A constant of half a second hides the square at first; the last two lengths know nothing of the others."""
-    found = made_up(self_attention=lambda n: n**2 * 1e-6 if n > 256 else 0.5, recurrent=lambda n: n * 1e-3)
+def test_exponents_use_larger_lengths() -> None:
+    """A constant of half a second hides the quadratic growth of short lengths; the fit uses the last two."""
+    found = synthetic_layers(self_attention=lambda n: n**2 * 1e-6 if n > 256 else 0.5, recurrent=lambda n: n * 1e-3)
     assert found.fitted("recurrent") == (1024, 4096) and found.fit() == "n = 1,024 … 4,096"
     assert found.exponents("time") == pytest.approx({"self-attention": 2, "recurrent": 1})
     assert found.exponents("chain") == pytest.approx({"self-attention": 0, "recurrent": 0})
@@ -73,7 +73,7 @@ def test_exponents_are_of_the_larger_lengths() -> None:
     assert found.remarks() == []
 
 
-def test_a_busy_machine_is_told() -> None:
+def test_busy_machine_is_reported() -> None:
     def found(others: float | None, threads: int = 1) -> Layers:
         rows = [Measurement("recurrent", n, (0.1 * n,), 1, n, n, n, others) for n in (8, 16)]
         return collect(plan(kinds=("recurrent",), threads=threads), rows)
@@ -82,22 +82,22 @@ def test_a_busy_machine_is_told() -> None:
     assert found(None, cores).remarks() == found(0.1, cores).remarks() == []
     (remark,) = found(1.3, cores).remarks()
     assert remark.startswith("other programs used up to 1.3 cores: times are too long")
-    assert found(cores - 0.9, 1).remarks() == [], "a core was left"
+    assert found(cores - 0.9, 1).remarks() == [], "a core was free"
 
 
-def test_time_is_the_median() -> None:
+def test_time_is_median() -> None:
     assert Measurement("recurrent", 4, (3.0, 1.0, 50.0)).time == 3
     assert Measurement("recurrent", 4).time is None
 
 
-def test_overhead_that_hides_an_exponent_is_told() -> None:
-    found = made_up(self_attention=lambda n: 0.5 + n**2 * 1e-8, recurrent=lambda n: n * 1e-3)
+def test_overhead_is_reported() -> None:
+    found = synthetic_layers(self_attention=lambda n: 0.5 + n**2 * 1e-8, recurrent=lambda n: n * 1e-3)
     (remark,) = found.remarks()
     assert re.match(r"self-attention: time grows as n\^0\.\d\d, multiplications as n\^2\.00", remark)
 
 
-def test_what_did_not_fit_is_told_and_left_out() -> None:
-    found = made_up(
+def test_failed_lengths_are_reported_and_excluded() -> None:
+    found = synthetic_layers(
         self_attention=lambda n: n**2 * 1e-6 if n < 4096 else None, recurrent=lambda n: n * 1e-3 if n < 200 else None
     )
     assert found.exponents("time")["self-attention"] == pytest.approx(2)
@@ -110,7 +110,7 @@ def test_what_did_not_fit_is_told_and_left_out() -> None:
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
-def test_everything_is_measured() -> None:
+def test_all_quantities_are_measured() -> None:
     wanted = plan()
     found = list(measure(wanted))
     assert [(one.length, one.kind) for one in found] == [(n, kind) for n in (8, 16) for kind in MIXERS]
@@ -129,7 +129,7 @@ def test_everything_is_measured() -> None:
     assert all(short is not None and long is not None and short >= long for short, long in parallel), "none grows"
 
 
-def test_a_batch_costs_more_and_threads_are_given_back() -> None:
+def test_larger_batch_costs_more_and_threads_are_restored() -> None:
     before = torch.get_num_threads()
     (one,) = measure(plan(kinds=("convolution",), lengths=(16,), threads=before + 1))
     (two,) = measure(plan(kinds=("convolution",), lengths=(16,), batch=3))
@@ -139,8 +139,8 @@ def test_a_batch_costs_more_and_threads_are_given_back() -> None:
     assert collect(wanted, []).threads == 2 and collect(wanted, []).machine() == "float32 on a CPU, 2 threads"
 
 
-def test_weights_written_down_take_memory_with_the_square() -> None:
-    """The fused kernel never holds n² numbers; in the open there are."""
+def test_explicit_weights_need_quadratic_memory() -> None:
+    """The fused kernel never stores n² numbers; explicit weights do."""
     wanted = plan(lengths=(512, 1024), kinds=("self-attention",), repeats=1)
     fused = collect(wanted, measure(wanted)).measured["self-attention"][-1].memory
     openly = collect(wanted, measure(dataclasses.replace(wanted, weights=True)))
@@ -150,9 +150,9 @@ def test_weights_written_down_take_memory_with_the_square() -> None:
     assert openly.exponents("memory")["self-attention"] == pytest.approx(2, abs=0.1)
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux keeps such a limit")
-def test_what_does_not_fit_is_said_and_nothing_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 60 MiB to spend, two heads' weights of 4,096 places, 128 MiB, are too many; a convolution needs little."""
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory limit needs Linux")
+def test_out_of_memory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 60 MiB free, the weights of two heads at 4,096 positions, 128 MiB, do not fit; a convolution does."""
     monkeypatch.setattr(layers, "free_memory", lambda device: 60 * 2**20)
     wanted = plan(kinds=("self-attention", "dilated"), lengths=(64, 4096, 5000), weights=True, repeats=1)
     found = {(one.kind, one.length): one for one in measure(wanted)}
@@ -165,7 +165,7 @@ def test_what_does_not_fit_is_said_and_nothing_crashes(monkeypatch: pytest.Monke
     assert len(together.remarks()) >= 2
 
 
-def test_an_error_of_ours_is_not_taken_for_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*_: Any) -> Any:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
@@ -174,7 +174,7 @@ def test_an_error_of_ours_is_not_taken_for_too_little_memory(monkeypatch: pytest
         list(measure(plan()))
 
 
-def test_measuring_leaves_the_random_numbers_alone() -> None:
+def test_measuring_keeps_random_state() -> None:
     torch.manual_seed(7)
     wanted = torch.rand(3)
     torch.manual_seed(7)
@@ -182,24 +182,24 @@ def test_measuring_leaves_the_random_numbers_alone() -> None:
     assert torch.equal(torch.rand(3), wanted)
 
 
-def test_settings_name_what_matters() -> None:
+def test_settings_list_relevant_options() -> None:
     assert collect(plan(), []).settings() == "d_model 8, 2 heads, window 2 on either side, cell lstm, kernel 3, batch 1"
     assert collect(plan(kinds=("recurrent",)), []).settings() == "d_model 8, cell lstm, batch 1"
     openly = plan(kinds=("self-attention",), heads=1, weights=True)
     assert collect(openly, []).settings() == "d_model 8, 1 head, explicit weights, batch 1"
 
 
-# --- the picture ------------------------------------------------------------------------------------------------------
+# --- plots ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_picture_shows_what_was_measured() -> None:
+def test_plot_shows_measurements() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     from seqloom.inspect.plots.figures import to_bytes
     from seqloom.inspect.plots.measurements import PANELS, draw_layers
 
-    found = made_up(self_attention=lambda n: n**2 * 1e-6 if n < 4096 else None, recurrent=lambda n: n * 1e-3)
+    found = synthetic_layers(self_attention=lambda n: n**2 * 1e-6 if n < 4096 else None, recurrent=lambda n: n * 1e-3)
     figure: Any = draw_layers(found)
-    to_bytes(figure)  # lays it out
+    to_bytes(figure)  # computes the layout
     assert set(PANELS) == set(QUANTITIES) - {"count"}
     for axes, quantity in zip(figure.axes, PANELS, strict=True):
         attention, recurrent = axes.get_lines()
@@ -217,7 +217,7 @@ def test_the_picture_shows_what_was_measured() -> None:
     assert (band[:, 1].min(), band[:, 1].max()) == pytest.approx((0.9 * 64, 1.2 * 4096))
 
 
-def test_names_beside_the_lines_do_not_cover_each_other() -> None:
+def test_line_labels_do_not_overlap() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     from seqloom.inspect.plots.figures import to_bytes
     from seqloom.inspect.plots.measurements import draw_layers
@@ -225,7 +225,7 @@ def test_names_beside_the_lines_do_not_cover_each_other() -> None:
     costs: dict[str, Any] = {
         kind: lambda n: n * 1e-3 for kind in ("self_attention", "windowed", "recurrent", "convolution", "dilated")
     }
-    figure = draw_layers(made_up(**costs))
+    figure = draw_layers(synthetic_layers(**costs))
     to_bytes(figure)
     for axes in figure.axes:
         boxes = [text.get_window_extent() for text in axes.texts]
@@ -234,7 +234,7 @@ def test_names_beside_the_lines_do_not_cover_each_other() -> None:
         assert all(box.x1 <= figure.bbox.x1 for box in boxes)
 
 
-def test_spread_apart() -> None:
+def test_heights_keep_minimum_gap() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     from seqloom.inspect.plots.measurements import spread_labels
 
@@ -243,7 +243,7 @@ def test_spread_apart() -> None:
     assert spread_labels([0.2, 0.5, 0.5, 0.55, 0.9], 0.2) == pytest.approx([0.13, 0.33, 0.53, 0.73, 0.93], abs=0.01)
 
 
-def test_a_device_that_cannot_tell_its_memory_is_drawn_without() -> None:
+def test_plot_without_memory_measurements() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     from seqloom.inspect.plots.figures import to_bytes
     from seqloom.inspect.plots.measurements import draw_layers
@@ -255,7 +255,7 @@ def test_a_device_that_cannot_tell_its_memory_is_drawn_without() -> None:
     assert [text.get_text() for text in figure.axes[1].texts] == ["not measured"]
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -278,18 +278,18 @@ def test_a_device_that_cannot_tell_its_memory_is_drawn_without() -> None:
         ({"threads": 0}, "threads must be at least 1"),
     ],
 )
-def test_a_plan_that_makes_no_sense(wrong: dict[str, Any], words: str) -> None:
+def test_invalid_plan_is_rejected(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         plan(**wrong)
 
 
-def test_what_a_kind_does_not_need_is_not_asked_of_it() -> None:
+def test_unused_options_are_not_checked() -> None:
     assert plan(kinds=("convolution",), d_model=9, heads=4, window=0)
     assert plan(kinds=("self-attention",), kernel=2, cell="none")
 
 
-def test_a_path_that_was_given_up_is_said() -> None:
-    found = made_up(recurrent=lambda n: 1e-6 * n)
+def test_path_timeout_is_reported() -> None:
+    found = synthetic_layers(recurrent=lambda n: 1e-6 * n)
     assert not any("given up" in line for line in found.remarks())
     *rows, last = found.measured["recurrent"]
     lost = dataclasses.replace(found, measured={"recurrent": (*rows, dataclasses.replace(last, path=None))})

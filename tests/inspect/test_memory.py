@@ -1,4 +1,4 @@
-"""How far back cells remember: the plan, the arrays, the picture; and that equal terms are equal."""
+"""The memory test: the plan, equal conditions for all cells, the results and the plot."""
 
 from typing import Any
 
@@ -25,35 +25,35 @@ def plan(**more: Any) -> MemoryPlan:
     return MemoryPlan(**{**SMALL, **more})
 
 
-def made_up(success: Any, lags: tuple[int, ...] = (5, 10, 20), blind: float = 0.2) -> Memory:
-    """A finding for two cells with these shares (cells, lags, seeds)."""
+def synthetic_memory(success: Any, lags: tuple[int, ...] = (5, 10, 20), blind: float = 0.2) -> Memory:
+    """Build results of two cells with these success rates (cells, lags, seeds)."""
     shares = np.array(success)
     settled = plan(cells=("elman", "gru"), lags=lags, seeds=tuple(range(1, shares.shape[2] + 1)))
     return Memory(settled, shares, blind, {"elman": 9, "gru": 5}, {"elman": 100, "gru": 101})
 
 
-# --- equal terms ------------------------------------------------------------------------------------------------------
+# --- equal conditions -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_the_width_is_the_nearest_there_is(cell: str) -> None:
-    """By trying them all."""
+def test_hidden_size_is_nearest_to_target(cell: str) -> None:
+    """Compare with an exhaustive search."""
     for wanted in (300, 1000, 2345):
         off = {width: abs(count_parameters(cell, width, 3, 2) - wanted) for width in range(1, 60)}
         assert off[nearest_size(lambda width: count_parameters(cell, width, 3, 2), wanted)[0]] == min(off.values())
 
 
 @pytest.mark.parametrize("test", ["recall", "adding"])
-def test_all_cells_get_nearly_the_same_parameters(test: str) -> None:
+def test_cells_have_nearly_equal_parameters(test: str) -> None:
     sizes = plan(test=test, cells=tuple(CELLS), hidden=32).sizes()
     counts = [count for _, count in sizes.values()]
     assert sizes["lstm"][0] == 32
     assert max(counts) < 1.05 * min(counts)
-    assert sizes["elman"][0] > sizes["gru"][0] > sizes["lstm"][0], "fewer gates, a wider state"
+    assert sizes["elman"][0] > sizes["gru"][0] > sizes["lstm"][0], "fewer gates, more units"
 
 
 @pytest.mark.parametrize("test", ["recall", "adding"])
-def test_all_trainings_differ_in_nothing_but_the_cell_the_lag_and_the_seed(test: str) -> None:
+def test_recipes_differ_only_in_cell_lag_and_seed(test: str) -> None:
     wanted = plan(test=test)
     one, other = wanted.recipe("elman", 5, 1, 10), wanted.recipe("gru", 5, 1, 8)
     assert (one.data, one.batch, one.train, one.seed) == (other.data, other.batch, other.train, other.seed)
@@ -61,14 +61,14 @@ def test_all_trainings_differ_in_nothing_but_the_cell_the_lag_and_the_seed(test:
     assert (longer.batch, longer.train, longer.model) == (one.batch, one.train, one.model)
 
 
-def test_what_a_lag_is() -> None:
+def test_lag_defines_sequence_length() -> None:
     assert plan(test="adding").recipe("lstm", 7, 1, 4).data.length == 14
     recall = plan().recipe("lstm", 7, 1, 4).data
     assert (recall.lag, recall.min_lag) == (7, 1)
     assert plan(exact=True).recipe("lstm", 7, 1, 4).data.min_lag == 7
 
 
-def test_the_forget_bias_is_the_lstms_alone() -> None:
+def test_forget_bias_applies_to_lstm_only() -> None:
     open_gates = plan(forget_bias=4.0)
     assert open_gates.recipe("lstm", 5, 1, 4).model.forget_bias == 4
     assert open_gates.recipe("gru", 5, 1, 4).model.forget_bias is None
@@ -78,7 +78,7 @@ def test_the_forget_bias_is_the_lstms_alone() -> None:
 
 
 @pytest.mark.parametrize("test", ["recall", "adding"])
-def test_every_training_finds_its_place(test: str) -> None:
+def test_outcomes_are_collected_in_order(test: str) -> None:
     wanted = plan(test=test, cells=("elman", "gru"), lags=(4, 2), seeds=(7, 8, 9))
     outcomes = list(measure(wanted))
     assert len(outcomes) == 2 * 2 * 3
@@ -88,11 +88,11 @@ def test_every_training_finds_its_place(test: str) -> None:
         assert found.success[place] == one.success
     assert not np.isnan(found.success).any()
     again = collect(wanted, measure(wanted))
-    assert np.array_equal(again.success, found.success), "the same plan, the same figures"
+    assert np.array_equal(again.success, found.success), "the same plan gives the same results"
 
 
-def test_what_can_be_learnt_is_learnt_and_no_training_is_no_success() -> None:
-    """A gated cell over three steps, and the control: the same after a single update."""
+def test_training_succeeds_and_single_update_does_not() -> None:
+    """A gated cell learns a lag of three; control: not after a single update."""
     settled = {"cells": ("gru",), "lags": (3,), "seeds": (1,), "hidden": 24, "batch_size": 32}
     (learnt,) = measure(plan(**{**settled, "steps": 250}))
     (fresh,) = measure(plan(**{**settled, "steps": 1}))
@@ -100,25 +100,29 @@ def test_what_can_be_learnt_is_learnt_and_no_training_is_no_success() -> None:
     assert fresh.success < 0.3 and fresh.blind == learnt.blind == 0.125
 
 
-def test_reach_is_the_longest_lag_without_a_gap() -> None:
-    found = made_up([[[1.0], [0.7], [0.3]], [[0.3], [1.0], [1.0]]])
+def test_reach_is_longest_lag_without_gap() -> None:
+    found = synthetic_memory([[[1.0], [0.7], [0.3]], [[0.3], [1.0], [1.0]]])
     assert found.reach("elman") == 10
-    assert found.reach("gru") is None, "what fails at the shortest lag reaches nowhere"
-    shuffled = made_up([[[0.3], [1.0], [0.7]], [[1.0], [1.0], [1.0]]], lags=(20, 5, 10))
+    assert found.reach("gru") is None, "a cell that fails at the shortest lag has no reach"
+    shuffled = synthetic_memory([[[0.3], [1.0], [0.7]], [[1.0], [1.0], [1.0]]], lags=(20, 5, 10))
     assert shuffled.reach("elman") == 10 and shuffled.reach("gru") == 20
-    assert made_up([[[0.59], [0.7], [0.7]], [[0.6], [0.6], [0.59]]]).reach("elman") is None, "halfway is 0.6 here"
+    assert synthetic_memory([[[0.59], [0.7], [0.7]], [[0.6], [0.6], [0.59]]]).reach("elman") is None, (
+        "halfway is 0.6 here"
+    )
 
 
-def test_the_mean_of_seeds_decides_the_reach() -> None:
-    assert made_up([[[1.0, 0.3], [0.0, 1.0], [0.0, 0.0]]] * 2, blind=0.2).reach("elman") == 5
+def test_reach_uses_mean_over_seeds() -> None:
+    assert synthetic_memory([[[1.0, 0.3], [0.0, 1.0], [0.0, 0.0]]] * 2, blind=0.2).reach("elman") == 5
 
 
-# --- the picture ------------------------------------------------------------------------------------------------------
+# --- plots ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_picture_shows_means_bands_and_the_guess() -> None:
+def test_plot_shows_means_bands_and_guessing() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
-    found = made_up([[[1.0, 0.8], [0.2, 0.4], [0.9, 0.7]], [[1.0, 1.0], [1.0, 0.9], [0.5, 0.4]]], lags=(20, 5, 10))
+    found = synthetic_memory(
+        [[[1.0, 0.8], [0.2, 0.4], [0.9, 0.7]], [[1.0, 1.0], [1.0, 0.9], [0.5, 0.4]]], lags=(20, 5, 10)
+    )
     axes: Any = draw_memory(found).axes[0]
     elman, gru, guess = axes.get_lines()
     assert list(elman.get_xdata()) == [5, 10, 20]
@@ -136,7 +140,7 @@ def test_the_picture_shows_means_bands_and_the_guess() -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == ["5", "10", "20"]
 
 
-def test_more_cells_than_colours_can_still_be_told_apart() -> None:
+def test_more_cells_than_colours_differ_in_style() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     wanted = plan(cells=tuple(CELLS), lags=(1,), seeds=(1,))
     found = collect(wanted, [Outcome(cell, 1, 1, 0.5, 0.1) for cell in CELLS])
@@ -144,7 +148,7 @@ def test_more_cells_than_colours_can_still_be_told_apart() -> None:
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(CELLS)
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -164,6 +168,6 @@ def test_more_cells_than_colours_can_still_be_told_apart() -> None:
         ({"cells": ("gru",), "forget_bias": 2.0}, "not among gru"),
     ],
 )
-def test_a_plan_that_makes_no_sense(wrong: dict[str, Any], words: str) -> None:
+def test_invalid_plan_is_rejected(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         plan(**wrong)

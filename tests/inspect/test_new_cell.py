@@ -1,4 +1,4 @@
-"""A cell that is defined in this file only is traced, drawn and walked through."""
+"""A cell that is defined only in this file can be traced and drawn, and has a tour."""
 
 import json
 from typing import ClassVar
@@ -69,7 +69,7 @@ def test_equations_are_derived() -> None:
     assert arithmetic(cell, x, state, 2)["c"] == pytest.approx(own["c"][0, 2].item(), abs=1e-12)
 
 
-def test_it_is_traced_and_drawn(writer: Trained) -> None:
+def test_new_cell_is_traced_and_drawn(writer: Trained) -> None:
     part = cell_traces(writer, "the cat")["reader"]
     assert part.cell == "peephole"
     layer = part.layer(2)
@@ -80,7 +80,7 @@ def test_it_is_traced_and_drawn(writer: Trained) -> None:
         assert to_bytes(figure).startswith(b"\x89PNG")
 
 
-def test_it_is_walked_through(writer: Trained) -> None:
+def test_new_cell_has_tour(writer: Trained) -> None:
     walk = walk_through(writer, "the cat", Follow(word=4, layer=2))
     check_walk(walk)
     assert walk.difference < 1e-9

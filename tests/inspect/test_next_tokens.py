@@ -1,4 +1,4 @@
-"""What comes next against the model asked by hand, and a text that is written against `generate`."""
+"""Next-token distributions equal direct model calls, and streamed tokens equal `generate`."""
 
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,8 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-def asked_by_hand(trained: Any, text: str, forced: list[int]) -> torch.Tensor:
-    """log p of every token (V,), read one by one from the beginning."""
+def step_by_step(trained: Any, text: str, forced: list[int]) -> torch.Tensor:
+    """Return log p of every token (V,), computed step by step."""
     ids, state = trained.tokenizer.encode(text), None
     if hasattr(trained, "translate"):
         source = torch.tensor([[*ids, 0]])
@@ -45,11 +45,11 @@ def asked_by_hand(trained: Any, text: str, forced: list[int]) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", [*WRITERS, "gru", "transformer"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_own_and_processed(kind: str, options: dict[str, Any]) -> None:
+def test_probabilities_equal_model_and_processors(kind: str, options: dict[str, Any]) -> None:
     trained = writer(kind) if kind in WRITERS else translator(kind)
     forced = trained.tokenizer.encode("fa")
     found = next_tokens(trained, "bad cab", forced, **options)
-    own = asked_by_hand(trained, "bad cab", forced)
+    own = step_by_step(trained, "bad cab", forced)
     assert sorted(found.ids.tolist()) == list(range(len(trained.tokenizer)))
     assert (np.diff(found.log_probs) <= 0).all()
     np.testing.assert_allclose(found.log_probs, own[found.ids].double(), atol=1e-5)
@@ -65,7 +65,7 @@ def test_own_and_processed(kind: str, options: dict[str, Any]) -> None:
     assert found.tokens == [trained.tokenizer.token(token) for token in found.ids.tolist()]
 
 
-def test_few_names_and_entropy() -> None:
+def test_names_and_entropy() -> None:
     found = next_tokens(writer("lstm"), "", top=3)
     assert len(found.tokens) == 3
     p = found.probabilities
@@ -75,8 +75,8 @@ def test_few_names_and_entropy() -> None:
 
 @pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_written_as_generated(kind: str, options: dict[str, Any]) -> None:
-    """The very tokens of `generate`, beyond the context of a GPT too; and the pieces join to its text."""
+def test_streamed_tokens_equal_generate(kind: str, options: dict[str, Any]) -> None:
+    """Tokens and text equal those of `generate`, also beyond the context of a GPT."""
     trained = writer(kind)
     tokens = list(stream_tokens(trained, "a bad ", max_tokens=30, seed=11, **options))
     text = "".join(trained.generate("a bad ", max_tokens=30, seed=11, **options))
@@ -92,8 +92,8 @@ def test_written_as_generated(kind: str, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gru", "transformer"])
-def test_translator_writes(kind: str) -> None:
-    """Without chance it is what a beam of one finds; by chance it is what `generate` draws."""
+def test_translator_streams_greedy_and_sampled_tokens(kind: str) -> None:
+    """Greedy tokens equal a beam search of size one; sampled tokens equal `generate`."""
     trained = translator(kind)
     greedy = [token.token for token in stream_tokens(trained, "bad cab", temperature=0.0, max_tokens=12)]
     (found,) = trained.translate("bad cab", beam=1, max_length=12)
@@ -113,7 +113,7 @@ def test_translator_writes(kind: str) -> None:
     assert [token.forced for token in drawn] == [True] + [False] * (len(drawn) - 1)
 
 
-def test_forced_tokens_keep_their_own_probability() -> None:
+def test_forced_tokens_keep_probability() -> None:
     trained = writer("lstm")
     forced = trained.tokenizer.encode("dad")
     tokens = list(stream_tokens(trained, "a", [*forced, 0]))
@@ -121,20 +121,20 @@ def test_forced_tokens_keep_their_own_probability() -> None:
         (*pair, True) for pair in zip([*forced, 0], ["d", "a", "d", ""], strict=True)
     ]
     for place, token in enumerate(tokens):
-        own = asked_by_hand(trained, "a", forced[:place])
+        own = step_by_step(trained, "a", forced[:place])
         assert token.probability == pytest.approx(own[token.token].exp().item(), rel=1e-5)
 
 
-def test_the_prompt_is_read_by_the_decoder() -> None:
-    """An unknown letter is read, with a word on it, and never written."""
+def test_unknown_characters_of_prompt_are_read() -> None:
+    """An unknown character is read with a note, and never generated."""
     begun = prepare_decoding(writer("lstm"), "aß")
     assert begun.prompt == [3, 1] and "'ß'" in begun.notes[0] and begun.banned == (1,)
     assert begun.decode([4, 5]) == "bc"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_denoiser_restores(tmp_path: Path, kind: str) -> None:
-    """Without chance it says what a beam of one says; tokens beside its tokenizer's have names."""
+def test_denoiser_streams_greedy_tokens(tmp_path: Path, kind: str) -> None:
+    """Greedy tokens equal a beam search of size one; special tokens have names."""
     for _ in begin(denoise_recipe(tmp_path, f"noise.kind={kind}"), tmp_path / "run").events():
         pass
     trained, text = load(tmp_path / "run", "cpu"), "The [MASK] purr all [MASK] ."
@@ -154,7 +154,7 @@ def test_a_denoiser_restores(tmp_path: Path, kind: str) -> None:
     assert search_tree(trained, text, beam=3, max_length=9).candidates[0].log_prob == restored.log_prob
 
 
-def test_refusals() -> None:
+def test_invalid_requests_are_rejected() -> None:
     trained = writer("lstm")
     with pytest.raises(UsageError, match="Token ids must be from 0 to 8; got 9"):
         next_tokens(trained, "a", [9])

@@ -1,4 +1,4 @@
-"""Time and memory of a pass: against passes whose cost is known, and limits that are kept."""
+"""Time and memory of passes with known costs, and the memory limit."""
 
 import resource
 from pathlib import Path
@@ -21,7 +21,7 @@ def mebibytes(number: int) -> Tensor:
 
 
 class Known(torch.autograd.Function):
-    """Takes `early` MiB and lets go of them, keeps `kept` MiB for the way back, and there takes `late` MiB besides."""
+    """Allocates and frees `early` MiB, saves `kept` MiB for the backward pass, and allocates `late` MiB there."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, early: int, kept: int, late: int) -> Tensor:
@@ -46,12 +46,12 @@ class Made(nn.Module):
 
 
 @pytest.mark.parametrize(("sizes", "peak"), [((40, 1, 1), 40), ((1, 10, 3), 13), ((5, 0, 7), 7), ((2, 9, 0), 9)])
-def test_the_peak_is_what_is_held_at_once(sizes: tuple[int, ...], peak: int) -> None:
+def test_peak_is_maximum_allocated_memory(sizes: tuple[int, ...], peak: int) -> None:
     found = peak_memory(TrainingPass(Made(*sizes), torch.ones(1).requires_grad_()), CPU)
     assert found is not None and 0 <= found - peak * MEBI < 1000
 
 
-def test_what_was_held_before_is_not_counted() -> None:
+def test_earlier_allocations_are_not_counted() -> None:
     x, layer = torch.ones(1).requires_grad_(), Made(3, 1, 0)
     first = peak_memory(TrainingPass(layer, x), CPU)
     held = torch.ones(50, MEBI, dtype=torch.uint8)
@@ -59,14 +59,14 @@ def test_what_was_held_before_is_not_counted() -> None:
     assert held.sum() == 50 * MEBI
 
 
-def test_the_profiler_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_profiler_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     passing = TrainingPass(Made(1, 1, 0), torch.ones(1).requires_grad_())
     passing.run()
     peak_memory(passing, CPU)
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_pass_fills_all_gradients_and_clearing_forgets_them() -> None:
+def test_pass_computes_gradients_and_clear_removes_them() -> None:
     layer = nn.Linear(3, 3)
     x = torch.randn(2, 3).requires_grad_()
 
@@ -86,7 +86,7 @@ def test_a_pass_fills_all_gradients_and_clearing_forgets_them() -> None:
     assert all(leaf.grad is None for leaf in (x, *layer.parameters()))
 
 
-def test_passes_are_counted_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_up_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     layer = Made(0, 1, 0)
 
@@ -102,12 +102,12 @@ def test_passes_are_counted_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -
     assert seconds(passing(0.1), CPU, 4) == pytest.approx([0.1] * 4)
     assert layer.calls == passes.WARM_UP + 4
     layer.calls = 0
-    assert len(seconds(passing(11.0), CPU, 9)) == 2, "slow passes are not repeated for ever"
-    assert layer.calls == 1 + 2, "nor the warm-up"
+    assert len(seconds(passing(11.0), CPU, 9)) == 2, "slow passes are repeated less often"
+    assert layer.calls == 1 + 2, "the warm-up, too"
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux keeps such a limit")
-def test_no_more_than_there_is_can_be_taken() -> None:
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory limit needs Linux")
+def test_memory_limit_is_enforced() -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
     with memory_limit(200 * MEBI, CPU):
         torch.empty(100, MEBI, dtype=torch.uint8)
@@ -118,13 +118,13 @@ def test_no_more_than_there_is_can_be_taken() -> None:
     torch.empty(300, MEBI, dtype=torch.uint8)
 
 
-@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="only Linux tells")
-def test_neighbours_are_seen_and_oneself_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs /proc of Linux")
+def test_load_of_other_processes_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     used = iter([(10.0, 500.0, 30.0), (20.0, 525.0, 42.0), (10.01, 500.0, 30.0)])
     monkeypatch.setattr(passes, "_processor_times", lambda: next(used))
     other_load = passes.OtherLoad()
     assert other_load.cores() == pytest.approx((25 - 12) / 10)
-    assert other_load.cores() is None, "too short to tell"
+    assert other_load.cores() is None, "too short to measure"
     monkeypatch.undo()
     before = passes._processor_times()
     sum(range(3_000_000))
@@ -133,20 +133,20 @@ def test_neighbours_are_seen_and_oneself_is_not(monkeypatch: pytest.MonkeyPatch)
     assert after[2] > before[2] and after[1] >= before[1] and after[0] > before[0]
 
 
-def test_without_a_number_there_is_no_limit() -> None:
+def test_no_limit_by_default() -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
     with memory_limit(None, CPU):
         assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
-def test_what_counts_as_out_of_memory() -> None:
+def test_out_of_memory_errors_are_recognized() -> None:
     assert is_out_of_memory(MemoryError())
     assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
     assert not is_out_of_memory(RuntimeError("shapes do not fit"))
     assert not is_out_of_memory(ValueError("out of memory"))
 
 
-def test_a_pass_that_fails_leaves_no_profiler_behind() -> None:
+def test_failed_pass_stops_profiler() -> None:
     class Failing(torch.nn.Module):
         def forward(self, x: Any) -> Any:
             raise MemoryError

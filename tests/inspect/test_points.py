@@ -1,4 +1,4 @@
-"""Points of a picture: PCA as scikit-learn has it, t-SNE's gradient as autograd has it, neighbours as of words."""
+"""Projections: PCA equals scikit-learn, the gradient of t-SNE equals autograd, neighbours equal those of words."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,7 +42,7 @@ def cloud(count: int, width: int = 6, groups: int = 4) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("shape", [(60, 7), (5, 9), (40, 2)])
-def test_pca_is_that_of_scikit_learn_but_for_signs(shape: tuple[int, int]) -> None:
+def test_pca_equals_scikit_learn_up_to_sign(shape: tuple[int, int]) -> None:
     decomposition = pytest.importorskip("sklearn.decomposition")
     x = np.random.default_rng(1).normal(size=shape) @ np.diag(np.arange(1.0, shape[1] + 1))
     found, known = pca(x, 2), decomposition.PCA(2).fit(x)
@@ -53,7 +53,7 @@ def test_pca_is_that_of_scikit_learn_but_for_signs(shape: tuple[int, int]) -> No
 
 
 def dense(p: Affinities) -> torch.Tensor:
-    """p_ij (N, N), symmetric."""
+    """Return p_ij (N, N), symmetric."""
     count, k = p.near.shape
     table = torch.zeros(count, count, dtype=torch.float64)
     table[torch.arange(count).repeat_interleave(k), torch.from_numpy(p.near.ravel())] = torch.from_numpy(
@@ -69,28 +69,26 @@ def divergence(p: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (p[near] * torch.log(p[near] / (kernel / kernel.sum())[near])).sum()
 
 
-@pytest.mark.parametrize("few", [0, 1000], ids=["by a grid", "by pairs"])
+@pytest.mark.parametrize("few", [0, 1000], ids=["grid", "pairs"])
 @pytest.mark.parametrize("scale", [1.0, 5.0, 20.0])
-def test_the_gradient_of_tsne_is_that_of_the_divergence(
-    scale: float, few: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tsne_gradient_equals_autograd(scale: float, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqloom.inspect.views.points.MAX_EXACT_POINTS", few)
     x, _ = cloud(150)
     p = affinities(x, 10)
     y = (scale * np.random.default_rng(2).normal(size=(150, 2))).astype(np.float32)
     own = gradient(p, y, RepulsionGrid())
     places = torch.tensor(y, dtype=torch.float64, requires_grad=True)
-    square = (places.unsqueeze(1) - places).pow(2).sum(dim=2)  # whose root has no gradient at 0
+    square = (places.unsqueeze(1) - places).pow(2).sum(dim=2)  # the square root has no gradient at 0
     kernel = (1 / (1 + square)) * (1 - torch.eye(150))
     table = dense(p)
     near = table > 0
     loss = (table[near] * torch.log(table[near] / (kernel / kernel.sum())[near])).sum()
     (known,) = torch.autograd.grad(loss, places)
     off = np.linalg.norm(own - known.numpy()) / np.linalg.norm(known.numpy())
-    assert off < (1e-5 if few else 0.04)  # a grid is a grid
+    assert off < (1e-5 if few else 0.04)  # the grid is an approximation
 
 
-def test_rows_have_the_perplexity_that_is_wished_and_the_nearest_ones() -> None:
+def test_affinities_have_perplexity_and_nearest_neighbours() -> None:
     x, _ = cloud(80)
     near, square = nearest(x, 30)
     table = ((x[:, None] - x) ** 2).sum(axis=2) + np.diag(np.full(80, np.inf))
@@ -100,15 +98,15 @@ def test_rows_have_the_perplexity_that_is_wished_and_the_nearest_ones() -> None:
     np.testing.assert_allclose(np.exp(-(p * np.log(np.maximum(p, 1e-300))).sum(axis=1)), 10, rtol=1e-6)
 
 
-@pytest.mark.parametrize("few", [0, 1000], ids=["by a grid", "by pairs"])
-def test_tsne_finds_the_groups_and_the_same_each_time(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("few", [0, 1000], ids=["grid", "pairs"])
+def test_tsne_separates_clusters_deterministically(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     manifold = pytest.importorskip("sklearn.manifold")
     monkeypatch.setattr("seqloom.inspect.views.points.MAX_EXACT_POINTS", few)
     x, group = cloud(120)
     *before, last = tsne(x, pca(x).points, perplexity=15, steps=300)
     assert [one.step for one in before[:2]] == [25, 50] and last.step == last.of == 300
     near = nearest(last.points, 5)[0]
-    assert (group[near] == group[:, None]).all()  # whoever is near is of the same group
+    assert (group[near] == group[:, None]).all()  # neighbours are in the same cluster
     *_, again = tsne(x, pca(x).points, perplexity=15, steps=300)
     np.testing.assert_array_equal(last.points, again.points)
     known = manifold.TSNE(2, perplexity=15, init="pca", random_state=1).fit_transform(x.astype(np.float32))
@@ -117,7 +115,7 @@ def test_tsne_finds_the_groups_and_the_same_each_time(few: int, monkeypatch: pyt
     assert ours < theirs + 0.1
 
 
-def test_neighbours_and_analogies_are_those_of_the_words() -> None:
+def test_neighbours_and_analogies_equal_word_space() -> None:
     random = np.random.default_rng(5)
     space = WordSpace([f"w{n}" for n in range(30)], random.normal(size=(30, 8)).astype(np.float32))
     points = Points("words", space, [], "")
@@ -133,7 +131,7 @@ def test_neighbours_and_analogies_are_those_of_the_words() -> None:
         neighbours(points, "nothing")
 
 
-def test_too_few_points_and_equal_ones_are_refused() -> None:
+def test_too_few_or_equal_points_are_rejected() -> None:
     few = Points("words", WordSpace(["a", "b"], np.eye(2, dtype=np.float32)), [], "")
     with pytest.raises(UsageError, match="at least 4 points"):
         next(project_tsne(few, 100))
@@ -142,7 +140,7 @@ def test_too_few_points_and_equal_ones_are_refused() -> None:
         next(project_tsne(same, 6))
 
 
-def test_groups_by_size_and_by_how_names_are_written() -> None:
+def test_groups_by_size_and_form() -> None:
     colouring = colour_by_group("label", "", [*"aaabbc", ""])
     assert colouring.groups == ["a", "b", "c", "other"] and colouring.values.tolist() == [0, 0, 0, 1, 1, 2, 3]
     many = colour_by_group("label", "", [str(n) for n in range(30)])
@@ -163,7 +161,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_words_of_a_tagger_by_their_tags(runs: Path) -> None:
+def test_tagger_words_are_coloured_by_tag(runs: Path) -> None:
     tagger = load(runs / "tagger", "cpu")
     assert list_point_kinds(tagger) == ["words", "sentences"]
     points = compute_points(tagger, "words")
@@ -174,7 +172,7 @@ def test_words_of_a_tagger_by_their_tags(runs: Path) -> None:
     np.testing.assert_array_equal(points.space.vectors, known.vectors)
 
 
-def test_a_word_with_several_tags_is_coloured_by_the_one_it_has_most_often() -> None:
+def test_word_is_coloured_by_most_frequent_tag() -> None:
     corpus = SimpleNamespace(
         split=lambda name: [
             TokenClassificationExample.of(["saw", "saw", "Saw", "the"], ["NOUN", "VERB", "VERB", "DET"])
@@ -187,7 +185,7 @@ def test_a_word_with_several_tags_is_coloured_by_the_one_it_has_most_often() -> 
     assert found is not None and [found.groups[int(n)] for n in found.values] == ["DET", "VERB", "other"]
 
 
-def test_tokens_and_texts_of_a_classifier_by_their_labels(runs: Path) -> None:
+def test_classifier_texts_are_coloured_by_label(runs: Path) -> None:
     classifier = load(runs / "classifier", "cpu")
     assert list_point_kinds(classifier) == ["tokens", "sentences"]
     assert len(compute_points(classifier, "tokens")) == len(classifier.tokenizer)

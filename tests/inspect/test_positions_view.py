@@ -1,4 +1,4 @@
-"""What a Transformer is told of places, and the picture of it."""
+"""Position encodings of Transformers, and their plot."""
 
 import json
 import math
@@ -44,14 +44,14 @@ def transformer(width: int = 8, **positions: Any) -> Trained:
     return Trained(config.build(10))
 
 
-def test_the_equation() -> None:
+def test_sinusoids_equal_equation() -> None:
     view = sinusoids_view(width=6, length=30)
     np.testing.assert_allclose(view.table, by_hand(30, 6), atol=1e-6)
     halves = sinusoids_view(width=6, length=30, layout="halves").table
     np.testing.assert_array_equal(halves, view.table[:, [0, 2, 4, 1, 3, 5]])
 
 
-def test_products_depend_on_the_distance_alone() -> None:
+def test_products_depend_only_on_distance() -> None:
     view = sinusoids_view(width=16, length=40)
     waves = [10000 ** (2 * i / 16) for i in range(8)]
     expected = [sum(math.cos(k / wave) for wave in waves) / 8 for k in range(40)]
@@ -59,12 +59,12 @@ def test_products_depend_on_the_distance_alone() -> None:
     low, high = view.spread
     np.testing.assert_allclose(low, high, atol=1e-6)
     np.testing.assert_allclose(view.products[3, 10], 8 * expected[7], atol=1e-5)
-    random = PositionsView("learned", np.random.default_rng(0).normal(size=(40, 16)))  # the control
+    random = PositionsView("learned", np.random.default_rng(0).normal(size=(40, 16)))  # control
     low, high = random.spread
     assert (high - low).max() > 0.5 and random.by_distance[0] == pytest.approx(1)
 
 
-def test_wavelengths_and_the_dimensions_worth_a_curve() -> None:
+def test_wavelengths_and_informative_dimensions() -> None:
     view = sinusoids_view(width=128, length=100)
     assert view.wavelengths[0] == pytest.approx(2 * math.pi)
     assert view.wavelengths[-1] == pytest.approx(2 * math.pi * 10000 ** (126 / 128))
@@ -82,18 +82,18 @@ def test_wavelengths_and_the_dimensions_worth_a_curve() -> None:
     assert sinusoids_view(width=2, length=1).informative_dimensions() == [0]
 
 
-def test_as_json() -> None:
+def test_json_has_table_and_wavelengths() -> None:
     found = json.loads(json.dumps(sinusoids_view(width=4, length=3, kind="rotary").to_json(), allow_nan=False))
     assert (found["kind"], found["layout"], found["width"], found["length"]) == ("rotary", "interleaved", 4, 3)
     np.testing.assert_allclose(found["table"], by_hand(3, 4), atol=1e-6)
     assert len(found["wavelengths"]) == 2 and len(found["by_distance"]) == 3
 
 
-# --- of a run -------------------------------------------------------------------------------------------------------
+# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_learned_table(side: Any) -> None:
+def test_learned_table_of_run(side: Any) -> None:
     trained = transformer(kind="learned", max_length=20)
     view = run_positions(trained, side=side)
     own = getattr(trained.model, f"{side}_embed").positions.weight.detach().numpy()
@@ -104,7 +104,7 @@ def test_a_learned_table(side: Any) -> None:
         run_positions(trained, 21)
 
 
-def test_the_sinusoids_of_a_run() -> None:
+def test_sinusoids_of_run() -> None:
     trained = transformer(layout="halves", base=100.0)
     view = run_positions(trained)
     np.testing.assert_allclose(view.table, trained.model.source_embed.positions(torch.arange(100)).numpy())
@@ -112,12 +112,12 @@ def test_the_sinusoids_of_a_run() -> None:
     np.testing.assert_allclose(view.table, sinusoids_view(8, 100, "halves", 100.0).table, atol=1e-5)
 
 
-def test_rotary_positions_are_as_wide_as_a_head() -> None:
+def test_rotary_positions_have_head_size() -> None:
     view = run_positions(transformer(kind="rotary", base=50.0), 12)
     assert (view.kind, view.width, view.length, view.base) == ("rotary", 4, 12, 50.0)
 
 
-def test_runs_without_positions() -> None:
+def test_runs_without_positions_are_rejected() -> None:
     with pytest.raises(UsageError, match=r"runs/x has no position encodings: its recipe has model.positions.kind=none"):
         run_positions(transformer(kind="none"))
     run = SimpleNamespace(recipe={"model": {"kind": "recurrent-seq2seq"}})
@@ -136,12 +136,12 @@ def test_runs_without_positions() -> None:
         ({"base": 1.0}, "base must be above 1; got 1"),
     ],
 )
-def test_what_cannot_be_shown(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         sinusoids_view(**options)
 
 
-# --- the picture ----------------------------------------------------------------------------------------------------
+# --- plots ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_what_cannot_be_shown(options: dict[str, Any], message: str) -> None:
     ],
     ids=lambda view: view.kind,
 )
-def test_what_is_drawn_is_what_was_computed(view: PositionsView) -> None:
+def test_plot_shows_computed_values(view: PositionsView) -> None:
     pytest.importorskip("matplotlib")
     from seqloom.inspect.plots.figures import to_bytes
     from seqloom.inspect.plots.inputs import draw_positions
@@ -165,7 +165,7 @@ def test_what_is_drawn_is_what_was_computed(view: PositionsView) -> None:
     for dimension, line in zip(view.informative_dimensions(), curves.get_lines(), strict=True):
         np.testing.assert_array_equal(line.get_ydata(), view.table[:, dimension])
     np.testing.assert_array_equal(distances.get_lines()[-1].get_ydata(), view.by_distance)
-    assert bool(distances.collections) == (view.kind == "learned")  # only there it matters which places
+    assert bool(distances.collections) == (view.kind == "learned")  # only learned products depend on the position
     positions = "1 position" if view.length == 1 else f"{view.length} positions"
     assert f"({positions} × {view.width}" in figure.get_suptitle()
     for axis in (table.xaxis, table.yaxis, products.xaxis, products.yaxis, curves.xaxis, distances.xaxis):

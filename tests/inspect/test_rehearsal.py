@@ -1,4 +1,4 @@
-"""The rehearsal against the training it stands for."""
+"""The rehearsal predicts the cost of the real training."""
 
 import io
 import json
@@ -35,7 +35,7 @@ SMALL = [*TOYS, "batch.size=8", "model.hidden=32"]
 SHAPES = {
     "small": SMALL,
     "plain loop": [*TOYS, "model.cell=gru-cho", "model.hidden=64", "batch.size=256", "batch.length=16"],
-    "many words": [  # little to compute, much to hold: four numbers for each parameter
+    "many words": [  # little computation, much memory: four values per parameter
         "lm-word-lstm",
         "model.hidden=256",
         "model.embedding=256",
@@ -48,7 +48,7 @@ SHAPES = {
 
 
 def measured(words: list[str], out: Path) -> tuple[int, int]:
-    """The peak of a real training, in bytes: of the process and of a GPU."""
+    """Return the peak memory of a real training in bytes: of the process and of the GPU."""
     done = subprocess.run(
         [sys.executable, "-c", TRAIN, "train", *words, "--out", str(out)], capture_output=True, text=True
     )
@@ -58,7 +58,7 @@ def measured(words: list[str], out: Path) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-def test_the_peak_is_foretold_within_a_fifth(tmp_path: Path) -> None:
+def test_predicted_peak_is_within_20_percent(tmp_path: Path) -> None:
     foretold: dict[str, int] = {}
     for name, words in SHAPES.items():
         found = rehearse(read_recipe(words[0], words[1:])[1])
@@ -70,11 +70,11 @@ def test_the_peak_is_foretold_within_a_fifth(tmp_path: Path) -> None:
         if gpu:
             assert found.gpu_allocated == pytest.approx(gpu, rel=0.2), name
         foretold[name] = found.gpu_allocated or found.memory
-    # The control: one figure for all, what every process holds, would not do.
+    # Control: a constant for all recipes would not be accurate enough.
     assert foretold["many words"] > 1.2 * foretold["small"]
 
 
-def test_a_counting_is_made_in_full(tmp_path: Path) -> None:
+def test_ngram_estimation_is_rehearsed_in_full(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a cat sat on a mat\n" * 30)
     text = ["data.corpus=text", f"data.train={tmp_path / 'a.txt'}", "model.order=2", "tokenizer.min_count=1"]
     found = rehearse(read_recipe("ngram-kn5", text)[1])
@@ -82,7 +82,7 @@ def test_a_counting_is_made_in_full(tmp_path: Path) -> None:
     assert found.sizes["2-grams"] > 5 and found.memory
 
 
-def test_a_process_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_process_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     monkeypatch.setattr(sys, "executable", str(python))
     ends = {"exit 3": "the last line", "kill -9 $$": "out of memory: the system killed the rehearsal"}
@@ -101,7 +101,7 @@ def test_a_process_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.Mo
         (MemoryError(), "out of memory: no message"),
     ],
 )
-def test_memory_that_runs_out_is_told_apart(
+def test_out_of_memory_is_distinguished(
     error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(recipe: Any, folder: Path) -> Rehearsal:
@@ -115,7 +115,7 @@ def test_memory_that_runs_out_is_told_apart(
     assert json.loads(capsys.readouterr().out)["failure"].startswith(words)
 
 
-def test_an_evaluation_that_takes_too_long_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_evaluation_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rehearsal, "MAX_EVALUATION_SECONDS", 0.05)
 
     def slow(*arguments: Any) -> None:
@@ -128,7 +128,7 @@ def test_an_evaluation_that_takes_too_long_is_broken_off(tmp_path: Path, monkeyp
     assert found.evaluation_seconds is not None and found.evaluation_seconds < 5
 
 
-def test_layers_unfrozen_later_are_rehearsed_unfrozen(tmp_path: Path) -> None:
+def test_gradual_unfreezing_is_rehearsed_unfrozen(tmp_path: Path) -> None:
     source = pretrained_run(tmp_path / "gpt", "gpt")
     recipe = classify_recipe(tmp_path, source, "train.unfreeze_every=50", "train.freeze=1", "train.layer_decay=0.9")
     rehearsal.run_rehearsal(recipe, tmp_path)
@@ -136,4 +136,4 @@ def test_layers_unfrozen_later_are_rehearsed_unfrozen(tmp_path: Path) -> None:
     assert saved is not None
     model = Classify.prepare(recipe).model()
     above = [parameter for level in model.layer_groups()[1:] for parameter in level]
-    assert len(saved.parts["optimizer"]["state"]) == len(above)  # all that will ever learn has learned
+    assert len(saved.parts["optimizer"]["state"]) == len(above)  # all trainable layers have gradients

@@ -1,4 +1,4 @@
-"""The tree of a search against a search written here, and its leaves against `beam_search` by itself."""
+"""Search trees equal a search written here, and their leaves equal `beam_search`."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ Path = tuple[int, ...]
 
 
 def log_probs(trained: Any, text: str, said: Path) -> list[float]:
-    """log p of every token after these, asked from the beginning; <unk> is impossible."""
+    """Return log p of every next token, computed from the start; <unk> is impossible."""
     begun = prepare_decoding(trained, text, said)
     with torch.no_grad():
         output = trained.model.step(torch.tensor([[0, *begun.prefix]]), begun.start())
@@ -25,8 +25,8 @@ def log_probs(trained: Any, text: str, said: Path) -> list[float]:
     return list(found)
 
 
-def searched_by_hand(trained: Any, text: str, beam: int, steps: int) -> list[dict[str, set[Path]]]:
-    """At each step which continuations are kept, ended and pruned."""
+def search_manually(trained: Any, text: str, beam: int, steps: int) -> list[dict[str, set[Path]]]:
+    """Return the kept, ended and pruned continuations of each step."""
     hypotheses: dict[Path, float] = {(): 0.0}
     found = []
     for _ in range(steps):
@@ -56,12 +56,12 @@ def paths(tree: SearchTree, step: int, *statuses: str) -> set[Path]:
 
 @pytest.mark.parametrize("kind", ["lstm", "ngram", "hmm", "gru", "transformer"])
 @pytest.mark.parametrize("beam", [1, 3, 5])
-def test_all_that_was_compared(kind: str, beam: int) -> None:
+def test_nodes_equal_manual_search(kind: str, beam: int) -> None:
     trained = writer(kind) if kind not in ("gru", "transformer") else translator(kind)
     text = "" if kind not in ("gru", "transformer") else "bad cab"
     options: dict[str, Any] = {"max_tokens": 7} if kind not in ("gru", "transformer") else {"max_length": 7}
     tree = search_tree(trained, text, beam=beam, n_best=beam, **options)
-    wanted = searched_by_hand(trained, text, beam, tree.steps)
+    wanted = search_manually(trained, text, beam, tree.steps)
     assert tree.steps > 1
     for step, own in enumerate(wanted, start=1):
         last = step == tree.steps
@@ -72,8 +72,8 @@ def test_all_that_was_compared(kind: str, beam: int) -> None:
 
 @pytest.mark.parametrize("kind", ["lstm", "gpt", "window", "ngram", "hmm", "gru", "transformer"])
 @pytest.mark.parametrize(("beam", "n_best", "alpha"), [(1, 1, 1.0), (4, 1, 0.0), (4, 4, 1.0), (6, 3, 2.0)])
-def test_numbers_and_parity(kind: str, beam: int, n_best: int, alpha: float) -> None:
-    """Sums add up, scores are sums made comparable; and a search that is watched finds what it finds alone."""
+def test_scores_and_hypotheses_equal_beam_search(kind: str, beam: int, n_best: int, alpha: float) -> None:
+    """Totals are sums and scores normalised totals; the recorded search equals a search without a recorder."""
     trained = translator(kind) if kind in ("gru", "transformer") else writer(kind)
     options: dict[str, Any] = {"beam": beam, "n_best": n_best, "length_penalty": alpha}
     tree = search_tree(trained, "bad cab", **options)
@@ -89,7 +89,7 @@ def test_numbers_and_parity(kind: str, beam: int, n_best: int, alpha: float) -> 
         assert [node.rank for node in rows] == list(range(1, len(rows) + 1))
         assert [node.total for node in rows] == sorted((node.total for node in rows), reverse=True)
         assert sum(node.status in ("kept", "open") for node in rows) <= (1 if step <= tree.forced else beam)
-    alone = found_alone(trained, options)
+    alone = search_without_tree(trained, options)
     assert len(tree.candidates) == len(alone) <= n_best
     for number, (found, (words, score, log_prob, finished)) in enumerate(
         zip(tree.candidates, alone, strict=True), start=1
@@ -107,8 +107,8 @@ def test_numbers_and_parity(kind: str, beam: int, n_best: int, alpha: float) -> 
         assert other.finished and other.text == prepare_decoding(trained, "bad cab").decode(said)
 
 
-def found_alone(trained: Any, options: dict[str, Any]) -> list[tuple[str, float, float, bool]]:
-    """What the API gives, which the commands print."""
+def search_without_tree(trained: Any, options: dict[str, Any]) -> list[tuple[str, float, float, bool]]:
+    """Return the hypotheses of the API, which the commands print."""
     if hasattr(trained, "translate"):
         (found,) = trained.translate("bad cab", **options)
         return [(one.text, one.score, one.log_prob, one.finished) for one in found.candidates]
@@ -129,8 +129,8 @@ def test_prompt_and_prefix_are_forced() -> None:
     assert tree.candidates[0].text == same.text and tree.count("forced") == 2
 
 
-def test_a_recorder_changes_nothing() -> None:
-    """Many sources at once, to the last digit, attention and coverage included."""
+def test_recorder_does_not_change_search() -> None:
+    """A batch of sources gives identical results, with attention and coverage."""
     trained = translator()
     tokens = torch.tensor([[3, 4, 5, 0], [6, 7, 0, 0], [8, 2, 3, 0]])
     source = {"tokens": tokens, "mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]]).bool()}
@@ -143,7 +143,7 @@ def test_a_recorder_changes_nothing() -> None:
             self.seen += int((step.total > -math.inf).sum())
             assert step.score.shape == step.total.shape == step.node.shape
             shorter = step.total / step.length
-            assert (step.score <= shorter + 1e-12).all()  # a penalty costs
+            assert (step.score <= shorter + 1e-12).all()  # the penalty lowers the score
 
     counting = Counting()
     alone, watched = (
@@ -155,7 +155,7 @@ def test_a_recorder_changes_nothing() -> None:
         assert (one.tokens, one.score, one.token_log_probs) == (other.tokens, other.score, other.token_log_probs)
 
 
-def test_refusals() -> None:
+def test_invalid_requests_are_rejected() -> None:
     with pytest.raises(UsageError, match="The forced tokens end with END"):
         search_tree(writer("lstm"), "a", [0])
     with pytest.raises(UsageError, match="beam must be at least 1"):

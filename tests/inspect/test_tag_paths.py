@@ -1,4 +1,4 @@
-"""The lattice of tags: equal to all sequences of tags written out, and to what `seqloom tag` says."""
+"""Tag lattices equal an enumeration of all tag sequences, and the output of `seqloom tag`."""
 
 import itertools
 import math
@@ -27,7 +27,7 @@ LINE = "Ann sings in New Delhi"
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("paths")
     for name, overrides in KINDS.items():
-        trained(tag_recipe(folder, *overrides, "train.steps=6"), folder / name)  # not yet sure of anything
+        trained(tag_recipe(folder, *overrides, "train.steps=6"), folder / name)  # uncertain after little training
     write_sentences(folder / "mine.conll", sentences()[:9])
     data = [f"data.train={folder / 'mine.conll'}", "data.corpus=conll", "data.dev_fraction=0.2"]
     train_recipe("hmm-tag-people", *data, out=folder / "hmm")
@@ -41,7 +41,7 @@ def tagger(runs: Path, request: pytest.FixtureRequest) -> TaggerPredictor:
     return found
 
 
-def test_it_says_what_tag_says(tagger: TaggerPredictor) -> None:
+def test_best_path_equals_tag_command(tagger: TaggerPredictor) -> None:
     (said,) = tagger.tag(LINE)
     found = tagger.paths(LINE)
     assert found.words == LINE.split() and found.tags == tagger.tags
@@ -52,13 +52,13 @@ def test_it_says_what_tag_says(tagger: TaggerPredictor) -> None:
     assert found.most_probable == found.posterior.argmax(axis=1).tolist()
 
 
-def test_steps_lead_from_the_tags_of_one_word_to_those_of_the_next(tagger: TaggerPredictor) -> None:
+def test_pairs_have_posterior_marginals(tagger: TaggerPredictor) -> None:
     found = tagger.paths(LINE)
     np.testing.assert_allclose(found.pairs.sum(axis=2), found.posterior[:-1], atol=1e-5)
     np.testing.assert_allclose(found.pairs.sum(axis=1), found.posterior[1:], atol=1e-5)
 
 
-def test_it_equals_every_sequence_of_tags_written_out(tagger: TaggerPredictor) -> None:
+def test_lattice_equals_enumeration_of_tag_sequences(tagger: TaggerPredictor) -> None:
     line = "Ann lives in"
     words, reader = line.split(), tagger.reader()
     pieces = reader.pieces([words])
@@ -84,17 +84,17 @@ def test_it_equals_every_sequence_of_tags_written_out(tagger: TaggerPredictor) -
         assert found.pairs[t, j, k] == pytest.approx(known, abs=1e-5)
 
 
-def test_what_may_not_be_is_never_stepped(runs: Path) -> None:
+def test_forbidden_transitions_have_probability_zero(runs: Path) -> None:
     found = load(runs / "crf", "cpu").paths(LINE)
     place = {tag: number for number, tag in enumerate(found.tags)}
     assert (found.pairs[:, place["O"], place["I-LOC"]] == 0).all()
     assert found.posterior[0, place["I-LOC"]] == 0
 
 
-def test_one_word_has_no_steps_and_a_long_line_none_between_its_pieces(runs: Path) -> None:
+def test_no_pairs_for_one_word_or_between_pieces(runs: Path) -> None:
     tagger = load(runs / "crf", "cpu")
     assert tagger.paths("Ann").pairs.shape == (0, len(tagger.tags), len(tagger.tags))
-    long = "Ann sings in Oslo . " * 20  # 100 words; 24 tokens are read at a time
+    long = "Ann sings in Oslo . " * 20  # 100 words, read in pieces of 24 tokens
     found = tagger.paths(long)
     assert len(found.words) == 100 == len(found.posterior) and found.pairs.shape[0] == 99
     assert 0 < (found.pairs.sum(axis=(1, 2)) == 0).sum() < 10
@@ -102,7 +102,7 @@ def test_one_word_has_no_steps_and_a_long_line_none_between_its_pieces(runs: Pat
     assert [found.tags[tag] for tag in found.best] == [word.tag for word in said.words]
 
 
-def test_pairs_of_very_sure_scores_stay_finite() -> None:
+def test_pairs_of_extreme_scores_are_finite() -> None:
     table = torch.zeros(3, 3, 3, dtype=torch.float64)
     table[:, 0, 1] = FORBIDDEN_SCORE
     scores = torch.tensor([[800.0, -800.0], [-800.0, 800.0], [0.0, 0.0]], dtype=torch.float64)
@@ -110,14 +110,14 @@ def test_pairs_of_very_sure_scores_stay_finite() -> None:
     assert np.isfinite(found).all() and found.sum(axis=(1, 2)) == pytest.approx(1)
 
 
-def test_lattice_of_a_batch_is_that_of_its_sentence(runs: Path) -> None:
+def test_lattice_of_batch_equals_sentence(runs: Path) -> None:
     tagger = load(runs / "hmm", "cpu")
     words, reader = LINE.split(), tagger.reader()
     batch = reader.batches([words], reader.pieces([words]), tokens=1).collate(np.array([0]))
     assert lattice_of(tagger.model, batch, len(words)).best == tagger.paths(LINE).best
 
 
-def test_states_nobody_named_are_shown_like_tags(tmp_path: Path) -> None:
+def test_hmm_states_are_shown_like_tags(tmp_path: Path) -> None:
     files = []
     for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.txt").write_text(f"an eel is a fish\nan owl is a bird of {split}\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Units in an order, and the tokens they may go with."""
+"""Ranked units and classes of tokens."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def marked(text: str | list[str], name: str, **options: Any) -> str:
     return "".join("x" if mark else "." for mark in marks)
 
 
-def test_orders() -> None:
+def test_units_are_ranked() -> None:
     assert rank(VALUES, "variance").units == [2, 0, 1]
     assert rank(VALUES, "size").units == [1, 2, 0]
     assert rank(VALUES, "mean").units == [1, 0, 2]
@@ -26,7 +26,7 @@ def test_orders() -> None:
     )
 
 
-def test_correlation_is_pearsons() -> None:
+def test_correlation_equals_pearson() -> None:
     random = np.random.default_rng(1)
     values, marks = random.normal(size=(50, 4)), (random.random(50) > 0.6).astype(float)
     values[:, 2] = 3 - 2 * marks
@@ -37,14 +37,14 @@ def test_correlation_is_pearsons() -> None:
     assert correlations(np.ones((5, 1)), np.array([0.0, 1, 0, 1, 0])) == [0]
 
 
-def test_what_is_asked_must_make_sense() -> None:
+def test_invalid_rankings_are_rejected() -> None:
     with pytest.raises(UsageError, match=r"ranked by 'varience'.*variance"):
         rank(VALUES, "varience")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="needs a class of tokens"):
         rank(VALUES, "correlation")
 
 
-def test_classes() -> None:
+def test_token_classes() -> None:
     text = 'It\'s (a 2) "No" x'
     assert marked(text, "space") == "....x..x..x....x."
     assert marked(text, "capital letter") == "x...........x...."
@@ -57,7 +57,7 @@ def test_classes() -> None:
     np.testing.assert_array_equal(token_classes(list("ab\ncd"))["position in the line"], [0, 1, 2, 0, 1])
 
 
-def test_special_tokens_are_no_text_and_spaces_come_in_many_forms() -> None:
+def test_special_tokens_and_space_symbols() -> None:
     tokens = ["</s>", "▁The", "▁cat", "s", "<unk>", "."]
     assert marked(tokens, "starts a word") == ".xx..."
     assert marked(tokens, "space") == ".xx..."
@@ -65,6 +65,6 @@ def test_special_tokens_are_no_text_and_spaces_come_in_many_forms() -> None:
     assert marked(tokens, "punctuation") == ".....x"
 
 
-def test_what_tells_nothing_apart_is_left_out() -> None:
+def test_constant_classes_are_omitted() -> None:
     assert set(token_classes(list("aaa"))) == {"starts a word", "position in the text"}
     assert token_classes(["a"]) == {}

@@ -1,4 +1,4 @@
-"""What each place of a window is worth: by hand, and that the dealing is one place's alone."""
+"""Permutation importance of window positions equals manual computation and permutes one position only."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def model() -> Any:
     return lm
 
 
-def test_the_windows_of_a_stream() -> None:
+def test_windows_of_stream() -> None:
     stream = torch.tensor([5, END, 6, 7, 8])
     joined = [[END, END, END], [END, END, 5], [END, 5, END], [5, END, 6], [END, 6, 7]]
     assert windows_before(model(), stream, within_documents=False).tolist() == joined
@@ -30,37 +30,37 @@ def test_the_windows_of_a_stream() -> None:
     assert windows_before(model(), stream, within_documents=True).tolist() == apart
 
 
-@pytest.mark.parametrize("place", range(1, K + 1))
-def test_one_place_is_dealt_out_anew_and_no_other(place: int) -> None:
+@pytest.mark.parametrize("distance", range(1, K + 1))
+def test_only_one_position_is_permuted(distance: int) -> None:
     seen = torch.arange(60).view(20, K)
-    dealt = permute_position(seen, place)
-    others = [column for column in range(K) if column != K - place]
-    assert torch.equal(dealt[:, others], seen[:, others])
-    assert not torch.equal(dealt, seen) and torch.equal(dealt[:, K - place].sort()[0], seen[:, K - place])
-    assert torch.equal(dealt, permute_position(seen, place))
+    permuted = permute_position(seen, distance)
+    others = [column for column in range(K) if column != K - distance]
+    assert torch.equal(permuted[:, others], seen[:, others])
+    assert not torch.equal(permuted, seen) and torch.equal(permuted[:, K - distance].sort()[0], seen[:, K - distance])
+    assert torch.equal(permuted, permute_position(seen, distance))
 
 
-def test_the_loss_is_that_of_the_scores_without_dropout() -> None:
+def test_loss_is_computed_without_dropout() -> None:
     lm, stream = model(), torch.randint(V, (50,), generator=torch.Generator().manual_seed(1))
     found = window_loss(lm, windows_before(lm, stream, within_documents=False), stream)
-    assert lm.training  # as it was
+    assert lm.training  # the training mode is restored
     inputs = torch.cat([torch.tensor([END]), stream[:-1]])[None]
     scores, _ = lm.eval().score(inputs, stream[None], lm.start())
     assert found == pytest.approx(-scores.mean().item(), rel=1e-12)
 
 
-def test_a_place_that_the_model_does_not_look_at_is_worth_nothing() -> None:
+def test_ignored_position_has_no_importance() -> None:
     lm, stream = model(), torch.randint(V, (80,), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        lm.hidden[0].weight[:, : 2 * 4] = 0  # blind but for the last token
+        lm.hidden[0].weight[:, : 2 * 4] = 0  # only the last token has an effect
     seen = windows_before(lm, stream, within_documents=False)
-    losses = [window_loss(lm, permute_position(seen, place), stream) for place in (1, 2, 3)]
+    losses = [window_loss(lm, permute_position(seen, distance), stream) for distance in (1, 2, 3)]
     whole = window_loss(lm, seen, stream)
     assert losses[1] == losses[2] == whole != losses[0]
 
 
 @pytest.mark.parametrize("shuffled", [[3.0, 2.5, 2.1], [3.0, 1.9, 2.1]])
-def test_the_picture(shuffled: list[float]) -> None:
+def test_plot_shows_importance(shuffled: list[float]) -> None:
     views = [WindowView("a $1 run", 100, 2.0, shuffled), WindowView("other", 100, 2.2, [2.5])]
     figure = draw_window(views)
     (axes,) = figure.axes

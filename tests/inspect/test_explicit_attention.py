@@ -1,8 +1,8 @@
-"""What is shown is what happens: the pass that says where heads look computes what the fast pass computes.
+"""The pass with explicit attention weights computes the same values as the fast pass.
 
-Each attention's contribution MultiHead(…) is recorded in both passes of a whole model, layer by layer. They must be the
-same numbers in the same order; and the fast pass must really have been the fast one. Recurrent attention has one way
-only, which `test_alignment_view` holds against what a search saw.
+The output of each attention, MultiHead(…), is recorded in both passes of a whole model, layer by layer, and must be
+equal in order; the fast pass must use the fused kernel. Recurrent attention has a single implementation, which
+`test_alignment_view` compares with the search.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ ENCODER = {"kind": "transformer", "d_model": 16, "heads": 2, "dropout": 0.0, "at
 
 
 def ready(model: nn.Module) -> Any:
-    """In double precision, and with weights that let heads look somewhere."""
+    """Convert to float64, with weights that give sharp attention."""
     torch.manual_seed(5)
     model = model.double().eval()
     for parameter in model.parameters():
@@ -46,7 +46,7 @@ def ready(model: nn.Module) -> Any:
 
 
 def contributions(model: nn.Module, run: Callable[[], Any]) -> tuple[list[Tensor], Any]:
-    """What each attention gives while something runs, and what came of it."""
+    """Return the outputs of each attention during a run, and its result."""
     seen: list[Tensor] = []
     parts = [module.out for module in model.modules() if isinstance(module, MultiHeadAttention)]
     handles = [part.register_forward_hook(lambda module, given, made: seen.append(made)) for part in parts]
@@ -58,8 +58,10 @@ def contributions(model: nn.Module, run: Callable[[], Any]) -> tuple[list[Tensor
             handle.remove()
 
 
-def agree(model: nn.Module, fast: Callable[[], Any], openly: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run both, compare what every attention gave; what the open pass came to."""
+def agree(
+    model: nn.Module, fast: Callable[[], Any], explicit: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """Run both passes, compare the outputs of every attention, and return the result of the explicit pass."""
     used = {"fused": 0, "open": 0}
 
     def counting(name: str, function: Callable[..., Any]) -> Any:
@@ -74,11 +76,11 @@ def agree(model: nn.Module, fast: Callable[[], Any], openly: Callable[[], Any], 
     monkeypatch.setattr(attention, "attention_with_weights", counting("open", definition))
     first, _ = contributions(model, fast)
     assert used["fused"] == len(first) > 0 and used["open"] == 0
-    second, found = contributions(model, openly)
+    second, found = contributions(model, explicit)
     assert used["fused"] == len(first) and used["open"] == len(second) == len(first)
     for one, other in zip(first, second, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
-        assert one.std() > 0.01  # there was something to compare
+        assert one.std() > 0.01  # the comparison is not empty
     return found
 
 
@@ -106,7 +108,7 @@ def text(tokens: list[int] | None = None) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", SWITCHES)
-def test_a_translators_three_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_translator_passes_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = ready(transformer(**SWITCHES[name])), pairs()
     agree(model, lambda: model.target_log_probs(batch), lambda: model.attentions(batch), monkeypatch)
 
@@ -120,13 +122,13 @@ def test_a_translators_three_parts(name: str, monkeypatch: pytest.MonkeyPatch) -
     ],
     ids=["learned", "rotary", "norms after"],
 )
-def test_a_gpt(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpt_passes_agree(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokens = ready(GPTConfig(**{**SHAPE, **options}).build(V)), text()["tokens"]
     agree(model, lambda: model(tokens), lambda: model.attentions(tokens), monkeypatch)
 
 
 @pytest.mark.parametrize("config", [BERTConfig, ElectraConfig])
-def test_a_reader(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoder_passes_agree(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokens = ready(config(**SHAPE, positions=PositionsConfig(kind="rotary")).build(V)), text()["tokens"]
     agree(model, lambda: model.backbone.read(tokens), lambda: model.attentions(tokens), monkeypatch)
 
@@ -140,21 +142,21 @@ def test_a_reader(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(lambda: build(TaggerConfig, {"embedding": 12, "encoder": ENCODER}).build(V, 4, 0), id="tags"),
     ],
 )
-def test_classifiers_and_taggers(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classifier_and_tagger_passes_agree(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made, batch = ready(model()), text()
     agree(made, lambda: made(batch), lambda: made.attentions(batch), monkeypatch)
 
 
 @pytest.mark.parametrize("config", [FineTunedClassifierConfig, FineTunedTaggerConfig])
 @pytest.mark.parametrize("kind", ["gpt", "bert", "electra", "transformer"])
-def test_what_stands_on_a_body(kind: str, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fine_tuned_model_passes_agree(kind: str, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     backbone = {"kind": kind, **BACKBONES[kind]}
     model = ready(build(config, {"backbone": backbone, "dropout": 0.0}).build(V, 3))
     batch = text(frame_texts(Specials.after(V), model.backbone.form, torch.randint(1, V, (S,)).tolist()).tokens)
     agree(model, lambda: model(batch), lambda: model.attentions(batch), monkeypatch)
 
 
-def test_a_pass_that_differs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_pass_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokens = ready(GPTConfig(**SHAPE, context=64).build(V)), text()["tokens"]
     with pytest.raises(AssertionError):
         agree(model, lambda: model(tokens), lambda: model.attentions(tokens.flip(1)), monkeypatch)

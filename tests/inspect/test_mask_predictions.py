@@ -1,4 +1,4 @@
-"""What may stand at the gaps of a text, and the text once something stands there."""
+"""Predictions for the masks of a text, and replaced masks."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return load(folder / "run", "cpu")
 
 
-def test_guesses_are_those_of_fill(model: Any) -> None:
+def test_predictions_equal_fill_mask(model: Any) -> None:
     found = predict_masks(model, TEXT, top=4)
     (filled,) = model.fill_mask(TEXT, top=4)
     assert found.masks == filled.masks and found.filled == filled.filled
@@ -31,7 +31,7 @@ def test_guesses_are_those_of_fill(model: Any) -> None:
     assert "'zebras'" in predict_masks(model, "The zebras [MASK] .").notes[0]
 
 
-def test_the_best_guesses_written_one_by_one(model: Any) -> None:
+def test_masks_are_replaced_one_by_one(model: Any) -> None:
     best = [own[0].id for own in predict_masks(model, TEXT).masks]
     text = replace_mask(model, replace_mask(model, TEXT, 1, best[1]), 0, best[0])
     assert text == predict_masks(model, TEXT).filled

@@ -1,4 +1,4 @@
-"""Why a label: for any label, and by what happens without a word."""
+"""Word weights of classifiers, for any label and of every kind."""
 
 from pathlib import Path
 
@@ -30,24 +30,24 @@ def classifier(runs: Path, request: pytest.FixtureRequest) -> ClassifierPredicto
     return found
 
 
-def test_the_most_probable_label_is_explained_as_classify_does(classifier: ClassifierPredictor) -> None:
+def test_default_weights_equal_classify(classifier: ClassifierPredictor) -> None:
     (said,) = classifier.classify(TEXT, why=True)
     assert classifier.why(TEXT) == said.why == classifier.why(TEXT, said.label)
     assert classifier.why(f"  {TEXT} ") == (said.why and said.why.shift(2))
 
 
-def test_influence_on_each_label_is_that_of_autograd(classifier: ClassifierPredictor) -> None:
+def test_influence_equals_autograd(classifier: ClassifierPredictor) -> None:
     batch = classifier.reader().batches([TEXT], tokens=1).collate(torch.tensor([0]).numpy())
     for number, label in enumerate(classifier.labels):
         found = classifier.why(TEXT, label, "influence")
         known = classifier.model.influence(batch, torch.tensor([number]))[0].tolist()
         assert [word.weight for word in found.words] + [found.end] == pytest.approx(known, abs=1e-6)
-    if classifier.run.path.name == "bag":  # and of a bag it is the score itself
+    if classifier.run.path.name == "bag":  # for a bag of words the sum is the score
         score = classifier.model(batch)[0, number].item()
         assert sum(known) + classifier.model.output.bias[number].item() == pytest.approx(score, abs=1e-5)
 
 
-def test_what_is_left_out_is_read_again_without_it(classifier: ClassifierPredictor) -> None:
+def test_occlusion_equals_prediction_without_word(classifier: ClassifierPredictor) -> None:
     def chance(text: str) -> float:
         (said,) = classifier.classify(text)
         return next(one.probability for one in said.candidates if one.label == "good")
@@ -60,7 +60,7 @@ def test_what_is_left_out_is_read_again_without_it(classifier: ClassifierPredict
     assert [word.weight for word in classifier.why("dull", "good", "occlusion").words] == [0.0]
 
 
-def test_a_word_goes_with_the_space_that_would_stand_twice() -> None:
+def test_word_is_removed_with_double_space() -> None:
     words = [
         WordWeight(text, start, start + len(text), 0.0)
         for text, start in (("a", 0), ("dull", 2), (",", 6), ("film", 8))
@@ -68,7 +68,7 @@ def test_a_word_goes_with_the_space_that_would_stand_twice() -> None:
     assert remove_each_word("a dull, film", words) == ["dull, film", "a , film", "a dull film", "a dull, "]
 
 
-def test_what_cannot_be_asked_is_refused(runs: Path) -> None:
+def test_invalid_requests_are_rejected(runs: Path) -> None:
     gru = load(runs / "gru", "cpu", ClassifierPredictor)
     with pytest.raises(UsageError, match="has no label 'goood'"):
         gru.why(TEXT, "goood")
