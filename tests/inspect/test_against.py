@@ -1,4 +1,4 @@
-"""The figure of how good things are as something grows."""
+"""Plots of a metric against a variable."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ from seqloom.inspect.plots.figures import to_bytes
 from seqloom.inspect.plots.measurements import MeasuredLine, draw_against
 
 
-def test_every_line_and_value_is_drawn() -> None:
+def test_plot_shows_all_lines_and_values() -> None:
     lines = [
         MeasuredLine("bert", {0.01: [70.0, 72.0, 71.0], 0.1: [80.0, 81.0, 82.0], 1.0: [84.0, 84.5, 85.0]}),
         MeasuredLine("scratch $1", {0.01: [55.0, math.nan, 56.0], 1.0: [math.nan]}, dashed=True),

@@ -1,4 +1,4 @@
-"""Confusion in the terminal and in pictures: what was counted is shown, in letters and numbers that can be read."""
+"""Confusion matrices in the terminal and in plots."""
 
 import io
 import re
@@ -37,7 +37,7 @@ def printed(thing: Any, width: int = 100) -> str:
 # --- in the terminal ------------------------------------------------------------------------------------------------
 
 
-def test_a_matrix_by_hand() -> None:
+def test_table_of_known_matrix() -> None:
     shown = render_confusion(WORDS, width=80, colour=False).plain
     assert shown.split("\n") == [
         "      no    yes ",
@@ -48,7 +48,7 @@ def test_a_matrix_by_hand() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 6, 18, 25])
-def test_every_count_is_shown_in_its_place(count: int) -> None:
+def test_each_count_is_in_its_cell(count: int) -> None:
     confusion = random_confusion([f"class {number}" for number in range(count)])
     lines = render_confusion(confusion, width=200, colour=False).plain.split("\n")
     rows = [line for line in lines if re.match(r" +class \d+ +[\d·]", line)][-count:]
@@ -58,19 +58,19 @@ def test_every_count_is_shown_in_its_place(count: int) -> None:
 
 @pytest.mark.parametrize("count", [2, 18, 26, 40])
 @pytest.mark.parametrize("colour", [True, False])
-def test_it_is_no_wider_than_the_screen(count: int, colour: bool) -> None:
+def test_table_fits_screen(count: int, colour: bool) -> None:
     text = render_confusion(random_confusion([f"class {number}" for number in range(count)]), width=70, colour=colour)
     assert max(map(cell_len, text.plain.split("\n"))) <= 70
     assert bool(text.spans) and any("rgb" in str(span.style) for span in text.spans) is colour
-    assert ("█" in text.plain) == (count > 25 and not colour)  # shades stand for numbers where these are too many
+    assert ("█" in text.plain) == (count > 25 and not colour)  # shades replace numbers if there are too many
 
 
-def test_columns_line_up_in_every_script() -> None:
+def test_columns_are_aligned_in_any_script() -> None:
     lines = render_confusion(random_confusion(SCRIPTS), width=200, colour=False).plain.split("\n")[:-1]
     assert len(lines) == 9 and len(set(map(cell_len, lines))) == 1
 
 
-def test_shades_are_shares_of_the_row_and_numbers_can_be_read_on_them() -> None:
+def test_shades_are_row_fractions_with_legible_numbers() -> None:
     text = render_confusion(WORDS, width=80, colour=True)
     styles = {text.plain[span.start : span.end].strip(): str(span.style) for span in text.spans}
     assert "#ffffff" in styles["30"] and "#000000" in styles["1,200"] and "#000000" in styles["7"]
@@ -89,11 +89,11 @@ def test_shades_are_shares_of_the_row_and_numbers_can_be_read_on_them() -> None:
         ("\u202eabc", "abc"),
     ],
 )
-def test_names_of_classes(name: str, shown: str) -> None:
+def test_class_names_are_shortened_and_escaped(name: str, shown: str) -> None:
     assert format_class(name) == shown
 
 
-def test_the_table_of_classes() -> None:
+def test_table_of_classes() -> None:
     shown = printed(
         build_class_table({"PER": Hits(1, 2, 4), "[bold]x": Hits(3, 3, 3)}, label_kind="type", unit="spans")
     )
@@ -109,7 +109,7 @@ def test_the_table_of_classes() -> None:
     assert "0.0000" in printed(build_class_table({}))
 
 
-def test_the_most_frequent_mistakes() -> None:
+def test_most_frequent_errors() -> None:
     confusion = Confusion(("a b", "العربية", "c"), np.array([[5, 3, 12], [3, 1, 0], [0, 0, 9]]))
     assert list_mistakes(confusion) == [
         "12 ×  a b predicted as c  (60.0% of 20)",
@@ -119,7 +119,7 @@ def test_the_most_frequent_mistakes() -> None:
     assert len(list_mistakes(confusion, 1)) == 1 and list_mistakes(Confusion(("a",), np.array([[3]]))) == []
 
 
-# --- pictures -------------------------------------------------------------------------------------------------------
+# --- plots ------------------------------------------------------------------------------------------------------------
 
 
 def size(png: bytes) -> tuple[int, int]:
@@ -132,7 +132,7 @@ def names(figure: Any) -> tuple[list[Any], list[Any]]:
     return figure.axes[0].get_xticklabels(), figure.axes[0].get_yticklabels()
 
 
-def test_what_is_drawn_is_what_was_counted() -> None:
+def test_plot_shows_counts() -> None:
     pytest.importorskip("matplotlib")
     confusion = random_confusion(["x", "y", "z"], seed=3)
     figure = draw_confusion(confusion, ["a title"], label_kind="tag", unit="words")
@@ -150,7 +150,7 @@ def test_what_is_drawn_is_what_was_counted() -> None:
     assert right.get_ylabel() == "words" and figure.get_suptitle() == "a title"
 
 
-def test_almost_all_is_not_all() -> None:
+def test_fraction_below_one_is_not_shown_as_100_percent() -> None:
     pytest.importorskip("matplotlib")
     figure = draw_confusion(Confusion(("x", "y", "z"), np.array([[999, 1, 0], [0, 7, 0], [6, 0, 994]])))
     shown = [text.get_text().split("\n")[0] for text in figure.axes[0].texts]
@@ -158,8 +158,8 @@ def test_almost_all_is_not_all() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 6, 13, 18, 40])
-def test_pictures_can_be_read(count: int) -> None:
-    """Names and numbers keep apart and within the picture, and numbers within their squares."""
+def test_labels_do_not_overlap(count: int) -> None:
+    """Names and numbers do not overlap and fit the plot, and numbers fit their squares."""
     pytest.importorskip("matplotlib")
     labels = [f"class number {number}" for number in range(count)]
     counts = random_confusion(labels).counts
@@ -182,7 +182,7 @@ def test_pictures_can_be_read(count: int) -> None:
     assert title.get_text().endswith("…") and title.get_window_extent().width < width
 
 
-def test_very_many_classes_and_very_long_names() -> None:
+def test_many_classes_and_long_names() -> None:
     pytest.importorskip("matplotlib")
     confusion = Confusion(tuple(map(str, range(300))), np.eye(300, dtype=np.int64))
     figure = draw_confusion(confusion)
@@ -191,7 +191,7 @@ def test_very_many_classes_and_very_long_names() -> None:
     assert max(size(to_bytes(long))) < 1200
 
 
-def test_names_that_look_like_formulas_and_names_in_any_script() -> None:
+def test_names_with_dollar_signs_and_any_script() -> None:
     pytest.importorskip("matplotlib")
     confusion = random_confusion(["$x_1$", "a $ b", "\\alpha", "", *SCRIPTS])
     figure = draw_confusion(confusion, ["$5 and $6"])
@@ -204,7 +204,7 @@ def test_names_that_look_like_formulas_and_names_in_any_script() -> None:
     assert set(choose_fonts(map(format_class, confusion.labels)).missing) <= set("".join(SCRIPTS))
 
 
-def test_reliability_is_drawn_as_it_was_measured() -> None:
+def test_reliability_plot_shows_calibration() -> None:
     pytest.importorskip("matplotlib")
     confidence = np.array([0.95, 0.95, 0.95, 0.95, 0.55, 0.55])
     correct = np.array([True, True, False, False, True, True])

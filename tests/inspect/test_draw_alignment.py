@@ -1,4 +1,4 @@
-"""Pictures of alignments: what was measured is drawn, in letters that can be read."""
+"""Plots of alignments: weights, labels and fonts."""
 
 import struct
 from itertools import pairwise
@@ -18,7 +18,7 @@ pytest.importorskip("matplotlib")
 ENGLISH = ["Sunday", ",", "November", "15", ",", "2026", "</s>"]
 FRENCH = ["dimanche", "15", "novembre", "2026", "</s>"]
 ARABIC = ["الأحد", "،", "15", "نوفمبر", "2026", "</s>"]
-STIX = "ᶁ"  # matplotlib brings it in STIXGeneral, not in DejaVu Sans
+STIX = "ᶁ"  # matplotlib has it in STIXGeneral, not in DejaVu Sans
 
 
 def grid(target: list[str], source: list[str]) -> AttentionMap:
@@ -38,7 +38,7 @@ def labels(figure: Any) -> tuple[list[Any], list[Any]]:
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what matplotlib brings along is installed."""
+    """Hide all fonts except those of matplotlib."""
     from matplotlib import font_manager
 
     manager = font_manager.fontManager
@@ -46,7 +46,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manager, "ttflist", brought)
 
 
-def test_what_is_drawn_is_what_was_measured() -> None:
+def test_plot_shows_weights() -> None:
     found = grid(FRENCH, ENGLISH)
     figure = draw_alignment(found, ["Sunday, November 15, 2026", "dimanche 15 novembre 2026"])
     axes: Any = figure.axes[0]
@@ -70,7 +70,7 @@ def test_known_links_are_outlined() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 7, 60])
-def test_the_picture_grows_with_the_sentence_and_labels_stay_apart(count: int) -> None:
+def test_plot_grows_and_labels_do_not_overlap(count: int) -> None:
     figure = draw_alignment(
         grid([f"mot{n}" for n in range(count)], [f"word{n}" for n in range(count + 3)]), ["a " * 900]
     )
@@ -89,7 +89,7 @@ def test_the_picture_grows_with_the_sentence_and_labels_stay_apart(count: int) -
     )
 
 
-def test_very_long_sentences_and_words_make_no_larger_pictures() -> None:
+def test_plot_size_is_limited() -> None:
     words = [f"word{n}" for n in range(3000)]
     width, height = size(to_bytes(draw_alignment(grid(["mot"] * 40, words), ["a " * 30_000])))
     assert 5000 < width < 9000 and height < 2000
@@ -97,15 +97,15 @@ def test_very_long_sentences_and_words_make_no_larger_pictures() -> None:
     assert max(width, height) < 2000
 
 
-def test_words_that_look_like_formulas_are_words() -> None:
+def test_dollar_signs_are_not_formulas() -> None:
     figure = draw_alignment(grid(["$x_1$", "$", "a_b^c"], ["\\alpha", "$5", "\n", ""]), ["$5 and $6"])
     assert size(to_bytes(figure))
     title: Any = figure._suptitle  # type: ignore[attr-defined]
     assert not any(text.get_parse_math() for side in labels(figure) for text in [*side, title])
 
 
-def test_arabic_is_joined_and_runs_from_right_to_left() -> None:
-    """An initial and a final letter are narrower joined than apart."""
+def test_arabic_is_joined_from_right_to_left() -> None:
+    """Joined initial and final letters are narrower than separate ones."""
     fonts = choose_fonts([*ARABIC, *ENGLISH])
     if not fonts.shapes_text:
         pytest.skip("this matplotlib cannot")
@@ -117,7 +117,7 @@ def test_arabic_is_joined_and_runs_from_right_to_left() -> None:
 
 
 @pytest.mark.usefixtures("bare")
-def test_letters_that_cannot_be_drawn_are_named() -> None:
+def test_missing_glyphs_are_reported() -> None:
     fonts = choose_fonts(["日曜日", "रवि", "15", *ENGLISH, "日"])
     assert fonts.missing == "".join(sorted("日曜रव" + "ि"))
     warning = fonts.warning()
@@ -126,14 +126,14 @@ def test_letters_that_cannot_be_drawn_are_named() -> None:
 
 
 @pytest.mark.usefixtures("bare")
-def test_fonts_are_taken_only_where_they_are_needed() -> None:
+def test_additional_fonts_only_if_needed() -> None:
     assert choose_fonts(["abc é Жﻼ ◌ …"]) == Fonts(["DejaVu Sans"], "", choose_fonts(["ﻼ"]).shapes_text)
     assert choose_fonts(["a" + STIX]) == Fonts(["DejaVu Sans", "STIXGeneral"], "", True)
-    assert choose_fonts(["日"]).families == ["DejaVu Sans"]  # not the font that has a box for every letter
+    assert choose_fonts(["日"]).families == ["DejaVu Sans"]  # not the font of placeholder boxes
     assert choose_fonts(["a b\n\u200d"]).missing == ""  # nothing to draw
 
 
-def test_a_font_of_ones_own() -> None:
+def test_user_font_is_used() -> None:
     assert choose_fonts(["abc"], "DejaVu Serif").families[:2] == ["DejaVu Serif", "DejaVu Sans"]
     figure = draw_alignment(grid(FRENCH, ENGLISH), font="DejaVu Serif")
     assert labels(figure)[0][0].get_fontfamily()[0] == "DejaVu Serif"
@@ -141,7 +141,7 @@ def test_a_font_of_ones_own() -> None:
         choose_fonts(["abc"], "DejaVu Serf")
 
 
-def test_a_matplotlib_that_cannot_join_letters_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_text_shaping_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib import ft2font
 
     monkeypatch.delattr(ft2font, "__libraqm_version__", raising=False)
@@ -149,7 +149,7 @@ def test_a_matplotlib_that_cannot_join_letters_says_so(monkeypatch: pytest.Monke
     assert choose_fonts(FRENCH).warning() is None
 
 
-def test_in_svg_text_stays_text() -> None:
+def test_svg_keeps_text() -> None:
     figure = draw_alignment(grid(["日曜日", *ARABIC], ENGLISH), ["a < b & c"])
     svg = to_bytes(figure, ".svg", keep_text=True)
     root = ElementTree.fromstring(svg)

@@ -1,4 +1,4 @@
-"""The picture of encodings, read back from its parts."""
+"""Plots of encodings."""
 
 import struct
 from typing import Any
@@ -29,7 +29,7 @@ def names(axes: Any) -> list[str]:
     return [text.get_text() for text in axes.get_yticklabels()]
 
 
-def test_what_is_drawn() -> None:
+def test_plot_shows_all_encodings() -> None:
     texts = encoded(*BEAR)
     figure = draw_encodings(texts, 8)
     panels: list[Any] = list(figure.axes)
@@ -46,7 +46,7 @@ def test_what_is_drawn() -> None:
     assert size(to_bytes(figure))
 
 
-def test_squares_are_squares_and_bars_can_be_compared() -> None:
+def test_squares_and_bars_share_scale() -> None:
     figure = draw_encodings(encoded("a a a b", "c"), 40)
     to_bytes(figure)
     panels: list[Any] = list(figure.axes)
@@ -58,7 +58,7 @@ def test_squares_are_squares_and_bars_can_be_compared() -> None:
     assert figure.texts[3].get_text().endswith("T × 40, first 32")
 
 
-def test_long_texts_and_odd_words_stay_within_the_picture() -> None:
+def test_long_texts_and_words_fit_plot() -> None:
     long = " ".join(f"word{number}" for number in range(500))
     figure = draw_encodings(encoded(long, "$x_1$ Donaudampfschifffahrtsgesellschaft", "日", "ا", "e"), 300)
     width, height = size(to_bytes(figure))

@@ -1,4 +1,4 @@
-"""Pictures of heads: what was measured is drawn, and can be read."""
+"""Plots of attention heads and links."""
 
 import struct
 from itertools import pairwise
@@ -42,7 +42,7 @@ def texts(axes: Any) -> list[str]:
 
 
 def apart(labels: list[Any], side: str) -> bool:
-    """Whether labels in a row, or in a column from above, do not run into each other."""
+    """Return whether labels in a row, or in a column from the top, do not overlap."""
     boxes = [label.get_window_extent() for label in labels]
     if side == "down":
         return all(upper.y0 >= lower.y1 - 1 for upper, lower in pairwise(boxes))
@@ -52,7 +52,7 @@ def apart(labels: list[Any], side: str) -> bool:
 # --- all heads ------------------------------------------------------------------------------------------------------
 
 
-def test_every_head_is_drawn_on_one_scale() -> None:
+def test_all_heads_share_one_scale() -> None:
     found = maps(3, 4, FRENCH, ENGLISH)
     figure = draw_heads(found, ["cross-attention: every head", "Sunday, November 15, 2026"])
     panels = thumbnails(figure)
@@ -68,7 +68,7 @@ def test_every_head_is_drawn_on_one_scale() -> None:
     assert figure.get_suptitle() == "cross-attention: every head\nSunday, November 15, 2026"
 
 
-def test_some_heads() -> None:
+def test_selected_heads_are_drawn() -> None:
     found = maps(3, 4, FRENCH, ENGLISH)
     panels = thumbnails(draw_heads(found, layers=[2], heads=[1, 3]))
     assert [axes.get_title() for axes in panels] == ["head 1", "head 3"] and panels[0].get_ylabel() == "layer 2"
@@ -78,7 +78,7 @@ def test_some_heads() -> None:
 @pytest.mark.parametrize(
     ("layers", "heads", "count"), [(1, 1, 1), (4, 4, 7), (2, 4, 30), pytest.param(6, 8, 7, marks=pytest.mark.slow)]
 )
-def test_names_are_legible_and_stay_apart(layers: int, heads: int, count: int) -> None:
+def test_labels_are_legible_and_do_not_overlap(layers: int, heads: int, count: int) -> None:
     words = [f"word{n}" for n in range(count)]
     figure = draw_heads(maps(layers, heads, words, words), ["a title"])
     width, height = size(to_bytes(figure))
@@ -93,7 +93,7 @@ def test_names_are_legible_and_stay_apart(layers: int, heads: int, count: int) -
     assert width < 2700 and height < 2700
 
 
-def test_where_words_are_too_many_they_are_not_named() -> None:
+def test_too_many_words_have_no_labels() -> None:
     words = [f"word{n}" for n in range(60)]
     figure = draw_heads(maps(2, 4, words, words), ["a title"])
     width, height = size(to_bytes(figure))
@@ -103,7 +103,7 @@ def test_where_words_are_too_many_they_are_not_named() -> None:
     assert panels[0].get_title() == "head 1" and panels[-4].get_ylabel() == "layer 2"
 
 
-def test_thousands_of_words_make_no_larger_picture() -> None:
+def test_grid_size_is_limited() -> None:
     words = [f"word{n}" for n in range(1500)]
     width, height = size(to_bytes(draw_heads(maps(1, 2, words, words))))
     assert max(width, height) < 2700
@@ -117,29 +117,29 @@ def lines(figure: Any) -> Any:
     return collection
 
 
-def test_a_dozen_words_have_a_colour_each() -> None:
+def test_twelve_words_have_distinct_colours() -> None:
     words = [str(number) for number in range(12)]
     colours = lines(draw_links(AttentionMap(words, words, np.eye(12)))).get_edgecolors()
     assert len({tuple(colour) for colour in colours}) == 12
 
 
 @pytest.mark.parametrize("least", [0.0, MIN_LINK_WEIGHT, 0.3, 1.1])
-def test_a_line_for_each_weight_that_counts(least: float) -> None:
+def test_one_line_per_weight_above_threshold(least: float) -> None:
     found = grid(FRENCH, ENGLISH)
     figure = draw_links(found, ["a title"], min_weight=least)
     assert len(lines(figure).get_paths()) == int((found.weights >= least).sum())
     assert figure.get_supxlabel() == f"weights below {least:g} are not drawn"
 
 
-def test_lines_join_who_looks_with_whom_and_are_as_strong_as_the_weight() -> None:
+def test_lines_join_query_and_key_by_weight() -> None:
     weights = np.array([[0.9, 0.1, 0], [0, 0.4, 0.6]])
     figure = draw_links(AttentionMap(["x", "y"], ["a", "b", "c"], weights))
     axes: Any = figure.axes[0]
     place = {text.get_text(): text.get_position() for text in axes.texts}
-    assert place["x"][0] < 0 < 1 < place["a"][0]  # who looks at the left
+    assert place["x"][0] < 0 < 1 < place["a"][0]  # queries on the left
     assert (
         place["x"][1] < place["y"][1] and place["a"][1] < place["b"][1] < place["c"][1]
-    )  # downwards: the axis is turned
+    )  # downwards: the axis is inverted
     assert axes.yaxis_inverted()
     found = {}
     for path, width, colour in zip(
@@ -150,13 +150,13 @@ def test_lines_join_who_looks_with_whom_and_are_as_strong_as_the_weight() -> Non
         row = next(word for word in "xy" if place[word][1] == ends[0][1])
         column = next(word for word in "abc" if place[word][1] == ends[1][1])
         found[row + column] = width, colour[3]
-    assert sorted(found, key=found.__getitem__) == ["xb", "yb", "yc", "xa"]  # by width and opacity alike
+    assert sorted(found, key=found.__getitem__) == ["xb", "yb", "yc", "xa"]  # by width and by opacity
     assert sorted(found, key=lambda pair: found[pair][1]) == ["xb", "yb", "yc", "xa"]
     assert texts(axes)[2] == "produces (target)" and "key (source)" in texts(axes)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 9), (7, 5), (30, 30), (30, 3)])
-def test_words_of_links_stay_apart_and_inside(rows: int, columns: int) -> None:
+def test_link_labels_fit_without_overlap(rows: int, columns: int) -> None:
     figure = draw_links(grid([f"mot{n}" for n in range(rows)], [f"word{n}" for n in range(columns)]), ["a " * 300])
     width, height = size(to_bytes(figure))
     shown: Any = figure.axes[0].texts
@@ -168,13 +168,13 @@ def test_words_of_links_stay_apart_and_inside(rows: int, columns: int) -> None:
     assert height < 2000
 
 
-def test_very_many_words_make_no_larger_picture() -> None:
+def test_link_plot_size_is_limited() -> None:
     words = [f"word{n}" for n in range(400)]
     found = draw_links(AttentionMap(words, words, np.eye(400)))
     assert found.get_figheight() < 70 and len(lines(found).get_paths()) == 400
 
 
-def test_linked() -> None:
+def test_link_selection() -> None:
     assert find_links(np.array([[0.05, 0.95], [0.04, 0.2]])) == [(0, 0, 0.05), (0, 1, 0.95), (1, 1, 0.2)]
     assert find_links(np.zeros((2, 2))) == []
 
@@ -183,7 +183,7 @@ def test_linked() -> None:
 
 
 @pytest.mark.parametrize("kind", ["grid", "links"])
-def test_scripts_that_join_and_run_from_right_to_left(kind: str) -> None:
+def test_right_to_left_scripts_are_joined(kind: str) -> None:
     from seqloom.inspect.plots.figures import choose_fonts
 
     if not choose_fonts(ARABIC).shapes_text:
@@ -202,7 +202,7 @@ def test_scripts_that_join_and_run_from_right_to_left(kind: str) -> None:
     assert joined < 0.9 * broken
 
 
-def test_words_that_look_like_formulas_are_words() -> None:
+def test_dollar_signs_are_not_formulas() -> None:
     words = ["$x_1$", "$", "a_b^c", "\n", ""]
     for figure in (draw_heads(maps(1, 2, words, words), ["$5 and $6"]), draw_links(grid(words, words), ["$5 and $6"])):
         assert size(to_bytes(figure))
@@ -210,7 +210,7 @@ def test_words_that_look_like_formulas_are_words() -> None:
         assert "$x_1$" in svg and "⏎" in svg
 
 
-def test_a_font_of_ones_own() -> None:
+def test_user_font_is_used() -> None:
     figure = draw_links(grid(FRENCH, ENGLISH), font="DejaVu Serif")
     assert figure.axes[0].texts[0].get_fontfamily()[0] == "DejaVu Serif"
     label = thumbnails(draw_heads(maps(1, 1, FRENCH, ENGLISH), font="DejaVu Serif"))[0].get_yticklabels()[0]

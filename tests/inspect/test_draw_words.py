@@ -1,4 +1,4 @@
-"""Pictures of words: names and the lines that lead to them stay clear of each other."""
+"""Plots of words: labels and leader lines do not overlap."""
 
 import numpy as np
 import pytest
@@ -10,14 +10,14 @@ pytest.importorskip("matplotlib")
 
 
 def crowd(seed: int = 0, count: int = 90) -> WordSpace:
-    """Many words in a few heaps."""
+    """Build many words in a few clusters."""
     random = np.random.default_rng(seed)
     heaps = random.normal(size=(6, 8))[random.integers(6, size=count)]
     vectors = heaps + 0.15 * random.normal(size=(count, 8))
     return WordSpace([f"word{number}" for number in range(count)], vectors.astype(np.float32))
 
 
-def test_no_line_runs_through_a_name_and_no_name_covers_another() -> None:
+def test_labels_and_leader_lines_do_not_overlap() -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     space = crowd()
@@ -28,13 +28,13 @@ def test_no_line_runs_through_a_name_and_no_name_covers_another() -> None:
     for number, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[:number])
     for line in axes.lines:
-        points = line.get_transform().transform(line.get_xydata())[:-1]  # the last touches its own name
+        points = line.get_transform().transform(line.get_xydata())[:-1]  # the last line ends at its label
         inside = [box for box in boxes if any(box.x0 < x < box.x1 and box.y0 < y < box.y1 for x, y in points)]
         assert not inside
 
 
-def test_tsne_is_of_cosines_not_of_what_is_left_without_the_mean() -> None:
-    """Three directions, the middle one that of the mean: without it nothing would be left of those words but noise."""
+def test_tsne_uses_cosines_without_centring() -> None:
+    """Three directions, the second that of the mean: with centring, its words would be noise."""
     group = np.arange(60) % 3
     vectors = np.array([[1.0, 0.3, 0], [1.0, 0, 0], [1.0, -0.3, 0]])[group]
     vectors = vectors + 0.02 * np.random.default_rng(1).normal(size=(60, 3))

@@ -1,4 +1,4 @@
-"""Pictures of gates and gradients, read back from their parts."""
+"""Plots of gates and gradients."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ from seqloom.inspect.views.gradients import GradientReport, clipping, flows, gra
 
 
 @pytest.mark.parametrize("tokens", [["</s>", *"the cat"], ["</s>", "the", "cat", "sat", "down", "again", "and", "￭."]])
-def test_the_text_stands_on_the_colour_of_a_unit(make: Any, tokens: list[str]) -> None:
+def test_text_is_coloured_by_unit(make: Any, tokens: list[str]) -> None:
     read = gate_trace(make("gru", 1), list(range(1, len(tokens))))
     figure = draw_unit(GateTrace(tokens, read.cell, read.layers), 3)
-    to_bytes(figure)  # lays it out
+    to_bytes(figure)  # computes the layout
     strip: Any = figure.axes[0]
     shown = [text.get_text() for text in strip.texts]
     assert shown == [token.replace(" ", "␣").replace("￭", "▪") for token in tokens[1:]]
-    for text in strip.texts:  # none is cut off
+    for text in strip.texts:  # no label is clipped
         box, around = text.get_window_extent(), strip.get_window_extent()
         assert around.y0 <= box.y0 and box.y1 <= around.y1
 
@@ -39,14 +39,14 @@ def overlaps(boxes: list[Any]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("depths", [[1], [1, 1, 1], [1, 1, 1, 1, 2, 3]])
-def test_however_many_runs_nothing_covers_anything(make: Any, ids: list[int], depths: list[int]) -> None:
+def test_elements_do_not_overlap_for_many_runs(make: Any, ids: list[int], depths: list[int]) -> None:
     cells = ["elman", "lstm", "gru", "mut1", "elman", "lstm"]
     reports = [
         report(make(cell, depth), ids, f"run {number} of six")
         for number, (cell, depth) in enumerate(zip(cells, depths, strict=False))
     ]
     figure = draw_gradients(reports)
-    to_bytes(figure)  # lays it out
+    to_bytes(figure)  # computes the layout
     norms, values, _, training = figure.axes
     names = [label.get_window_extent() for label in values.get_xticklabels()]
     assert len(names) == sum(len(one.matrices) for one in reports)

@@ -1,4 +1,4 @@
-"""Pictures: whole, of a sensible size, with every letter that should be there."""
+"""Plots of gates and gradients: size, labels and files."""
 
 import struct
 import sys
@@ -35,14 +35,14 @@ def size(png: bytes) -> tuple[int, int]:
 
 
 def words(figure: Any) -> list[str]:
-    """Every text of a figure."""
+    """Return all texts of a figure."""
     from matplotlib.text import Text
 
     return [text.get_text() for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
 
 
 def overlapping(axes: Any) -> list[tuple[str, str]]:
-    """Neighbouring labels of the x axis that run into each other, once the figure has been drawn."""
+    """Return neighbouring labels of the x axis that overlap, after drawing."""
     labels = [label for label in axes.get_xticklabels() if label.get_text()]
     boxes = [label.get_window_extent() for label in labels]
     return [
@@ -65,7 +65,7 @@ def report(model: Any, ids: list[int], name: str, of: Any = "last") -> GradientR
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_every_cell_can_be_drawn(cell: str, make: Any, ids: list[int]) -> None:
+def test_each_cell_is_drawn(cell: str, make: Any, ids: list[int]) -> None:
     model = make(cell)
     trace = gate_trace(model, ids)
     for number in (1, None):
@@ -82,7 +82,7 @@ def test_every_cell_can_be_drawn(cell: str, make: Any, ids: list[int]) -> None:
     assert any("bound" in text for text in words(both))
 
 
-def test_several_runs_on_one_picture(make: Any, ids: list[int]) -> None:
+def test_several_runs_share_one_plot(make: Any, ids: list[int]) -> None:
     runs = [report(make(cell), ids, f"runs/{cell}") for cell in ("elman", "lstm", "gru")]
     figure = draw_gradients(runs)
     width, height = size(to_bytes(figure))
@@ -99,7 +99,7 @@ def test_several_runs_on_one_picture(make: Any, ids: list[int]) -> None:
     ]
 
 
-def test_what_is_drawn_is_what_was_measured(make: Any, ids: list[int]) -> None:
+def test_plot_shows_measurements(make: Any, ids: list[int]) -> None:
     model = make("lstm", layers=1)
     trace = gate_trace(model, ids)
     figure = draw_gates(trace)
@@ -115,7 +115,7 @@ def test_what_is_drawn_is_what_was_measured(make: Any, ids: list[int]) -> None:
     np.testing.assert_array_equal(total.lines[0].get_xdata(), range(len(ids)))
 
 
-def test_what_falls_below_the_axis_is_marked(make: Any, ids: list[int]) -> None:
+def test_values_below_axis_are_marked(make: Any, ids: list[int]) -> None:
     found = report(make("elman", layers=1), ids, "x")
     assert not any("continues below" in text for text in words(draw_gradients([found])))
     fading = 10.0 ** -np.arange(0, 5 * len(ids), 5)[::-1]
@@ -127,9 +127,9 @@ def test_what_falls_below_the_axis_is_marked(make: Any, ids: list[int]) -> None:
     assert norms.texts[-1].get_text() == f"▼ continues below, down to {fading.min():.0e}"
 
 
-def test_panels_without_anything_to_show_are_left_out(make: Any, ids: list[int]) -> None:
+def test_empty_panels_are_omitted(make: Any, ids: list[int]) -> None:
     lstm = report(make("lstm", layers=1), ids, "x")
-    assert len(draw_gradients([lstm]).axes) == 3  # no Elman, no bound
+    assert len(draw_gradients([lstm]).axes) == 3  # only Elman cells have a bound
     untrained = GradientReport(lstm.name, lstm.cell, lstm.trace, lstm.matrices, [], Clipping(2.0, None), [])
     assert len(draw_gradients([untrained]).axes) == 2
 
@@ -150,10 +150,10 @@ TOKENS = {
 
 
 @pytest.mark.parametrize("kind", TOKENS)
-def test_labels_do_not_run_into_each_other(kind: str) -> None:
+def test_labels_do_not_overlap(kind: str) -> None:
     trace = trace_of(TOKENS[kind])
     for figure in (draw_gates(trace), draw_unit(trace, 0)):
-        width, height = size(to_bytes(figure))  # a letter the font lacks warns, and a warning fails a test
+        width, height = size(to_bytes(figure))  # a missing glyph warns, and a warning fails the test
         assert 1000 < width < 4000 and 300 < height < 1200
         (labelled,) = [axes for axes in figure.axes if any(map(visible_label, axes.get_xticklabels()))]
         if kind != "strange":
@@ -164,7 +164,7 @@ def visible_label(label: Any) -> bool:
     return bool(label.get_text()) and bool(label.get_visible())
 
 
-def test_labels_that_do_run_into_each_other_would_be_noticed() -> None:
+def test_overlapping_labels_are_detected() -> None:
     figure = new_figure(2, 2)
     axes = figure.add_subplot()
     axes.set_xticks(range(9), ["incomprehensibilities"] * 9)
@@ -172,7 +172,7 @@ def test_labels_that_do_run_into_each_other_would_be_noticed() -> None:
     assert overlapping(axes)
 
 
-def test_spaces_ends_of_lines_and_dollars_are_seen() -> None:
+def test_whitespace_and_dollar_signs_are_visible() -> None:
     found = words(draw_gates(trace_of(TOKENS["letters"])))
     assert {"␣", "⏎", "⇥", r"\$"} <= set(found)
     assert format_token("a b\n") == "a␣b⏎"
@@ -180,7 +180,7 @@ def test_spaces_ends_of_lines_and_dollars_are_seen() -> None:
     assert escape_math("$x$") == r"\$x\$"
 
 
-def test_states_that_are_not_finite_can_still_be_drawn() -> None:
+def test_nonfinite_states_are_drawn() -> None:
     trace = trace_of(["</s>", *"abcd"])
     trace.layers[0].values["h"][3:] = np.inf
     trace.layers[0].values["h"][4:] = np.nan
@@ -188,13 +188,13 @@ def test_states_that_are_not_finite_can_still_be_drawn() -> None:
         assert size(to_bytes(figure))
 
 
-def test_gradients_that_vanished_altogether_can_still_be_drawn(make: Any, ids: list[int]) -> None:
+def test_zero_gradients_are_drawn(make: Any, ids: list[int]) -> None:
     found = report(make("elman", layers=1), ids, "$a$ & _b")
     found.trace.layers[0]["h"][:] = 0
     assert size(to_bytes(draw_gradients([found])))
 
 
-def test_svg_is_xml_and_the_same_each_time() -> None:
+def test_svg_is_valid_and_deterministic() -> None:
     figure = draw_gates(trace_of(["</s>", *"a<b & c"]))
     svg = to_bytes(figure, ".SVG")
     root = ElementTree.fromstring(svg)
@@ -204,12 +204,12 @@ def test_svg_is_xml_and_the_same_each_time() -> None:
 
 
 @pytest.mark.parametrize("name", ["x.pdf", "x", "png", "x.png.txt"])
-def test_other_endings_are_refused(tmp_path: Path, name: str) -> None:
+def test_other_suffixes_are_rejected(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match=r"must end in \.png or \.svg"):
         check_figure_path(tmp_path / name)
 
 
-def test_places_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
+def test_unwritable_paths_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"the folder .* does not exist"):
         check_figure_path(tmp_path / "no" / "x.png")
     (tmp_path / "y.svg").mkdir()
@@ -218,13 +218,13 @@ def test_places_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
     check_figure_path(tmp_path / "z.PNG")
 
 
-def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_matplotlib_names_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ResourceError, match=r"pip install 'seqloom\[plot\]'"):
         check_figure_path(tmp_path / "x.png")
 
 
-def test_a_value_between_two_gaps_is_a_dot() -> None:
+def test_value_between_gaps_is_a_dot() -> None:
     gap = float("nan")
     assert mark_isolated_points([1.0, gap, 2.0, gap, 3.0, 4.0])["markevery"] == [0, 2]
     assert mark_isolated_points([1.0, 2.0, gap, 3.0, 4.0]) == {}

@@ -1,4 +1,4 @@
-"""Heat maps in the terminal: aligned in any script, as wide as the screen and no wider."""
+"""Heat maps in the terminal: alignment in any script, and width."""
 
 import io
 import re
@@ -34,7 +34,7 @@ def plain(rows: list[str], columns: list[str], weights: Any, width: int = 80) ->
     return render_heat_map(rows, columns, np.asarray(weights), width=width, colour=False).plain.split("\n")
 
 
-def test_a_map_by_hand() -> None:
+def test_known_heat_map() -> None:
     weights = [[0.04, 0.05, 0.91], [0.3, 0.6, 0.1]]
     assert plain(["le", "chien"], ["a", "dog", "</s>"], weights) == [
         "        a  dog  </s> ",
@@ -48,16 +48,16 @@ def test_a_map_by_hand() -> None:
     ("weight", "shade"),
     [(0, "·"), (0.049, "·"), (0.05, "░"), (0.25, "▒"), (0.5, "▓"), (0.75, "█"), (1, "█"), (1.1, "█")],
 )
-def test_shades(weight: float, shade: str) -> None:
+def test_shade_of_weight(weight: float, shade: str) -> None:
     assert plain(["x"], ["y"], [[weight]])[1] == f" x  {shade} "
 
 
-def test_what_is_no_number_is_no_weight() -> None:
+def test_nan_is_drawn_as_zero() -> None:
     assert plain(["x"], ["y"], [[np.nan]])[1] == " x  · "
 
 
 @pytest.mark.parametrize("colour", [True, False])
-def test_every_line_of_a_map_is_as_wide_as_its_heading(colour: bool) -> None:
+def test_lines_are_as_wide_as_heading(colour: bool) -> None:
     draw = np.random.default_rng(0)
     shown = render_heat_map(SCRIPTS, SCRIPTS, draw.random((11, 11)), width=120, colour=colour).plain.split("\n")
     assert len(shown) == 1 + 11 + 1
@@ -65,15 +65,15 @@ def test_every_line_of_a_map_is_as_wide_as_its_heading(colour: bool) -> None:
 
 
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=30), st.integers(20, 120))
-def test_no_line_is_wider_than_the_screen(words: list[str], width: int) -> None:
+def test_lines_fit_screen(words: list[str], width: int) -> None:
     weights = np.full((2, len(words)), 0.5)
     lines = plain(["a row", "\u202eanother"], words, weights, width)
-    # a screen too narrow for a label and one column cannot be helped, but labels are never wider than 20
+    # at least a label, of at most 20 characters, and one column
     assert all(cell_len(line) <= max(width, 26) for line in lines)
     assert "\u202e" not in "".join(lines) and all("\x1b" not in line for line in lines)
 
 
-def test_numbers_stand_for_words_where_these_do_not_fit() -> None:
+def test_numbers_replace_long_column_labels() -> None:
     words = [f"word{number}" for number in range(12)]
     weights = np.eye(12)
     assert "word11" in plain(words, words, weights, 110)[0]
@@ -83,7 +83,7 @@ def test_numbers_stand_for_words_where_these_do_not_fit() -> None:
     assert [line.index("█") for line in lines[3:15]] == [lines[2].index(f"{n:2} ") + 1 for n in range(1, 13)]
 
 
-def test_columns_that_do_not_fit_stand_in_blocks() -> None:
+def test_columns_are_split_into_blocks() -> None:
     words = [f"w{number}" for number in range(120)]
     lines = plain(["row"], words, np.eye(1, 120, 119), 70)
     heads = [line for line in lines if re.fullmatch(r" {5}[\d ]+", line)]
@@ -91,15 +91,15 @@ def test_columns_that_do_not_fit_stand_in_blocks() -> None:
     assert [("█" in line) for line in lines if line.startswith(" row")] == [False] * (len(heads) - 1) + [True]
 
 
-def test_words_from_right_to_left_are_kept_apart() -> None:
-    """Between isolates they run their own way, and the columns stay in their order."""
+def test_right_to_left_words_are_isolated() -> None:
+    """Unicode isolates keep the direction of words and the order of columns."""
     lines = plain(["15", "نوفمبر"], ["الأحد", "ok", "וְ"], np.eye(2, 3))
     assert lines[0].count("\u2068") == lines[0].count("\u2069") == 2
     assert "\u2068نوفمبر\u2069" in lines[2] and "\u2068" not in lines[1]
     assert re.sub(r"\u2068.*?\u2069", "", lines[0]).strip() == "ok"
 
 
-def test_long_words_are_cut() -> None:
+def test_long_words_are_truncated() -> None:
     (head, *_) = plain(["x"], ["Donaudampfschifffahrtsgesellschaft", "日" * 30], [[1, 0]])
     assert "Donaudampfschifffah…" in head and "日" * 9 + "…" in head.replace("  ", "") and "日" * 10 not in head
 
@@ -118,7 +118,7 @@ def test_long_words_are_cut() -> None:
         ("", ""),
     ],
 )
-def test_labels_of_any_script(word: str, shown: str) -> None:
+def test_labels_in_any_script(word: str, shown: str) -> None:
     assert format_word(word) == shown
 
 
@@ -128,7 +128,7 @@ def printed(text: Any) -> str:
     return file.getvalue()
 
 
-def test_in_colour() -> None:
+def test_heat_map_with_colours() -> None:
     shown = printed(render_heat_map(["a", "b"], ["x", "y"], np.array([[1.0, 0.0], [0.5, 0.5]]), width=80, colour=True))
     none, everything = ("48;2;{};{};{}m".format(*COLOURS[end]) for end in (0, -1))
     first = shown.split("\n")[1]
@@ -137,12 +137,12 @@ def test_in_colour() -> None:
     assert not any(shade in shown for shade in SHADES)
 
 
-def test_the_scale() -> None:
+def test_legend_shows_scale() -> None:
     assert render_scale(False).plain == "0 ·░▒▓█ 1"
     assert printed(render_scale(True)).count("48;2;") == 11
 
 
-def test_links_by_hand() -> None:
+def test_known_links() -> None:
     weights = np.array([[0.3, 0.6, 0.04], [0, 0.05, 0.95], [0, 0, 0]])
     assert render_links(["le", "نوفمبر", "日"], [",", "dog", ","], weights).plain.split("\n") == [
         "    le → dog 0.60   , [1] 0.30",

@@ -1,1 +1,1 @@
-"""What a model or a training did, as plain values."""
+"""Views of trained models and runs as plain values."""
