@@ -88,9 +88,8 @@ def format_length_head(head: str) -> str:
 def describe_documents(splits: "Sequence[Split]") -> list[str]:
     """Describe the lengths of documents, and the overlap of each split with train."""
     lines = [format_length_head(f"{'data':8}{'documents':>10}")]
-    lines += [
-        format_length_row(f"  {split.name:6}{split.documents:>10,}", split.tokens, split.lengths) for split in splits
-    ]
+    for split in splits:
+        lines.append(format_length_row(f"  {split.name:6}{split.documents:>10,}", split.tokens, split.lengths))
     for split in splits:
         remarks = [f"{split.empty:,} empty", f"{split.duplicates:,} repeated"]
         if split.name != "train":
@@ -123,19 +122,14 @@ def describe_pairs(facts: "PairFacts") -> list[str]:
 def describe_examples(facts: "ExampleFacts") -> list[str]:
     """Describe the lengths of examples, the overlap of each split with train, the classes and the batches."""
     lines = [format_length_head(f"{'data':8}{facts.unit:>10}")]
-    lines += [
-        format_length_row(f"  {split.name:6}{split.examples:>10,}", split.tokens, split.lengths)
-        for split in facts.splits
-    ]
+    for split in facts.splits:
+        lines.append(format_length_row(f"  {split.name:6}{split.examples:>10,}", split.tokens, split.lengths))
     for split in facts.splits:
         remarks = [f"{split.duplicates:,} repeated"]
         if split.name != "train":
             remarks += [f"{split.in_train:,} also in train", f"{split.new_word_rate:.1%} of the words not in train"]
-            remarks += (
-                [f"{sum(split.unseen_labels.values()):,} with a class that is not in train"]
-                if split.unseen_labels
-                else []
-            )
+            if split.unseen_labels:
+                remarks.append(f"{sum(split.unseen_labels.values()):,} with a class that is not in train")
         lines.append(f"  {split.name + ':':7}{', '.join([*remarks, f'{split.unknown_rate:.2%} unknown'])}")
     if facts.classes:
         total = sum(facts.classes.values())
@@ -165,9 +159,8 @@ def describe_budget(diagnosis: "Diagnosis") -> list[str]:
 
     budget, rehearsal, lines = diagnosis.budget, diagnosis.rehearsal, []
     if budget is not None:
-        unit = (
-            "predictions" if diagnosis.tokenizer is None else "tokens" if diagnosis.pairs is None else "target tokens"
-        )
+        unit = "tokens" if diagnosis.pairs is None else "target tokens"
+        unit = "predictions" if diagnosis.tokenizer is None else unit
         tokens = f" of {budget.tokens_per_step:,} {unit}" if budget.tokens_per_step else ""
         lines.append(
             f"training: {budget.steps:,} steps{tokens}, {budget.steps_per_epoch:,} per epoch, so {budget.epochs:.3g} "

@@ -212,10 +212,9 @@ def print_encodings(
         text = text if len(one.text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + "…"
         console.print(f"{name}: {text}  ({format_count(len(one.words), 'word')})", markup=False, soft_wrap=True)
     others = len(known) - len(shown)
-    hidden_columns = f"; {format_count(others, 'column')} not shown" + ", all 0 here" * (
-        nonzero_columns(encoded) == shown
-    )
-    source = f"vocabulary: {format_count(len(known), 'word')}, from {known.source}{hidden_columns if others else ''}"
+    zero = ", all 0 here" if nonzero_columns(encoded) == shown else ""
+    hidden = f"; {format_count(others, 'column')} not shown{zero}" if others else ""
+    source = f"vocabulary: {format_count(len(known), 'word')}, from {known.source}{hidden}"
     console.print(source, markup=False, soft_wrap=True)
     for kind in NAMES:
         console.print(f"\n{NAMES[kind]}", style="bold")
@@ -247,7 +246,7 @@ def print_matrix(
     from seqloom.inspect.plots.figures import format_word
     from seqloom.inspect.plots.terminal import render_heat_map
 
-    def format_label(head: str) -> str:
+    def label(head: str) -> str:
         """Make the spaces of tokens visible, but not those of our headings."""
         return head if head.startswith(("text ", "the text")) else format_word(head)
 
@@ -257,7 +256,7 @@ def print_matrix(
     if title:
         console.print(title, style="dim")
     shown = render_heat_map(
-        rows, columns, shades, width=console.width, colour=colour, numbers=numbers, format_label=format_label
+        rows, columns, shades, width=console.width, colour=colour, numbers=numbers, format_label=label
     )
     console.print(shown, end="", crop=False)
 
@@ -292,18 +291,16 @@ def print_comparison(console: "Console", one: "Comparison", encoded: Sequence["E
     from seqloom.inspect.plots.terminal import format_inline
 
     console.print(f"\nare text {one.first + 1} and text {one.second + 1} distinguishable?", style="bold")
-    if one.first_difference is None:
+    position = one.first_difference
+    if position is None:
         order = "no: the same words in the same order"
     else:
         texts = [encoded[one.first].words, encoded[one.second].words]
-        pair = [
-            format_inline(words[one.first_difference].text) if one.first_difference < len(words) else "the end"
-            for words in texts
-        ]
-        order = f"yes: at word {one.first_difference + 1:,}, {pair[0]} and {pair[1]}"
+        pair = [format_inline(words[position].text) if position < len(words) else "the end" for words in texts]
+        order = f"yes: at word {position + 1:,}, {pair[0]} and {pair[1]}"
     same = "no: the word counts are equal, so no model can distinguish them by this encoding"
     if one.same_state:
-        state = "no" if one.first_difference is None else "no: the difference is lost in the state"
+        state = "no" if position is None else "no: the difference is lost in the state"
     else:
         state = f"yes: distance {one.state:.3g} between the last states, untrained"
     rows = {

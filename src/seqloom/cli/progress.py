@@ -104,10 +104,6 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def format_perplexity(loss: float) -> str:
-    return "huge" if loss >= 20 else f"{math.exp(loss):.2f}"  # NaN is not huge
-
-
 def describe(event: e.Event) -> str | None:
     """Describe an event in one line; return None for events that are not displayed."""
     match event:
@@ -121,9 +117,11 @@ def describe(event: e.Event) -> str | None:
             )
         case e.Progress(step=step, total=total, values=values) if "loss" in values:
             is_plain = event.unit == "nats" and not event.remark
-            derived = f"perplexity {format_perplexity(values['loss'])}  " if is_plain else ""
+            loss = values["loss"]
+            perplexity = "huge" if loss >= 20 else f"{math.exp(loss):.2f}"  # nan for a loss that is not a number
+            derived = f"perplexity {perplexity}  " if is_plain else ""
             return (
-                f"step {step}/{total}  loss {values['loss']:.4f}  {derived}"
+                f"step {step}/{total}  loss {loss:.4f}  {derived}"
                 f"{event.tokens_per_second:,.0f} {event.counted}/s  {format_duration(event.seconds_left)} left"
             )
         case e.Progress(step=step, total=total, values={"order": order, "ngrams": ngrams}):
