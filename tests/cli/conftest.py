@@ -43,7 +43,7 @@ class Result:
         assert self.code == 0, self.err
         return [strict_json(line) for line in self.out.splitlines()]
 
-    def refuses(self, code: int, *words: str, lines: int = 2) -> None:
+    def fails_with(self, code: int, *words: str, lines: int = 2) -> None:
         """Check the exit code and an error message of one or two lines that contains these texts."""
         assert self.code == code, self.err
         assert self.out == ""

@@ -76,13 +76,13 @@ def test_imported_run_works_with_other_commands(seqloom: Any, runs: Path, tmp_pa
     compared = seqloom("compare", run, runs / "grams", "--json").json
     assert "no dev metrics" in compared["not_ranked"]
     assert all(row["finished"] for row in compared["runs"])
-    seqloom("evaluate", run).refuses(3, "because the model was imported", "--text")
-    seqloom("train", "--resume", run).refuses(3, "because the model was imported")
+    seqloom("evaluate", run).fails_with(3, "because the model was imported", "--text")
+    seqloom("train", "--resume", run).fails_with(3, "because the model was imported")
 
 
 def test_model_without_unknown_word_is_rejected(seqloom: Any, tmp_path: Path) -> None:
     (tmp_path / "tiny.arpa").write_text(TINY.replace("ngram 1=5", "ngram 1=4").replace("-1.0\t<unk>\n", ""))
-    seqloom("arpa", "import", tmp_path / "tiny.arpa", tmp_path / "run").refuses(3, "<unk>")
+    seqloom("arpa", "import", tmp_path / "tiny.arpa", tmp_path / "run").fails_with(3, "<unk>")
     assert not (tmp_path / "run").exists()
 
 
@@ -112,7 +112,7 @@ def test_scores_of_handwritten_model(seqloom: Any, tmp_path: Path) -> None:
 def test_invalid_line_is_reported_by_number(seqloom: Any, tmp_path: Path, change: tuple[str, str], line: str) -> None:
     file = tmp_path / "broken.arpa"
     file.write_text(TINY.replace(*change))
-    seqloom("arpa", "import", file, tmp_path / "run").refuses(3, str(file), line)
+    seqloom("arpa", "import", file, tmp_path / "run").fails_with(3, str(file), line)
     assert not (tmp_path / "run").exists()
 
 
@@ -120,17 +120,17 @@ def test_invalid_line_is_reported_by_number(seqloom: Any, tmp_path: Path, change
 def test_other_file_formats_are_rejected(seqloom: Any, tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "x.arpa"
     file.write_bytes(content)
-    seqloom("arpa", "import", file, tmp_path / "run").refuses(3, str(file), lines=1)
+    seqloom("arpa", "import", file, tmp_path / "run").fails_with(3, str(file), lines=1)
     (tmp_path / "x.arpa.gz").write_bytes(content)
-    seqloom("arpa", "import", tmp_path / "x.arpa.gz", tmp_path / "run").refuses(3, "x.arpa.gz", lines=1)
+    seqloom("arpa", "import", tmp_path / "x.arpa.gz", tmp_path / "run").fails_with(3, "x.arpa.gz", lines=1)
 
 
 def test_invalid_paths_and_models_are_rejected(seqloom: Any, runs: Path, tmp_path: Path, arpa: Path) -> None:
-    seqloom("arpa", "import", tmp_path / "no.arpa", tmp_path / "run").refuses(3, "no.arpa does not exist", lines=1)
-    seqloom("arpa", "import", tmp_path, tmp_path / "run").refuses(3, "is a folder", lines=1)
-    seqloom("arpa", "import", arpa, runs / "grams").refuses(2, f"{runs / 'grams'} exists", lines=1)
-    seqloom("arpa", "export", runs / "chars", tmp_path / "a.arpa").refuses(2, "requires an n-gram model", lines=1)
-    seqloom("arpa", "export", runs / "grams", arpa).refuses(2, f"{arpa} exists", lines=1)
-    seqloom("arpa", "export", runs / "grams", tmp_path / "no/a.arpa").refuses(2, "does not exist", lines=1)
-    seqloom("arpa", "export", tmp_path, tmp_path / "a.arpa").refuses(4, "is not a run", lines=1)
+    seqloom("arpa", "import", tmp_path / "no.arpa", tmp_path / "run").fails_with(3, "no.arpa does not exist", lines=1)
+    seqloom("arpa", "import", tmp_path, tmp_path / "run").fails_with(3, "is a folder", lines=1)
+    seqloom("arpa", "import", arpa, runs / "grams").fails_with(2, f"{runs / 'grams'} exists", lines=1)
+    seqloom("arpa", "export", runs / "chars", tmp_path / "a.arpa").fails_with(2, "requires an n-gram model", lines=1)
+    seqloom("arpa", "export", runs / "grams", arpa).fails_with(2, f"{arpa} exists", lines=1)
+    seqloom("arpa", "export", runs / "grams", tmp_path / "no/a.arpa").fails_with(2, "does not exist", lines=1)
+    seqloom("arpa", "export", tmp_path, tmp_path / "a.arpa").fails_with(4, "is not a run", lines=1)
     assert not (tmp_path / "a.arpa").exists()

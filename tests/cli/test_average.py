@@ -156,7 +156,7 @@ def test_curve_of_average_is_plotted(seqloom: Any, copies: Path, averaged: Path,
 def test_average_cannot_be_resumed(seqloom: Any, averaged: Path, translators: Path) -> None:
     one = translators / "one"
     shown = seqloom("train", "--resume", averaged)
-    shown.refuses(2, lines=1)
+    shown.fails_with(2, lines=1)
     assert shown.err == (
         f"seqloom: {averaged} cannot be resumed: it is the average of {one}, which has no optimizer state. "
         f"Resume a source (--resume {one}) and average again.\n"
@@ -181,25 +181,27 @@ def test_too_few_checkpoints_are_rejected(seqloom: Any, copies: Path) -> None:
     one = copies / "one"
     for words in ([], ["--last", "10"]):
         shown = seqloom("average", one, *words)
-        shown.refuses(2, lines=1)
+        shown.fails_with(2, lines=1)
         assert shown.err == (
             f"seqloom: {one} has 4 checkpoints, but 10 are needed. Average these with --last 4, or train "
             "with train.keep_checkpoints=10 and train.save_every=1 to have enough checkpoints.\n"
         )
-    seqloom("average", one, "--last", "5").refuses(2, "or train with train.keep_checkpoints=5 to have enough", lines=1)
+    seqloom("average", one, "--last", "5").fails_with(
+        2, "or train with train.keep_checkpoints=5 to have enough", lines=1
+    )
     recipe = one / "recipe.yaml"
     recipe.write_text(
         recipe.read_text().replace("keep_checkpoints: 4", "keep_checkpoints: 12")
     )  # as if more checkpoints had been kept
     update_checksums(one)
     shown = seqloom("average", one)
-    shown.refuses(2, "--last 4, or train with train.save_every=1 to have enough checkpoints.", lines=1)
-    seqloom("average", one, "--last", "5").refuses(2, "--last 4, or train again.", lines=1)
+    shown.fails_with(2, "--last 4, or train with train.save_every=1 to have enough checkpoints.", lines=1)
+    seqloom("average", one, "--last", "5").fails_with(2, "--last 4, or train again.", lines=1)
     for step in (4, 6, 8):
         shutil.rmtree(one / f"checkpoints/step-{step}")
-    seqloom("average", one).refuses(2, "has 1 checkpoint, but 10 are needed.", lines=1)
+    seqloom("average", one).fails_with(2, "has 1 checkpoint, but 10 are needed.", lines=1)
     shutil.rmtree(one / "checkpoints")
-    seqloom("average", one).refuses(2, f"{one} has no checkpoints to average", lines=1)
+    seqloom("average", one).fails_with(2, f"{one} has no checkpoints to average", lines=1)
     assert not (copies / "one-averaged").exists()
 
 
@@ -210,69 +212,71 @@ def test_damaged_checkpoints_are_skipped_with_a_note(seqloom: Any, copies: Path)
     cause = "model.safetensors is damaged: it does not match its checksum"
     assert shown.err == f"note: step-8 was skipped: {cause}\n"
     shown = seqloom("average", copies / "one", "--last", "4", "--out", copies / "more")
-    shown.refuses(4, lines=1)
+    shown.fails_with(4, lines=1)
     assert shown.err.startswith(
         f"seqloom: {copies / 'one'} has 3 checkpoints that can be read (step-8: {cause}), but 4 are needed. "
     )
     for step in (4, 6, 10):
         damage(copies / "one", step)
-    seqloom("average", copies / "one", "--last", "1", "--out", copies / "more").refuses(
+    seqloom("average", copies / "one", "--last", "1", "--out", copies / "more").fails_with(
         4, "has 0 checkpoints that can", lines=1
     )
 
 
 def test_incompatible_runs_are_rejected(seqloom: Any, copies: Path, runs: Path) -> None:
-    def refused(a: Path, b: Path, reason: str) -> None:
+    def check_error(a: Path, b: Path, reason: str) -> None:
         shown = seqloom("average", a, b, "--out", copies / "x")
-        shown.refuses(2, lines=1)
+        shown.fails_with(2, lines=1)
         assert shown.err == f"seqloom: {a} and {b} cannot be averaged: {reason}.\n"
 
     one = copies / "one"
-    refused(one, copies / "transformer", "their models differ, model.kind is 'recurrent-seq2seq' and 'transformer'")
-    refused(one, copies / "bytes", "their tokens differ, 26 words of parallel and 270 byte-pair of parallel")
-    refused(one, runs / "chars", "their tasks differ, translate and language-model")
-    refused(one, copies / "back", "they were not trained on the same data, dev, test, train differ")
+    check_error(one, copies / "transformer", "their models differ, model.kind is 'recurrent-seq2seq' and 'transformer'")
+    check_error(one, copies / "bytes", "their tokens differ, 26 words of parallel and 270 byte-pair of parallel")
+    check_error(one, runs / "chars", "their tasks differ, translate and language-model")
+    check_error(one, copies / "back", "they were not trained on the same data, dev, test, train differ")
     shown = seqloom("average", one, copies / "blind", "--out", copies / "x")
-    shown.refuses(2, "their models differ, model.attention is {order: 'luong', score: 'additive'", "and null", lines=1)
+    shown.fails_with(
+        2, "their models differ, model.attention is {order: 'luong', score: 'additive'", "and null", lines=1
+    )
     recipe = copies / "two/recipe.yaml"
     recipe.write_text(recipe.read_text().replace("hidden: 12", "hidden: 13"))
     update_checksums(copies / "two")
-    refused(one, copies / "two", "their models differ, model.hidden is 12 and 13")
+    check_error(one, copies / "two", "their models differ, model.hidden is 12 and 13")
     assert not (copies / "x").exists()
 
 
 def test_weights_of_other_shapes_are_rejected(seqloom: Any, copies: Path) -> None:
     shutil.copy(copies / "transformer/model.safetensors", copies / "two/model.safetensors")
-    seqloom("average", copies / "one", copies / "two", "--out", copies / "x").refuses(
+    seqloom("average", copies / "one", copies / "two", "--out", copies / "x").fails_with(
         4, "belongs to another run", lines=1
     )
     update_checksums(copies / "two")
     shown = seqloom("average", copies / "one", copies / "two", "--out", copies / "x")
-    shown.refuses(4, "Weights to average must have the same names and shapes", lines=1)
+    shown.fails_with(4, "Weights to average must have the same names and shapes", lines=1)
 
 
 def test_invalid_arguments_are_rejected(seqloom: Any, copies: Path, runs: Path, averaged: Path, workdir: Path) -> None:
     one, two = copies / "one", copies / "two"
-    seqloom("average", one, two).refuses(2, "--out is required for several runs: --out runs/NAME.", lines=1)
-    seqloom("average", one, two, "--last", "3", "--out", "x").refuses(2, "--last selects checkpoints of one run")
+    seqloom("average", one, two).fails_with(2, "--out is required for several runs: --out runs/NAME.", lines=1)
+    seqloom("average", one, two, "--last", "3", "--out", "x").fails_with(2, "--last selects checkpoints of one run")
     for again in (one, copies / "two/../one"):
-        seqloom("average", one, two, again, "--out", "x").refuses(2, f"{one} is given twice", lines=1)
-    seqloom("average", runs / "grams").refuses(
+        seqloom("average", one, two, again, "--out", "x").fails_with(2, f"{one} is given twice", lines=1)
+    seqloom("average", runs / "grams").fails_with(
         2, "was estimated by counting and has no checkpoints to average", lines=1
     )
-    seqloom("average", averaged).refuses(2, f"{averaged} is an average and has no checkpoints.", lines=1)
-    seqloom("average", copies / "none").refuses(4, "is not a run: it does not exist", lines=1)
-    seqloom("average", one, "--out", two).refuses(2, f"{two} exists.", lines=1)
-    seqloom("average", one, "--out", averaged).refuses(2, "exists. Choose another path: --out", lines=1)
-    seqloom("average", one, "--out", "/proc/x").refuses(5, "Could not write /proc/x", lines=1)
-    seqloom("average", one, "--last", "0").refuses(2, "--last")
+    seqloom("average", averaged).fails_with(2, f"{averaged} is an average and has no checkpoints.", lines=1)
+    seqloom("average", copies / "none").fails_with(4, "is not a run: it does not exist", lines=1)
+    seqloom("average", one, "--out", two).fails_with(2, f"{two} exists.", lines=1)
+    seqloom("average", one, "--out", averaged).fails_with(2, "exists. Choose another path: --out", lines=1)
+    seqloom("average", one, "--out", "/proc/x").fails_with(5, "Could not write /proc/x", lines=1)
+    seqloom("average", one, "--last", "0").fails_with(2, "--last")
     assert not any(workdir.iterdir())
 
 
 def test_run_without_evaluation_is_rejected(seqloom: Any, copies: Path) -> None:
     (copies / "one/model.safetensors").unlink()
-    seqloom("average", copies / "one", "--last", "2").refuses(4, "has no model.safetensors yet", lines=1)
-    seqloom("average", copies / "one", copies / "two", "--out", copies / "x").refuses(
+    seqloom("average", copies / "one", "--last", "2").fails_with(4, "has no model.safetensors yet", lines=1)
+    seqloom("average", copies / "one", copies / "two", "--out", copies / "x").fails_with(
         4, "has no model.safetensors yet", lines=1
     )
 

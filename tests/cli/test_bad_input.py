@@ -25,15 +25,15 @@ from seqloom.train.state import TrainState
 @pytest.mark.parametrize("section", ["x", "3", "[1]", "true"])
 def test_scalar_or_list_instead_of_section_is_rejected(seqloom: Any, workdir: Path, section: str) -> None:
     shown = seqloom("train", "series-forecast", f"train={section}")
-    shown.refuses(2, "train: must be a section, got", lines=2)
+    shown.fails_with(2, "train: must be a section, got", lines=2)
     shown = seqloom("train", "series-forecast", "model={kind: [1]}")
-    shown.refuses(2, "model.kind: must be one of ar, kalman", lines=2)
+    shown.fails_with(2, "model.kind: must be one of ar, kalman", lines=2)
 
 
 @pytest.mark.parametrize("seed", ["0x" + "f" * 16, str(2**63), str(-(2**63) - 1), "0x" + "f" * 3600, "9" * 4000])
 def test_integer_beyond_64_bits_is_rejected(seqloom: Any, workdir: Path, seed: str) -> None:
-    seqloom("train", "toys-recall", f"seed={seed}").refuses(2, "seed: must be a whole number", lines=2)
-    seqloom("train", "toys-recall", "--seeds", f"1,{int(seed, 0) if len(seed) < 30 else seed}").refuses(
+    seqloom("train", "toys-recall", f"seed={seed}").fails_with(2, "seed: must be a whole number", lines=2)
+    seqloom("train", "toys-recall", "--seeds", f"1,{int(seed, 0) if len(seed) < 30 else seed}").fails_with(
         2, "--seeds must be whole numbers", lines=1
     )
 
@@ -46,10 +46,10 @@ def test_integer_of_64_bits_is_accepted(seqloom: Any, workdir: Path, seed: int) 
 def test_run_path_must_be_utf8(seqloom: Any, workdir: Path, runs: Path) -> None:
     bad = "bad\udcff"
     for words in (["--out", bad], ["--seeds", "1,2", "--out", bad]):
-        seqloom("train", "toys-recall", "train.steps=1", *words).refuses(2, "path of a run must be UTF-8", lines=1)
+        seqloom("train", "toys-recall", "train.steps=1", *words).fails_with(2, "path of a run must be UTF-8", lines=1)
     assert not list(workdir.iterdir())
     shutil.copytree(runs / "chars", workdir / bad)
-    seqloom("evaluate", bad).refuses(4, "is not valid UTF-8", lines=1)
+    seqloom("evaluate", bad).fails_with(4, "is not valid UTF-8", lines=1)
 
 
 # --- unwritable paths -----------------------------------------------------------------------------------------------
@@ -58,10 +58,10 @@ def test_run_path_must_be_utf8(seqloom: Any, workdir: Path, runs: Path) -> None:
 @pytest.mark.parametrize("place", ["file/x", "/proc/x", "/proc/x/y"])
 def test_unwritable_run_path_is_rejected(seqloom: Any, workdir: Path, place: str) -> None:
     (workdir / "file").write_text("")
-    seqloom("train", "toys-recall", "train.steps=1", "--out", place).refuses(5, f"Could not write {place}", lines=1)
+    seqloom("train", "toys-recall", "train.steps=1", "--out", place).fails_with(5, f"Could not write {place}", lines=1)
     shown = seqloom("ladder", "ladder-lm", "train.steps=1", "--seeds", "1", "--out", place)
     assert shown.code == 5 and f"Could not write {place}" in shown.err and "This is a bug" not in shown.err
-    seqloom("train", "toys-recall", "--out", "n" * 300).refuses(2, "the file name is too long", lines=1)
+    seqloom("train", "toys-recall", "--out", "n" * 300).fails_with(2, "the file name is too long", lines=1)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_unwritable_file_is_rejected_before_any_work(
     monkeypatch.setattr(TrainState, "learning_rate", never)
     (workdir / "text.txt").write_text("a text\n" * 99)
     shown = seqloom(*(runs / "chars" if word == "RUN" else word for word in command))
-    shown.refuses(5, f"Could not write {command[-1]}", lines=1)
+    shown.fails_with(5, f"Could not write {command[-1]}", lines=1)
 
 
 # --- recipes --------------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_unwritable_file_is_rejected_before_any_work(
 
 def test_all_misspelt_keys_are_reported_with_suggestions(seqloom: Any, workdir: Path) -> None:
     shown = seqloom("train", "lm-char-lstm", "model.hiden=3", "train.learning_rate=1", "modle.x=1", "batch.size=many")
-    shown.refuses(2, "recipe lm-char-lstm has 4 problems:", lines=5)
+    shown.fails_with(2, "recipe lm-char-lstm has 4 problems:", lines=5)
     lines = shown.err.splitlines()[1:]
     assert sorted(lines) == [
         "  batch.size: must be a whole number, got 'many'",
@@ -107,16 +107,16 @@ def test_all_invalid_values_are_reported(seqloom: Any, workdir: Path) -> None:
     words = ("data.corpus=pydoc", "model.cell=lstn", "model.dropout=1.5", "train.lr=-1", "train.epochs=null")
     shown = seqloom("train", "lm-char-lstm", *words)
     message = ("pydocs?", "lstm?", "dropout: must", "train.lr: must be greater than 0", "train: needs steps or epochs")
-    shown.refuses(2, "5 problems", *message, lines=6)
+    shown.fails_with(2, "5 problems", *message, lines=6)
     shown = seqloom("train", "lm-char-lstm", "model.softmax.samples=300")
-    shown.refuses(2, "model.softmax.kind: missing; samples belongs to sampled: set model.softmax.kind=sampled too")
+    shown.fails_with(2, "model.softmax.kind: missing; samples belongs to sampled: set model.softmax.kind=sampled too")
 
 
 def test_misspelt_keys_are_reported_with_file_name(seqloom: Any, workdir: Path, runs: Path) -> None:
     text = (runs / "chars/recipe.yaml").read_text().replace(" dropout:", " droput:").replace("  size:", "  sise:")
     (workdir / "mine.yaml").write_text(text)
     shown = seqloom("train", "mine.yaml")
-    shown.refuses(2, "recipe mine.yaml has 2 problems:", "did you mean model.dropout?", "batch.size?", lines=3)
+    shown.fails_with(2, "recipe mine.yaml has 2 problems:", "did you mean model.dropout?", "batch.size?", lines=3)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_misspelt_keys_are_reported_with_file_name(seqloom: Any, workdir: Path, 
     ],
 )
 def test_invalid_value_is_rejected(seqloom: Any, workdir: Path, override: str, words: list[str]) -> None:
-    seqloom("train", "lm-char-lstm", "train.steps=1", override).refuses(2, *words)
+    seqloom("train", "lm-char-lstm", "train.steps=1", override).fails_with(2, *words)
     assert not any(workdir.iterdir())
 
 
@@ -156,7 +156,7 @@ def test_invalid_value_is_rejected(seqloom: Any, workdir: Path, override: str, w
 )
 def test_file_that_is_not_a_recipe_is_rejected(seqloom: Any, workdir: Path, text: str, words: list[str]) -> None:
     (workdir / "mine.yaml").write_text(text)
-    seqloom("train", "mine.yaml").refuses(2, *words)
+    seqloom("train", "mine.yaml").fails_with(2, *words)
 
 
 # --- texts ----------------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_file_that_is_not_a_recipe_is_rejected(seqloom: Any, workdir: Path, text
 
 @pytest.mark.parametrize("recipe", ["classify-table", "tag-conll", "translate-files"])
 def test_missing_file_is_reported_with_its_key(seqloom: Any, workdir: Path, recipe: str) -> None:
-    seqloom("train", recipe).refuses(3, f"{workdir / 'train.'}", "does not exist. Check data.train", lines=1)
+    seqloom("train", recipe).fails_with(3, f"{workdir / 'train.'}", "does not exist. Check data.train", lines=1)
 
 
 @pytest.mark.parametrize("recipe", ["lm-char-lstm", "ngram-kn5"])
@@ -187,20 +187,20 @@ def test_invalid_text_is_rejected(
     if content is not None:
         (workdir / "my text.txt").write_bytes(content)
     shown = seqloom("train", recipe, "data.corpus=text", "data.train=my text.txt")
-    shown.refuses(3, "my text.txt", *words)
+    shown.fails_with(3, "my text.txt", *words)
     assert not (workdir / "runs").exists()
 
 
 def test_text_too_short_for_batch_is_rejected(seqloom: Any, workdir: Path) -> None:
     (workdir / "short.txt").write_text("some\nfew\nlines\nof text\n")
     shown = seqloom("train", "lm-char-lstm", "data.corpus=text", "data.train=short.txt")
-    shown.refuses(3, "32 rows need at least 64 tokens", "lower batch.size", lines=1)
+    shown.fails_with(3, "32 rows need at least 64 tokens", "lower batch.size", lines=1)
     assert not (workdir / "runs").exists()
 
 
 def test_text_shorter_than_order_is_rejected(seqloom: Any, workdir: Path, text_overrides: list[str]) -> None:
     shown = seqloom("train", "ngram-kn5", *text_overrides, "model.order=40")
-    shown.refuses(3, "order 40", "lower model.order", lines=1)
+    shown.fails_with(3, "order 40", "lower model.order", lines=1)
     assert not (workdir / "runs").exists()
 
 
@@ -211,11 +211,11 @@ def test_existing_run_is_not_overwritten(seqloom: Any, workdir: Path, copy: Any)
     run = copy("toys")
     before = sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*"))
     recipe = run / "recipe.yaml"
-    seqloom("train", recipe, "--out", run).refuses(2, f"{run} exists", f"--resume {run}", f"--out {run}-2", lines=1)
+    seqloom("train", recipe, "--out", run).fails_with(2, f"{run} exists", f"--resume {run}", f"--out {run}-2", lines=1)
     assert sorted((path, path.stat().st_mtime_ns) for path in run.rglob("*")) == before
     assert seqloom("train", "--resume", run).code == 0
     assert seqloom("train", recipe, "train.steps=1", "--out", f"{run}-2").code == 0
-    seqloom("train", recipe, "--out", run).refuses(2, f"--out {run}-3")
+    seqloom("train", recipe, "--out", run).fails_with(2, f"--out {run}-3")
 
 
 def test_existing_file_or_folder_is_not_overwritten(seqloom: Any, workdir: Path, runs: Path) -> None:
@@ -223,7 +223,7 @@ def test_existing_file_or_folder_is_not_overwritten(seqloom: Any, workdir: Path,
     (workdir / "folder").mkdir()
     (workdir / "file").write_text("precious")
     for name in ("folder", "file"):
-        seqloom("train", recipe, "--out", name).refuses(
+        seqloom("train", recipe, "--out", name).fails_with(
             2, f"{name} exists and is not a run", f"--out {name}-2", lines=1
         )
     assert (workdir / "file").read_text() == "precious"
@@ -238,20 +238,20 @@ def test_path_that_is_not_a_run_is_rejected(
 ) -> None:
     type_in(b"")
     (workdir / "file").write_text("text")
-    seqloom(*words, workdir / place).refuses(4, "is not a run", why, lines=1)
+    seqloom(*words, workdir / place).fails_with(4, "is not a run", why, lines=1)
 
 
 def test_run_without_evaluation_suggests_resuming(seqloom: Any, copy: Any) -> None:
     run = copy("chars")
     (run / "model.safetensors").unlink()
-    seqloom("generate", run).refuses(4, "no model.safetensors", f"seqloom train --resume {run}", lines=1)
+    seqloom("generate", run).fails_with(4, "no model.safetensors", f"seqloom train --resume {run}", lines=1)
 
 
 def test_run_in_training_is_locked(seqloom: Any, copy: Any) -> None:
 
     run = copy("chars")
     with Run.open(run).locked():
-        seqloom("train", "--resume", run).refuses(2, "is being trained by another process", lines=1)
+        seqloom("train", "--resume", run).fails_with(2, "is being trained by another process", lines=1)
     assert seqloom("train", "--resume", run).code == 0
 
 
@@ -334,7 +334,7 @@ def test_damaged_foreign_or_newer_run_is_rejected(seqloom: Any, copy: Any, comma
     run = copy("chars")
     harm, words = DAMAGES[damage]
     harm(run)
-    seqloom(command, run, *["a text"] * (command == "score")).refuses(4, str(run), *words)
+    seqloom(command, run, *["a text"] * (command == "score")).fails_with(4, str(run), *words)
 
 
 @pytest.mark.parametrize("command", ["evaluate", "train --resume"])
@@ -342,7 +342,7 @@ def test_damaged_foreign_or_newer_run_is_rejected(seqloom: Any, copy: Any, comma
 def test_damaged_data_json_is_rejected(seqloom: Any, copy: Any, command: str, content: str | None) -> None:
     run = copy("chars")
     (run / "data.json").unlink() if content is None else (run / "data.json").write_text(content)
-    seqloom(*command.split(), run).refuses(4, "data.json", lines=1)
+    seqloom(*command.split(), run).fails_with(4, "data.json", lines=1)
 
 
 def test_damaged_newest_checkpoint_is_skipped(seqloom: Any, copy: Any, runs: Path, weights: Any) -> None:
@@ -371,7 +371,7 @@ def test_all_unreadable_checkpoints_are_reported(
     run = copy("chars")
     for step in ("step-16", "step-24"):
         harm(run / "checkpoints" / step)
-    seqloom("train", "--resume", run).refuses(4, "No checkpoint in", "step-16", "step-24", *words)
+    seqloom("train", "--resume", run).fails_with(4, "No checkpoint in", "step-16", "step-24", *words)
     assert (run / "checkpoints/step-24").is_dir()
     assert seqloom("generate", run, "--tokens=3").code == 0  # the best weights are intact
 
@@ -388,10 +388,10 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_gpu")
 def test_missing_gpu_is_reported(seqloom: Any, workdir: Path, runs: Path) -> None:
     words = ["device cuda", "0 CUDA GPUs", "auto or cpu"]
-    seqloom("train", "toys-copy", "train.device=cuda").refuses(5, *words, lines=1)
+    seqloom("train", "toys-copy", "train.device=cuda").fails_with(5, *words, lines=1)
     for command in ("generate", "evaluate"):
-        seqloom(command, runs / "chars", "--device=cuda").refuses(5, *words, lines=1)
-    seqloom("score", runs / "chars", "a text", "--device=cuda:3").refuses(5, "device cuda:3", lines=1)
+        seqloom(command, runs / "chars", "--device=cuda").fails_with(5, *words, lines=1)
+    seqloom("score", runs / "chars", "a text", "--device=cuda:3").fails_with(5, "device cuda:3", lines=1)
     assert not any(workdir.iterdir())
 
 
@@ -400,7 +400,7 @@ def test_missing_gpu_is_reported(seqloom: Any, workdir: Path, runs: Path) -> Non
 def test_half_precision_requires_gpu(seqloom: Any, workdir: Path, precision: str) -> None:
     shown = seqloom("train", "toys-copy", f"train.precision={precision}")
     assert shown.code in (2, 5)
-    shown.refuses(shown.code, f"train.precision={precision} needs a CUDA GPU", "Use fp32", lines=1)
+    shown.fails_with(shown.code, f"train.precision={precision} needs a CUDA GPU", "Use fp32", lines=1)
     assert not any(workdir.iterdir())
 
 
@@ -472,9 +472,9 @@ def test_full_disk_loses_no_progress(
 
 def test_full_disk_at_start_is_reported(seqloom: Any, disk: Disk, runs: Path, texts: Path) -> None:
     disk.fill(room=0)
-    seqloom("train", runs / "chars/recipe.yaml", "--out", disk.path / "run").refuses(5, "The disk is full", lines=1)
+    seqloom("train", runs / "chars/recipe.yaml", "--out", disk.path / "run").fails_with(5, "The disk is full", lines=1)
     assert not (disk.path / "run").exists()
-    seqloom("init", texts / "train.txt", "--out", disk.path / "x.yaml").refuses(5, "The disk is full", lines=1)
+    seqloom("init", texts / "train.txt", "--out", disk.path / "x.yaml").fails_with(5, "The disk is full", lines=1)
     assert not (disk.path / "x.yaml").exists()
     disk.free()
     assert seqloom("init", texts / "train.txt", "--out", disk.path / "x.yaml").code == 0
@@ -484,7 +484,7 @@ def test_export_to_full_disk_leaves_no_partial_file(seqloom: Any, disk: Disk, ru
     if disk._monkeypatch is not None:
         pytest.skip("the simulated disk refuses to flush only")
     disk.fill(room=0)
-    seqloom("arpa", "export", runs / "grams", disk.path / "a.arpa").refuses(5, "The disk is full", lines=1)
+    seqloom("arpa", "export", runs / "grams", disk.path / "a.arpa").fails_with(5, "The disk is full", lines=1)
     assert [path.name for path in disk.path.iterdir()] == ["filler"]
     disk.free()
     assert seqloom("arpa", "export", runs / "grams", disk.path / "a.arpa").code == 0
@@ -521,4 +521,4 @@ def test_nonfinite_weights_are_rejected(
     type_in(b"a cat\n")
     out = ["--out", tmp_path / "v.npy"] if words[0] == "embed" else []
     shown = seqloom(*(run if word == "RUN" else word for word in words), *out)
-    shown.refuses(4, "model.safetensors", "embed.weight must contain finite numbers", lines=1)
+    shown.fails_with(4, "model.safetensors", "embed.weight must contain finite numbers", lines=1)

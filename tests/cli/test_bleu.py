@@ -90,12 +90,12 @@ def test_hypotheses_from_standard_input(seqloom: Any, type_in: Any, files: tuple
     type_in(hypotheses.read_bytes())
     assert seqloom("bleu", "--reference", one, "--hypothesis", "-").out == from_file
     type_in(b"only one line\n")
-    seqloom("bleu", "--reference", one, "--hypothesis", "-").refuses(3, f"{one} has 3", "standard input has 1")
+    seqloom("bleu", "--reference", one, "--hypothesis", "-").fails_with(3, f"{one} has 3", "standard input has 1")
     type_in(b"\n")
-    seqloom("bleu", "--reference", one, "--hypothesis", "-").refuses(3, "but it is empty", lines=1)
+    seqloom("bleu", "--reference", one, "--hypothesis", "-").fails_with(3, "but it is empty", lines=1)
     type_in(b"a\nb\xff\nc\n")
-    seqloom("bleu", "--reference", one, "--hypothesis", "-").refuses(3, "UTF-8", "line 2", "0xFF", lines=1)
-    seqloom("bleu", "--reference", "-", "--hypothesis", hypotheses).refuses(2, "--reference must be a file", lines=1)
+    seqloom("bleu", "--reference", one, "--hypothesis", "-").fails_with(3, "UTF-8", "line 2", "0xFF", lines=1)
+    seqloom("bleu", "--reference", "-", "--hypothesis", hypotheses).fails_with(2, "--reference must be a file", lines=1)
 
 
 def test_only_line_feeds_end_lines(seqloom: Any, tmp_path: Path) -> None:
@@ -123,17 +123,17 @@ def test_invalid_files_are_rejected(
     bad = hypotheses.with_name("bad.txt")
     if content is not None:
         bad.write_bytes(content)
-    seqloom("bleu", "--reference", one, "--reference", bad, "--hypothesis", hypotheses).refuses(3, str(bad), *words)
+    seqloom("bleu", "--reference", one, "--reference", bad, "--hypothesis", hypotheses).fails_with(3, str(bad), *words)
 
 
 def test_invalid_arguments_are_rejected(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
     hypotheses, one, _ = files
     pair = ["--reference", one, "--hypothesis", hypotheses]
-    seqloom("bleu", *pair, "--explain", 4).refuses(2, "from 1 to 3", "got 4", lines=1)
-    seqloom("bleu", *pair, "--explain", 0).refuses(2, "from 1 to 3", "got 0", lines=1)
-    seqloom("bleu", *pair, "--tokenize", "chars").refuses(2, "'chars'", "did you mean char?", lines=1)
-    seqloom("bleu", "--hypothesis", hypotheses).refuses(2, "--reference")
-    seqloom("bleu", "--reference", one).refuses(2, "--hypothesis")
+    seqloom("bleu", *pair, "--explain", 4).fails_with(2, "from 1 to 3", "got 4", lines=1)
+    seqloom("bleu", *pair, "--explain", 0).fails_with(2, "from 1 to 3", "got 0", lines=1)
+    seqloom("bleu", *pair, "--tokenize", "chars").fails_with(2, "'chars'", "did you mean char?", lines=1)
+    seqloom("bleu", "--hypothesis", hypotheses).fails_with(2, "--reference")
+    seqloom("bleu", "--reference", one).fails_with(2, "--hypothesis")
 
 
 def test_bleu_does_not_import_torch(files: tuple[Path, Path, Path]) -> None:

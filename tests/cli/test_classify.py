@@ -167,26 +167,30 @@ def test_text_that_is_a_file_name_is_noted(seqloom: Any, runs: Path, workdir: Pa
 
 
 def test_other_runs_are_rejected(seqloom: Any, runs: Path) -> None:
-    seqloom("classify", runs / "tagger", "text").refuses(2, "is a tagger: use `seqloom tag`", "needs a classifier")
-    seqloom("translate", runs / "gru", "text").refuses(2, "is a classifier: use `seqloom classify`")
-    seqloom("generate", runs / "gru").refuses(2, "is a classifier: use `seqloom classify`")
-    seqloom("classify", runs / "nothing", "text").refuses(4, "is not a run: it does not exist")
-    seqloom("classify", runs / "gru", "text", "--top", 0).refuses(2, "--top")
+    seqloom("classify", runs / "tagger", "text").fails_with(2, "is a tagger: use `seqloom tag`", "needs a classifier")
+    seqloom("translate", runs / "gru", "text").fails_with(2, "is a classifier: use `seqloom classify`")
+    seqloom("generate", runs / "gru").fails_with(2, "is a classifier: use `seqloom classify`")
+    seqloom("classify", runs / "nothing", "text").fails_with(4, "is not a run: it does not exist")
+    seqloom("classify", runs / "gru", "text", "--top", 0).fails_with(2, "--top")
 
 
 def test_damaged_runs_are_rejected(seqloom: Any, runs: Path) -> None:
     labels = runs / "gru" / "labels.json"
     labels.write_text(json.dumps(json.loads(labels.read_text())[::-1]))
-    seqloom("classify", runs / "gru", "x").refuses(4, f"{labels} is damaged: it does not match its checksum", lines=1)
+    seqloom("classify", runs / "gru", "x").fails_with(
+        4, f"{labels} is damaged: it does not match its checksum", lines=1
+    )
     labels.write_text('["good"]')
     update_checksums(runs / "gru")
-    seqloom("classify", runs / "gru", "x").refuses(4, "labels.json is damaged: its names do not fit the model")
+    seqloom("classify", runs / "gru", "x").fails_with(4, "labels.json is damaged: its names do not fit the model")
     (runs / "gru" / "labels.json").unlink()
-    seqloom("classify", runs / "gru", "x").refuses(4, "is incomplete: labels.json is missing")
+    seqloom("classify", runs / "gru", "x").fails_with(4, "is incomplete: labels.json is missing")
     (runs / "bag" / "sizes.json").write_text('{"labels": 3}')
-    seqloom("classify", runs / "bag", "x").refuses(4, "sizes.json is damaged: it does not match its checksum", lines=1)
+    seqloom("classify", runs / "bag", "x").fails_with(
+        4, "sizes.json is damaged: it does not match its checksum", lines=1
+    )
     update_checksums(runs / "bag")
-    seqloom("classify", runs / "bag", "x").refuses(4, "does not fit the model of its recipe")
+    seqloom("classify", runs / "bag", "x").fails_with(4, "does not fit the model of its recipe")
 
 
 # --- train, evaluate, compare, doctor -------------------------------------------------------------------------------
@@ -211,7 +215,7 @@ def test_training_prints_notes_and_next_commands(seqloom: Any, folder: Path, tmp
 def test_missing_column_is_reported(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     words = ["train", "classify-table", f"data.train={folder / 'reviews.csv'}", "data.label=verdict"]
     shown = seqloom(*words, "data.text=revue", "--out", tmp_path / "new")
-    shown.refuses(3, "must name the column 'revue'; it has ['review', 'verdict']", "did you mean data.text=review?")
+    shown.fails_with(3, "must name the column 'revue'; it has ['review', 'verdict']", "did you mean data.text=review?")
     assert not (tmp_path / "new").exists()
 
 
@@ -265,12 +269,12 @@ def test_evaluate_json_output(seqloom: Any, runs: Path) -> None:
 def test_evaluate_rejects_invalid_options(
     seqloom: Any, runs: Path, workdir: Path, options: list[str], code: int, words: str
 ) -> None:
-    seqloom("evaluate", runs / "gru", *options).refuses(code, words)
+    seqloom("evaluate", runs / "gru", *options).fails_with(code, words)
 
 
 def test_reliability_requires_a_classifier(seqloom: Any, runs: Path) -> None:
     shown = seqloom("evaluate", runs / "tagger", "--reliability", runs / "x.png")
-    shown.refuses(2, "--reliability requires a classifier", "is a tagger")
+    shown.fails_with(2, "--reliability requires a classifier", "is a tagger")
 
 
 def test_compare_ranks_by_accuracy_across_tokenizers(seqloom: Any, runs: Path) -> None:
@@ -304,7 +308,7 @@ def test_curves_show_accuracy_and_loss(seqloom: Any, runs: Path) -> None:
 
 
 def test_several_classifiers_are_rejected(seqloom: Any, runs: Path) -> None:
-    seqloom("evaluate", runs / "gru", runs / "bag").refuses(2, "Evaluate other runs one at a time", lines=1)
+    seqloom("evaluate", runs / "gru", runs / "bag").fails_with(2, "Evaluate other runs one at a time", lines=1)
 
 
 @pytest.mark.parametrize("name", ["gru", "bag", "tagger"])
@@ -323,7 +327,7 @@ def test_averaged_run_works_with_other_commands(seqloom: Any, runs: Path, name: 
 
 def test_missing_split_is_reported(seqloom: Any, tmp_path: Path) -> None:
     run = trained(classify_recipe(tmp_path, "data.test_fraction=0", "train.steps=1"), tmp_path / "run")
-    seqloom("evaluate", run, "--split", "test").refuses(3, "has no test split: data.test_fraction is 0")
+    seqloom("evaluate", run, "--split", "test").fails_with(3, "has no test split: data.test_fraction is 0")
 
 
 def test_doctor_reports_classes(seqloom: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def test_runs_of_different_vocabularies_are_ranked_by_bits_per_character(seqloom
 @pytest.mark.parametrize("metric", ["loss", "perplexity"])
 def test_per_token_metrics_are_not_ranked_across_tokenizers(seqloom: Any, runs: Path, metric: str) -> None:
     shown = seqloom("compare", runs / "chars", runs / "pairs", "--by", metric)
-    shown.refuses(2, f"Not ranked by {metric}", "different tokenizers", "bits_per_character", lines=1)
+    shown.fails_with(2, f"Not ranked by {metric}", "different tokenizers", "bits_per_character", lines=1)
 
 
 @pytest.mark.parametrize("metric", ["word_perplexity", "bits_per_character"])
@@ -56,7 +56,7 @@ def test_runs_on_different_data_are_shown_but_not_ranked(seqloom: Any, runs: Pat
     assert "different dev texts" in shown.json["not_ranked"]
     assert names(shown) == ["chars", "toys"]
     for metric in ("loss", "bits_per_character"):
-        seqloom("compare", runs / "chars", runs / "toys", "--by", metric).refuses(2, "different dev texts", lines=1)
+        seqloom("compare", runs / "chars", runs / "toys", "--by", metric).fails_with(2, "different dev texts", lines=1)
 
 
 def test_recipe_differences_are_shown(seqloom: Any, runs: Path) -> None:
@@ -133,11 +133,11 @@ def test_missing_run_is_reported_after_the_table(seqloom: Any, runs: Path, tmp_p
 
 
 def test_no_readable_run_is_an_error(seqloom: Any, tmp_path: Path) -> None:
-    seqloom("compare", tmp_path).refuses(4, "is not a run", lines=1)
+    seqloom("compare", tmp_path).fails_with(4, "is not a run", lines=1)
     nothing = seqloom("compare", tmp_path, tmp_path / "nowhere")
     assert nothing.code == 4
     assert nothing.err.splitlines()[-1].startswith("seqloom: None of these paths is a readable run")
-    seqloom("compare").refuses(2, "Missing argument")
+    seqloom("compare").fails_with(2, "Missing argument")
 
 
 def test_unfinished_run_is_marked(seqloom: Any, copy: Any) -> None:
@@ -212,7 +212,7 @@ def test_curves_are_plotted(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     plot = tmp_path / "curves.png"
     assert seqloom("compare", runs / "chars", runs / "grams", "--plot", plot, "--json").json
     assert plot.read_bytes().startswith(b"\x89PNG")
-    seqloom("compare", runs / "chars", "--plot", tmp_path / "no/x.png").refuses(2, "does not exist", lines=1)
+    seqloom("compare", runs / "chars", "--plot", tmp_path / "no/x.png").fails_with(2, "does not exist", lines=1)
 
 
 @pytest.mark.parametrize(
@@ -220,4 +220,4 @@ def test_curves_are_plotted(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     [(["--by", "los"], "did you mean loss?"), (["--split", "dve"], "did you mean dev?"), (["--by", "speed"], "choose")],
 )
 def test_unknown_names_get_suggestions(seqloom: Any, runs: Path, words: list[str], message: str) -> None:
-    seqloom("compare", runs / "chars", runs / "gru", *words).refuses(2, message, lines=1)
+    seqloom("compare", runs / "chars", runs / "gru", *words).fails_with(2, message, lines=1)

@@ -39,7 +39,7 @@ def test_lines_option(seqloom: Any) -> None:
     assert "begins" not in seqloom("data", "show", "toys", "--lines=0").out
     shown = seqloom("data", "show", "pydocs", "--lines=3").out
     assert len(shown.partition("dev begins:\n")[2].partition("\n\n")[0].splitlines()) <= 3
-    seqloom("data", "show", "toys", "--lines=-1").refuses(2, "--lines")
+    seqloom("data", "show", "toys", "--lines=-1").fails_with(2, "--lines")
 
 
 def test_overrides_are_applied(seqloom: Any) -> None:
@@ -64,8 +64,8 @@ def test_absent_split_has_a_reason(seqloom: Any, tmp_path: Path, monkeypatch: py
 
 def test_missing_data_set_names_its_source(seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
-    seqloom("data", "show", "ptb").refuses(3, "SEQLOOM_DATA is not set", "--data-dir", "https://")
-    seqloom("data", "show", "ptb", "--data-dir", tmp_path).refuses(3, str(tmp_path / "ptb"), "https://")
+    seqloom("data", "show", "ptb").fails_with(3, "SEQLOOM_DATA is not set", "--data-dir", "https://")
+    seqloom("data", "show", "ptb", "--data-dir", tmp_path).fails_with(3, str(tmp_path / "ptb"), "https://")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_missing_data_set_names_its_source(seqloom: Any, tmp_path: Path, monkeyp
     ],
 )
 def test_unknown_names_get_suggestions(seqloom: Any, words: list[str], message: str) -> None:
-    seqloom("data", *words).refuses(2, message)
+    seqloom("data", *words).fails_with(2, message)
 
 
 def test_control_characters_are_escaped(seqloom: Any, workdir: Path) -> None:

@@ -61,12 +61,12 @@ def test_notes_and_invalid_input(seqloom: Any, tmp_path: Path) -> None:
     path = tmp_path / "reviews.csv"
     path.write_text("review,stars\n" + "".join(f"fine {n},{n % 2}\n" for n in range(40)) + ",1\n")
     show = ["data", "show", "table", f"train={path}"]
-    seqloom(*show).refuses(3, "must name the column 'text'", "['review', 'stars']", "set data.text")
+    seqloom(*show).fails_with(3, "must name the column 'text'", "['review', 'stars']", "set data.text")
     shown = seqloom(*show, "text=review", "label=stars").out
     assert "note: 1 example has no text and was left out, at line 42 of" in shown
-    seqloom(*show, "text=review", "label=stars", "header=false").refuses(2, "column numbers", lines=3)
+    seqloom(*show, "text=review", "label=stars", "header=false").fails_with(2, "column numbers", lines=3)
     path.write_text("text,label\na,x\nb,x\n")
-    seqloom(*show, "dev_fraction=0", "test_fraction=0").refuses(3, "at least two labels")
+    seqloom(*show, "dev_fraction=0", "test_fraction=0").fails_with(3, "at least two labels")
 
 
 def test_long_text_is_shortened(seqloom: Any, tmp_path: Path) -> None:

@@ -141,10 +141,10 @@ def test_invalid_line_is_rejected_after_previous_lines(seqloom: Any, folder: Pat
     shown = seqloom("denoise", folder / "spans", GAPS, "no gap here")
     assert shown.code == 3 and shown.out.count("\n") == 1
     assert "must have a gap, written [MASK]; got 'no gap here'. --noise" in shown.err
-    seqloom("denoise", folder / "spans", "a <extra_id_0> b").refuses(3, "written [MASK], not <extra_id_0>")
-    seqloom("denoise", folder / "spans", "[MASK] " * 8).refuses(3, "at most 7 gaps", "got 8")
-    seqloom("denoise", folder / "bart", "cats " * 40).refuses(3, "Line 1 has 41 tokens", "has only 29 positions")
-    seqloom("denoise", folder / "spans", GAPS, "--beam", "0").refuses(2)
+    seqloom("denoise", folder / "spans", "a <extra_id_0> b").fails_with(3, "written [MASK], not <extra_id_0>")
+    seqloom("denoise", folder / "spans", "[MASK] " * 8).fails_with(3, "at most 7 gaps", "got 8")
+    seqloom("denoise", folder / "bart", "cats " * 40).fails_with(3, "Line 1 has 41 tokens", "has only 29 positions")
+    seqloom("denoise", folder / "spans", GAPS, "--beam", "0").fails_with(2)
     with pytest.raises(UsageError, match="The search options are beam"):
         list(load(folder / "spans").denoise(GAPS, width=3))
     with pytest.raises(DataError, match="must have a gap"):
@@ -154,10 +154,10 @@ def test_invalid_line_is_rejected_after_previous_lines(seqloom: Any, folder: Pat
 def test_denoiser_is_rejected_by_other_commands(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     run = folder / "spans"
     for words in (["fill-mask", run, "x"], ["generate", run], ["translate", run, "x"], ["classify", run, "x"]):
-        seqloom(*words).refuses(2, "a denoiser", "use `seqloom denoise`")
+        seqloom(*words).fails_with(2, "a denoiser", "use `seqloom denoise`")
     shape = ["model.norm_first=false", "model.embed_norm=true", "model.positions.kind=learned", "train.steps=1"]
     fits = trained(denoise_recipe(tmp_path, *shape, "noise.kind=bart"), tmp_path / "fits")
-    seqloom("export-hf", fits, tmp_path / "out").refuses(2, "has 3 tokens that its tokenizer has not")
+    seqloom("export-hf", fits, tmp_path / "out").fails_with(2, "has 3 tokens that its tokenizer has not")
 
 
 def test_unknown_words_are_noted(seqloom: Any, folder: Path) -> None:
@@ -240,4 +240,4 @@ def test_spans_follow_their_sentinels(folder: Path) -> None:
 def test_heads_in_text_output(seqloom: Any, folder: Path) -> None:
     assert "cross-attention, heads" in seqloom("inspect", "attention", folder / "bart", GAPS).out
     shown = seqloom("inspect", "attention", folder / "bart", GAPS, "--target", "x")
-    shown.refuses(2, "--beam and --target require a translator")
+    shown.fails_with(2, "--beam and --target require a translator")

@@ -85,8 +85,8 @@ def test_errors_equal_those_of_train(seqloom: Any, workdir: Path, words: list[st
 
 
 def test_doctor_requires_one_recipe(seqloom: Any) -> None:
-    seqloom("doctor").refuses(2, "Name a recipe")
-    seqloom("doctor", "a", "b").refuses(2, "Name one recipe")
+    seqloom("doctor").fails_with(2, "Name a recipe")
+    seqloom("doctor", "a", "b").fails_with(2, "Name one recipe")
 
 
 # --- a text shorter than one chunk ----------------------------------------------------------------------------------
@@ -113,5 +113,5 @@ def test_short_text_gives_a_warning(seqloom: Any, short: list[str], canned: None
 
 def test_too_short_text_is_rejected(seqloom: Any, short: list[str]) -> None:
     for command in ("train", "doctor"):
-        seqloom(command, *short, "batch.size=60").refuses(3, "60 rows need at least 120 tokens", "lower batch.size")
+        seqloom(command, *short, "batch.size=60").fails_with(3, "60 rows need at least 120 tokens", "lower batch.size")
     assert not Path("runs").exists()

@@ -122,8 +122,8 @@ def test_out_writes_a_numpy_file(seqloom: Any, readers: dict[str, Path], tmp_pat
     assert shown.code == 0 and shown.out == f"{out} has 4 vectors of 16 numbers.\n"
     assert "note: the vectors of 1 blank line of 4 are zero" in shown.err
     assert np.load(out) == pytest.approx(load(readers["bert"], "cpu").embed(LINES, "first"), abs=1e-6)
-    seqloom("embed", readers["bert"], "a", "--out", out).refuses(2, "exists")
-    seqloom("embed", readers["bert"], "a", "--out", tmp_path / "none" / "x.npy").refuses(2, "does not exist")
+    seqloom("embed", readers["bert"], "a", "--out", out).fails_with(2, "exists")
+    seqloom("embed", readers["bert"], "a", "--out", tmp_path / "none" / "x.npy").fails_with(2, "does not exist")
 
 
 def test_standard_output_is_a_numpy_file(readers: dict[str, Path], capfdbinary: Any) -> None:
@@ -134,14 +134,14 @@ def test_standard_output_is_a_numpy_file(readers: dict[str, Path], capfdbinary: 
 
 def test_terminal_output_is_rejected(seqloom: Any, readers: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    seqloom("embed", readers["lstm"], "a").refuses(2, "Vectors cannot be printed", "--out vectors.npy")
+    seqloom("embed", readers["lstm"], "a").fails_with(2, "Vectors cannot be printed", "--out vectors.npy")
 
 
 def test_models_without_embeddings_are_rejected(
     seqloom: Any, readers: dict[str, Path], runs: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "x.npy"
-    seqloom("embed", runs / "grams", "a", "--out", out).refuses(2, "which has no text vectors")
+    seqloom("embed", runs / "grams", "a", "--out", out).fails_with(2, "which has no text vectors")
     with pytest.raises(UsageError, match=r"no pooling 'middle'"):
         load(readers["bert"], "cpu").embed("a", "middle")
     with pytest.raises(UsageError, match=r"batch_size must be at least 1, got 0"):

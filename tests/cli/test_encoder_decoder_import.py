@@ -65,7 +65,7 @@ def test_imported_run_works_with_other_commands(
     for part in ((), ("--part", "encoder"), ("--part", "decoder"), ("--part", "cross")):
         seen = seqloom("inspect", "attention", run, "The cat sat", "--target", "Le chat", *part)
         assert seen.code == 0 and "The" in seen.out + seen.err
-    seqloom("evaluate", run).refuses(3, "the model was imported", "--source FILE")
+    seqloom("evaluate", run).fails_with(3, "the model was imported", "--source FILE")
     recipe = load(run, "cpu").decode
     assert (recipe.beam, recipe.length_penalty) == (4, 0.8)  # from generation_config.json
 
@@ -211,29 +211,31 @@ def test_unsupported_settings_are_reported_together(
     if start is not None:
         change(path / "generation_config.json", decoder_start_token_id=start)
         changes["decoder_start_token_id"] = start
-    seqloom("import-hf", path, path.parent / "run").refuses(4, *message, lines=15)
+    seqloom("import-hf", path, path.parent / "run").fails_with(4, *message, lines=15)
     assert not (path.parent / "run").exists()
 
 
 def test_separate_vocabularies_are_rejected(seqloom: Any, copied: Any) -> None:
     path = copied("marian")
     change(path / "tokenizer_config.json", separate_vocabs=True)
-    seqloom("import-hf", path, path.parent / "run").refuses(4, "separate_vocabs in tokenizer_config.json must be false")
+    seqloom("import-hf", path, path.parent / "run").fails_with(
+        4, "separate_vocabs in tokenizer_config.json must be false"
+    )
 
 
 @pytest.mark.parametrize("file", ["source.spm", "target.spm", "vocab.json"])
 def test_incomplete_tokenizer_is_rejected(seqloom: Any, copied: Any, file: str) -> None:
     path = copied("marian")
     (path / file).write_bytes(b"\x00 rubbish")
-    seqloom("import-hf", path, path.parent / "run").refuses(4, "SentencePiece" if file.endswith("spm") else "JSON")
+    seqloom("import-hf", path, path.parent / "run").fails_with(4, "SentencePiece" if file.endswith("spm") else "JSON")
     (path / file).unlink()
-    seqloom("import-hf", path, path.parent / "run").refuses(4, "is incomplete", file)
+    seqloom("import-hf", path, path.parent / "run").fails_with(4, "is incomplete", file)
 
 
 def test_invalid_unknown_token_is_rejected(seqloom: Any, copied: Any) -> None:
     path = copied("marian")
     change(path / "tokenizer_config.json", unk_token=["<unk>"])
-    seqloom("import-hf", path, path.parent / "run").refuses(4, "the id of unknown must be from")
+    seqloom("import-hf", path, path.parent / "run").fails_with(4, "the id of unknown must be from")
 
 
 def test_unexpected_special_tokens_are_rejected(seqloom: Any, copied: Any) -> None:
@@ -241,7 +243,7 @@ def test_unexpected_special_tokens_are_rejected(seqloom: Any, copied: Any) -> No
     file = json.loads((path / "tokenizer.json").read_text())
     file["post_processor"]["cls"] = ["<unk>", 3]
     (path / "tokenizer.json").write_text(json.dumps(file))
-    seqloom("import-hf", path, path.parent / "run").refuses(
+    seqloom("import-hf", path, path.parent / "run").fails_with(
         4, "tokenizer.json does not fit", "puts 3 before and 2 after a text", "reads 0 before and 2 after it"
     )
 
@@ -269,7 +271,7 @@ def test_marian_positions_must_be_sinusoids(seqloom: Any, copied: Any) -> None:
     assert read_directory(path).model == read_directory(path.parent / "marian").model
     save_file({**complete, "model.encoder.embed_positions.weight": table.flip(0)}, path / "model.safetensors")
     output = "model.encoder.embed_positions.weight must be the sinusoids of Marian"
-    seqloom("import-hf", path, path.parent / "run").refuses(4, output)
+    seqloom("import-hf", path, path.parent / "run").fails_with(4, output)
 
 
 def test_pairs_longer_than_the_context_are_skipped_or_truncated(seqloom: Any, folder: Path, tmp_path: Path) -> None:
@@ -287,7 +289,7 @@ def test_pairs_longer_than_the_context_are_skipped_or_truncated(seqloom: Any, fo
     )
     refused = seqloom("train", recipe, "--out", tmp_path / "run")
     most = load(run, "cpu").longest_source
-    refused.refuses(3, "A source of train has", f"batch.max_length={most}.")
+    refused.fails_with(3, "A source of train has", f"batch.max_length={most}.")
     assert "model.positions" not in refused.err
     shown = seqloom("train", recipe, f"batch.max_length={most}", "--out", tmp_path / "run")
     assert shown.code == 0 and "1 of 2 pairs of dev are truncated" in shown.err, shown.err

@@ -143,11 +143,13 @@ def test_vocabulary_of_a_tokenizer(seqloom: Any, tmp_path: Path) -> None:
         result = seqloom("encodings", "the bear rises", "--vocabulary", given, "--json").json
         assert result["texts"][0]["one_hot"] == tokenizer.encode("the bear rises")
         assert result["vocabulary"]["size"] == len(tokenizer)
-    seqloom("encodings", "a", "--vocabulary", file, "--keep-case").refuses(2, "leave it out for a tokenizer", lines=1)
+    seqloom("encodings", "a", "--vocabulary", file, "--keep-case").fails_with(
+        2, "leave it out for a tokenizer", lines=1
+    )
     file.write_text('{"format": "seqloom-tok', "utf-8")
-    seqloom("encodings", "a", "--vocabulary", file).refuses(3, str(file), "must be a tokenizer in JSON", lines=1)
+    seqloom("encodings", "a", "--vocabulary", file).fails_with(3, str(file), "must be a tokenizer in JSON", lines=1)
     file.write_text("[]", "utf-8")
-    seqloom("encodings", "a", "--vocabulary", file).refuses(4, "not a seqloom tokenizer", lines=1)
+    seqloom("encodings", "a", "--vocabulary", file).fails_with(4, "not a seqloom tokenizer", lines=1)
 
 
 # --- invalid input --------------------------------------------------------------------------------------------------
@@ -174,7 +176,7 @@ def test_vocabulary_of_a_tokenizer(seqloom: Any, tmp_path: Path) -> None:
 def test_invalid_arguments_are_rejected(
     seqloom: Any, workdir: Path, arguments: list[str], code: int, words: list[str]
 ) -> None:
-    seqloom("encodings", *arguments).refuses(code, *words)
+    seqloom("encodings", *arguments).fails_with(code, *words)
     assert list(workdir.iterdir()) == []
 
 

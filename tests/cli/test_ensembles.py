@@ -79,7 +79,7 @@ def test_every_option_reaches_the_search(seqloom: Any, translators: Path) -> Non
     sums = seqloom("translate", *runs, "the cat", "--length-penalty", "0", "--stopping", "exact", "--json").json
     assert sums["score"] == pytest.approx(sums["log_prob"])
     assert seqloom("translate", *runs, "the cat", "--coverage-penalty", "0.2").code == 0
-    seqloom("translate", *runs, "x", "--beam", "2", "--n-best", "3").refuses(
+    seqloom("translate", *runs, "x", "--beam", "2", "--n-best", "3").fails_with(
         2, "--n-best must be at most --beam", lines=1
     )
 
@@ -97,7 +97,7 @@ def test_alignment_is_the_mean_over_members_with_attention(seqloom: Any, transla
     torch.testing.assert_close(torch.tensor(view.tokens.weights), torch.tensor(mean), atol=1e-6, rtol=0)
     assert together.attention("the cat sat 3 .").links == result["alignment"]
     shown = seqloom("translate", blind, blind, "the cat", "--alignment")
-    shown.refuses(2, f"{blind} + {blind} has no attention weights", lines=1)
+    shown.fails_with(2, f"{blind} + {blind} has no attention weights", lines=1)
 
 
 def test_different_vocabularies_are_rejected(seqloom: Any, translators: Path, runs: Path) -> None:
@@ -108,7 +108,7 @@ def test_different_vocabularies_are_rejected(seqloom: Any, translators: Path, ru
     )
     for command in (["translate", one, other, "the cat"], ["evaluate", one, other]):
         shown = seqloom(*command)
-        shown.refuses(2, lines=1)
+        shown.fails_with(2, lines=1)
         assert shown.err == output
 
 
@@ -138,25 +138,27 @@ def test_permuted_vocabularies_are_rejected(
     seqloom: Any, translators: Path, tmp_path: Path, data: dict[str, str], apart: str
 ) -> None:
     one, other = translators / "one", retold(translators, tmp_path, **data)
-    seqloom("translate", one, other, "the cat").refuses(2, f"because their tokenizers differ ({apart}). Train", lines=1)
+    seqloom("translate", one, other, "the cat").fails_with(
+        2, f"because their tokenizers differ ({apart}). Train", lines=1
+    )
     shown = seqloom("average", one, other, "--out", tmp_path / "x")
-    shown.refuses(2, f"cannot be averaged: their tokens differ, {apart}.", lines=1)
+    shown.fails_with(2, f"cannot be averaged: their tokens differ, {apart}.", lines=1)
 
 
 def test_different_languages_are_rejected(seqloom: Any, translators: Path) -> None:
     one, back = translators / "one", translators / "back"
     shown = seqloom("translate", one, back, "the cat")
-    shown.refuses(2, lines=1)
+    shown.fails_with(2, lines=1)
     assert shown.err == (f"seqloom: {one} and {back} cannot be combined: they translate en to de and de to en.\n")
 
 
 def test_misspelt_run_is_not_translated(seqloom: Any, translators: Path, runs: Path, type_in: Any) -> None:
     type_in(b"the cat\n")
     one = translators / "one"
-    seqloom("translate", one, translators / "tow").refuses(4, "tow is not a run: it does not exist", lines=1)
-    seqloom("translate", one, "the cat", translators / "two").refuses(2, "Runs must precede the texts", lines=1)
-    seqloom("translate", one, runs / "chars").refuses(2, "is a language model", "needs a translator")
-    seqloom("translate", runs / "chars", one).refuses(2, "is a language model", "needs a translator")
+    seqloom("translate", one, translators / "tow").fails_with(4, "tow is not a run: it does not exist", lines=1)
+    seqloom("translate", one, "the cat", translators / "two").fails_with(2, "Runs must precede the texts", lines=1)
+    seqloom("translate", one, runs / "chars").fails_with(2, "is a language model", "needs a translator")
+    seqloom("translate", runs / "chars", one).fails_with(2, "is a language model", "needs a translator")
 
 
 def test_path_after_texts_is_noted_as_text(seqloom: Any, translators: Path) -> None:
@@ -267,7 +269,7 @@ def test_different_data_has_no_common_split(seqloom: Any, copies: Path, pairs: P
     update_checksums(copies / "two")
     paths = [copies / "one", copies / "two"]
     shown = seqloom("evaluate", *paths)
-    shown.refuses(2, "were not trained on the same data: dev differ", "--source FILE --reference FILE", lines=1)
+    shown.fails_with(2, "were not trained on the same data: dev differ", "--source FILE --reference FILE", lines=1)
     files = ["--source", pairs / "dev.en", "--reference", pairs / "dev.de"]
     assert seqloom("evaluate", *paths, *files, "--json").code == 0
     assert seqloom("translate", *paths, "the cat").code == 0
@@ -275,16 +277,16 @@ def test_different_data_has_no_common_split(seqloom: Any, copies: Path, pairs: P
 
 def test_only_language_models_are_interpolated(seqloom: Any, translators: Path, runs: Path) -> None:
     one, two = translators / "one", translators / "two"
-    seqloom("evaluate", one, two, "--interpolate").refuses(2, "is a translator", "needs a language model")
-    seqloom("evaluate", one, two, "--weights", "0.5,0.5").refuses(
+    seqloom("evaluate", one, two, "--interpolate").fails_with(2, "is a translator", "needs a language model")
+    seqloom("evaluate", one, two, "--weights", "0.5,0.5").fails_with(
         2, "--weights requires two or more language models", lines=1
     )
-    seqloom("evaluate", runs / "chars", runs / "gru").refuses(
+    seqloom("evaluate", runs / "chars", runs / "gru").fails_with(
         2, "Evaluate other runs one at a time", "--interpolate", lines=1
     )
-    seqloom("evaluate", runs / "chars", one).refuses(2, "Evaluate other runs one at a time", lines=1)
-    seqloom("evaluate", one, runs / "chars").refuses(2, "is a language model", "needs a translator")
-    seqloom("evaluate", one, two, "--text", "x.txt").refuses(2, "is a translator: use --source FILE", lines=1)
+    seqloom("evaluate", runs / "chars", one).fails_with(2, "Evaluate other runs one at a time", lines=1)
+    seqloom("evaluate", one, runs / "chars").fails_with(2, "is a language model", "needs a translator")
+    seqloom("evaluate", one, two, "--text", "x.txt").fails_with(2, "is a translator: use --source FILE", lines=1)
 
 
 # --- Python API -----------------------------------------------------------------------------------------------------

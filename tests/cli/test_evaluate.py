@@ -101,20 +101,20 @@ def test_invalid_text_is_rejected(
     text = tmp_path / "text.txt"
     if content is not None:
         text.write_bytes(content)
-    seqloom("evaluate", runs / "chars", "--text", text).refuses(3, str(text), *words, lines=1)
+    seqloom("evaluate", runs / "chars", "--text", text).fails_with(3, str(text), *words, lines=1)
 
 
 def test_unknown_split_gets_a_suggestion(seqloom: Any, runs: Path) -> None:
-    seqloom("evaluate", runs / "chars", "--split", "tset").refuses(2, "'tset'", "did you mean test?", lines=1)
-    seqloom("evaluate", runs / "chars", "--split", "../data").refuses(2, "train, dev, test", lines=1)
+    seqloom("evaluate", runs / "chars", "--split", "tset").fails_with(2, "'tset'", "did you mean test?", lines=1)
+    seqloom("evaluate", runs / "chars", "--split", "../data").fails_with(2, "train, dev, test", lines=1)
 
 
 def test_split_and_text_exclude_each_other(seqloom: Any, runs: Path, texts: Path) -> None:
-    seqloom("evaluate", runs / "chars", "--split=dev", "--text", texts / "dev.txt").refuses(
+    seqloom("evaluate", runs / "chars", "--split=dev", "--text", texts / "dev.txt").fails_with(
         2, "exclude each other", lines=1
     )
-    seqloom("evaluate", runs / "chars", "--documents=line").refuses(2, "--text", lines=1)
-    seqloom("evaluate", runs / "chars", "--text", texts, "--documents=word").refuses(2, "--documents", "'word'")
+    seqloom("evaluate", runs / "chars", "--documents=line").fails_with(2, "--text", lines=1)
+    seqloom("evaluate", runs / "chars", "--text", texts, "--documents=word").fails_with(2, "--documents", "'word'")
 
 
 def test_absent_split_has_a_reason(seqloom: Any, tmp_path: Path, texts: Path) -> None:
@@ -127,7 +127,7 @@ def test_absent_split_has_a_reason(seqloom: Any, tmp_path: Path, texts: Path) ->
     assert trained.code == 0, trained.err
     assert trained.out.endswith("--split dev\n")  # no hint that does not help
     assert seqloom("evaluate", tmp_path / "run", "--data-dir", folder).code == 0
-    seqloom("evaluate", tmp_path / "run", "--split=test", "--data-dir", folder).refuses(
+    seqloom("evaluate", tmp_path / "run", "--split=test", "--data-dir", folder).fails_with(
         3, "has no test split", "its last 10 % is dev", lines=1
     )
 
@@ -141,10 +141,10 @@ def test_changed_or_missing_data_is_rejected(
     assert seqloom("train", *words).code == 0
     text.write_text("another text .\n")
     changed = seqloom("evaluate", tmp_path / "run", "--split=dev")
-    changed.refuses(3, "has changed since it was trained: dev", "To evaluate other data: --text FILE.", lines=1)
+    changed.fails_with(3, "has changed since it was trained: dev", "To evaluate other data: --text FILE.", lines=1)
     assert seqloom("evaluate", tmp_path / "run", "--text", text).code == 0
     text.unlink()
-    seqloom("evaluate", tmp_path / "run", "--split=dev").refuses(3, str(text), "does not exist", lines=1)
+    seqloom("evaluate", tmp_path / "run", "--split=dev").fails_with(3, str(text), "does not exist", lines=1)
 
 
 class ShortEvaluation(MetricsEvaluation):
@@ -161,7 +161,7 @@ class ShortEvaluation(MetricsEvaluation):
 
 def test_predictor_defines_the_evaluation(seqloom: Any, runs: Path, tmp_path: Path, monkeypatch: Any) -> None:
     plain = seqloom("evaluate", runs / "chars", "--json").json
-    seqloom("evaluate", runs / "chars", "--out", tmp_path / "x").refuses(2, "--out require a translator")
+    seqloom("evaluate", runs / "chars", "--out", tmp_path / "x").fails_with(2, "--out require a translator")
     monkeypatch.setattr(LanguageModelPredictor, "evaluation_class", ShortEvaluation)
     shown = seqloom("evaluate", runs / "chars", "--out", tmp_path / "x")
     assert shown.out == f"perplexity {plain['perplexity']:.1f}\n"

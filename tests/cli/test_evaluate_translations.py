@@ -130,7 +130,7 @@ def test_changed_data_suggests_source_and_reference(seqloom: Any, run: Path, par
     for side in ("en", "de"):
         (tmp_path / f"files/train.{side}").write_text("another one\n")
     shown = seqloom("evaluate", run, "--split", "test")
-    shown.refuses(3, "train of parallel differ", "To evaluate other data: --source FILE --reference FILE.", lines=1)
+    shown.fails_with(3, "train of parallel differ", "To evaluate other data: --source FILE --reference FILE.", lines=1)
     files = ["--source", tmp_path / "files/test.en", "--reference", tmp_path / "files/test.de"]
     assert seqloom("evaluate", run, *files).code == 0
 
@@ -201,21 +201,21 @@ def test_text_output(seqloom: Any, run: Path) -> None:
 def test_invalid_arguments_are_rejected(
     seqloom: Any, trained: Path, workdir: Path, words: list[str], code: int, message: list[str]
 ) -> None:
-    seqloom("evaluate", trained, *words).refuses(code, *message, lines=1)
+    seqloom("evaluate", trained, *words).fails_with(code, *message, lines=1)
     assert not any(workdir.iterdir())
 
 
 def test_existing_file_is_not_overwritten(seqloom: Any, trained: Path, parallel: Path) -> None:
     before = (parallel / "dev.de").read_bytes()
     files = ["--source", parallel / "dev.en", "--reference", parallel / "dev.de"]
-    seqloom("evaluate", trained, *files, "--out", parallel / "dev.de").refuses(2, "dev.de exists", lines=1)
+    seqloom("evaluate", trained, *files, "--out", parallel / "dev.de").fails_with(2, "dev.de exists", lines=1)
     assert (parallel / "dev.de").read_bytes() == before
 
 
 def test_files_of_different_length_are_rejected(seqloom: Any, trained: Path, parallel: Path) -> None:
     files = parallel / "dev.en", parallel / "train.de"
     shown = seqloom("evaluate", trained, "--source", files[0], "--reference", files[1])
-    shown.refuses(3, f"{files[0]} has 6", f"{files[1]} has 24")
+    shown.fails_with(3, f"{files[0]} has 6", f"{files[1]} has 24")
 
 
 @pytest.mark.parametrize(
@@ -225,9 +225,9 @@ def test_files_of_different_length_are_rejected(seqloom: Any, trained: Path, par
 def test_translation_options_require_a_translator(
     seqloom: Any, runs: Path, workdir: Path, name: str, words: list[str]
 ) -> None:
-    seqloom("evaluate", runs / name, *words).refuses(2, "require a translator", "is a language model.", lines=1)
+    seqloom("evaluate", runs / name, *words).fails_with(2, "require a translator", "is a language model.", lines=1)
     assert not any(workdir.iterdir())
 
 
 def test_translator_cannot_be_interpolated(seqloom: Any, runs: Path, trained: Path) -> None:
-    seqloom("evaluate", runs / "chars", trained, "--interpolate").refuses(2, "a translator", "a language model")
+    seqloom("evaluate", runs / "chars", trained, "--interpolate").fails_with(2, "a translator", "a language model")

@@ -65,12 +65,14 @@ def test_imported_model_is_evaluated_on_text(seqloom: Any, run: Path, text_file:
 
 @pytest.mark.parametrize("split", ["dev", "test", "train"])
 def test_imported_model_has_no_splits(seqloom: Any, run: Path, split: str) -> None:
-    seqloom("evaluate", run, "--split", split).refuses(3, f"no {split} split", "the model was imported", "--text FILE")
+    seqloom("evaluate", run, "--split", split).fails_with(
+        3, f"no {split} split", "the model was imported", "--text FILE"
+    )
 
 
 def test_imported_model_cannot_be_resumed(seqloom: Any, run: Path) -> None:
-    seqloom("train", "--resume", run).refuses(3, "the model was imported", "init.from=RUN")
-    seqloom("average", run).refuses(2, "no checkpoints")
+    seqloom("train", "--resume", run).fails_with(3, "the model was imported", "init.from=RUN")
+    seqloom("average", run).fails_with(2, "no checkpoints")
 
 
 def test_imported_model_is_inspected(seqloom: Any, run: Path, type_in: Any) -> None:
@@ -104,16 +106,16 @@ def test_imported_model_is_fine_tuned_and_exported(seqloom: Any, run: Path, text
 
 def test_fine_tuning_settings_are_checked(seqloom: Any, run: Path, text_file: Path, tmp_path: Path) -> None:
     begin = ["train", "gpt-finetune", f"data.train={text_file}", "--out", str(tmp_path / "new")]
-    seqloom(*begin, f"init.from={run}").refuses(
+    seqloom(*begin, f"init.from={run}").fails_with(
         2, "batch.length must be at most 10, the context of the model", "Set batch.length=10"
     )
-    seqloom(*begin, f"init.from={run}", "batch.length=8", "model.d_model=16").refuses(
+    seqloom(*begin, f"init.from={run}", "batch.length=8", "model.d_model=16").fails_with(
         2, "model.d_model is 16 here and 8 there"
     )
-    seqloom(*begin, f"init.from={run}", "batch.length=8", "tokenizer.kind=words").refuses(2, "leave the section out")
-    seqloom(*begin, f"init.from={tmp_path}/none").refuses(4, "there is no run")
-    seqloom("train", "lm-char-lstm", "tokenizer=null", "--out", tmp_path / "new").refuses(2, "tokenizer: missing")
-    seqloom("train", "lm-char-lstm", "tokenizer.kind=huggingface", "--out", tmp_path / "new").refuses(
+    seqloom(*begin, f"init.from={run}", "batch.length=8", "tokenizer.kind=words").fails_with(2, "leave the section out")
+    seqloom(*begin, f"init.from={tmp_path}/none").fails_with(4, "there is no run")
+    seqloom("train", "lm-char-lstm", "tokenizer=null", "--out", tmp_path / "new").fails_with(2, "tokenizer: missing")
+    seqloom("train", "lm-char-lstm", "tokenizer.kind=huggingface", "--out", tmp_path / "new").fails_with(
         2, "cannot be trained"
     )
     assert not (tmp_path / "new").exists()
@@ -142,18 +144,18 @@ def test_export_prints_size_and_writes_config(seqloom: Any, run: Path, tmp_path:
 
 
 def test_invalid_input_is_rejected(seqloom: Any, directory: Path, run: Path, tmp_path: Path) -> None:
-    seqloom("import-hf", tmp_path / "none", tmp_path / "new").refuses(4, "none does not exist")
-    seqloom("import-hf", directory, run).refuses(2, "exists. Name a run directory that is not there yet")
-    seqloom("import-hf", run, tmp_path / "new").refuses(4, "it has no config.json")
-    seqloom("export-hf", directory, tmp_path / "out").refuses(4, "is not a run")
-    seqloom("export-hf", run, directory).refuses(2, "exists. Choose another place")
-    seqloom("export-hf", run, directory / "config.json" / "x").refuses(5, "Could not write")
+    seqloom("import-hf", tmp_path / "none", tmp_path / "new").fails_with(4, "none does not exist")
+    seqloom("import-hf", directory, run).fails_with(2, "exists. Name a run directory that is not there yet")
+    seqloom("import-hf", run, tmp_path / "new").fails_with(4, "it has no config.json")
+    seqloom("export-hf", directory, tmp_path / "out").fails_with(4, "is not a run")
+    seqloom("export-hf", run, directory).fails_with(2, "exists. Choose another place")
+    seqloom("export-hf", run, directory / "config.json" / "x").fails_with(5, "Could not write")
     broken = tmp_path / "broken"
     shutil.copytree(directory, broken)
     (broken / "config.json").write_text(json.dumps({**CONFIG, "n_head": 4, "n_layer": 1, "some_key": 1}))
-    seqloom("import-hf", broken, tmp_path / "new").refuses(4, "some_key is not known here; it is 1")
+    seqloom("import-hf", broken, tmp_path / "new").fails_with(4, "some_key is not known here; it is 1")
     (broken / "config.json").write_text(json.dumps({**CONFIG, "n_layer": 1}))
-    seqloom("import-hf", broken, tmp_path / "new").refuses(4, "has no place in the model", lines=14)
+    seqloom("import-hf", broken, tmp_path / "new").fails_with(4, "has no place in the model", lines=14)
     assert not (tmp_path / "new").exists()
 
 

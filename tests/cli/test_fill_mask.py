@@ -111,7 +111,7 @@ def test_unknown_words_and_long_texts_are_noted(seqloom: Any, folder: Path) -> N
     ],
 )
 def test_text_without_valid_mask_is_rejected(seqloom: Any, folder: Path, text: str, words: str) -> None:
-    seqloom("fill-mask", folder / "words", text).refuses(3, words)
+    seqloom("fill-mask", folder / "words", text).fails_with(3, words)
 
 
 def test_top_must_be_positive(folder: Path) -> None:
@@ -128,11 +128,11 @@ def test_blank_lines_and_lines_before_an_error_are_printed(seqloom: Any, folder:
 
 def test_other_models_are_rejected(seqloom: Any, runs: Path) -> None:
     """Its vocabulary has no mask: [MASK] would be encoded as text."""
-    seqloom("fill-mask", runs / "chars", SENTENCE).refuses(2, "is a language model", "needs a masked language model")
+    seqloom("fill-mask", runs / "chars", SENTENCE).fails_with(2, "is a language model", "needs a masked language model")
 
 
 def test_masked_model_cannot_generate(seqloom: Any, folder: Path) -> None:
-    seqloom("generate", folder / "words").refuses(2, "is a masked language model: use `seqloom fill-mask`")
+    seqloom("generate", folder / "words").fails_with(2, "is a masked language model: use `seqloom fill-mask`")
 
 
 # --- inspection -----------------------------------------------------------------------------------------------------
@@ -153,11 +153,11 @@ def test_heads_of_a_text_with_mask(seqloom: Any, folder: Path, tmp_path: Path, n
     plain = seqloom("inspect", "attention", folder / name, SENTENCE, "--layer", 1, "--head", 1, "--no-color")
     assert "[MASK]" in plain.out and plain.err == ""
     assert "on [SEP]" in seqloom("inspect", "attention", folder / name, SENTENCE).out
-    seqloom("inspect", "attention", folder / name, SENTENCE, "--part", "cross").refuses(2, "no attention weights")
-    seqloom("inspect", "attention", folder / name, SENTENCE, "--target", "x").refuses(
+    seqloom("inspect", "attention", folder / name, SENTENCE, "--part", "cross").fails_with(2, "no attention weights")
+    seqloom("inspect", "attention", folder / name, SENTENCE, "--target", "x").fails_with(
         2, "--beam and --target require a translator"
     )
-    seqloom("inspect", "attention", folder / name, "cats " * 60).refuses(2, "reads at most 24 tokens")
+    seqloom("inspect", "attention", folder / name, "cats " * 60).fails_with(2, "reads at most 24 tokens")
 
 
 def test_curves_show_both_accuracies(seqloom: Any, folder: Path, tmp_path: Path) -> None:

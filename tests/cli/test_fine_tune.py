@@ -91,7 +91,7 @@ def test_resume_rejects_another_init(seqloom: Seqloom, folder: Path, tmp_path: P
     assert "only the top of 4 layer groups is trained at first" in seqloom(*plain).out
     longer = seqloom("train", "--resume", out, "train.steps=14")
     assert longer.code == 0 and "step 14" in longer.out
-    seqloom("train", "--resume", out, f"init.from={folder}/lm").refuses(
+    seqloom("train", "--resume", out, f"init.from={folder}/lm").fails_with(
         2, "cannot be resumed with a different recipe", "init.from"
     )
 
@@ -100,15 +100,15 @@ def test_invalid_init_is_rejected(seqloom: Seqloom, folder: Path, tmp_path: Path
     def begun(run: str, *words: str) -> Result:
         return seqloom("train", "classify-sst2-finetune", f"init.from={run}", *words, "--out", tmp_path / "x")
 
-    begun(f"{folder}/grams").refuses(2, "cannot be fine-tuned", "of kind ngram", "recurrent-lm, gpt, bert")
-    begun(f"{folder}/nothing").refuses(4, "there is no run", "init.from=RUN")
-    begun(f"{folder}/reviews.csv").refuses(4, "is not a run")
+    begun(f"{folder}/grams").fails_with(2, "cannot be fine-tuned", "of kind ngram", "recurrent-lm, gpt, bert")
+    begun(f"{folder}/nothing").fails_with(4, "there is no run", "init.from=RUN")
+    begun(f"{folder}/reviews.csv").fails_with(4, "is not a run")
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "config.json").write_text("{}")
-    begun(f"{tmp_path}/there").refuses(4, f"Import it first: seqloom import-hf {tmp_path}/there RUN")
+    begun(f"{tmp_path}/there").fails_with(4, f"Import it first: seqloom import-hf {tmp_path}/there RUN")
     result = begun(f"{folder}/bert", "model.backbone.layers=5", "model.backbone.heads=3")
-    result.refuses(2, "layers is 5 here and 2 there", "heads is 3 here and 2 there")
-    begun(f"{folder}/bert", *table_of(folder), *SHORT, "train.freeze=4").refuses(2, "train.freeze", "at most 3")
+    result.fails_with(2, "layers is 5 here and 2 there", "heads is 3 here and 2 there")
+    begun(f"{folder}/bert", *table_of(folder), *SHORT, "train.freeze=4").fails_with(2, "train.freeze", "at most 3")
     plain = seqloom(
         "train",
         "names",
@@ -119,19 +119,19 @@ def test_invalid_init_is_rejected(seqloom: Seqloom, folder: Path, tmp_path: Path
         "--out",
         tmp_path / "x",
     )
-    plain.refuses(2, "train.layer_decay needs a model with layer groups")
+    plain.fails_with(2, "train.layer_decay needs a model with layer groups")
     assert not (tmp_path / "x").exists()
 
 
 def test_misspelt_key_is_reported_before_missing_run(seqloom: Seqloom, workdir: Path) -> None:
     shown = seqloom("train", "classify-sst2-finetune", "init.frm=runs/bert")
-    shown.refuses(2, "init.frm: no such key; did you mean init.from?")
+    shown.fails_with(2, "init.frm: no such key; did you mean init.from?")
     assert "there is no run" not in shown.err
-    seqloom("train", "gpt-finetune", "data.train=mine.txt", "batch.length=4096").refuses(4, "there is no run")
+    seqloom("train", "gpt-finetune", "data.train=mine.txt", "batch.length=4096").fails_with(4, "there is no run")
 
 
 def test_recipe_names_the_run_to_train_first(seqloom: Seqloom, workdir: Path) -> None:
-    seqloom("train", "classify-sst2-finetune").refuses(4, "Train it first, `seqloom train bert-reviews`")
+    seqloom("train", "classify-sst2-finetune").fails_with(4, "Train it first, `seqloom train bert-reviews`")
 
 
 def test_ladder_compares_fine_tuned_and_from_scratch(seqloom: Seqloom, folder: Path, tmp_path: Path) -> None:

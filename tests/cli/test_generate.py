@@ -137,8 +137,8 @@ def test_generate_in_a_subprocess(runs: Path) -> None:
 )
 def test_unknown_tokens_in_prompt_are_rejected(seqloom: Any, runs: Path, run: str, prompt: str, named: str) -> None:
     words = ["generate", runs / run, "--prompt", prompt, "--tokens=5", "--seed=1"]
-    seqloom(*words).refuses(3, named, "--allow-unknown", str(runs / run), lines=1)
-    seqloom(*words, "--samples=2").refuses(3, named, lines=1)
+    seqloom(*words).fails_with(3, named, "--allow-unknown", str(runs / run), lines=1)
+    seqloom(*words, "--samples=2").fails_with(3, named, lines=1)
     assert text(seqloom(*words, "--allow-unknown")).startswith(prompt)
 
 
@@ -171,4 +171,4 @@ def test_byte_pairs_encode_any_prompt(seqloom: Any, runs: Path) -> None:
     ],
 )
 def test_invalid_values_are_rejected(seqloom: Any, runs: Path, words: list[str], named: str) -> None:
-    seqloom("generate", runs / "chars", *words).refuses(2, named)
+    seqloom("generate", runs / "chars", *words).fails_with(2, named)

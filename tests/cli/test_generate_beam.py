@@ -41,17 +41,17 @@ def test_log_probs_equal_score(runs: Path) -> None:
     ["--temperature=0.5", "--top-k=3", "--top-p=0.9", "--repetition-penalty=2", "--stop=x", "--samples=2", "--seed=1"],
 )
 def test_sampling_options_are_rejected_with_beam(seqloom: Any, runs: Path, option: str) -> None:
-    seqloom("generate", runs / "chars", "--beam=3", option).refuses(2, option.partition("=")[0], "--beam")
+    seqloom("generate", runs / "chars", "--beam=3", option).fails_with(2, option.partition("=")[0], "--beam")
 
 
 @pytest.mark.parametrize("option", ["--n-best=2", "--length-penalty=0.5", "--stopping=exact"])
 def test_search_options_require_beam(seqloom: Any, runs: Path, option: str) -> None:
-    seqloom("generate", runs / "chars", option).refuses(2, option.partition("=")[0], "add --beam")
+    seqloom("generate", runs / "chars", option).fails_with(2, option.partition("=")[0], "add --beam")
 
 
 def test_inconsistent_options_are_rejected(seqloom: Any, runs: Path) -> None:
-    seqloom("generate", runs / "chars", "--beam=2", "--n-best=3").refuses(2, "--n-best must be at most --beam")
-    seqloom("generate", runs / "chars", "--beam=2", "--tokens=3", "--min-tokens=4").refuses(2, "--max-tokens")
-    seqloom("generate", runs / "chars", "--beam=2", "--prompt=§").refuses(3, "cannot spell", "--allow-unknown")
+    seqloom("generate", runs / "chars", "--beam=2", "--n-best=3").fails_with(2, "--n-best must be at most --beam")
+    seqloom("generate", runs / "chars", "--beam=2", "--tokens=3", "--min-tokens=4").fails_with(2, "--max-tokens")
+    seqloom("generate", runs / "chars", "--beam=2", "--prompt=§").fails_with(3, "cannot spell", "--allow-unknown")
     with pytest.raises(UsageError, match="stopping must be usual or exact"):
         load(runs / "chars").search(stopping="never")

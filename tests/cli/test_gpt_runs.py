@@ -135,7 +135,7 @@ def test_positions_of_runs(seqloom: Any, folder: Path) -> None:
     learned = seqloom("inspect", "positions", folder / "pairs", "--json").json
     assert (learned["kind"], learned["length"], learned["width"]) == ("learned", 16, 16)
     assert seqloom("inspect", "positions", folder / "letters", "--json").json["kind"] == "rotary"
-    seqloom("inspect", "positions", folder / "pairs", "--side", "target").refuses(2, "one table", "--side")
+    seqloom("inspect", "positions", folder / "pairs", "--side", "target").fails_with(2, "one table", "--side")
 
 
 # --- invalid input --------------------------------------------------------------------------------------------------
@@ -153,11 +153,11 @@ def test_positions_of_runs(seqloom: Any, folder: Path) -> None:
     ],
 )
 def test_invalid_arguments_are_rejected(seqloom: Any, run: Path, words: list[str], message: str) -> None:
-    seqloom("inspect", "attention", run, *words).refuses(2, message)
+    seqloom("inspect", "attention", run, *words).fails_with(2, message)
 
 
 def test_recurrent_model_has_no_heads(seqloom: Any, runs: Path) -> None:
-    seqloom("inspect", "attention", runs / "chars", TEXT).refuses(2, "is a language model", "has no attention heads")
+    seqloom("inspect", "attention", runs / "chars", TEXT).fails_with(2, "is a language model", "has no attention heads")
 
 
 @pytest.mark.parametrize(
@@ -176,13 +176,13 @@ def test_recurrent_model_has_no_heads(seqloom: Any, runs: Path) -> None:
     ],
 )
 def test_invalid_recipes_are_rejected(seqloom: Any, tmp_path: Path, words: list[str], message: list[str]) -> None:
-    seqloom("train", "gpt-pydocs", *words, "--out", tmp_path / "none").refuses(2, *message, lines=4)
+    seqloom("train", "gpt-pydocs", *words, "--out", tmp_path / "none").fails_with(2, *message, lines=4)
     assert not (tmp_path / "none").exists()
 
 
 def test_gates_and_gradients_require_a_recurrent_model(seqloom: Any, folder: Path) -> None:
-    seqloom("inspect", "gates", folder / "pairs", TEXT).refuses(2, "is of kind gpt")
-    seqloom("inspect", "gradients", folder / "pairs").refuses(2, "is of kind gpt")
+    seqloom("inspect", "gates", folder / "pairs", TEXT).fails_with(2, "is of kind gpt")
+    seqloom("inspect", "gradients", folder / "pairs").fails_with(2, "is of kind gpt")
 
 
 def test_resumed_training_equals_uninterrupted(seqloom: Any, text_overrides: list[str], tmp_path: Path) -> None:

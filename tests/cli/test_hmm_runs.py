@@ -140,8 +140,8 @@ def test_inspect_states_of_a_text(seqloom: Any, run_folder: Path, tmp_path: Path
     assert sum(result["fractions"]) == pytest.approx(1)
     for shares in result["letter_kinds"].values():
         assert sum(shares) == pytest.approx(1)
-    seqloom("inspect", "states", run_folder / "letters", "123").refuses(3, "has no tokens of the model")
-    seqloom("inspect", "states", run_folder / "names").refuses(2, "Only hidden Markov models have states")
+    seqloom("inspect", "states", run_folder / "letters", "123").fails_with(3, "has no tokens of the model")
+    seqloom("inspect", "states", run_folder / "names").fails_with(2, "Only hidden Markov models have states")
     assert seqloom("inspect", "states", run_folder / "words", "--out", tmp_path / "w.svg", "--top", "3").code == 0
 
 
@@ -170,7 +170,7 @@ def test_inspect_states_of_a_series(seqloom: Any, run_folder: Path, tmp_path: Pa
     assert (tmp_path / "n.png").stat().st_size > 5000
     metrics = seqloom("evaluate", run_folder / "nile", "--split", "test", "--json").json
     assert metrics["loss"] < metrics["one_state"]
-    seqloom("inspect", "states", run_folder / "nile", "text").refuses(2, "is a model of series and reads no text")
+    seqloom("inspect", "states", run_folder / "nile", "text").fails_with(2, "is a model of series and reads no text")
     assert "never left" in seqloom("inspect", "states", run_folder / "nile").out
 
 
@@ -216,7 +216,7 @@ def test_resumed_training_equals_uninterrupted(
 def test_invalid_recipes_are_rejected(seqloom: Any, tmp_path: Path, words: list[str], code: int, message: str) -> None:
     if words[0] == "hmm-weather":
         pytest.importorskip("vega_datasets")
-    seqloom("train", *words, "--out", tmp_path / "run").refuses(code, message, lines=4)
+    seqloom("train", *words, "--out", tmp_path / "run").fails_with(code, message, lines=4)
     assert not (tmp_path / "run").exists()
 
 
@@ -234,7 +234,7 @@ def test_damaged_run_is_rejected(seqloom: Any, run_folder: Path, tmp_path: Path)
     recipe = (run / "recipe.yaml").read_text()
     (run / "recipe.yaml").write_text(recipe.replace("states: 2", "states: 3"))
     update_checksums(run)
-    seqloom("score", run, "the cat").refuses(4, "transition must have the shape (4, 4), got (3, 3)", lines=1)
+    seqloom("score", run, "the cat").fails_with(4, "transition must have the shape (4, 4), got (3, 3)", lines=1)
     card = (run_folder / "letters" / "card.md").read_text()
     assert "`hmm`" in card and json.loads((run_folder / "letters" / "data.json").read_text())["counts"]["train"]
 

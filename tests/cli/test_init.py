@@ -118,7 +118,7 @@ def test_larger_texts_get_larger_models(seqloom: Any, workdir: Path) -> None:
 def test_nothing_is_overwritten(seqloom: Any, workdir: Path) -> None:
     (workdir / "t.txt").write_text(TEXT)
     (workdir / "t.yaml").write_text("mine")
-    seqloom("init", "t.txt").refuses(2, "t.yaml exists", "--out", lines=1)
+    seqloom("init", "t.txt").fails_with(2, "t.yaml exists", "--out", lines=1)
     assert (workdir / "t.yaml").read_text() == "mine"
     assert seqloom("init", "t.txt", "--out", "other.yaml").code == 0
 
@@ -143,5 +143,5 @@ def test_invalid_input_is_rejected(seqloom: Any, workdir: Path, words: list[str]
     (workdir / "latin.txt").write_bytes("one\ncafé\nthree\n".encode("latin1"))
     (workdir / "one.txt").write_text("a single line")
     (workdir / "folder").mkdir()
-    seqloom("init", *words).refuses(code, message)
+    seqloom("init", *words).fails_with(code, message)
     assert not list(workdir.glob("*.yaml"))

@@ -41,7 +41,7 @@ def test_comments_explain_other_encoders(seqloom: Any, workdir: Path, kind: str)
     Path("reviews.yaml").write_text("\n".join(lines))
     shown = seqloom("train", "reviews.yaml", "--out", "runs/it")
     rejected = f"model.encoder.cell: is a key of kind recurrent, not of {kind}; leave it out"
-    shown.refuses(2, rejected, lines=9)
+    shown.fails_with(2, rejected, lines=9)
     first = next(place for place, line in enumerate(lines) if "for recurrent, like the next two keys" in line)
     kept = [line for line in lines[:first] + lines[first + 3 :] if kind != "bag" or "remove it for bag" not in line]
     Path("reviews.yaml").write_text("\n".join(kept))
@@ -165,5 +165,5 @@ def test_invalid_input_is_rejected(seqloom: Any, workdir: Path, words: list[str]
     (workdir / "same.csv").write_text("text,label\n" + "".join(f"text {n},same\n" for n in range(20)))
     for name in ("plain.txt", "plain.md"):
         (workdir / name).write_text("one line of text\nand another\n")
-    seqloom("init", *words).refuses(code, message)
+    seqloom("init", *words).fails_with(code, message)
     assert not list(workdir.glob("*.yaml"))

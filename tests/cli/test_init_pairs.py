@@ -149,5 +149,5 @@ def test_invalid_input_is_rejected(seqloom: Any, files: Path, words: list[str], 
     (files / "short.de").write_text("one\ntwo\n")
     (files / "bad.tsv").write_text("a\tb\nc\nd\te\nf\tg\n")
     (files / "few.tsv").write_text("a\tb\nc\td\n")
-    seqloom("init", *words).refuses(code, message)
+    seqloom("init", *words).fails_with(code, message)
     assert not list(files.glob("*.yaml"))

@@ -87,13 +87,13 @@ def test_gates_with_every_tokenizer(seqloom: Any, runs: Path, name: str) -> None
 
 def test_unknown_words_are_rejected_unless_allowed(seqloom: Any, runs: Path) -> None:
     text = "the zebra sat"
-    seqloom("inspect", "gates", runs / "words", text).refuses(
+    seqloom("inspect", "gates", runs / "words", text).fails_with(
         3, "does not have 'zebra' in the text", "--allow-unknown", lines=1
     )
     result = seqloom("inspect", "gates", runs / "words", text, "--allow-unknown", "--json").json
     assert "<unk>" in result["tokens"]
     shown = seqloom("inspect", "gradients", runs / "words", "--text", text)
-    shown.refuses(3, "does not have 'zebra' in the text", "--allow-unknown", lines=1)
+    shown.fails_with(3, "does not have 'zebra' in the text", "--allow-unknown", lines=1)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_unknown_words_are_rejected_unless_allowed(seqloom: Any, runs: Path) -> 
 )
 def test_gates_require_a_recurrent_model(seqloom: Any, runs: Path, words: list[str], code: int, message: str) -> None:
     name, *rest = words
-    seqloom("inspect", "gates", runs / name, *rest).refuses(code, message, lines=1)
+    seqloom("inspect", "gates", runs / name, *rest).fails_with(code, message, lines=1)
 
 
 @pytest.mark.parametrize("command", [["gates", "a"], ["gradients"]])
@@ -123,10 +123,10 @@ def test_invalid_plot_path_is_rejected_first(
         return seqloom("inspect", command[0], runs / run, *command[1:], "--out", out)
 
     for run in ("chars", "nowhere"):  # before the run is opened
-        inspect(run, tmp_path / "x.pdf").refuses(2, "must end in .png or .svg", lines=1)
-        inspect(run, tmp_path / "no/x.png").refuses(2, "does not exist", lines=1)
+        inspect(run, tmp_path / "x.pdf").fails_with(2, "must end in .png or .svg", lines=1)
+        inspect(run, tmp_path / "no/x.png").fails_with(2, "does not exist", lines=1)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    inspect("chars", tmp_path / "x.png").refuses(5, "pip install 'seqloom[plot]'", lines=1)
+    inspect("chars", tmp_path / "x.png").fails_with(5, "pip install 'seqloom[plot]'", lines=1)
     assert not any(tmp_path.iterdir())
 
 
@@ -224,10 +224,10 @@ def test_runs_with_equal_names_are_shown_by_path(seqloom: Any, runs: Path, copy:
 
 def test_gradients_require_a_recurrent_model(seqloom: Any, runs: Path) -> None:
     for words in ([runs / "grams"], [runs / "chars", runs / "grams"], [runs / "grams", "--text", "the cat"]):
-        seqloom("inspect", "gradients", *words).refuses(2, "is of kind ngram", lines=1)
-    seqloom("inspect", "gradients", runs / "chars", "--text", "").refuses(2, "The text is empty", lines=1)
-    seqloom("inspect", "gradients", runs / "chars", "--of", "first").refuses(2, "one of last, total")
-    seqloom("inspect", "gradients").refuses(2, "Missing argument")
+        seqloom("inspect", "gradients", *words).fails_with(2, "is of kind ngram", lines=1)
+    seqloom("inspect", "gradients", runs / "chars", "--text", "").fails_with(2, "The text is empty", lines=1)
+    seqloom("inspect", "gradients", runs / "chars", "--of", "first").fails_with(2, "one of last, total")
+    seqloom("inspect", "gradients").fails_with(2, "Missing argument")
 
 
 def test_plot_of_gradients(seqloom: Any, runs: Path, tmp_path: Path) -> None:

@@ -130,12 +130,12 @@ def test_invalid_arguments_are_rejected(
     seqloom: Any, translators: Path, workdir: Path, words: list[str], code: int, message: str
 ) -> None:
     name, *rest = words
-    seqloom("inspect", "attention", translators / name, *rest).refuses(code, message)
+    seqloom("inspect", "attention", translators / name, *rest).fails_with(code, message)
     assert not any(workdir.iterdir())
 
 
 def test_recurrent_language_model_is_rejected(seqloom: Any, runs: Path) -> None:
-    seqloom("inspect", "attention", runs / "chars", "the cat").refuses(2, "has no attention heads")
+    seqloom("inspect", "attention", runs / "chars", "the cat").fails_with(2, "has no attention heads")
 
 
 def test_invalid_plot_path_is_rejected_first(
@@ -143,11 +143,11 @@ def test_invalid_plot_path_is_rejected_first(
 ) -> None:
     for run in ("pairs", "nowhere"):
         command = ["inspect", "attention", translators / run, "a", "--out"]
-        seqloom(*command, tmp_path / "x.pdf").refuses(2, "must end in .png or .svg", lines=1)
-        seqloom(*command, tmp_path / "no/x.png").refuses(2, "does not exist", lines=1)
+        seqloom(*command, tmp_path / "x.pdf").fails_with(2, "must end in .png or .svg", lines=1)
+        seqloom(*command, tmp_path / "no/x.png").fails_with(2, "does not exist", lines=1)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     command = ["inspect", "attention", translators / "pairs", "a", "--out", tmp_path / "x.png"]
-    seqloom(*command).refuses(5, "pip install 'seqloom[plot]'", lines=1)
+    seqloom(*command).fails_with(5, "pip install 'seqloom[plot]'", lines=1)
     assert not any(tmp_path.iterdir())
 
 

@@ -60,13 +60,13 @@ def test_column_plot_and_logarithms(seqloom: Any, runs: Path, tmp_path: Path) ->
 
 
 def test_models_without_components_are_rejected(seqloom: Any, runs: Path) -> None:
-    seqloom("inspect", "components", runs / "ar").refuses(
+    seqloom("inspect", "components", runs / "ar").fails_with(
         2, "is not a structural model with level", "model.kind=kalman", lines=1
     )
-    seqloom("inspect", "components", runs / "free").refuses(
+    seqloom("inspect", "components", runs / "free").fails_with(
         2, "has no named components", "model.structure=trend", lines=1
     )
-    seqloom("inspect", "components", runs / "log", "--column", "wett").refuses(2, "did you mean wet", lines=1)
+    seqloom("inspect", "components", runs / "log", "--column", "wett").fails_with(2, "did you mean wet", lines=1)
 
 
 def test_forecast_is_better_than_naive(seqloom: Any, runs: Path) -> None:

@@ -81,10 +81,10 @@ def test_long_text_is_truncated_with_a_note(seqloom: Any, runs: Path, task: str)
 @pytest.mark.parametrize("task", ["classifier", "tagger"])
 def test_recurrent_backbone_has_no_heads(seqloom: Any, runs: Path, task: str) -> None:
     run = runs / f"{task}-recurrent-lm"
-    seqloom("inspect", "attention", run, LINE).refuses(2, "has no attention heads: its encoder is not a Transformer")
+    seqloom("inspect", "attention", run, LINE).fails_with(2, "has no attention heads: its encoder is not a Transformer")
 
 
 @pytest.mark.parametrize("task", ["pair", "choice", "answer"])
 def test_models_of_several_texts_are_rejected(seqloom: Any, tmp_path: Path, task: str) -> None:
     trained(matching_recipe(tmp_path, task, *SHORT), tmp_path / task)
-    seqloom("inspect", "attention", tmp_path / task, LINE).refuses(2, "heads are shown of models that read one text")
+    seqloom("inspect", "attention", tmp_path / task, LINE).fails_with(2, "heads are shown of models that read one text")

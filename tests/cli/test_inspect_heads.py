@@ -212,7 +212,7 @@ def test_invalid_arguments_are_rejected(
     seqloom: Any, translators: Path, workdir: Path, words: list[str], code: int, message: str
 ) -> None:
     name, *rest = words
-    seqloom("inspect", "attention", translators / name, *rest, "--out", workdir / "x.png").refuses(code, message)
+    seqloom("inspect", "attention", translators / name, *rest, "--out", workdir / "x.png").fails_with(code, message)
     assert not any(workdir.iterdir())
 
 
@@ -280,10 +280,12 @@ def test_invalid_positions_are_rejected(
 ) -> None:
     run = [] if words[0].startswith("--") else [translators / words[0]]
     rest = words[len(run) :]
-    seqloom("inspect", "positions", *run, *rest, "--out", workdir / "x.png").refuses(code, message)
+    seqloom("inspect", "positions", *run, *rest, "--out", workdir / "x.png").fails_with(code, message)
     assert not any(workdir.iterdir())
 
 
 def test_recurrent_language_model_has_no_positions(seqloom: Any, runs: Path) -> None:
-    seqloom("inspect", "positions", runs / "chars").refuses(2, "has no position encodings: it is of kind recurrent-lm")
-    seqloom("inspect", "positions", runs / "grams").refuses(2, "has no position encodings")
+    seqloom("inspect", "positions", runs / "chars").fails_with(
+        2, "has no position encodings: it is of kind recurrent-lm"
+    )
+    seqloom("inspect", "positions", runs / "grams").fails_with(2, "has no position encodings")

@@ -46,7 +46,7 @@ def test_frozen_features_do_not_change(folder: Path) -> None:
 
 def test_model_without_mix_is_rejected(seqloom: Any, folder: Path) -> None:
     shown = seqloom("inspect", "mix", folder / "elmo")
-    shown.refuses(2, "fine-tuned from a bidirectional language model (init.from)", lines=1)
+    shown.fails_with(2, "fine-tuned from a bidirectional language model (init.from)", lines=1)
 
 
 def test_fine_tuned_runs_work_with_other_commands(seqloom: Any, folder: Path) -> None:
@@ -57,6 +57,6 @@ def test_fine_tuned_runs_work_with_other_commands(seqloom: Any, folder: Path) ->
     names = [line[:24].strip() for line in shown.splitlines()[1:]]
     assert names[1:4] == ["perplexity per token", "forward", "backward"]
     looked = seqloom("inspect", "attention", folder / "elmo", "a text")
-    looked.refuses(2, "elmo is a bidirectional language model", "supports translators, denoisers, GPTs, BERTs")
+    looked.fails_with(2, "elmo is a bidirectional language model", "supports translators, denoisers, GPTs, BERTs")
     for words in (["generate", folder / "elmo"], ["score", folder / "elmo", "a text"]):
-        seqloom(*words).refuses(2, "a bidirectional language model: use `seqloom embed`")
+        seqloom(*words).fails_with(2, "a bidirectional language model: use `seqloom embed`")

@@ -104,4 +104,4 @@ def test_notes_about_the_text(seqloom: Any, runs: Path) -> None:
     ],
 )
 def test_invalid_arguments_are_rejected(seqloom: Any, runs: Path, run: str, words: list[str], message: str) -> None:
-    seqloom("inspect", "attention", runs / run, *words).refuses(2, message)
+    seqloom("inspect", "attention", runs / run, *words).fails_with(2, message)

@@ -111,7 +111,7 @@ def test_python_api(runs: Path, trigram: Path) -> None:
 )
 def test_incompatible_arguments_are_rejected(seqloom: Any, runs: Path, words: list[str], message: str) -> None:
     named = [word if word.startswith("--") else runs / word for word in words]
-    seqloom("evaluate", *named).refuses(2, message, lines=1)
+    seqloom("evaluate", *named).fails_with(2, message, lines=1)
 
 
 def test_different_data_requires_weights(
@@ -131,6 +131,6 @@ def test_different_data_requires_weights(
     ]
     assert seqloom("train", *words).code == 0
     both = ["evaluate", runs / "words", tmp_path / "run", "--interpolate"]
-    seqloom(*both).refuses(2, "not trained on the same data: dev differ", lines=1)
-    seqloom(*both, "--weights=0.5,0.5").refuses(2, "not trained on the same data", lines=1)
+    seqloom(*both).fails_with(2, "not trained on the same data: dev differ", lines=1)
+    seqloom(*both, "--weights=0.5,0.5").fails_with(2, "not trained on the same data", lines=1)
     assert seqloom(*both, "--weights=0.5,0.5", "--text", texts / "test.txt").code == 0

@@ -181,7 +181,7 @@ def test_killed_ladder_resumes(seqloom: Any, tiny: str) -> None:
     ],
 )
 def test_invalid_input_is_rejected_before_training(seqloom: Any, tiny: str, words: list[str], message: str) -> None:
-    seqloom("ladder", *words).refuses(2, message)
+    seqloom("ladder", *words).fails_with(2, message)
     assert not Path("runs").exists()
 
 

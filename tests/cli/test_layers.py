@@ -125,9 +125,9 @@ def test_plot_is_written(seqloom: Any, tmp_path: Path, ending: str) -> None:
 def test_invalid_arguments_are_rejected_before_any_work(
     seqloom: Any, workdir: Path, words: list[str], message: str
 ) -> None:
-    seqloom("layers", *words).refuses(2, message, lines=1)
+    seqloom("layers", *words).fails_with(2, message, lines=1)
     assert not any(workdir.iterdir())
 
 
 def test_invalid_number_is_rejected(seqloom: Any) -> None:
-    seqloom("layers", "--d-model", "wide").refuses(2, "--d-model must be a whole number; got 'wide'")
+    seqloom("layers", "--d-model", "wide").fails_with(2, "--d-model must be a whole number; got 'wide'")

@@ -70,13 +70,13 @@ def test_similarity_scores(seqloom: Any, runs: Path) -> None:
 
 
 def test_invalid_pairs_are_rejected(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
-    seqloom("match", runs / "pair", "alone").refuses(3, "The number of texts must be even; got 1, the last 'alone'")
+    seqloom("match", runs / "pair", "alone").fails_with(3, "The number of texts must be even; got 1, the last 'alone'")
     type_in(b"a fox\tit is red\nno tab here\n")
     shown = seqloom("match", runs / "pair")
     assert shown.code == 3 and shown.out.count("\n") == 1  # the previous line is predicted
     assert "Line 2 must have two texts, separated by tabs; it has no tab: 'no tab here'" in shown.err
     type_in(b"a\tb\tc\n")
-    seqloom("match", runs / "pair").refuses(3, "Line 1 must have two texts", "3 columns")
+    seqloom("match", runs / "pair").fails_with(3, "Line 1 must have two texts", "3 columns")
 
 
 def test_long_pairs_are_truncated_with_a_note(seqloom: Any, runs: Path) -> None:
@@ -100,9 +100,9 @@ def test_options_are_ranked(seqloom: Any, runs: Path, type_in: Callable[[bytes],
 
 
 def test_invalid_choices_are_rejected(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
-    seqloom("choose", runs / "choice", "the fox is", "red").refuses(2, "a text and at least two options; got 2")
+    seqloom("choose", runs / "choice", "the fox is", "red").fails_with(2, "a text and at least two options; got 2")
     type_in(b"the fox is\tred\n")
-    seqloom("choose", runs / "choice").refuses(3, "Line 1 must have a text and at least two options", "2 columns")
+    seqloom("choose", runs / "choice").fails_with(3, "Line 1 must have a text and at least two options", "2 columns")
 
 
 # --- answer ---------------------------------------------------------------------------------------------------------
@@ -141,21 +141,21 @@ def test_long_context_is_read_in_windows(seqloom: Any, runs: Path) -> None:
 def test_invalid_context_is_rejected(seqloom: Any, runs: Path) -> None:
     (runs / "empty.txt").write_text(" \n")
     command = ["answer", runs / "answer", "--question", "Which colour?"]
-    seqloom(*command, "--context", runs / "empty.txt").refuses(3, "is empty")
-    seqloom(*command, "--context", runs / "none.txt").refuses(3, "does not exist")
-    seqloom(*command).refuses(2, "--context", lines=3)
+    seqloom(*command, "--context", runs / "empty.txt").fails_with(3, "is empty")
+    seqloom(*command, "--context", runs / "none.txt").fails_with(3, "does not exist")
+    seqloom(*command).fails_with(2, "--context", lines=3)
 
 
 # --- other ----------------------------------------------------------------------------------------------------------
 
 
 def test_runs_of_other_tasks_are_rejected(seqloom: Any, runs: Path) -> None:
-    seqloom("match", runs / "answer", "a", "b").refuses(2, "a question-answering model: use `seqloom answer`")
-    seqloom("classify", runs / "pair", "a").refuses(2, "a model of sentence pairs: use `seqloom match`")
-    seqloom("choose", runs / "pair", "a", "b", "c").refuses(2, "This needs a multiple-choice model")
-    seqloom("evaluate", runs / "choice", "--confusion", "x.png").refuses(2, "is a multiple-choice model")
-    seqloom("evaluate", runs / "answer", "--beam", 3).refuses(2, "require a translator")
-    seqloom("evaluate", runs / "choice", "--text", runs / "page.txt").refuses(2, "seqloom choose")
+    seqloom("match", runs / "answer", "a", "b").fails_with(2, "a question-answering model: use `seqloom answer`")
+    seqloom("classify", runs / "pair", "a").fails_with(2, "a model of sentence pairs: use `seqloom match`")
+    seqloom("choose", runs / "pair", "a", "b", "c").fails_with(2, "This needs a multiple-choice model")
+    seqloom("evaluate", runs / "choice", "--confusion", "x.png").fails_with(2, "is a multiple-choice model")
+    seqloom("evaluate", runs / "answer", "--beam", 3).fails_with(2, "require a translator")
+    seqloom("evaluate", runs / "choice", "--text", runs / "page.txt").fails_with(2, "seqloom choose")
 
 
 def test_evaluate_sentence_pairs(seqloom: Any, runs: Path, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_evaluate_scores_choices_and_answers(seqloom: Any, runs: Path, tmp_path:
     assert len(rows) == 1 + len(model.training_task.corpus.split("test"))
     result = seqloom("evaluate", runs / name, "--split", "test", "--json").json
     assert {key: result[key] for key in model.evaluate("test")} == pytest.approx(model.evaluate("test"))
-    seqloom("evaluate", runs / name, "--out", tmp_path / "a.tsv").refuses(2, "exists")
+    seqloom("evaluate", runs / name, "--out", tmp_path / "a.tsv").fails_with(2, "exists")
 
 
 def test_compare_ranks_by_headline_metric(seqloom: Any, runs: Path) -> None:

@@ -33,9 +33,9 @@ def test_text_output(seqloom: Any) -> None:
 
 
 def test_test_without_option_gets_a_suggestion(seqloom: Any) -> None:
-    seqloom("memory-test", "adding").refuses(2, "(adding); did you mean --test adding?")
+    seqloom("memory-test", "adding").fails_with(2, "(adding); did you mean --test adding?")
     shown = seqloom("memory-test", "something")
-    shown.refuses(2, "(something)")
+    shown.fails_with(2, "(something)")
     assert "did you mean" not in shown.err
 
 
@@ -80,5 +80,5 @@ def test_plot_is_written(seqloom: Any, tmp_path: Path, ending: str) -> None:
 def test_invalid_arguments_are_rejected_before_any_work(
     seqloom: Any, workdir: Path, words: list[str], message: str
 ) -> None:
-    seqloom("memory-test", *words).refuses(2, message, lines=1)
+    seqloom("memory-test", *words).fails_with(2, message, lines=1)
     assert not any(workdir.iterdir())

@@ -62,7 +62,7 @@ def test_question_and_text_are_separated_by_a_tab(seqloom: Any, folder: Path, tm
     assert (
         result == seqloom("answer", folder / "answer", "--context", tmp_path / "page.txt", *questions, "--json").objects
     )
-    seqloom("predict", folder / "answer", "no text").refuses(
+    seqloom("predict", folder / "answer", "no text").fails_with(
         3, "Line 1 must have a question and a context, separated by tabs"
     )
 
@@ -83,7 +83,7 @@ def test_series_is_one_line(seqloom: Any, folder: Path) -> None:
     assert shown.code == 0 and len(values.split("\t")) == 3 and blank == ""
     result = seqloom("predict", folder / "ar", SERIES, "--json").json
     assert [f"{row['mean']:.6g}" for row in result["forecast"]["sales"]] == values.split("\t")
-    seqloom("predict", folder / "ar", "1 2 x").refuses(3, "Line 1 must have finite numbers", "'1 2 x'")
+    seqloom("predict", folder / "ar", "1 2 x").fails_with(3, "Line 1 must have finite numbers", "'1 2 x'")
 
 
 def test_lines_from_arguments_file_or_standard_input(
@@ -108,20 +108,20 @@ def test_empty_input_gives_no_result(seqloom: Any, folder: Path, type_in: Callab
 
 
 def test_invalid_arguments_are_rejected(seqloom: Any, folder: Path, runs: Path, tmp_path: Path) -> None:
-    seqloom("predict", folder / "classify", "text", "--file", "lines.txt").refuses(
+    seqloom("predict", folder / "classify", "text", "--file", "lines.txt").fails_with(
         2, "Texts and --file exclude each other"
     )
-    seqloom("predict", folder / "classify", "--file", tmp_path / "none").refuses(2, "cannot be read: No such file")
-    seqloom("predict", folder / "classify", "--file", tmp_path).refuses(2, "cannot be read: Is a directory")
+    seqloom("predict", folder / "classify", "--file", tmp_path / "none").fails_with(2, "cannot be read: No such file")
+    seqloom("predict", folder / "classify", "--file", tmp_path).fails_with(2, "cannot be read: Is a directory")
     (tmp_path / "latin1").write_bytes("caf\u00e9\n".encode("latin-1"))
-    seqloom("predict", folder / "classify", "--file", tmp_path / "latin1").refuses(3, "must be UTF-8", "0xE9")
-    seqloom("predict", tmp_path / "none", "text").refuses(4, "is not a run: it does not exist")
+    seqloom("predict", folder / "classify", "--file", tmp_path / "latin1").fails_with(3, "must be UTF-8", "0xE9")
+    seqloom("predict", tmp_path / "none", "text").fails_with(4, "is not a run: it does not exist")
 
 
 def test_model_without_predictions_is_rejected(seqloom: Any, tmp_path: Path) -> None:
     small = ["batch.size=4", "model.hidden=4", "train.steps=2", "train.evaluate_every=2"]
     assert main(["train", "toys-adding", *small, "--out", str(tmp_path / "adding")]) == 0
-    seqloom("predict", tmp_path / "adding", "1 2").refuses(2, "cannot predict from lines", "`seqloom evaluate`")
+    seqloom("predict", tmp_path / "adding", "1 2").fails_with(2, "cannot predict from lines", "`seqloom evaluate`")
 
 
 @pytest.mark.parametrize("task", names())

@@ -67,7 +67,7 @@ def test_check_counts_correct_answers(seqloom: Any, folder: Path, type_in: Calla
     assert shown.out.split("\n") == [output[0], "", output[1], ""]
     assert shown.err == "correct: 1 of 2, 50.00%\n"
     type_in(b"a film\n")
-    seqloom(*words).refuses(3, "With --check, a line must be a text, a tab and a label; line 1 is 'a film'")
+    seqloom(*words).fails_with(3, "With --check, a line must be a text, a tab and a label; line 1 is 'a film'")
     one = seqloom("prompt", folder / "gpt", f"a film\t{label}", "--choices", "good,bad", "--check", "--json")
     assert one.json["expected"] == label
 
@@ -78,7 +78,7 @@ def test_generate_option(seqloom: Any, folder: Path) -> None:
     words = ["prompt", folder / "gpt", "a film", "--generate", "--max-tokens", 3, "--json"]
     assert set(seqloom(*words).json) == {"text", "completion", "unknown", "dropped_shots", "cut"}
     for option in (["--choices", "a,b"], ["--by", "sum"], ["--calibrate"], ["--top", 2]):
-        seqloom("prompt", folder / "gpt", "x", "--generate", *option).refuses(2, "--generate excludes")
+        seqloom("prompt", folder / "gpt", "x", "--generate", *option).fails_with(2, "--generate excludes")
 
 
 def test_prompt_tuned_and_instructed_runs(seqloom: Any, folder: Path) -> None:
@@ -86,7 +86,7 @@ def test_prompt_tuned_and_instructed_runs(seqloom: Any, folder: Path) -> None:
     assert re.match(r"(good|bad)\t0\.\d{4}\n", shown.out)
     shown = seqloom("prompt", folder / "instructed", "verdict", "--generate", "--max-tokens", 4)
     assert shown.code == 0 and shown.out.count("\n") == 1
-    seqloom("prompt", folder / "instructed", "verdict").refuses(2, "There must be at least two choices")
+    seqloom("prompt", folder / "instructed", "verdict").fails_with(2, "There must be at least two choices")
 
 
 def test_notes_are_printed_at_the_end(seqloom: Any, folder: Path, tmp_path: Path) -> None:
@@ -117,16 +117,16 @@ def test_invalid_shots_are_rejected(
     seqloom: Any, folder: Path, tmp_path: Path, content: str, options: list[str], code: int, words: str
 ) -> None:
     (tmp_path / "shots.tsv").write_text(content)
-    seqloom("prompt", folder / "gpt", "x", "--shots", tmp_path / "shots.tsv", *options).refuses(code, words, lines=1)
+    seqloom("prompt", folder / "gpt", "x", "--shots", tmp_path / "shots.tsv", *options).fails_with(code, words, lines=1)
 
 
 def test_other_models_and_missing_choices_are_rejected(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     small = ["train.steps=2", "train.evaluate_every=2"]
     trained(classify_recipe(tmp_path, *small), tmp_path / "classifier")
-    seqloom("prompt", tmp_path / "classifier", "x", "--choices", "a,b").refuses(2, "is a classifier")
-    seqloom("prompt", folder / "gpt", "x", "--first", 2, "--choices", "a,b").refuses(2, "add --shots")
-    seqloom("prompt", folder / "gpt", "x", "--shots", folder / "none.tsv").refuses(3, "does not exist")
-    seqloom("prompt", folder / "gpt", "x").refuses(2, "There must be at least two choices, but there are none")
+    seqloom("prompt", tmp_path / "classifier", "x", "--choices", "a,b").fails_with(2, "is a classifier")
+    seqloom("prompt", folder / "gpt", "x", "--first", 2, "--choices", "a,b").fails_with(2, "add --shots")
+    seqloom("prompt", folder / "gpt", "x", "--shots", folder / "none.tsv").fails_with(3, "does not exist")
+    seqloom("prompt", folder / "gpt", "x").fails_with(2, "There must be at least two choices, but there are none")
 
 
 def test_evaluate_and_generate_with_tuned_runs(seqloom: Any, folder: Path) -> None:
@@ -136,7 +136,7 @@ def test_evaluate_and_generate_with_tuned_runs(seqloom: Any, folder: Path) -> No
     assert {"loss", "perplexity", "exact"} <= set(result)
     assert seqloom("generate", folder / "tuned", "--prompt", "a", "--tokens", 3).code == 0
     assert seqloom("score", folder / "instructed", "a film").code == 0
-    seqloom("evaluate", folder / "tuned", "--text", folder / "shots.tsv").refuses(
+    seqloom("evaluate", folder / "tuned", "--text", folder / "shots.tsv").fails_with(
         2, "is evaluated on texts with labels, not on a text", "or use the model: seqloom prompt"
     )
     shown = seqloom("compare", folder / "tuned", folder / "instructed")

@@ -106,5 +106,5 @@ def test_invalid_arguments_are_rejected_before_any_work(
     seqloom: Any, workdir: Path, words: list[str], message: str
 ) -> None:
     (workdir / "there").mkdir()
-    seqloom("quickstart", *words).refuses(2, message)
+    seqloom("quickstart", *words).fails_with(2, message)
     assert [path.name for path in workdir.iterdir()] == ["there"]

@@ -151,7 +151,7 @@ def test_list_of_other_lines_is_rejected(seqloom: Any, translators: Path, nbest:
     shown = seqloom("translate", run, *LINES, "a dog", "--rescore", nbest)
     assert shown.code == 3 and len(shown.out.splitlines()) == 4
     assert shown.err == f"seqloom: Line 5 of the input has no candidates in {nbest}: none is numbered 4.\n"
-    seqloom("translate", run, "x", "--rescore", tmp_path / "nothing").refuses(3, "nothing does not exist", lines=1)
+    seqloom("translate", run, "x", "--rescore", tmp_path / "nothing").fails_with(3, "nothing does not exist", lines=1)
     assert list(candidates_of(["", " "], nbest_of(tmp_path, "1 ||| a\n"))) == [("", []), (" ", [("a", None)])]
 
 
@@ -172,4 +172,4 @@ def nbest_of(folder: Path, text: str) -> Path:
     ],
 )
 def test_invalid_arguments_are_rejected(seqloom: Any, translators: Path, words: list[str], message: str) -> None:
-    seqloom("translate", translators / "one", "the cat", *words).refuses(2, message, lines=1)
+    seqloom("translate", translators / "one", "the cat", *words).fails_with(2, message, lines=1)

@@ -88,8 +88,10 @@ def test_unknown_words_are_flagged(seqloom: Any, runs: Path) -> None:
 
 def test_invalid_utf8_is_reported_by_line(seqloom: Any, runs: Path, type_in: Any) -> None:
     type_in(b"the cat\nna\xefve\n")
-    seqloom("score", runs / "chars").refuses(3, "line 2", "0xEF", "UTF-8")
-    seqloom("score", runs / "chars", "fine", b"na\xefve".decode(errors="surrogateescape")).refuses(3, "text 2", "UTF-8")
+    seqloom("score", runs / "chars").fails_with(3, "line 2", "0xEF", "UTF-8")
+    seqloom("score", runs / "chars", "fine", b"na\xefve".decode(errors="surrogateescape")).fails_with(
+        3, "text 2", "UTF-8"
+    )
 
 
 def test_terminal_without_texts_is_an_error(
@@ -99,7 +101,7 @@ def test_terminal_without_texts_is_an_error(
 
     type_in(b"")
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    seqloom("score", runs / "chars").refuses(2, "Give texts to score", lines=1)
+    seqloom("score", runs / "chars").fails_with(2, "Give texts to score", lines=1)
 
 
 def test_json_is_ascii_and_one_line_per_text(seqloom: Any, runs: Path) -> None:

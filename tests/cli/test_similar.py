@@ -95,14 +95,14 @@ def test_no_lines_give_a_note(seqloom: Any, runs: Path, type_in: Any) -> None:
 def test_invalid_queries_are_rejected(seqloom: Any, runs: Path, tmp_path: Path, type_in: Any) -> None:
     run, blank = runs / "chars", tmp_path / "blank.txt"
     blank.write_text("\n \n")
-    seqloom("similar", run, "a").refuses(2, "--query", "--query-file")
-    seqloom("similar", run, "a", "--query", " ").refuses(3, "must not be blank")
-    seqloom("similar", run, "a", "--query-file", tmp_path / "none").refuses(2, "cannot be read", "No such file")
-    seqloom("similar", run, "a", "--query-file", tmp_path).refuses(2, "cannot be read")
-    seqloom("similar", run, "a", "--query-file", blank).refuses(3, "but all lines are blank")
-    seqloom("similar", runs / "grams", "a", "--query", "a").refuses(2, "which has no text vectors")
+    seqloom("similar", run, "a").fails_with(2, "--query", "--query-file")
+    seqloom("similar", run, "a", "--query", " ").fails_with(3, "must not be blank")
+    seqloom("similar", run, "a", "--query-file", tmp_path / "none").fails_with(2, "cannot be read", "No such file")
+    seqloom("similar", run, "a", "--query-file", tmp_path).fails_with(2, "cannot be read")
+    seqloom("similar", run, "a", "--query-file", blank).fails_with(3, "but all lines are blank")
+    seqloom("similar", runs / "grams", "a", "--query", "a").fails_with(2, "which has no text vectors")
     type_in(b"fine\n\xff\n")
-    seqloom("similar", run, "--query", "a").refuses(3, "UTF-8", "line 2")
+    seqloom("similar", run, "--query", "a").fails_with(3, "UTF-8", "line 2")
     model = load(run, "cpu")
     with pytest.raises(UsageError, match="top must be at least 1"):
         model.similar("a", ["b"], top=0)

@@ -101,16 +101,16 @@ def test_unknown_words_are_noted_without_character_encoder(seqloom: Any, runs: P
 
 
 def test_invalid_arguments_and_runs_are_rejected(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
-    seqloom("tag", runs / "names", "x", "--json", "--format", "text").refuses(
+    seqloom("tag", runs / "names", "x", "--json", "--format", "text").fails_with(
         2, "--json and --format exclude each other"
     )
-    seqloom("tag", runs / "names", "x", "--format", "xml").refuses(2, "--format")
-    seqloom("classify", runs / "names", "x").refuses(2, "is a tagger: use `seqloom tag`")
-    seqloom("tag", runs / "none", "x").refuses(4, "is not a run")
+    seqloom("tag", runs / "names", "x", "--format", "xml").fails_with(2, "--format")
+    seqloom("classify", runs / "names", "x").fails_with(2, "is a tagger: use `seqloom tag`")
+    seqloom("tag", runs / "none", "x").fails_with(4, "is not a run")
     type_in(b"\xff\n")
-    seqloom("tag", runs / "names").refuses(3, "The input must be UTF-8, but line 1 contains the byte 0xFF.")
+    seqloom("tag", runs / "names").fails_with(3, "The input must be UTF-8, but line 1 contains the byte 0xFF.")
     (runs / "names" / "characters.json").unlink()
-    seqloom("tag", runs / "names", "x").refuses(4, "is incomplete: characters.json is missing")
+    seqloom("tag", runs / "names", "x").fails_with(4, "is incomplete: characters.json is missing")
 
 
 # --- train, evaluate, compare, doctor -------------------------------------------------------------------------------
@@ -120,9 +120,9 @@ def test_training_rejects_invalid_files(seqloom: Any, tmp_path: Path) -> None:
     file = tmp_path / "bad.conll"
     words = ["train", "tag-conll", f"data.train={file}", "--out", tmp_path / "new"]
     file.write_text("Ann\tB-PER\nlives\n")
-    seqloom(*words).refuses(3, f"Line 2 of {file} must have 2 columns, as line 1 has; it has 1 column")
+    seqloom(*words).fails_with(3, f"Line 2 of {file} must have 2 columns, as line 1 has; it has 1 column")
     write_sentences(file, [[("Ann", "O"), ("Bee", "I-PER")], *sentences()])
-    seqloom(*words, "data.invalid=refuse").refuses(3, f"Line 2 of {file} has I-PER after O")
+    seqloom(*words, "data.invalid=refuse").fails_with(3, f"Line 2 of {file} has I-PER after O")
     assert not (tmp_path / "new").exists()
 
 
@@ -153,7 +153,7 @@ def test_evaluate_shows_spans_or_tags(seqloom: Any, runs: Path) -> None:
 
 
 def test_evaluation_on_text_is_rejected(seqloom: Any, runs: Path) -> None:
-    seqloom("evaluate", runs / "names", "--text", "x.txt").refuses(
+    seqloom("evaluate", runs / "names", "--text", "x.txt").fails_with(
         2, "is evaluated on sentences with tags, not on a text", "or use the model: seqloom tag"
     )
 

@@ -65,10 +65,10 @@ def test_inspect_track_json_output(seqloom: Any, run: Path) -> None:
 
 
 def test_invalid_arguments_are_rejected(seqloom: Any, run: Path, tmp_path: Path) -> None:
-    seqloom("inspect", "track", run, "--number", 3).refuses(2, "--number must be from 1 to 2", "got 3", lines=1)
-    seqloom("inspect", "track", run, "--number", 0).refuses(2, "from 1 to 2", lines=1)
-    seqloom("inspect", "track", run, "--out", tmp_path / "track.gif").refuses(2, ".png or .svg", lines=1)
-    seqloom("generate", run).refuses(2, "reads numbers", lines=1)
+    seqloom("inspect", "track", run, "--number", 3).fails_with(2, "--number must be from 1 to 2", "got 3", lines=1)
+    seqloom("inspect", "track", run, "--number", 0).fails_with(2, "from 1 to 2", lines=1)
+    seqloom("inspect", "track", run, "--out", tmp_path / "track.gif").fails_with(2, ".png or .svg", lines=1)
+    seqloom("generate", run).fails_with(2, "reads numbers", lines=1)
 
 
 def test_run_of_another_task_is_rejected(seqloom: Any, run: Path, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_run_of_another_task_is_rejected(seqloom: Any, run: Path, tmp_path: Path
     shutil.copytree(run, other)
     (other / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace("task: track", "task: ngram"))
     update_checksums(other)
-    seqloom("inspect", "track", other).refuses(2, "has the task ngram, not track", "kalman-track", lines=1)
+    seqloom("inspect", "track", other).fails_with(2, "has the task ngram, not track", "kalman-track", lines=1)
 
 
 def test_all_recipe_errors_are_reported(seqloom: Any, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_override_of_the_old_tokenizer_kind_is_rejected(
     words = ["ngram-kn5", *text_overrides, "model.order=2", "tokenizer.kind=byte-pair"]
     assert seqloom("train", *words, "tokenizer.size=280", "--out", tmp_path / "run").code == 0
     assert load_yaml(tmp_path / "run/recipe.yaml")["tokenizer"] == {"kind": "byte-pair", "size": 280, "dropout": 0.0}
-    seqloom("train", *words, "tokenizer.min_count=3", "--out", tmp_path / "no").refuses(2, "tokenizer.min_count")
+    seqloom("train", *words, "tokenizer.min_count=3", "--out", tmp_path / "no").fails_with(2, "tokenizer.min_count")
 
 
 # --- several seeds --------------------------------------------------------------------------------------------------
@@ -148,13 +148,13 @@ def test_deviation_of_one_seed_or_infinite_values_is_null(
 
 @pytest.mark.parametrize("text", ["", "x", "1,,2", "1,2,", "1 2", "1.5", "1,1"])
 def test_invalid_seeds_are_rejected(seqloom: Any, workdir: Path, text: str) -> None:
-    seqloom("train", *TOYS, "--seeds", text).refuses(2, "--seeds", repr(text), lines=1)
+    seqloom("train", *TOYS, "--seeds", text).fails_with(2, "--seeds", repr(text), lines=1)
     assert not any(workdir.iterdir())
 
 
 def test_existing_run_of_a_seed_is_rejected_before_any_work(seqloom: Any, workdir: Path) -> None:
     (workdir / "runs/toys-copy-seed3").mkdir(parents=True)
-    seqloom("train", *TOYS, "--seeds", "1,2,3").refuses(2, "runs/toys-copy-seed3 exists", "--resume", "--out")
+    seqloom("train", *TOYS, "--seeds", "1,2,3").fails_with(2, "runs/toys-copy-seed3 exists", "--resume", "--out")
     assert [path.name for path in (workdir / "runs").iterdir()] == ["toys-copy-seed3"]
 
 
@@ -228,12 +228,12 @@ def test_resuming_with_more_steps(seqloom: Any, copy: Any) -> None:
 def test_resuming_with_changed_recipe_reports_differences(seqloom: Any, copy: Any, tmp_path: Path) -> None:
     run = copy("chars")
     before = (run / "recipe.yaml").read_bytes()
-    seqloom("train", "--resume", run, "train.lr=0.5", "model.hidden=99").refuses(
+    seqloom("train", "--resume", run, "train.lr=0.5", "model.hidden=99").fails_with(
         2, "model.hidden is 12 in the run and 99 now", "train.lr is 0.012 in the run and 0.5 now", "--out", lines=1
     )
     changed = tmp_path / "changed.yaml"
     changed.write_bytes(before.replace(b"cell: lstm", b"cell: gru"))
-    seqloom("train", "--resume", run, changed).refuses(2, "model.cell is 'lstm' in the run and 'gru' now", lines=1)
+    seqloom("train", "--resume", run, changed).fails_with(2, "model.cell is 'lstm' in the run and 'gru' now", lines=1)
     assert (run / "recipe.yaml").read_bytes() == before
     same = tmp_path / "same.yaml"
     same.write_bytes(before)
@@ -248,7 +248,7 @@ def test_resuming_on_changed_data_is_rejected(
     words = ["ngram-kn5", *text_overrides, f"data.train={text}", "model.order=2"]
     assert seqloom("train", *words, "--out", tmp_path / "run").code == 0
     text.write_text(text.read_text() + "one more line .\n")
-    seqloom("train", "--resume", tmp_path / "run").refuses(3, "has changed since it was trained: train", lines=1)
+    seqloom("train", "--resume", tmp_path / "run").fails_with(3, "has changed since it was trained: train", lines=1)
 
 
 # --- arguments ------------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_resuming_on_changed_data_is_rejected(
     ],
 )
 def test_invalid_arguments_are_rejected(seqloom: Any, workdir: Path, words: list[str], message: str) -> None:
-    seqloom("train", *words).refuses(2, message, lines=1)
+    seqloom("train", *words).fails_with(2, message, lines=1)
     assert not any(workdir.iterdir())
 
 

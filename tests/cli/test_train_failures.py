@@ -68,7 +68,7 @@ def test_read_only_run_cannot_be_resumed(
         return plain(path, flags, *more, **options)
 
     monkeypatch.setattr(os, "open", open_read_only)
-    seqloom("train", "--resume", run, *overrides).refuses(5, "Read-only file system", lines=1)
+    seqloom("train", "--resume", run, *overrides).fails_with(5, "Read-only file system", lines=1)
 
 
 def test_system_errors_are_resource_errors() -> None:

@@ -156,10 +156,10 @@ def test_search_options_are_passed_on(seqloom: Any, trained: Path) -> None:
     assert len(short["translation"].split()) <= 3
     sums = seqloom("translate", run, "the cat", "--length-penalty", "0", "--json").json
     assert sums["score"] == pytest.approx(sums["log_prob"])
-    seqloom("translate", run, "x", "--beam", "2", "--n-best", "3").refuses(
+    seqloom("translate", run, "x", "--beam", "2", "--n-best", "3").fails_with(
         2, "--n-best must be at most --beam", lines=1
     )
-    seqloom("translate", run, "x", "--length-penalty", "-1").refuses(2, "--length-penalty", lines=1)
+    seqloom("translate", run, "x", "--length-penalty", "-1").fails_with(2, "--length-penalty", lines=1)
 
 
 def test_unknown_words_are_noted_at_the_end(seqloom: Any, trained: Path, type_in: Any) -> None:
@@ -184,8 +184,8 @@ def test_invalid_utf8_is_reported_after_previous_lines(seqloom: Any, trained: Pa
     assert shown.err.startswith("seqloom: The input must be UTF-8, but line 3 contains the byte 0xEF.")
     assert lines_of(shown.out) == [one.text for one in load(trained / "words", "cpu").translate(["the cat", ""])]
     bad = b"na\xefve".decode(errors="surrogateescape")
-    seqloom("translate", trained / "words", "fine", bad).refuses(3, "text 2", "UTF-8")
-    seqloom("translate", trained / "words", "fine", "--prefix", bad).refuses(3, "UTF-8")
+    seqloom("translate", trained / "words", "fine", bad).fails_with(3, "text 2", "UTF-8")
+    seqloom("translate", trained / "words", "fine", "--prefix", bad).fails_with(3, "UTF-8")
 
 
 def test_too_long_line_is_reported_after_previous_lines(seqloom: Any, trained: Path, type_in: Any) -> None:
@@ -197,12 +197,14 @@ def test_too_long_line_is_reported_after_previous_lines(seqloom: Any, trained: P
 
 def test_other_runs_are_rejected(seqloom: Any, trained: Path, runs: Path, type_in: Any) -> None:
     type_in(b"x\n")
-    seqloom("translate", runs / "chars").refuses(2, "is a language model", "`seqloom generate`", "needs a translator")
+    seqloom("translate", runs / "chars").fails_with(
+        2, "is a language model", "`seqloom generate`", "needs a translator"
+    )
     for command in ("generate", "score"):
-        seqloom(command, trained / "words", *["x"] * (command == "score")).refuses(
+        seqloom(command, trained / "words", *["x"] * (command == "score")).fails_with(
             2, "is a translator: use `seqloom translate`", lines=1
         )
-    seqloom("translate", trained / "nowhere").refuses(4, "is not a run", lines=1)
+    seqloom("translate", trained / "nowhere").fails_with(4, "is not a run", lines=1)
 
 
 class Terminal(io.TextIOWrapper):
@@ -271,14 +273,14 @@ def test_line_with_too_many_tokens_is_rejected(
     assert (shown.code, shown.out.count("\n")) == (3, 1)
     assert "seqloom: Line 2 has " in shown.err and "the limit is 16,384" in shown.err
     monkeypatch.setenv("SEQLOOM_MAX_SOURCE", "3")
-    seqloom("translate", trained / "words", "the cat sat").refuses(3, "Line 1 has 4 tokens", "SEQLOOM_MAX_SOURCE=4")
+    seqloom("translate", trained / "words", "the cat sat").fails_with(3, "Line 1 has 4 tokens", "SEQLOOM_MAX_SOURCE=4")
 
 
 def test_line_with_too_many_bytes_is_rejected(seqloom: Any, trained: Path, type_in: Any) -> None:
     type_in(b"a" * 1_000_001)
-    seqloom("translate", trained / "words").refuses(3, "Line 1 of the input is longer than 1,000,000 bytes")
+    seqloom("translate", trained / "words").fails_with(3, "Line 1 of the input is longer than 1,000,000 bytes")
 
 
 def test_absurd_beam_is_rejected(seqloom: Any, trained: Path) -> None:
-    seqloom("translate", trained / "words", "a dog", "--beam=1000000").refuses(2, "--beam must be at most 1,000")
-    seqloom("translate", trained / "words", "a dog", "--n-best=1000000").refuses(2, "--beam must be at most 1,000")
+    seqloom("translate", trained / "words", "a dog", "--beam=1000000").fails_with(2, "--beam must be at most 1,000")
+    seqloom("translate", trained / "words", "a dog", "--n-best=1000000").fails_with(2, "--beam must be at most 1,000")

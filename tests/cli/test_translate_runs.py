@@ -110,13 +110,17 @@ def test_by_option_selects_the_metric(seqloom: Any, runs: Path, metric: str) -> 
 
 def test_different_tokenizers_are_ranked_by_bleu_only(seqloom: Any, runs: Path) -> None:
     assert seqloom("compare", runs / "one", runs / "words", "--json").json["ranked_by"] == "bleu"
-    seqloom("compare", runs / "one", runs / "words", "--by", "loss").refuses(2, "different tokenizers", "bleu", lines=1)
+    seqloom("compare", runs / "one", runs / "words", "--by", "loss").fails_with(
+        2, "different tokenizers", "bleu", lines=1
+    )
 
 
 def test_metrics_of_training_and_evaluate_are_not_mixed(seqloom: Any, runs: Path) -> None:
     """Training translates four pairs greedily, `evaluate` all pairs with beam search."""
     assert seqloom("evaluate", runs / "one", "--json").code == 0
-    seqloom("compare", runs / "one", runs / "two", "--by", "bleu").refuses(2, "runs/two", "seqloom evaluate", lines=1)
+    seqloom("compare", runs / "one", runs / "two", "--by", "bleu").fails_with(
+        2, "runs/two", "seqloom evaluate", lines=1
+    )
     assert seqloom("compare", runs / "one", runs / "two", "--json").json["ranked_by"] == "loss"
     assert "evaluate" in seqloom("compare", runs / "one", runs / "words", "--json").json["not_ranked"]
     assert seqloom("evaluate", runs / "two", "--json").code == 0
@@ -128,7 +132,7 @@ def test_different_numbers_of_dev_pairs_are_not_mixed(seqloom: Any, runs: Path) 
     recipe = runs / "two" / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("dev_pairs: 4", "dev_pairs: 5"))
     update_checksums(runs / "two")
-    seqloom("compare", runs / "one", runs / "two", "--by", "bleu").refuses(2, "measured during training", lines=1)
+    seqloom("compare", runs / "one", runs / "two", "--by", "bleu").fails_with(2, "measured during training", lines=1)
 
 
 def test_curves_show_loss_and_bleu(runs: Path) -> None:

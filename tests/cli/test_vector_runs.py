@@ -53,7 +53,9 @@ def test_evaluate_prints_metrics(seqloom: Any, vectors: Path) -> None:
 
 
 def test_train_split_is_rejected(seqloom: Any, vectors: Path) -> None:
-    seqloom("evaluate", vectors / "recall", "--split", "train").refuses(3, "no train split", "Use dev or test", lines=1)
+    seqloom("evaluate", vectors / "recall", "--split", "train").fails_with(
+        3, "no train split", "Use dev or test", lines=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,12 +72,14 @@ def test_train_split_is_rejected(seqloom: Any, vectors: Path) -> None:
 def test_text_commands_are_rejected(seqloom: Any, vectors: Path, name: str, words: list[str]) -> None:
     run = vectors / name
     shown = seqloom(*(run if word == "RUN" else word for word in words))
-    shown.refuses(2, f"{run} is not a text model: its task, {name}, reads numbers", f"seqloom evaluate {run}", lines=1)
+    shown.fails_with(
+        2, f"{run} is not a text model: its task, {name}, reads numbers", f"seqloom evaluate {run}", lines=1
+    )
 
 
 def test_interpolation_with_a_language_model_is_rejected(seqloom: Any, vectors: Path, runs: Path) -> None:
     shown = seqloom("evaluate", vectors / "adding", runs / "chars", "--interpolate")
-    shown.refuses(2, "is not a text model", lines=1)
+    shown.fails_with(2, "is not a text model", lines=1)
 
 
 def test_runs_of_one_task_are_ranked(seqloom: Any, vectors: Path) -> None:
@@ -97,7 +101,7 @@ def test_runs_of_different_data_are_not_ranked(seqloom: Any, vectors: Path, runs
     text = seqloom("compare", vectors / "adding", runs / "chars", runs / "grams")
     assert text.code == 0 and text.err == "" and "different dev data" in text.out
     shown = seqloom("compare", vectors / "adding", vectors / "lstm", "--by", "bits_per_character")
-    shown.refuses(2, "Not ranked by bits_per_character: the task adding has no such metric", lines=1)
+    shown.fails_with(2, "Not ranked by bits_per_character: the task adding has no such metric", lines=1)
 
 
 def test_curves_of_different_tasks_in_one_plot(seqloom: Any, vectors: Path, runs: Path, tmp_path: Path) -> None:
@@ -119,10 +123,10 @@ def test_missing_or_wrong_sizes_are_rejected(seqloom: Any, vectors: Path, tmp_pa
     run = Path(shutil.copytree(vectors / "adding", tmp_path / "run"))
     (run / "sizes.json").write_text('{"inputs": 9, "outputs": 1}')
     update_checksums(run)
-    seqloom("evaluate", run).refuses(4, "does not fit", lines=1)
+    seqloom("evaluate", run).fails_with(4, "does not fit", lines=1)
     (run / "sizes.json").unlink()
-    seqloom("evaluate", run).refuses(4, "incomplete", "sizes.json", lines=1)
-    seqloom("compare", run).refuses(4, "sizes.json", lines=1)
+    seqloom("evaluate", run).fails_with(4, "incomplete", "sizes.json", lines=1)
+    seqloom("compare", run).fails_with(4, "sizes.json", lines=1)
 
 
 @pytest.mark.parametrize(
@@ -138,5 +142,5 @@ def test_missing_or_wrong_sizes_are_rejected(seqloom: Any, vectors: Path, tmp_pa
     ],
 )
 def test_invalid_recipes_are_rejected(seqloom: Any, workdir: Path, override: str, message: str) -> None:
-    seqloom("train", "toys-adding", override).refuses(2, message)
+    seqloom("train", "toys-adding", override).fails_with(2, message)
     assert not any(workdir.iterdir())

@@ -82,18 +82,18 @@ def test_checkpoints_are_averaged(seqloom: Any, run: Path, tmp_path: Path) -> No
     ],
 )
 def test_invalid_recipes_are_rejected(seqloom: Any, tmp_path: Path, words: list[str], message: list[str]) -> None:
-    seqloom("train", "ffnn-pydocs", *words, "--out", tmp_path / "none").refuses(2, *message, lines=4)
+    seqloom("train", "ffnn-pydocs", *words, "--out", tmp_path / "none").fails_with(2, *message, lines=4)
     assert not (tmp_path / "none").exists()
 
 
 def test_gates_gradients_and_heads_are_rejected(seqloom: Any, run: Path) -> None:
-    seqloom("inspect", "gates", run, TEXT).refuses(2, "is of kind window-lm")
-    seqloom("inspect", "gradients", run).refuses(2, "is of kind window-lm")
-    seqloom("inspect", "attention", run, TEXT).refuses(2, "has no attention heads")
+    seqloom("inspect", "gates", run, TEXT).fails_with(2, "is of kind window-lm")
+    seqloom("inspect", "gradients", run).fails_with(2, "is of kind window-lm")
+    seqloom("inspect", "attention", run, TEXT).fails_with(2, "has no attention heads")
 
 
 def test_window_model_is_not_a_backbone(seqloom: Any, run: Path, tmp_path: Path) -> None:
-    seqloom("train", "tag-people-finetune", f"init.from={run}", "--out", tmp_path / "none").refuses(
+    seqloom("train", "tag-people-finetune", f"init.from={run}", "--out", tmp_path / "none").fails_with(
         2, "cannot be fine-tuned: its model is of kind window-lm"
     )
 
@@ -113,8 +113,8 @@ def test_importance_of_each_position(seqloom: Any, run: Path, tmp_path: Path) ->
 
 
 def test_models_without_window_are_rejected(seqloom: Any, run: Path, runs: Path, tmp_path: Path) -> None:
-    seqloom("inspect", "window", runs / "grams").refuses(2, "has a window", "kind ngram")
-    seqloom("inspect", "window", run, runs / "chars").refuses(2, "kind recurrent-lm")
-    seqloom("inspect", "window", run, "--tokens", 1).refuses(2, "--tokens must be at least 2")
-    seqloom("inspect", "window", run, "--split", "tset").refuses(3, "tset")
-    seqloom("inspect", "window", run, "--out", tmp_path / "window.txt").refuses(2, ".png or .svg")
+    seqloom("inspect", "window", runs / "grams").fails_with(2, "has a window", "kind ngram")
+    seqloom("inspect", "window", run, runs / "chars").fails_with(2, "kind recurrent-lm")
+    seqloom("inspect", "window", run, "--tokens", 1).fails_with(2, "--tokens must be at least 2")
+    seqloom("inspect", "window", run, "--split", "tset").fails_with(3, "tset")
+    seqloom("inspect", "window", run, "--out", tmp_path / "window.txt").fails_with(2, ".png or .svg")

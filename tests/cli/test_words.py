@@ -58,10 +58,10 @@ def test_analogy(seqloom, vectors):
 
 
 def test_unknown_word_is_rejected(seqloom, vectors):
-    seqloom("words", "similar", vectors, "chese").refuses(2, "no vector of 'chese'; did you mean cheese?")
-    seqloom("words", "analogy", vectors, "king", "queen", "green").refuses(2, "did you mean Green?")
-    seqloom("words", "similar", vectors, "xylophone").refuses(2, "none of its 9 words has a similar spelling")
-    seqloom("words", "plot", vectors, "--near", "quen", "--out", "x.png").refuses(2, "did you mean queen")
+    seqloom("words", "similar", vectors, "chese").fails_with(2, "no vector of 'chese'; did you mean cheese?")
+    seqloom("words", "analogy", vectors, "king", "queen", "green").fails_with(2, "did you mean Green?")
+    seqloom("words", "similar", vectors, "xylophone").fails_with(2, "none of its 9 words has a similar spelling")
+    seqloom("words", "plot", vectors, "--near", "quen", "--out", "x.png").fails_with(2, "did you mean queen")
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
@@ -74,12 +74,12 @@ def test_plot_is_written(seqloom, vectors, folder, method):
 
 
 def test_invalid_plots_are_rejected(seqloom, vectors, folder):
-    seqloom("words", "plot", vectors, "--out", folder / "x.jpeg").refuses(2, ".png or .svg")
-    seqloom("words", "plot", vectors, "--out", folder / "x.png", "--word", "king").refuses(
+    seqloom("words", "plot", vectors, "--out", folder / "x.jpeg").fails_with(2, ".png or .svg")
+    seqloom("words", "plot", vectors, "--out", folder / "x.png", "--word", "king").fails_with(
         2, "at least four words, got 1"
     )
     both = seqloom("words", "plot", vectors, "--out", folder / "x.png", "--word", "king", "--near", "king")
-    both.refuses(2, "--word and --near exclude each other")
+    both.fails_with(2, "--word and --near exclude each other")
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
@@ -93,14 +93,14 @@ def test_plots_of_unusual_vectors(seqloom, folder, method):
         assert seqloom("words", "import", folder / f"{name}.txt", run).code == 0
         drawn = seqloom("words", "plot", run, "--method", method, "--out", out)
         if name == "alike":
-            drawn.refuses(2, "all of these are equal")
+            drawn.fails_with(2, "all of these are equal")
         else:
             assert "5 words: a b c d e" in drawn.out
 
 
 def test_file_with_one_word_is_rejected(seqloom, folder):
     (folder / "one.txt").write_text("a 1 2\n")
-    seqloom("words", "import", folder / "one.txt", folder / "one").refuses(
+    seqloom("words", "import", folder / "one.txt", folder / "one").fails_with(
         3, "must have vectors of at least two words; it has 1 word"
     )
     assert not (folder / "one").exists()
@@ -111,7 +111,7 @@ def test_file_with_unknown_word_is_imported(seqloom, folder):
     (folder / "unk.txt").write_text("cat 1 2\n</s> 2 1\nNew York 3 1\n<unk> 1 1\n")
     assert "3 words" in seqloom("words", "import", folder / "unk.txt", folder / "unk").out
     assert "cat" in seqloom("words", "similar", folder / "unk", "New York").out
-    seqloom("words", "similar", folder / "unk", "<unk>").refuses(2, "no vector of '<unk>'")
+    seqloom("words", "similar", folder / "unk", "<unk>").fails_with(2, "no vector of '<unk>'")
 
 
 @pytest.mark.parametrize("name", ["out.txt", "out.bin", "out.txt.gz"])
@@ -122,14 +122,14 @@ def test_export_and_import_round_trip(seqloom, vectors, folder, name):
     same = [seqloom("words", "similar", run, "king").out for run in (vectors, folder / f"{name}-run")]
     assert same[0] == same[1]
     assert (folder / name).read_bytes().startswith(b"9 4\n") or name.endswith(".gz")
-    seqloom("words", "export", vectors, folder / name).refuses(2, "exists")
-    seqloom("words", "import", folder / name, vectors).refuses(2, "exists")
+    seqloom("words", "export", vectors, folder / name).fails_with(2, "exists")
+    seqloom("words", "import", folder / name, vectors).fails_with(2, "exists")
 
 
 def test_invalid_line_is_reported_by_number(seqloom, folder):
     (folder / "bad.txt").write_text("a 1 2\nb 1 two\n")
-    seqloom("words", "import", folder / "bad.txt", folder / "bad").refuses(3, "Line 2 of", "'two'")
-    seqloom("words", "import", folder / "none.txt", folder / "bad").refuses(3, "does not exist")
+    seqloom("words", "import", folder / "bad.txt", folder / "bad").fails_with(3, "Line 2 of", "'two'")
+    seqloom("words", "import", folder / "none.txt", folder / "bad").fails_with(3, "does not exist")
     assert not (folder / "bad").exists()
 
 
@@ -152,11 +152,11 @@ def test_word_vectors_of_other_models(seqloom, folder, text):
     assert len(result.out.splitlines()) == 4
     model = load(folder / "lm", "cpu")
     assert result.code == 0 and model.model.embed.weight.shape[0] == len(model.tokenizer)
-    seqloom("words", "similar", folder / "characters", "cat").refuses(
+    seqloom("words", "similar", folder / "characters", "cat").fails_with(
         2, "has the tokenizer characters, so it has no word vectors"
     )
     assert seqloom("train", "ngram-kn5", *data, "tokenizer.kind=words", "--out", folder / "ngram").code == 0
-    seqloom("words", "similar", folder / "ngram", "cat").refuses(2, "kind ngram, which has no word vectors")
+    seqloom("words", "similar", folder / "ngram", "cat").fails_with(2, "kind ngram, which has no word vectors")
 
 
 def test_train_evaluate_list_and_compare(seqloom, folder, text, monkeypatch):
@@ -184,12 +184,12 @@ def test_train_evaluate_list_and_compare(seqloom, folder, text, monkeypatch):
     assert other["data"] == str(text) and other["documents"] > 0
     compared = seqloom("compare", folder / "skipgram", folder / "glove", "--json").json
     assert compared["ranked_by"] == "neighbours" and len(compared["runs"]) == 2
-    seqloom("compare", folder / "skipgram", folder / "glove", "--by", "loss").refuses(2, "are not comparable")
+    seqloom("compare", folder / "skipgram", folder / "glove", "--by", "loss").fails_with(2, "are not comparable")
     monkeypatch.chdir(folder.parent)
     assert seqloom("list", "tasks").out.count("word-vectors") == 1
     assert seqloom("doctor", "word2vec-pydocs", *data, *small).code == 0
     assert seqloom("train", "--resume", folder / "skipgram").code == 0
-    seqloom("generate", folder / "skipgram").refuses(2, "word vectors: use `seqloom words`")
+    seqloom("generate", folder / "skipgram").fails_with(2, "word vectors: use `seqloom words`")
 
 
 def test_human_similarity_is_reported_with_coverage(seqloom, vectors, folder, monkeypatch):
