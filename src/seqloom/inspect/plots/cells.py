@@ -227,9 +227,8 @@ def _draw_bound(axes: "Axes", reports: Sequence[GradientReport]) -> None:
             style: Style = {"color": colour, "alpha": _layer_alpha(flow.layer, len(report.flows))}
             measured, gamma = _mask_nonpositive(flow.measured), flow.gamma_w * flow.gamma_g
             axes.plot(measured, **style, label=f"{title}: measured")
-            axes.plot(
-                _mask_nonpositive(flow.bound), **style, linestyle=":", label=f"{title}: bound {gamma:.2f}$^{{t-k}}$"
-            )
+            bound = _mask_nonpositive(flow.bound)
+            axes.plot(bound, **style, linestyle=":", label=f"{title}: bound {gamma:.2f}$^{{t-k}}$")
             ends.append((float(np.nanmin(measured)), float(np.nanmax(measured))))  # the first is 1
     axes.set_yscale("log")
     low, high = min(low for low, _ in ends), max(high for _, high in ends)

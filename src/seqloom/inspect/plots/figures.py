@@ -13,7 +13,6 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -39,15 +38,8 @@ SIGNED_COLORMAP = "RdBu_r"  # red above 0, blue below, as in the studio (colour.
 FORMATS = (".png", ".svg")
 MAX_WIDTH = 32.0  # inches
 TOKEN_WIDTH = 0.19  # inches per token label
-VISIBLE_MARKS = {
-    " ": "␣",
-    "\u00a0": "␣",
-    "\u202f": "␣",
-    "\n": "⏎",
-    "\t": "⇥",
-    "\r": "␍",
-    GLUE: "▪",
-}  # for characters that are invisible or missing in most fonts
+# For characters that are invisible or missing in most fonts.
+VISIBLE_MARKS = {" ": "␣", "\u00a0": "␣", "\u202f": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", GLUE: "▪"}
 JOINERS = ("\N{ZERO WIDTH JOINER}", "\N{ZERO WIDTH NON-JOINER}")
 
 
@@ -206,9 +198,8 @@ def set_token_labels(panels: Sequence["Axes"], tokens: Sequence[str]) -> None:
     if figure_width(len(tokens)) == MAX_WIDTH:
         last.set_xlabel("token position")
         return
-    last.set_xticks(
-        range(len(tokens)), [escape_math(format_token(token)) for token in tokens], fontsize=10, family="monospace"
-    )
+    labels = [escape_math(format_token(token)) for token in tokens]
+    last.set_xticks(range(len(tokens)), labels, fontsize=10, family="monospace")
     for token, tick in zip(tokens, last.get_xticklabels(), strict=True):
         tick.set_rotation(90 if len(format_token(token)) > 1 else 0)
     last.set_xlabel("input token")
@@ -279,16 +270,11 @@ def choose_fonts(texts: Iterable[str], font: str | None = None) -> Fonts:
     return Fonts(families, "".join(missing), shapes_text)
 
 
-@lru_cache(maxsize=64)
-def _load_font(path: str) -> Any:
-    from matplotlib.font_manager import get_font
-
-    return get_font(path)
-
-
 def _has_glyph(path: str, letter: str) -> bool:
+    from matplotlib.font_manager import get_font  # it caches fonts
+
     try:
-        return bool(_load_font(path).get_char_index(ord(letter)))
+        return bool(get_font(path).get_char_index(ord(letter)))
     except (OSError, RuntimeError):  # matplotlib cannot read this font
         return False
 

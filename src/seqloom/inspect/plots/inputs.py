@@ -55,9 +55,8 @@ def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = N
     sides = [[truncate(format_word(word.text), MAX_WORD_LENGTH) for word in text.words[:MAX_WORDS]] for text in drawn]
     style = {**text_style(list_drawn_words(drawn), font), "fontsize": SMALL}
     table = dense_table(vocabulary, width)[:, :MAX_NUMBERS]
-    letters = (
-        LETTER * SMALL / SIZE * max(map(display_width, [*heads, *(word for side in sides for word in side)])) + 0.15
-    )
+    longest = max(map(display_width, [*heads, *(word for side in sides for word in side)]))
+    letters = LETTER * SMALL / SIZE * longest + 0.15
     widths = [len(columns) * CELL, BARS, BARS, table.shape[1] * CELL]
     name = 0.3 if len(sides) > 1 else 0.0
     lefts = [EDGE + name + (letters + GAP) * position + letters + sum(widths[:position]) for position in range(4)]
@@ -81,11 +80,16 @@ def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = N
         if len(drawn) > 1:
             squares.set_ylabel(f"text {row + 1}", fontsize=SIZE)
         for position, by_text in enumerate(bags):
-            values, most = (
-                [by_text[row].get(column, 0.0) for column in columns],
-                max(max(bag.values()) for bag in by_text),
-            )
-            _draw_bars(add_panel(row, position + 1, len(columns)), values, most, heads, COLOURS[2 * position], style)
+            values = [by_text[row].get(column, 0.0) for column in columns]
+            axes = add_panel(row, position + 1, len(columns))
+            bars = axes.barh(range(len(values)), values, height=0.7, color=COLOURS[2 * position])
+            axes.bar_label(bars, [f"{value:.3g}" if value else "" for value in values], padding=2, fontsize=SMALL - 1)
+            axes.set_yticks(range(len(heads)), heads, **style)
+            axes.set_ylim(len(values) - 0.5, -0.5)
+            axes.set_xlim(0, 1.25 * max(max(bag.values()) for bag in by_text))
+            axes.set_xticks([])
+            axes.tick_params(length=0)
+            tidy(axes, grid=False).spines["bottom"].set_visible(False)
         dense = add_panel(row, 3, len(side))
         _draw_squares(dense, table[text.columns[:MAX_WORDS]], side, style, SIGNED_COLORMAP, (-3, 3))
         dense.set_xticks([])
@@ -112,18 +116,6 @@ def _draw_squares(
     axes.set_yticks(range(len(side)), side, **style)
     axes.spines[:].set_color("0.8")
     draw_cell_borders(axes, len(values), values.shape[1], "0.85", 0.6)
-
-
-def _draw_bars(axes: "Axes", values: list[float], most: float, heads: list[str], colour: str, style: Style) -> None:
-    """Draw a bar per vocabulary word, in the order of the vocabulary. `most` is the largest value of all texts."""
-    bars = axes.barh(range(len(values)), values, height=0.7, color=colour)
-    axes.bar_label(bars, [f"{value:.3g}" if value else "" for value in values], padding=2, fontsize=SMALL - 1)
-    axes.set_yticks(range(len(heads)), heads, **style)
-    axes.set_ylim(len(values) - 0.5, -0.5)
-    axes.set_xlim(0, 1.25 * most)
-    axes.set_xticks([])
-    axes.tick_params(length=0)
-    tidy(axes, grid=False).spines["bottom"].set_visible(False)
 
 
 # --- positions --------------------------------------------------------------------------------------------------------
@@ -158,7 +150,16 @@ def draw_positions(view: PositionsView) -> "Figure":
     set_heading(products, f"{PRODUCTS.get(view.kind, 'dot product')} for all pairs of positions")
     products.set(xlabel="position", ylabel="position")
     figure.colorbar(draw_signed(products, view.products), ax=products, pad=0.02, aspect=25)
-    _draw_distances(distances, view)
+    tidy(distances).axhline(0, color="black", linewidth=0.6)
+    low, high = view.spread
+    is_same = float((high - low).max()) < 1e-5  # zero within the precision of the table
+    if not is_same:
+        distances.fill_between(range(view.length), low, high, color=COLOURS[0], alpha=0.18, linewidth=0)
+    distances.plot(view.by_distance, color=COLOURS[0], linewidth=1.8)
+    distances.set_xlim(0, max(view.length - 1, 1))
+    distances.set(xlabel="distance between two positions", ylabel="relative to distance 0")
+    spread = "equal for all pairs" if is_same else "mean, and range over all pairs"
+    set_heading(distances, f"dot product by distance: {spread}")
     layout = "" if view.layout is None else f", {view.layout}, base {view.base:g}"
     run = f"{view.name}: " if view.name else ""
     size = f"{format_count(view.length, 'position')} × {view.width}"
@@ -166,19 +167,6 @@ def draw_positions(view: PositionsView) -> "Figure":
     for axis in (table.xaxis, table.yaxis, products.xaxis, products.yaxis, curves.xaxis, distances.xaxis):
         axis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # positions are integers
     return figure
-
-
-def _draw_distances(axes: "Axes", view: PositionsView) -> None:
-    tidy(axes).axhline(0, color="black", linewidth=0.6)
-    low, high = view.spread
-    is_same = float((high - low).max()) < 1e-5  # zero within the precision of the table
-    if not is_same:
-        axes.fill_between(range(view.length), low, high, color=COLOURS[0], alpha=0.18, linewidth=0)
-    axes.plot(view.by_distance, color=COLOURS[0], linewidth=1.8)
-    axes.set_xlim(0, max(view.length - 1, 1))
-    axes.set(xlabel="distance between two positions", ylabel="relative to distance 0")
-    spread = "equal for all pairs" if is_same else "mean, and range over all pairs"
-    set_heading(axes, f"dot product by distance: {spread}")
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -278,14 +266,14 @@ def _place_labels(
     pixels: Transform = Affine2D().scale(1 / figure.dpi) + figure.dpi_scale_trans
     dots = axes.transData.transform(points)
     frame = axes.get_window_extent(renderer)
-    occupied, lines, omitted = np.empty((0, 4)), np.empty((0, 2)), 0
+    boxes, lines, omitted = np.empty((0, 4)), np.empty((0, 2)), 0
     for number in sorted(range(len(names)), key=lambda index: index not in bold):  # group names come first
         options = {**style, "fontsize": style["fontsize"] + (number in bold), "color": colours[number]}
         options |= {"weight": "bold" if number in bold else "normal", "ha": "center", "va": "center"}
         text = axes.text(0, 0, names[number], transform=pixels, **options)
         extent = text.get_window_extent(renderer)
         others = np.vstack([np.delete(dots, number, axis=0), lines])
-        position = _find_label_position(dots[number], others, extent.width, extent.height, occupied, frame)
+        position = _find_label_position(dots[number], others, extent.width, extent.height, boxes, frame)
         if position is None:
             text.remove()
             omitted += 1
@@ -298,7 +286,7 @@ def _place_labels(
             axes.plot(leader[:, 0], leader[:, 1], transform=pixels, **options)
             lines = np.vstack([lines, leader])
         w, h = extent.width / 2, extent.height / 2
-        occupied = np.vstack([occupied, [x - w, y - h, x + w, y + h]])
+        boxes = np.vstack([boxes, [x - w, y - h, x + w, y + h]])
     return omitted
 
 
@@ -309,7 +297,7 @@ def _leader_line(dot: Array, x: float, y: float, height: float) -> Array:
 
 
 def _find_label_position(
-    dot: Array, others: Array, width: float, height: float, occupied: Array, frame: "BboxBase"
+    dot: Array, others: Array, width: float, height: float, boxes: Array, frame: "BboxBase"
 ) -> tuple[float, float, bool] | None:
     """Return the centre of the first free position for a label, and whether it needs a line to its dot."""
     for factor in DISTANCE_FACTORS:
@@ -322,12 +310,10 @@ def _find_label_position(
             left, low, right, high = x - width / 2, y - height / 2, x + width / 2, y + height / 2
             if left < frame.x0 or right > frame.x1 or low < frame.y0 or high > frame.y1:
                 continue
-            over_names = (
-                (occupied[:, 0] < right) & (occupied[:, 2] > left) & (occupied[:, 1] < high) & (occupied[:, 3] > low)
-            )
+            over_names = (boxes[:, 0] < right) & (boxes[:, 2] > left) & (boxes[:, 1] < high) & (boxes[:, 3] > low)
             if over_names.any() or _any_inside(others, np.array([[left - 2, low - 2, right + 2, high + 2]])):
                 continue
-            if factor == 1 or not _any_inside(_leader_line(dot, x, y, height), occupied):
+            if factor == 1 or not _any_inside(_leader_line(dot, x, y, height), boxes):
                 return float(x), float(y), factor > 1
     return None
 

@@ -137,9 +137,8 @@ def draw_spread(rows: Sequence[Spread], *, title: str, metric: str, better: str 
 
 def _draw_row(axes: "Axes", position: int, values: list[float], largest: float) -> None:
     if not values:
-        axes.text(
-            0.5, position, "diverged", transform=axes.get_yaxis_transform(), ha="center", va="center", color="0.4"
-        )
+        middle: Style = {"ha": "center", "va": "center", "transform": axes.get_yaxis_transform()}
+        axes.text(0.5, position, "diverged", **middle, color="0.4")
         return
     mean = statistics.fmean(values)
     if len(values) > 1:
@@ -207,10 +206,8 @@ def draw_reliability(calibration: Calibration, title: str = "") -> "Figure":
 
 def _draw_bins(axes: "Axes", bars: Sequence[tuple[Bin, float]], **style: Any) -> None:
     """Draw a bar of the given height over each bin."""
-    middles, widths = (
-        [(bin_.low + bin_.high) / 2 for bin_, _ in bars],
-        [0.94 * (bin_.high - bin_.low) for bin_, _ in bars],
-    )
+    middles = [(bin_.low + bin_.high) / 2 for bin_, _ in bars]
+    widths = [0.94 * (bin_.high - bin_.low) for bin_, _ in bars]
     axes.bar(middles, [height for _, height in bars], width=widths, **style)
 
 
@@ -390,12 +387,16 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
         panels[-1].set_ylabel(DEV_METRIC_TITLES[name])
         largest = max(value for run in runs for _, value in curves(run).get(name, []))
         panels[-1].set_ylim(0, max(1.0, 1.05 * largest))
-    lines = max(_legend_below(axes) for axes in panels)
-    figure.set_figheight(figure.get_figheight() + 0.21 * lines * rows)
-    title = " · ".join(_format_headline(run) for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
-    (figure.suptitle if count > 1 else panels[0].set_title)(title)
+    legend_rows = 0
     for axes in panels:
         axes.set_xlabel("step")
+        labels = axes.get_legend_handles_labels()[1]
+        legend_columns = 2 if max(map(len, labels), default=0) <= MAX_HALF_ENTRY else 1
+        axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=legend_columns)
+        legend_rows = max(legend_rows, -(-len(labels) // legend_columns))
+    figure.set_figheight(figure.get_figheight() + 0.21 * legend_rows * rows)
+    title = " · ".join(_format_headline(run) for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
+    (figure.suptitle if count > 1 else panels[0].set_title)(title)
     return figure
 
 
@@ -406,9 +407,8 @@ def _draw_loss(axes: "Axes", run: Run, factor: float, colour: str, last: int) ->
         thin: Style = {"color": colour, "alpha": 0.4, "linewidth": 1, "linestyle": ":" if remark else "-"}
         axes.plot(*zip(*points["train"], strict=True), **thin, label=f"{name}: train{', ' * bool(remark)}{remark}")
         if points["dev"]:
-            axes.plot(
-                *zip(*points["dev"], strict=True), color=colour, **_marker_style(points["dev"]), label=f"{name}: dev"
-            )
+            thick: Style = {"color": colour, **_marker_style(points["dev"])}
+            axes.plot(*zip(*points["dev"], strict=True), **thick, label=f"{name}: dev")
     elif points["dev"]:
         loss = points["dev"][-1][1]
         axes.plot([0, last], [loss, loss], color=colour, linestyle="--", label=f"{name}: dev")
@@ -418,9 +418,8 @@ def _draw_metric(axes: "Axes", run: Run, metric: str, colour: str) -> None:
     """Draw a metric on dev over the steps, and its companion metric if the run has one."""
     along, first, second = PAIRED_METRICS.get(metric, ("", "", ""))
     points, others, name = curves(run).get(metric, []), curves(run).get(along, []), escape_math(run.path.name)
-    axes.plot(
-        *zip(*points, strict=True), color=colour, **_marker_style(points), label=f"{name}: {first}" if first else name
-    )
+    label = f"{name}: {first}" if first else name
+    axes.plot(*zip(*points, strict=True), color=colour, **_marker_style(points), label=label)
     if others:
         style: Style = {"color": colour, "linestyle": "--", **_marker_style(others, "s")}
         axes.plot(*zip(*others, strict=True), label=f"{name}: {second}", **style)
@@ -429,14 +428,6 @@ def _draw_metric(axes: "Axes", run: Run, metric: str, colour: str) -> None:
 def _marker_style(points: Points, form: str = "o") -> Style:
     """Return a style with markers for a line with few points."""
     return {"marker": form, "markersize": 4.5} if len(points) <= MAX_MARKED_POINTS else {"linewidth": 2}
-
-
-def _legend_below(axes: "Axes") -> int:
-    """Add a legend below the panel and return its number of rows."""
-    labels = axes.get_legend_handles_labels()[1]
-    columns = 2 if max(map(len, labels), default=0) <= MAX_HALF_ENTRY else 1
-    axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=columns)
-    return -(-len(labels) // columns)
 
 
 def _format_headline(run: Run) -> str:

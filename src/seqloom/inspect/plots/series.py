@@ -109,9 +109,8 @@ def draw_forecast(forecast: ForecastView, history: int | None = None, columns: S
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
     method = "exact" if forecast.exact else "from sampled paths"
     steps = "step" if forecast.horizon == 1 else "steps"
-    figure.suptitle(
-        escape_math(f"{forecast.model or 'Forecast'}: {forecast.horizon} {steps} ahead, {method}"), fontsize=12
-    )
+    title = f"{forecast.model or 'Forecast'}: {forecast.horizon} {steps} ahead, {method}"
+    figure.suptitle(escape_math(title), fontsize=12)
     return figure
 
 
@@ -134,17 +133,14 @@ def draw_track(trace: TrackTrace, title: str = "") -> "Figure":
     set_heading(upper, "error: estimate minus truth, with 95 % bands")
     lower.set_xlabel("step")
     errors = [f"{name} {trace.metrics[f'rmse_{name}']:.2f} m" for name in ("observed", "filtered", "smoothed")]
-    figure.suptitle(
-        escape_math(f"{title + ', ' if title else ''}{trace.name}: root mean square error {', '.join(errors)}")
-    )
+    name = f"{title}, {trace.name}" if title else trace.name
+    figure.suptitle(escape_math(f"{name}: root mean square error {', '.join(errors)}"))
     return figure
 
 
 def _draw_plane(axes: "Axes", trace: TrackTrace) -> None:
     axes.plot(*trace.truth.T, color="black", linewidth=1.6, label="truth", zorder=3)
-    axes.scatter(
-        trace.observed[:, 0], trace.observed[:, 1], color=OBSERVED, s=13, label="observed", zorder=2, linewidths=0
-    )
+    axes.scatter(*trace.observed.T, color=OBSERVED, s=13, label="observed", zorder=2, linewidths=0)
     axes.plot(*trace.filtered.T, color=ORANGE, linewidth=1.1, linestyle="--", label="filtered (past)", zorder=4)
     axes.plot(*trace.smoothed.T, color=BLUE, linewidth=1.6, label="smoothed (past and future)", zorder=5)
     even = np.linspace(0, len(trace.truth) - 1, ELLIPSES).astype(int)

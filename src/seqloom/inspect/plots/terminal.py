@@ -83,9 +83,7 @@ def render_links(
     names = [_isolate(head) + f" [{n}]" * (heads.count(head) > 1) for n, head in enumerate(heads, start=1)]
     side, text = max(map(_cell_width, sides), default=0), Text(no_wrap=True, overflow="ignore")
     for word, row in zip(sides, weights, strict=True):
-        order = sorted(
-            (column for column in range(len(heads)) if row[column] >= min_weight), key=lambda column: -row[column]
-        )
+        order = [column for column in (-row).argsort(kind="stable") if row[column] >= min_weight]
         text.append(" " * (side - _cell_width(word)) + _isolate(word), style="bold").append(" → ", style="dim")
         text.append("   ".join(f"{names[column]} {row[column]:.2f}" for column in order) + "\n")
     return text

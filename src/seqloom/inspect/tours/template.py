@@ -134,7 +134,9 @@ def render_stage(section: str, values: Values, key: str | None = None) -> Stage:
         elif is_header and line.strip():
             option, _, value = line.partition(": ")
             if option == "link":
-                links.append(_read_link(value, values))
+                view, label, *parameters = value.split(" | ")  # `view | text | part=attention_part layer`
+                pairs = [each.partition("=") for each in " ".join(parameters).split()]
+                links.append(Link(view, label, {name: values[source or name] for name, _, source in pairs}))
             else:
                 header[option] = value
         elif not line.strip():
@@ -160,13 +162,6 @@ def render_stage(section: str, values: Values, key: str | None = None) -> Stage:
         links=links,
         output=to_array(values[header["output"]]) if "output" in header else None,
     )
-
-
-def _read_link(text: str, values: Values) -> Link:
-    """Parse `view | text | part=attention_part layer`: parameters with the names of their values."""
-    view, label, *parameters = text.split(" | ")
-    names = [each.partition("=") for each in " ".join(parameters).split()]
-    return Link(view, label, {name: values[value or name] for name, _, value in names})
 
 
 def to_array(values: Tensor | Sequence[float]) -> Array:
