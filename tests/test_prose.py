@@ -53,6 +53,7 @@ CHECKED = [
             "evaluate",
             "inspect",
             "ladder",
+            "models",
             "nn",
             "studio",
             "text",

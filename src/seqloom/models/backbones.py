@@ -132,11 +132,8 @@ class Backbone(nn.Module, ABC):
         """Copy the weights of a pretrained model; if they do not fit, raise an error that lists the mismatches."""
         prefixes = tuple(self.pretrained_names.values())
         given = {name: tensor for name, tensor in weights.items() if name.startswith(prefixes)}
-        needed = {
-            name: tensor
-            for name, tensor in self.rename_to_pretrained(self.state_dict(keep_vars=True)).items()
-            if name in given or not name.startswith(self.optional_names)
-        }
+        renamed, optional = self.rename_to_pretrained(self.state_dict(keep_vars=True)), self.optional_names
+        needed = {name: tensor for name, tensor in renamed.items() if name in given or not name.startswith(optional)}
         if mismatches := list(self._mismatches(needed, given)):
             more = f"; and {len(mismatches) - MAX_MISMATCHES} more" if len(mismatches) > MAX_MISMATCHES else ""
             raise UsageError(

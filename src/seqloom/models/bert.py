@@ -145,10 +145,9 @@ class BERT(MaskedLanguageModel, MaskedTokenLayer):
         return BERTOutput(self.masked_logits(selected), self.next_logits(h))
 
     def loss(self, batch: Batch) -> Tensor:
-        """Return the mean of −log p over the targets (B, P), without device synchronization.
+        """Return the mean of −log p over the targets (B, P) ≥ 0, without device synchronization.
 
-        Targets below 0 are ignored. If the batch has `other` (B,), 1 where the second text does not
-        follow the first, the mean of −log p over the pairs is added.
+        If the batch has `other` (B,), 1 if the second text does not follow the first, add the mean over the pairs.
         """
         h, selected = self.read_batch(batch)
         counted = batch["targets"] >= 0

@@ -106,10 +106,8 @@ def label_loss(
 
 
 def label_influence(logits: Tensor, x: Tensor, mask: Tensor, labels: Tensor | None) -> Tensor:
-    """Compute gradient × input, xᵀ ∂logit/∂x (B, S), of x (B, S, D) and the logit of a label (B,); 0 at padding.
-
-    Without labels, the logit is that of the most probable label.
-    """
+    """Compute gradient × input, xᵀ ∂logit/∂x (B, S), of x (B, S, D) and the logit of a label (B,), by default of the
+    most probable label; 0 at padding."""
     chosen = logits.argmax(dim=1) if labels is None else labels
     (gradient,) = torch.autograd.grad(logits.gather(1, chosen.unsqueeze(1)).sum(), x)
     return at_least_float32(x.detach() * gradient).sum(dim=2).masked_fill(~mask, 0)
@@ -216,10 +214,7 @@ class SeriesClassifier(ClassifierBase):
         self.register_buffer("scale", torch.ones(variables))
 
     def set_scale(self, series: Sequence[Tensor]) -> None:
-        """Set mean and standard deviation from the training series (T, C). Missing values are NaN.
-
-        A variable that is constant gets deviation 1.
-        """
+        """Set mean and deviation from training series (T, C) with NaN for missing values; 1 for constant variables."""
         mean, deviation = masked_moments(series, [~values.isnan() for values in series])
         self.centre.copy_(mean)
         self.scale.copy_(deviation)

@@ -33,7 +33,7 @@ from seqloom.nn.transformer import ACTIVATIONS, make_norm
 class GeneratorConfig:
     """The generator: like the discriminator, but narrower."""
 
-    size_ratio: Annotated[float, Gt(0), Le(1)] = 0.25  # ratio of its number of heads, rounded up; heads have equal size
+    size_ratio: Annotated[float, Gt(0), Le(1)] = 0.25  # heads relative to the discriminator, rounded up
     layers: PositiveInt | None = None  # number of blocks; null: as many as the discriminator has
 
 
@@ -120,7 +120,7 @@ class Electra(MaskedLanguageModel):
     # --- discriminator ----------------------------------------------------------------------------------------------
 
     def detection_logits(self, h: Tensor) -> Tensor:
-        """Compute the logits (…) that a token was replaced from h (…, D)."""
+        """Compute the detection logits (…) from h (…, D)."""
         return self.detect(self.activation(self.dense(h))).squeeze(-1)
 
     def forward(self, batch: Batch, draws: Tensor | None = None) -> ElectraOutput:

@@ -75,10 +75,8 @@ class Forecaster(nn.Module, ABC):
 
     @abstractmethod
     def read(self, x: Tensor, state: Tree) -> tuple[Tensor, Tree]:
-        """Compute outputs (B, T, H) and the next state from x (B, T, 2C).
-
-        Without a state a network may return the outputs of complete windows only.
-        """
+        """Compute outputs (B, T, H) and the next state from x (B, T, 2C); without a state, perhaps only the outputs of
+        complete windows."""
 
     def set_scale(self, series: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Set mean and standard deviation from the training series, each as values and mask (T, C)."""

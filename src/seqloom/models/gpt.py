@@ -109,11 +109,8 @@ class GPT(LeftToRightModel):
     # Token by token.
 
     def initial_state(self, rows: int) -> DecodeState:
-        """Return the state before the first token.
-
-        Each hypothesis has a readout (R, D), the last h; text (R, P), the tokens of its context; and the
-        state of its cache. Keys and values are in the memory, one row per source.
-        """
+        """Return the state before the first token: readout (R, D), the last h; text (R, P), the tokens of the context;
+        and the state of the cache. Keys and values are in the memory, one row per source."""
         weight = self.output.weight
         text = torch.empty(rows, 0, dtype=torch.long, device=weight.device)
         return DecodeState(

@@ -29,7 +29,7 @@ class RecurrentLMOptions(RecurrentOptions):
     hidden: PositiveInt = 256  # size of each layer's state
     connections: Connections = "none"  # between layers: none, residual, highway or dense
     dropout: Fraction = 0.0  # on the embeddings, between layers and before the output layer
-    variational_dropout: bool = False  # one dropout mask for all steps of a batch
+    variational_dropout: bool = False  # the same dropout mask at all steps of a row
     embedding_dropout: Fraction = 0.0  # fraction of the token types whose embedding is 0 in a batch
     weight_dropout: Fraction = 0.0  # fraction of the recurrent weights that are 0 in a batch
     tied: bool = False  # one matrix for input and output embeddings; h is projected if the sizes differ
@@ -135,11 +135,8 @@ class RecurrentLM(LeftToRightModel):
     # Token by token.
 
     def initial_state(self, rows: int) -> DecodeState:
-        """Return the state before the first token.
-
-        With residual or highway connections, the output of the stack is not the top layer's h. The state
-        then also has the output at the last real token, {"y": (B, H)}.
-        """
+        """Return the state before the first token. With residual or highway connections, it also has the output at the
+        last real token, {"y": (B, H)}, which then differs from the top layer's h."""
         hidden: tuple[Any, ...] = self.stack.initial_state(rows)
         if self.stack.around:
             hidden = (*hidden, {"y": self.embed.weight.new_zeros(rows, self.config.hidden)})

@@ -69,7 +69,7 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
     context: Literal["start", "every"] = "start"  # c sets the initial state only, or is read at every step
     attention: AttentionConfig | None = AttentionConfig()  # null: no attention
     dropout: Fraction = 0.0  # on the embeddings, between layers, on the encoder states and before the output layer
-    variational_dropout: bool = False  # one dropout mask for all steps of a sentence
+    variational_dropout: bool = False  # the same dropout mask at all steps of a sentence
     tied: Literal["none", "decoder", "all"] = "none"  # the target and output embeddings; all: also the source's
 
     def problems(self) -> Iterator[str]:

@@ -58,10 +58,8 @@ class Seq2Seq(nn.Module, ABC):
     def decode(
         self, tokens: Tensor, hidden: HiddenState, memory: Memory, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, HiddenState, Memory]:
-        """Read tokens (R, T). Return r (R, T, H), attention weights, and hidden and memory after the last real token.
-
-        The weights are (R, T, S), or (R, T, N, S) with N heads.
-        """
+        """Read tokens (R, T). Return r (R, T, H), attention weights (R, T, S), or (R, T, N, S) of N heads, and the
+        hidden state and memory after the last real token."""
 
     @abstractmethod
     def teacher_force(self, batch: Batch, weights: bool = False) -> tuple[Tensor, Tensor | None]:
@@ -73,10 +71,6 @@ class Seq2Seq(nn.Module, ABC):
     def before_output(self, r: Tensor) -> Tensor:
         """Compute the input of the output layer from r (…, H)."""
         return r
-
-    def next_log_probs(self, r: Tensor) -> Tensor:
-        """Return log p (R, V) of the next token, given r (R, H)."""
-        return next_token_log_probs(self.output, self.before_output(r))
 
     @property
     def longest_source(self) -> int | None:
@@ -102,15 +96,13 @@ class Seq2Seq(nn.Module, ABC):
         return DecodeState(self.initial_hidden(memory), memory)
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        """Read tokens and predict the next one.
-
-        A row without real tokens keeps its state and prediction, and has attention weights 0.
-        """
+        """Read tokens and predict the next one. A row without real tokens keeps its state and has attention 0."""
         _, weights, hidden, memory = self.decode(tokens, state.hidden, state.memory, mask)
         if weights is not None:
             weights = weights.mean(dim=2) if weights.dim() == 4 else weights  # over heads
             weights = select_last_real(torch.zeros_like(weights[:, 0]), weights, mask)  # (R, S)
-        return StepOutput(self.next_log_probs(hidden["readout"]), DecodeState(hidden, memory), weights)
+        log_probs = next_token_log_probs(self.output, self.before_output(hidden["readout"]))
+        return StepOutput(log_probs, DecodeState(hidden, memory), weights)
 
     def step_best(self, tokens: Tensor, state: DecodeState, count: int) -> BestOutput:
         """Read one token per row (R, 1) and return the `count` most probable next tokens."""
