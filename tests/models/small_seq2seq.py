@@ -11,18 +11,18 @@ V, H = 11, 6
 SOURCES, TARGETS = (5, 2, 4), (3, 4, 1)  # number of real tokens in each row
 
 
-def exactly(actual, wanted):
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+def exactly(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
 def model(seed=0, attention=(), **options):
     """Build a model; `attention` are options of AttentionConfig, None means no attention."""
     torch.manual_seed(seed)
     attention = None if attention is None else AttentionConfig(**dict(attention))
-    made = RecurrentSeq2SeqConfig(**{"hidden": H, "embedding": 4, "attention": attention, **options}).build(V)
-    for parameter in made.parameters():  # larger than the initial values, so that every part has an effect
+    seq2seq = RecurrentSeq2SeqConfig(**{"hidden": H, "embedding": 4, "attention": attention, **options}).build(V)
+    for parameter in seq2seq.parameters():  # larger than the initial values, so that every part has an effect
         torch.nn.init.uniform_(parameter, -0.6, 0.6)
-    return made.double().eval()
+    return seq2seq.double().eval()
 
 
 def padded(lengths, width=None):

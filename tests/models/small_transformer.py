@@ -18,10 +18,10 @@ def transformer(seed: int = 0, positions: dict[str, Any] | str = "sinusoidal", *
     torch.manual_seed(seed)
     kind = {"kind": positions} if isinstance(positions, str) else positions
     sizes = {"d_model": D, "heads": 2, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 10}
-    made = StartTokenConfig(**{**sizes, "positions": PositionsConfig(**kind), **options}).build(V)
-    for parameter in made.parameters():  # larger than the initial values, so that every part has an effect
+    model = StartTokenConfig(**{**sizes, "positions": PositionsConfig(**kind), **options}).build(V)
+    for parameter in model.parameters():  # larger than the initial values, so that every part has an effect
         nn.init.uniform_(parameter, -0.6, 0.6)
-    return made.double().eval()
+    return model.double().eval()
 
 
 # Every option, alone and with options it may conflict with.

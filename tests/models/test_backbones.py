@@ -47,7 +47,7 @@ def build_pretrained(config: Any, seed: int = 1) -> Any:
 def load_backbone(config: Any, model: Any, predicts: bool = False) -> Backbone:
     torch.manual_seed(9)
     backbone = build_backbone(config, V, predicts).double().eval()
-    backbone.load_pretrained(model.state_dict(), "runs/there")
+    backbone.load_pretrained(model.state_dict(), "runs/pretrained")
     return backbone
 
 
@@ -72,11 +72,11 @@ def test_backbone_states_equal_the_pretrained_model(kind: str) -> None:
     config = config_of(kind)
     model = build_pretrained(config)
     backbone, (tokens, mask) = load_backbone(config, model), padded()
-    here, there = backbone.read(tokens, mask), pretrained_h(model, tokens, mask)
-    assert torch.equal(here[mask], there[mask])
-    assert here.shape == (3, 6, backbone.output_size)
+    actual, expected = backbone.read(tokens, mask), pretrained_h(model, tokens, mask)
+    assert torch.equal(actual[mask], expected[mask])
+    assert actual.shape == (3, 6, backbone.output_size)
     assert not torch.allclose(
-        build_backbone(config, V).double().eval().read(tokens, mask)[mask], there[mask]
+        build_backbone(config, V).double().eval().read(tokens, mask)[mask], expected[mask]
     )  # negative control
 
 
@@ -86,10 +86,10 @@ def test_special_tokens_are_loaded_or_random(kind: str) -> None:
     model = build_pretrained(config)
     before = model.state_dict()
     own = load_backbone(config, model).token_embedding().weight
-    there = token_vectors(kind, before)
-    assert own.shape == (V + EXTRA, there.shape[1])
-    assert torch.equal(own[: len(there)], there)
-    assert len(there) == (V + EXTRA if kind in ("bert", "electra") else V)
+    expected = token_vectors(kind, before)
+    assert own.shape == (V + EXTRA, expected.shape[1])
+    assert torch.equal(own[: len(expected)], expected)
+    assert len(expected) == (V + EXTRA if kind in ("bert", "electra") else V)
     assert (own[V:] != 0).all()
 
 
@@ -141,10 +141,10 @@ def test_next_token_layer_is_loaded(kind: str, changes: dict[str, Any]) -> None:
     config = config_of(kind, **changes)
     model = build_pretrained(config)
     backbone, (tokens, mask) = load_backbone(config, model, predicts=True), padded()
-    there = model(tokens)[0] if kind == "recurrent-lm" else model(tokens)
-    here = backbone.next_token_logits(backbone.read(tokens, mask))
-    torch.testing.assert_close(here[mask], there[mask], rtol=0, atol=1e-12)
-    assert here.shape == (3, 6, V)  # special tokens are never predicted
+    expected = model(tokens)[0] if kind == "recurrent-lm" else model(tokens)
+    actual = backbone.next_token_logits(backbone.read(tokens, mask))
+    torch.testing.assert_close(actual[mask], expected[mask], rtol=0, atol=1e-12)
+    assert actual.shape == (3, 6, V)  # special tokens are never predicted
 
 
 def test_language_model_loss_ignores_special_tokens() -> None:
@@ -153,12 +153,12 @@ def test_language_model_loss_ignores_special_tokens() -> None:
     backbone = load_backbone(config, model, predicts=True)
     tokens = torch.tensor([[0, 3, 4, CLASSIFY, 0], [0, 5, 6, 7, CLASSIFY]])
     mask = torch.arange(5) < torch.tensor([[4], [5]])
-    found = backbone.next_token_loss(backbone.read(tokens, mask), tokens, mask)
+    result = backbone.next_token_loss(backbone.read(tokens, mask), tokens, mask)
     scores = [
         model.score(torch.tensor([[0, *text[:-1]]]), torch.tensor([text]), model.start())[0].sum()
         for text in ([3, 4], [5, 6, 7])
     ]
-    torch.testing.assert_close(found, -sum(scores) / 5)
+    torch.testing.assert_close(result, -sum(scores) / 5)
 
 
 def test_prediction_needs_the_next_token_layer() -> None:
@@ -179,8 +179,8 @@ def test_mismatches_are_listed_and_no_weight_is_loaded(kind: str) -> None:
     wide = {"hidden": 14} if "hidden" in SHAPES[kind] else {"d_model": 16}
     backbone = build_backbone(config_of(kind, layers=3, **wide), V)
     before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
-    with pytest.raises(UsageError, match=r"runs/there do not fit the backbone: .* must be .*, got .*") as caught:
-        backbone.load_pretrained(model.state_dict(), "runs/there")
+    with pytest.raises(UsageError, match=r"runs/pretrained do not fit the backbone: .* must be .*, got .*") as caught:
+        backbone.load_pretrained(model.state_dict(), "runs/pretrained")
     assert "more." in str(caught.value) or "is missing" in str(caught.value)
     assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
 
@@ -189,9 +189,9 @@ def test_mismatches_are_listed_and_no_weight_is_loaded(kind: str) -> None:
 def test_missing_and_unexpected_layers_are_reported(kind: str) -> None:
     two, three = (config_of(kind, layers=layers) for layers in (2, 3))
     with pytest.raises(UsageError, match="is missing"):
-        build_backbone(three, V).load_pretrained(build_pretrained(two).state_dict(), "runs/there")
+        build_backbone(three, V).load_pretrained(build_pretrained(two).state_dict(), "runs/pretrained")
     with pytest.raises(UsageError, match="is unexpected"):
-        build_backbone(two, V).load_pretrained(build_pretrained(three).state_dict(), "runs/there")
+        build_backbone(two, V).load_pretrained(build_pretrained(three).state_dict(), "runs/pretrained")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -199,7 +199,7 @@ def test_different_vocabulary_is_rejected(kind: str) -> None:
     config = config_of(kind)
     torch.manual_seed(1)
     with pytest.raises(UsageError, match=rf"got {V + (4 if kind in ('bert', 'electra') else 1)}×.*"):
-        build_backbone(config, V).load_pretrained(config.build(V + 1).state_dict(), "runs/there")
+        build_backbone(config, V).load_pretrained(config.build(V + 1).state_dict(), "runs/pretrained")
 
 
 @pytest.mark.parametrize("kind", KINDS)

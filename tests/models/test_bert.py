@@ -31,7 +31,7 @@ def bert(kind: str = "learned", **changes: Any) -> BERT:
 
 
 def packed(texts: list[list[int]], model: BERT, masks: MasksConfig | None = None) -> dict[str, Any]:
-    made = MaskedBatches(
+    batches = MaskedBatches(
         pack(texts, model.specials, S),
         masks=masks or MasksConfig(),
         masking="static",
@@ -39,7 +39,7 @@ def packed(texts: list[list[int]], model: BERT, masks: MasksConfig | None = None
         vocabulary=V,
         size=8,
     )
-    return made.batch(1, 0)
+    return batches.batch(1, 0)
 
 
 TEXTS = [[5, 6, 7], [8, 9, 10, 11], [12, 13], [4] * 9]  # one row
@@ -99,9 +99,9 @@ def test_padding_has_no_effect() -> None:
 def test_states_depend_on_both_sides_positions_and_segments() -> None:
     model, tokens = bert(), torch.arange(1, 9).unsqueeze(0)
     plain = model.read(tokens)
-    for place in (0, 7):
+    for position in (0, 7):
         changed = tokens.clone()
-        changed[0, place] = 20
+        changed[0, position] = 20
         assert (model.read(changed) - plain).abs().amax(dim=2).min() > 1e-6  # every position depends on it
     assert not torch.allclose(model.read(tokens.flip(1)).flip(1), plain)
     assert not torch.allclose(model.read(tokens, None, torch.ones_like(tokens)), plain)
@@ -114,9 +114,9 @@ def test_loss_is_the_mean_over_masked_positions() -> None:
     log_probs = model.masked_logits(h).log_softmax(dim=2)
     assert log_probs.shape == (*batch["tokens"].shape, V)  # special tokens are never predicted
     own = [
-        -log_probs[row, place, target]
-        for row, (places, targets) in enumerate(zip(batch["positions"], batch["targets"], strict=True))
-        for place, target in zip(places.tolist(), targets.tolist(), strict=True)
+        -log_probs[row, position, target]
+        for row, (positions, targets) in enumerate(zip(batch["positions"], batch["targets"], strict=True))
+        for position, target in zip(positions.tolist(), targets.tolist(), strict=True)
         if target >= 0
     ]
     torch.testing.assert_close(model.loss(batch), torch.stack(own).mean(), rtol=1e-10, atol=1e-12)

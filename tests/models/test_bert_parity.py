@@ -107,14 +107,14 @@ def test_logits_and_attention_weights_equal_transformers(shape: dict[str, Any]) 
     ours, theirs = both(shape)
     batch = rows()
     h = ours.read(**batch)
-    found = theirs(**transformers_inputs(batch), output_hidden_states=True, output_attentions=True)
+    result = theirs(**transformers_inputs(batch), output_hidden_states=True, output_attentions=True)
     real = batch["mask"]
-    torch.testing.assert_close(h[real], found.hidden_states[-1][real], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(h[real], result.hidden_states[-1][real], rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(
-        ours.masked_logits(h)[real], found.prediction_logits[real][:, :V], rtol=1e-10, atol=1e-10
+        ours.masked_logits(h)[real], result.prediction_logits[real][:, :V], rtol=1e-10, atol=1e-10
     )
-    torch.testing.assert_close(ours.next_logits(h), found.seq_relationship_logits, rtol=1e-10, atol=1e-10)
-    for own, other in zip(ours.attentions(**batch), found.attentions, strict=True):
+    torch.testing.assert_close(ours.next_logits(h), result.seq_relationship_logits, rtol=1e-10, atol=1e-10)
+    for own, other in zip(ours.attentions(**batch), result.attentions, strict=True):
         rows_of = real[:, None, :, None]
         torch.testing.assert_close(own, other * rows_of, rtol=1e-10, atol=1e-10)
 
@@ -123,21 +123,21 @@ def test_gradients_of_the_loss_equal_transformers() -> None:
     """In `transformers`, special tokens also have logits; their bias makes them improbable."""
     ours, theirs = both(SHAPES[0])
     batch = rows()
-    places = torch.tensor([[3, 8, 0], [7, 0, 0], [2, 4, 10]])
+    positions = torch.tensor([[3, 8, 0], [7, 0, 0], [2, 4, 10]])
     targets = torch.tensor([[5, 6, -1], [9, -1, -1], [1, 2, 3]])
     other = torch.tensor([0, 1, 1])
-    value = ours.loss({**batch, "positions": places, "targets": targets, "other": other})
+    value = ours.loss({**batch, "positions": positions, "targets": targets, "other": other})
     value.backward()
     with torch.no_grad():
         theirs.cls.predictions.bias[V:] = -1e9
     labels = torch.full_like(batch["tokens"], -100)
     for row in range(3):
-        for place, target in zip(places[row].tolist(), targets[row].tolist(), strict=True):
+        for position, target in zip(positions[row].tolist(), targets[row].tolist(), strict=True):
             if target >= 0:
-                labels[row, place] = target
-    found = theirs(**transformers_inputs(batch), labels=labels, next_sentence_label=other)
-    found.loss.backward()
-    torch.testing.assert_close(value, found.loss, rtol=1e-10, atol=1e-10)
+                labels[row, position] = target
+    result = theirs(**transformers_inputs(batch), labels=labels, next_sentence_label=other)
+    result.loss.backward()
+    torch.testing.assert_close(value, result.loss, rtol=1e-10, atol=1e-10)
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     for name, parameter in ours.named_parameters():
         goal = gradients[transformers_name(name)]
@@ -149,15 +149,15 @@ def test_masked_language_model_equals_transformers() -> None:
     ours, theirs = both(SHAPES[1], "BertForMaskedLM")
     batch = rows()
     logits = ours.masked_logits(ours.read(**batch))
-    found = theirs(**transformers_inputs(batch)).logits
-    torch.testing.assert_close(logits[batch["mask"]], found[batch["mask"]][:, :V], rtol=1e-10, atol=1e-10)
+    result = theirs(**transformers_inputs(batch)).logits
+    torch.testing.assert_close(logits[batch["mask"]], result[batch["mask"]][:, :V], rtol=1e-10, atol=1e-10)
 
 
 def test_control_different_segments_change_the_logits() -> None:
     ours, theirs = both(SHAPES[0])
     batch = rows()
-    found = theirs(
+    result = theirs(
         **{**transformers_inputs(batch), "token_type_ids": torch.zeros_like(batch["tokens"])}
     ).prediction_logits
     logits = ours.masked_logits(ours.read(**batch))
-    assert (logits[batch["mask"]] - found[batch["mask"]][:, :V]).abs().max() > 1e-3
+    assert (logits[batch["mask"]] - result[batch["mask"]][:, :V]).abs().max() > 1e-3

@@ -23,10 +23,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def model(**options: Any) -> BiLM:
     torch.manual_seed(5)
-    made = BiLMConfig(**{"hidden": H, **options}).build(V).double().eval()
-    for parameter in made.parameters():
+    bilm = BiLMConfig(**{"hidden": H, **options}).build(V).double().eval()
+    for parameter in bilm.parameters():
         nn.init.normal_(parameter, std=0.4)
-    return made
+    return bilm
 
 
 @pytest.fixture(params=KINDS)
@@ -42,7 +42,7 @@ def batch(lengths: tuple[int, ...] = (7, 4, 2, 7), width: int = 7) -> dict[str, 
 
 def lstm(stack: Any) -> nn.LSTM:
     """Return a torch LSTM with the weights of a stack."""
-    made = nn.LSTM(H, H, num_layers=len(stack.cells), batch_first=True).double()
+    bilm = nn.LSTM(H, H, num_layers=len(stack.cells), batch_first=True).double()
     for depth, cell in enumerate(stack.cells):
         for theirs, ours in (
             ("weight_ih", "weight_x"),
@@ -50,8 +50,8 @@ def lstm(stack: Any) -> nn.LSTM:
             ("bias_ih", "bias_x"),
             ("bias_hh", "bias_h"),
         ):
-            getattr(made, f"{theirs}_l{depth}").data = getattr(cell, ours).data
-    return made
+            getattr(bilm, f"{theirs}_l{depth}").data = getattr(cell, ours).data
+    return bilm
 
 
 def test_states_equal_two_torch_lstms() -> None:
@@ -60,8 +60,8 @@ def test_states_equal_two_torch_lstms() -> None:
     x = ours.backbone.embed(tokens)
     right, left = ours(tokens, torch.ones_like(tokens, dtype=torch.bool))
     forwards, backwards = lstm(ours.backbone.forwards)(x)[0], lstm(ours.backbone.backwards)(x.flip(1))[0].flip(1)
-    for found, h in ((right, forwards), (left, backwards)):
-        torch.testing.assert_close(found, h @ ours.output.weight.T + ours.output.bias, rtol=0, atol=1e-10)
+    for result, h in ((right, forwards), (left, backwards)):
+        torch.testing.assert_close(result, h @ ours.output.weight.T + ours.output.bias, rtol=0, atol=1e-10)
     h = ours.read(tokens, torch.ones_like(tokens, dtype=torch.bool))
     torch.testing.assert_close(h, torch.cat([forwards, backwards], dim=2), rtol=0, atol=1e-10)
 

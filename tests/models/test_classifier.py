@@ -51,7 +51,7 @@ def texts(lengths: tuple[int, ...] = LENGTHS) -> dict[str, Tensor]:
     return {
         "tokens": torch.randint(V, mask.shape),
         "mask": mask,
-        "labels": torch.tensor([place % L for place in range(len(lengths))]),
+        "labels": torch.tensor([position % L for position in range(len(lengths))]),
         "characters": torch.randint(1, C, (*mask.shape, 4)) * mask.unsqueeze(2),
     }
 
@@ -86,7 +86,7 @@ def test_padding_has_no_gradient_and_empty_text_gets_the_bias(model) -> None:
 
 def test_only_a_bag_ignores_word_order() -> None:
     """ "Market falls into bear territory" and "bear falls into market territory" differ in order only."""
-    ids = {word: place for place, word in enumerate(["market", "falls", "into", "bear", "territory"])}
+    ids = {word: position for position, word in enumerate(["market", "falls", "into", "bear", "territory"])}
     two = ["market falls into bear territory", "bear falls into market territory"]
     batch = {"tokens": torch.tensor([[ids[word] for word in text.split()] for text in two])}
     batch["mask"] = torch.ones_like(batch["tokens"], dtype=torch.bool)
@@ -121,8 +121,8 @@ def test_loss_equals_torch_and_ignores_unseen_labels(model, weighted, smoothing)
     batch["labels"][1] = -1
     value, count = model.loss(batch, weights, smoothing)
     known = [0, 2, 3]
-    wanted = F.cross_entropy(model(batch)[known], batch["labels"][known], weights, label_smoothing=smoothing)
-    torch.testing.assert_close(value, wanted, atol=1e-10, rtol=0)
+    expected = F.cross_entropy(model(batch)[known], batch["labels"][known], weights, label_smoothing=smoothing)
+    torch.testing.assert_close(value, expected, atol=1e-10, rtol=0)
     assert count.item() == 3
     value, count = model.loss({**batch, "labels": torch.full((4,), -1)}, weights, smoothing)
     assert value.item() == 0 and count.item() == 0
@@ -138,13 +138,13 @@ def test_probabilities_match_the_loss(model) -> None:
 
 def test_loss_has_at_least_single_precision(model) -> None:
     model, batch = model.float().train(), texts()
-    wanted = model.loss(batch)[0]
+    expected = model.loss(batch)[0]
     with torch.autocast("cpu", torch.bfloat16):
         value, _ = model.loss(batch, torch.ones(L), 0.1)
         assert value.dtype == torch.float32 == model.probabilities(batch).dtype
         value = model.loss(batch)[0]
     value.backward()
-    torch.testing.assert_close(value, wanted, atol=0.05, rtol=0)
+    torch.testing.assert_close(value, expected, atol=0.05, rtol=0)
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
     assert model.bfloat16().loss(batch)[0].dtype == torch.float32 == model.probabilities(batch).dtype
 
@@ -152,9 +152,9 @@ def test_loss_has_at_least_single_precision(model) -> None:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_loss_needs_no_device_synchronization(model, smoothing) -> None:
     """Tensors on the meta device have no values, so any synchronization fails there, also in backward."""
-    there = model.float().train().to("meta")
+    meta_model = model.float().train().to("meta")
     batch = {name: value.to("meta") for name, value in texts().items()}
-    value, count = there.loss(batch, torch.ones(L, device="meta"), smoothing)
+    value, count = meta_model.loss(batch, torch.ones(L, device="meta"), smoothing)
     value.backward()
     assert value.shape == count.shape == ()
     with pytest.raises(RuntimeError):  # negative control
@@ -220,14 +220,14 @@ def test_influence_is_gradient_times_input(model) -> None:
     """For a bag, whose logits are sums over words, x ∂logit/∂x is exactly the contribution of each word."""
     batch = texts()
     labels = torch.tensor([0, 2, 1, 1])
-    found, own = model.influence(batch, labels), model.influence(batch)
-    assert found.shape == batch["mask"].shape and not found[~batch["mask"]].any()
+    result, own = model.influence(batch, labels), model.influence(batch)
+    assert result.shape == batch["mask"].shape and not result[~batch["mask"]].any()
     torch.testing.assert_close(own, model.influence(batch, model(batch).argmax(dim=1)))
     if model.bag is not None:
         logits = model(batch).gather(1, labels.unsqueeze(1)).squeeze(1)
-        torch.testing.assert_close(found.sum(dim=1) + model.output.bias[labels], logits, atol=1e-10, rtol=0)
+        torch.testing.assert_close(result.sum(dim=1) + model.output.bias[labels], logits, atol=1e-10, rtol=0)
     with torch.no_grad():
-        assert torch.equal(model.influence(batch, labels), found)
+        assert torch.equal(model.influence(batch, labels), result)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
@@ -248,15 +248,15 @@ def test_tf_idf_uses_document_counts() -> None:
 @pytest.mark.parametrize("frozen", [False, True])
 def test_word_vectors_initialise_the_embeddings(frozen) -> None:
     model = classifier(vectors={"file": "x.txt", "frozen": frozen})
-    rows, found = torch.randn(V, 16), torch.arange(V) % 2 == 0
+    rows, result = torch.randn(V, 16), torch.arange(V) % 2 == 0
     before = model.lexicon.embed.weight.detach().clone()
-    model.lexicon.set_vectors(rows, found)
+    model.lexicon.set_vectors(rows, result)
     weight = model.lexicon.embed.weight
-    assert torch.equal(weight[found], rows[found].double()) and torch.equal(weight[~found], before[~found])
+    assert torch.equal(weight[result], rows[result].double()) and torch.equal(weight[~result], before[~result])
     model.loss(texts())[0].backward()
     assert weight.requires_grad != frozen and (weight.grad is None) == frozen
     with pytest.raises(ValueError, match=r"\(12, 16\); got \(12, 5\)"):
-        model.lexicon.set_vectors(rows[:, :5], found)
+        model.lexicon.set_vectors(rows[:, :5], result)
 
 
 def test_dropout_is_active_in_training_only() -> None:

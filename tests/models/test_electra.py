@@ -30,8 +30,8 @@ def electra(**changes: Any) -> Electra:
 def batch_of(model: Electra, texts: list[list[int]] = TEXTS) -> dict[str, Tensor]:
     masks = MasksConfig(mlm_probability=0.4, mask_replace_prob=1.0, random_replace_prob=0.0)
     source = pack(texts, model.specials, S)
-    made = MaskedBatches(source, masks=masks, masking="static", specials=model.specials, vocabulary=V, size=8)
-    batch = made.batch(1, 0)
+    batches = MaskedBatches(source, masks=masks, masking="static", specials=model.specials, vocabulary=V, size=8)
+    batch = batches.batch(1, 0)
     batch.pop("read")
     return batch
 
@@ -39,11 +39,11 @@ def batch_of(model: Electra, texts: list[list[int]] = TEXTS) -> dict[str, Tensor
 def originals(batch: dict[str, Tensor]) -> Tensor:
     """Return the texts before masking."""
     tokens = batch["tokens"].clone()
-    for row, (places, targets) in enumerate(zip(batch["positions"], batch["targets"], strict=True)):
-        for place, target in zip(places.tolist(), targets.tolist(), strict=True):
+    for row, (positions, targets) in enumerate(zip(batch["positions"], batch["targets"], strict=True)):
+        for position, target in zip(positions.tolist(), targets.tolist(), strict=True):
             if target >= 0:
-                assert tokens[row, place] == V + 2  # all selected tokens are masked
-                tokens[row, place] = target
+                assert tokens[row, position] == V + 2  # all selected tokens are masked
+                tokens[row, position] = target
     return tokens
 
 
@@ -52,8 +52,8 @@ def test_sample_frequencies_equal_the_softmax() -> None:
     logits = torch.tensor([9.0, 0.0, 1.0, -1.0, 2.0])
     drawn = sample_tokens(logits.expand(200_000, 5), torch.rand(200_000))
     expected = F.softmax(logits.index_fill(0, torch.tensor([0]), -torch.inf), dim=0)
-    found = drawn.bincount(minlength=5) / len(drawn)
-    assert found[0] == 0 and torch.allclose(found, expected, atol=0.005)  # END is never sampled
+    result = drawn.bincount(minlength=5) / len(drawn)
+    assert result[0] == 0 and torch.allclose(result, expected, atol=0.005)  # END is never sampled
     ends = sample_tokens(logits.expand(2, 5), torch.tensor([0.0, 1.0 - 2**-24]))
     assert ends.tolist() == [1, 4]
 
@@ -62,24 +62,24 @@ def test_only_masked_positions_are_replaced() -> None:
     model = electra()
     batch = batch_of(model)
     real = originals(batch)
-    told = model(batch, torch.rand(batch["targets"].shape, generator=torch.Generator().manual_seed(1)))
-    gaps = batch["tokens"] == model.specials.mask
-    assert gaps.sum() == (batch["targets"] >= 0).sum() > 8
-    assert torch.equal(told.tokens[~gaps], batch["tokens"][~gaps])
-    assert (told.tokens[gaps] < V).all() and (told.tokens[gaps] > 0).all()
-    assert torch.equal(told.replaced, told.tokens != real) and told.replaced.any()
-    assert torch.equal(told.counted, batch["mask"] & (real < V))
+    outputs = model(batch, torch.rand(batch["targets"].shape, generator=torch.Generator().manual_seed(1)))
+    masked = batch["tokens"] == model.specials.mask
+    assert masked.sum() == (batch["targets"] >= 0).sum() > 8
+    assert torch.equal(outputs.tokens[~masked], batch["tokens"][~masked])
+    assert (outputs.tokens[masked] < V).all() and (outputs.tokens[masked] > 0).all()
+    assert torch.equal(outputs.replaced, outputs.tokens != real) and outputs.replaced.any()
+    assert torch.equal(outputs.counted, batch["mask"] & (real < V))
 
 
 def test_discriminator_reads_samples_and_generator_reads_masks() -> None:
     model = electra()
     batch = batch_of(model)
-    told = model(batch, torch.full(batch["targets"].shape, 0.5))
-    h = model.read(told.tokens, batch["mask"], None, batch["documents"])
-    torch.testing.assert_close(told.logits, model.detection_logits(h), rtol=0, atol=1e-12)
+    outputs = model(batch, torch.full(batch["targets"].shape, 0.5))
+    h = model.read(outputs.tokens, batch["mask"], None, batch["documents"])
+    torch.testing.assert_close(outputs.logits, model.detection_logits(h), rtol=0, atol=1e-12)
     logits = model.masked_logits(model.generate(batch["tokens"], batch["mask"], None, batch["documents"]))
     rows = torch.arange(len(logits)).unsqueeze(1)
-    torch.testing.assert_close(told.masked, logits[rows, batch["positions"]], rtol=0, atol=1e-12)
+    torch.testing.assert_close(outputs.masked, logits[rows, batch["positions"]], rtol=0, atol=1e-12)
 
 
 def test_correct_generator_replaces_nothing() -> None:
@@ -96,31 +96,31 @@ def test_loss_is_the_weighted_sum_of_both_losses() -> None:
         model = electra(detection_weight=weight)
         batch = batch_of(model)
         torch.manual_seed(4)
-        found = model.loss(batch)
+        result = model.loss(batch)
         torch.manual_seed(4)
-        told, known = model(batch), batch["targets"] >= 0
-        filling = F.cross_entropy(told.masked[known], batch["targets"][known])
-        counted = told.counted
-        telling = F.binary_cross_entropy_with_logits(told.logits[counted], told.replaced[counted].double())
-        torch.testing.assert_close(found, filling + weight * telling)
+        outputs, known = model(batch), batch["targets"] >= 0
+        generator_loss = F.cross_entropy(outputs.masked[known], batch["targets"][known])
+        counted = outputs.counted
+        detection_loss = F.binary_cross_entropy_with_logits(outputs.logits[counted], outputs.replaced[counted].double())
+        torch.testing.assert_close(result, generator_loss + weight * detection_loss)
 
 
 def test_generator_has_no_gradient_of_the_detection_loss() -> None:
     """No gradient flows through the samples; only the shared embeddings have a gradient of the detection loss."""
     model = electra()
     batch = batch_of(model)
-    told = model(batch)
-    filling, telling = model.losses(told, batch["targets"])
+    outputs = model(batch)
+    generator_loss, detection_loss = model.losses(outputs, batch["targets"])
     parameters = dict(model.named_parameters())
     of_telling = dict(
         zip(
             parameters,
-            torch.autograd.grad(telling, list(parameters.values()), retain_graph=True, allow_unused=True),
+            torch.autograd.grad(detection_loss, list(parameters.values()), retain_graph=True, allow_unused=True),
             strict=True,
         )
     )
     of_filling = dict(
-        zip(parameters, torch.autograd.grad(filling, list(parameters.values()), allow_unused=True), strict=True)
+        zip(parameters, torch.autograd.grad(generator_loss, list(parameters.values()), allow_unused=True), strict=True)
     )
     for name in parameters:
         assert (of_telling[name] is None) == name.startswith("generator."), name
@@ -176,9 +176,9 @@ def test_detection_is_learned() -> None:
         optimizer.zero_grad()
         model.loss(batch).backward()
         optimizer.step()
-    told = model(batch)
-    right = (told.logits > 0) == told.replaced
-    assert right[told.counted].float().mean() > 0.95 and told.replaced.any()
+    outputs = model(batch)
+    right = (outputs.logits > 0) == outputs.replaced
+    assert right[outputs.counted].float().mean() > 0.95 and outputs.replaced.any()
 
 
 def test_all_problems_are_reported() -> None:

@@ -76,20 +76,20 @@ def theirs(model: Electra, kind: str) -> Any:
         tie_word_embeddings=model.config.tied,
         attn_implementation="eager",
     )
-    made = getattr(transformers, kind)(other).double().eval()
-    goals = dict(made.named_parameters())
+    other_model = getattr(transformers, kind)(other).double().eval()
+    goals = dict(other_model.named_parameters())
     copied = set()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if (found := transformers_name(name, names, blocks)) is not None and found in goals:
-                goals[found][: len(parameter)].copy_(parameter)
-                copied.add(found)
+            if (result := transformers_name(name, names, blocks)) is not None and result in goals:
+                goals[result][: len(parameter)].copy_(parameter)
+                copied.add(result)
     # One layer norm has another epsilon in `transformers`; set it to ours.
-    for module in made.modules():
+    for module in other_model.modules():
         if isinstance(module, nn.LayerNorm):
             module.eps = 1e-5
     assert goals.keys() - copied <= {"generator_lm_head.weight"}, goals.keys() - copied
-    return made
+    return other_model
 
 
 @pytest.mark.parametrize("number", range(len(SHAPES)))
@@ -97,13 +97,13 @@ def test_detection_logits_equal_transformers(number: int) -> None:
     model, batch = ours(number), rows()
     other = theirs(model, "ElectraForPreTraining")
     h = model.read(**batch)
-    found = other(**transformers_inputs(batch), output_hidden_states=True, labels=batch["tokens"] % 2)
+    result = other(**transformers_inputs(batch), output_hidden_states=True, labels=batch["tokens"] % 2)
     real = batch["mask"]
-    torch.testing.assert_close(h[real], found.hidden_states[-1][real], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(h[real], result.hidden_states[-1][real], rtol=1e-10, atol=1e-10)
     logits = model.detection_logits(h)
-    torch.testing.assert_close(logits[real], found.logits[real], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(logits[real], result.logits[real], rtol=1e-10, atol=1e-10)
     loss = nn.functional.binary_cross_entropy_with_logits(logits[real], (batch["tokens"] % 2)[real].double())
-    torch.testing.assert_close(loss.float(), found.loss)  # single precision in `transformers`
+    torch.testing.assert_close(loss.float(), result.loss)  # single precision in `transformers`
 
 
 @pytest.mark.parametrize("number", range(len(SHAPES)))
@@ -111,8 +111,8 @@ def test_generator_logits_equal_transformers(number: int) -> None:
     model, batch = ours(number), rows()
     other = theirs(model, "ElectraForMaskedLM")
     logits = model.masked_logits(model.generate(**batch))
-    found = other(**transformers_inputs(batch)).logits
-    torch.testing.assert_close(logits[batch["mask"]], found[batch["mask"]][:, :V], rtol=1e-10, atol=1e-10)
+    result = other(**transformers_inputs(batch)).logits
+    torch.testing.assert_close(logits[batch["mask"]], result[batch["mask"]][:, :V], rtol=1e-10, atol=1e-10)
 
 
 def test_control_changed_weight_changes_the_logits() -> None:
@@ -120,5 +120,5 @@ def test_control_changed_weight_changes_the_logits() -> None:
     other = theirs(model, "ElectraForPreTraining")
     with torch.no_grad():
         model.dense.weight[0, 0] += 1
-    found = model.detection_logits(model.read(**batch))
-    assert (found - other(**transformers_inputs(batch)).logits).abs().max() > 1e-3
+    result = model.detection_logits(model.read(**batch))
+    assert (result - other(**transformers_inputs(batch)).logits).abs().max() > 1e-3

@@ -50,7 +50,7 @@ def build_pretrained(config: TransformerConfig, extra: int) -> Any:
 def load_backbone(config: StartTokenConfig, model: Any) -> EncoderBackbone:
     backbone = build_backbone(config, V).double().eval()
     assert isinstance(backbone, EncoderBackbone)
-    backbone.load_pretrained(model.state_dict(), "runs/there")
+    backbone.load_pretrained(model.state_dict(), "runs/pretrained")
     return backbone
 
 
@@ -73,11 +73,11 @@ def test_backbone_states_equal_the_encoder(way: str, extra: int) -> None:
     config = config_of(**WAYS[way])
     model = build_pretrained(config, extra)
     backbone, (tokens, mask) = load_backbone(config, model), texts()
-    here = backbone.read(*add_ends(tokens, mask))[:, 1:]
-    there = model.encoder_states(tokens, mask)
-    torch.testing.assert_close(here[mask], there[mask], rtol=0, atol=1e-12)
-    fresh = build_backbone(config, V).double().eval().read(*add_ends(tokens, mask))[:, 1:]
-    assert not torch.allclose(fresh[mask], there[mask])  # negative control
+    states = backbone.read(*add_ends(tokens, mask))[:, 1:]
+    expected = model.encoder_states(tokens, mask)
+    torch.testing.assert_close(states[mask], expected[mask], rtol=0, atol=1e-12)
+    random_states = build_backbone(config, V).double().eval().read(*add_ends(tokens, mask))[:, 1:]
+    assert not torch.allclose(random_states[mask], expected[mask])  # negative control
 
 
 def test_extract_is_the_mean_without_padding() -> None:
@@ -96,11 +96,11 @@ def test_attention_weights_equal_the_encoder() -> None:
     config = config_of()
     model = build_pretrained(config, 0)
     backbone, (tokens, mask) = load_backbone(config, model), texts()
-    looked = backbone.attentions(*add_ends(tokens, mask))
+    weights = backbone.attentions(*add_ends(tokens, mask))
     inputs = {"inputs": tokens, "target_mask": mask}
-    there = model.attentions({"source": tokens, "source_mask": mask, **inputs})["encoder"]
-    assert len(looked) == 2
-    for own, other in zip(looked, there, strict=True):
+    expected = model.attentions({"source": tokens, "source_mask": mask, **inputs})["encoder"]
+    assert len(weights) == 2
+    for own, other in zip(weights, expected, strict=True):
         torch.testing.assert_close(own[:, :, 1:, 1:], other, rtol=0, atol=1e-12)
         assert not own[1, :, 5:].any()
 
@@ -114,18 +114,18 @@ def test_layer_groups_contain_every_parameter_once() -> None:
 
 def test_mismatches_are_listed_and_no_weight_is_loaded() -> None:
     model = build_pretrained(config_of(), EXTRA)
-    for changes, said in (
+    for changes, message in (
         ({"encoder_layers": 3}, "is missing"),
         ({"encoder_layers": 1}, "is unexpected"),
         ({"d_model": 16}, r"source_embed\.embed\.weight must be 20×16, got 23×12; .* and \d+ more"),
     ):
         backbone = build_backbone(config_of(**changes), V)
         before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
-        with pytest.raises(UsageError, match=rf"runs/there do not fit the backbone: .*{said}"):
-            backbone.load_pretrained(model.state_dict(), "runs/there")
+        with pytest.raises(UsageError, match=rf"runs/pretrained do not fit the backbone: .*{message}"):
+            backbone.load_pretrained(model.state_dict(), "runs/pretrained")
         assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
     with pytest.raises(UsageError, match=r"must be 20×12, got 21×12"):
-        build_backbone(config_of(), V).load_pretrained(config_of().build(V + 1).state_dict(), "runs/there")
+        build_backbone(config_of(), V).load_pretrained(config_of().build(V + 1).state_dict(), "runs/pretrained")
 
 
 def test_fine_tuned_backbone_can_be_fine_tuned_again() -> None:
@@ -149,10 +149,10 @@ def test_encoder_of_a_plain_transformer_reads_end_as_it_is() -> None:
     shape = {name: value for name, value in SHAPE.items() if name not in ("kind", "source_bos")}
     config = build(TransformerConfig, shape)
     model = build_pretrained(config, EXTRA)
-    body = build_backbone(config, V).double().eval()
-    assert type(body) is EncoderBackbone and type(build_backbone(config_of(), V)) is not EncoderBackbone
-    body.load_pretrained(model.state_dict(), "runs/there")
+    backbone = build_backbone(config, V).double().eval()
+    assert type(backbone) is EncoderBackbone and type(build_backbone(config_of(), V)) is not EncoderBackbone
+    backbone.load_pretrained(model.state_dict(), "runs/pretrained")
     tokens, mask = add_ends(*texts())
     torch.testing.assert_close(
-        body.read(tokens, mask)[mask], model.encoder_states(tokens, mask)[mask], rtol=0, atol=1e-12
+        backbone.read(tokens, mask)[mask], model.encoder_states(tokens, mask)[mask], rtol=0, atol=1e-12
     )

@@ -111,7 +111,7 @@ def test_influence_equals_finite_differences(kind: str) -> None:
     """Scale the embedding of a token by 1 + ε at every occurrence."""
     model, text = classifier(kind), [7, 3, 8, 9, 4]
     batch, labels = batch_of(kind, [text]), torch.tensor([1])
-    found, step = model.influence(batch, labels)[0], 1e-6
+    result, step = model.influence(batch, labels)[0], 1e-6
     for token in batch["tokens"][0].tolist():
         row, ends = model.backbone.token_embedding().weight, []
         for size in (1 + step, 1 - step):
@@ -120,7 +120,7 @@ def test_influence_equals_finite_differences(kind: str) -> None:
                 row[token] *= size
                 ends.append(model(batch)[0, 1].item())
                 row[token] = kept
-        own = found[batch["tokens"][0] == token].sum().item()
+        own = result[batch["tokens"][0] == token].sum().item()
         assert own == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-6)
     assert not model.backbone.token_embedding()._forward_hooks  # the hook is removed
 

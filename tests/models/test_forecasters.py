@@ -63,8 +63,8 @@ def test_step_agrees_with_score(kind: str, difference: Any) -> None:
             past = slice(t - model.memory, t)
             after = model.step(values[:, past], model.start(1), mask[:, past])
             assert after.deviation is not None
-            wanted = log_density(values[:, t], after.mean, after.deviation)
-            assert torch.allclose(scores[:, t], (wanted * mask[:, t]).sum(dim=1), atol=1e-4)
+            expected = log_density(values[:, t], after.mean, after.deviation)
+            assert torch.allclose(scores[:, t], (expected * mask[:, t]).sum(dim=1), atol=1e-4)
 
 
 @kinds
@@ -77,8 +77,8 @@ def test_predictions_are_relative_to_the_lagged_value(kind: str, difference: Any
         after = model.step(values, model.start(1))
         assert torch.allclose(after.mean, values[:, -lag] + model.centre, atol=1e-4)
         after = model.step(torch.full((1, 1, 2), 5.0), after.state)
-        wanted = torch.full((1, 2), 5.0) if lag == 1 else values[:, 1 - lag]
-        assert torch.allclose(after.mean, wanted + model.centre, atol=1e-4)
+        expected = torch.full((1, 2), 5.0) if lag == 1 else values[:, 1 - lag]
+        assert torch.allclose(after.mean, expected + model.centre, atol=1e-4)
     past = series(40, 2, seed=9)
     assert torch.allclose(model.centre, (past[lag:] - past[:-lag]).mean(dim=0), atol=1e-4)
 
@@ -134,7 +134,7 @@ def test_row_alone_equals_row_in_a_batch(kind: str) -> None:
 def test_forecast_is_equivariant_to_scale_and_shift(kind: str, difference: Any) -> None:
     """The forecast of a scaled and shifted series is the scaled and shifted forecast."""
     values = series(40, 1, seed=9)
-    found = []
+    result = []
     for factor, shift in ((1.0, 0.0), (8.0, 1024.0)):
         model = build_forecaster(kind, 1, difference=difference)
         own = values * factor + shift
@@ -142,8 +142,8 @@ def test_forecast_is_equivariant_to_scale_and_shift(kind: str, difference: Any) 
         drawn = forecast(
             model, own[None], everything(own)[None], 5, paths=20, generator=torch.Generator().manual_seed(0)
         )
-        found.append((drawn.mean - shift) / factor)
-    assert torch.allclose(found[0], found[1], atol=0.02)
+        result.append((drawn.mean - shift) / factor)
+    assert torch.allclose(result[0], result[1], atol=0.02)
 
 
 @kinds
@@ -152,8 +152,8 @@ def test_short_history_is_supported(kind: str) -> None:
         model = build_forecaster(kind, difference=difference)
         for length in (1, 3, 5):
             values = series(length)[None]
-            found = forecast(model, values, everything(values), 7, paths=3)
-            assert torch.isfinite(found.points).all()
+            result = forecast(model, values, everything(values), 7, paths=3)
+            assert torch.isfinite(result.points).all()
 
 
 @kinds
@@ -176,8 +176,8 @@ def test_mean_and_noise_of_a_sine_are_learned(kind: str) -> None:
         optimizer.step()
     model.eval()
     past = values[None, :376]
-    found = forecast(model, past, everything(past), 8, paths=100, generator=generator)
-    assert (found.mean[0, :, 0] - torch.sin(2 * torch.pi * t[376:384] / 8)).abs().max() < 0.3
+    result = forecast(model, past, everything(past), 8, paths=100, generator=generator)
+    assert (result.mean[0, :, 0] - torch.sin(2 * torch.pi * t[376:384] / 8)).abs().max() < 0.3
     after = model.step(past[:, -model.memory :], model.start(1))
     assert after.deviation is not None and 0.05 < after.deviation.item() < 0.25
 

@@ -27,10 +27,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def model(**options: Any) -> GPT:
     torch.manual_seed(0)
-    made = GPTConfig(**{"d_model": 8, "heads": 2, "layers": 2, "d_ff": 12, **options}).build(V).double().eval()
-    for name, parameter in made.named_parameters():
+    gpt = GPTConfig(**{"d_model": 8, "heads": 2, "layers": 2, "d_ff": 12, **options}).build(V).double().eval()
+    for name, parameter in gpt.named_parameters():
         nn.init.uniform_(parameter, *((0.5, 1.5) if "norm.weight" in name else (-0.7, 0.7)))
-    return made
+    return gpt
 
 
 @pytest.fixture(params=KINDS)
@@ -63,8 +63,8 @@ def test_no_gradient_from_later_tokens(gpt: GPT) -> None:
     for parameter in (gpt.backbone.embed.weight, gpt.output.weight):
         parameter.requires_grad_(parameter is gpt.backbone.embed.weight)
     gpt.backbone.read(tokens)[:, 2].square().sum().backward()
-    heard = gpt.backbone.embed.weight.grad.abs().sum(dim=1) > 0  # type: ignore[union-attr]
-    assert heard.tolist() == [place <= 2 for place in range(V)]
+    has_gradient = gpt.backbone.embed.weight.grad.abs().sum(dim=1) > 0  # type: ignore[union-attr]
+    assert has_gradient.tolist() == [position <= 2 for position in range(V)]
 
 
 # --- chunks, texts longer than the context --------------------------------------------------------------------------
@@ -76,28 +76,28 @@ def expected_log_probs(gpt: GPT, inputs: Tensor) -> Tensor:
     The window of a position ≥ WINDOW is the last one that starts at a multiple of WINDOW/2 with at least half a
     window before the position.
     """
-    half, found = WINDOW // 2, []
+    half, result = WINDOW // 2, []
     for p in range(inputs.shape[1]):
         begin = 0 if p < WINDOW else (p - half) // half * half
-        found.append(gpt(inputs[:, begin : p + 1])[:, -1].log_softmax(dim=-1))
-    return torch.stack(found, dim=1)
+        result.append(gpt(inputs[:, begin : p + 1])[:, -1].log_softmax(dim=-1))
+    return torch.stack(result, dim=1)
 
 
 @pytest.mark.parametrize("pieces", [[23], [1] * 23, [4, 9, 1, 1, 8], [6, 6, 6, 5], [7, 16]], ids=str)
 def test_chunked_equals_whole_beyond_the_context(gpt: GPT, pieces: list[int]) -> None:
     tokens = some_tokens(steps=24)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    wanted = expected_log_probs(gpt, inputs)
-    state, stepped, scored, place = gpt.start(rows=B), gpt.start(rows=B), [], 0
+    expected = expected_log_probs(gpt, inputs)
+    state, stepped, scored, position = gpt.start(rows=B), gpt.start(rows=B), [], 0
     for piece in pieces:
-        some = slice(place, place + piece)
-        place += piece
+        some = slice(position, position + piece)
+        position += piece
         scores, state = gpt.score(inputs[:, some], targets[:, some], state)
         scored.append(scores)
         output = gpt.step(inputs[:, some], stepped)
         stepped = output.state
-        exactly(output.log_probs, wanted[:, place - 1])
-    exactly(torch.cat(scored, dim=1), wanted.gather(2, targets.unsqueeze(2)).squeeze(2))
+        exactly(output.log_probs, expected[:, position - 1])
+    exactly(torch.cat(scored, dim=1), expected.gather(2, targets.unsqueeze(2)).squeeze(2))
 
 
 def test_step_and_score_equal_forward_within_the_context(gpt: GPT) -> None:
@@ -172,13 +172,13 @@ def test_loss_is_the_mean_cross_entropy(gpt: GPT) -> None:
     inputs, targets = some_tokens(), some_tokens()
     value, carry = gpt.loss(inputs, targets)
     value.backward()
-    found = {name: parameter.grad.clone() for name, parameter in gpt.named_parameters()}  # type: ignore[union-attr]
+    result = {name: parameter.grad.clone() for name, parameter in gpt.named_parameters()}  # type: ignore[union-attr]
     gpt.zero_grad()
-    wanted = F.cross_entropy(gpt(inputs).flatten(0, 1), targets.flatten())
-    wanted.backward()
+    expected = F.cross_entropy(gpt(inputs).flatten(0, 1), targets.flatten())
+    expected.backward()
     assert carry is None
-    exactly(value, wanted)
-    exactly(found, {name: parameter.grad for name, parameter in gpt.named_parameters()})
+    exactly(value, expected)
+    exactly(result, {name: parameter.grad for name, parameter in gpt.named_parameters()})
 
 
 def test_packed_documents_have_separate_gradients(gpt: GPT) -> None:

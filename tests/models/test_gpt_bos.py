@@ -36,31 +36,31 @@ def rows(*ids: int) -> Tensor:
 
 def test_first_end_is_read_as_bos() -> None:
     model = build_gpt()
-    told = model(rows(END, 3, 4, END, 5))
-    torch.testing.assert_close(told, without_bos(model)(rows(BEGIN, 3, 4, END, 5)))  # a later END stays END
-    assert (told - without_bos(model)(rows(END, 3, 4, END, 5))).abs().max() > 1e-3
+    outputs = model(rows(END, 3, 4, END, 5))
+    torch.testing.assert_close(outputs, without_bos(model)(rows(BEGIN, 3, 4, END, 5)))  # a later END stays END
+    assert (outputs - without_bos(model)(rows(END, 3, 4, END, 5))).abs().max() > 1e-3
     torch.testing.assert_close(model(rows(2, 3)), without_bos(model)(rows(2, 3)))  # other tokens are unchanged
 
 
 def test_every_packed_document_starts_with_bos() -> None:
     model = build_gpt()
     documents = rows(1, 1, 1, 2, 2)
-    told = model(rows(END, 3, 4, END, 5), documents)
-    torch.testing.assert_close(told[:, :3], model(rows(END, 3, 4)))
-    torch.testing.assert_close(told[:, 3:], model(rows(END, 5)))
+    outputs = model(rows(END, 3, 4, END, 5), documents)
+    torch.testing.assert_close(outputs[:, :3], model(rows(END, 3, 4)))
+    torch.testing.assert_close(outputs[:, 3:], model(rows(END, 5)))
 
 
 @pytest.mark.parametrize("cut", [1, 2, 4])
 def test_bos_step_by_step(cut: int) -> None:
     model = build_gpt()
     ids = rows(END, 3, 4, END, 5, 6)
-    wanted = model(ids).log_softmax(dim=-1)
+    expected = model(ids).log_softmax(dim=-1)
     state = model.start(rows=1)
     for start in range(0, ids.shape[1], cut):
         piece = ids[:, start : start + cut]
         output = model.step(piece, state)
         state = output.state
-        torch.testing.assert_close(output.log_probs, wanted[:, start + piece.shape[1] - 1])
+        torch.testing.assert_close(output.log_probs, expected[:, start + piece.shape[1] - 1])
 
 
 def test_bos_after_left_padding() -> None:
@@ -96,11 +96,11 @@ def test_output_without_bias(tied: bool) -> None:
     loss, _ = model.loss(ids, targets)
     torch.testing.assert_close(loss, F.cross_entropy(logits[0], targets[0]))
     loss.backward()
-    found = [parameter.grad for parameter in model.parameters()]
+    result = [parameter.grad for parameter in model.parameters()]
     for parameter in model.parameters():
         parameter.grad = None
     F.cross_entropy(model(ids)[0], targets[0]).backward()
-    for grad, parameter in zip(found, model.parameters(), strict=True):
+    for grad, parameter in zip(result, model.parameters(), strict=True):
         torch.testing.assert_close(grad, parameter.grad)
 
 

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 DOCUMENTS = torch.tensor([[0, 0, 1, 1, 1, 2], [0, 1, 2, 3, 4, 5], [7, 7, 7, 7, 7, 7]])
 
 
-def close(found: Any, wanted: Any) -> None:
-    torch.testing.assert_close(found.cpu(), wanted, atol=1e-9, rtol=0)
+def close(result: Any, expected: Any) -> None:
+    torch.testing.assert_close(result.cpu(), expected, atol=1e-9, rtol=0)
 
 
 @pytest.fixture(params=KINDS)
@@ -25,15 +25,15 @@ def both(request: Any) -> Any:
 
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["joined", "apart"])
 def test_loss_and_gradients_equal_the_cpu(both: Any, documents: Any) -> None:
-    here, there = both
+    cpu_model, gpu_model = both
     inputs, targets = some_tokens(), some_tokens()
-    for one, device in ((here, "cpu"), (there, "cuda")):
+    for one, device in ((cpu_model, "cpu"), (gpu_model, "cuda")):
         apart = None if documents is None else documents.to(device)
         value, _ = one.loss(inputs.to(device), targets.to(device), documents=apart)
         value.backward()
         one.value = value.detach()
-    close(there.value, here.value)
-    for mine, same in zip(there.parameters(), here.parameters(), strict=True):
+    close(gpu_model.value, cpu_model.value)
+    for mine, same in zip(gpu_model.parameters(), cpu_model.parameters(), strict=True):
         close(mine.grad, same.grad)
 
 
@@ -48,17 +48,17 @@ def test_packed_documents_are_independent(both: Any) -> None:
 
 @torch.no_grad()
 def test_scores_and_steps_beyond_the_context_equal_the_cpu(both: Any) -> None:
-    here, there = both
+    cpu_model, gpu_model = both
     tokens, mask = some_tokens(steps=15), torch.arange(15) < torch.tensor([[15], [4], [9]])
     scores = [
         one.score(tokens.to(device), tokens.to(device), one.start(rows=3), mask.to(device))[0]
-        for one, device in ((here, "cpu"), (there, "cuda"))
+        for one, device in ((cpu_model, "cpu"), (gpu_model, "cuda"))
     ]
     close(scores[1], scores[0])
-    states: list[DecodeState] = [here.start(rows=3), there.start(rows=3)]
+    states: list[DecodeState] = [cpu_model.start(rows=3), gpu_model.start(rows=3)]
     for t in range(15):
-        first = here.step(tokens[:, t : t + 1], states[0])
-        second = there.step(tokens[:, t : t + 1].cuda(), to_device(states[1], "cuda"))
+        first = cpu_model.step(tokens[:, t : t + 1], states[0])
+        second = gpu_model.step(tokens[:, t : t + 1].cuda(), to_device(states[1], "cuda"))
         close(second.log_probs, first.log_probs)
         states = [first.state, second.state]
 

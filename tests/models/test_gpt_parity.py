@@ -45,22 +45,22 @@ def pairs(model: GPT, other: Any) -> list[tuple[Tensor, Tensor, bool]]:
     """Yield our parameters with their counterparts, and whether the counterpart is transposed."""
     backbone: Any = model.backbone
     theirs = other.transformer
-    found = [
+    result = [
         (backbone.embed.weight, theirs.wte.weight, False),
         (backbone.embedded.positions.weight, theirs.wpe.weight, False),
         (backbone.norm.weight, theirs.ln_f.weight, False),
         (backbone.norm.bias, theirs.ln_f.bias, False),
     ]
-    found += [] if model.config.tied else [(model.output.weight, other.lm_head.weight, False)]
+    result += [] if model.config.tied else [(model.output.weight, other.lm_head.weight, False)]
     for mine, same in zip(backbone.blocks, theirs.h, strict=True):
         at, ff = mine.self_attention, mine.feed_forward
         together = [torch.cat([getattr(part, name) for part in (at.q, at.k, at.v)]) for name in ("weight", "bias")]
         layers = [(at.out, same.attn.c_proj), (ff.up, same.mlp.c_fc), (ff.down, same.mlp.c_proj)]
         norms = [(mine.mixer_residual.norm, same.ln_1), (mine.feed_forward_residual.norm, same.ln_2)]
-        found += [(together[0], same.attn.c_attn.weight, True), (together[1], same.attn.c_attn.bias, False)]
-        found += [(a.weight, b.weight, True) for a, b in layers] + [(a.bias, b.bias, False) for a, b in layers]
-        found += [pair for a, b in norms for pair in ((a.weight, b.weight, False), (a.bias, b.bias, False))]
-    return found
+        result += [(together[0], same.attn.c_attn.weight, True), (together[1], same.attn.c_attn.bias, False)]
+        result += [(a.weight, b.weight, True) for a, b in layers] + [(a.bias, b.bias, False) for a, b in layers]
+        result += [pair for a, b in norms for pair in ((a.weight, b.weight, False), (a.bias, b.bias, False))]
+    return result
 
 
 @torch.no_grad()
@@ -126,21 +126,21 @@ def test_gradients_equal_transformers(both: tuple[GPT, Any]) -> None:
 
 def generate_with_transformers(other: Any, prompt: Tensor, **options: Any) -> list[list[int]]:
     """Return the texts that `transformers` generates after a prompt, until END."""
-    found = other.generate(
+    result = other.generate(
         prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=LONGEST, do_sample=False, **options
     )
-    said = [row[prompt.shape[1] :].tolist() for row in found]
-    return [row[: row.index(END)] if END in row else row for row in said]
+    tokens = [row[prompt.shape[1] :].tolist() for row in result]
+    return [row[: row.index(END)] if END in row else row for row in tokens]
 
 
 def test_greedy_search_equals_transformers(both: tuple[GPT, Any]) -> None:
     model, other = both
     prompt = torch.cat([torch.zeros(6, 1, dtype=torch.long), torch.randint(1, V, (6, 3))], dim=1)
     steps = generate(model, prompt, options=SamplingConfig(temperature=0), max_tokens=LONGEST, end=END)
-    said = torch.stack([step.tokens for step in steps], dim=1).tolist()
-    found = [row[: row.index(END)] if END in row else row for row in said]
-    assert found == generate_with_transformers(other, prompt)
-    assert len({tuple(row) for row in found}) > 1
+    tokens = torch.stack([step.tokens for step in steps], dim=1).tolist()
+    result = [row[: row.index(END)] if END in row else row for row in tokens]
+    assert result == generate_with_transformers(other, prompt)
+    assert len({tuple(row) for row in result}) > 1
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
@@ -150,7 +150,7 @@ def test_beam_search_equals_transformers(both: tuple[GPT, Any], beam: int, alpha
     model, other = both
     options = BeamConfig(beam=beam, n_best=beam, length_penalty=alpha, max_length=LONGEST)
     hypotheses = beam_search(model, options=options, end=END)[0]
-    found = [hypothesis.tokens for hypothesis in hypotheses]
+    result = [hypothesis.tokens for hypothesis in hypotheses]
     assert any(hypothesis.finished for hypothesis in hypotheses)
-    told = {"num_beams": beam, "num_return_sequences": beam, "length_penalty": alpha, "early_stopping": False}
-    assert found == generate_with_transformers(other, torch.tensor([[END]]), **(told if beam > 1 else {}))
+    outputs = {"num_beams": beam, "num_return_sequences": beam, "length_penalty": alpha, "early_stopping": False}
+    assert result == generate_with_transformers(other, torch.tensor([[END]]), **(outputs if beam > 1 else {}))

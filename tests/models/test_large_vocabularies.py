@@ -19,7 +19,7 @@ from seqloom.models.window_lm import WindowLMConfig
 
 V, B, T = 20_000, 32, 16
 LOGITS = B * T * V * 4  # bytes of all logits of a batch
-BODY: dict[str, Any] = {"d_model": 8, "heads": 2, "layers": 1}
+SHAPE: dict[str, Any] = {"d_model": 8, "heads": 2, "layers": 1}
 
 
 def tokens() -> Tensor:
@@ -37,8 +37,8 @@ def pairs(model: Any) -> Tensor:
 
 
 def hidden(model: Any) -> Tensor:
-    places = torch.arange(T).expand(B, T)
-    return model.loss({"tokens": tokens(), "mask": places >= 0, "positions": places, "targets": tokens()})
+    positions = torch.arange(T).expand(B, T)
+    return model.loss({"tokens": tokens(), "mask": positions >= 0, "positions": positions, "targets": tokens()})
 
 
 def bilm_loss(model: Any) -> Tensor:
@@ -54,12 +54,12 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor]]] = {
     "recurrent-lm": (lambda: RecurrentLMConfig(hidden=8).build(V), stream),
     "tied": (lambda: RecurrentLMConfig(hidden=8, tied=True).build(V), stream),
     "window-lm": (lambda: WindowLMConfig(hidden=8, embedding=4).build(V), stream),
-    "gpt": (lambda: GPTConfig(**BODY).build(V), stream),
-    "bert": (lambda: BERTConfig(**BODY).build(V), hidden),
+    "gpt": (lambda: GPTConfig(**SHAPE).build(V), stream),
+    "bert": (lambda: BERTConfig(**SHAPE).build(V), hidden),
     "bilm": (lambda: BiLMConfig(hidden=8).build(V), bilm_loss),
     "seq2seq": (lambda: RecurrentSeq2SeqConfig(hidden=8).build(V), pairs),
     "transformer": (lambda: TransformerConfig(d_model=8, heads=2).build(V), pairs),
-    "a backbone's next token": (lambda: build_backbone(GPTConfig(**BODY), V, True), loss_beside),
+    "a backbone's next token": (lambda: build_backbone(GPTConfig(**SHAPE), V, True), loss_beside),
 }
 
 

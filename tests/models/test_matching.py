@@ -100,14 +100,14 @@ def test_scores_start_at_the_mean_and_are_standardised(backbone: Any) -> None:
     model.set_score_scale(*mean_and_deviation(scores))
     assert (float(model.center), float(model.scale)) == pytest.approx((2.5, np.std(scores)))
     batch = full_batch(pairs(backbone, scores=scores))
-    found = model(batch)
-    assert found.shape == (4,)
+    result = model(batch)
+    assert result.shape == (4,)
     c = model.pool_rows(model.read(batch), batch).sum(dim=1)
     expected = 2.5 + np.std(scores) * model.output(c).squeeze(1)
-    assert torch.allclose(found, expected, atol=1e-6)
+    assert torch.allclose(result, expected, atol=1e-6)
     value, count = model.loss(batch)
     assert count == 4
-    assert value.item() == pytest.approx(((found - batch["scores"]) ** 2).mean().item() / np.var(scores), rel=1e-5)
+    assert value.item() == pytest.approx(((result - batch["scores"]) ** 2).mean().item() / np.var(scores), rel=1e-5)
     with torch.no_grad():
         model.output.weight.zero_(), model.output.bias.zero_()
     assert model(batch).tolist() == pytest.approx([2.5] * 4)
@@ -128,42 +128,43 @@ def test_choice_is_a_softmax_over_its_options(backbone: Any) -> None:
     right = p[torch.arange(3), torch.tensor([1, 2, 0])].log().mean()
     assert count == 3 and value.item() == pytest.approx(-right.item(), abs=1e-9)
     alone = choices(backbone)
-    for place in range(3):  # independent of the other examples
-        one = alone.collate(np.array([place]))
-        assert torch.allclose(model(one)[0], logits[place], atol=1e-9)
+    for position in range(3):  # independent of the other examples
+        one = alone.collate(np.array([position]))
+        assert torch.allclose(model(one)[0], logits[position], atol=1e-9)
 
 
 def test_answer_is_a_softmax_over_context_and_cls(backbone: Any) -> None:
     model = double(FineTunedAnswerConfig(backbone=backbone).build(V))
     batch = full_batch(questions(backbone))
     first, last = model(batch)
-    places = batch["answerable"].flatten(0, 1)
-    for found in (first, last):
-        assert torch.equal(torch.isfinite(found), places)
-        assert torch.allclose(found.exp().sum(dim=1), torch.ones(3, dtype=torch.float64))
-    told = [first[n, batch["starts"][n]] + last[n, batch["ends"][n]] for n in range(3)]
+    positions = batch["answerable"].flatten(0, 1)
+    for result in (first, last):
+        assert torch.equal(torch.isfinite(result), positions)
+        assert torch.allclose(result.exp().sum(dim=1), torch.ones(3, dtype=torch.float64))
+    outputs = [first[n, batch["starts"][n]] + last[n, batch["ends"][n]] for n in range(3)]
     value, count = model.loss(batch)
-    assert count == 3 and value.item() == pytest.approx(-sum(told).item() / 6, abs=1e-9)
+    assert count == 3 and value.item() == pytest.approx(-sum(outputs).item() / 6, abs=1e-9)
 
 
 def test_best_spans_equal_exhaustive_search(backbone: Any) -> None:
     model = double(FineTunedAnswerConfig(backbone=backbone).build(V))
     batch = full_batch(questions(backbone))
     first, last = model(batch)
-    found = model.best_spans(batch, max_length=2, count=4)
+    result = model.best_spans(batch, max_length=2, count=4)
     for n in range(3):
         summary = int(batch["cls_positions"][n])
-        places = [j for j in batch["answerable"][n, 0].nonzero().flatten().tolist() if j != summary]
+        positions = [j for j in batch["answerable"][n, 0].nonzero().flatten().tolist() if j != summary]
         by_hand = sorted(
-            (((first[n, i] + last[n, j]).item(), i, j) for i in places for j in places if i <= j < i + 2), reverse=True
+            (((first[n, i] + last[n, j]).item(), i, j) for i in positions for j in positions if i <= j < i + 2),
+            reverse=True,
         )[:4]
-        rows = zip(found.log_probs[n].tolist(), found.first[n].tolist(), found.last[n].tolist(), strict=True)
+        rows = zip(result.log_probs[n].tolist(), result.first[n].tolist(), result.last[n].tolist(), strict=True)
         own = [row for row in rows if row[0] > -np.inf]
         assert [row[1:] for row in own] == [row[1:] for row in by_hand]
         assert [row[0] for row in own] == pytest.approx([row[0] for row in by_hand])
-        assert float(found.absent[n]) == pytest.approx((first[n, summary] + last[n, summary]).item())
-    assert found.losses is not None
-    assert float(found.losses.mean()) == pytest.approx(model.loss(batch)[0].item(), abs=1e-9)
+        assert float(result.absent[n]) == pytest.approx((first[n, summary] + last[n, summary]).item())
+    assert result.losses is not None
+    assert float(result.losses.mean()) == pytest.approx(model.loss(batch)[0].item(), abs=1e-9)
 
 
 @pytest.mark.parametrize("longest", [1, 3, 99])
@@ -172,11 +173,11 @@ def test_spans_respect_the_maximum_length(longest: int) -> None:
         double(FineTunedAnswerConfig(backbone=BACKBONES["bert"]).build(V)),
         full_batch(questions(BACKBONES["bert"])),
     )
-    found = model.best_spans(batch, longest, count=1000)
+    result = model.best_spans(batch, longest, count=1000)
     context = batch["answerable"].sum(dim=(1, 2)) - 1  # without [CLS]
-    real = found.log_probs > -np.inf
+    real = result.log_probs > -np.inf
     for n, size in enumerate(context.tolist()):
-        lengths = found.last[n][real[n]] - found.first[n][real[n]] + 1
+        lengths = result.last[n][real[n]] - result.first[n][real[n]] + 1
         assert len(lengths) == sum(max(size - length + 1, 0) for length in range(1, longest + 1))
         assert int(lengths.max()) == min(longest, size) and int(lengths.min()) == 1
 
@@ -259,7 +260,7 @@ def test_next_token_prediction_is_supported() -> None:
     backbone = BACKBONES["gpt"]
     model = double(FineTunedChoiceConfig(backbone=backbone).build(V, outputs=V))
     batch = full_batch(choices(backbone))
-    plain, both = (model.loss(batch, language_model=share)[0].item() for share in (0.0, 0.5))
+    plain, both = (model.loss(batch, language_model=fraction)[0].item() for fraction in (0.0, 0.5))
     tokens, mask = (batch[name].flatten(0, 1) for name in ("tokens", "mask"))
     own = model.backbone.next_token_loss(model.read(batch), tokens, mask)
     assert both == pytest.approx(plain + 0.5 * own.item(), abs=1e-9)

@@ -16,8 +16,8 @@ from seqloom.nn.cells import CELLS
 V, B, T = 11, 3, 6
 
 
-def exactly(actual, wanted):
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+def exactly(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
 def model(seed=0, **options):
@@ -147,8 +147,8 @@ def test_tied_embeddings_are_one_parameter():
     lm = model(tied=True)
     assert lm.output.weight is lm.embed.weight
     assert len(list(lm.parameters())) == len(list(model().parameters())) - 1
-    twin = copy.deepcopy(lm)
-    assert twin.output.weight is twin.embed.weight and twin.embed.weight is not lm.embed.weight
+    copied = copy.deepcopy(lm)
+    assert copied.output.weight is copied.embed.weight and copied.embed.weight is not lm.embed.weight
     other = model(seed=1, tied=True)
     other.load_state_dict(lm.state_dict())
     assert other.output.weight is other.embed.weight
@@ -157,12 +157,12 @@ def test_tied_embeddings_are_one_parameter():
 
 
 def test_dropout_positions():
-    places = []
+    positions = []
     lm = model(dropout=0.5, layers=3)
     for module, name in ((lm.dropout, "model"), (lm.stack.dropout, "stack")):
-        module.register_forward_hook(lambda *_, name=name: places.append(name))
+        module.register_forward_hook(lambda *_, name=name: positions.append(name))
     lm.train()(some_tokens())
-    assert places == ["model", "stack", "stack", "model"]
+    assert positions == ["model", "stack", "stack", "model"]
     tokens = some_tokens()
     assert not torch.equal(lm(tokens)[0], lm(tokens)[0])
     assert torch.equal(lm.eval()(tokens)[0], lm(tokens)[0])
@@ -233,7 +233,7 @@ def test_unknown_connections_are_rejected() -> None:
 DROPOUTS = {"dropout": 0.4, "embedding_dropout": 0.3, "weight_dropout": 0.5}
 
 
-@pytest.mark.parametrize("options", [{name: share} for name, share in DROPOUTS.items()])
+@pytest.mark.parametrize("options", [{name: fraction} for name, fraction in DROPOUTS.items()])
 @pytest.mark.parametrize("variational", [False, True])
 def test_every_dropout_is_active_in_training_only(options, variational) -> None:
     lm, tokens = model(**options, variational_dropout=variational), some_tokens()

@@ -29,8 +29,8 @@ def tokens(seed: int = 1) -> torch.Tensor:
     return torch.randint(V, (B, T), generator=torch.Generator().manual_seed(seed))
 
 
-def exactly(actual: Any, wanted: Any) -> None:
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+def exactly(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
 @pytest.fixture(params=SOFTMAXES)

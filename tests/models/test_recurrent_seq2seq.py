@@ -225,14 +225,14 @@ def test_sentence_alone_equals_sentence_in_a_padded_batch(lengths, more, name):
 
 def test_row_of_padding_is_harmless(seq2seq):
     batch = some_batch()
-    wanted = seq2seq.loss(batch)
-    wanted[0].backward()
+    expected = seq2seq.loss(batch)
+    expected[0].backward()
     gradients = [parameter.grad.clone() for parameter in seq2seq.parameters()]
     seq2seq.zero_grad()
     filled = {name: F.pad(tensor, (0, 0, 0, 2)) for name, tensor in batch.items()}  # masks are padded with False
     value, count = seq2seq.loss(filled)
     value.backward()
-    exactly((value, count), wanted)
+    exactly((value, count), expected)
     exactly([parameter.grad for parameter in seq2seq.parameters()], gradients)
     assert log_probs(seq2seq, filled).isfinite().all()
     nothing = {name: torch.zeros_like(tensor) for name, tensor in batch.items()}

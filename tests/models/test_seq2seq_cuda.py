@@ -46,21 +46,23 @@ def some_batch():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_loss_and_gradients_equal_the_cpu(seq2seq, smoothing):
     """The CPU selects the real positions; the GPU computes all and masks the padding."""
-    batch, there = some_batch(), copy.deepcopy(seq2seq).cuda()
+    batch, gpu_model = some_batch(), copy.deepcopy(seq2seq).cuda()
     value, count = seq2seq.loss(batch, smoothing)
-    other, counted = there.loss(to_device(batch, "cuda"), smoothing)
+    other, counted = gpu_model.loss(to_device(batch, "cuda"), smoothing)
     value.backward()
     other.backward()
     torch.testing.assert_close((other.cpu(), counted.cpu()), (value, count), atol=1e-10, rtol=0)
-    gradients = [[p.grad.cpu() for p in model.parameters()] for model in (seq2seq, there)]
+    gradients = [[p.grad.cpu() for p in model.parameters()] for model in (seq2seq, gpu_model)]
     torch.testing.assert_close(*gradients, atol=1e-9, rtol=0)
-    torch.testing.assert_close(there.target_log_probs(to_device(batch, "cuda")).cpu(), seq2seq.target_log_probs(batch))
+    torch.testing.assert_close(
+        gpu_model.target_log_probs(to_device(batch, "cuda")).cpu(), seq2seq.target_log_probs(batch)
+    )
 
 
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
 def test_autocast_returns_a_single_precision_loss(seq2seq, precision):
     seq2seq, batch = seq2seq.float().cuda(), to_device(some_batch(), "cuda")
-    wanted = seq2seq.loss(batch)[0]
+    expected = seq2seq.loss(batch)[0]
     with torch.autocast("cuda", precision):
         value, _ = seq2seq.loss(batch)
         state = seq2seq.start({"tokens": batch["source"], "mask": batch["source_mask"]})
@@ -68,7 +70,7 @@ def test_autocast_returns_a_single_precision_loss(seq2seq, precision):
     value.backward()
     assert value.dtype == output.log_probs.dtype == torch.float32
     assert all(parameter.grad.isfinite().all() for parameter in seq2seq.parameters())
-    torch.testing.assert_close(value, wanted, atol=0.05, rtol=0)
+    torch.testing.assert_close(value, expected, atol=0.05, rtol=0)
 
 
 def test_hypotheses_share_their_memory(seq2seq):

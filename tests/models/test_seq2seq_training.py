@@ -77,13 +77,13 @@ def test_every_parameter_has_a_gradient(seq2seq):
 
 def test_bfloat16_autocast_returns_a_single_precision_loss(seq2seq):
     seq2seq, batch = seq2seq.float(), some_batch()
-    wanted = seq2seq.loss(batch)[0]
+    expected = seq2seq.loss(batch)[0]
     with torch.autocast("cpu", torch.bfloat16):
         value, _ = seq2seq.loss(batch)
         output = seq2seq.step(batch["inputs"], seq2seq.start(source_of(batch)), batch["target_mask"])
     value.backward()
     assert value.dtype == output.log_probs.dtype == torch.float32
-    torch.testing.assert_close(value, wanted, atol=0.05, rtol=0)
+    torch.testing.assert_close(value, expected, atol=0.05, rtol=0)
 
 
 LEARNERS: dict[str, dict[str, Any]] = {
@@ -139,8 +139,8 @@ def test_tied_embeddings_are_one_parameter(attention):
     assert decoder.output.weight is decoder.target_embed.weight and decoder.source_embed is not decoder.target_embed
     assert everything.source_embed is everything.target_embed
     assert everything.output.weight is everything.source_embed.weight
-    twin = copy.deepcopy(everything)
-    assert twin.output.weight is twin.source_embed.weight and twin.output.weight is not everything.output.weight
+    copied = copy.deepcopy(everything)
+    assert copied.output.weight is copied.source_embed.weight and copied.output.weight is not everything.output.weight
     other = model(seed=1, attention=attention, tied="all")
     other.load_state_dict(everything.state_dict())
     batch = some_batch()

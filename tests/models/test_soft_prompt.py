@@ -48,8 +48,8 @@ def expected_log_probs(model: SoftPromptModel, tokens: list[int]) -> Tensor:
     embed = (frozen.backbone.embed if hasattr(frozen, "backbone") else frozen.embed).weight
     x = torch.cat([embed[tokens[:1]], model.prompt, embed[tokens[1:]]]).unsqueeze(0)
     if hasattr(frozen, "backbone"):
-        places = torch.arange(x.shape[1])
-        x = frozen.backbone.embedded.embed_vectors(x, places, x.shape[1], places[-1:] + 1)
+        positions = torch.arange(x.shape[1])
+        x = frozen.backbone.embedded.embed_vectors(x, positions, x.shape[1], positions[-1:] + 1)
         h = frozen.backbone.norm(frozen.backbone.blocks(x, AttentionScope(is_causal=True)).x)
     else:
         h = frozen.project(frozen.stack(x)[0])
@@ -65,10 +65,10 @@ def test_prompt_is_read_after_the_first_token(kind: str, rest: list[int]) -> Non
     model, row = build_model(kind).eval(), [0, *rest]
     expected = expected_log_probs(model, row)
     state = model.start(rows=1)
-    for place, token in enumerate(row):  # token by token
+    for position, token in enumerate(row):  # token by token
         output = model.step(torch.tensor([[token]]), state)
         state = output.state
-        torch.testing.assert_close(output.log_probs[0], expected[place], rtol=0, atol=1e-10)
+        torch.testing.assert_close(output.log_probs[0], expected[position], rtol=0, atol=1e-10)
     whole = model.step(torch.tensor([row]), model.start(rows=1))  # in one call
     torch.testing.assert_close(whole.log_probs[0], expected[-1], rtol=0, atol=1e-10)
     scores, _ = model.score(torch.tensor([row[:-1]]), torch.tensor([row[1:]]), model.start(rows=1))
@@ -80,14 +80,14 @@ def test_padding_at_any_position_has_no_effect(model: SoftPromptModel) -> None:
     rows = torch.tensor([[4, 0, 2, 5, 7], [0, 3, 1, 1, 1], [0, 3, 8, 2, 6]])
     mask = torch.tensor([[0, 1, 1, 0, 1], [1, 1, 0, 0, 0], [1, 1, 1, 1, 1]], dtype=torch.bool)
     alone = [row[real] for row, real in zip(rows, mask, strict=True)]
-    said = model.step(rows, model.start(rows=3), mask).log_probs
+    log_probs = model.step(rows, model.start(rows=3), mask).log_probs
     targets = torch.tensor([[1, 2, 3, 4, 5]] * 3)
     scores, _ = model.score(rows, targets, model.start(rows=3), mask)
-    for place, row in enumerate(alone):
+    for position, row in enumerate(alone):
         own = model.step(row.unsqueeze(0), model.start(rows=1)).log_probs
-        torch.testing.assert_close(said[place : place + 1], own, rtol=0, atol=1e-10)
-        theirs, _ = model.score(row.unsqueeze(0), targets[place, mask[place]].unsqueeze(0), model.start(rows=1))
-        torch.testing.assert_close(scores[place, mask[place]], theirs[0], rtol=0, atol=1e-10)
+        torch.testing.assert_close(log_probs[position : position + 1], own, rtol=0, atol=1e-10)
+        theirs, _ = model.score(row.unsqueeze(0), targets[position, mask[position]].unsqueeze(0), model.start(rows=1))
+        torch.testing.assert_close(scores[position, mask[position]], theirs[0], rtol=0, atol=1e-10)
     assert bool((scores[~mask] == 0).all())
 
 
@@ -121,12 +121,12 @@ def test_gradient_equals_finite_differences(model: SoftPromptModel) -> None:
 
     model.score(tokens[:, :-1], tokens[:, 1:], model.start(rows=1))[0].sum().backward()
     assert model.prompt.grad is not None
-    for place in ((0, 0), (2, 4)):
+    for position in ((0, 0), (2, 4)):
         moved = torch.zeros_like(model.prompt)
-        moved[place] = 1e-6
+        moved[position] = 1e-6
         with torch.no_grad():
             slope = (loss(model.prompt + moved) - loss(model.prompt - moved)) / 2e-6
-        torch.testing.assert_close(model.prompt.grad[place], slope, rtol=1e-4, atol=1e-7)
+        torch.testing.assert_close(model.prompt.grad[position], slope, rtol=1e-4, atol=1e-7)
 
 
 def test_generation_and_beam_search_agree_with_score(model: SoftPromptModel) -> None:
@@ -134,8 +134,8 @@ def test_generation_and_beam_search_agree_with_score(model: SoftPromptModel) -> 
     prompt = torch.tensor([[0, 2]])
     steps = list(generate(model, prompt, options=SamplingConfig(temperature=0), max_tokens=5, end=0))
     greedy = [int(step.tokens[0]) for step in steps]
-    (found,) = beam_search(model, prompt=torch.tensor([[2]]), options=BeamConfig(beam=1, max_length=6), end=0)
-    assert found[0].tokens[1 : 1 + len(greedy)] == [token for token in greedy if token != 0]
+    (result,) = beam_search(model, prompt=torch.tensor([[2]]), options=BeamConfig(beam=1, max_length=6), end=0)
+    assert result[0].tokens[1 : 1 + len(greedy)] == [token for token in greedy if token != 0]
     (several,) = beam_search(
         model, prompt=torch.tensor([[2]]), options=BeamConfig(beam=4, n_best=4, max_length=4), end=0
     )
@@ -166,9 +166,9 @@ def test_prompt_can_be_initialised_from_tokens(model: SoftPromptModel) -> None:
     """A prompt with the embeddings of tokens equals a written prompt."""
     model.init_from_tokens(torch.tensor([4, 7, 2]))
     frozen = model.frozen
-    said = model.step(torch.tensor([[0, 5]]), model.start(rows=1)).log_probs
+    log_probs = model.step(torch.tensor([[0, 5]]), model.start(rows=1)).log_probs
     written = frozen.step(torch.tensor([[0, 4, 7, 2, 5]]), frozen.start(rows=1)).log_probs
-    torch.testing.assert_close(said, written, rtol=0, atol=1e-12)
+    torch.testing.assert_close(log_probs, written, rtol=0, atol=1e-12)
 
 
 def test_invalid_length_is_rejected() -> None:

@@ -56,7 +56,7 @@ def sentences(shapes: tuple[tuple[int, ...], ...] = SENTENCES) -> dict[str, Tens
     S, W = max(map(sum, shapes)), max(map(len, shapes))
     first = torch.zeros(len(shapes), W, dtype=torch.long)
     for row, shape in enumerate(shapes):
-        first[row, : len(shape)] = torch.tensor([sum(shape[:place]) for place in range(len(shape))])
+        first[row, : len(shape)] = torch.tensor([sum(shape[:position]) for position in range(len(shape))])
     words = torch.arange(W) < torch.tensor([len(shape) for shape in shapes]).unsqueeze(1)
     return {
         "tokens": torch.randint(V, (len(shapes), S)),
@@ -94,8 +94,8 @@ def test_word_is_read_at_its_first_token(model) -> None:
     at = None
     if spelled is not None:  # [E w; c] at the first token of a word, [E w; 0] at the others
         at = torch.zeros(1, 6, spelled.shape[2], dtype=torch.float64)
-        for word, place in enumerate((0, 2, 5)):
-            at[0, place] = spelled[0, word]
+        for word, position in enumerate((0, 2, 5)):
+            at[0, position] = spelled[0, word]
     h = model.encoder(model.lexicon(batch["tokens"], at), batch["mask"])
     torch.testing.assert_close(model(batch), model.output(h[:, [0, 2, 5]]), atol=1e-12, rtol=0)
 
@@ -124,11 +124,11 @@ def test_loss_is_the_mean_per_word(model) -> None:
     batch = sentences()
     emissions, words, tags = model(batch), batch["words"], batch["tags"]
     if model.config.crf:
-        wanted = -model.chain.log_likelihood(emissions, tags, words).sum() / 9
+        expected = -model.chain.log_likelihood(emissions, tags, words).sum() / 9
     else:
-        wanted = F.cross_entropy(emissions[words], tags[words])
+        expected = F.cross_entropy(emissions[words], tags[words])
     value, count = model.loss(batch)
-    torch.testing.assert_close(value, wanted, atol=1e-10, rtol=0)
+    torch.testing.assert_close(value, expected, atol=1e-10, rtol=0)
     assert count.item() == 9
 
 
@@ -151,20 +151,20 @@ def test_loss_ignores_unseen_tags(model) -> None:
 
 def test_loss_has_at_least_single_precision(model) -> None:
     model, batch = model.float().train(), sentences()
-    wanted = model.loss(batch)[0]
+    expected = model.loss(batch)[0]
     with torch.autocast("cpu", torch.bfloat16):
         value, _ = model.loss(batch)
         assert value.dtype == torch.float32 == model.probabilities(batch).dtype
     value.backward()
-    torch.testing.assert_close(value, wanted, atol=0.05, rtol=0)
+    torch.testing.assert_close(value, expected, atol=0.05, rtol=0)
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
     assert model.bfloat16().loss(batch)[0].dtype == torch.float32 == model.probabilities(batch).dtype
 
 
 def test_loss_needs_no_device_synchronization(model) -> None:
     """Tensors on the meta device have no values, so any synchronization fails there, also in backward."""
-    there = model.float().train().to("meta")
-    value, count = there.loss({name: value.to("meta") for name, value in sentences().items()})
+    meta_model = model.float().train().to("meta")
+    value, count = meta_model.loss({name: value.to("meta") for name, value in sentences().items()})
     value.backward()
     assert value.shape == count.shape == ()
 
@@ -183,10 +183,10 @@ def test_probabilities_sum_to_one_and_best_tags_are_optimal(model) -> None:
     best = model.predict(batch)
     value = model.chain.log_likelihood(model(batch), best, words)
     for row, shape in enumerate(SENTENCES):
-        for place in range(len(shape)):
+        for position in range(len(shape)):
             for tag in range(K):
                 other = best.clone()
-                other[row, place] = tag
+                other[row, position] = tag
                 assert model.chain.log_likelihood(model(batch), other, words)[row] <= value[row] + 1e-12
 
 

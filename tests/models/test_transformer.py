@@ -68,8 +68,8 @@ def test_prompts_of_different_lengths_equal_single_rows(model):
     third = model.step(after[:, 1:], second.state)  # two tokens per step, for rows of different lengths
     for row in range(4):
         own = {key: values[row : row + 1] for key, values in source_of(batch).items()}
-        said = torch.cat([batch["inputs"][row, :1], prompt[row, mask[row]], after[row]]).unsqueeze(0)
-        whole = model(own["tokens"], own["mask"], said).log_softmax(dim=-1)[0]
+        inputs = torch.cat([batch["inputs"][row, :1], prompt[row, mask[row]], after[row]]).unsqueeze(0)
+        whole = model(own["tokens"], own["mask"], inputs).log_softmax(dim=-1)[0]
         exactly(output.log_probs[row], whole[-4])
         exactly(second.log_probs[row], whole[-3])
         exactly(third.log_probs[row], whole[-1])
@@ -91,8 +91,8 @@ def assert_reordering_works(model) -> None:
     before = torch.cat([batch["inputs"][rows, :2], new], dim=1)
     source = select_rows(source_of(batch), rows)
     exactly(output.log_probs, model(source["tokens"], source["mask"], before).log_softmax(-1)[:, -1])
-    said = torch.cat([before[[1, 0, 2, 2]], new], dim=1)
-    exactly(last.log_probs, model(source["tokens"], source["mask"], said).log_softmax(-1)[:, -1])
+    inputs = torch.cat([before[[1, 0, 2, 2]], new], dim=1)
+    exactly(last.log_probs, model(source["tokens"], source["mask"], inputs).log_softmax(-1)[:, -1])
 
 
 def test_hypotheses_can_be_reordered_and_removed(model):
@@ -159,17 +159,17 @@ def test_predictions_depend_on_the_source(model):
 def assert_padding_has_no_effect(model) -> None:
     torch.manual_seed(1)
     batch = some_batch()
-    found, looked = model.target_log_probs(batch), model.attention(batch)
+    result, weights = model.target_log_probs(batch), model.attention(batch)
     for key, amount in (("source", 3), ("source_mask", 3), ("inputs", 2), ("targets", 2), ("target_mask", 2)):
         filler = torch.zeros(3, amount, dtype=torch.bool) if "mask" in key else torch.randint(V, (3, amount))
         batch[key] = torch.cat([batch[key], filler], dim=1)
-    exactly(model.target_log_probs(batch)[:, :-2], found)
-    exactly(model.attention(batch)[:, :-2, :-3], looked)
+    exactly(model.target_log_probs(batch)[:, :-2], result)
+    exactly(model.attention(batch)[:, :-2, :-3], weights)
     assert model.attention(batch)[:, :, -3:].eq(0).all()
     for row in range(3):
         S, T = (int(batch[key][row].sum()) for key in ("source_mask", "target_mask"))
         alone = {key: values[row : row + 1, : S if "source" in key else T] for key, values in batch.items()}
-        exactly(model.target_log_probs(alone)[0], found[row, :T])
+        exactly(model.target_log_probs(alone)[0], result[row, :T])
 
 
 def test_padding_has_no_effect(model):
@@ -179,23 +179,23 @@ def test_padding_has_no_effect(model):
 def test_forward_accepts_target_padding_at_any_position(model):
     batch = some_batch((5, 2), (4, 4))
     mask = torch.tensor([[1, 0, 1, 1], [0, 1, 1, 0]]).bool()
-    found = model(batch["source"], batch["source_mask"], batch["inputs"], mask)
+    result = model(batch["source"], batch["source_mask"], batch["inputs"], mask)
     for row in range(2):
         own = {key: values[row : row + 1] for key, values in batch.items()}
-        wanted = model(own["source"], own["source_mask"], own["inputs"][:, mask[row]])
-        exactly(found[row, mask[row]], wanted[0])
+        expected = model(own["source"], own["source_mask"], own["inputs"][:, mask[row]])
+        exactly(result[row, mask[row]], expected[0])
 
 
 def test_row_of_padding_is_harmless(model):
     """Batches of a fixed shape may have rows of padding."""
     batch = some_batch()
     model.loss(batch)[0].backward()
-    wanted = [parameter.grad.clone() for parameter in model.parameters()]
+    expected = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
     value, count = model.loss({key: F.pad(values, (0, 0, 0, 1)) for key, values in batch.items()})
     value.backward()
     assert count == sum(TARGETS)
-    for parameter, own in zip(model.parameters(), wanted, strict=True):
+    for parameter, own in zip(model.parameters(), expected, strict=True):
         exactly(parameter.grad, own)
 
 
@@ -224,9 +224,9 @@ def test_order_is_ignored_without_positions():
 
 def test_attention_weights_of_every_layer_and_head(model):
     batch = some_batch()
-    found, config = model.attentions(batch), model.config
+    result, config = model.attentions(batch), model.config
     attends = config.encoder_layer in ("self-attention", "windowed")
-    assert [len(found[name]) for name in ("encoder", "decoder", "cross")] == [
+    assert [len(result[name]) for name in ("encoder", "decoder", "cross")] == [
         config.encoder_layers if attends else 0,
         config.decoder_layers,
         config.decoder_layers,
@@ -237,14 +237,14 @@ def test_attention_weights_of_every_layer_and_head(model):
         ("decoder", target, target),
         ("cross", target, source),
     ):
-        for weights in found[name]:
+        for weights in result[name]:
             assert weights.shape == (3, config.heads, queries.shape[1], keys.shape[1])
             if config.source_bos is None or name == "decoder":  # the weights of that token are excluded
                 exactly(weights.sum(dim=-1), queries.unsqueeze(1).expand(weights.shape[:3]).double())
             assert weights.masked_fill(keys[:, None, None, :], 0).eq(0).all()
-    assert all(weights.triu(1).eq(0).all() for weights in found["decoder"])
+    assert all(weights.triu(1).eq(0).all() for weights in result["decoder"])
     layer = (config.align_layer or config.decoder_layers) - 1
-    exactly(model.attention(batch), found["cross"][layer].mean(dim=1))
+    exactly(model.attention(batch), result["cross"][layer].mean(dim=1))
 
 
 # --- random lengths ---------------------------------------------------------------------------------------------------

@@ -43,20 +43,20 @@ def cached_and_not(model: Any, coverage: float = 0.3) -> list[Any]:
 @pytest.mark.parametrize("name", NAMES)
 def test_cached_equals_uncached(name):
     model = translator(name)
-    found, source = cached_and_not(model), batch()
-    assert len({tuple(h.tokens) for row in found for h in row}) > 4
-    for place, row in enumerate(found):
+    result, source = cached_and_not(model), batch()
+    assert len({tuple(h.tokens) for row in result for h in row}) > 4
+    for position, row in enumerate(result):
         for h in row:
             output = torch.tensor([[*h.tokens, END] if h.finished else h.tokens])
             taught = {
-                "source": source["tokens"][place : place + 1],
-                "source_mask": source["mask"][place : place + 1],
+                "source": source["tokens"][position : position + 1],
+                "source_mask": source["mask"][position : position + 1],
                 "inputs": torch.cat([torch.tensor([[END]]), output[:, :-1]], dim=1),
                 "targets": output,
                 "target_mask": torch.ones_like(output, dtype=torch.bool),
             }
             assert h.token_log_probs == pytest.approx(model.target_log_probs(taught)[0].tolist(), abs=1e-9)
-            width = int(source["mask"][place].sum())
+            width = int(source["mask"][position].sum())
             torch.testing.assert_close(h.attention, model.attention(taught)[0, :, :width].float())
 
 
@@ -67,9 +67,9 @@ def test_cached_equals_uncached_with_prompts_and_greedy_search(name):
     options = BeamConfig(beam=5, n_best=5, max_length=20)
     together = beam_search(model, options=options, end=END, source=source, prompt=prompt, prompt_mask=prompt > 0)
     for row in range(4):
-        width, said = int(source["mask"][row].sum()), prompt[row : row + 1, : int((prompt[row] > 0).sum())]
+        width, prefix = int(source["mask"][row].sum()), prompt[row : row + 1, : int((prompt[row] > 0).sum())]
         alone = {key: values[row : row + 1, :width] for key, values in source.items()}
-        assert_same([together[row]], beam_search(model, options=options, end=END, source=alone, prompt=said))
+        assert_same([together[row]], beam_search(model, options=options, end=END, source=alone, prompt=prefix))
     start, real = torch.cat([torch.full((4, 1), END), prompt], dim=1), torch.cat([torch.ones(4, 1), prompt], dim=1) > 0
     sampling = SamplingConfig(temperature=0)
     steps = list(generate(model, start, options=sampling, max_tokens=9, end=END, mask=real, source=source))
@@ -77,9 +77,9 @@ def test_cached_equals_uncached_with_prompts_and_greedy_search(name):
         forced = int((prompt[row] > 0).sum())
         own = {key: values[row : row + 1] for key, values in source.items()}
         greedy = BeamConfig(beam=1, max_length=9 + forced)
-        ((found,),) = beam_search(model, options=greedy, end=END, source=own, prompt=prompt[row : row + 1, :forced])
+        ((result,),) = beam_search(model, options=greedy, end=END, source=own, prompt=prompt[row : row + 1, :forced])
         tokens = [int(step.tokens[row]) for step in steps]
-        assert found.tokens[forced:] == (tokens[: tokens.index(END)] if END in tokens else tokens)
+        assert result.tokens[forced:] == (tokens[: tokens.index(END)] if END in tokens else tokens)
 
 
 def test_control_lost_cache_changes_the_results(monkeypatch):

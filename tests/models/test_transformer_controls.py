@@ -72,10 +72,10 @@ def torch_equivalent(norm_first: bool) -> None:
             pairs += plain_pairs(residual.norm, getattr(layer, f"norm{number}"))
     copy_weights(pairs)
     batch = some_batch()
-    found, wanted = (
+    result, expected = (
         one(batch["source"], batch["source_mask"], batch["inputs"])[batch["target_mask"]] for one in (ours, theirs)
     )
-    exactly(found, wanted)
+    exactly(result, expected)
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
@@ -143,7 +143,7 @@ def test_control_missing_part_is_detected(part, monkeypatch):
         monkeypatch.setattr("seqloom.nn.transformer.Residual.forward", broken)
     else:
         monkeypatch.setattr(
-            "seqloom.nn.positions.Sinusoidal.forward", lambda self, places, like=None: 0 * places[:, None]
+            "seqloom.nn.positions.Sinusoidal.forward", lambda self, positions, like=None: 0 * positions[:, None]
         )
     with pytest.raises(AssertionError):
         torch_equivalent(norm_first=False)

@@ -27,28 +27,28 @@ def batch_with_empty_row():
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_loss_and_gradients_equal_the_cpu(model, smoothing):
-    batch, there = batch_with_empty_row(), copy.deepcopy(model).cuda()
+    batch, gpu_model = batch_with_empty_row(), copy.deepcopy(model).cuda()
     value, count = model.loss(batch, smoothing)
-    other, counted = there.loss(to_device(batch, "cuda"), smoothing)
+    other, counted = gpu_model.loss(to_device(batch, "cuda"), smoothing)
     value.backward()
     other.backward()
     torch.testing.assert_close((other.cpu(), counted.cpu()), (value, count), atol=1e-10, rtol=0)
-    gradients = [[p.grad.cpu() for p in one.parameters()] for one in (model, there)]
+    gradients = [[p.grad.cpu() for p in one.parameters()] for one in (model, gpu_model)]
     torch.testing.assert_close(*gradients, atol=1e-9, rtol=0)
-    torch.testing.assert_close(there.attention(to_device(batch, "cuda")).cpu(), model.attention(batch))
+    torch.testing.assert_close(gpu_model.attention(to_device(batch, "cuda")).cpu(), model.attention(batch))
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float16])
 def test_gradients_are_finite_in_every_precision(model, precision):
     """The fused kernel depends on the precision; every kernel must handle a row of padding."""
     model, batch = model.float().cuda().train(), to_device(batch_with_empty_row(), "cuda")
-    wanted = model.eval().loss(batch)[0]
+    expected = model.eval().loss(batch)[0]
     with torch.autocast("cuda", precision, enabled=precision != torch.float32):
         value, _ = model.loss(batch)
     value.backward()
     assert value.dtype == torch.float32
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-    torch.testing.assert_close(value, wanted, atol=0.1, rtol=0)
+    torch.testing.assert_close(value, expected, atol=0.1, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["2017", "today", "learned", "windowed"])
@@ -71,9 +71,9 @@ def test_step_needs_no_device_synchronization():
 def test_beam_search_equals_the_cpu(model):
     source = source_of(some_batch())
     options = BeamConfig(beam=4, n_best=3, max_length=12)
-    here = beam_search(model, options=options, end=0, source=source, attention=True)
-    there = beam_search(model.cuda(), options=options, end=0, source=to_device(source, "cuda"), attention=True)
-    for one, other in zip(here, there, strict=True):
+    cpu_model = beam_search(model, options=options, end=0, source=source, attention=True)
+    gpu_model = beam_search(model.cuda(), options=options, end=0, source=to_device(source, "cuda"), attention=True)
+    for one, other in zip(cpu_model, gpu_model, strict=True):
         assert [hypothesis.tokens for hypothesis in one] == [hypothesis.tokens for hypothesis in other]
         for left, right in zip(one, other, strict=True):
             assert left.score == pytest.approx(right.score, abs=1e-8)

@@ -17,14 +17,14 @@ from seqloom.nn.mixers import MIXERS, DilatedConvolution, RecurrentMixer, Window
 @pytest.mark.parametrize("kind", MIXERS)
 def test_row_alone_equals_row_in_a_padded_batch(kind: str) -> None:
     model, batch = transformer(encoder_layer=kind, encoder_layers=3), some_batch()
-    wanted = log_probs(model, batch)
+    expected = log_probs(model, batch)
     wider = {**batch, "source": torch.nn.functional.pad(batch["source"], (0, 4), value=7)}
     wider["source_mask"] = torch.nn.functional.pad(batch["source_mask"], (0, 4))
-    exactly(log_probs(model, wider), wanted)
+    exactly(log_probs(model, wider), expected)
     for row, length in enumerate(batch["source_mask"].sum(dim=1).tolist()):
         alone = {key: value[row : row + 1] for key, value in batch.items()}
         alone |= {"source": alone["source"][:, :length], "source_mask": alone["source_mask"][:, :length]}
-        exactly(log_probs(model, alone), wanted[row : row + 1])
+        exactly(log_probs(model, alone), expected[row : row + 1])
 
 
 @pytest.mark.parametrize("kind", MIXERS)
@@ -57,9 +57,9 @@ def test_pairs_are_memorised_and_generated(kind: str) -> None:
     assert losses[0] > 1.5 and losses[-1] < 0.05
     model.eval()
     said = beam_search(model, options=BeamConfig(beam=2, max_length=8), end=0, source=source_of(batch))
-    for row, (found, *_) in enumerate(said):
-        wanted = batch["targets"][row][batch["target_mask"][row]].tolist()
-        assert [*found.tokens] in (wanted, wanted[:-1])
+    for row, (result, *_) in enumerate(said):
+        expected = batch["targets"][row][batch["target_mask"][row]].tolist()
+        assert [*result.tokens] in (expected, expected[:-1])
 
 
 def test_options_are_passed_to_the_layers() -> None:
@@ -70,8 +70,8 @@ def test_options_are_passed_to_the_layers() -> None:
         assert isinstance(block.mixer, RecurrentMixer)
         assert type(block.mixer.layer.forwards.cell).__name__ == "GRU"
     dilated = TransformerConfig(encoder_layer="dilated", kernel=5, d_model=8, heads=2, encoder_layers=3).build(V)
-    found = [block.mixer.dilation for block in dilated.encoder if isinstance(block.mixer, DilatedConvolution)]
-    assert found == [1, 3, 9], "the dilation grows with the depth"
+    result = [block.mixer.dilation for block in dilated.encoder if isinstance(block.mixer, DilatedConvolution)]
+    assert result == [1, 3, 9], "the dilation grows with the depth"
 
 
 @pytest.mark.parametrize(

@@ -106,11 +106,11 @@ def test_logits_equal_transformers(pair):
     tokens, mask = sources()
     inputs = torch.randint(1, PAD, (4, 9), generator=torch.Generator().manual_seed(3))
     inputs[:, 0] = END
-    wanted = other(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs)
+    expected = other(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs)
     tables = own.config.positions is HALVES  # float32 in `transformers`
-    torch.testing.assert_close(own(tokens, mask, inputs), wanted.logits, atol=1e-6 if tables else 1e-10, rtol=0)
-    wanted = other.float()(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs)
-    torch.testing.assert_close(own.float()(tokens, mask, inputs), wanted.logits, atol=1e-5, rtol=0)
+    torch.testing.assert_close(own(tokens, mask, inputs), expected.logits, atol=1e-6 if tables else 1e-10, rtol=0)
+    expected = other.float()(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs)
+    torch.testing.assert_close(own.float()(tokens, mask, inputs), expected.logits, atol=1e-5, rtol=0)
 
 
 @torch.no_grad()
@@ -119,16 +119,16 @@ def test_attention_weights_equal_transformers(pair):
     tokens, mask = sources()
     inputs = torch.full((4, 5), 3).index_fill(1, torch.tensor([0]), END)
     other.set_attn_implementation("eager")
-    wanted = other(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs, output_attentions=True)
+    expected = other(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs, output_attentions=True)
     real = torch.ones_like(inputs, dtype=torch.bool)
     batch = {"source": tokens, "source_mask": mask, "inputs": inputs, "targets": inputs, "target_mask": real}
-    found = own.attentions(batch)
+    result = own.attentions(batch)
     for name, layers in (
-        ("encoder", wanted.encoder_attentions),
-        ("decoder", wanted.decoder_attentions),
-        ("cross", wanted.cross_attentions),
+        ("encoder", expected.encoder_attentions),
+        ("decoder", expected.decoder_attentions),
+        ("cross", expected.cross_attentions),
     ):
-        for mine, theirs in zip(found[name], layers, strict=True):
+        for mine, theirs in zip(result[name], layers, strict=True):
             rows = mask[:, None, :, None] if name == "encoder" else torch.ones(())  # queries at padding are ignored
             torch.testing.assert_close(mine, theirs * rows, atol=1e-6, rtol=0, check_dtype=False)
 
@@ -136,7 +136,7 @@ def test_attention_weights_equal_transformers(pair):
 def generate_with_transformers(model: Any, beams: int, penalty: float) -> list[list[list[int]]]:
     """Return the ids of every hypothesis of each source, with END if it is finished."""
     tokens, mask = sources()
-    found = model.generate(
+    result = model.generate(
         input_ids=tokens,
         attention_mask=mask.long(),
         num_beams=beams,
@@ -148,7 +148,7 @@ def generate_with_transformers(model: Any, beams: int, penalty: float) -> list[l
         do_sample=False,
         bad_words_ids=[[PAD]],
     )
-    rows = [row[1:] for row in found.tolist()]  # the first token is the initial END
+    rows = [row[1:] for row in result.tolist()]  # the first token is the initial END
     ids = [row[: row.index(END) + 1] if END in row else row for row in rows]
     return [ids[start : start + beams] for start in range(0, len(ids), beams)]
 
@@ -159,9 +159,9 @@ def test_generation_equals_transformers(pair, beams, penalty):
     own, model = pair
     tokens, mask = sources()
     options = BeamConfig(beam=beams, n_best=beams, length_penalty=penalty, min_length=SHORTEST, max_length=LONGEST)
-    found = beam_search(own, options=options, end=END, source={"tokens": tokens, "mask": mask}, banned=(PAD,))
+    result = beam_search(own, options=options, end=END, source={"tokens": tokens, "mask": mask}, banned=(PAD,))
     compared = 0
-    for row, other in zip(found, generate_with_transformers(model, beams, penalty), strict=True):
+    for row, other in zip(result, generate_with_transformers(model, beams, penalty), strict=True):
         if beams == 1 or all(END in ids for ids in other):
             assert [[*hypothesis.tokens, *[END] * hypothesis.finished] for hypothesis in row] == other
             compared += 1

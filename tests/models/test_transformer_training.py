@@ -26,20 +26,20 @@ def model(request):
 def test_loss_is_the_mean_without_padding(model):
     batch = some_batch()
     value, count = model.loss(batch)
-    found, mask = log_probs(model, batch), batch["target_mask"]
-    own = found.gather(2, batch["targets"].unsqueeze(2)).squeeze(2)
+    result, mask = log_probs(model, batch), batch["target_mask"]
+    own = result.gather(2, batch["targets"].unsqueeze(2)).squeeze(2)
     assert count == mask.sum()
     exactly(value, -own[mask].mean())
     exactly(model.target_log_probs(batch), own * mask)
     smoothed, _ = model.loss(batch, 0.2)
-    exactly(smoothed, -(0.8 * own[mask] + 0.2 * found[mask].mean(dim=-1)).mean())
+    exactly(smoothed, -(0.8 * own[mask] + 0.2 * result[mask].mean(dim=-1)).mean())
 
 
 @pytest.mark.parametrize("name", ["2017", "today"])
 def test_eight_pairs_are_memorised(name):
     torch.manual_seed(0)
-    made = transformer(**SWITCHES[name]).config
-    model = StartTokenConfig(**{**vars(made), "d_model": 32, "d_ff": 64, "dropout": 0.0}).build(V)
+    config = transformer(**SWITCHES[name]).config
+    model = StartTokenConfig(**{**vars(config), "d_model": 32, "d_ff": 64, "dropout": 0.0}).build(V)
     batch = some_batch((5, 2, 4, 3, 4, 5, 3, 2), (4, 3, 2, 5, 4, 4, 2, 3))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(120):
@@ -101,9 +101,9 @@ def test_padding_beyond_learned_positions_is_accepted(causal):
     wide = {name: F.pad(part, (0, 3)) for name, part in batch.items()}
     exactly(model.loss(wide)[0], model.loss(batch)[0])
     exactly(model.target_log_probs(wide)[:, :6], model.target_log_probs(batch))
-    looked = model.attention(wide)
-    assert looked is not None
-    exactly(looked[:, :6, :6], model.attention(batch))
+    weights = model.attention(wide)
+    assert weights is not None
+    exactly(weights[:, :6, :6], model.attention(batch))
     exactly(model.attentions(wide)["cross"][1][:, :, :6, :6], model.attentions(batch)["cross"][1])
 
 
@@ -124,10 +124,10 @@ def test_search_stops_at_the_last_position():
         model.output.bias[0] = -50.0  # END is improbable
     source = source_of(batch)
     for options in (BeamConfig(beam=3), BeamConfig(beam=1, max_length=30)):
-        found = beam_search(model, options=options, end=0, source=source)
-        assert [len(row[0].tokens) for row in found] == [6, 6]
-    found = beam_search(model, options=BeamConfig(beam=2, max_length=3), end=0, source=source)
-    assert [len(row[0].tokens) for row in found] == [3, 3]
+        result = beam_search(model, options=options, end=0, source=source)
+        assert [len(row[0].tokens) for row in result] == [6, 6]
+    result = beam_search(model, options=BeamConfig(beam=2, max_length=3), end=0, source=source)
+    assert [len(row[0].tokens) for row in result] == [3, 3]
     with pytest.raises(UsageError, match="shorter than the 6 tokens of the model, got 6"):
         beam_search(model, options=BeamConfig(), end=0, source=source, prompt=torch.ones(2, 6, dtype=torch.long))
 

@@ -81,18 +81,18 @@ def deterministic() -> Iterator[None]:
 
 def test_loss_gradients_and_predictions_equal_the_cpu(model) -> None:
     model.eval()
-    batch, there = batch_of(model), copy.deepcopy(model).cuda()
+    batch, gpu_model = batch_of(model), copy.deepcopy(model).cuda()
     results = []
-    for own, given in ((model, batch), (there, to_device(batch, "cuda"))):
+    for own, given in ((model, batch), (gpu_model, to_device(batch, "cuda"))):
         value, count = own.loss(given)
         value.backward()
         gradients = [p.grad.cpu() for p in own.parameters() if p.grad is not None]
         results.append([value.cpu(), count.cpu(), own.probabilities(given).cpu(), *gradients])
     torch.testing.assert_close(*results, atol=1e-9, rtol=0)
     if isinstance(model.config, TaggerConfig):
-        assert torch.equal(there.predict(to_device(batch, "cuda")).cpu(), model.predict(batch))
+        assert torch.equal(gpu_model.predict(to_device(batch, "cuda")).cpu(), model.predict(batch))
     else:
-        torch.testing.assert_close(there.influence(to_device(batch, "cuda")).cpu(), model.influence(batch))
+        torch.testing.assert_close(gpu_model.influence(to_device(batch, "cuda")).cpu(), model.influence(batch))
 
 
 def test_training_step_needs_no_device_synchronization(model) -> None:
@@ -117,12 +117,12 @@ def test_control_device_synchronization_is_detected() -> None:
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
 def test_autocast_returns_a_single_precision_loss(model, precision) -> None:
     model, batch = model.float().eval().cuda(), to_device(batch_of(model), "cuda")
-    wanted = model.loss(batch)[0]
+    expected = model.loss(batch)[0]
     with torch.autocast("cuda", precision):
         value, _ = model.loss(batch)
         assert value.dtype == torch.float32 == model.probabilities(batch).dtype
     value.backward()
-    torch.testing.assert_close(value, wanted, atol=0.05, rtol=0)
+    torch.testing.assert_close(value, expected, atol=0.05, rtol=0)
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 

@@ -39,8 +39,8 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def exactly(actual: Any, wanted: Any) -> None:
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+def exactly(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
 def model(seed: int = 0, **options: Any) -> Any:
@@ -128,7 +128,7 @@ def test_predictions_depend_on_the_window_only(t: int) -> None:
     edited[:, t] = (edited[:, t] + 1) % V
     before, after = lm(tokens)[0], lm(edited)[0]
     changed = (before != after).any(dim=-1)  # (B, T)
-    expected = torch.tensor([t <= place < t + K for place in range(T)])
+    expected = torch.tensor([t <= position < t + K for position in range(T)])
     assert torch.equal(changed, expected.expand(B, T))
 
 
@@ -155,9 +155,9 @@ def test_padding_at_any_position_has_no_effect(mask: list[list[bool]], chunks: b
     stepped = lm.step(tokens, lm.start(rows=len(mask)), real)
     assert torch.equal(stepped.state.hidden, state.hidden)
     for row in range(len(mask)):
-        own, wanted = tokens[row, real[row]], targets[row, real[row]]
-        found = [expected_log_probs(lm, own[: t + 1].tolist())[wanted[t]] for t in range(len(own))]
-        exactly(scores[row, real[row]], torch.stack(found) if found else scores.new_empty(0))
+        own, expected = tokens[row, real[row]], targets[row, real[row]]
+        result = [expected_log_probs(lm, own[: t + 1].tolist())[expected[t]] for t in range(len(own))]
+        exactly(scores[row, real[row]], torch.stack(result) if result else scores.new_empty(0))
         exactly(stepped.log_probs[row], expected_log_probs(lm, own.tolist()))
 
 
@@ -183,8 +183,8 @@ def test_wide_beam_finds_the_most_probable_text() -> None:
         )
     best = max(scored, key=scored.__getitem__)
     options = BeamConfig(beam=V * V, max_length=3, length_penalty=0.0, stopping="exact")
-    ((found,),) = beam_search(lm, options=options, end=END, rows=1)
-    assert tuple(found.tokens)[: len(best)] == best and found.log_prob == pytest.approx(scored[best], abs=1e-9)
+    ((result,),) = beam_search(lm, options=options, end=END, rows=1)
+    assert tuple(result.tokens)[: len(best)] == best and result.log_prob == pytest.approx(scored[best], abs=1e-9)
 
 
 def test_rows_can_be_selected_and_branched() -> None:

@@ -11,8 +11,8 @@ LENGTHS = torch.tensor([[5], [2], [0]])  # the last source is padding
 MASK = torch.arange(S) < LENGTHS
 
 
-def exactly(actual, wanted):
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+def exactly(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
 def make(name, seed=0, **options):

@@ -35,10 +35,10 @@ def backbone(request: Any) -> TransformerBackbone:
 def make(*, causal: bool = True, segments: int = 0, **shape: Any) -> TransformerBackbone:
     torch.manual_seed(0)
     shape = {"d_model": D, "heads": 3, "layers": 2, "d_ff": 16, "dropout": 0.0, **shape}
-    made: TransformerBackbone = randomise(
+    backbone: TransformerBackbone = randomise(
         TransformerBackbone(BackboneOptions(**shape), V, causal=causal, segments=segments)
     ).eval()
-    return made
+    return backbone
 
 
 def some_tokens(*shape: int) -> Tensor:
@@ -80,13 +80,13 @@ def test_no_gradient_between_documents(backbone: TransformerBackbone) -> None:
     _, scope = backbone.embed_tokens(some_tokens(1, 12), None, None, documents())
     h = backbone.norm(backbone.blocks(x, scope).x)
     h[:, 5:10].square().sum().backward()
-    heard = x.grad.abs().sum(dim=(0, 2)) > 0  # type: ignore[union-attr]
-    assert heard.tolist() == [5 <= place < 10 for place in range(12)]
+    has_gradient = x.grad.abs().sum(dim=(0, 2)) > 0  # type: ignore[union-attr]
+    assert has_gradient.tolist() == [5 <= position < 10 for position in range(12)]
 
 
 def test_positions_restart_in_each_document() -> None:
-    found = document_positions(torch.tensor([[7, 7, 7, 3, 0, 0], [1, 1, 1, 1, 1, 1], [0, 1, 2, 3, 4, 4]]))
-    assert found.tolist() == [[0, 1, 2, 0, 0, 1], [0, 1, 2, 3, 4, 5], [0, 0, 0, 0, 0, 1]]
+    result = document_positions(torch.tensor([[7, 7, 7, 3, 0, 0], [1, 1, 1, 1, 1, 1], [0, 1, 2, 3, 4, 4]]))
+    assert result.tolist() == [[0, 1, 2, 0, 0, 1], [0, 1, 2, 3, 4, 5], [0, 0, 0, 0, 0, 1]]
 
 
 def test_packed_row_may_exceed_the_learned_positions() -> None:
@@ -172,15 +172,15 @@ def test_initial_weights_and_residual_scaling(norm_first: bool) -> None:
         elif name.endswith("bias"):
             assert not parameter.any()
         else:
-            wanted = summed if name.endswith(("out.weight", "down.weight")) else 0.02
-            assert parameter.std().item() == pytest.approx(wanted, rel=0.15), name
+            expected = summed if name.endswith(("out.weight", "down.weight")) else 0.02
+            assert parameter.std().item() == pytest.approx(expected, rel=0.15), name
 
 
 def test_layer_groups_contain_all_parameters_in_order() -> None:
     backbone = make(segments=2, embed_norm=True)
     groups, names = backbone.layer_groups(), {id(parameter): name for name, parameter in backbone.named_parameters()}
-    found = [{names[id(parameter)].split(".")[0] for parameter in group} for group in groups]
-    assert found == [{"embedded"}, {"blocks"}, {"blocks", "norm"}]
+    result = [{names[id(parameter)].split(".")[0] for parameter in group} for group in groups]
+    assert result == [{"embedded"}, {"blocks"}, {"blocks", "norm"}]
     listed = [id(parameter) for group in groups for parameter in group]
     assert sorted(listed) == sorted(names)
 

@@ -51,8 +51,8 @@ def expected_vector(kind: str, text: list[int]) -> list[float]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_vector_equals_the_definition(kind) -> None:
-    wanted = torch.tensor([expected_vector(kind, text) for text in TEXTS], dtype=torch.float64)
-    torch.testing.assert_close(bag_of(kind).vector(*padded(TEXTS)), wanted, atol=1e-10, rtol=0)
+    expected = torch.tensor([expected_vector(kind, text) for text in TEXTS], dtype=torch.float64)
+    torch.testing.assert_close(bag_of(kind).vector(*padded(TEXTS)), expected, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("kind", ["one-hot", "counts", "tf-idf"])
@@ -64,8 +64,8 @@ def test_vector_equals_scikit_learn(kind) -> None:
         "counts": text.CountVectorizer(**options),
         "tf-idf": text.TfidfVectorizer(**options),
     }
-    wanted = makers[kind].fit_transform(TEXTS).toarray()
-    np.testing.assert_allclose(bag_of(kind).vector(*padded(TEXTS)).numpy(), wanted, atol=1e-10)
+    expected = makers[kind].fit_transform(TEXTS).toarray()
+    np.testing.assert_allclose(bag_of(kind).vector(*padded(TEXTS)).numpy(), expected, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -82,16 +82,16 @@ def test_layer_equals_vector_times_matrix(kind) -> None:
 @given(st.lists(st.lists(st.integers(0, V - 1), max_size=12), min_size=1, max_size=5))
 def test_token_counts_per_row(texts) -> None:
     tokens, mask = padded(texts)
-    wanted = [[text.count(token) for token in text] for text in texts]
-    found = counts_in_row(tokens, mask)
-    assert [row[: len(text)] for row, text in zip(found.tolist(), texts, strict=True)] == wanted
-    assert not found[~mask].any()
+    expected = [[text.count(token) for token in text] for text in texts]
+    result = counts_in_row(tokens, mask)
+    assert [row[: len(text)] for row, text in zip(result.tolist(), texts, strict=True)] == expected
+    assert not result[~mask].any()
 
 
 @given(st.permutations(range(6)), st.sampled_from(KINDS))
 def test_order_is_ignored(order, kind) -> None:
     bag, text = bag_of(kind), [2, 2, 5, 0, 2, 4]
-    vectors = [bag.vector(*padded([words])) for words in (text, [text[place] for place in order])]
+    vectors = [bag.vector(*padded([words])) for words in (text, [text[position] for position in order])]
     torch.testing.assert_close(*vectors, atol=1e-12, rtol=0)
 
 

@@ -21,11 +21,11 @@ MASKS = {
 }
 COMBINATIONS = ["concat", "sum", "mix"]
 DEPTHS = ["each", "apart"]
-TWINS: dict[str, Any] = {"elman": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+TORCH_LAYERS: dict[str, Any] = {"elman": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 
 
-def exactly(actual, wanted):
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+def exactly(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
 def double(*shape):
@@ -52,19 +52,19 @@ def some_state(stack):
 
 
 def torch_layer_of(name, stack):
-    twin = TWINS[name](D, H, num_layers=len(stack.layers), batch_first=True, bidirectional=True).double()
+    torch_layer = TORCH_LAYERS[name](D, H, num_layers=len(stack.layers), batch_first=True, bidirectional=True).double()
     ours, theirs = [], []
     for depth, layer in enumerate(stack.layers):
         for side, suffix in ((layer.forwards, ""), (layer.backwards, "_reverse")):
             for mine, other in (("weight_x", "weight_ih"), ("weight_h", "weight_hh"), ("bias_x", "bias_ih")):
                 ours.append(getattr(side.cell, mine))
-                theirs.append(getattr(twin, f"{other}_l{depth}{suffix}"))
+                theirs.append(getattr(torch_layer, f"{other}_l{depth}{suffix}"))
             ours.append(side.cell.bias_h)
-            theirs.append(getattr(twin, f"bias_hh_l{depth}{suffix}"))
+            theirs.append(getattr(torch_layer, f"bias_hh_l{depth}{suffix}"))
     with torch.no_grad():
         for mine, other in zip(ours, theirs, strict=True):
             other.copy_(mine)
-    return twin, ours, theirs
+    return torch_layer, ours, theirs
 
 
 def as_torch_state(state):
@@ -76,25 +76,25 @@ def as_torch_state(state):
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("lengths", [None, [7, 2, 5, 1]])
 @pytest.mark.parametrize("layers", [1, 3])
-@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("name", TORCH_LAYERS)
 def test_outputs_equal_torch(name, layers, lengths, fused) -> None:
     stack = stack_of(name, layers)
-    twin, ours, theirs = torch_layer_of(name, stack)
+    torch_layer, ours, theirs = torch_layer_of(name, stack)
     x, first = double(B, T, D).requires_grad_(), some_state(stack)
     mask = None if lengths is None else torch.arange(T) < torch.tensor(lengths).unsqueeze(1)
     outputs, after = run(stack, x, first, mask, fused=fused)
     if lengths is None:
-        wanted, last = twin(x, as_torch_state(first))
+        expected, last = torch_layer(x, as_torch_state(first))
     else:
-        packed, last = twin(pack_padded_sequence(x, lengths, True, enforce_sorted=False), as_torch_state(first))
-        wanted, _ = pad_packed_sequence(packed, batch_first=True, total_length=T)
-    exactly(outputs, wanted)
+        packed, last = torch_layer(pack_padded_sequence(x, lengths, True, enforce_sorted=False), as_torch_state(first))
+        expected, _ = pad_packed_sequence(packed, batch_first=True, total_length=T)
+    exactly(outputs, expected)
     exactly(as_torch_state(after), last)
     weights = double(*outputs.shape)
     last = last if isinstance(last, tuple) else (last,)
     inputs = [x, *leaves(first)]
     mine = (outputs * weights).sum() + sum(leaf.square().sum() for leaf in leaves(after))
-    other = (wanted * weights).sum() + sum(leaf.square().sum() for leaf in last)
+    other = (expected * weights).sum() + sum(leaf.square().sum() for leaf in last)
     exactly(torch.autograd.grad(mine, [*inputs, *ours]), torch.autograd.grad(other, [*inputs, *theirs]))
 
 
@@ -121,14 +121,14 @@ def equation(module):
     return lambda a, b: torch.tanh(a @ w[:, :H].T + b @ w[:, H:].T + module.mix.bias)
 
 
-@pytest.mark.parametrize("place", [None, *MASKS])
+@pytest.mark.parametrize("position", [None, *MASKS])
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("combine", COMBINATIONS)
 @pytest.mark.parametrize("cell", CELLS)
-def test_outputs_equal_two_separate_directions(cell, combine, depth, place) -> None:
+def test_outputs_equal_two_separate_directions(cell, combine, depth, position) -> None:
     stack = stack_of(cell, combine=combine, depth=depth)
-    x, mask = double(B, T, D), torch.ones(B, T, dtype=torch.bool) if place is None else as_mask(place)
-    outputs, _ = stack(x, None, mask if place else None)
+    x, mask = double(B, T, D), torch.ones(B, T, dtype=torch.bool) if position is None else as_mask(position)
+    outputs, _ = stack(x, None, mask if position else None)
     assert outputs.shape == (B, T, stack.output_size) and stack.output_size == (2 * H if combine == "concat" else H)
     assert not outputs[~mask].any()
     if depth == "each":
@@ -171,9 +171,9 @@ def test_directions_have_separate_weights() -> None:
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("combine", COMBINATIONS)
-@pytest.mark.parametrize("place", MASKS)
-def test_no_gradient_from_padding(combine, depth, place) -> None:
-    stack, x, mask = stack_of(combine=combine, depth=depth), double(B, T, D).requires_grad_(), as_mask(place)
+@pytest.mark.parametrize("position", MASKS)
+def test_no_gradient_from_padding(combine, depth, position) -> None:
+    stack, x, mask = stack_of(combine=combine, depth=depth), double(B, T, D).requires_grad_(), as_mask(position)
     outputs, state = stack(x, None, mask)
     loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(state))
     (gradient,) = torch.autograd.grad(loss, x)
@@ -214,8 +214,8 @@ def test_ends_are_the_final_outputs_of_both_directions(combine, depth) -> None:
     exactly(stack.ends(state), outputs[:, 0])
     outputs, state = stack(x, None, as_mask("right"))
     module = stack.layers[-1].combine if depth == "each" else stack.combine
-    wanted = equation(module)(state[-1]["forwards"]["h"].unsqueeze(1), state[-1]["backwards"]["h"].unsqueeze(1))
-    exactly(stack.ends(state), wanted.squeeze(1))
+    expected = equation(module)(state[-1]["forwards"]["h"].unsqueeze(1), state[-1]["backwards"]["h"].unsqueeze(1))
+    exactly(stack.ends(state), expected.squeeze(1))
 
 
 @pytest.mark.parametrize("depth", DEPTHS)

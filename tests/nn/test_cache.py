@@ -30,9 +30,9 @@ class CachedReader:
         x = x.reshape(B, -1, D)
         cache = update.write(self.caches[0], self.ours.keys_values(x, update.positions))
         q = self.ours.queries(x, update.positions.clamp(min=0))
-        made, _ = self.ours.attend(q, update.read(cache), update.mask, update.mask is None)
+        output, _ = self.ours.attend(q, update.read(cache), update.mask, update.mask is None)
         self.caches, self.state = (cache,), update.state
-        return made.view(R, T, D)
+        return output.view(R, T, D)
 
     def reorder(self, rows):
         self.state = select_rows(self.state, rows)
@@ -60,14 +60,14 @@ def test_chunked_equals_whole(data):
     x = torch.randn(3, sum(pieces), D, dtype=torch.float64)
     masks = [data.draw(st.sampled_from([None, torch.rand(3, size) < 0.6])) for size in pieces]
     with torch.set_grad_enabled(data.draw(st.booleans())):
-        found, reader = read(ours, x, pieces, masks)
+        result, reader = read(ours, x, pieces, masks)
     real = torch.cat([x.new_ones(3, n) > 0 if m is None else m for n, m in zip(pieces, masks, strict=True)], dim=1)
     length = reader.state["length"]
     assert real.all() if length is None else torch.equal(length, real.sum(dim=1))
     for row in range(3):
         own = x[row, real[row]].unsqueeze(0)
         if own.shape[1]:
-            exactly(found[row, real[row]].unsqueeze(0), ours(own, is_causal=True)[0])
+            exactly(result[row, real[row]].unsqueeze(0), ours(own, is_causal=True)[0])
 
 
 @settings(max_examples=25)
@@ -81,24 +81,24 @@ def test_reordered_hypotheses_equal_separate_rows(data):
     rotary = data.draw(st.sampled_from([None, Rotary()]))
     ours = attention(kv_heads=data.draw(st.sampled_from([None, 1])), rotary=rotary)
     torch.manual_seed(data.draw(st.integers(0, 99)))
-    reader, said, k = CachedReader(ours, 3), [torch.empty(0, D, dtype=torch.float64)] * 3, 1
+    reader, inputs, k = CachedReader(ours, 3), [torch.empty(0, D, dtype=torch.float64)] * 3, 1
     for _ in range(data.draw(st.integers(1, 3 * ROOM))):
         T = data.draw(st.sampled_from([1, 1, 1, 2]))
-        x = torch.randn(len(said), T, D, dtype=torch.float64)
-        real = data.draw(st.sampled_from([None, None, None, torch.rand(len(said), T) < 0.7]))
-        found = reader.read(x, real)
-        real = torch.ones(len(said), T, dtype=torch.bool) if real is None else real
-        said = [torch.cat([before, new[own]]) for before, new, own in zip(said, x, real, strict=True)]
-        for row, tokens in enumerate(said):
+        x = torch.randn(len(inputs), T, D, dtype=torch.float64)
+        real = data.draw(st.sampled_from([None, None, None, torch.rand(len(inputs), T) < 0.7]))
+        result = reader.read(x, real)
+        real = torch.ones(len(inputs), T, dtype=torch.bool) if real is None else real
+        inputs = [torch.cat([before, new[own]]) for before, new, own in zip(inputs, x, real, strict=True)]
+        for row, tokens in enumerate(inputs):
             new = int(real[row].sum())
-            exactly(found[row, real[row]], ours(tokens.unsqueeze(0), is_causal=True)[0][0, len(tokens) - new :])
+            exactly(result[row, real[row]], ours(tokens.unsqueeze(0), is_causal=True)[0][0, len(tokens) - new :])
         sources = torch.randperm(reader.sources)
         if data.draw(st.booleans()) and len(sources) > 1:
             sources = sources[:-1]
         wider = data.draw(st.sampled_from([k, k, 1, 3]))
         rows = (sources.unsqueeze(1) * k + torch.randint(k, (len(sources), wider))).flatten()
         reader.leave(rows, sources)
-        said, k = [said[row] for row in rows.tolist()], wider
+        inputs, k = [inputs[row] for row in rows.tolist()], wider
 
 
 @torch.no_grad()
@@ -124,8 +124,8 @@ def test_cached_keys_have_a_gradient():
     gradients = []
     for cached in (True, False):
         own = x.clone().requires_grad_()
-        found = read(ours, own, [1] * (ROOM + 2), [None] * (ROOM + 2))[0] if cached else ours(own, is_causal=True)[0]
-        (found**2).sum().backward()
+        result = read(ours, own, [1] * (ROOM + 2), [None] * (ROOM + 2))[0] if cached else ours(own, is_causal=True)[0]
+        (result**2).sum().backward()
         gradients.append(own.grad)
     exactly(*gradients)
 
@@ -146,11 +146,11 @@ def test_cloned_cache_does_not_change():
 @torch.no_grad()
 def test_cache_grows_in_blocks_and_is_written_in_place():
     ours, x = attention(), torch.randn(1, 3 * ROOM, D, dtype=torch.float64)
-    reader, places = CachedReader(ours, 1), set()
+    reader, positions = CachedReader(ours, 1), set()
     for t in range(3 * ROOM):
         reader.read(x[:, t : t + 1])
-        places.add(reader.caches[0].buffer.data_ptr())
+        positions.add(reader.caches[0].buffer.data_ptr())
         assert t + 1 <= reader.caches[0].buffer.shape[3] < t + 1 + ROOM
         assert reader.caches[0].length.tolist() == [t + 1]
-    assert len(places) <= 3
+    assert len(positions) <= 3
     exactly(reader.caches[0].buffer[:, :, 0, : 3 * ROOM].transpose(1, 2).flatten(2), ours.k(x))

@@ -126,10 +126,10 @@ def test_equations_agree_with_numpy(variant, inputs):
     if variant[0] not in REFERENCES:
         pytest.skip("no standard cell")
     cell, x, state = make(variant, inputs)
-    wanted = REFERENCES[variant[0]](cell, x.numpy(), **{name: leaf.numpy() for name, leaf in state.items()})
+    expected = REFERENCES[variant[0]](cell, x.numpy(), **{name: leaf.numpy() for name, leaf in state.items()})
     computed = cell.equations(x, state)
-    assert computed.keys() == wanted.keys()
-    for name, value in wanted.items():
+    assert computed.keys() == expected.keys()
+    for name, value in expected.items():
         np.testing.assert_allclose(computed[name].detach().numpy(), value, atol=1e-12, rtol=0, err_msg=name)
 
 

@@ -15,8 +15,8 @@ KINDS = ["none", "residual", "highway", "dense"]
 SUMS = ["residual", "highway"]
 
 
-def exactly(actual, wanted):
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+def exactly(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
 def double(*shape):
@@ -118,9 +118,9 @@ def test_trace_contains_the_connections(connections) -> None:
 
 def test_highway_gate_selects_input_or_layer() -> None:
     stack, x = stack_of("highway", layers=1), double(B, T, H)
-    for bias, wanted in ((-1e9, x), (1e9, stack.layers[0](x)[0])):
+    for bias, expected in ((-1e9, x), (1e9, stack.layers[0](x)[0])):
         nn.init.constant_(stack.around[0].gate.bias, bias)
-        exactly(stack(x)[0], wanted)
+        exactly(stack(x)[0], expected)
 
 
 def test_highway_gate_starts_mostly_closed() -> None:

@@ -29,7 +29,7 @@ def random_crf(tags: int, names: list[str] | None = None, scheme: Any = "IOB2", 
 
 def enumerated(crf: LinearChainCRF, emissions: Tensor) -> dict[tuple[int, ...], float]:
     """Return s(y) of every allowed tag sequence of one sentence (T, K), by the definition."""
-    found: dict[tuple[int, ...], float] = {}
+    result: dict[tuple[int, ...], float] = {}
     K, allowed = crf.tags, crf.allowed.tolist()
     start, transitions, end = (part.tolist() for part in (crf.start, crf.transitions, crf.end))
     own = emissions.tolist()
@@ -38,8 +38,8 @@ def enumerated(crf: LinearChainCRF, emissions: Tensor) -> dict[tuple[int, ...], 
         if not all(allowed[a][b] for a, b in ways):
             continue
         total = start[tags[0]] + end[tags[-1]] + sum(own[t][tag] for t, tag in enumerate(tags))
-        found[tags] = total + sum(transitions[a][b] for a, b in itertools.pairwise(tags))
-    return found
+        result[tags] = total + sum(transitions[a][b] for a, b in itertools.pairwise(tags))
+    return result
 
 
 def batch(lengths: tuple[int, ...], tags: int, seed: int = 1) -> tuple[Tensor, Tensor]:
@@ -63,23 +63,23 @@ def case(request: pytest.FixtureRequest) -> tuple[LinearChainCRF, Tensor, Tensor
 
 def test_partition_equals_enumeration(case) -> None:
     crf, emissions, mask, all_scores = case
-    wanted = [math.log(math.fsum(map(math.exp, scores.values()))) for scores in all_scores]
-    found = crf.log_partition(emissions, mask)
-    torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64), atol=1e-10, rtol=0)
+    expected = [math.log(math.fsum(map(math.exp, scores.values()))) for scores in all_scores]
+    result = crf.log_partition(emissions, mask)
+    torch.testing.assert_close(result, torch.tensor(expected, dtype=torch.float64), atol=1e-10, rtol=0)
 
 
 def test_likelihoods_equal_enumeration_and_sum_to_one(case) -> None:
     crf, emissions, mask, all_scores = case
     for row, scores in enumerate(all_scores):
         tags = torch.zeros(len(scores), mask.shape[1], dtype=torch.long)
-        for place, sequence in enumerate(scores):
-            tags[place, : len(sequence)] = torch.tensor(sequence, dtype=torch.long)
+        for position, sequence in enumerate(scores):
+            tags[position, : len(sequence)] = torch.tensor(sequence, dtype=torch.long)
         tags = tags.masked_fill(~mask[row], 7_000)  # tags at padding are ignored
         several = [part[row].expand(len(scores), *part[row].shape) for part in (emissions, mask)]
-        found = crf.log_likelihood(several[0], tags, several[1])
+        result = crf.log_likelihood(several[0], tags, several[1])
         logs = torch.tensor(list(scores.values()), dtype=torch.float64)
-        torch.testing.assert_close(found, logs - logs.logsumexp(0), atol=1e-10, rtol=0)
-        assert found.exp().sum().item() == pytest.approx(1, abs=1e-10)
+        torch.testing.assert_close(result, logs - logs.logsumexp(0), atol=1e-10, rtol=0)
+        assert result.exp().sum().item() == pytest.approx(1, abs=1e-10)
 
 
 def test_viterbi_equals_enumeration(case) -> None:
@@ -94,14 +94,14 @@ def test_viterbi_equals_enumeration(case) -> None:
 
 def test_marginals_equal_enumeration(case) -> None:
     crf, emissions, mask, all_scores = case
-    found = crf.marginals(emissions, mask)
-    wanted = torch.zeros_like(found)
+    result = crf.marginals(emissions, mask)
+    expected = torch.zeros_like(result)
     for row, scores in enumerate(all_scores):
         total = math.fsum(map(math.exp, scores.values()))
         for sequence, score in scores.items():
             for t, tag in enumerate(sequence):
-                wanted[row, t, tag] += math.exp(score) / total
-    torch.testing.assert_close(found, wanted, atol=1e-10, rtol=0)
+                expected[row, t, tag] += math.exp(score) / total
+    torch.testing.assert_close(result, expected, atol=1e-10, rtol=0)
 
 
 def test_marginals_are_the_gradient_of_the_partition(case) -> None:
@@ -148,8 +148,8 @@ def test_crf_without_transitions_is_a_softmax_per_word() -> None:
     assert not list(crf.parameters()) and list(crf.state_dict()) == ["allowed"]
     log_probs = emissions.log_softmax(dim=2)
     tags = torch.randint(4, mask.shape)
-    wanted = log_probs.gather(2, tags.unsqueeze(2)).squeeze(2).masked_fill(~mask, 0).sum(dim=1)
-    torch.testing.assert_close(crf.log_likelihood(emissions, tags, mask), wanted, atol=1e-10, rtol=0)
+    expected = log_probs.gather(2, tags.unsqueeze(2)).squeeze(2).masked_fill(~mask, 0).sum(dim=1)
+    torch.testing.assert_close(crf.log_likelihood(emissions, tags, mask), expected, atol=1e-10, rtol=0)
     assert torch.equal(crf.viterbi(emissions, mask)[0], emissions.argmax(dim=2).masked_fill(~mask, 0))
     torch.testing.assert_close(
         crf.marginals(emissions, mask), log_probs.exp().masked_fill(~mask.unsqueeze(2), 0), atol=1e-10, rtol=0

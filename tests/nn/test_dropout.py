@@ -17,8 +17,8 @@ from seqloom.nn.recurrent import Recurrent, Stack
 B, T, D, H = 4, 7, 3, 5
 
 
-def exactly(actual, wanted):
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+def exactly(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
 def double(*shape):
@@ -35,9 +35,9 @@ def mask(monkeypatch):
     """Return masks that the next weight dropouts use instead of random ones."""
     masks, real = {}, F.dropout
 
-    def return_scripted_mask(weight, share):
+    def return_scripted_mask(weight, fraction):
         if weight.shape not in masks:
-            masks[weight.shape] = real(torch.ones_like(weight), share)
+            masks[weight.shape] = real(torch.ones_like(weight), fraction)
         return weight * masks[weight.shape]
 
     monkeypatch.setattr(F, "dropout", return_scripted_mask)
@@ -47,17 +47,17 @@ def mask(monkeypatch):
 # Plain.
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
-def test_plain_drops_the_fraction_and_keeps_the_mean(share) -> None:
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.8])
+def test_plain_drops_the_fraction_and_keeps_the_mean(fraction) -> None:
     torch.manual_seed(0)
-    outputs = Dropout(share)(torch.ones(400, 501))
-    assert outputs.unique().tolist() == pytest.approx([0.0, 1 / (1 - share)], rel=1e-4)
-    assert (outputs == 0).float().mean().item() == pytest.approx(share, abs=0.005)
+    outputs = Dropout(fraction)(torch.ones(400, 501))
+    assert outputs.unique().tolist() == pytest.approx([0.0, 1 / (1 - fraction)], rel=1e-4)
+    assert (outputs == 0).float().mean().item() == pytest.approx(fraction, abs=0.005)
     assert outputs.mean().item() == pytest.approx(1, abs=0.01)
     dropped = (outputs == 0).float()
     for apart in (1, 2, 3, 4):  # four values share a random number but are independent
         both = (dropped[:, apart:] * dropped[:, :-apart]).mean().item()
-        assert both == pytest.approx(share**2, abs=0.01)
+        assert both == pytest.approx(fraction**2, abs=0.01)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (5, 7, 3), (0, 4)])
@@ -92,21 +92,21 @@ def test_plain_is_reproducible_with_a_seed() -> None:
 
 def test_recurrent_dropout_equals_torch() -> None:
     torch.manual_seed(0)
-    found = make_dropout(0.5)(torch.ones(50))
+    result = make_dropout(0.5)(torch.ones(50))
     torch.manual_seed(0)
-    assert torch.equal(found, F.dropout(torch.ones(50)))
+    assert torch.equal(result, F.dropout(torch.ones(50)))
     assert isinstance(make_dropout(0.5, True), VariationalDropout)
 
 
 # Variational.
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
-def test_variational_drops_the_fraction_and_scales_the_rest(share) -> None:
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.8])
+def test_variational_drops_the_fraction_and_scales_the_rest(fraction) -> None:
     torch.manual_seed(0)
-    outputs = VariationalDropout(share)(torch.ones(200, 3, 300))
-    assert outputs.unique().tolist() == pytest.approx([0.0, 1 / (1 - share)])
-    assert (outputs == 0).float().mean().item() == pytest.approx(share, abs=0.01)
+    outputs = VariationalDropout(fraction)(torch.ones(200, 3, 300))
+    assert outputs.unique().tolist() == pytest.approx([0.0, 1 / (1 - fraction)])
+    assert (outputs == 0).float().mean().item() == pytest.approx(fraction, abs=0.01)
     assert outputs.mean().item() == pytest.approx(1, abs=0.02)
 
 
@@ -151,18 +151,18 @@ def test_embedding_dropout_drops_token_types_and_scales_the_rest() -> None:
     kinds: dict[int, set[float]] = {}
     for token, values in zip(tokens.flatten().tolist(), factor.flatten(0, 1).round(decimals=9).tolist(), strict=True):
         kinds.setdefault(token, set()).update(values)
-    assert all(len(found) == 1 for found in kinds.values())
-    assert sum(found == {0.0} for found in kinds.values()) / len(kinds) == pytest.approx(0.2, abs=0.03)
+    assert all(len(result) == 1 for result in kinds.values())
+    assert sum(result == {0.0} for result in kinds.values()) / len(kinds) == pytest.approx(0.2, abs=0.03)
 
 
 def test_embedding_dropout_equals_dropout_on_table_rows(monkeypatch) -> None:
     embed, tokens = nn.Embedding(9, 3).double(), torch.randint(9, (4, 6))
     types = torch.tensor([2.0, 0, 2, 0, 0, 2, 2, 2, 0], dtype=torch.float64)
-    monkeypatch.setattr(F, "dropout", lambda ones, share: types)
+    monkeypatch.setattr(F, "dropout", lambda ones, fraction: types)
     ours, weights = EmbeddingDropout(0.5)(embed, tokens), double(4, 6, 3)
-    wanted = F.embedding(tokens, embed.weight * types.unsqueeze(1))
-    exactly(ours, wanted)
-    exactly(*(torch.autograd.grad((found * weights).sum(), embed.weight) for found in (ours, wanted)))
+    expected = F.embedding(tokens, embed.weight * types.unsqueeze(1))
+    exactly(ours, expected)
+    exactly(*(torch.autograd.grad((result * weights).sum(), embed.weight) for result in (ours, expected)))
 
 
 # Weights.
@@ -185,11 +185,11 @@ def test_weight_dropout_fused_equals_plain_equals_masked_cell(name, padded, mask
         outputs, state = run(used, x, None, real, fused=fused)
         loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(state))
         results.append([outputs, *leaves(state), *torch.autograd.grad(loss, [x, *used.parameters()])])
-    place = [name for name, _ in layer.named_parameters()].index("cell.weight_h") - len(list(layer.parameters()))
-    results[2][place] = results[2][place] * drawn  # d(w ⊙ m) = m ⊙ dw
+    position = [name for name, _ in layer.named_parameters()].index("cell.weight_h") - len(list(layer.parameters()))
+    results[2][position] = results[2][position] * drawn  # d(w ⊙ m) = m ⊙ dw
     exactly(results[1], results[0])
     exactly(results[2], results[0])
-    assert not results[0][place][drawn == 0].any() and results[0][place].any()
+    assert not results[0][position][drawn == 0].any() and results[0][position].any()
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -203,18 +203,18 @@ def test_gradcheck_through_weight_dropout(name, fused, mask) -> None:
         return run(torch.func.functional_call, layer, {"cell.weight_h": thinned}, (x,), fused=fused)[0]
 
     assert torch.autograd.gradcheck(function, (x.requires_grad_(), weight), fast_mode=True)
-    wanted = torch.autograd.grad(function(x, weight).square().sum(), weight)
+    expected = torch.autograd.grad(function(x, weight).square().sum(), weight)
     layer.weight_dropout = 0.4
     outputs, _ = run(layer, x, fused=fused)
-    exactly(torch.autograd.grad(outputs.square().sum(), layer.cell.weight_h), wanted)
+    exactly(torch.autograd.grad(outputs.square().sum(), layer.cell.weight_h), expected)
 
 
 def test_weight_dropout_draws_one_mask_per_call(monkeypatch) -> None:
     torch.manual_seed(0)
     layer, drawn, real = Recurrent(CELLS["gru-cho"](4, 100), weight_dropout=0.3), [], F.dropout
 
-    def record_weights(weight, share):
-        drawn.append(real(weight, share))
+    def record_weights(weight, fraction):
+        drawn.append(real(weight, fraction))
         return drawn[-1]
 
     monkeypatch.setattr(F, "dropout", record_weights)
@@ -264,13 +264,13 @@ def test_flattened_copies_pass_gradients_to_the_originals() -> None:
 def test_evaluation_and_zero_fraction_drop_nothing(kind) -> None:
     embed, tokens = nn.Embedding(5, D).double(), torch.randint(5, (B, T))
     x = embed(tokens)
-    given, wanted = {
+    given, expected = {
         VariationalDropout: ((x,), x),
         EmbeddingDropout: ((embed, tokens), x),
     }[kind]
     for drop in (kind(0.0), kind(0.9).eval()):
         before = torch.get_rng_state()
-        exactly(drop(*given), wanted)
+        exactly(drop(*given), expected)
         assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -281,8 +281,8 @@ def test_weight_dropout_is_off_in_evaluation() -> None:
     exactly(layer.eval()(x)[0], outputs)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.0])
-def test_invalid_dropout_is_rejected(share) -> None:
+@pytest.mark.parametrize("fraction", [-0.1, 1.0])
+def test_invalid_dropout_is_rejected(fraction) -> None:
     for make in (VariationalDropout, lambda p: Recurrent(CELLS["gru"](3, 4), weight_dropout=p)):
-        with pytest.raises(ValueError, match=f"at least 0 and below 1; got {share}"):
-            make(share)
+        with pytest.raises(ValueError, match=f"at least 0 and below 1; got {fraction}"):
+            make(fraction)

@@ -112,35 +112,35 @@ def test_unidirectional_is_causal_and_bidirectional_is_not() -> None:
         encoder = build_encoder(kind="recurrent", hidden=4, bidirectional=bidirectional)
         x.requires_grad_()
         (gradient,) = torch.autograd.grad(encoder(x, mask)[0, 2].sum(), x)
-        heard = gradient[0].any(dim=1).tolist()
-        assert heard == ([True] * 6 if bidirectional else [True] * 3 + [False] * 3)
+        has_gradient = gradient[0].any(dim=1).tolist()
+        assert has_gradient == ([True] * 6 if bidirectional else [True] * 3 + [False] * 3)
 
 
 def test_receptive_field_of_a_convolution() -> None:
     x, mask = sequences((9,))
     x.requires_grad_()
-    for width, heard in ((1, [4]), (2, [4, 5]), (3, [3, 4, 5]), (4, [3, 4, 5, 6]), (5, [2, 3, 4, 5, 6])):
+    for width, positions in ((1, [4]), (2, [4, 5]), (3, [3, 4, 5]), (4, [3, 4, 5, 6]), (5, [2, 3, 4, 5, 6])):
         encoder = build_encoder(kind="convolution", widths=[width], filters=8)
         (gradient,) = torch.autograd.grad(encoder(x, mask)[0, 4].sum(), x)
-        assert gradient[0].any(dim=1).nonzero().flatten().tolist() == heard
+        assert gradient[0].any(dim=1).nonzero().flatten().tolist() == positions
 
 
 def test_convolution_equals_its_equation() -> None:
     """y_t = ReLU(Σ_i W_i x_{t+i} + b), position by position; x is 0 outside the sequence."""
     torch.manual_seed(0)
     windows, (x, mask) = Windows(D, 3, [2, 3]).double(), sequences()
-    wanted = torch.zeros(*mask.shape, 6, dtype=torch.float64)
+    expected = torch.zeros(*mask.shape, 6, dtype=torch.float64)
     for row, length in enumerate(LENGTHS):
         for t in range(length):
             for part, (layer, width) in enumerate(zip(windows.layers, (2, 3), strict=True)):
                 assert isinstance(layer, nn.Conv1d) and layer.bias is not None
                 y = layer.bias.clone()
                 for k in range(width):
-                    place = t + k - (width - 1) // 2
-                    if 0 <= place < length:
-                        y = y + layer.weight[:, :, k] @ x[row, place]
-                wanted[row, t, 3 * part : 3 * part + 3] = y.relu()
-    torch.testing.assert_close(windows(x, mask), wanted, atol=1e-10, rtol=0)
+                    position = t + k - (width - 1) // 2
+                    if 0 <= position < length:
+                        y = y + layer.weight[:, :, k] @ x[row, position]
+                expected[row, t, 3 * part : 3 * part + 3] = y.relu()
+    torch.testing.assert_close(windows(x, mask), expected, atol=1e-10, rtol=0)
 
 
 # --- padding without synchronization ----------------------------------------------------------------------------------

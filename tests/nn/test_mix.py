@@ -12,8 +12,8 @@ def layers(count: int = 3) -> list[torch.Tensor]:
 
 
 def test_initial_weights_are_equal() -> None:
-    found = LayerMix(3).double()(layers())
-    torch.testing.assert_close(found, sum(layers()) / 3)
+    result = LayerMix(3).double()(layers())
+    torch.testing.assert_close(result, sum(layers()) / 3)
 
 
 def test_weights_are_a_softmax_times_a_scale() -> None:

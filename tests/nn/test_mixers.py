@@ -45,8 +45,8 @@ def padded(lengths: tuple[int, ...], width: int) -> torch.Tensor:
     return torch.arange(width) < torch.tensor(lengths).unsqueeze(1)
 
 
-def exactly(actual: Any, wanted: Any) -> None:
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+def exactly(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
 def gradients(mixer: Mixer, x: torch.Tensor, y: torch.Tensor, weigh: torch.Tensor) -> list[torch.Tensor]:
@@ -71,8 +71,8 @@ def test_padding_has_no_gradient(kind: str) -> None:
     mixer, mask = make(kind), padded((5, 2), 6)
     x = some(2, 6, D).requires_grad_()
     y, _ = mixer(x, mask)
-    (found,) = torch.autograd.grad((y * mask.unsqueeze(-1)).square().sum(), x)
-    assert (found[~mask] == 0).all() and (found[mask] != 0).all()
+    (result,) = torch.autograd.grad((y * mask.unsqueeze(-1)).square().sum(), x)
+    assert (result[~mask] == 0).all() and (result[mask] != 0).all()
 
 
 @pytest.mark.parametrize("kind", MIXERS)
@@ -108,9 +108,9 @@ def test_shape_is_kept_for_any_length(kind: str, length: int) -> None:
 @pytest.mark.parametrize("kind", MIXERS)
 def test_every_position_reads_both_sides(kind: str) -> None:
     mixer, x = make(kind, depth=0), some(1, 5, D).requires_grad_()
-    (found,) = torch.autograd.grad(mixer(x)[0][0, 2].sum(), x)
-    heard = found[0].abs().sum(dim=-1) > 0
-    assert heard[1:4].all()
+    (result,) = torch.autograd.grad(mixer(x)[0][0, 2].sum(), x)
+    has_gradient = result[0].abs().sum(dim=-1) > 0
+    assert has_gradient[1:4].all()
 
 
 def reachable_positions(stack: list[Mixer], n: int) -> torch.Tensor:
@@ -119,8 +119,8 @@ def reachable_positions(stack: list[Mixer], n: int) -> torch.Tensor:
     y = x
     for mixer in stack:
         y = mixer(y)[0]
-    (found,) = torch.autograd.grad(y[0, -1].sum(), x)
-    return found[0].abs().sum(dim=-1) > 0
+    (result,) = torch.autograd.grad(y[0, -1].sum(), x)
+    return result[0].abs().sum(dim=-1) > 0
 
 
 @pytest.mark.parametrize("kind", ["self-attention", "windowed", "convolution", "dilated"])
@@ -149,11 +149,11 @@ def test_dilated_stack_connects_all_positions() -> None:
 
 
 def test_path_lengths_of_the_documented_table() -> None:
-    found = {
+    result = {
         kind: make_mixer(kind, 8, 2, window=32, kernel=3 if kind in ("convolution", "dilated") else None)
         for kind in MIXERS
     }
-    paths = {kind: mixer.path_length(4096) for kind, mixer in found.items()}
+    paths = {kind: mixer.path_length(4096) for kind, mixer in result.items()}
     assert paths == {"self-attention": 1, "windowed": 128, "recurrent": 4096, "convolution": 4095, "dilated": 12}
     assert make_mixer("convolution", 8, 2, kernel=5).path_length(4096) == math.ceil(4095 / 2)
     assert make_mixer("dilated", 8, 2, kernel=5).path_length(4096) == 8
@@ -177,8 +177,8 @@ def full_attention_with_band(
     mixer: WindowedSelfAttention, x: torch.Tensor, mask: torch.Tensor | None
 ) -> tuple[Any, Any]:
     """Compute the definition: full attention with a band mask."""
-    place = torch.arange(x.shape[1])
-    near = (place.unsqueeze(1) - place).abs() <= mixer.reach
+    position = torch.arange(x.shape[1])
+    near = (position.unsqueeze(1) - position).abs() <= mixer.reach
     allowed = near if mask is None else near & mask[:, None, None, :]
     return mixer.attention(x, mask=allowed, weights=True)
 
@@ -204,16 +204,16 @@ def test_windowed_equals_masked_full_attention(
     usual = mixers.BLOCK
     mixers.BLOCK = block
     try:
-        found, _ = mixer(x, mask)
-        openly, local = mixer(x, mask, weights=True)
+        result, _ = mixer(x, mask)
+        plain, local = mixer(x, mask, weights=True)
     finally:
         mixers.BLOCK = usual
-    exactly(found, wanted)
-    exactly(openly, wanted)
+    exactly(result, wanted)
+    exactly(plain, wanted)
     exactly(local, weights)
     weigh = some(2, length, D, seed=3)
     expected = gradients(mixer, x, wanted, weigh)
-    for actual in (found, openly):
+    for actual in (result, plain):
         for one, other in zip(gradients(mixer, x, actual, weigh), expected, strict=True):
             exactly(one, other)
 
@@ -235,14 +235,14 @@ def largest_tensor_size(mixer: Mixer, n: int) -> int:
     class RecordSizes(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
             nonlocal most
-            made = function(*arguments, **(options or {}))
+            output = function(*arguments, **(options or {}))
             sizes = [
                 leaf.untyped_storage().nbytes() // leaf.element_size()
-                for leaf in tree_leaves(made)
+                for leaf in tree_leaves(output)
                 if isinstance(leaf, torch.Tensor)
             ]
             most = max([most, *sizes])
-            return made
+            return output
 
     x = some(1, n, D).requires_grad_()
     with RecordSizes():
@@ -256,8 +256,8 @@ def test_windowed_memory_is_linear_in_the_length() -> None:
         largest_tensor_size(mixer, 2048) == 2 * largest_tensor_size(mixer, 1024) < 2048 * (mixers.BLOCK + 8) * HEADS * 2
     )
     assert isinstance(mixer, WindowedSelfAttention)
-    openly = lambda x: mixer.attention(x, weights=True)  # noqa: E731
-    assert largest_tensor_size(openly, 256) == HEADS * 256**2, "negative control: plain attention is quadratic"  # type: ignore[arg-type]
+    plain = lambda x: mixer.attention(x, weights=True)  # noqa: E731
+    assert largest_tensor_size(plain, 256) == HEADS * 256**2, "negative control: plain attention is quadratic"  # type: ignore[arg-type]
 
 
 # --- convolution ------------------------------------------------------------------------------------------------------
@@ -271,29 +271,29 @@ def test_convolution_equals_its_equation(kernel: int, depth: int, n: int) -> Non
     mixer = make("dilated", kernel=kernel, depth=depth)
     assert isinstance(mixer, DilatedConvolution) and mixer.dilation == (kernel // 2 + 1) ** depth
     x, mask = some(2, n, D), padded((n, max(1, n - 3)), n)
-    found, _ = mixer(x, mask)
+    result, _ = mixer(x, mask)
     for row in range(2):
         for t in range(n):
-            wanted = mixer.bias.detach().clone() if mixer.bias is not None else torch.zeros(D)
+            expected = mixer.bias.detach().clone() if mixer.bias is not None else torch.zeros(D)
             for j in range(-(kernel // 2), kernel // 2 + 1):
-                place = t + mixer.dilation * j
-                if 0 <= place < n and mask[row, place]:
-                    wanted = wanted + mixer.weight[:, :, j + kernel // 2] @ x[row, place]
-            exactly(found[row, t], wanted)
+                position = t + mixer.dilation * j
+                if 0 <= position < n and mask[row, position]:
+                    expected = expected + mixer.weight[:, :, j + kernel // 2] @ x[row, position]
+            exactly(result[row, t], expected)
 
 
 def test_receptive_field_of_dilated_layers() -> None:
     """With kernel 3, L dilated layers read 2^L − 1 positions on either side; undilated layers read L."""
     n = 61
-    for layers, heard in ((1, 3), (2, 7), (3, 15), (4, 31)):
-        for kind, width in (("dilated", heard), ("convolution", 2 * layers + 1)):
+    for layers, receptive_field in ((1, 3), (2, 7), (3, 15), (4, 31)):
+        for kind, width in (("dilated", receptive_field), ("convolution", 2 * layers + 1)):
             x = some(1, n, D).requires_grad_()
             y = x
             for depth in range(layers):
                 y = make(kind, depth=depth)(y)[0]
-            (found,) = torch.autograd.grad(y[0, n // 2].sum(), x)
-            places = found[0].abs().sum(dim=-1).nonzero().flatten()
-            assert places.tolist() == list(range(n // 2 - width // 2, n // 2 + width // 2 + 1))
+            (result,) = torch.autograd.grad(y[0, n // 2].sum(), x)
+            positions = result[0].abs().sum(dim=-1).nonzero().flatten()
+            assert positions.tolist() == list(range(n // 2 - width // 2, n // 2 + width // 2 + 1))
 
 
 def test_plain_convolution_is_independent_of_the_depth() -> None:
@@ -379,9 +379,9 @@ def test_unknown_layer_gets_a_suggestion() -> None:
     ],
 )
 def test_all_problems_are_reported(choice: dict[str, Any], words: list[str]) -> None:
-    found = list(mixer_problems(**{"d_model": 8, **choice}))
-    assert len(found) == len(words)
-    for problem, word in zip(found, words, strict=True):
+    result = list(mixer_problems(**{"d_model": 8, **choice}))
+    assert len(result) == len(words)
+    for problem, word in zip(result, words, strict=True):
         assert word in problem
 
 

@@ -19,15 +19,15 @@ def test_gpu_equals_cpu(kind: str) -> None:
     results = []
     for device in ("cpu", "cuda"):
         mixer.to(device).zero_grad(set_to_none=True)
-        there = x.detach().to(device).requires_grad_()
-        y, _ = mixer(there, mask.to(device))
+        on_gpu = x.detach().to(device).requires_grad_()
+        y, _ = mixer(on_gpu, mask.to(device))
         y = torch.where(mask.to(device).unsqueeze(-1), y, 0)
         y.square().sum().backward()
-        assert there.grad is not None
+        assert on_gpu.grad is not None
         results.append(
             [
                 y.detach().cpu(),
-                there.grad.cpu(),
+                on_gpu.grad.cpu(),
                 *(p.grad.cpu().clone() for p in mixer.parameters() if p.grad is not None),
             ]
         )

@@ -51,8 +51,8 @@ def assert_equals_torch(masked: str, cross: bool, bias: bool = True) -> None:
     memory = torch.randn(B, T if mask is None else mask.shape[1], D, dtype=torch.float64) if cross else None
     if memory is None and mask is not None:
         x = torch.randn(B, mask.shape[1], D, dtype=torch.float64)
-    made = torch.randn(x.shape, dtype=torch.float64)
-    wanted, looked = theirs(
+    output = torch.randn(x.shape, dtype=torch.float64)
+    expected, attention_weights = theirs(
         x,
         x if memory is None else memory,
         x if memory is None else memory,
@@ -60,17 +60,17 @@ def assert_equals_torch(masked: str, cross: bool, bias: bool = True) -> None:
         attn_mask=torch.ones(x.shape[1], x.shape[1]).triu(1).bool() if causal else None,
         average_attn_weights=False,
     )
-    (wanted * made).sum().backward()
+    (expected * output).sum().backward()
     for weights in (False, True):
         ours.zero_grad()
         wide = None if mask is None else mask[:, None, None, :]
-        found, own = ours(x, memory, wide, causal, weights)
-        exactly(found, wanted)
+        result, own = ours(x, memory, wide, causal, weights)
+        exactly(result, expected)
         if weights:
-            exactly(own, looked)
+            exactly(own, attention_weights)
         else:
             assert own is None
-        (found * made).sum().backward()
+        (result * output).sum().backward()
         assert_equal_gradients(pairs)
 
 
@@ -87,15 +87,15 @@ def test_cross_attention_equals_torch(masked):
 
 def both_implementations(ours, *arguments, **options):
     """Return outputs and input gradients of both implementations, fused first."""
-    found = []
+    result = []
     for weights in (False, True):
         inputs = [argument.detach().requires_grad_() for argument in arguments]
-        made, _ = ours(*inputs, **options, weights=weights)
+        output, _ = ours(*inputs, **options, weights=weights)
         torch.manual_seed(5)
-        (made * torch.randn_like(made)).sum().backward()
-        found.append([made, *(one.grad for one in inputs), *(p.grad.clone() for p in ours.parameters())])
+        (output * torch.randn_like(output)).sum().backward()
+        result.append([output, *(one.grad for one in inputs), *(p.grad.clone() for p in ours.parameters())])
         ours.zero_grad()
-    return found
+    return result
 
 
 @pytest.mark.parametrize("kv_heads", [None, 1])
@@ -108,8 +108,8 @@ def test_fused_equals_plain(kv_heads, scale, rotary, causal):
     mask = torch.rand(B, 1, T, T) < 0.6  # some rows, with `causal` the first ones, are fully masked
     mask[1] = False
     for own in (None, mask):
-        fast, openly = both_implementations(ours, x, mask=own, is_causal=causal)
-        for one, other in zip(fast, openly, strict=True):
+        fast, plain = both_implementations(ours, x, mask=own, is_causal=causal)
+        for one, other in zip(fast, plain, strict=True):
             assert not one.isnan().any()
             exactly(one, other)
 
@@ -121,12 +121,14 @@ def test_fully_masked_queries_get_zeros_and_no_gradient(weights, dtype):
     x = torch.randn(B, T, D, dtype=dtype, requires_grad=True)
     mask = torch.ones(B, 1, 1, T, dtype=torch.bool)
     mask[1] = False
-    made, looked = ours(x, mask=mask, weights=weights)
-    assert torch.equal(made[1], ours.out.bias.expand(T, D))  # zeros after the output projection
-    if looked is not None:
-        assert looked[1].eq(0).all()
-        exactly(looked.sum(-1)[::2].double(), torch.ones(2, N, T).double()) if dtype == torch.float64 else None
-    made.sum().backward()
+    output, attention_weights = ours(x, mask=mask, weights=weights)
+    assert torch.equal(output[1], ours.out.bias.expand(T, D))  # zeros after the output projection
+    if attention_weights is not None:
+        assert attention_weights[1].eq(0).all()
+        exactly(
+            attention_weights.sum(-1)[::2].double(), torch.ones(2, N, T).double()
+        ) if dtype == torch.float64 else None
+    output.sum().backward()
     assert x.grad is not None
     assert x.grad[1].eq(0).all() and x.grad.isfinite().all() and x.grad[0].ne(0).any()
 
@@ -167,18 +169,20 @@ def test_attention_equals_its_equation():
                 for linear, inputs in ((ours.q, x), (ours.k, memory), (ours.v, memory))
             )
             heads.append(torch.softmax(q @ k.T / (math.sqrt(D / N) if scale else 1), dim=-1) @ v)
-        wanted = torch.cat(heads, dim=-1) @ ours.out.weight.T + ours.out.bias
-        exactly(ours(x, memory)[0][0], wanted)
+        expected = torch.cat(heads, dim=-1) @ ours.out.weight.T + ours.out.bias
+        exactly(ours(x, memory)[0][0], expected)
 
 
 def test_rotary_attention_depends_on_relative_positions_only():
     ours, x, places = attention(rotary=Rotary()), torch.randn(B, T, D, dtype=torch.float64), torch.arange(T)
     for weights in (False, True):
-        wanted = ours(x, is_causal=True, weights=weights)[0]
-        exactly(ours(x, is_causal=True, weights=weights, positions=places)[0], wanted)
-        exactly(ours(x, is_causal=True, weights=weights, positions=places + 9)[0], wanted)
-        exactly(ours(x, is_causal=True, weights=weights, positions=places + torch.tensor([[0], [5], [70]]))[0], wanted)
-        assert not torch.allclose(ours(x, is_causal=True, weights=weights, positions=2 * places)[0], wanted)
+        expected = ours(x, is_causal=True, weights=weights)[0]
+        exactly(ours(x, is_causal=True, weights=weights, positions=places)[0], expected)
+        exactly(ours(x, is_causal=True, weights=weights, positions=places + 9)[0], expected)
+        exactly(
+            ours(x, is_causal=True, weights=weights, positions=places + torch.tensor([[0], [5], [70]]))[0], expected
+        )
+        assert not torch.allclose(ours(x, is_causal=True, weights=weights, positions=2 * places)[0], expected)
 
 
 def test_memory_order_is_ignored_and_queries_are_independent():
@@ -190,25 +194,25 @@ def test_memory_order_is_ignored_and_queries_are_independent():
 
 def test_causal_queries_are_aligned_with_the_last_keys():
     ours, x = attention(), torch.randn(B, 6, D, dtype=torch.float64)
-    whole, looked = ours(x, is_causal=True, weights=True)
+    whole, attention_weights = ours(x, is_causal=True, weights=True)
     for weights in (False, True):
         for last in (1, 2, 6):
-            made, own = ours.attend(ours.queries(x[:, -last:]), ours.keys_values(x), is_causal=True, weights=weights)
-            exactly(made, whole[:, -last:])
+            output, own = ours.attend(ours.queries(x[:, -last:]), ours.keys_values(x), is_causal=True, weights=weights)
+            exactly(output, whole[:, -last:])
             if own is not None:
-                exactly(own, looked[:, :, -last:])
+                exactly(own, attention_weights[:, :, -last:])
 
 
 def test_dropout_applies_to_weights_in_training_only():
     ours = attention(dropout=0.5)
     x = torch.randn(B, T, D, dtype=torch.float64)
     for weights in (False, True):
-        calm, looked = ours.eval()(x, weights=weights)
+        calm, attention_weights = ours.eval()(x, weights=weights)
         exactly(ours(x, weights=weights)[0], calm)
         dropped, seen = ours.train()(x, weights=weights)
         assert not torch.allclose(dropped, calm)
         if weights:
-            exactly(seen, looked)  # the returned weights are without dropout
+            exactly(seen, attention_weights)  # the returned weights are without dropout
     many = torch.stack([ours(x)[0] for _ in range(3000)]).mean(0)
     torch.testing.assert_close(many, ours.eval()(x)[0], atol=0.15, rtol=0)
 
@@ -233,9 +237,9 @@ def test_softmax_for_any_number_of_keys(S):
     for one, other in zip(*both_implementations(ours, x, memory, mask=mask), strict=True):
         exactly(one, other)
     x, memory = 1e4 * x, 1e4 * memory  # scores whose exponential overflows
-    _, looked = ours(x, memory, weights=True)
+    _, attention_weights = ours(x, memory, weights=True)
     scores = ours.queries(x) * ours.scale @ ours.keys_values(memory)[0].transpose(-1, -2)
-    exactly(looked, scores.softmax(dim=-1))
+    exactly(attention_weights, scores.softmax(dim=-1))
 
 
 def test_mask_is_computed_once_for_all_layers():

@@ -236,13 +236,13 @@ def test_forecaster_with_missing_values(difference):
     torch.manual_seed(0)
     model = RecurrentForecasterConfig(hidden=H, difference=difference, dropout=0.0).build(2, season=3)
     values, mask = torch.randn(B, 9, 2), torch.rand(B, 9, 2) < 0.7
-    found = []
+    result = []
     for x in (values.where(mask, 0), with_garbage(values, mask)):
         model.zero_grad()
         loss, count = model.loss(x, mask)
         loss.backward()
-        found.append([loss.detach(), count, model.score(x, mask), *(one.grad for one in model.parameters())])
-    for actual, expected in zip(*reversed(found), strict=True):
+        result.append([loss.detach(), count, model.score(x, mask), *(one.grad for one in model.parameters())])
+    for actual, expected in zip(*reversed(result), strict=True):
         assert actual.isfinite().all() and torch.equal(actual, expected)
 
 
@@ -252,11 +252,11 @@ def test_series_classifier():
     mask = some_mask(7)
     observed = (torch.rand(B, 7, 2) < 0.7) & mask.unsqueeze(2)
     values = torch.randn(B, 7, 2)
-    found = []
+    result = []
     for x in (values.where(observed, 0), with_garbage(values, observed)):
         model.zero_grad()
         logits = model({"values": x, "observed": observed, "mask": mask})
         logits.square().sum().backward()
-        found.append([logits.detach(), *(one.grad for one in model.parameters())])
-    for actual, expected in zip(*reversed(found), strict=True):
+        result.append([logits.detach(), *(one.grad for one in model.parameters())])
+    for actual, expected in zip(*reversed(result), strict=True):
         assert actual.isfinite().all() and torch.equal(actual, expected)

@@ -47,21 +47,21 @@ def kind(request):
 def test_pooling_equals_a_plain_loop(kind) -> None:
     h, mask, ends = sequences()
     pooling = POOLINGS[kind](H).double()
-    found, weights = pooling(h, mask, ends)
+    result, weights = pooling(h, mask, ends)
     rows = zip(h.tolist(), LENGTHS, ends.tolist(), strict=True)
-    wanted = [pool_by_loop(pooling, kind, row[:length], end) for row, length, end in rows]
-    torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64), atol=1e-10, rtol=0)
+    expected = [pool_by_loop(pooling, kind, row[:length], end) for row, length, end in rows]
+    torch.testing.assert_close(result, torch.tensor(expected, dtype=torch.float64), atol=1e-10, rtol=0)
     assert (weights is not None) == (kind == "attention")
 
 
 def test_padding_has_no_effect_and_no_gradient(kind) -> None:
     h, mask, ends = sequences()
     pooling = POOLINGS[kind](H).double()
-    found = pooling(h, mask, ends)[0]
+    result = pooling(h, mask, ends)[0]
     for nonsense in (1e6, -1e6, math.nan):
         other = torch.where(mask.unsqueeze(2), h, nonsense).requires_grad_()
         again = pooling(other, mask, ends)[0]
-        assert torch.equal(again, found)
+        assert torch.equal(again, result)
         if kind != "last":
             (gradient,) = torch.autograd.grad(again.square().sum(), other)
             assert not gradient[~mask].any() and gradient[mask].any()

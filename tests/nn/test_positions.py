@@ -15,21 +15,21 @@ from seqloom.nn.positions import Learned, PositionsConfig, Rotary, Sinusoidal, s
 def test_sinusoids_equal_the_formula(width, base, layout):
     """PE(pos, 2i) = sin(pos / base^(2i/d)), PE(pos, 2i+1) = cos(pos / base^(2i/d))."""
     table = sinusoid_table(60, width, layout, base)
-    for place in (0, 1, 7, 59):
+    for position in (0, 1, 7, 59):
         for i in range(width // 2):
-            angle = place / base ** (2 * i / width)
+            angle = position / base ** (2 * i / width)
             sine, cosine = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, width // 2 + i)
-            assert table[place, sine].item() == pytest.approx(math.sin(angle), abs=1e-7)
-            assert table[place, cosine].item() == pytest.approx(math.cos(angle), abs=1e-7)
+            assert table[position, sine].item() == pytest.approx(math.sin(angle), abs=1e-7)
+            assert table[position, cosine].item() == pytest.approx(math.cos(angle), abs=1e-7)
 
 
 def test_sinusoids_of_given_positions_equal_the_table():
     module = Sinusoidal(16)
-    places = torch.tensor([[3, 0, 900], [1, 1, 2]])
-    torch.testing.assert_close(module(places), sinusoid_table(901, 16)[places], atol=1e-4, rtol=0)
-    exact = module(places, like=torch.zeros((), dtype=torch.float64))
+    positions = torch.tensor([[3, 0, 900], [1, 1, 2]])
+    torch.testing.assert_close(module(positions), sinusoid_table(901, 16)[positions], atol=1e-4, rtol=0)
+    exact = module(positions, like=torch.zeros((), dtype=torch.float64))
     assert exact.dtype == torch.float64
-    torch.testing.assert_close(exact.float(), sinusoid_table(901, 16)[places], atol=1e-7, rtol=0)
+    torch.testing.assert_close(exact.float(), sinusoid_table(901, 16)[positions], atol=1e-7, rtol=0)
     assert not list(module.parameters()) and not list(module.buffers())
 
 
@@ -46,8 +46,8 @@ def test_rotary_depends_on_relative_positions_only(layout, a, b, shift):
     torch.manual_seed(0)
     rotary, (q, k) = Rotary(layout), torch.randn(2, 1, 1, 2, 6, dtype=torch.float64)
 
-    def product(*places):
-        turned = (rotary(x, torch.tensor([place])) for x, place in zip((q, k), places, strict=True))
+    def product(*positions):
+        turned = (rotary(x, torch.tensor([position])) for x, position in zip((q, k), positions, strict=True))
         return torch.linalg.vecdot(*turned)
 
     torch.testing.assert_close(product(a, b), product(a + shift, b + shift), atol=1e-9, rtol=0)
@@ -60,14 +60,16 @@ def test_rotary_rotates_each_pair_by_its_angle():
     slow = 3 / 100.0**0.5
     turned = Rotary(base=100.0)(x, torch.tensor([0, 3]))[0, :, 0]
     torch.testing.assert_close(turned[0], x[0, 0, 0])
-    wanted = [math.cos(3), math.sin(3), -2 * math.sin(slow), 2 * math.cos(slow)]
-    torch.testing.assert_close(turned[1], torch.tensor(wanted, dtype=torch.float64))
+    expected = [math.cos(3), math.sin(3), -2 * math.sin(slow), 2 * math.cos(slow)]
+    torch.testing.assert_close(turned[1], torch.tensor(expected, dtype=torch.float64))
 
 
 def test_rotary_layouts_are_permutations():
-    x, places = torch.randn(2, 5, 3, 8), torch.arange(10).view(2, 5)
+    x, positions = torch.randn(2, 5, 3, 8), torch.arange(10).view(2, 5)
     order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
-    torch.testing.assert_close(Rotary("halves")(x[..., order], places), Rotary("interleaved")(x, places)[..., order])
+    torch.testing.assert_close(
+        Rotary("halves")(x[..., order], positions), Rotary("interleaved")(x, positions)[..., order]
+    )
 
 
 def test_learned_positions_are_embedding_rows():

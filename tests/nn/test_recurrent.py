@@ -21,7 +21,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in 
     f"elman-{g}": ("elman", {"activation": g}) for g in ("relu", "sigmoid")
 }
 FUSED = ["elman", "elman-relu", "lstm", "gru"]
-TWINS: dict[str, Any] = {
+TORCH_LAYERS: dict[str, Any] = {
     "elman": nn.RNN,
     "elman-relu": lambda *sizes, **options: nn.RNN(*sizes, nonlinearity="relu", **options),
     "lstm": nn.LSTM,
@@ -37,8 +37,8 @@ MASKS = {
 }
 
 
-def exactly(actual, wanted):
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+def exactly(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
 def double(*shape):
@@ -90,8 +90,8 @@ def test_fused_equals_plain(name, mask):
     fast, after_fast = layer(x, state, mask)
     exactly(fast, plain)
     exactly(after_fast, after_plain)
-    wanted = gradients(plain, after_plain, inputs, layer.parameters())
-    exactly(gradients(fast, after_fast, inputs, layer.parameters()), wanted)
+    expected = gradients(plain, after_plain, inputs, layer.parameters())
+    exactly(gradients(fast, after_fast, inputs, layer.parameters()), expected)
 
 
 def test_kernels_are_used_where_they_apply(monkeypatch):
@@ -124,7 +124,7 @@ def test_fused_backward_works_in_evaluation_mode():
 
 def torch_layer_of(name, stack):
     """Return a torch layer with the same weights."""
-    twin = TWINS[name](stack.cells[0].inputs, H, num_layers=len(stack.cells), batch_first=True).double()
+    torch_layer = TORCH_LAYERS[name](stack.cells[0].inputs, H, num_layers=len(stack.cells), batch_first=True).double()
     for depth, cell in enumerate(stack.cells):
         for ours, theirs in {
             "weight_x": "weight_ih",
@@ -132,13 +132,13 @@ def torch_layer_of(name, stack):
             "bias_x": "bias_ih",
             "bias_h": "bias_hh",
         }.items():
-            getattr(twin, f"{theirs}_l{depth}").data.copy_(getattr(cell, ours))
-    return twin
+            getattr(torch_layer, f"{theirs}_l{depth}").data.copy_(getattr(cell, ours))
+    return torch_layer
 
 
-def torch_parameters(twin, layers):
+def torch_parameters(torch_layer, layers):
     kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    return [getattr(twin, f"{kind}_l{depth}") for depth in range(layers) for kind in kinds]
+    return [getattr(torch_layer, f"{kind}_l{depth}") for depth in range(layers) for kind in kinds]
 
 
 def as_torch_state(state):
@@ -149,28 +149,28 @@ def as_torch_state(state):
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("lengths", [None, [7, 2, 5, 1]])
 @pytest.mark.parametrize("layers", [1, 3])
-@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("name", TORCH_LAYERS)
 def test_outputs_equal_torch(name, layers, lengths, fused):
     torch.manual_seed(3)
     stack = Stack(cells(name, (D, H), *[(H, H)] * (layers - 1)))
-    twin = torch_layer_of(name, stack)
+    torch_layer = torch_layer_of(name, stack)
     x = double(B, T, D).requires_grad_()
     state = tuple(some_state(layer) for layer in stack.layers)
     mask = None if lengths is None else torch.arange(T) < torch.tensor(lengths).unsqueeze(1)
     ours, after = run(stack, x, state, mask, fused=fused)
     if lengths is None:
-        theirs, last = twin(x, as_torch_state(state))
+        theirs, last = torch_layer(x, as_torch_state(state))
     else:
-        packed, last = twin(pack_padded_sequence(x, lengths, True, enforce_sorted=False), as_torch_state(state))
+        packed, last = torch_layer(pack_padded_sequence(x, lengths, True, enforce_sorted=False), as_torch_state(state))
         theirs, _ = pad_packed_sequence(packed, batch_first=True, total_length=T)
     exactly(ours, theirs)
     exactly(as_torch_state(after), last)
     inputs = [x, *leaves(state)]
     torch_last = last if isinstance(last, tuple) else (last,)
-    wanted = gradients(
-        theirs, [leaf[d] for d in range(layers) for leaf in torch_last], inputs, torch_parameters(twin, layers)
+    expected = gradients(
+        theirs, [leaf[d] for d in range(layers) for leaf in torch_last], inputs, torch_parameters(torch_layer, layers)
     )
-    exactly(gradients(ours, after, inputs, stack.parameters()), wanted)
+    exactly(gradients(ours, after, inputs, stack.parameters()), expected)
 
 
 # Properties of every cell.
@@ -215,26 +215,26 @@ def test_trace_equals_forward(layer):
 
 
 @pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("place", MASKS)
-def test_masked_steps_have_no_effect(layer, place, fused):
-    mask, x, state = as_mask(place), double(B, T, D), some_state(layer)
+@pytest.mark.parametrize("position", MASKS)
+def test_masked_steps_have_no_effect(layer, position, fused):
+    mask, x, state = as_mask(position), double(B, T, D), some_state(layer)
     outputs, last = run(layer, x, state, mask, fused=fused)
     assert not outputs[~mask].any()
     for row in range(B):
         alone = {name: leaf[row : row + 1] for name, leaf in state.items()}
-        wanted, after = run(layer, x[row : row + 1, mask[row]], alone, fused=fused)
-        exactly(outputs[row : row + 1, mask[row]], wanted)
+        expected, after = run(layer, x[row : row + 1, mask[row]], alone, fused=fused)
+        exactly(outputs[row : row + 1, mask[row]], expected)
         exactly({name: leaf[row : row + 1] for name, leaf in last.items()}, after)
 
 
 @pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("place", MASKS)
-def test_no_gradient_from_padding(layer, place, fused):
-    mask, x = as_mask(place), double(B, T, D).requires_grad_()
+@pytest.mark.parametrize("position", MASKS)
+def test_no_gradient_from_padding(layer, position, fused):
+    mask, x = as_mask(position), double(B, T, D).requires_grad_()
     outputs, last = run(layer, x, some_state(layer), mask, fused=fused)
     (gradient,) = gradients(outputs, last, [x], [])
     assert not gradient[~mask].any()
-    assert place == "nothing" or gradient[mask].abs().sum() > 0
+    assert position == "nothing" or gradient[mask].abs().sum() > 0
 
 
 @pytest.mark.parametrize("fused", [True, False])

@@ -46,26 +46,26 @@ def test_weights_stay_flattened_when_moved_copied_and_loaded(stack):
     x = inputs()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        wanted = stack(x)[0]
+        expected = stack(x)[0]
         for other in (copy.deepcopy(stack), copy.deepcopy(stack).cpu().cuda()):
             other.load_state_dict(stack.state_dict())
-            torch.testing.assert_close(other(x)[0], wanted)
+            torch.testing.assert_close(other(x)[0], expected)
             assert len({p.untyped_storage().data_ptr() for p in other.layers[0].parameters()}) == 1
 
 
 def test_threads_flatten_weights_once(stack):
     with torch.no_grad():
-        x, wanted = inputs(), None
+        x, expected = inputs(), None
         for _ in range(20):
             fresh = copy.deepcopy(stack)
             for weight in fresh.parameters():
                 weight.data = weight.data.clone()  # not flattened
             with warnings.catch_warnings(), ThreadPoolExecutor(8) as pool:
                 warnings.simplefilter("error")
-                found = [outputs for outputs, _ in pool.map(lambda _, own=fresh: own(x, None), range(8))]
-            wanted = found[0] if wanted is None else wanted
-            for one in found:
-                assert torch.equal(one, wanted)
+                result = [outputs for outputs, _ in pool.map(lambda _, own=fresh: own(x, None), range(8))]
+            expected = result[0] if expected is None else expected
+            for one in result:
+                assert torch.equal(one, expected)
 
 
 def test_optimizer_step_updates_the_flattened_weights(stack):
@@ -172,9 +172,9 @@ def sequence_stack(request):
 def outputs_and_gradients(stack, x, state, mask, fused):
     outputs, after = run(stack, x, state, mask, fused=fused)
     loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(after))
-    wanted = [x, *leaves(state), *stack.parameters()]
-    found = [outputs, *leaves(after), *torch.autograd.grad(loss, wanted)]
-    return [one.detach() for one in found]
+    expected = [x, *leaves(state), *stack.parameters()]
+    result = [outputs, *leaves(after), *torch.autograd.grad(loss, expected)]
+    return [one.detach() for one in result]
 
 
 def some_state(stack, dtype=torch.float64):
@@ -198,11 +198,11 @@ def test_sequence_kernels_in_mixed_precision(sequence_stack, masked):
     """The error is that of the plain loop, and the state is float32."""
     x, state = inputs().float().detach().requires_grad_(), some_state(sequence_stack, torch.float32)
     mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
-    wanted = outputs_and_gradients(sequence_stack, x, state, mask, False)
+    expected = outputs_and_gradients(sequence_stack, x, state, mask, False)
     with torch.autocast("cuda", torch.bfloat16):
         got = outputs_and_gradients(sequence_stack, x, state, mask, True)
     assert got[0].dtype == got[1].dtype == torch.float32
-    for one, exact in zip(got, wanted, strict=True):
+    for one, exact in zip(got, expected, strict=True):
         torch.testing.assert_close(one / exact.abs().max(), exact / exact.abs().max(), atol=0.05, rtol=0)
 
 

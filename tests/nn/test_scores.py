@@ -13,8 +13,8 @@ from seqloom.nn.scores import DEFAULT_MAX_LENGTH, SCORES, LocationScore, score_c
 B, K, T, S, H, M = 2, 3, 4, 5, 6, 8
 
 
-def exactly(actual, wanted):
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+def exactly(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
 def make(name, query=H, memory=M, seed=0, **options):
@@ -48,11 +48,11 @@ def test_score_equals_its_equation(name, memory, coverage):
     score = make(name, memory=memory, coverage=coverage)
     s, h = torch.randn(B, K, T, H).double(), torch.randn(B, S, memory).double()
     a = torch.rand(B, K, T, S).double() if coverage else None
-    found = score(s, score.prepare(h), a)
-    assert found.shape == (B, K, T, S)
+    result = score(s, score.prepare(h), a)
+    assert result.shape == (B, K, T, S)
     for b, k, t, j in torch.cartesian_prod(*map(torch.arange, (B, K, T, S))).tolist():
         seen = None if a is None else a[b, k, t, j]
-        exactly(found[b, k, t, j], score_by_equation(name, score, s[b, k, t], h[b, j], j, seen))
+        exactly(result[b, k, t, j], score_by_equation(name, score, s[b, k, t], h[b, j], j, seen))
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -150,9 +150,9 @@ def test_padding_beyond_the_locations_is_accepted():
     score = LocationScore(H, M, max_length=4)
     mask = torch.arange(6) < torch.tensor([[4], [2]])
     keys = score.prepare(torch.randn(B, 6, M), mask)
-    found = score(torch.randn(B, T, H), keys)
-    assert found.shape == (B, T, 6)
-    assert not found[..., 4:].any()  # arbitrary scores; attention masks padding
+    result = score(torch.randn(B, T, H), keys)
+    assert result.shape == (B, T, 6)
+    assert not result[..., 4:].any()  # arbitrary scores; attention masks padding
     mask[1] = True
     with pytest.raises(DataError, match="a source has 6 tokens"):
         score.prepare(torch.randn(B, 6, M), mask)

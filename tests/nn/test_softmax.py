@@ -32,24 +32,24 @@ SAMPLERS = ("uniform", "log-uniform", "unigram", "blackout")
 COUNTS = torch.tensor([1000 // (rank + 1) for rank in range(V)])
 
 
-def exactly(actual: Any, wanted: Any) -> None:
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+def exactly(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
 def layer(config: Any, vocabulary: int = V, seed: int = 0) -> Any:
     torch.manual_seed(seed)
-    made = config.build(H, vocabulary).double()
-    if isinstance(made, SampledSoftmax):
-        made.set_counts(COUNTS[:vocabulary])
-    return made
+    output_layer = config.build(H, vocabulary).double()
+    if isinstance(output_layer, SampledSoftmax):
+        output_layer.set_counts(COUNTS[:vocabulary])
+    return output_layer
 
 
 def sampled(sampler: str, samples: int, seed: int = 0) -> SampledSoftmax:
-    made = layer(build(SoftmaxConfig, {"kind": "sampled", "sampler": sampler, "samples": samples}), seed=seed)
-    assert isinstance(made, SampledSoftmax)
-    nn.init.normal_(made.weight)
-    nn.init.normal_(made.bias)
-    return made
+    output_layer = layer(build(SoftmaxConfig, {"kind": "sampled", "sampler": sampler, "samples": samples}), seed=seed)
+    assert isinstance(output_layer, SampledSoftmax)
+    nn.init.normal_(output_layer.weight)
+    nn.init.normal_(output_layer.bias)
+    return output_layer
 
 
 def data(seed: int = 1) -> tuple[Tensor, Tensor]:
@@ -69,39 +69,41 @@ def gradients(value: Tensor, *of: Tensor) -> tuple[Tensor, ...]:
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
 def test_output_layers_are_exact_and_normalised(config: Any) -> None:
-    made = layer(config)
+    output_layer = layer(config)
     hidden, targets = data()
-    assert issubclass(type(made), OutputLayer)
-    log_probs = made.log_probs(hidden.view(4, 6, H))
+    assert issubclass(type(output_layer), OutputLayer)
+    log_probs = output_layer.log_probs(hidden.view(4, 6, H))
     assert log_probs.shape == (4, 6, V)
     exactly(log_probs.exp().sum(-1), torch.ones(4, 6, dtype=torch.float64))
-    exactly(made.target_log_probs(hidden, targets), log_probs.view(N, V).gather(1, targets[:, None])[:, 0])
-    exactly(made(hidden).log_softmax(-1), log_probs.view(N, V))
-    value = made.loss(hidden, targets)
+    exactly(output_layer.target_log_probs(hidden, targets), log_probs.view(N, V).gather(1, targets[:, None])[:, 0])
+    exactly(output_layer(hidden).log_softmax(-1), log_probs.view(N, V))
+    value = output_layer.loss(hidden, targets)
     assert value.shape == () and value > 0
     value.backward()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in made.parameters())
+    assert all(
+        parameter.grad is not None and parameter.grad.isfinite().all() for parameter in output_layer.parameters()
+    )
 
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
 def test_initial_distribution_is_nearly_uniform(config: Any) -> None:
     for scale in (None, 0.01):
-        made = layer(config)
-        made.initialise(scale)
-        log_probs = made.log_probs(0.1 * data()[0])
+        output_layer = layer(config)
+        output_layer.initialise(scale)
+        log_probs = output_layer.log_probs(0.1 * data()[0])
         assert (log_probs + math.log(V)).abs().max() < 0.5
 
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
 def test_softmax_has_at_least_single_precision(config: Any) -> None:
-    made = layer(config).to(torch.bfloat16)
+    output_layer = layer(config).to(torch.bfloat16)
     hidden, targets = data()
     hidden = hidden.to(torch.bfloat16)
-    assert made.log_probs(hidden).dtype == made.target_log_probs(hidden, targets).dtype == torch.float32
-    made = made.float()
+    assert output_layer.log_probs(hidden).dtype == output_layer.target_log_probs(hidden, targets).dtype == torch.float32
+    output_layer = output_layer.float()
     with torch.autocast("cpu", torch.bfloat16):
-        assert made.loss(hidden.float(), targets).dtype == torch.float32
-        assert made.loss(hidden, targets).dtype == torch.float32
+        assert output_layer.loss(hidden.float(), targets).dtype == torch.float32
+        assert output_layer.loss(hidden, targets).dtype == torch.float32
 
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
@@ -111,16 +113,18 @@ def test_layer_survives_recipe_and_state_dict_round_trips(config: Any) -> None:
     other.load_state_dict(one.state_dict())
     hidden, targets = data()
     torch.manual_seed(3)
-    wanted = one.loss(hidden, targets)
+    expected = one.loss(hidden, targets)
     torch.manual_seed(3)
-    assert torch.equal(other.loss(hidden, targets), wanted)
+    assert torch.equal(other.loss(hidden, targets), expected)
 
 
 def test_full_softmax_equals_a_linear_layer() -> None:
-    made = layer(FullSoftmaxConfig())
-    assert list(made.state_dict()) == ["weight", "bias"]
+    output_layer = layer(FullSoftmaxConfig())
+    assert list(output_layer.state_dict()) == ["weight", "bias"]
     hidden, targets = data()
-    exactly(made.loss(hidden, targets), F.cross_entropy(hidden @ made.weight.T + made.bias, targets))
+    exactly(
+        output_layer.loss(hidden, targets), F.cross_entropy(hidden @ output_layer.weight.T + output_layer.bias, targets)
+    )
 
 
 @pytest.mark.parametrize("at_once", [1, 40, 10**6])
@@ -132,17 +136,17 @@ def test_full_softmax_in_pieces(at_once: int, monkeypatch: pytest.MonkeyPatch) -
     for shape in ((H,), (5, H), (2, 3, H), (0, H)):
         hidden = torch.randn(*shape, dtype=torch.float64)
         with torch.no_grad():
-            found = layer.log_probs(hidden)
-        torch.testing.assert_close(found, layer.log_probs(hidden), atol=1e-12, rtol=0)
+            result = layer.log_probs(hidden)
+        torch.testing.assert_close(result, layer.log_probs(hidden), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("config", [FullSoftmaxConfig(), KINDS["blackout"]], ids=["full", "sampled"])
 def test_tied_matrix_is_shared_and_not_reinitialised(config: Any) -> None:
     weight = nn.Parameter(torch.randn(V, H))
-    made, before = config.build(H, V, weight), weight.detach().clone()
-    made.initialise(0.05)
-    assert made.weight is weight and torch.equal(weight, before)
-    assert 0.02 < made.bias.abs().max() <= 0.05
+    output_layer, before = config.build(H, V, weight), weight.detach().clone()
+    output_layer.initialise(0.05)
+    assert output_layer.weight is weight and torch.equal(weight, before)
+    assert 0.02 < output_layer.bias.abs().max() <= 0.05
 
 
 # --- adaptive ---------------------------------------------------------------------------------------------------------
@@ -150,38 +154,40 @@ def test_tied_matrix_is_shared_and_not_reinitialised(config: Any) -> None:
 
 @pytest.mark.parametrize(("cutoffs", "factor"), [((7, 20), 2.0), ((1,), 4.0), ((5, 6, 39), 1.5), ((39,), 1.0)])
 def test_adaptive_softmax_equals_torch(cutoffs: tuple[int, ...], factor: float) -> None:
-    made = layer(AdaptiveSoftmaxConfig(cutoffs=cutoffs, factor=factor))
-    twin = nn.AdaptiveLogSoftmaxWithLoss(H, V, list(cutoffs), div_value=factor, head_bias=True).double()
-    twin.load_state_dict(made.state_dict())
+    output_layer = layer(AdaptiveSoftmaxConfig(cutoffs=cutoffs, factor=factor))
+    torch_layer = nn.AdaptiveLogSoftmaxWithLoss(H, V, list(cutoffs), div_value=factor, head_bias=True).double()
+    torch_layer.load_state_dict(output_layer.state_dict())
     hidden, targets = data()
     ours, theirs = hidden.clone().requires_grad_(), hidden.clone().requires_grad_()
-    value, wanted = made.loss(ours, targets), twin(theirs, targets)
-    exactly(value, wanted.loss)
-    exactly(made.target_log_probs(hidden, targets), wanted.output)
-    exactly(made.log_probs(hidden), twin.log_prob(hidden))
-    exactly(gradients(value, ours, *made.parameters()), gradients(wanted.loss, theirs, *twin.parameters()))
+    value, expected = output_layer.loss(ours, targets), torch_layer(theirs, targets)
+    exactly(value, expected.loss)
+    exactly(output_layer.target_log_probs(hidden, targets), expected.output)
+    exactly(output_layer.log_probs(hidden), torch_layer.log_prob(hidden))
+    exactly(
+        gradients(value, ours, *output_layer.parameters()), gradients(expected.loss, theirs, *torch_layer.parameters())
+    )
 
 
 def test_adaptive_softmax_equals_its_equation() -> None:
     """log p(v) = log p(cluster) + log p(v | cluster), for one token of each cluster."""
-    made = layer(KINDS["adaptive"])
+    output_layer = layer(KINDS["adaptive"])
     h = data()[0][0]
-    head = (made.head.weight @ h + made.head.bias).softmax(0)
-    first = (made.tail[0][1].weight @ made.tail[0][0].weight @ h).softmax(0)
-    second = (made.tail[1][1].weight @ made.tail[1][0].weight @ h).softmax(0)
+    head = (output_layer.head.weight @ h + output_layer.head.bias).softmax(0)
+    first = (output_layer.tail[0][1].weight @ output_layer.tail[0][0].weight @ h).softmax(0)
+    second = (output_layer.tail[1][1].weight @ output_layer.tail[1][0].weight @ h).softmax(0)
     assert (len(head), len(first), len(second)) == (9, 13, 20)
-    assert made.tail[0][0].weight.shape == (4, H) and made.tail[1][0].weight.shape == (2, H)
-    wanted = torch.stack([head[3], head[7] * first[9 - 7], head[8] * second[25 - 20]]).log()
-    exactly(made.log_probs(h)[torch.tensor([3, 9, 25])], wanted)
+    assert output_layer.tail[0][0].weight.shape == (4, H) and output_layer.tail[1][0].weight.shape == (2, H)
+    expected = torch.stack([head[3], head[7] * first[9 - 7], head[8] * second[25 - 20]]).log()
+    exactly(output_layer.log_probs(h)[torch.tensor([3, 9, 25])], expected)
 
 
 def test_adaptive_softmax_with_unused_clusters() -> None:
-    made = layer(KINDS["adaptive"])
+    output_layer = layer(KINDS["adaptive"])
     hidden, _ = data()
-    value = made.loss(hidden, torch.full((N,), 2))
+    value = output_layer.loss(hidden, torch.full((N,), 2))
     value.backward()
-    exactly(value, -made.log_probs(hidden)[:, 2].mean())
-    assert not made.tail[1][1].weight.grad.any()
+    exactly(value, -output_layer.log_probs(hidden)[:, 2].mean())
+    assert not output_layer.tail[1][1].weight.grad.any()
 
 
 @pytest.mark.parametrize(
@@ -224,57 +230,57 @@ def test_clusters_of_size_zero_are_rejected() -> None:
 @pytest.mark.parametrize("sampler", ["uniform", "log-uniform", "unigram"])
 @pytest.mark.parametrize("samples", [V, 10 * V])
 def test_sampling_the_vocabulary_equals_the_full_softmax(sampler: str, samples: int) -> None:
-    made, (hidden, targets) = sampled(sampler, samples), data()
-    value, full = made.loss(hidden, targets), F.cross_entropy(made(hidden), targets)
+    output_layer, (hidden, targets) = sampled(sampler, samples), data()
+    value, full = output_layer.loss(hidden, targets), F.cross_entropy(output_layer(hidden), targets)
     exactly(value, full)
-    exactly(gradients(value, *made.parameters()), gradients(full, *made.parameters()))
+    exactly(gradients(value, *output_layer.parameters()), gradients(full, *output_layer.parameters()))
 
 
 def test_control_sampling_almost_the_vocabulary_differs() -> None:
     """Negative control: the layer does sample."""
-    made, (hidden, targets) = sampled("uniform", V - 1), data()
-    value, full = made.loss(hidden, targets), F.cross_entropy(made(hidden), targets)
+    output_layer, (hidden, targets) = sampled("uniform", V - 1), data()
+    value, full = output_layer.loss(hidden, targets), F.cross_entropy(output_layer(hidden), targets)
     assert 1e-4 < abs(value - full) < 0.3 * full
 
 
 def test_blackout_over_the_vocabulary_equals_its_equation() -> None:
     """J = log p(y) + Σ_{v ≠ y} log(1 − p(v)) with the full softmax p."""
-    made, (hidden, targets) = sampled("blackout", V), data()
-    p = made(hidden).softmax(-1)
+    output_layer, (hidden, targets) = sampled("blackout", V), data()
+    p = output_layer(hidden).softmax(-1)
     total = 0.0
     for row, target in enumerate(targets.tolist()):
         total += p[row, target].log() + sum((1 - p[row, v]).log() for v in range(V) if v != target)
-    exactly(made.loss(hidden, targets), -torch.as_tensor(total) / N)
+    exactly(output_layer.loss(hidden, targets), -torch.as_tensor(total) / N)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_sampled_loss_equals_its_equation(sampler: str) -> None:
-    made, (hidden, targets) = sampled(sampler, 9), data()
+    output_layer, (hidden, targets) = sampled(sampler, 9), data()
     torch.manual_seed(5)
-    drawn, log_chance = made.draw()
+    drawn, log_chance = output_layer.draw()
     chance = log_chance.exp()
     total, hits = 0.0, 0
     for h, y in zip(hidden, targets.tolist(), strict=True):
         others = [v for v in drawn.tolist() if v != y]
         hits += len(others) < len(drawn)
-        weight = {v: (made.weight[v] @ h + made.bias[v]).exp() / chance[v] for v in [y, *others]}
+        weight = {v: (output_layer.weight[v] @ h + output_layer.bias[v]).exp() / chance[v] for v in [y, *others]}
         p = {v: w / sum(weight.values()) for v, w in weight.items()}
         total += -p[y].log()
         if sampler == "blackout":
             total += sum(-(1 - p[v]).log() for v in others)
     assert hits > 0  # so that targets among the samples are covered
     torch.manual_seed(5)
-    exactly(made.loss(hidden, targets), torch.as_tensor(total) / N)
+    exactly(output_layer.loss(hidden, targets), torch.as_tensor(total) / N)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_inclusion_probabilities_equal_frequencies(sampler: str) -> None:
     """For every token, the mean over many draws of 1/π if it was drawn, else 0, is 1."""
-    made, rounds = sampled(sampler, 12), 4000
+    output_layer, rounds = sampled(sampler, 12), 4000
     torch.manual_seed(0)
     total, squares = torch.zeros(V, dtype=torch.float64), torch.zeros(V, dtype=torch.float64)
     for _ in range(rounds):
-        drawn, log_chance = made.draw()
+        drawn, log_chance = output_layer.draw()
         assert len(set(drawn.tolist())) == 12
         seen = torch.zeros(V, dtype=torch.float64).index_fill(0, drawn, 1.0) / log_chance.exp()
         total, squares = total + seen, squares + seen**2
@@ -287,13 +293,13 @@ def test_inclusion_probabilities_equal_frequencies(sampler: str) -> None:
 def test_proposal_distributions() -> None:
     rank = torch.arange(V, dtype=torch.float64)
     log_uniform = (torch.log(rank + 2) - torch.log(rank + 1)) / math.log(V + 1)
-    for sampler, wanted in (
+    for sampler, expected in (
         ("uniform", torch.full((V,), 1 / V, dtype=torch.float64)),
         ("log-uniform", log_uniform),
         ("unigram", COUNTS**0.4 / (COUNTS**0.4).sum()),
         ("blackout", COUNTS**0.4 / (COUNTS**0.4).sum()),
     ):
-        torch.testing.assert_close(sampled(sampler, 3).proposal, wanted.double(), rtol=1e-5, atol=0)
+        torch.testing.assert_close(sampled(sampler, 3).proposal, expected.double(), rtol=1e-5, atol=0)
     powers = SampledSoftmaxConfig(sampler="unigram", alpha=1.0).build(H, 3)
     powers.set_counts(torch.tensor([6, 0, 3]))  # unseen tokens count once
     torch.testing.assert_close(powers.proposal, torch.tensor([0.6, 0.1, 0.3]))
@@ -304,11 +310,11 @@ def test_gradient_converges_to_the_full_gradient(sampler: str) -> None:
     hidden, targets = data()
     distances = []
     for samples in (4, 16, 36):
-        made = sampled(sampler, samples)
-        wanted = gradients(F.cross_entropy(made(hidden), targets), made.weight)[0]
+        output_layer = sampled(sampler, samples)
+        expected = gradients(F.cross_entropy(output_layer(hidden), targets), output_layer.weight)[0]
         torch.manual_seed(0)
-        mean = sum(gradients(made.loss(hidden, targets), made.weight)[0] for _ in range(300)) / 300
-        distances.append(float((mean - wanted).norm() / wanted.norm()))
+        mean = sum(gradients(output_layer.loss(hidden, targets), output_layer.weight)[0] for _ in range(300)) / 300
+        distances.append(float((mean - expected).norm() / expected.norm()))
     assert distances[0] > 1.5 * distances[1] > 1.5**2 * distances[2], distances
     assert distances[2] < 0.1
 
@@ -318,37 +324,37 @@ def test_sampled_training_learns_the_distribution(sampler: str) -> None:
     """Training samples 12 of 40 tokens per step."""
     torch.manual_seed(0)
     truth = COUNTS / COUNTS.sum()
-    made = build(SoftmaxConfig, {"kind": "sampled", "sampler": sampler, "samples": 12}).build(1, V)
-    made.initialise()
-    made.set_counts(COUNTS)
-    optimizer = torch.optim.Adam([made.bias], lr=0.1)
+    output_layer = build(SoftmaxConfig, {"kind": "sampled", "sampler": sampler, "samples": 12}).build(1, V)
+    output_layer.initialise()
+    output_layer.set_counts(COUNTS)
+    optimizer = torch.optim.Adam([output_layer.bias], lr=0.1)
     for step in range(400):
         optimizer.param_groups[0]["lr"] = 0.1 * (1 - step / 400)
-        loss = made.loss(torch.zeros(256, 1), torch.multinomial(truth, 256, replacement=True))
+        loss = output_layer.loss(torch.zeros(256, 1), torch.multinomial(truth, 256, replacement=True))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    learned = made.log_probs(torch.zeros(1, 1))[0]
+    learned = output_layer.log_probs(torch.zeros(1, 1))[0]
     assert (truth * (truth.log() - learned)).sum() < 0.02  # the initial value is 0.8
 
 
 def test_samples_depend_on_the_seed_only() -> None:
-    made = sampled("log-uniform", 9)
+    output_layer = sampled("log-uniform", 9)
     drawn = []
     for seed in (1, 2, 1):
         torch.manual_seed(seed)
-        drawn.append(made.draw()[0].tolist())
+        drawn.append(output_layer.draw()[0].tolist())
     assert drawn[0] == drawn[2] != drawn[1]
 
 
 def test_blackout_loss_is_finite_for_extreme_logits() -> None:
-    made = sampled("blackout", V)
+    output_layer = sampled("blackout", V)
     with torch.no_grad():
-        made.bias[3] += 200
+        output_layer.bias[3] += 200
     hidden, targets = data()
-    value = made.loss(hidden, targets)
+    value = output_layer.loss(hidden, targets)
     assert value.isfinite()
-    assert all(gradient.isfinite().all() for gradient in gradients(value, *made.parameters()))
+    assert all(gradient.isfinite().all() for gradient in gradients(value, *output_layer.parameters()))
 
 
 @pytest.mark.parametrize(
@@ -369,14 +375,16 @@ def test_invalid_samples_are_rejected(options: dict[str, Any], words: str) -> No
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
 def test_gpu_equals_cpu(config: Any, precision: torch.dtype) -> None:
     """Also with autocast, with hidden states in half precision and weights in single precision."""
-    made, (hidden, targets) = layer(config).float(), data()
-    wanted = made.target_log_probs(hidden.float(), targets)
-    made, hidden, targets = made.cuda(), hidden.cuda().to(precision), targets.cuda()
+    output_layer, (hidden, targets) = layer(config).float(), data()
+    expected = output_layer.target_log_probs(hidden.float(), targets)
+    output_layer, hidden, targets = output_layer.cuda(), hidden.cuda().to(precision), targets.cuda()
     with torch.autocast("cuda", precision, enabled=precision != torch.float32):
-        found, value = made.target_log_probs(hidden, targets), made.loss(hidden, targets)
-        log_probs = made.log_probs(hidden)
-    assert found.dtype == value.dtype == log_probs.dtype == torch.float32
+        result, value = output_layer.target_log_probs(hidden, targets), output_layer.loss(hidden, targets)
+        log_probs = output_layer.log_probs(hidden)
+    assert result.dtype == value.dtype == log_probs.dtype == torch.float32
     close = 1e-4 if precision == torch.float32 else 0.05
-    torch.testing.assert_close(found.cpu(), wanted, atol=close, rtol=0)
+    torch.testing.assert_close(result.cpu(), expected, atol=close, rtol=0)
     value.backward()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in made.parameters())
+    assert all(
+        parameter.grad is not None and parameter.grad.isfinite().all() for parameter in output_layer.parameters()
+    )

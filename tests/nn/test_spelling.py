@@ -31,26 +31,26 @@ def spelling(request) -> Spelling:
 
 
 def test_word_alone_equals_word_in_a_batch(spelling) -> None:
-    found = spelling(padded())
-    assert found.shape == (2, 3, spelling.output_size)
+    result = spelling(padded())
+    assert result.shape == (2, 3, spelling.output_size)
     for row, words in enumerate(WORDS):
-        for place, word in enumerate(words):
+        for position, word in enumerate(words):
             alone = spelling(torch.tensor([word])) if word else torch.zeros(1, spelling.output_size)
-            torch.testing.assert_close(found[row, place], alone[0].double(), atol=1e-10, rtol=0)
+            torch.testing.assert_close(result[row, position], alone[0].double(), atol=1e-10, rtol=0)
 
 
 def test_padding_has_no_effect_and_no_gradient(spelling) -> None:
-    found, wider = spelling(padded()), spelling(F.pad(padded(width=8), (0, 0, 0, 2)))
-    torch.testing.assert_close(wider[:, :3], found, atol=1e-10, rtol=0)
+    result, wider = spelling(padded()), spelling(F.pad(padded(width=8), (0, 0, 0, 2)))
+    torch.testing.assert_close(wider[:, :3], result, atol=1e-10, rtol=0)
     assert not wider[:, 3:].any()
-    (gradient,) = torch.autograd.grad(found.square().sum(), spelling.embed.weight)
+    (gradient,) = torch.autograd.grad(result.square().sum(), spelling.embed.weight)
     used = sorted({letter for row in WORDS for word in row for letter in word})
     assert gradient.any(dim=1).nonzero().flatten().tolist() == used
 
 
 def test_output_depends_on_the_order_of_letters(spelling) -> None:
-    found = spelling(torch.tensor([[3, 4, 5, 0], [5, 4, 3, 0]]))
-    assert not torch.allclose(found[0], found[1])
+    result = spelling(torch.tensor([[3, 4, 5, 0], [5, 4, 3, 0]]))
+    assert not torch.allclose(result[0], result[1])
 
 
 def test_recurrent_spelling_equals_its_equation() -> None:
@@ -64,8 +64,8 @@ def test_recurrent_spelling_equals_its_equation() -> None:
         for letter in order:
             state = cell(spelling.embed(torch.tensor([letter])), state)
         ends.append(state["h"])
-    found = spelling(torch.tensor([[*letters, 0, 0]]))
-    torch.testing.assert_close(found, torch.cat(ends, dim=1), atol=1e-10, rtol=0)
+    result = spelling(torch.tensor([[*letters, 0, 0]]))
+    torch.testing.assert_close(result, torch.cat(ends, dim=1), atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize(

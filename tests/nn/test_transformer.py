@@ -29,16 +29,16 @@ def assert_encoder_equals_torch(activation: str, norm_first: bool, masked: bool)
     options: dict[str, Any] = {"dropout": 0.0, "activation": activation, "norm_first": norm_first, "batch_first": True}
     theirs = randomise(nn.TransformerEncoderLayer(D, N, INNER, **options))
     ours, pairs = encoder_block(theirs, activation, norm_first)
-    x, made = torch.randn(2, B, S, D, dtype=torch.float64)
-    (theirs(x, src_key_padding_mask=~REAL if masked else None) * made)[REAL].sum().backward()
-    wanted = theirs(x, src_key_padding_mask=~REAL if masked else None)
+    x, cotangent = torch.randn(2, B, S, D, dtype=torch.float64)
+    (theirs(x, src_key_padding_mask=~REAL if masked else None) * cotangent)[REAL].sum().backward()
+    expected = theirs(x, src_key_padding_mask=~REAL if masked else None)
     for weights in (False, True):
         ours.zero_grad()
         scope = AttentionScope.within(REAL if masked else None)
-        found = ours(x, scope, return_weights=("self",) if weights else ())
-        exactly(found.x[REAL], wanted[REAL])
-        assert (found.self_weights is not None) == weights
-        (found.x * made)[REAL].sum().backward()
+        result = ours(x, scope, return_weights=("self",) if weights else ())
+        exactly(result.x[REAL], expected[REAL])
+        assert (result.self_weights is not None) == weights
+        (result.x * cotangent)[REAL].sum().backward()
         assert_equal_gradients(pairs)
 
 
@@ -47,19 +47,19 @@ def assert_decoder_equals_torch(activation: str, norm_first: bool, masked: bool)
     options: dict[str, Any] = {"dropout": 0.0, "activation": activation, "norm_first": norm_first, "batch_first": True}
     theirs = randomise(nn.TransformerDecoderLayer(D, N, INNER, **options))
     ours, pairs = decoder_block(theirs, activation, norm_first)
-    x, made = torch.randn(2, B, T, D, dtype=torch.float64)
+    x, cotangent = torch.randn(2, B, T, D, dtype=torch.float64)
     source = torch.randn(B, S, D, dtype=torch.float64)
     ahead = torch.ones(T, T).triu(1).bool()
-    wanted = theirs(x, source, tgt_mask=ahead, memory_key_padding_mask=~REAL if masked else None)
-    (wanted * made).sum().backward()
+    expected = theirs(x, source, tgt_mask=ahead, memory_key_padding_mask=~REAL if masked else None)
+    (expected * cotangent).sum().backward()
     for names in ((), ("self", "cross")):
         ours.zero_grad()
         keys_values = ours.cross_attention.keys_values(source)
         mask = REAL[:, None, None, :] if masked else None
-        found = ours(x, AttentionScope(is_causal=True), source=Source(keys_values, mask), return_weights=names)
-        exactly(found.x, wanted)
-        assert [part is not None for part in (found.self_weights, found.cross_weights)] == [bool(names)] * 2
-        (found.x * made).sum().backward()
+        result = ours(x, AttentionScope(is_causal=True), source=Source(keys_values, mask), return_weights=names)
+        exactly(result.x, expected)
+        assert [part is not None for part in (result.self_weights, result.cross_weights)] == [bool(names)] * 2
+        (result.x * cotangent).sum().backward()
         assert_equal_gradients(pairs)
 
 
@@ -103,9 +103,9 @@ def test_residuals_equal_their_equations(norm, residual, norm_first):
     y = x
     sublayers = (block.mixer_residual.norm, block.mixer), (block.feed_forward_residual.norm, block.feed_forward)
     for own, layer in sublayers:
-        made = layer(own(y) if norm_first else y)
-        made = made[0] if isinstance(made, tuple) else made
-        y = made + (y if residual else 0)
+        cotangent = layer(own(y) if norm_first else y)
+        cotangent = cotangent[0] if isinstance(cotangent, tuple) else cotangent
+        y = cotangent + (y if residual else 0)
         y = y if norm_first else own(y)
     exactly(block(x).x, y)
 

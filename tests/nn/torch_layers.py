@@ -13,8 +13,8 @@ D, N, INNER = 12, 3, 20
 Pairs = list[tuple[list[Any], Any]]  # our parameters, and the torch parameter that contains them
 
 
-def exactly(actual, wanted):
-    torch.testing.assert_close(actual, wanted, atol=1e-10, rtol=0)
+def exactly(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
 def randomise(module):
