@@ -1,6 +1,6 @@
-"""Does the softmax of attention saturate as keys grow wider, unless scores are divided by √d_k? (C12)
+"""Saturation of the attention softmax for large d_k, with and without dividing the scores by √d_k (C12).
 
-One query against S keys, all numbers drawn from N(0, 1), as a fresh Transformer roughly has them. A sum of d_k products
+One query and S keys with entries from N(0, 1), roughly as in an untrained Transformer. A sum of d_k products
 has variance d_k, so without the division the largest score runs away from the others:
 
     entropy    −Σ α_j log α_j, as a share of log S: 1 looks everywhere alike, 0 at one place only
@@ -18,7 +18,7 @@ from torch import Tensor
 
 
 def measure(e: Tensor) -> tuple[float, float, float]:
-    """Scores (Q, S) to the means of entropy, largest weight and gradient."""
+    """Return the means of entropy, largest weight and gradient of scores (Q, S)."""
     a = e.softmax(-1)
     entropy = -(a * e.log_softmax(-1)).sum(-1) / math.log(e.shape[-1])
     jacobian = torch.diag_embed(a) - a.unsqueeze(-1) * a.unsqueeze(-2)  # (Q, S, S)

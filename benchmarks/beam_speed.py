@@ -1,16 +1,16 @@
-"""Beam search beside CTranslate2 and `generate` of Hugging Face's transformers: the same weights, the same sentences.
+"""Beam search compared with CTranslate2 and `generate` of transformers: the same weights and sentences.
 
-A Transformer of ours is given to CTranslate2 (in an environment of its own, see `peers/environments.py`) and to
-`MarianMTModel` (Pegasus, if its norms stand before its layers) weight by weight. All translate the same tokens, so many
-sentences at a time, in turns. Reported are sentences per second, medians over rounds with their ranges, the ratios
-round by round, and how many translations are ours token for token. Tokenisation is not counted. Two cases:
+The weights of our Transformer are copied to CTranslate2 (in a separate environment, see `peers/environments.py`) and to
+`MarianMTModel` (Pegasus for pre-norm). All translate the same batches of tokens alternately. The report has sentences
+per second (medians over rounds with their ranges), the ratios of each round, and the fraction of translations that
+equal ours. Tokenisation is not timed. Two cases:
 
-    fixed     weights as they are drawn, and every sentence is made to be so many tokens long: all do the same steps
-    trained   the weights of a run, so that sentences end where they end, at 60 tokens at the latest. Length penalty 0:
-              then the rules by which the three stop all find the best of the beam
+    fixed     random weights, and all translations have the same length, so that all programs do the same steps
+    trained   the weights of a run; a translation ends at END, at most after 60 tokens. With length penalty 0, the
+              stopping rules of the three programs all find the best hypothesis of the beam
 
-A recurrent translator with attention, which the others do not run, stands beside them. On a GPU our steps are recorded
-and repeated; the first search of a shape, which records, is not counted, and is shown apart.
+A recurrent translator with attention is measured, too; the other programs do not support it. On a GPU, our steps are
+CUDA graphs; the first search of a shape, which captures them, is reported separately.
 
     python benchmarks/beam_speed.py                                       fixed, widths 128, 256 and 512
     python benchmarks/beam_speed.py --runs runs/translate-cldr-transformer --fixed 0          trained
@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peers.asked import Parser, count, count_or_none, result_file, say_load, told
-from peers.turns import Failed, Spread, ratios, table, written
+from peers.options import Parser, count, count_or_none, print_load, result_file, run_main
+from peers.turns import Failed, Spread, ratios, table, write_result
 from torch import Tensor
 
 from seqloom import accel
@@ -39,15 +39,15 @@ from seqloom.predict.loader import load
 from seqloom.predict.translate import TranslatorPredictor
 
 LONGEST = 60
-SMALL = ["--widths", "32", "--hidden", "16", "--sentences", "4", "--batch", "2", "--fixed", "5"]  # does everything run?
+SMALL = ["--widths", "32", "--hidden", "16", "--sentences", "4", "--batch", "2", "--fixed", "5"]  # settings of --smoke
 VOCABULARY = 10_000
 Rows = list[list[int]]
 Batch = dict[str, Tensor]
-Search = Callable[[], tuple[Rows, float]]  # the best translation of each source, and the seconds it took
+Search = Callable[[], tuple[Rows, float]]  # the best translation of each source, and the seconds
 
 
 def drawn(width: int, seed: int = 1) -> Transformer:
-    """A Transformer with weights as they are drawn: 4 + 4 layers, 6 + 6 from width 512."""
+    """Return a Transformer with random weights: 4 + 4 layers, 6 + 6 from width 512."""
     torch.manual_seed(seed)
     layers = 6 if width >= 512 else 4
     config = TransformerConfig(
@@ -57,7 +57,7 @@ def drawn(width: int, seed: int = 1) -> Transformer:
 
 
 def drawn_recurrent(hidden: int, seed: int = 1) -> Any:
-    """A bidirectional LSTM encoder, an LSTM decoder with Luong's attention."""
+    """Return a model with a bidirectional LSTM encoder and an LSTM decoder with Luong attention."""
     torch.manual_seed(seed)
     return RecurrentSeq2SeqConfig(cell="lstm", hidden=hidden).build(VOCABULARY).eval()
 
@@ -130,7 +130,7 @@ def generated(model: Any, batch: Batch, beam: int, fixed: int) -> Rows:
 
 
 def ctranslate2(model: Transformer, sources: Rows, wanted: Any, fixed: int) -> Search:
-    """The faster of its two ways to use several cores: one batch with all threads, or a batch on each."""
+    """Use the faster of two ways to use several cores: one batch with all threads, or a batch per core."""
     from ctranslate2_peer import CTranslate2
 
     order = {
@@ -162,12 +162,12 @@ PEERS = {"CTranslate2": ctranslate2, "Hugging Face": hugging_face}
 
 
 def compare(name: str, model: Any, sources: Rows, fixed: int, wanted: Any) -> dict[str, Any]:
-    """All of them in turns: speeds, ratios of ours to theirs, and the share of translations that are the same."""
+    """Measure all programs alternately; return speeds, ratios, and the fraction of equal translations."""
     accel.install()
     model = model.to(wanted.device)
     ways: dict[str, Search] = {"seqloom": ours(model, sources, wanted, fixed)}
     if wanted.device == "cuda":
-        ways["seqloom, not recorded"] = ours(model, sources, wanted, fixed, graphs=False)
+        ways["seqloom, without CUDA graphs"] = ours(model, sources, wanted, fixed, graphs=False)
     left_out = {}
     for peer in wanted.peers if isinstance(model, Transformer) else ():
         try:
@@ -210,7 +210,7 @@ def shown(results: Sequence[dict[str, Any]]) -> str:
 
 
 def opened(wanted: Any) -> list[tuple[str, Transformer, Rows]]:
-    """Name, model and sources of each run that is wanted."""
+    """Yield name, model and sources of each selected run."""
     found = []
     for folder in wanted.runs:
         translator = load(folder, wanted.device, TranslatorPredictor)
@@ -222,7 +222,7 @@ def opened(wanted: Any) -> list[tuple[str, Transformer, Rows]]:
 
 
 def decoding(wanted: Any) -> dict[str, Any]:
-    """Everything that is wanted, printed and returned."""
+    """Run all selected comparisons; print and return the results."""
     torch.set_num_threads(wanted.threads)
     runs, results = opened(wanted), []
     if wanted.fixed:
@@ -239,20 +239,22 @@ def decoding(wanted: Any) -> dict[str, Any]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    fixed = "tokens of each sentence where none ends by itself (24); 0: no such case"
+    fixed = "fixed: tokens of each translation (24); 0 to omit this case"
     parser.add_argument("--runs", nargs="*", default=[], metavar="RUN", help="trained: run directories of translators")
     parser.add_argument("--fixed", type=count_or_none, default=24, help=fixed)
-    parser.add_argument("--widths", type=count, nargs="*", default=[128, 256, 512], help="fixed: of Transformers")
-    parser.add_argument("--hidden", type=count, nargs="*", default=[256], help="fixed: of recurrent translators")
-    parser.add_argument("--sentences", type=count, default=256, help="to translate (256)")
-    parser.add_argument("--batch", type=count, default=128, help="sentences at a time (128)")
-    parser.add_argument("--beam", type=count, default=5, help="hypotheses of each (5)")
-    parser.add_argument("--rounds", type=count, default=5, help="how often each is measured (5)")
-    parser.add_argument("--threads", type=count, default=2, help="of the CPU (2)")
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where to translate (cpu)")
-    named = f"{', '.join(PEERS)}; all unless told, --peers alone is none"
+    parser.add_argument(
+        "--widths", type=count, nargs="*", default=[128, 256, 512], help="fixed: widths of Transformers"
+    )
+    parser.add_argument("--hidden", type=count, nargs="*", default=[256], help="fixed: widths of recurrent translators")
+    parser.add_argument("--sentences", type=count, default=256, help="number of sentences (256)")
+    parser.add_argument("--batch", type=count, default=128, help="batch size (128)")
+    parser.add_argument("--beam", type=count, default=5, help="beam size (5)")
+    parser.add_argument("--rounds", type=count, default=5, help="rounds (5)")
+    parser.add_argument("--threads", type=count, default=2, help="CPU threads (2)")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="device (cpu)")
+    named = f"{', '.join(PEERS)}; default: all; --peers without names: none"
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS), metavar="PEER", help=named)
-    parser.add_argument("--json", type=result_file, metavar="FILE", help="write everything measured here")
+    parser.add_argument("--json", type=result_file, metavar="FILE", help="write all results to this JSON file")
 
 
 def main() -> None:
@@ -260,17 +262,17 @@ def main() -> None:
     arguments(parser)
     wanted = parser.parse_args()
     if wanted.device == "cuda" and not torch.cuda.is_available():
-        parser.error("argument --device: there is no GPU here")
+        parser.error("argument --device: there is no GPU")
     where = torch.cuda.get_device_name() if wanted.device == "cuda" else f"{wanted.threads} threads of a CPU"
     print(
         f"{where}, torch {torch.__version__}, {platform.machine()}, {time.strftime('%Y-%m-%d')}: {wanted.sentences} "
         f"sentences, {wanted.batch} at a time, beam {wanted.beam}, fp32; {wanted.rounds} rounds",
         flush=True,
     )
-    say_load(wanted.threads if wanted.device == "cpu" else 1)
+    print_load(wanted.threads if wanted.device == "cpu" else 1)
     print(flush=True)
-    written(wanted.json, decoding(wanted))
+    write_result(wanted.json, decoding(wanted))
 
 
 if __name__ == "__main__":
-    told(main)
+    run_main(main)

@@ -1,4 +1,4 @@
-"""Does a wider beam translate better, and how wide is enough? One run, one split, beams from greedy upwards.
+"""The effect of the beam size on translations: one run, one split, several beam sizes.
 
 For each beam and length penalty: BLEU and chrF; the mean Σ log p of what was found, which at a penalty of 0 is what the
 search is after; its mean length in tokens; how many translations differ from greedy search; and how many are less
@@ -20,7 +20,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", help="a run directory of a translator")
     parser.add_argument("--split", default="dev")
-    parser.add_argument("--sentences", type=int, default=None, help="the first so many; left out, all")
+    parser.add_argument(
+        "--sentences", type=int, default=None, help="number of sentences, from the first; all by default"
+    )
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 2, 3, 5, 10, 20, 50])
     parser.add_argument("--length-penalties", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument("--stopping", choices=["usual", "exact"], default="usual")

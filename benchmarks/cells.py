@@ -1,22 +1,22 @@
-"""Every cell over a sequence, forward and backward: seqloom, the plain loop, and torch's own layer.
+"""Speed of every cell over a sequence, forward and backward: seqloom, the plain loop, and the layers of torch.
 
     python benchmarks/cells.py [--rows 32] [--steps 64] [--hidden 256] [--rounds 15] [--threads 2] [--padding 0.25]
     python benchmarks/cells.py gru mut1
     python benchmarks/cells.py --device cuda [--rows 64] [--steps 256] [--hidden 512] [--precision bfloat16]
 
-Of each cell, seqloom, torch's layer and `nn.LSTM` take turns in every round; the plain loop comes after them. Shown are
-medians with the fastest and the slowest, and
+In every round, seqloom, the torch layer and `nn.LSTM` alternate; the plain loop follows. The report has medians with
+minimum and maximum, and
 
-- how many times as fast seqloom is as the plain loop and as torch's layer,
-- seqloom's time per unit of arithmetic beside that of `nn.LSTM`: both divided by the multiply-adds of their products;
-  and the same of the fastest times, which other work on the machine disturbs least.
+- the speed of seqloom relative to the plain loop and to the torch layer,
+- the time of seqloom per multiply-add relative to that of `nn.LSTM`, from the medians and from the minima, which other
+  load affects least.
 
-With `--threads 1` the time of the processor is taken, not that of the clock, so that other work disturbs even less.
-With `--padding` that share of the steps, at the ends of rows, is padding; torch's layers read packed sequences then.
+With `--threads 1`, CPU time is measured instead of wall time, which reduces the effect of other load. `--padding` is
+the fraction of padded steps at the ends of rows; the torch layers then read packed sequences.
 
-On a GPU the device's own clock is read. There seqloom also runs captured in a CUDA graph, as it does within a captured
-step of training, and ratios are those of the captured one: × loop, × torch's layer (cuDNN, which is not captured), and
-its time beside that of `nn.LSTM` as it is, not per arithmetic. `--precision bfloat16` is autocast, for all of them.
+On a GPU, CUDA events measure the time. seqloom is also captured in a CUDA graph, as in training, and the ratios are
+those of the graph: × loop, × torch layer (cuDNN, not captured), and its time relative to that of `nn.LSTM`, not per
+multiply-add. `--precision bfloat16` uses autocast for all of them.
 """
 
 import argparse
@@ -50,12 +50,12 @@ TWINS: dict[str, Callable[[int, int], nn.Module]] = {
 @dataclass
 class Way:
     run: Callable[[], Tensor]  # the outputs
-    arithmetic: int  # multiply-adds of the products with x and h, of one step of one row
-    leaves: list[Tensor]  # whose gradients are wanted
+    arithmetic: int  # multiply-adds of the products with x and h, for one step of one row
+    leaves: list[Tensor]  # tensors whose gradients are computed
     seconds: list[float] = field(default_factory=list)
 
     def step(self) -> None:
-        """Forward and backward."""
+        """Run forward and backward."""
         outputs = self.run()
         torch.autograd.grad(outputs, self.leaves, torch.ones_like(outputs))
 
@@ -66,7 +66,7 @@ class Way:
 
     @property
     def unit(self) -> float:
-        """Seconds per multiply-add in the fastest round."""
+        """The seconds per multiply-add in the fastest round."""
         return min(self.seconds) / self.arithmetic
 
 
@@ -106,12 +106,12 @@ def measure(ways: dict[str, Way], rounds: int, clock: Callable[[], float]) -> No
         for way in ways.values():
             begin = clock()
             way.step()
-            if number > 1:  # the first two warm up
+            if number > 1:  # two warm-up rounds
                 way.seconds.append(clock() - begin)
 
 
 def captured(way: Way) -> Callable[[], None]:
-    """The same forward and backward, captured once and only replayed."""
+    """Return a function that replays forward and backward as a CUDA graph."""
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -174,17 +174,17 @@ SIZES = {
 
 
 def options_given() -> argparse.Namespace:
-    # Here, since tests read this file from elsewhere.
-    from peers.asked import Parser, count, one_of  # type: ignore[import-not-found]
+    # Imported here, because tests load this file from another folder.
+    from peers.options import Parser, count, one_of  # type: ignore[import-not-found]
 
     parser = Parser(__doc__)
-    parser.add_argument("--device", choices=SIZES, default="cpu", help="where to compute (cpu)")
+    parser.add_argument("--device", choices=SIZES, default="cpu", help="device (cpu)")
     for name, usual in SIZES["cpu"].items():
         parser.add_argument(f"--{name}", type=count, help=f"({usual}; on a GPU {SIZES['cuda'][name]})")
-    parser.add_argument("--threads", type=count, default=2, help="of the CPU (2)")
-    parser.add_argument("--padding", type=float, default=0.0, help="share of the steps that are padding (0)")
+    parser.add_argument("--threads", type=count, default=2, help="CPU threads (2)")
+    parser.add_argument("--padding", type=float, default=0.0, help="fraction of padded steps (0)")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32", help="(float32)")
-    named = f"{', '.join(VARIANTS)}; all of them unless told"
+    named = f"{', '.join(VARIANTS)}; default: all"
     parser.add_argument("cells", nargs="*", type=one_of(VARIANTS), metavar="cell", help=named)
     options = parser.parse_args()
     for name, value in SIZES[options.device].items():
@@ -214,7 +214,7 @@ def measured(name: str, x: Tensor, mask: Tensor | None, options: argparse.Namesp
 
 
 def main() -> None:
-    from peers.asked import say_load
+    from peers.options import print_load
 
     options = options_given()
     torch.set_num_threads(options.threads)
@@ -227,7 +227,7 @@ def main() -> None:
         f"B {options.rows}, T {options.steps}, D = H = {options.hidden}{padded}, {options.precision}; "
         f"{options.rounds} rounds, {machine}; torch {torch.__version__}, {platform.machine()}\n"
     )
-    say_load(options.threads if options.device == "cpu" else 1)
+    print_load(options.threads if options.device == "cpu" else 1)
     print(HEADS[options.device])
     low = options.precision == "bfloat16"
     with torch.autocast(options.device, torch.bfloat16, enabled=low), torch.device(options.device):
@@ -236,6 +236,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from peers.asked import told
+    from peers.options import run_main
 
-    told(main)
+    run_main(main)

@@ -1,17 +1,17 @@
-"""seqloom on a CPU beside every peer that can be installed: the same work, in the same run, in turns.
+"""seqloom on a CPU compared with every peer that can be installed: the same work, measured alternately.
 
-    training    a tiny Transformer learns to translate: seqloom, a Hugging Face Trainer, Joey NMT; real target tokens/s
-    cells       every recurrent cell, forward and backward: seqloom, torch's layers, the plain loop (`cells.py`)
-    decoding    beam search: seqloom, CTranslate2, Hugging Face's generate (`beam_speed.py`)
+    training    a small translation Transformer: seqloom, Hugging Face Trainer, Joey NMT; real target tokens/s
+    cells       every recurrent cell, forward and backward: seqloom, the layers of torch, the plain loop (`cells.py`)
+    decoding    beam search: seqloom, CTranslate2, `generate` of Hugging Face (`beam_speed.py`)
 
-Each peer lives in an environment of its own under .venv-peers/, which is made when it is first wanted (gigabytes, some
-minutes). What cannot be installed is said and left out. Rounds alternate in order; ratios are taken round by round and
-shown as median (lowest–highest).
+Each peer has a separate environment under .venv-peers/, which is created on first use (gigabytes, some minutes). Peers
+that cannot be installed are reported and omitted. The order alternates between rounds; ratios are computed for each
+round and shown as median (minimum–maximum).
 
-    python benchmarks/cpu.py --data FOLDER            Multi30k from the data folder (or the environment's SEQLOOM_DATA)
-    python benchmarks/cpu.py                          without one: the embedded corpus
+    python benchmarks/cpu.py --data FOLDER            Multi30k from the data folder (or SEQLOOM_DATA)
+    python benchmarks/cpu.py                          without it: the embedded corpus
     python benchmarks/cpu.py training --rounds 9 --json result.json
-    python benchmarks/cpu.py --smoke                  small, and without peers: does everything run?
+    python benchmarks/cpu.py --smoke                  a small version without peers, to test the benchmark
 """
 
 import argparse
@@ -25,8 +25,8 @@ from typing import Any
 import beam_speed
 import torch
 from peers import recurrence, training
-from peers.asked import PARTS, Parser, common, count, real_data, say_load, told
-from peers.turns import written
+from peers.options import PARTS, Parser, common, count, print_load, real_data, run_main
+from peers.turns import write_result
 
 from seqloom.recipes import read_recipe
 
@@ -51,7 +51,7 @@ def processor() -> str:
 
 
 def recipe_of(options: argparse.Namespace) -> tuple[str, list[str]]:
-    """The recipe of training, and what is changed of it."""
+    """Return the recipe of the training and its overrides."""
     name = MULTI30K if real_data(options.data) else EMBEDDED
     return name, [*(SMALL if options.smoke else []), *options.overrides]
 
@@ -84,16 +84,16 @@ def decode(options: argparse.Namespace) -> dict[str, Any]:
 def options_given() -> argparse.Namespace:
     parser = Parser(__doc__)
     common(parser, steps=6)
-    parser.add_argument("--threads", type=count, default=2, help="all parts: of the CPU (2)")
+    parser.add_argument("--threads", type=count, default=2, help="all parts: CPU threads (2)")
     parser.add_argument(
         "--peers",
         nargs="*",
         choices=PEERS,
         metavar="PEER",
-        help=f"training: {', '.join(training.RIVALS)}; decoding: {', '.join(DECODERS)}. All unless told, with --smoke "
-        "none; --peers alone is none, too",
+        help=f"training: {', '.join(training.RIVALS)}; decoding: {', '.join(DECODERS)}. Default: all, none with "
+        "--smoke; --peers without names: none",
     )
-    changed = "training: a change of the recipe, batch.tokens=2048; may be given again"
+    changed = "training: a recipe override such as batch.tokens=2048; repeatable"
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help=changed)
     options = parser.parse_args()
     options.parts = options.parts or PARTS
@@ -101,7 +101,7 @@ def options_given() -> argparse.Namespace:
         options.peers = [] if options.smoke else PEERS
     if options.smoke:
         options.rounds, options.steps = 2, 2
-    if "training" in options.parts:  # what is wrong with the recipe is said before anything is measured
+    if "training" in options.parts:  # report problems of the recipe before measuring
         name, overrides = recipe_of(options)
         read_recipe(name, [*training.TINY, *overrides])
     return options
@@ -119,15 +119,15 @@ def main() -> None:
         "command": " ".join(["python", "benchmarks/cpu.py", *sys.argv[1:]]),
     }
     print(f"{processor()}, {options.threads} threads, torch {torch.__version__}; {options.rounds} rounds", flush=True)
-    machine["load"] = say_load(options.threads)
+    machine["load"] = print_load(options.threads)
     print(flush=True)
     result: dict[str, Any] = {"machine": machine}
     run = {"training": train, "cells": recur, "decoding": decode}
     for part in options.parts:
         result[part] = run[part](options)
         print(flush=True)
-        written(options.json, result)
+        write_result(options.json, result)
 
 
 if __name__ == "__main__":
-    told(main)
+    run_main(main)

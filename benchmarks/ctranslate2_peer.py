@@ -1,4 +1,4 @@
-"""CTranslate2 beside us, on the same weights: installed into an environment of its own, and run there."""
+"""CTranslate2 with the weights of our model, run in a separate environment."""
 
 import json
 import subprocess
@@ -13,12 +13,12 @@ from peers.turns import Failed
 
 from seqloom.models.transformer import Transformer
 
-POSITIONS = 512  # more than any sentence here has
+POSITIONS = 512  # longer than all sentences
 SHAPE = ("encoder_layers", "decoder_layers", "heads", "norm_first", "activation", "embed_scale")
 
 
 class CTranslate2:
-    """A process with our Transformer in it. `workers` translate batches beside each other, each with `threads`."""
+    """A process with our Transformer; `workers` translate batches in parallel, each with `threads`."""
 
     def __init__(self, model: Transformer, threads: int = 2, workers: int = 1, device: str = "cpu") -> None:
         server = str(Path(__file__).parent / "peers" / "ctranslate2_server.py")
@@ -33,7 +33,7 @@ class CTranslate2:
             self._ask(weights=file, shape=shape, threads=threads, workers=workers, device=device)
 
     def translate(self, sources: list[list[int]], **options: Any) -> tuple[list[list[list[int]]], float]:
-        """The hypotheses of each source, END left out, and the seconds it took."""
+        """Return the hypotheses of each source without END, and the seconds."""
         answer = self._ask(sources=sources, **options)
         return answer["rows"], answer["seconds"]
 
@@ -56,10 +56,10 @@ class CTranslate2:
 
 
 def weights_of(model: Transformer) -> dict[str, np.ndarray]:
-    """Ours by name, and the positions of both sides as a table."""
+    """Return our weights by name, with the position tables of both sides."""
     config = model.config
     if config.norm != "layer" or config.positions.kind != "sinusoidal" or config.embed_norm or config.kv_heads:
-        raise Failed("CTranslate2 is given models with LayerNorm, sinusoidal positions and a key for every head")
+        raise Failed("CTranslate2 needs a model with LayerNorm, sinusoidal positions and a key for every head")
     found = {name: value.numpy(force=True) for name, value in model.named_parameters()}
     for side in ("source", "target"):
         found[f"{side}_embed"] = getattr(model, f"{side}_embed").embed.weight.numpy(force=True)

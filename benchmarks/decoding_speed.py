@@ -1,4 +1,4 @@
-"""Sentences per second of translating with a trained run: by beam, and by how many sentences are decoded together.
+"""Translation speed of a trained run in sentences per second, by beam size and batch size.
 
 The same sentences of the dev split, sorted by length so that those decoded together are about equally long, go through
 every setting once a round; the settings take turns. Reported is the median over rounds with its range. At the end, what
@@ -13,7 +13,7 @@ import statistics
 import time
 
 import torch
-from peers.asked import Parser, count, say_load, told
+from peers.options import Parser, count, print_load, run_main
 from peers.turns import Spread, table
 
 from seqloom.core.protocols import DecodeState, StepOutput
@@ -34,7 +34,7 @@ def batches(sources: list[list[int]], size: int) -> list[dict[str, torch.Tensor]
 
 
 def translate(model, sources: list[dict[str, torch.Tensor]], beam: int, end: int) -> tuple[float, float]:
-    """Seconds, and tokens per sentence."""
+    """Return the seconds and the tokens per sentence."""
     began = time.perf_counter()
     found = [
         hypotheses[0]
@@ -45,7 +45,7 @@ def translate(model, sources: list[dict[str, torch.Tensor]], beam: int, end: int
 
 
 class Nothing:
-    """A model whose step takes no time: the same log-probabilities at every step, and nothing ends."""
+    """A model with a free step: the same log-probabilities at every step, and no END."""
 
     def __init__(self, rows: int, beam: int, vocabulary: int, device: torch.device) -> None:
         logits = 3 * torch.randn(rows * beam, vocabulary, generator=torch.Generator().manual_seed(0))
@@ -70,7 +70,7 @@ def milliseconds_of_search(rows: int, beam: int, vocabulary: int, device: torch.
 
 
 def shown(speeds: dict[tuple[int, int], Spread], produced: dict[int, float]) -> str:
-    """A row for each beam, a column for each number of sentences decoded together."""
+    """Format a table with a row for each beam size and a column for each batch size."""
     sizes = list(dict.fromkeys(size for _, size in speeds))
     rows = [
         [str(beam), *(speeds[beam, size].shown(",.1f") for size in sizes), f"{tokens:.1f}"]
@@ -82,13 +82,11 @@ def shown(speeds: dict[tuple[int, int], Spread], produced: dict[int, float]) -> 
 def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("run", help="a run directory of a translator")
-    parser.add_argument("--rounds", type=count, default=5, help="how often each setting is measured (5)")
-    parser.add_argument("--sentences", type=count, default=256, help="of the dev split (256)")
-    parser.add_argument("--beams", type=count, nargs="+", default=[1, 2, 5, 10], help="hypotheses (1 2 5 10)")
-    parser.add_argument(
-        "--batches", type=count, nargs="+", default=[1, 8, 32, 128], help="sentences together (1 8 32 128)"
-    )
-    parser.add_argument("--threads", type=count, default=None, help="of the CPU; left out, what torch takes")
+    parser.add_argument("--rounds", type=count, default=5, help="rounds of each setting (5)")
+    parser.add_argument("--sentences", type=count, default=256, help="sentences of the dev split (256)")
+    parser.add_argument("--beams", type=count, nargs="+", default=[1, 2, 5, 10], help="beam sizes (1 2 5 10)")
+    parser.add_argument("--batches", type=count, nargs="+", default=[1, 8, 32, 128], help="batch sizes (1 8 32 128)")
+    parser.add_argument("--threads", type=count, default=None, help="CPU threads; the default of torch if omitted")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (auto)")
     arguments = parser.parse_args()
 
@@ -104,23 +102,23 @@ def main() -> None:
         f"vocabulary {len(tokenizer):,}; {where}, torch {torch.__version__}, {platform.machine()}; "
         f"{arguments.rounds} rounds"
     )
-    say_load(torch.get_num_threads() if device.type == "cpu" else 1)
+    print_load(torch.get_num_threads() if device.type == "cpu" else 1)
     prepared = {size: to_device(batches(sources, size), device) for size in arguments.batches}
     settings = list(itertools.product(arguments.beams, arguments.batches))
     seconds: dict[tuple[int, int], list[float]] = {setting: [] for setting in settings}
     produced: dict[int, float] = {}
-    translate(translator.model, prepared[arguments.batches[-1]], 2, tokenizer.end)  # once to warm up
+    translate(translator.model, prepared[arguments.batches[-1]], 2, tokenizer.end)  # warm-up
     for round_number in range(arguments.rounds):
         for beam, size in settings if round_number % 2 == 0 else reversed(settings):
             took, produced[beam] = translate(translator.model, prepared[size], beam, tokenizer.end)
             seconds[beam, size].append(took)
-    print("sentences per second, median (range), by beam and sentences decoded together:")
+    print("sentences per second, median (range), by beam size and batch size:")
     speeds = {setting: Spread.of([len(sources) / took for took in found]) for setting, found in seconds.items()}
     print(shown(speeds, produced))
-    print("the search alone, milliseconds per step, 32 sources, beam 5:")
+    print("search without the model, milliseconds per step, 32 sources, beam 5:")
     for vocabulary in (len(tokenizer), 8000, 32000):
         print(f"  vocabulary {vocabulary:>7,} {milliseconds_of_search(32, 5, vocabulary, device):8.2f}")
 
 
 if __name__ == "__main__":
-    told(main)
+    run_main(main)

@@ -1,13 +1,13 @@
-"""seqloom on a GPU beside Hugging Face's models: the same work, in the same run, in turns.
+"""seqloom on a GPU compared with the models of Hugging Face: the same work, measured alternately.
 
-training    whole steps of an encoder–decoder (BART) and of a language model (GPT-2), bf16; of tokens drawn at random
-            and, where the data is there, of Multi30k
+training    complete steps of an encoder–decoder (BART) and of a language model (GPT-2), bf16, on random tokens
+            and, if available, on Multi30k
 cells       every recurrent cell, forward and backward (`cells.py`)
-decoding    beam search beside `generate` (`beam_speed.py`)
+decoding    beam search compared with `generate` (`beam_speed.py`)
 
-python benchmarks/gpu.py --data FOLDER                    all of it; FOLDER has multi30k/
+python benchmarks/gpu.py --data FOLDER            everything; FOLDER has multi30k/
 python benchmarks/gpu.py training --json result.json
-python benchmarks/gpu.py --smoke                          small, and on a CPU too: does everything run?
+python benchmarks/gpu.py --smoke                  a small version, also on a CPU, to test the benchmark
 """
 
 import argparse
@@ -21,8 +21,8 @@ import beam_speed
 import torch
 import transformers
 from peers import gpu_training, recurrence
-from peers.asked import PARTS, Parser, common, real_data, say_load, told
-from peers.turns import written
+from peers.options import PARTS, Parser, common, print_load, real_data, run_main
+from peers.turns import write_result
 
 
 def train(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def train(options: argparse.Namespace) -> list[dict[str, Any]]:
         one = gpu_training.measured(work, options.device, options.rounds, options.steps, ways)
         print("\n".join(gpu_training.lines(one)), flush=True)
         found.append(one)
-        gc.collect()  # what one row compiled and recorded is of no use to the next
+        gc.collect()  # compiled code and CUDA graphs of a row are not reused
         torch._dynamo.reset()
         if options.device == "cuda":
             torch.cuda.empty_cache()
@@ -62,9 +62,9 @@ def decode(options: argparse.Namespace) -> dict[str, Any]:
 def options_given() -> argparse.Namespace:
     parser = Parser(__doc__)
     common(parser, steps=30)
-    words = "training: rows with one of these words in their names; all unless told"
+    words = "training: rows with one of these words in their names; default: all"
     parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help=words)
-    parser.add_argument("--plain", action="store_true", help="training: seqloom without the captured step, too")
+    parser.add_argument("--plain", action="store_true", help="training: also seqloom without CUDA graphs")
     options = parser.parse_args()
     options.parts = options.parts or PARTS
     if options.smoke:
@@ -81,7 +81,7 @@ def main() -> None:
     options = options_given()
     options.device = "cuda" if torch.cuda.is_available() else "cpu"
     if options.device == "cpu" and not options.smoke:
-        print("There is no GPU here: nothing is measured. --smoke tries everything on a CPU, small.")
+        print("There is no GPU. --smoke runs a small version of everything on a CPU.")
         return
     transformers.logging.set_verbosity_error()
     machine = {
@@ -93,15 +93,15 @@ def main() -> None:
         "command": " ".join(["python", "benchmarks/gpu.py", *sys.argv[1:]]),
     }
     print(", ".join(f"{name} {value}" for name, value in machine.items()) + f"; {options.rounds} rounds", flush=True)
-    machine["load"] = say_load(1)
+    machine["load"] = print_load(1)
     print(flush=True)
     result: dict[str, Any] = {"machine": machine}
     run = {"training": train, "cells": recur, "decoding": decode}
     for part in options.parts:
         result[part] = run[part](options)
-        written(options.json, result)
+        write_result(options.json, result)
         print(flush=True)
 
 
 if __name__ == "__main__":
-    told(main)
+    run_main(main)

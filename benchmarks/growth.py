@@ -1,20 +1,20 @@
-"""Memory and time of a training step against batch, length, width and vocabulary, for each family of models.
+"""Memory and time of a training step as batch, length, width and vocabulary grow, for each family of models.
 
-    python benchmarks/growth.py                               # a few minutes on one core; pictures in docs/pictures
-    python benchmarks/growth.py --device cuda --out pictures
-    python benchmarks/growth.py --recompute --out pictures    # with train.gradient_checkpointing
+    python benchmarks/growth.py                               # a few minutes on one core; plots in docs/pictures
+    python benchmarks/growth.py --device cuda --out plots
+    python benchmarks/growth.py --recompute --out plots       # with train.gradient_checkpointing
 
-Beside what was measured stands the arithmetic of the model itself, written down from its equations:
+The measurements are compared with the arithmetic of the model, derived from its equations:
 
-    time      multiplications of all matrix products, three times (forwards, and for two gradients), and 10 for each
-              parameter, which the optimizer reads and writes; in units that fit the largest step measured
-    memory    four numbers for each parameter (itself, its gradient, two of the optimizer), and each value that the
-              equations name once, since its gradient will ask for it; of logits and probabilities, which are made a few
-              rows at a time, so many rows. In bytes: nothing is fitted
+    time      multiplications of all matrix products, times three (forward pass and two gradients), and 10 per
+              parameter for the optimizer; scaled to fit the largest measured step
+    memory    four numbers per parameter (weight, gradient, two of the optimizer), and each value of the equations once,
+              because the backward pass needs it; logits and probabilities are computed in chunks, so only the rows of a
+              chunk count. In bytes, not fitted
 
-A line that is steeper than the one beside it grows faster than it must. In the table "like" is the power of n over the
-three largest sizes, "own" the one that the arithmetic comes to for large n; what grows faster is marked with "!". On
-a CPU the time is processor time of one thread, which neighbours on the machine disturb little.
+A measured line that is steeper than its dashed line grows faster than necessary. In the table, "like" is the exponent
+of n over the three largest sizes, "own" the exponent of the arithmetic for large n; faster growth is marked with "!".
+On a CPU, the time is the CPU time of one thread, which other load hardly affects.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peers.asked import say_load
+from peers.options import print_load
 from torch import Tensor, nn
 
 from seqloom.accel.cross_entropy import chunk_rows
@@ -46,13 +46,13 @@ from seqloom.train.state import recomputable_layers
 from seqloom.train.wrappers import recompute_activations
 
 HEADS, MASKED = 4, 0.15
-ROUNDS, ENOUGH = 3, 0.3  # steps timed at least, and seconds after which it is enough
-FASTER = 0.2  # of an exponent: more than measuring errs, and what leaves a cache
+ROUNDS, ENOUGH = 3, 0.3  # minimum number of timed steps, and seconds after which to stop
+FASTER = 0.2  # tolerance of an exponent, for measurement errors and cache effects
 
 
 @dataclass(frozen=True)
 class Size:
-    """B rows of T tokens; vectors D wide, of V tokens."""
+    """A batch of B rows of T tokens, with vectors of size D and V tokens."""
 
     batch: int = 16
     length: int = 32
@@ -63,8 +63,8 @@ class Size:
     def words(self) -> dict[str, str]:
         return {
             "batch": f"{self.batch} rows",
-            "length": f"{self.length} tokens a row",
-            "width": f"{self.width} wide",
+            "length": f"{self.length} tokens per row",
+            "d_model": f"{self.width} wide",
             "vocabulary": f"a vocabulary of {self.vocabulary:,}",
         }
 
@@ -77,23 +77,23 @@ class Size:
 AXES: dict[str, tuple[int, ...]] = {
     "batch": (4, 8, 16, 32, 64, 128),
     "length": (16, 32, 64, 128, 256, 512),
-    "width": (32, 64, 128, 256, 512, 1024),
+    "d_model": (32, 64, 128, 256, 512, 1024),
     "vocabulary": (1000, 4000, 16_000, 64_000, 256_000),
 }
 TITLES = {
     "batch": "batch, rows",
     "length": "length, tokens",
-    "width": "width of the vectors",
+    "d_model": "width of the vectors",
     "vocabulary": "vocabulary, tokens",
 }
 
 
-# --- the models, and their arithmetic ---------------------------------------------------------------------------------
+# --- models and their arithmetic --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Family:
-    """`work` is how many multiplications one row takes forwards, `values` how many values of it are kept."""
+    """A family of models; `work` counts multiplications of a row in the forward pass, `values` its stored values."""
 
     name: str
     build: Callable[[Size], nn.Module]
@@ -137,22 +137,22 @@ def recurrent(cell: str) -> Callable[[Size], nn.Module]:
 
 
 def recurrent_work(gates: int) -> Callable[[Size], float]:
-    """W x + U h of every gate, and the output layer."""
+    """Count W x + U h of every gate, and the output layer."""
     return lambda s: s.length * (s.layers * gates * 2 * s.width**2 + s.width * s.vocabulary)
 
 
 def recurrent_values(each: int) -> Callable[[Size], float]:
-    """The token's vector, and so many of every layer: h; or the gates i f g o, c and h."""
+    """Count the token vector and `each` values per layer: h; or the gates i f g o, c and h."""
     return lambda s: s.length * s.width * (1 + s.layers * each)
 
 
 def attention_work(s: Size) -> float:
-    """Scores of every place with every other, and the sum they weigh."""
+    """Count the scores of all pairs of positions, and the weighted sums."""
     return 2 * s.length**2 * s.width
 
 
 def block_work(s: Size) -> float:
-    """q k v and out (4 D²), and a feed-forward four times as wide (8 D²)."""
+    """Count q, k, v and out (4 D²), and a feed-forward layer of size 4 D (8 D²)."""
     return 12 * s.length * s.width**2 + attention_work(s)
 
 
@@ -175,7 +175,7 @@ def seq2seq_values(s: Size) -> float:
 
 
 def transformer_work(s: Size) -> float:
-    """The decoder looks at the source as well: 4 D² more."""
+    """Count the blocks and the cross-attention of the decoder, 4 D² more."""
     cross = 4 * s.length * s.width**2 + attention_work(s)
     return s.layers * (2 * block_work(s) + cross) + s.length * s.width * s.vocabulary
 
@@ -262,7 +262,7 @@ def measured(family: Family, size: Size, at: int, device: torch.device, less: bo
             family.loss(model, batch).backward()
         optimizer.step()
 
-    step()  # from now on the optimizer has its numbers
+    step()  # from now on the optimizer state exists
     optimizer.zero_grad(set_to_none=True)
     kept = [
         *model.parameters(),
@@ -281,13 +281,13 @@ def measured(family: Family, size: Size, at: int, device: torch.device, less: bo
 
 
 def _logits(family: Family, size: Size, device: torch.device) -> float:
-    """How many of them there are at once."""
+    """Return the number of logits in memory."""
     told = size.batch * size.length * (MASKED if family.loss is gaps_loss else 1)
     return size.vocabulary * min(told, chunk_rows(size.vocabulary, device))
 
 
 def _rounds(step: Callable[[], None], device: torch.device) -> Iterator[float]:
-    """Of steps that take no time, more."""
+    """Return the number of rounds; more for short steps."""
     spent, made = 0.0, 0
     while made < ROUNDS or (spent < ENOUGH and made < 5 * ROUNDS):
         spent, made = spent + (found := _seconds(step, device)), made + 1
@@ -301,7 +301,7 @@ def _moved(batch: Any, device: torch.device) -> Any:
 
 
 def _seconds(step: Callable[[], None], device: torch.device) -> float:
-    """On a CPU those of the processor, which one thread kept busy."""
+    """Return the seconds of a step; CPU time of the single thread on a CPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         began = time.perf_counter()
@@ -313,20 +313,20 @@ def _seconds(step: Callable[[], None], device: torch.device) -> float:
     return time.process_time() - began
 
 
-# --- what came out ----------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 Found = dict[str, dict[str, list[Point]]]  # axis → family → points
 
 
 def exponents(points: list[Point]) -> tuple[float, float]:
-    """k of memory and of time, which grew like n^k over the last three points."""
+    """Return the exponents k of n^k for memory and time over the last three points."""
     before, last = points[-3:][0], points[-1]
     ratio = math.log(last.at / before.at)
     return math.log(last.bytes / before.bytes) / ratio, math.log(last.second / before.second) / ratio
 
 
 def limit(axis: str, family: str) -> int:
-    """The power of n that the model's own arithmetic, memory and time alike, comes to in the end."""
+    """Return the exponent of n in the arithmetic of the model for large n, for memory and time."""
     if axis == "length":
         return 1 if family in ("rnn", "lstm") else 2
     return 2 if axis == "width" else 1
@@ -363,9 +363,11 @@ def draw(axis: str, families: dict[str, list[Point]], usual: Size, where: str) -
         lower.set_xticks(at, [_short(value) for value in at], fontsize=9.5)
     grid[0, 0].set_ylabel("memory, MiB", fontsize=12)
     grid[1, 0].set_ylabel("time, ms", fontsize=12)
-    figure.supxlabel(f"{TITLES[axis]}        dashed: the model's own arithmetic", fontsize=12)
+    figure.supxlabel(f"{TITLES[axis]}        dashed: arithmetic of the model", fontsize=12)
     others = (words for name, words in usual.words().items() if name != axis)
-    figure.suptitle(f"What a training step takes as the {axis} grows\n{', '.join(others)}; {where}", fontsize=13)
+    figure.suptitle(
+        f"Memory and time of a training step as the {axis} grows\n{', '.join(others)}; {where}", fontsize=13
+    )
     return to_bytes(figure, ".png")
 
 
@@ -390,15 +392,15 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--families", default=",".join(FAMILIES), help="some of the default, by comma")
     parser.add_argument("--axes", default=",".join(AXES), help="some of the default, by comma")
-    parser.add_argument("--steps", type=int, help="the first so many sizes of each axis only")
-    parser.add_argument("--layers", type=int, default=2, help="of each model; of an encoder and a decoder as many each")
+    parser.add_argument("--steps", type=int, help="number of sizes of each axis, from the smallest")
+    parser.add_argument("--layers", type=int, default=2, help="layers of each model; of encoder and decoder each")
     parser.add_argument("--recompute", action="store_true", help="with train.gradient_checkpointing")
-    parser.add_argument("--out", type=Path, default=Path("docs/pictures"), help="folder for the pictures")
-    parser.add_argument("--json", type=Path, help="all figures, to this file, beside those it has")
+    parser.add_argument("--out", type=Path, default=Path("docs/pictures"), help="folder for the plots")
+    parser.add_argument("--json", type=Path, help="JSON file to add all results to")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     torch.set_num_threads(1)
-    say_load(1)
+    print_load(1)
     where = "one core" if device.type == "cpu" else torch.cuda.get_device_name(device)
     usual, less = Size(layers=arguments.layers), arguments.recompute
     found = _known(arguments.json)
@@ -417,7 +419,7 @@ def main() -> None:
 
 
 def _known(path: Path | None) -> Found:
-    """What was measured before, in the order of the families."""
+    """Return earlier results, in the order of the families."""
     if path is None or not path.exists():
         return {}
     read = json.loads(path.read_text())

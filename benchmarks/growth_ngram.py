@@ -1,4 +1,4 @@
-"""Memory and time to estimate an n-gram model against the length of the text: one picture, growth-text.png.
+"""Memory and time to estimate an n-gram model as a function of the text length, with the plot growth-text.png.
 
     python benchmarks/growth_ngram.py [--order 5] [--out docs/pictures]
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers.asked import say_load
+from peers.options import print_load
 
 from seqloom.classical.ngram import NGramConfig
 from seqloom.classical.ngram.kneser_ney import kneser_ney
@@ -32,12 +32,12 @@ ROUNDS = 5
 def text(words: int) -> np.ndarray:
     ranks = np.arange(1, VOCABULARY)
     drawn = np.random.default_rng(1).choice(ranks, size=words, p=(1 / ranks) / (1 / ranks).sum())
-    drawn[LINE - 1 :: LINE] = 0  # where a line ends
+    drawn[LINE - 1 :: LINE] = 0  # line ends
     return drawn
 
 
 def measured(words: int, order: int) -> tuple[int, float]:
-    """Most bytes, and seconds without anybody counting them."""
+    """Return the peak bytes, and the seconds of a run without memory tracing."""
     stream, config = text(words), NGramConfig(order=order)
     seconds = []
     for _ in range(ROUNDS):
@@ -75,9 +75,9 @@ def line(axes: Any, values: list[float], own: list[float], colour: str, label: s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--order", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=Path("docs/pictures"), help="folder for the picture")
+    parser.add_argument("--out", type=Path, default=Path("docs/pictures"), help="folder for the plot")
     arguments = parser.parse_args()
-    say_load(1)
+    print_load(1)
     found = []
     for words in WORDS:
         found.append(measured(words, arguments.order))
@@ -87,7 +87,7 @@ def main() -> None:
     line(memory, [peak / 2**20 for peak, _ in found], list(WORDS), COLOURS[0], "memory, MiB")
     line(seconds, [1e3 * second for _, second in found], [n * math.log(n) for n in WORDS], COLOURS[1], "time, ms")
     figure.supxlabel("words of text        dashed: n for memory, n log n for time", fontsize=12)
-    figure.suptitle(f"What it takes to estimate an n-gram model of order {arguments.order}; one core", fontsize=13)
+    figure.suptitle(f"Memory and time to estimate an n-gram model of order {arguments.order}; one core", fontsize=13)
     write_atomic(arguments.out / "growth-text.png", to_bytes(figure, ".png"))
 
 

@@ -1,4 +1,4 @@
-"""Hidden Markov models beside hmmlearn's: the same models, the same sequences, one core, one after the other.
+"""Hidden Markov models compared with hmmlearn: the same models and sequences, one core, in turn.
 
     python benchmarks/hmm.py [--repeats 5] [--plain]
 
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from peers.asked import say_load
+from peers.options import print_load
 
 from seqloom import accel
 from seqloom.accel.hmm import numba_inference
@@ -36,7 +36,7 @@ WAYS = ("log", "scaling")
 
 
 def timed(repeats: int, work: Callable[[], Any]) -> list[float]:
-    work()  # what is compiled or warmed up
+    work()  # compilation and warm-up
     found = []
     for _ in range(repeats):
         begin = time.perf_counter()
@@ -64,7 +64,7 @@ def same(ours: float, theirs: float) -> None:
 
 
 def streams() -> dict[str, tuple[torch.Tensor, int, int]]:
-    """Tokens, vocabulary and states."""
+    """Return tokens, vocabulary size and states of each stream."""
     documents = pydocs.load(pydocs.Config()).split("train")
     recipe = Recipe(data=pydocs.Config(), tokenizer=CharactersConfig(), read="letters")
     texts = [normalize_text(document, recipe) for document in documents]
@@ -125,7 +125,7 @@ def vectors(repeats: int, steps: int = 20_000, variables: int = 4, states: int =
 
 
 def sentences(repeats: int, count: int = 2000, length: int = 20, states: int = 17, vocabulary: int = 5000) -> None:
-    """Short sequences, side by side here and one after the other there."""
+    """Measure short sequences: batched in seqloom, one after the other in hmmlearn."""
     from hmmlearn.hmm import CategoricalHMM
 
     random = np.random.default_rng(0)
@@ -153,7 +153,7 @@ def main() -> None:
         numba_inference.has_numba = lambda: False  # type: ignore[assignment]
     accel.install()
     print(f"hmmlearn {importlib.metadata.version('hmmlearn')}, torch {torch.__version__}, one core")
-    say_load(1)
+    print_load(1)
     for name, given in streams().items():
         symbols(name, *given, arguments.repeats)
     vectors(arguments.repeats)

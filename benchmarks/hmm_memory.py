@@ -1,4 +1,4 @@
-"""How much can a model remember? A hidden Markov model of N states at most log2 N bits; a network of N units more.
+"""The memory of models: at most log2 N bits in a hidden Markov model of N states, more in a network of N units.
 
     python benchmarks/hmm_memory.py
 
@@ -18,13 +18,13 @@ from seqloom.models.recurrent_lm import RecurrentLMConfig
 
 END, DOT, FIRST, SYMBOLS = 0, 1, 2, 16
 VOCABULARY = FIRST + SYMBOLS
-TOKENS, BACK = 100, 40  # of a text; and those a network learns from at once
+TOKENS, BACK = 100, 40  # tokens of a text, and sequences per batch of a network
 
 
 def texts(seed: int = 1) -> Tensor:
-    """Eight texts for each symbol (128, 101), END last."""
+    """Return eight texts for each symbol (128, 101), END last."""
     dots = torch.rand(8, 1, TOKENS, generator=torch.Generator().manual_seed(seed)) < 0.7
-    dots[:, :, 0] = False  # a text begins with its symbol
+    dots[:, :, 0] = False  # a text starts with its symbol
     found = torch.where(dots, DOT, torch.arange(FIRST, VOCABULARY).unsqueeze(1)).flatten(0, 1)
     return torch.cat([found, torch.full((len(found), 1), END)], dim=1)
 

@@ -1,4 +1,4 @@
-"""Our Transformer's parameters beside those of Marian, Bart and their kin in `transformers`: to copy them."""
+"""The correspondence of our Transformer's parameters to those of Marian, BART and similar models in `transformers`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-OFFSET = 2  # their learned positions begin at the third row of the table
+OFFSET = 2  # their learned positions start at the third row of the table
 SIDES = {"source_embed": "encoder", "target_embed": "decoder"}
 EMBEDDING = {"embed": "embed_tokens", "positions": "embed_positions", "norm": "layernorm_embedding"}
 PARTS = {
@@ -21,7 +21,7 @@ PARTS = {
 
 
 def same_parameters(ours: Any, theirs: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    """Each parameter of a Transformer, and the one in their model that means the same."""
+    """Yield each parameter of a Transformer with the corresponding parameter of their model."""
     known = theirs.state_dict()
     for name, own in ours.state_dict().items():
         other = known[their_name(name)]
@@ -50,17 +50,17 @@ def their_name(name: str) -> str:
 
 
 def theirs(ours: Any) -> Any:
-    """The same Transformer in transformers: Marian, or Pegasus if its norms stand before its layers."""
+    """Return the same model in transformers: Marian, or Pegasus for pre-norm."""
     import transformers
 
     transformers.logging.set_verbosity_error()
     config = ours.config
     if config.tied != "all" or config.positions.kind != "sinusoidal" or config.norm != "layer" or config.embed_norm:
-        raise SystemExit("Marian needs model.tied=all, sinusoidal positions, and LayerNorm in the blocks alone.")
+        raise SystemExit("Marian needs model.tied=all, sinusoidal positions, and LayerNorm in the blocks only.")
     sides = {
         f"{side}_{name}": value
         for side in ("encoder", "decoder")
-        for name, value in (("ffn_dim", config.inner), ("attention_heads", config.heads))
+        for name, value in (("ffn_dim", config.feed_forward_size), ("attention_heads", config.heads))
     }
     kind = "Pegasus" if config.norm_first else "Marian"
     made = getattr(transformers, "PegasusForConditionalGeneration" if config.norm_first else "MarianMTModel")(
@@ -81,7 +81,7 @@ def theirs(ours: Any) -> Any:
     with torch.no_grad():
         for own, other in same_parameters(ours, made):
             other.copy_(own)
-        for side in (made.model.encoder, made.model.decoder):  # in our order of sines and cosines
+        for side in (made.model.encoder, made.model.decoder):  # our order of sines and cosines
             table = side.embed_positions.weight
             table.copy_(ours.source_embed.positions(torch.arange(len(table))))
     return made.eval()

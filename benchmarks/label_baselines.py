@@ -1,4 +1,4 @@
-"""What a classifier has to beat on an embedded corpus: the largest class, a lookup in train, and naive Bayes.
+"""Baselines of classification on embedded corpora: the largest class, a lookup in train, and naive Bayes.
 
     python benchmarks/label_baselines.py languages names
 
@@ -22,12 +22,12 @@ from seqloom.data.examples import ParallelExample, TextClassificationExample
 from seqloom.data.parallel import copy_baseline
 from seqloom.data.splits import normal_form
 
-LONGEST = (1, 2, 3, 4, 5)  # n: characters of the longest run
+LONGEST = (1, 2, 3, 4, 5)  # n: maximum characters of an n-gram
 SMOOTHING = (0.01, 0.1, 1.0)  # α
 
 
 def character_runs(text: str, longest: int) -> Counter[str]:
-    """How often each run of one to `longest` characters stands in a text; its beginning and end are marked."""
+    """Count the character n-grams of a text up to `longest` characters; its beginning and end are marked."""
     marked = f"\n{text}\n"
     return Counter(
         marked[start : start + size] for size in range(1, longest + 1) for start in range(len(marked) - size + 1)
@@ -35,7 +35,7 @@ def character_runs(text: str, longest: int) -> Counter[str]:
 
 
 class NaiveBayes:
-    """Multinomial naive Bayes over runs of characters."""
+    """Multinomial naive Bayes over character n-grams."""
 
     def __init__(self, train: Sequence[TextClassificationExample], longest: int) -> None:
         self.longest = longest
@@ -50,7 +50,7 @@ class NaiveBayes:
         self.log_prior = np.log([texts[label] / len(train) for label in self.labels])
 
     def predict(self, texts: Sequence[str], alpha: float) -> list[str]:
-        """The most probable label of each text; runs that train does not have say nothing."""
+        """Return the most probable label of each text; unknown n-grams are ignored."""
         totals = self.counts.sum(axis=1, keepdims=True) + alpha * self.counts.shape[1]
         log_probs = np.log((self.counts + alpha) / totals)
         answers = []
@@ -69,7 +69,7 @@ def accuracy(answers: Sequence[str], examples: Sequence[TextClassificationExampl
 
 
 def measure(name: str) -> dict[str, dict[str, float]]:
-    """Prints the settings chosen on dev; gives the columns of the table for dev and test, as shares."""
+    """Print the settings chosen on dev; return the columns of the table for dev and test, as fractions."""
     corpus = load(find(name).Config())
     train, dev = corpus.split("train"), corpus.split("dev")
     majority = Counter(example.label for example in train).most_common(1)[0][0]

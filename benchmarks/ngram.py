@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from peers.asked import say_load
+from peers.options import print_load
 
 from seqloom.classical.ngram import NGram, NGramConfig
 from seqloom.classical.ngram.kneser_ney import kneser_ney
@@ -28,7 +28,7 @@ REPEATS = 5
 
 
 def read(path: Path, words: dict[str, int], grow: bool = False) -> np.ndarray:
-    """The ids of a text, 0 after each line."""
+    """Return the ids of a text, with 0 after each line."""
     ids: list[int] = []
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for line in file:
@@ -39,7 +39,7 @@ def read(path: Path, words: dict[str, int], grow: bool = False) -> np.ndarray:
 
 
 def score(model: NGram, stream: np.ndarray) -> tuple[float, float]:
-    """Perplexity, and tokens per second (median of a few runs over the whole text at once)."""
+    """Return the perplexity and the tokens per second (median of several runs over the text)."""
     targets = torch.from_numpy(stream)[None]
     inputs = torch.cat([targets.new_zeros(1, 1), targets[:, :-1]], dim=1)
     seconds = []
@@ -51,7 +51,7 @@ def score(model: NGram, stream: np.ndarray) -> tuple[float, float]:
 
 
 def step_rate(model: NGram, rows: int = 64, steps: int = 20) -> float:
-    """Whole distributions per second, as generation asks for them."""
+    """Return the distributions per second, as computed in generation."""
     tokens = torch.randint(1, model.vocabulary, (rows, steps), generator=torch.Generator().manual_seed(0))
     state = model.start(rows=rows)
     begin = time.perf_counter()
@@ -75,7 +75,7 @@ def measure(folder: Path, corpus: str, config: NGramConfig) -> None:
     print(f"{corpus}: {config}, vocabulary {len(words):,}, {len(train):,} tokens")
     print("  n-grams         " + ", ".join(f"{count:,}" for count in model.size().values()))
     print(f"  estimated in    {seconds:.2f} s, peak memory of the process {peak:.2f} GiB")
-    print(f"  scored          {rate:,.0f} tokens/s; {step_rate(model):,.0f} whole distributions/s")
+    print(f"  scored          {rate:,.0f} tokens/s; {step_rate(model):,.0f} distributions/s")
     for split, perplexity, stream in (("dev", dev_perplexity, dev), ("test", test_perplexity, test)):
         print(f"  {split:<4} perplexity {perplexity:.2f} over {len(stream):,} tokens")
 
@@ -83,14 +83,14 @@ def measure(folder: Path, corpus: str, config: NGramConfig) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=os.environ.get("SEQLOOM_DATA"), help="folder of corpora (or SEQLOOM_DATA)")
-    parser.add_argument("--corpus", choices=list(CORPORA), action="append", help="one of them; all by default")
+    parser.add_argument("--corpus", choices=list(CORPORA), action="append", help="a single corpus; default: all")
     parser.add_argument("--order", type=int, default=5)
     parser.add_argument("--min-count", type=int, default=1)
     arguments = parser.parse_args()
     if not arguments.data:
-        parser.error("say where the corpora are: --data DIRECTORY, or set SEQLOOM_DATA")
+        parser.error("the corpora are missing: pass --data DIRECTORY, or set SEQLOOM_DATA")
     config = NGramConfig(order=arguments.order, min_count=arguments.min_count)
-    say_load(1)
+    print_load(1)
     failed = False
     for corpus in arguments.corpus or CORPORA:
         process = get_context("spawn").Process(target=measure, args=(Path(arguments.data), corpus, config))

@@ -1,4 +1,4 @@
-"""Who forecasts real series best: the seasonal naive forecast, linear models, or networks?
+"""Comparison of forecasts of real series: seasonal naive, linear models and networks.
 
 Every kind of the task `forecast` is trained on the first 70 % of a series. What is to be modelled, the values or their
 differences, or of a Kalman filter the structure of its state, is chosen for each by CRPS on dev, with the first seed;
@@ -41,7 +41,7 @@ FIGURES = ("mase", "crps", "coverage_80", "coverage_95")
 
 
 def train(series: str, kind: str, seed: int, overrides: tuple[str, ...], more: list[str]) -> dict[str, Any]:
-    """Dev and test figures of one training, and its seconds."""
+    """Return the dev and test metrics of one training, and its seconds."""
     asked = [f"data.series={series}", f"model.kind={kind}", f"seed={seed}", "forecast.horizon=null", *overrides, *more]
     _, recipe = read_recipe("series-forecast", asked)
     with tempfile.TemporaryDirectory() as folder:
@@ -56,12 +56,12 @@ def train(series: str, kind: str, seed: int, overrides: tuple[str, ...], more: l
 
 
 def candidates(kind: str, series: str) -> list[tuple[str, ...]]:
-    """Without a season there is none to subtract, and none to follow."""
+    """Return the settings to compare; seasonal ones only for series with a season."""
     return [one for one in KINDS[kind] if series not in SEASONLESS or not one[0].endswith(("=season", "=seasonal"))]
 
 
 def measure(series: str, kind: str, seeds: list[int], more: list[str]) -> tuple[str, list[dict[str, Any]]]:
-    """The choice that dev made, and every run with it."""
+    """Return the setting chosen on dev and all runs with it."""
     tried = {one: train(series, kind, seeds[0], one, more) for one in candidates(kind, series)}
     best = min(tried, key=lambda one: tried[one]["dev"]["crps"])
     rest = [] if kind in LINEAR else [train(series, kind, seed, best, more) for seed in seeds[1:]]

@@ -1,4 +1,4 @@
-"""Does a language model know word order? The share of dev sentences it finds likelier than a shuffle of themselves.
+"""The sensitivity of a language model to word order: how many dev sentences are likelier than their shuffle.
 
     python benchmarks/shuffles.py runs/lm-ptb-lstm --sentences 500 --seed 1
 
@@ -14,7 +14,7 @@ from seqloom.recipes import read_recipe
 
 
 def pairs(documents: list[str], count: int, seed: int) -> list[tuple[str, str]]:
-    """(sentence, shuffle) for `count` sentences drawn without replacement."""
+    """Return (sentence, shuffle) for `count` sentences drawn without replacement."""
     draw = random.Random(seed)
     found = []
     for document in draw.sample(documents, len(documents)):

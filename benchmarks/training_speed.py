@@ -1,4 +1,4 @@
-"""Tokens per second of training an LSTM language model: seqloom's loop beside a bare torch loop doing the same work.
+"""Training speed of an LSTM language model in tokens per second: seqloom compared with a plain torch loop.
 
 Both read the same batches of the same text, with the same sizes, dropout, clipping and optimizer (AdamW, updated by one
 fused kernel), both carry their state from chunk to chunk, and both read their losses when a round is over. They take
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from peers.asked import Parser, count, say_load, told
+from peers.options import Parser, count, print_load, run_main
 from peers.turns import Spread, ratios
 from torch import nn
 
@@ -29,7 +29,7 @@ from seqloom.training import begin
 
 
 class BareLM(nn.Module):
-    """What a person would write by hand."""
+    """A plain torch implementation."""
 
     def __init__(self, vocabulary: int, embedding: int, hidden: int, layers: int, dropout: float):
         super().__init__()
@@ -44,7 +44,7 @@ class BareLM(nn.Module):
 
 
 def bare_loop(task, recipe, device):
-    """A closure that trains `steps` steps and returns the tokens it read."""
+    """Return a function that trains `steps` steps and returns the tokens read."""
     m = recipe.model
     model = BareLM(len(task.tokenizer), m.embedding or m.hidden, m.hidden, m.layers, m.dropout).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.train.lr, weight_decay=0.0, fused=True)
@@ -111,11 +111,11 @@ def main() -> None:
     _, recipe = read_recipe(arguments.recipe, [*arguments.overrides, f"train.device={arguments.device}"])
     with tempfile.TemporaryDirectory() as folder:
         task = begin(recipe, Path(folder) / "run").task
-    say_load(torch.get_num_threads())
+    print_load(torch.get_num_threads())
     ours = seqloom_loop(task, recipe)
     device = torch.device("cuda" if torch.cuda.is_available() and arguments.device != "cpu" else "cpu")
     bare = bare_loop(task, recipe, device)
-    for run in (ours, bare):  # once to warm up
+    for run in (ours, bare):  # warm-up
         run(5)
     speeds: dict[str, list[float]] = {"ours": [], "bare": []}
     for round_number in range(arguments.rounds):
@@ -125,14 +125,14 @@ def main() -> None:
     where = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
     m, b = recipe.model, recipe.batch
     print(
-        f"{m.layers}×{m.hidden} LSTM, {b.rows} rows × {b.chunk} tokens, vocabulary {len(task.tokenizer):,}; "
+        f"{m.layers}×{m.hidden} LSTM, {b.size} sequences × {b.length} tokens, vocabulary {len(task.tokenizer):,}; "
         f"{where}, torch {torch.__version__}, {platform.machine()}; "
         f"{arguments.rounds} rounds of {arguments.steps} steps"
     )
     show("seqloom", speeds["ours"])
-    show("bare nn.LSTM loop", speeds["bare"])
+    show("plain nn.LSTM loop", speeds["bare"])
     print(f"  seqloom is × as fast   {ratios(speeds['ours'], speeds['bare']).shown('.3f'):>28}")
 
 
 if __name__ == "__main__":
-    told(main)
+    run_main(main)

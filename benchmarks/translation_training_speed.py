@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from peers.asked import Parser, count, say_load, told
+from peers.options import Parser, count, print_load, run_main
 
 from seqloom.recipes import read_recipe
 from seqloom.train.events import Progress
@@ -30,11 +30,11 @@ JOEY = 1400
 
 
 def speeds(recipe: list[str], intervals: int, folder: Path) -> Iterator[float]:
-    """Tokens per second of each interval; the first, which warms up, left out."""
+    """Return the tokens per second of each interval, without the first (warm-up)."""
     training = begin(read_recipe(RECIPE, recipe)[1], folder)
     batches, model = training.task.batches, training.recipe.model
     print(
-        f"width {model.d_model}, {model.encoder_layers}+{model.decoder_layers} layers, feed-forward {model.inner}, "
+        f"width {model.d_model}, {model.encoder_layers}+{model.decoder_layers} layers, d_ff {model.feed_forward_size}, "
         f"vocabulary {len(training.task.tokenizer):,}; batches of {training.recipe.batch.tokens:,} tokens, "
         f"{training.task.tokens_per_step():,.0f} of the target on average, {batches.padding():.1%} padding"
     )
@@ -52,16 +52,16 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--threads", type=count, default=2)
     parser.add_argument("--intervals", type=count, default=9)
-    parser.add_argument("--steps", type=count, default=10, help="updates of each interval")
+    parser.add_argument("--steps", type=count, default=10, help="optimizer steps per interval")
     parser.add_argument("--feed-forward", type=int, nargs="+", default=[512, 256], help="one model for each")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("overrides", nargs="*", help="of the recipe, e.g. batch.tokens=2048")
+    parser.add_argument("overrides", nargs="*", help="recipe overrides, e.g. batch.tokens=2048")
     arguments = parser.parse_args()
 
     torch.set_num_threads(arguments.threads)
     where = f"{torch.get_num_threads()} CPU threads" if arguments.device == "cpu" else arguments.device
     print(f"{where}, torch {torch.__version__}, {platform.machine()}")
-    say_load(arguments.threads)
+    print_load(arguments.threads)
     for inner in arguments.feed_forward:
         recipe = [*TINY, f"model.d_ff={inner}", f"train.device={arguments.device}"]
         recipe += ["train.precision=fp32"] if arguments.device == "cpu" else []
@@ -77,4 +77,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    told(main)
+    run_main(main)

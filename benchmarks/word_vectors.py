@@ -1,4 +1,4 @@
-"""Word vectors beside gensim's in one run: words per second, and how good the vectors are at equal settings. (C22)
+"""Word vectors compared with gensim: words per second, and quality with equal settings (C22).
 
 Both read the same words of the same text, in rounds that take turns, so that a busy machine slows both. Reading,
 counting and compiling are not timed. `words/s` counts every word of the text, those that subsampling leaves out too.
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from peers.asked import say_load
+from peers.options import print_load
 
 from seqloom.classical.word_vectors.negative_sampling import Text
 from seqloom.classical.word_vectors.trainer import WordVectorTrainer
@@ -43,7 +43,7 @@ def prepared(arguments: argparse.Namespace) -> tuple[Any, Task]:
 
 
 def sentences(task: Task) -> list[list[str]]:
-    """The same words for gensim."""
+    """Return the same words for gensim."""
     text: Text = task.text("train")
     names = np.array([task.tokenizer.token(id) for id in range(len(task.tokenizer))], dtype=object)
     ends = (text.documents[1:] != text.documents[:-1]).nonzero().squeeze(1) + 1
@@ -51,7 +51,7 @@ def sentences(task: Task) -> list[list[str]]:
 
 
 def ours(task: Task, recipe: Any, seed: int) -> tuple[float, WordSpace]:
-    """Seconds to train, and the vectors."""
+    """Return the seconds of training and the vectors."""
     model = task.model().draw(seed, task.counts())
     trainer = WordVectorTrainer(model, task.text("train"), recipe.train, seed=seed)
     blocks = trainer.sampler.blocks
@@ -91,7 +91,7 @@ def speed(arguments: argparse.Namespace) -> None:
         "seqloom": lambda: ours(task, recipe, 1),
         "gensim": lambda: theirs(texts, recipe, arguments.workers, 1),
     }
-    runs["seqloom"]()  # compiles
+    runs["seqloom"]()  # compilation
     found: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(arguments.rounds):
         for name, run in runs.items():
@@ -140,11 +140,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--batch", type=int, default=4096, help="on a GPU: predictions made at once")
+    parser.add_argument("--batch", type=int, default=4096, help="on a GPU: predictions per batch")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     arguments = parser.parse_args()
-    say_load(arguments.workers)
+    print_load(arguments.workers)
     {"speed": speed, "quality": quality}[arguments.what](arguments)
 
 

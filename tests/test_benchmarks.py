@@ -20,19 +20,19 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     monkeypatch.syspath_prepend(BENCHMARKS)
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
 
-    def called(script: str, *words: object) -> tuple[Any, str, str]:
+    def run_script(script: str, *words: object) -> tuple[Any, str, str]:
         if script == "gpu":
             pytest.importorskip("transformers")
         monkeypatch.setattr(sys, "argv", [f"benchmarks/{script}.py", *map(str, words)])
         code: Any = 0
         try:
-            importlib.import_module("peers.asked").told(importlib.import_module(script).main)
-        except SystemExit as left:
-            code = left.code
+            importlib.import_module("peers.options").run_main(importlib.import_module(script).main)
+        except SystemExit as error:
+            code = error.code
         return code, *capsys.readouterr()
 
     threads = torch.get_num_threads()
-    yield called
+    yield run_script
     torch.set_num_threads(threads)
 
 
@@ -112,8 +112,8 @@ def test_other_load_gives_warning(
     load, threads, warns = case
     monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    assert importlib.import_module("peers.asked").say_load(threads) == load
-    assert ("WARNING: others use this machine" in capsys.readouterr().out) == warns
+    assert importlib.import_module("peers.options").print_load(threads) == load
+    assert ("WARNING: other programs use this machine" in capsys.readouterr().out) == warns
 
 
 def test_columns_of_decoding_speed_are_separated(call: Any) -> None:

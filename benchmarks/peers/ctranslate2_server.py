@@ -1,6 +1,6 @@
-"""CTranslate2 in an environment of its own: takes our weights, translates what it is told to, says how long it took.
+"""CTranslate2 in a separate environment: loads our weights, translates, and reports the time.
 
-`ctranslate2_peer.py` starts it and talks to it, a line of JSON each way. Weights come as an .npz file with our names.
+`ctranslate2_peer.py` starts it and exchanges JSON lines with it. The weights are an .npz file with our names.
 """
 
 import json
@@ -26,7 +26,7 @@ Weights = dict[str, np.ndarray]
 
 
 def spec_of(shape: dict[str, Any], weights: Weights) -> transformer_spec.TransformerSpec:
-    """Our Transformer in its words."""
+    """Return the CTranslate2 specification of our Transformer."""
     spec = transformer_spec.TransformerSpec.from_config(
         (shape["encoder_layers"], shape["decoder_layers"]),
         shape["heads"],
@@ -63,7 +63,7 @@ def block(layer: Any, weights: Weights, name: str) -> None:
 
 
 def attention(spec: Any, weights: Weights, name: str, normed: str, both: bool) -> None:
-    """`both`: its queries come from elsewhere than its keys and values."""
+    """Set an attention layer; `both` marks cross-attention."""
     parts = {}
     for part in "qkv":
         parts[part] = common_spec.LinearSpec()

@@ -1,6 +1,6 @@
-"""An environment of its own for each peer, under .venv-peers/, made when it is first wanted.
+"""A separate environment for each peer, under .venv-peers/, created on first use.
 
-torch is installed first and at our version: whatever else asks for it then finds it there.
+torch is installed first, at our version, so that other packages do not install another one.
 """
 
 import subprocess
@@ -18,9 +18,9 @@ TORCH = "2.13.0"
 
 @dataclass(frozen=True)
 class Peer:
-    name: str  # of its environment
+    name: str  # name of the environment
     packages: Sequence[str]
-    proof: str  # a module that imports where all is well
+    proof: str  # a module whose import shows that the installation works
 
     @property
     def python(self) -> Path:
@@ -28,12 +28,14 @@ class Peer:
 
 
 HUGGING_FACE = Peer("huggingface", ("transformers==5.22.2", "accelerate==1.15.0"), "transformers")
-JOEY = Peer("joeynmt", ("joeynmt==2.3.0", "importlib_metadata"), "joeynmt.training")  # the latter it forgets to ask for
+JOEY = Peer(
+    "joeynmt", ("joeynmt==2.3.0", "importlib_metadata"), "joeynmt.training"
+)  # the last one is missing in its requirements
 CTRANSLATE2 = Peer("ctranslate2", ("ctranslate2==4.8.4",), "ctranslate2")
 
 
 def prepared(peer: Peer, torch: bool = True) -> Path:
-    """The Python of a peer's environment; `Failed` says in a line why there is none."""
+    """Return the Python of a peer's environment; raise `Failed` if it cannot be installed."""
     if not _imports(peer):
         began = time.perf_counter()
         print(f"Installing {', '.join(peer.packages)} into .venv-peers/{peer.name} …", flush=True)
@@ -58,4 +60,4 @@ def _run(command: list[str], peer: Peer) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.lower().startswith("error")]
-        raise Failed(f"{peer.name} does not install: {(errors or done.stderr.splitlines() or ['no word why'])[-1]}")
+        raise Failed(f"{peer.name} does not install: {(errors or done.stderr.splitlines() or ['unknown reason'])[-1]}")

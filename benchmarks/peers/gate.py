@@ -1,11 +1,8 @@
-"""A gate before every update of a training, so that several trainings in several processes take turns.
+"""A gate before every optimizer step, so that trainings in several processes alternate.
 
-Whoever trains calls `arrive` when an update is about to begin. After every so many of them the gate says how long they
-took, how much of the processor's time that was and how many tokens they read, and waits for its next turn. It speaks
-one line of JSON at a time, on what was standard output when it was made; whatever else the process prints goes to
-standard error from then on.
-
-This file imports nothing of seqloom's, so that it serves in every environment.
+A training calls `arrive` before each step. After a fixed number of steps, the gate reports their duration, CPU time and
+tokens, and waits for its next turn. It writes JSON lines to the original standard output; all other output of the
+process is redirected to standard error. This file does not import seqloom, so that it works in every environment.
 """
 
 import json
@@ -15,7 +12,7 @@ import time
 
 
 class Done(Exception):
-    """No more turns are wanted."""
+    """Raised when there are no more turns."""
 
 
 class Gate:
@@ -27,11 +24,11 @@ class Gate:
         self._facts: dict[str, object] = {}
 
     def say(self, **facts: object) -> None:
-        """What is worth knowing about the model, the package and its version: said before the first turn."""
+        """Report the model, the package and its version before the first turn."""
         self._facts |= facts
 
     def arrive(self) -> None:
-        """An update is about to begin: the one before it, its batch and all, is over."""
+        """Mark the beginning of a step and the end of the previous one."""
         if self._done == self._steps:
             if self._began:
                 seconds, worked = time.perf_counter() - self._began, time.process_time() - self._worked
@@ -45,7 +42,7 @@ class Gate:
         self._done += 1
 
     def count(self, tokens: int) -> None:
-        """So many real target tokens, their ends included and padding not, are in this update."""
+        """Count the real target tokens of this step, END included, without padding."""
         self._tokens += tokens
 
     def _speak(self, said: dict[str, object]) -> None:

@@ -1,9 +1,9 @@
-"""Training steps on a GPU: seqloom's own trainer beside a plain loop over the same model of Hugging Face's.
+"""Training steps on a GPU: the trainer of seqloom compared with a plain loop over the same model of Hugging Face.
 
-The models are the same, weight for weight: BART (LayerNorm after each layer and after the embeddings, learned
-positions, GELU) and GPT-2. Both read the same batches, compute in bf16 where the device can, clip the norm of the
-gradient and update with one fused AdamW. Theirs is eager, its batches lie on the device from the beginning; ours makes
-its batches on the way, as `seqloom train` does.
+The models have the same weights: BART (LayerNorm after each layer and after the embeddings, learned positions, GELU)
+and GPT-2. Both read the same batches, compute in bf16 if the device supports it, clip the gradient norm and use fused
+AdamW. The plain loop is eager, with all batches on the device; seqloom creates its batches during training, as in
+`seqloom train`.
 """
 
 import time
@@ -31,12 +31,12 @@ Batch = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Work:
-    """A row of the table: a task of ours, and their model."""
+    """A row of the table: a task of seqloom, and the model of Hugging Face."""
 
     name: str
     recipe: str
     overrides: tuple[str, ...]
-    rows: int = 0  # 0: real batches, of the recipe's own size
+    rows: int = 0  # 0: real batches, of the size in the recipe
     length: int = 0
     vocabulary: int = 0
 
@@ -50,7 +50,7 @@ class Work:
 
 
 def bart(width: int, heads: int, layers: int, inner: int) -> tuple[str, ...]:
-    """Our Transformer as BART has it."""
+    """Return the overrides for a Transformer like BART."""
     return (
         f"model.d_model={width}",
         f"model.heads={heads}",
@@ -73,7 +73,7 @@ def bart(width: int, heads: int, layers: int, inner: int) -> tuple[str, ...]:
 
 
 def gpt(rows: int, length: int, width: int, heads: int, layers: int) -> tuple[str, ...]:
-    """Our GPT as GPT-2 has it."""
+    """Return the overrides for a GPT like GPT-2."""
     return (
         f"batch.size={rows}",
         f"batch.length={length}",
@@ -89,7 +89,7 @@ def gpt(rows: int, length: int, width: int, heads: int, layers: int) -> tuple[st
 
 
 def works(small: bool, real: bool) -> list[Work]:
-    """Those of the table; small ones are to see that everything runs."""
+    """Return the rows of the table, or small ones to test the benchmark."""
     name, pair = "translate-multi30k", "encoder–decoder"
     if small:
         tiny = bart(32, 2, 2, 64)
@@ -128,12 +128,12 @@ class Ours:
         self.task = work.task(device, fast)
         accel.install()
         self.state = TrainState(self.task, self.task.recipe.train, 1)
-        self.step = accelerate(split_on_oom, self.state)  # no memory is measured here
+        self.step = accelerate(split_on_oom, self.state)  # without memory measurement
         self.parameters = self.state.parameter_count()
-        self.prepared = 0.0  # seconds that went into compiling and capturing
+        self.prepared = 0.0  # seconds of compilation and graph capture
 
     def run(self, steps: int) -> int:
-        """So many updates; waits until they are done."""
+        """Run optimizer steps and wait for the device."""
         before = self.state.tally.tokens
         for _ in range(steps):
             self.prepared += make_step(self.state, self.step).preparation_seconds
@@ -142,7 +142,7 @@ class Ours:
 
 
 class Theirs:
-    """A plain loop, as one would write it."""
+    """A plain training loop."""
 
     def __init__(self, ours: Ours, device: str) -> None:
         recipe, self.device = ours.task.recipe, device
@@ -184,7 +184,7 @@ class Theirs:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             tokens += count
-        loss.item()  # waits
+        loss.item()  # synchronizes
         return tokens
 
 
@@ -193,7 +193,7 @@ def _bart(recipe: Any, vocabulary: int) -> Any:
     sides = {
         f"{side}_{key}": value
         for side in ("encoder", "decoder")
-        for key, value in (("ffn_dim", m.inner), ("attention_heads", m.heads))
+        for key, value in (("ffn_dim", m.feed_forward_size), ("attention_heads", m.heads))
     }
     return transformers.BartForConditionalGeneration(
         transformers.BartConfig(
@@ -228,7 +228,7 @@ def _gpt2(recipe: Any, vocabulary: int) -> Any:
             resid_pdrop=m.dropout,
             embd_pdrop=m.dropout,
             attn_pdrop=m.attention_dropout,
-            loss_type="ForMaskedLM",  # the labels are the next tokens already
+            loss_type="ForMaskedLM",  # the labels are already shifted
             use_cache=False,
         )
     )
@@ -237,7 +237,7 @@ def _gpt2(recipe: Any, vocabulary: int) -> Any:
 def measured(
     work: Work, device: str, rounds: int, steps: int, ways: Callable[[Ours], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Ours and the others in turns: tokens per second of every round."""
+    """Measure all implementations alternately; return the tokens per second of every round."""
     ours = Ours(work, device)
     every = {"seqloom": ours, **ways(ours)}
     for way in every.values():
@@ -260,9 +260,9 @@ def measured(
 
 
 def lines(found: dict[str, Any]) -> Iterator[str]:
-    """What came of a row, in words."""
+    """Format the results of a row."""
     yield (
-        f"{found['work']}: {found['tokens_per_step']:,.0f} target tokens a step; compiled and recorded in "
+        f"{found['work']}: {found['tokens_per_step']:,.0f} target tokens per step; compiled and captured in "
         f"{found['prepared_seconds']:.1f} s"
     )
     for name, speeds in found["tokens_per_second"].items():

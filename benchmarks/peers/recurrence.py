@@ -1,4 +1,4 @@
-"""Every recurrent cell beside torch's layers, as `cells.py` measures them, for the tables of `cpu.py` and `gpu.py`."""
+"""The speed of every recurrent cell as in `cells.py`, for the tables of `cpu.py` and `gpu.py`."""
 
 import statistics
 import time
@@ -9,7 +9,7 @@ import torch
 
 
 def compared(device: str, rounds: int, threads: int = 2, small: bool = False) -> dict[str, Any]:
-    """Every cell at the sizes `cells.py` has for the device; prints its lines and returns all seconds."""
+    """Measure every cell at the sizes of `cells.py` for the device; print the table and return all seconds."""
     found: dict[str, Any] = {}
     size = {"rows": 2, "steps": 4, "hidden": 8} if small else cells.SIZES[device]
     for hidden, precision in _kinds(device, size["hidden"]):

@@ -1,4 +1,4 @@
-"""seqloom's own tasks on tokens drawn at random, where the same shapes are wanted of every batch."""
+"""Tasks of seqloom on random tokens, with batches of equal shape."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from seqloom.data.batching import Ragged
 from seqloom.recipes import read_recipe
 from seqloom.tasks import language_model, translate
 
-BATCHES = 8  # different ones, which come again and again
+BATCHES = 8  # number of different batches, which repeat
 
 
 class Vocabulary:
-    """As much of a tokenizer as training asks for."""
+    """A minimal tokenizer for training."""
 
     end, unknown = 0, None
 
@@ -25,13 +25,13 @@ class Vocabulary:
 
 
 def recipe_of(name: str, overrides: list[str], device: str) -> Any:
-    """A shipped recipe, to be trained for long: what is worth compiling in a long training is compiled here."""
+    """Return a shipped recipe with many steps, so that its steps are compiled."""
     never = [f"train.{key}=1000000" for key in ("steps", "evaluate_every", "save_every")]
     return read_recipe(name, [*overrides, *never, "train.log_every=100", f"train.device={device}"])[1]
 
 
 class Pairs(translate.Task):
-    """Drawn sentences. All batches have one shape, so none is the largest."""
+    """Translation of random sentences; all batches have one shape."""
 
     drawn: dict[str, Ragged]  # by side
 
@@ -44,7 +44,7 @@ class Pairs(translate.Task):
 
 
 def pairs(recipe: Any, rows: int, length: int, vocabulary: int) -> translate.Task:
-    """Translation of sentences that are all `length` tokens long, END included: batches of (rows, length)."""
+    """Return a translation task on sentences of `length` tokens, END included: batches of (rows, length)."""
     task = Pairs(recipe, None, Vocabulary(vocabulary))  # type: ignore[arg-type]
     draws, task.drawn = np.random.default_rng(0), {}
     for side in translate.SIDES:
@@ -55,7 +55,7 @@ def pairs(recipe: Any, rows: int, length: int, vocabulary: int) -> translate.Tas
 
 
 class Stream(language_model.Task):
-    """A language model's text of drawn tokens."""
+    """Language modelling on random tokens."""
 
     drawn: torch.Tensor
 
@@ -64,7 +64,7 @@ class Stream(language_model.Task):
 
 
 def stream(recipe: Any, vocabulary: int) -> language_model.Task:
-    """A language model's text, cut into the recipe's rows and chunks."""
+    """Return a language modelling task on random tokens with the batches of the recipe."""
     task = Stream(recipe, None, Vocabulary(vocabulary))  # type: ignore[arg-type]
     length = BATCHES * recipe.batch.size * recipe.batch.length + 1
     task.drawn = torch.randint(vocabulary, (length,), generator=torch.Generator().manual_seed(0))

@@ -1,9 +1,9 @@
-"""A Hugging Face `Trainer` that trains the same model on the very batches of WORK, a gate before each update.
+"""A Hugging Face `Trainer` that trains the same model on the batches of WORK, with a gate before each step.
 
-The model is `MarianMTModel`: LayerNorm after each layer, sinusoidal positions, one matrix of token vectors for source,
-target and output. So it is, weight for weight, seqloom's Transformer. Batches come ready made, as seqloom puts them
-together, so that both read the same tokens with the same padding; with `own` as a second argument the Trainer makes
-them itself, as it does unless told otherwise: as many pairs on average, at random, padded to the longest.
+The model is `MarianMTModel`: LayerNorm after each layer, sinusoidal positions, one embedding matrix for source, target
+and output. Its weights correspond to those of seqloom's Transformer. The batches are those of seqloom, so that both
+read the same tokens with the same padding. With `own` as a second argument, the Trainer creates its default batches:
+the same mean number of pairs, in random order, padded to the longest.
 """
 
 import json
@@ -17,11 +17,11 @@ import transformers
 from gate import Done, Gate
 from torch.utils.data import Dataset, SequentialSampler
 
-PADDING = -100  # a label that does not count
+PADDING = -100  # the label of ignored positions
 
 
 class Batches(Dataset):
-    """Each item is a whole batch."""
+    """A dataset whose items are batches."""
 
     def __init__(self, file: Path) -> None:
         with np.load(file) as arrays:
@@ -45,7 +45,7 @@ class Batches(Dataset):
 
 
 class Sentences(Dataset):
-    """Each item is a pair: tokens of the source and of the target, both ended."""
+    """A dataset of pairs: tokens of source and target, each with END."""
 
     def __init__(self, work: Path) -> None:
         sides = ((work / f"train.{side}").read_text().splitlines() for side in ("source", "target"))
@@ -61,7 +61,7 @@ class Sentences(Dataset):
 
 
 def padded(pairs: list[tuple[list[int], ...]]) -> dict[str, torch.Tensor]:
-    """As transformers' own collator for such models does it."""
+    """Pad pairs like the data collator of transformers."""
     source, target = (
         torch.nn.utils.rnn.pad_sequence(
             [torch.tensor(pair[side]) for pair in pairs], batch_first=True, padding_value=filler
@@ -78,7 +78,7 @@ def padded(pairs: list[tuple[list[int], ...]]) -> dict[str, torch.Tensor]:
 
 
 class Counted(transformers.Trainer):
-    """Tells the gate what it reads; batches that come ready made are read in their order."""
+    """A Trainer that reports its tokens to the gate; given batches are read in order."""
 
     gate: Gate
 
@@ -104,12 +104,12 @@ def model_of(plan: dict[str, Any]) -> Any:
     sides = {
         f"{side}_{key}": m[name]
         for side in ("encoder", "decoder")
-        for key, name in (("ffn_dim", "inner"), ("attention_heads", "heads"))
+        for key, name in (("ffn_dim", "d_ff"), ("attention_heads", "heads"))
     }
     return transformers.MarianMTModel(
         transformers.MarianConfig(
             vocab_size=m["vocabulary"],
-            d_model=m["width"],
+            d_model=m["d_model"],
             encoder_layers=m["encoder_layers"],
             decoder_layers=m["decoder_layers"],
             activation_function="relu",
@@ -138,7 +138,7 @@ def main(work: Path, own: bool) -> None:
     gate.say(package="transformers", version=transformers.__version__, parameters=size, torch=torch.__version__)
     arguments = transformers.TrainingArguments(
         output_dir=str(work / "huggingface"),
-        per_device_train_batch_size=plan["pairs_per_step"] if own else 1,  # otherwise a batch is one item
+        per_device_train_batch_size=plan["pairs_per_step"] if own else 1,  # an item is a batch
         max_steps=plan["most_steps"],
         learning_rate=plan["lr"],
         adam_beta1=plan["betas"][0],

@@ -1,7 +1,7 @@
-"""Joey NMT's own training of the same kind of model on the sentences of WORK, a gate before each update.
+"""The training of Joey NMT with the same kind of model on the sentences of WORK, with a gate before each step.
 
-Sentences come as the tokens that seqloom cut them into, so Joey's vocabulary is the same but for its four special
-tokens. How they fall into batches of so many tokens is Joey's affair.
+The sentences are the tokens of seqloom, so the vocabulary of Joey NMT is the same except for its four special tokens.
+Joey NMT creates its own batches.
 """
 
 import json
@@ -19,11 +19,11 @@ def configuration(plan: dict[str, Any], work: Path) -> dict[str, Any]:
     layer = {
         "type": "transformer",
         "num_heads": m["heads"],
-        "hidden_size": m["width"],
-        "ff_size": m["inner"],
+        "hidden_size": m["d_model"],
+        "ff_size": m["d_ff"],
         "dropout": m["dropout"],
         "layer_norm": "post",
-        "embeddings": {"embedding_dim": m["width"], "scale": True, "dropout": m["dropout"]},
+        "embeddings": {"embedding_dim": m["d_model"], "scale": True, "dropout": m["dropout"]},
     }
     side = {"level": "word", "max_length": plan["max_length"], "voc_file": str(work / "vocabulary.txt")}
     return {
@@ -44,7 +44,7 @@ def configuration(plan: dict[str, Any], work: Path) -> dict[str, Any]:
             "optimizer": "adam",
             "adam_betas": plan["betas"],
             "learning_rate": plan["lr"],
-            "scheduling": "warmupinversesquareroot",  # its plateau asks torch for an argument that is gone
+            "scheduling": "warmupinversesquareroot",  # its plateau schedule uses an argument that torch has removed
             "learning_rate_warmup": 1000,
             "clip_grad_norm": plan["clip"],
             "label_smoothing": plan["label_smoothing"],

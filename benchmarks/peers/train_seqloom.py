@@ -1,4 +1,4 @@
-"""seqloom's own training of the run in WORK, a gate before each update: see `cpu.py`."""
+"""The training of the run in WORK by seqloom, with a gate before each step; see `cpu.py`."""
 
 import json
 import sys

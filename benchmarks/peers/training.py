@@ -1,6 +1,6 @@
-"""The work of a training that seqloom and its peers share: one tiny Transformer, one corpus, the same tokens.
+"""The shared training of seqloom and its peers: one small Transformer, one corpus, the same tokens.
 
-What lies in a folder WORK, for the processes to read:
+The folder WORK has the files that the processes read:
 
     plan.json        sizes of the model, of the batches, and how it is trained
     run/             seqloom's run, not yet begun
@@ -50,7 +50,7 @@ class Rival:
     title: str
     peer: Peer
     script: str
-    told: tuple[str, ...] = ()  # what the script is told besides WORK
+    told: tuple[str, ...] = ()  # arguments of the script after WORK
 
 
 RIVALS = {
@@ -61,7 +61,7 @@ RIVALS = {
 
 
 def lay_out(work: Path, recipe_name: str, overrides: Sequence[str], steps: int, rounds: int, threads: int) -> Any:
-    """Write WORK; returns the plan."""
+    """Write WORK; return the plan."""
     _, recipe = read_recipe(recipe_name, [*TINY, *overrides, "train.device=cpu"])
     training = begin(recipe, work / "run")
     task, m = training.task, recipe.model
@@ -84,9 +84,9 @@ def lay_out(work: Path, recipe_name: str, overrides: Sequence[str], steps: int, 
         "label_smoothing": recipe.loss.label_smoothing,
         "model": {
             "vocabulary": len(task.tokenizer),
-            "width": m.width,
+            "d_model": m.width,
             "heads": m.heads,
-            "inner": m.feed_forward_size,
+            "d_ff": m.feed_forward_size,
             "encoder_layers": m.encoder_layers,
             "decoder_layers": m.decoder_layers,
             "dropout": m.dropout,
@@ -112,14 +112,14 @@ def _word(token: int) -> str:
 
 
 def _lines(side: Ragged) -> str:
-    """Each text's tokens without its END, which Joey adds itself."""
+    """Return the tokens of each text without END, which Joey NMT adds."""
     ends = side.starts[1:] - 1
     rows = (side.ids[start:end] for start, end in zip(side.starts[:-1], ends, strict=True))
     return "".join(" ".join(map(_word, row.tolist())) + "\n" for row in rows)
 
 
 def compare(work: Path, plan: Mapping[str, Any], names: Sequence[str], rounds: int) -> dict[str, Any]:
-    """seqloom and the peers in turns; what came of it, and of those that do not run why not."""
+    """Measure seqloom and its peers alternately; return the results, and the reasons of peers that fail."""
     commands = {"seqloom": [sys.executable, str(HERE / "train_seqloom.py"), str(work)]}
     missing: dict[str, str] = {}
     for rival in (RIVALS[name] for name in names):
@@ -153,8 +153,8 @@ def shown(result: Mapping[str, Any]) -> str:
     plan = result["plan"]
     m = plan["model"]
     head = (
-        f"Training a Transformer: width {m['width']}, {m['encoder_layers']}+{m['decoder_layers']} layers, feed-forward "
-        f"{m['inner']}, vocabulary {m['vocabulary']:,}, dropout {m['dropout']}; {plan['corpus']}; batches of "
+        f"Training a Transformer: width {m['d_model']}, {m['encoder_layers']}+{m['decoder_layers']} layers, d_ff "
+        f"{m['d_ff']}, vocabulary {m['vocabulary']:,}, dropout {m['dropout']}; {plan['corpus']}; batches of "
         f"{plan['batch_tokens']:,} tokens, {plan['tokens_per_step']:,.0f} of the target on average"
     )
     rows = [

@@ -1,4 +1,4 @@
-"""Several processes that do the same work, each in its own environment, taking turns; and what comes of it."""
+"""Processes in separate environments that do the same work alternately, and statistics of their speeds."""
 
 import json
 import os
@@ -12,18 +12,18 @@ from typing import Any
 
 @dataclass
 class Contender:
-    """One process with a `Gate`."""
+    """A process with a `Gate`."""
 
     name: str
     process: subprocess.Popen[str]
     log: Path
     facts: dict[str, Any] = field(default_factory=dict)
-    alone: bool = False  # with one thread the processor's time is taken, which other work hardly disturbs
-    speeds: list[float] = field(default_factory=list)  # tokens per second, of each round
+    alone: bool = False  # with one thread, CPU time is used, which other load hardly affects
+    speeds: list[float] = field(default_factory=list)  # tokens per second of each round
 
     @classmethod
     def start(cls, name: str, command: Sequence[str], log: Path, threads: int) -> "Contender":
-        """Begin, and wait until it stands before its first update."""
+        """Start the process and wait until it reaches its first step."""
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
         with log.open("w") as stderr:
             process = subprocess.Popen(
@@ -39,7 +39,7 @@ class Contender:
         return contender
 
     def turn(self) -> float:
-        """Let it train its updates, and return its tokens per second."""
+        """Run the steps of a round and return the tokens per second."""
         assert self.process.stdin is not None
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
@@ -58,17 +58,17 @@ class Contender:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise Failed(f"{self.name} gave up: {_last_line(self.log)}")
+            raise Failed(f"{self.name} failed: {_last_line(self.log)}")
         found: dict[str, Any] = json.loads(line)
         return found
 
 
 class Failed(Exception):
-    """A contender that did not get through; its words say why."""
+    """Raised with the reason if a process fails."""
 
 
 def take_turns(contenders: Sequence[Contender], rounds: int) -> None:
-    """A round to warm up, then so many that count; who was first in one round is last in the next."""
+    """Run a warm-up round and `rounds` measured rounds; the order alternates."""
     for number in range(rounds + 1):
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             speed = contender.turn()
@@ -78,7 +78,7 @@ def take_turns(contenders: Sequence[Contender], rounds: int) -> None:
 
 @dataclass(frozen=True)
 class Spread:
-    """A median with the lowest and the highest."""
+    """A median with minimum and maximum."""
 
     median: float
     low: float
@@ -93,12 +93,12 @@ class Spread:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
-    """How many times as fast, round by round, so that what slows a whole round slows both."""
+    """Return the speed ratios of each round, in which both have the same load."""
     return Spread.of([own / other for own, other in zip(ours, theirs, strict=True)])
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
-    """Columns as wide as what stands in them; the first to the left, the others to the right."""
+    """Format a table; the first column is left-aligned, the others right-aligned."""
     widths = [max(len(row[place]) for row in (header, *rows)) for place in range(len(header))]
     lines = []
     for row in (header, *rows):
@@ -109,12 +109,12 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def written(path: Path | None, result: Mapping[str, Any]) -> None:
-    """The whole result as JSON, where a file is wanted."""
+def write_result(path: Path | None, result: Mapping[str, Any]) -> None:
+    """Write the result as JSON if a path is given."""
     if path is not None:
         path.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _last_line(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "it said nothing"
+    return lines[-1].strip() if lines else "no output"

@@ -1,4 +1,4 @@
-"""What the benchmarks' command lines have in common: what cannot be is said in a line, before anything is measured."""
+"""Shared command-line options of the benchmarks. Errors are reported in one line before anything is measured."""
 
 import argparse
 import os
@@ -13,11 +13,11 @@ from seqloom.core.errors import SeqloomError, UsageError
 from seqloom.core.files import check_writable
 
 PARTS = ("training", "cells", "decoding")
-NOISE = 0.5  # a load that the start of a benchmark itself may make
+NOISE = 0.5  # load that the start of a benchmark may cause
 
 
 class Parser(argparse.ArgumentParser):
-    """Help as the script's first lines have it; mistakes in one line."""
+    """A parser with the docstring of the script as help, and errors of one line."""
 
     def __init__(self, description: str | None = None) -> None:
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -26,8 +26,8 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see --help\n")
 
 
-def told(main: Callable[[], None]) -> None:
-    """Run a script; what its user can mend is a line and not a traceback."""
+def run_main(main: Callable[[], None]) -> None:
+    """Run a script; report errors of the user in one line without a traceback."""
     try:
         main()
     except (SeqloomError, Failed) as error:
@@ -36,7 +36,7 @@ def told(main: Callable[[], None]) -> None:
         sys.exit(2 if isinstance(error, SeqloomError) else 1)
 
 
-# --- kinds of arguments -----------------------------------------------------------------------------------------------
+# --- argument types ---------------------------------------------------------------------------------------------------
 
 
 def count(text: str) -> int:
@@ -50,7 +50,7 @@ def count_or_none(text: str) -> int:
 
 
 def one_of(names: Iterable[str]) -> Callable[[str], str]:
-    """For arguments of which there may be none, where argparse would want none to be a choice, too."""
+    """Return a type for optional lists of names; argparse's `choices` would reject an empty list."""
 
     def chosen(text: str) -> str:
         if text not in names:
@@ -61,7 +61,7 @@ def one_of(names: Iterable[str]) -> Callable[[str], str]:
 
 
 def result_file(text: str) -> Path:
-    """A file that can be written when everything is measured."""
+    """Return a path that can be written after the measurements."""
     path = Path(text)
     try:
         if path.is_dir():
@@ -82,19 +82,19 @@ def data_folder(text: str) -> Path:
 
 
 def common(parser: Parser, steps: int) -> None:
-    """What `cpu.py` and `gpu.py` both understand."""
-    parts = f"{', '.join(PARTS)}; all unless told"
+    """Add the options of both `cpu.py` and `gpu.py`."""
+    parts = f"{', '.join(PARTS)}; default: all"
     parser.add_argument("parts", nargs="*", type=one_of(PARTS), metavar="part", help=parts)
-    data = "training: the folder with multi30k/ (or the environment's SEQLOOM_DATA)"
+    data = "training: the folder with multi30k/ (or SEQLOOM_DATA)"
     parser.add_argument("--data", type=data_folder, metavar="FOLDER", help=data)
-    parser.add_argument("--rounds", type=count, default=7, help="all parts: how often each is measured (7)")
-    parser.add_argument("--steps", type=count, default=steps, help=f"training: updates of each round ({steps})")
-    parser.add_argument("--smoke", action="store_true", help="all parts, small: does everything run?")
-    parser.add_argument("--json", type=result_file, metavar="FILE", help="write everything measured here")
+    parser.add_argument("--rounds", type=count, default=7, help="all parts: rounds (7)")
+    parser.add_argument("--steps", type=count, default=steps, help=f"training: optimizer steps per round ({steps})")
+    parser.add_argument("--smoke", action="store_true", help="a small version of all parts, to test the benchmark")
+    parser.add_argument("--json", type=result_file, metavar="FILE", help="write all results to this JSON file")
 
 
 def real_data(chosen: Path | None) -> bool:
-    """Whether Multi30k is read: from `--data`, or from SEQLOOM_DATA."""
+    """Whether Multi30k is available, from `--data` or SEQLOOM_DATA."""
     if chosen is not None:
         os.environ["SEQLOOM_DATA"] = str(chosen)
     folder = os.environ.get("SEQLOOM_DATA")
@@ -107,18 +107,19 @@ def real_data(chosen: Path | None) -> bool:
 
 
 def busy(load: float, cores: int, threads: int) -> bool:
-    """Whether others take what the benchmark wants: more is running than cores are left over."""
+    """Whether other load needs the cores that the benchmark uses."""
     return load > max(0, cores - threads) + NOISE
 
 
-def say_load(threads: int) -> float | None:
-    """A line, and another if others use the machine; returns the load of the last minute, where it is known."""
+def print_load(threads: int) -> float | None:
+    """Print the load, and a warning if other programs run; return the load of the last minute, if known."""
     if not hasattr(os, "getloadavg"):
         return None
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    print(f"load average {load:.2f}, {cores} cores, {threads} wanted", flush=True)
+    print(f"load average {load:.2f}, {cores} cores, {threads} threads", flush=True)
     if busy(load, cores, threads):
         print(
-            "WARNING: others use this machine, so the figures mean little. Measure again when it is idle.", flush=True
+            "WARNING: other programs use this machine, so the results are not reliable. Measure again when it is idle.",
+            flush=True,
         )
     return load

@@ -1,11 +1,11 @@
-"""Training steps on a GPU, recorded and one operation at a time: do recipes learn alike, and how much faster?
+"""Training steps on a GPU with and without CUDA graphs: differences of the losses, and speed.
 
-Each recipe is trained for a few steps in both ways, from the same seed, in float32. Reported are the largest difference
-between the losses of the first twelve steps, relative to them, and the speed of the next forty. Nothing is compiled:
-trainings this short are only recorded.
+Each recipe is trained for a few steps in both ways, from the same seed, in float32. The report has the largest relative
+difference between the losses of the first twelve steps, and the speed of the next forty. Nothing is compiled, because
+the trainings are short.
 
-    python benchmarks/recorded_steps.py lm-char-lstm gpt-pydocs translate-cldr
-    python benchmarks/recorded_steps.py                                            those that need no download
+    python benchmarks/graphed_steps.py lm-char-lstm gpt-pydocs translate-cldr
+    python benchmarks/graphed_steps.py                                            all recipes without a download
 """
 
 import argparse
@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from peers.asked import say_load
+from peers.options import print_load
 
 from seqloom import accel
 from seqloom.accel.training.graphed_step import MIN_COMPILED_STEPS
@@ -53,7 +53,7 @@ LOSSES, TIMED = 12, 40
 
 
 def trained(name: str, fast: bool, device: str) -> tuple[list[float], float, TrainState]:
-    """The first losses, tokens per second after them, and who made them."""
+    """Return the first losses, the tokens per second after them, and the training state."""
     settings = [f"train.steps={MIN_COMPILED_STEPS - 1}", "train.epochs=null", "train.precision=fp32"]
     _, recipe = read_recipe(name, [*settings, f"train.device={device}"])
     with tempfile.TemporaryDirectory() as folder:
@@ -76,20 +76,20 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
-        print("There is no GPU here: nothing is recorded, and nothing is measured.")
+        print("There is no GPU, so nothing is measured.")
         return
-    say_load(1)
-    print(f"{'recipe':28} {'apart':>8} {'tokens/s':>12} {'recorded':>12} {'×':>5}")
+    print_load(1)
+    print(f"{'recipe':28} {'difference':>10} {'tokens/s':>12} {'CUDA graphs':>12} {'×':>5}")
     for name in options.recipes:
         try:
             plain, slow, _ = trained(name, False, options.device)
-            recorded, fast, state = trained(name, True, options.device)
+            graphed, fast, state = trained(name, True, options.device)
         except SeqloomError as error:
             print(f"{name:28} {error}")
             continue
-        apart = max(abs(a - b) / abs(a) for a, b in zip(plain, recorded, strict=True))
+        difference = max(abs(a - b) / abs(a) for a, b in zip(plain, graphed, strict=True))
         notes = "; ".join(note for event in state.events if isinstance(event, Prepared) for note in event.notes)
-        print(f"{name:28} {apart:8.1e} {slow:12,.0f} {fast:12,.0f} {fast / slow:5.1f}  {notes}", flush=True)
+        print(f"{name:28} {difference:10.1e} {slow:12,.0f} {fast:12,.0f} {fast / slow:5.1f}  {notes}", flush=True)
 
 
 if __name__ == "__main__":
