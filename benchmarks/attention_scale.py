@@ -41,7 +41,10 @@ def main() -> None:
         k = torch.randn(arguments.queries, arguments.keys, width, generator=generator)
         e = (q * k).sum(-1)
         plain, scaled = measure(e), measure(e / math.sqrt(width))
-        print(f"{width:>5}   " + "   ".join(f"{one[0]:>8.3f} {one[1]:>8.3f} {one[2]:>9.4f}" for one in (plain, scaled)))
+        print(
+            f"{width:>5}   "
+            + "   ".join(f"{means[0]:>8.3f} {means[1]:>8.3f} {means[2]:>9.4f}" for means in (plain, scaled))
+        )
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from seqloom.models.transformer import Transformer, TransformerConfig
 from seqloom.predict.loader import load
 from seqloom.predict.translate import TranslatorPredictor
 
-LONGEST = 60
+MAX_LENGTH = 60
 SMALL = ["--widths", "32", "--hidden", "16", "--sentences", "4", "--batch", "2", "--fixed", "5"]  # settings of --smoke
 VOCABULARY = 10_000
 Rows = list[list[int]]
@@ -46,7 +46,7 @@ Batch = dict[str, Tensor]
 Search = Callable[[], tuple[Rows, float]]  # the best translation of each source, and the seconds
 
 
-def drawn(width: int, seed: int = 1) -> Transformer:
+def random_transformer(width: int, seed: int = 1) -> Transformer:
     """Return a Transformer with random weights: 4 + 4 layers, 6 + 6 from width 512."""
     torch.manual_seed(seed)
     layers = 6 if width >= 512 else 4
@@ -56,7 +56,7 @@ def drawn(width: int, seed: int = 1) -> Transformer:
     return config.build(VOCABULARY).eval()
 
 
-def drawn_recurrent(hidden: int, seed: int = 1) -> Any:
+def random_recurrent(hidden: int, seed: int = 1) -> Any:
     """Return a model with a bidirectional LSTM encoder and an LSTM decoder with Luong attention."""
     torch.manual_seed(seed)
     return RecurrentSeq2SeqConfig(cell="lstm", hidden=hidden).build(VOCABULARY).eval()
@@ -68,173 +68,177 @@ def sentences(count: int, tokens: int, seed: int = 1) -> Rows:
 
 
 def batches(sources: Rows, size: int, device: str = "cpu") -> list[Batch]:
-    made = []
+    prepared = []
     for first in range(0, len(sources), size):
         rows = sources[first : first + size]
         longest = max(map(len, rows))
         tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
         mask = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
-        made.append({"tokens": tokens.to(device), "mask": mask.to(device)})
-    return made
+        prepared.append({"tokens": tokens.to(device), "mask": mask.to(device)})
+    return prepared
 
 
-def timed(device: str, search: Callable[[], Rows]) -> tuple[Rows, float]:
+def time_search(device: str, search: Callable[[], Rows]) -> tuple[Rows, float]:
     if device == "cuda":
         torch.cuda.synchronize()
-    began = time.perf_counter()
-    found = search()
-    return found, time.perf_counter() - began
+    start = time.perf_counter()
+    results = search()
+    return results, time.perf_counter() - start
 
 
-def ours(model: Any, sources: Rows, wanted: Any, fixed: int, graphs: bool = True) -> Search:
-    options = BeamConfig(
-        beam=wanted.beam, max_length=fixed or LONGEST, min_length=fixed, length_penalty=1.0 if fixed else 0.0
+def ours(model: Any, sources: Rows, options: Any, fixed: int, graphs: bool = True) -> Search:
+    search_options = BeamConfig(
+        beam=options.beam, max_length=fixed or MAX_LENGTH, min_length=fixed, length_penalty=1.0 if fixed else 0.0
     )
-    prepared = batches(sources, wanted.batch, wanted.device)
+    prepared = batches(sources, options.batch, options.device)
 
     def one(batch: Batch) -> list[list[Hypothesis]]:
         search = beam_search if graphs else beam_search.definition
-        return search(model, source=batch, options=options, end=0)
+        return search(model, source=batch, options=search_options, end=0)
 
     def search() -> Rows:
-        return [row[0].tokens for found in map_batches(one, prepared, torch.device(wanted.device)) for row in found]
+        return [
+            row[0].tokens for results in map_batches(one, prepared, torch.device(options.device)) for row in results
+        ]
 
-    return lambda: timed(wanted.device, search)
+    return lambda: time_search(options.device, search)
 
 
-def hugging_face(model: Transformer, sources: Rows, wanted: Any, fixed: int) -> Search:
+def hugging_face(model: Transformer, sources: Rows, options: Any, fixed: int) -> Search:
     from hugging_face import theirs
 
-    other = theirs(model).to(wanted.device)
-    prepared = batches(sources, wanted.batch, wanted.device)
+    other = theirs(model).to(options.device)
+    prepared = batches(sources, options.batch, options.device)
 
     @torch.no_grad()
     def search() -> Rows:
-        return [row for batch in prepared for row in generated(other, batch, wanted.beam, fixed)]
+        return [row for batch in prepared for row in generate(other, batch, options.beam, fixed)]
 
-    return lambda: timed(wanted.device, search)
+    return lambda: time_search(options.device, search)
 
 
-def generated(model: Any, batch: Batch, beam: int, fixed: int) -> Rows:
-    found = model.generate(
+def generate(model: Any, batch: Batch, beam: int, fixed: int) -> Rows:
+    results = model.generate(
         input_ids=batch["tokens"],
         attention_mask=batch["mask"].long(),
         num_beams=beam,
         length_penalty=1.0 if fixed else 0.0,
         early_stopping=False,
         do_sample=False,
-        max_new_tokens=fixed or LONGEST,
+        max_new_tokens=fixed or MAX_LENGTH,
         min_new_tokens=fixed or None,
     )
-    return [row[1 : row.index(0, 1) if 0 in row[1:] else None] for row in found.tolist()]  # between two ENDs
+    return [row[1 : row.index(0, 1) if 0 in row[1:] else None] for row in results.tolist()]  # between two ENDs
 
 
-def ctranslate2(model: Transformer, sources: Rows, wanted: Any, fixed: int) -> Search:
-    """Use the faster of two ways to use several cores: one batch with all threads, or a batch per core."""
+def ctranslate2(model: Transformer, sources: Rows, options: Any, fixed: int) -> Search:
+    """Use the faster of two modes with several cores: one batch with all threads, or a batch per core."""
     from ctranslate2_peer import CTranslate2
 
     order = {
-        "batch": wanted.batch,
-        "beam": wanted.beam,
+        "batch": options.batch,
+        "beam": options.beam,
         "n_best": 1,
         "length_penalty": 1.0 if fixed else 0.0,
-        "longest": fixed or LONGEST,
-        "shortest": fixed or 1,
+        "max_length": fixed or MAX_LENGTH,
+        "min_length": fixed or 1,
     }
-    ways = [CTranslate2(model, wanted.threads, 1, wanted.device)]
-    if wanted.threads > 1 and len(sources) > wanted.batch:
-        ways.append(CTranslate2(model, 1, wanted.threads, wanted.device))
+    programs = [CTranslate2(model, options.threads, 1, options.device)]
+    if options.threads > 1 and len(sources) > options.batch:
+        programs.append(CTranslate2(model, 1, options.threads, options.device))
 
-    def search(way: Any) -> tuple[Rows, float]:
-        rows, seconds = way.translate(sources, **order)
+    def search(program: Any) -> tuple[Rows, float]:
+        rows, seconds = program.translate(sources, **order)
         return [row[0] for row in rows], seconds
 
-    for way in ways:
-        search(way)
-    fastest = min(ways, key=lambda way: min(search(way)[1] for _ in range(2)))
-    for way in ways:
-        if way is not fastest:
-            way.close()
+    for program in programs:
+        search(program)
+    fastest = min(programs, key=lambda program: min(search(program)[1] for _ in range(2)))
+    for program in programs:
+        if program is not fastest:
+            program.close()
     return lambda: search(fastest)
 
 
 PEERS = {"CTranslate2": ctranslate2, "Hugging Face": hugging_face}
 
 
-def compare(name: str, model: Any, sources: Rows, fixed: int, wanted: Any) -> dict[str, Any]:
+def compare(name: str, model: Any, sources: Rows, fixed: int, options: Any) -> dict[str, Any]:
     """Measure all programs alternately; return speeds, ratios, and the fraction of equal translations."""
     accel.install()
-    model = model.to(wanted.device)
-    ways: dict[str, Search] = {"seqloom": ours(model, sources, wanted, fixed)}
-    if wanted.device == "cuda":
-        ways["seqloom, without CUDA graphs"] = ours(model, sources, wanted, fixed, graphs=False)
+    model = model.to(options.device)
+    programs: dict[str, Search] = {"seqloom": ours(model, sources, options, fixed)}
+    if options.device == "cuda":
+        programs["seqloom, without CUDA graphs"] = ours(model, sources, options, fixed, graphs=False)
     left_out = {}
-    for peer in wanted.peers if isinstance(model, Transformer) else ():
+    for peer in options.peers if isinstance(model, Transformer) else ():
         try:
-            ways[peer] = PEERS[peer](model, sources, wanted, fixed)
+            programs[peer] = PEERS[peer](model, sources, options, fixed)
         except (Failed, ImportError) as error:
             left_out[peer] = str(error)
-    first = {way: search()[1] for way, search in ways.items()}
-    found: dict[str, Rows] = {}
-    speeds: dict[str, list[float]] = {way: [] for way in ways}
-    for number in range(wanted.rounds):
-        for way in list(ways) if number % 2 == 0 else reversed(ways):
-            found[way], seconds = ways[way]()
-            speeds[way].append(len(sources) / seconds)
-    others = [way for way in ways if way != "seqloom"]
+    first = {program: search()[1] for program, search in programs.items()}
+    results: dict[str, Rows] = {}
+    speeds: dict[str, list[float]] = {program: [] for program in programs}
+    for number in range(options.rounds):
+        for program in list(programs) if number % 2 == 0 else reversed(programs):
+            results[program], seconds = programs[program]()
+            speeds[program].append(len(sources) / seconds)
+    others = [program for program in programs if program != "seqloom"]
     return {
         "name": name,
         "sentences": len(sources),
-        "batch": wanted.batch,
-        "beam": wanted.beam,
-        "tokens": statistics.mean(map(len, found["seqloom"])),
+        "batch": options.batch,
+        "beam": options.beam,
+        "tokens": statistics.mean(map(len, results["seqloom"])),
         "first_search_seconds": first["seqloom"],
-        "speeds": {way: vars(Spread.of(values)) for way, values in speeds.items()},
-        "ratios": {way: vars(ratios(speeds["seqloom"], speeds[way])) for way in others},
+        "speeds": {program: vars(Spread.of(values)) for program, values in speeds.items()},
+        "ratios": {program: vars(ratios(speeds["seqloom"], speeds[program])) for program in others},
         "same": {
-            way: statistics.mean(a == b for a, b in zip(found["seqloom"], found[way], strict=True)) for way in others
+            program: statistics.mean(a == b for a, b in zip(results["seqloom"], results[program], strict=True))
+            for program in others
         },
         "left_out": left_out,
     }
 
 
-def shown(results: Sequence[dict[str, Any]]) -> str:
+def format_results(results: Sequence[dict[str, Any]]) -> str:
     rows = []
     for result in results:
-        for way, speed in result["speeds"].items():
-            ratio = f"{Spread(**result['ratios'][way]).shown('.2f')}" if way in result["ratios"] else ""
-            same = f"{result['same'][way]:.1%}" if way in result["same"] else ""
-            rows.append([result["name"], way, Spread(**speed).shown(), ratio, same])
-        rows += [[result["name"], way, why, "", ""] for way, why in result["left_out"].items()]
+        for program, speed in result["speeds"].items():
+            ratio = f"{Spread(**result['ratios'][program]).format('.2f')}" if program in result["ratios"] else ""
+            same = f"{result['same'][program]:.1%}" if program in result["same"] else ""
+            rows.append([result["name"], program, Spread(**speed).format(), ratio, same])
+        rows += [[result["name"], program, why, "", ""] for program, why in result["left_out"].items()]
     return table(rows, ["", "", "sentences/s", "seqloom is × as fast", "same"])
 
 
-def opened(wanted: Any) -> list[tuple[str, Transformer, Rows]]:
+def open_runs(options: Any) -> list[tuple[str, Transformer, Rows]]:
     """Yield name, model and sources of each selected run."""
-    found = []
-    for folder in wanted.runs:
-        translator = load(folder, wanted.device, TranslatorPredictor)
+    results = []
+    for folder in options.runs:
+        translator = load(folder, options.device, TranslatorPredictor)
         task = translator.task()
-        pairs = task.corpus.split("dev")[: wanted.sentences]
+        pairs = task.corpus.split("dev")[: options.sentences]
         sources = sorted(([*task.tokenizer.encode(pair.source), task.tokenizer.end] for pair in pairs), key=len)
-        found.append((Path(folder).name, translator.model, sources))
-    return found
+        results.append((Path(folder).name, translator.model, sources))
+    return results
 
 
-def decoding(wanted: Any) -> dict[str, Any]:
+def decoding(options: Any) -> dict[str, Any]:
     """Run all selected comparisons; print and return the results."""
-    torch.set_num_threads(wanted.threads)
-    runs, results = opened(wanted), []
-    if wanted.fixed:
-        sources = sentences(wanted.sentences, wanted.fixed)
+    torch.set_num_threads(options.threads)
+    runs, results = open_runs(options), []
+    if options.fixed:
+        sources = sentences(options.sentences, options.fixed)
         results += [
-            compare(f"Transformer {width}", drawn(width), sources, wanted.fixed, wanted) for width in wanted.widths
+            compare(f"Transformer {width}", random_transformer(width), sources, options.fixed, options)
+            for width in options.widths
         ]
         results += [
-            compare(f"LSTM {size}", drawn_recurrent(size), sources, wanted.fixed, wanted) for size in wanted.hidden
+            compare(f"LSTM {size}", random_recurrent(size), sources, options.fixed, options) for size in options.hidden
         ]
-    results += [compare(name, model, sources, 0, wanted) for name, model, sources in runs]
-    print(shown(results), flush=True)
+    results += [compare(name, model, sources, 0, options) for name, model, sources in runs]
+    print(format_results(results), flush=True)
     return {"results": results}
 
 
@@ -260,18 +264,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main() -> None:
     parser = Parser(__doc__)
     arguments(parser)
-    wanted = parser.parse_args()
-    if wanted.device == "cuda" and not torch.cuda.is_available():
+    options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("argument --device: there is no GPU")
-    where = torch.cuda.get_device_name() if wanted.device == "cuda" else f"{wanted.threads} threads of a CPU"
+    where = torch.cuda.get_device_name() if options.device == "cuda" else f"{options.threads} threads of a CPU"
     print(
-        f"{where}, torch {torch.__version__}, {platform.machine()}, {time.strftime('%Y-%m-%d')}: {wanted.sentences} "
-        f"sentences, {wanted.batch} at a time, beam {wanted.beam}, fp32; {wanted.rounds} rounds",
+        f"{where}, torch {torch.__version__}, {platform.machine()}, {time.strftime('%Y-%m-%d')}: {options.sentences} "
+        f"sentences, {options.batch} at a time, beam {options.beam}, fp32; {options.rounds} rounds",
         flush=True,
     )
-    print_load(wanted.threads if wanted.device == "cpu" else 1)
+    print_load(options.threads if options.device == "cpu" else 1)
     print(flush=True)
-    write_result(wanted.json, decoding(wanted))
+    write_result(options.json, decoding(options))
 
 
 if __name__ == "__main__":

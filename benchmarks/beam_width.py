@@ -40,18 +40,26 @@ def main() -> None:
     greedy = list(translator.translate(sources, beam=1))
     for penalty in arguments.length_penalties:
         for beam in arguments.beams:
-            began = time.perf_counter()
+            start = time.perf_counter()
             options = {"beam": beam, "n_best": 1, "length_penalty": penalty, "stopping": arguments.stopping}
-            found = list(translator.translate(sources, **options))
-            took = time.perf_counter() - began
-            metrics = score_translations([one.text for one in found], references, language=corpus.target).metrics
-            other = sum(one.text != first.text for one, first in zip(found, greedy, strict=True))
-            worse = sum(one.log_prob < first.log_prob - 1e-6 for one, first in zip(found, greedy, strict=True))
-            log_prob = statistics.mean(one.log_prob for one in found)
-            length = statistics.mean(len(one.candidates[0].tokens) + one.candidates[0].finished for one in found)
+            translations = list(translator.translate(sources, **options))
+            seconds = time.perf_counter() - start
+            metrics = score_translations(
+                [translation.text for translation in translations], references, language=corpus.target
+            ).metrics
+            other = sum(translation.text != first.text for translation, first in zip(translations, greedy, strict=True))
+            worse = sum(
+                translation.log_prob < first.log_prob - 1e-6
+                for translation, first in zip(translations, greedy, strict=True)
+            )
+            log_prob = statistics.mean(translation.log_prob for translation in translations)
+            length = statistics.mean(
+                len(translation.candidates[0].tokens) + translation.candidates[0].finished
+                for translation in translations
+            )
             print(
                 f"{penalty:>4g} {beam:>5} {metrics['bleu']:>7.2f} {metrics['chrf']:>7.2f} {log_prob:>9.3f} "
-                f"{length:>7.2f} {other:>6} {worse:>6} {took:>7.1f}"
+                f"{length:>7.2f} {other:>6} {worse:>6} {seconds:>7.1f}"
             )
 
 

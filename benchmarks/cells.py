@@ -48,7 +48,7 @@ TWINS: dict[str, Callable[[int, int], nn.Module]] = {
 
 
 @dataclass
-class Way:
+class Program:
     run: Callable[[], Tensor]  # the outputs
     arithmetic: int  # multiply-adds of the products with x and h, for one step of one row
     leaves: list[Tensor]  # tensors whose gradients are computed
@@ -60,7 +60,7 @@ class Way:
         torch.autograd.grad(outputs, self.leaves, torch.ones_like(outputs))
 
     @property
-    def shown(self) -> str:
+    def formatted(self) -> str:
         low, middle, high = (1000 * f(self.seconds) for f in (min, statistics.median, max))
         return f"{middle:7.1f} ms ({low:.1f} to {high:.1f})"
 
@@ -71,61 +71,61 @@ class Way:
 
 
 def arithmetic(cell: Cell) -> int:
-    return sum(one.numel() for one in (cell.weight_x, cell.weight_h, cell.weight_p) if one is not None)
+    return sum(weight.numel() for weight in (cell.weight_x, cell.weight_h, cell.weight_p) if weight is not None)
 
 
-def ways(name: str, x: Tensor, hidden: int, mask: Tensor | None) -> dict[str, Way]:
+def build_programs(name: str, x: Tensor, hidden: int, mask: Tensor | None) -> dict[str, Program]:
     accel.install()
     kind, options = VARIANTS[name]
     layer, lstm = Recurrent(CELLS[kind](x.shape[2], hidden, **options)), nn.LSTM(x.shape[2], hidden, batch_first=True)
-    work, work_of_lstm = arithmetic(layer.cell), 4 * hidden * (x.shape[2] + hidden)
+    work, lstm_work = arithmetic(layer.cell), 4 * hidden * (x.shape[2] + hidden)
     leaves = [x, *layer.parameters()]
-    found = {
-        YARDSTICK: Way(lambda: lstm(x)[0], work_of_lstm, [x, *lstm.parameters()]),
-        "seqloom": Way(lambda: layer(x, mask=mask)[0], work, leaves),
+    programs = {
+        YARDSTICK: Program(lambda: lstm(x)[0], lstm_work, [x, *lstm.parameters()]),
+        "seqloom": Program(lambda: layer(x, mask=mask)[0], work, leaves),
     }
     if name in TWINS:
-        twin = TWINS[name](x.shape[2], hidden)
+        torch_layer = TWINS[name](x.shape[2], hidden)
 
         def packed() -> Tensor:
             if mask is None:
-                return twin(x)[0]
-            return twin(pack_padded_sequence(x, mask.sum(dim=1), batch_first=True, enforce_sorted=False))[0].data
+                return torch_layer(x)[0]
+            return torch_layer(pack_padded_sequence(x, mask.sum(dim=1), batch_first=True, enforce_sorted=False))[0].data
 
-        found["torch"] = Way(packed, work, [x, *twin.parameters()])
+        programs["torch"] = Program(packed, work, [x, *torch_layer.parameters()])
 
     def loop() -> Tensor:
         with accel.disabled():
             return layer(x, mask=mask)[0]
 
-    return {**found, "loop": Way(loop, work, leaves)}
+    return {**programs, "loop": Program(loop, work, leaves)}
 
 
-def measure(ways: dict[str, Way], rounds: int, clock: Callable[[], float]) -> None:
+def measure(programs: dict[str, Program], rounds: int, clock: Callable[[], float]) -> None:
     for number in range(rounds + 2):
-        for way in ways.values():
+        for program in programs.values():
             begin = clock()
-            way.step()
+            program.step()
             if number > 1:  # two warm-up rounds
-                way.seconds.append(clock() - begin)
+                program.seconds.append(clock() - begin)
 
 
-def captured(way: Way) -> Callable[[], None]:
+def capture_graph(program: Program) -> Callable[[], None]:
     """Return a function that replays forward and backward as a CUDA graph."""
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(2):
-            way.step()
+            program.step()
     torch.cuda.current_stream().wait_stream(stream)
     with torch.cuda.graph(graph):
-        way.step()
+        program.step()
     return graph.replay
 
 
-def measure_on_a_gpu(ways: dict[str, Way], rounds: int) -> None:
-    ways["captured"] = Way(ways["seqloom"].run, ways["seqloom"].arithmetic, ways["seqloom"].leaves)
-    calls = {name: captured(way) if name == "captured" else way.step for name, way in ways.items()}
+def measure_on_gpu(programs: dict[str, Program], rounds: int) -> None:
+    programs["captured"] = Program(programs["seqloom"].run, programs["seqloom"].arithmetic, programs["seqloom"].leaves)
+    calls = {name: capture_graph(program) if name == "captured" else program.step for name, program in programs.items()}
     for number in range(rounds + 2):
         for name, call in calls.items():
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -135,30 +135,35 @@ def measure_on_a_gpu(ways: dict[str, Way], rounds: int) -> None:
             end.record()
             torch.cuda.synchronize()
             if number > 1:
-                ways[name].seconds.append(begin.elapsed_time(end) / 1000)
+                programs[name].seconds.append(begin.elapsed_time(end) / 1000)
 
 
-def ratio(over: Way, under: Way) -> float:
+def ratio(over: Program, under: Program) -> float:
     return statistics.median(over.seconds) / statistics.median(under.seconds)
 
 
-def line(name: str, ways: dict[str, Way]) -> str:
-    ours, yardstick, twin = ways["seqloom"], ways[YARDSTICK], ways.get("torch")
+def line(name: str, programs: dict[str, Program]) -> str:
+    ours, yardstick, torch_layer = programs["seqloom"], programs[YARDSTICK], programs.get("torch")
     per = ratio(ours, yardstick) * yardstick.arithmetic / ours.arithmetic
     return (
-        f"{name:15}{ours.shown:32}{ways['loop'].shown:34}{twin.shown if twin else '':32}{yardstick.shown:32}"
-        f"{ratio(ways['loop'], ours):7.2f}{f'{ratio(twin, ours):8.2f}' if twin else ' ' * 8}   "
+        f"{name:15}{ours.formatted:32}{programs['loop'].formatted:34}"
+        f"{torch_layer.formatted if torch_layer else '':32}{yardstick.formatted:32}"
+        f"{ratio(programs['loop'], ours):7.2f}{f'{ratio(torch_layer, ours):8.2f}' if torch_layer else ' ' * 8}   "
         f"{per:.2f} (fastest {ours.unit / yardstick.unit:.2f})"
     )
 
 
-def gpu_line(name: str, ways: dict[str, Way]) -> str:
-    ours, twin = ways["captured"], ways.get("torch")
-    columns = [ours, ways["seqloom"], ways["loop"], twin, ways[YARDSTICK]]
-    beside = [ratio(ways["loop"], ours), ratio(ways["loop"], ways["seqloom"]), ratio(twin, ours) if twin else None]
+def gpu_line(name: str, programs: dict[str, Program]) -> str:
+    ours, torch_layer = programs["captured"], programs.get("torch")
+    columns = [ours, programs["seqloom"], programs["loop"], torch_layer, programs[YARDSTICK]]
+    ratios = [
+        ratio(programs["loop"], ours),
+        ratio(programs["loop"], programs["seqloom"]),
+        ratio(torch_layer, ours) if torch_layer else None,
+    ]
     return (
-        f"{name:15}{''.join(f'{way.shown if way else str():32}' for way in columns)}"
-        f"{''.join(f'{one:8.2f}' if one else ' ' * 8 for one in beside)}{ratio(ours, ways[YARDSTICK]):8.2f}"
+        f"{name:15}{''.join(f'{program.formatted if program else str():32}' for program in columns)}"
+        f"{''.join(f'{value:8.2f}' if value else ' ' * 8 for value in ratios)}{ratio(ours, programs[YARDSTICK]):8.2f}"
     )
 
 
@@ -173,14 +178,14 @@ SIZES = {
 }
 
 
-def options_given() -> argparse.Namespace:
+def parse_options() -> argparse.Namespace:
     # Imported here, because tests load this file from another folder.
     from peers.options import Parser, count, one_of  # type: ignore[import-not-found]
 
     parser = Parser(__doc__)
     parser.add_argument("--device", choices=SIZES, default="cpu", help="device (cpu)")
-    for name, usual in SIZES["cpu"].items():
-        parser.add_argument(f"--{name}", type=count, help=f"({usual}; on a GPU {SIZES['cuda'][name]})")
+    for name, default in SIZES["cpu"].items():
+        parser.add_argument(f"--{name}", type=count, help=f"({default}; on a GPU {SIZES['cuda'][name]})")
     parser.add_argument("--threads", type=count, default=2, help="CPU threads (2)")
     parser.add_argument("--padding", type=float, default=0.0, help="fraction of padded steps (0)")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32", help="(float32)")
@@ -193,18 +198,18 @@ def options_given() -> argparse.Namespace:
     return options
 
 
-def some_mask(options: argparse.Namespace) -> Tensor | None:
+def make_mask(options: argparse.Namespace) -> Tensor | None:
     if options.padding <= 0:
         return None
-    shares = 1 - 2 * options.padding * torch.rand(options.rows, 1)
-    mask = torch.arange(options.steps) < (shares * options.steps).round().clamp(min=1)
+    fractions = 1 - 2 * options.padding * torch.rand(options.rows, 1)
+    mask = torch.arange(options.steps) < (fractions * options.steps).round().clamp(min=1)
     return mask.to(options.device)
 
 
-def measured(name: str, x: Tensor, mask: Tensor | None, options: argparse.Namespace) -> str:
-    every = ways(name, x, options.hidden, mask)
+def measure_cell(name: str, x: Tensor, mask: Tensor | None, options: argparse.Namespace) -> str:
+    every = build_programs(name, x, options.hidden, mask)
     if options.device == "cuda":
-        measure_on_a_gpu(every, options.rounds)
+        measure_on_gpu(every, options.rounds)
         return gpu_line(name, every)
     loop = every.pop("loop")
     clock = time.thread_time if options.threads == 1 else time.perf_counter
@@ -216,11 +221,11 @@ def measured(name: str, x: Tensor, mask: Tensor | None, options: argparse.Namesp
 def main() -> None:
     from peers.options import print_load
 
-    options = options_given()
+    options = parse_options()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     x = torch.randn(options.rows, options.steps, options.hidden, device=options.device, requires_grad=True)
-    mask = some_mask(options)
+    mask = make_mask(options)
     padded = "" if mask is None else f", {1 - mask.float().mean():.0%} padding"
     machine = torch.cuda.get_device_name() if options.device == "cuda" else f"{options.threads} threads"
     print(
@@ -232,7 +237,7 @@ def main() -> None:
     low = options.precision == "bfloat16"
     with torch.autocast(options.device, torch.bfloat16, enabled=low), torch.device(options.device):
         for name in options.cells or VARIANTS:
-            print(measured(name, x, mask, options), flush=True)
+            print(measure_cell(name, x, mask, options), flush=True)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ SMALL = [
     "model.decoder_layers=1",
 ]
 DECODERS = {"ctranslate2": "CTranslate2", "huggingface": "Hugging Face"}
-PEERS = list(dict.fromkeys([*training.RIVALS, *DECODERS]))
+PEERS = list(dict.fromkeys([*training.PEERS, *DECODERS]))
 
 
 def processor() -> str:
@@ -57,31 +57,31 @@ def recipe_of(options: argparse.Namespace) -> tuple[str, list[str]]:
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:
-    rivals = [name for name in training.RIVALS if name in options.peers]
+    rivals = [name for name in training.PEERS if name in options.peers]
     with tempfile.TemporaryDirectory() as folder:
-        plan = training.lay_out(Path(folder), *recipe_of(options), options.steps, options.rounds, options.threads)
+        plan = training.write_work(Path(folder), *recipe_of(options), options.steps, options.rounds, options.threads)
         result = training.compare(Path(folder), plan, rivals, options.rounds)
-    print(training.shown(result), flush=True)
+    print(training.format_result(result), flush=True)
     return result
 
 
-def recur(options: argparse.Namespace) -> dict[str, Any]:
+def measure_cells(options: argparse.Namespace) -> dict[str, Any]:
     return recurrence.compared("cpu", options.rounds, options.threads, small=options.smoke)
 
 
 def decode(options: argparse.Namespace) -> dict[str, Any]:
     parser = Parser()
     beam_speed.arguments(parser)
-    wanted = [
+    selected = [
         f"--threads={options.threads}",
         f"--rounds={options.rounds}",
         *(beam_speed.SMALL if options.smoke else ()),
     ]
     rivals = [title for name, title in DECODERS.items() if name in options.peers]
-    return beam_speed.decoding(parser.parse_args([*wanted, "--peers", *rivals]))
+    return beam_speed.decoding(parser.parse_args([*selected, "--peers", *rivals]))
 
 
-def options_given() -> argparse.Namespace:
+def parse_options() -> argparse.Namespace:
     parser = Parser(__doc__)
     common(parser, steps=6)
     parser.add_argument("--threads", type=count, default=2, help="all parts: CPU threads (2)")
@@ -90,7 +90,7 @@ def options_given() -> argparse.Namespace:
         nargs="*",
         choices=PEERS,
         metavar="PEER",
-        help=f"training: {', '.join(training.RIVALS)}; decoding: {', '.join(DECODERS)}. Default: all, none with "
+        help=f"training: {', '.join(training.PEERS)}; decoding: {', '.join(DECODERS)}. Default: all, none with "
         "--smoke; --peers without names: none",
     )
     changed = "training: a recipe override such as batch.tokens=2048; repeatable"
@@ -108,7 +108,7 @@ def options_given() -> argparse.Namespace:
 
 
 def main() -> None:
-    options = options_given()
+    options = parse_options()
     torch.set_num_threads(options.threads)
     machine = {
         "processor": processor(),
@@ -122,7 +122,7 @@ def main() -> None:
     machine["load"] = print_load(options.threads)
     print(flush=True)
     result: dict[str, Any] = {"machine": machine}
-    run = {"training": train, "cells": recur, "decoding": decode}
+    run = {"training": train, "cells": measure_cells, "decoding": decode}
     for part in options.parts:
         result[part] = run[part](options)
         print(flush=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from peers.environments import CTRANSLATE2, prepared
+from peers.environments import CTRANSLATE2, prepare_environment
 from peers.turns import Failed
 
 from seqloom.models.transformer import Transformer
@@ -23,7 +23,10 @@ class CTranslate2:
     def __init__(self, model: Transformer, threads: int = 2, workers: int = 1, device: str = "cpu") -> None:
         server = str(Path(__file__).parent / "peers" / "ctranslate2_server.py")
         self._process = subprocess.Popen(
-            [str(prepared(CTRANSLATE2, torch=False)), server], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [str(prepare_environment(CTRANSLATE2, torch=False)), server],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.version: str = self._answer()["version"]
         with tempfile.TemporaryDirectory() as folder:
@@ -60,9 +63,9 @@ def weights_of(model: Transformer) -> dict[str, np.ndarray]:
     config = model.config
     if config.norm != "layer" or config.positions.kind != "sinusoidal" or config.embed_norm or config.kv_heads:
         raise Failed("CTranslate2 needs a model with LayerNorm, sinusoidal positions and a key for every head")
-    found = {name: value.numpy(force=True) for name, value in model.named_parameters()}
+    weights = {name: value.numpy(force=True) for name, value in model.named_parameters()}
     for side in ("source", "target"):
-        found[f"{side}_embed"] = getattr(model, f"{side}_embed").embed.weight.numpy(force=True)
-    found["output.weight"] = model.output.weight.numpy(force=True)
+        weights[f"{side}_embed"] = getattr(model, f"{side}_embed").embed.weight.numpy(force=True)
+    weights["output.weight"] = model.output.weight.numpy(force=True)
     table = model.source_embed.positions(torch.arange(POSITIONS, device=model.output.weight.device))
-    return found | {"positions": table.float().numpy(force=True)}
+    return weights | {"positions": table.float().numpy(force=True)}

@@ -24,27 +24,27 @@ from seqloom.predict.translate import TranslatorPredictor
 
 
 def batches(sources: list[list[int]], size: int) -> list[dict[str, torch.Tensor]]:
-    made = []
+    padded = []
     for first in range(0, len(sources), size):
         rows = sources[first : first + size]
         longest = max(map(len, rows))
         tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
-        made.append({"tokens": tokens, "mask": torch.arange(longest) < torch.tensor([[len(row)] for row in rows])})
-    return made
+        padded.append({"tokens": tokens, "mask": torch.arange(longest) < torch.tensor([[len(row)] for row in rows])})
+    return padded
 
 
 def translate(model, sources: list[dict[str, torch.Tensor]], beam: int, end: int) -> tuple[float, float]:
     """Return the seconds and the tokens per sentence."""
-    began = time.perf_counter()
-    found = [
+    start_time = time.perf_counter()
+    results = [
         hypotheses[0]
         for batch in sources
         for hypotheses in beam_search(model, source=batch, options=BeamConfig(beam=beam), end=end)
     ]
-    return time.perf_counter() - began, statistics.mean(len(one.token_log_probs) for one in found)
+    return time.perf_counter() - start_time, statistics.mean(len(entry.token_log_probs) for entry in results)
 
 
-class Nothing:
+class FreeModel:
     """A model with a free step: the same log-probabilities at every step, and no END."""
 
     def __init__(self, rows: int, beam: int, vocabulary: int, device: torch.device) -> None:
@@ -60,20 +60,20 @@ class Nothing:
 
 
 def milliseconds_of_search(rows: int, beam: int, vocabulary: int, device: torch.device, steps: int = 50) -> float:
-    model, options = Nothing(rows, beam, vocabulary, device), BeamConfig(beam=beam, max_length=steps)
+    model, options = FreeModel(rows, beam, vocabulary, device), BeamConfig(beam=beam, max_length=steps)
     times = []
     for _ in range(6):
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         beam_search(model, options=options, end=0, rows=rows)
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - start_time)
     return 1000 * statistics.median(times[1:]) / steps
 
 
-def shown(speeds: dict[tuple[int, int], Spread], produced: dict[int, float]) -> str:
+def format_table(speeds: dict[tuple[int, int], Spread], produced: dict[int, float]) -> str:
     """Format a table with a row for each beam size and a column for each batch size."""
     sizes = list(dict.fromkeys(size for _, size in speeds))
     rows = [
-        [str(beam), *(speeds[beam, size].shown(",.1f") for size in sizes), f"{tokens:.1f}"]
+        [str(beam), *(speeds[beam, size].format(",.1f") for size in sizes), f"{tokens:.1f}"]
         for beam, tokens in produced.items()
     ]
     return table(sorted(rows, key=lambda row: int(row[0])), ["beam", *map(str, sizes), "tokens each"])
@@ -113,8 +113,8 @@ def main() -> None:
             took, produced[beam] = translate(translator.model, prepared[size], beam, tokenizer.end)
             seconds[beam, size].append(took)
     print("sentences per second, median (range), by beam size and batch size:")
-    speeds = {setting: Spread.of([len(sources) / took for took in found]) for setting, found in seconds.items()}
-    print(shown(speeds, produced))
+    speeds = {setting: Spread.of([len(sources) / took for took in results]) for setting, results in seconds.items()}
+    print(format_table(speeds, produced))
     print("search without the model, milliseconds per step, 32 sources, beam 5:")
     for vocabulary in (len(tokenizer), 8000, 32000):
         print(f"  vocabulary {vocabulary:>7,} {milliseconds_of_search(32, 5, vocabulary, device):8.2f}")

@@ -26,40 +26,40 @@ from peers.turns import write_result
 
 
 def train(options: argparse.Namespace) -> list[dict[str, Any]]:
-    found = []
+    results = []
     for work in gpu_training.works(options.smoke, real_data(options.data)):
         if not any(word in work.name for word in options.only):
             continue
 
-        def ways(ours: gpu_training.Ours, work: gpu_training.Work = work) -> dict[str, Any]:
+        def make_programs(ours: gpu_training.Ours, work: gpu_training.Work = work) -> dict[str, Any]:
             others: dict[str, Any] = {}
             if options.plain:
                 others["seqloom, train.cuda_graphs=false"] = gpu_training.Ours(work, options.device, cuda_graphs=False)
             return others | {"Hugging Face": gpu_training.Theirs(ours, options.device)}
 
-        one = gpu_training.measured(work, options.device, options.rounds, options.steps, ways)
-        print("\n".join(gpu_training.lines(one)), flush=True)
-        found.append(one)
+        result = gpu_training.measure(work, options.device, options.rounds, options.steps, make_programs)
+        print("\n".join(gpu_training.lines(result)), flush=True)
+        results.append(result)
         gc.collect()  # compiled code and CUDA graphs of a row are not reused
         torch._dynamo.reset()
         if options.device == "cuda":
             torch.cuda.empty_cache()
-    return found
+    return results
 
 
-def recur(options: argparse.Namespace) -> dict[str, Any]:
+def measure_cells(options: argparse.Namespace) -> dict[str, Any]:
     return recurrence.compared(options.device, options.rounds, small=options.smoke)
 
 
 def decode(options: argparse.Namespace) -> dict[str, Any]:
     parser = Parser()
     beam_speed.arguments(parser)
-    wanted = f"--device {options.device} --rounds {options.rounds} --widths 128 512 --sentences 512".split()
-    wanted += beam_speed.SMALL if options.smoke else []
-    return beam_speed.decoding(parser.parse_args([*wanted, "--peers", "Hugging Face"]))
+    selected = f"--device {options.device} --rounds {options.rounds} --widths 128 512 --sentences 512".split()
+    selected += beam_speed.SMALL if options.smoke else []
+    return beam_speed.decoding(parser.parse_args([*selected, "--peers", "Hugging Face"]))
 
 
-def options_given() -> argparse.Namespace:
+def parse_options() -> argparse.Namespace:
     parser = Parser(__doc__)
     common(parser, steps=30)
     words = "training: rows with one of these words in their names; default: all"
@@ -78,7 +78,7 @@ def options_given() -> argparse.Namespace:
 
 
 def main() -> None:
-    options = options_given()
+    options = parse_options()
     options.device = "cuda" if torch.cuda.is_available() else "cpu"
     if options.device == "cpu" and not options.smoke:
         print("There is no GPU. --smoke runs a small version of everything on a CPU.")
@@ -96,7 +96,7 @@ def main() -> None:
     machine["load"] = print_load(1)
     print(flush=True)
     result: dict[str, Any] = {"machine": machine}
-    run = {"training": train, "cells": recur, "decoding": decode}
+    run = {"training": train, "cells": measure_cells, "decoding": decode}
     for part in options.parts:
         result[part] = run[part](options)
         write_result(options.json, result)

@@ -52,7 +52,7 @@ RECIPES = [
 LOSSES, TIMED = 12, 40
 
 
-def trained(name: str, fast: bool, device: str) -> tuple[list[float], float, TrainState]:
+def train(name: str, fast: bool, device: str) -> tuple[list[float], float, TrainState]:
     """Return the first losses, the tokens per second after them, and the training state."""
     settings = [f"train.steps={MIN_COMPILED_STEPS - 1}", "train.epochs=null", "train.precision=fp32"]
     _, recipe = read_recipe(name, [*settings, f"train.device={device}"])
@@ -63,11 +63,11 @@ def trained(name: str, fast: bool, device: str) -> tuple[list[float], float, Tra
     step = wrap(state)
     first = [make_step(state, step) for _ in range(LOSSES)]
     state.settle()
-    before, began = state.tally.tokens, time.perf_counter()
+    before, start = state.tally.tokens, time.perf_counter()
     for _ in range(TIMED):
         make_step(state, step)
     state.settle()
-    return [result.loss for result in first], (state.tally.tokens - before) / (time.perf_counter() - began), state
+    return [result.loss for result in first], (state.tally.tokens - before) / (time.perf_counter() - start), state
 
 
 def main() -> None:
@@ -82,8 +82,8 @@ def main() -> None:
     print(f"{'recipe':28} {'difference':>10} {'tokens/s':>12} {'CUDA graphs':>12} {'×':>5}")
     for name in options.recipes:
         try:
-            plain, slow, _ = trained(name, False, options.device)
-            graphed, fast, state = trained(name, True, options.device)
+            plain, slow, _ = train(name, False, options.device)
+            graphed, fast, state = train(name, True, options.device)
         except SeqloomError as error:
             print(f"{name:28} {error}")
             continue

@@ -46,8 +46,8 @@ from seqloom.train.state import recomputable_layers
 from seqloom.train.wrappers import recompute_activations
 
 HEADS, MASKED = 4, 0.15
-ROUNDS, ENOUGH = 3, 0.3  # minimum number of timed steps, and seconds after which to stop
-FASTER = 0.2  # tolerance of an exponent, for measurement errors and cache effects
+ROUNDS, MAX_SECONDS = 3, 0.3  # minimum number of timed steps, and seconds after which to stop
+EXPONENT_TOLERANCE = 0.2  # tolerance of an exponent, for measurement errors and cache effects
 
 
 @dataclass(frozen=True)
@@ -121,10 +121,10 @@ def pairs_loss(model: Any, batch: Any) -> Tensor:
 
 
 def gaps(size: Size) -> Any:
-    asked = max(1, round(MASKED * size.length))
-    positions = torch.arange(asked).expand(size.batch, asked).contiguous()
+    inputs = max(1, round(MASKED * size.length))
+    positions = torch.arange(inputs).expand(size.batch, inputs).contiguous()
     mask = torch.ones(size.batch, size.length, dtype=torch.bool)
-    targets = size.tokens(2)[:, :asked].contiguous()
+    targets = size.tokens(2)[:, :inputs].contiguous()
     return {"tokens": size.tokens(1), "mask": mask, "positions": positions, "targets": targets}
 
 
@@ -185,12 +185,12 @@ def transformer_values(s: Size) -> float:
     return s.layers * (2 * block_values(s) + cross) + 2 * s.length * s.width
 
 
-def body(config: type[Any], size: Size) -> nn.Module:
+def build_backbone(config: type[Any], size: Size) -> nn.Module:
     positions = PositionsConfig(kind="learned", max_length=max(512, size.length))
-    made: nn.Module = config(d_model=size.width, heads=HEADS, layers=size.layers, positions=positions).build(
+    model: nn.Module = config(d_model=size.width, heads=HEADS, layers=size.layers, positions=positions).build(
         size.vocabulary
     )
-    return made
+    return model
 
 
 FAMILIES = {
@@ -216,7 +216,7 @@ FAMILIES = {
     ),
     "gpt": Family(
         "GPT",
-        lambda size: body(GPTConfig, size),
+        lambda size: build_backbone(GPTConfig, size),
         stream_loss,
         stream,
         lambda s: s.layers * block_work(s) + s.length * s.width * s.vocabulary,
@@ -224,7 +224,7 @@ FAMILIES = {
     ),
     "bert": Family(
         "BERT",
-        lambda size: body(BERTConfig, size),
+        lambda size: build_backbone(BERTConfig, size),
         gaps_loss,
         gaps,
         lambda s: s.layers * block_work(s) + MASKED * s.length * (s.width**2 + s.width * s.vocabulary),
@@ -249,12 +249,12 @@ class Point:
         return statistics.median(self.seconds)
 
 
-def measured(family: Family, size: Size, at: int, device: torch.device, less: bool) -> Point:
+def measure_step(family: Family, size: Size, at: int, device: torch.device, less: bool) -> Point:
     torch.manual_seed(1)
     model = family.build(size).to(device).train()
     layers = recomputable_layers(model) if less else []
     optimizer = build_optimizer("adamw", model, lr=1e-3, weight_decay=0.01, momentum=0.0, betas=(0.9, 0.999))
-    batch = _moved(family.batch(size), device)
+    batch = _to_device(family.batch(size), device)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -264,11 +264,11 @@ def measured(family: Family, size: Size, at: int, device: torch.device, less: bo
 
     step()  # from now on the optimizer state exists
     optimizer.zero_grad(set_to_none=True)
-    kept = [
+    stored = [
         *model.parameters(),
         *(v for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v)),
     ]
-    with measure_peak(device, kept) as peak:
+    with measure_peak(device, stored) as peak:
         step()
     numbers = sum(parameter.numel() for parameter in model.parameters())
     return Point(
@@ -282,19 +282,19 @@ def measured(family: Family, size: Size, at: int, device: torch.device, less: bo
 
 def _logits(family: Family, size: Size, device: torch.device) -> float:
     """Return the number of logits in memory."""
-    told = size.batch * size.length * (MASKED if family.loss is gaps_loss else 1)
-    return size.vocabulary * min(told, chunk_rows(size.vocabulary, device))
+    value = size.batch * size.length * (MASKED if family.loss is gaps_loss else 1)
+    return size.vocabulary * min(value, chunk_rows(size.vocabulary, device))
 
 
 def _rounds(step: Callable[[], None], device: torch.device) -> Iterator[float]:
-    """Return the number of rounds; more for short steps."""
-    spent, made = 0.0, 0
-    while made < ROUNDS or (spent < ENOUGH and made < 5 * ROUNDS):
-        spent, made = spent + (found := _seconds(step, device)), made + 1
-        yield found
+    """Yield the seconds of each round; there are more rounds of short steps."""
+    total, count = 0.0, 0
+    while count < ROUNDS or (total < MAX_SECONDS and count < 5 * ROUNDS):
+        total, count = total + (seconds := _seconds(step, device)), count + 1
+        yield seconds
 
 
-def _moved(batch: Any, device: torch.device) -> Any:
+def _to_device(batch: Any, device: torch.device) -> Any:
     if isinstance(batch, dict):
         return {name: part.to(device) for name, part in batch.items()}
     return tuple(part.to(device) for part in batch)
@@ -304,13 +304,13 @@ def _seconds(step: Callable[[], None], device: torch.device) -> float:
     """Return the seconds of a step; CPU time of the single thread on a CPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-        began = time.perf_counter()
+        start = time.perf_counter()
         step()
         torch.cuda.synchronize(device)
-        return time.perf_counter() - began
-    began = time.process_time()
+        return time.perf_counter() - start
+    start = time.process_time()
     step()
-    return time.process_time() - began
+    return time.process_time() - start
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def table(found: Found) -> Iterator[str]:
     for axis, families in found.items():
         for name, points in families.items():
             last, most = points[-1], limit(axis, name)
-            memory, seconds = (f"n^{k:.2f}{' !' if k > most + FASTER else ''}" for k in exponents(points))
+            memory, seconds = (f"n^{k:.2f}{' !' if k > most + EXPONENT_TOLERANCE else ''}" for k in exponents(points))
             yield (
                 f"| {axis} {points[0].at:,} … {last.at:,} | {FAMILIES[name].name} | {last.bytes / 2**20:,.0f} MiB "
                 f"| {memory} | {last.second:.3f} s | {seconds} | n^{most} |"
@@ -390,8 +390,8 @@ def _short(value: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--families", default=",".join(FAMILIES), help="some of the default, by comma")
-    parser.add_argument("--axes", default=",".join(AXES), help="some of the default, by comma")
+    parser.add_argument("--families", default=",".join(FAMILIES), help="comma-separated subset of the default")
+    parser.add_argument("--axes", default=",".join(AXES), help="comma-separated subset of the default")
     parser.add_argument("--steps", type=int, help="number of sizes of each axis, from the smallest")
     parser.add_argument("--layers", type=int, default=2, help="layers of each model; of encoder and decoder each")
     parser.add_argument("--recompute", action="store_true", help="with train.gradient_checkpointing")
@@ -402,29 +402,30 @@ def main() -> None:
     torch.set_num_threads(1)
     print_load(1)
     where = "one core" if device.type == "cpu" else torch.cuda.get_device_name(device)
-    usual, less = Size(layers=arguments.layers), arguments.recompute
-    found = _known(arguments.json)
+    default, less = Size(layers=arguments.layers), arguments.recompute
+    results = _read_results(arguments.json)
     for axis in arguments.axes.split(","):
         for name in arguments.families.split(","):
             sizes = AXES[axis][: arguments.steps]
-            points = [measured(FAMILIES[name], replace(usual, **{axis: at}), at, device, less) for at in sizes]
-            found.setdefault(axis, {})[name] = points
+            points = [measure_step(FAMILIES[name], replace(default, **{axis: at}), at, device, less) for at in sizes]
+            results.setdefault(axis, {})[name] = points
             shown = (f"{p.bytes / 2**20:.0f} MiB {1e3 * p.second:.0f} ms;" for p in points)
             print(f"{axis:11}{name:12}", *shown, flush=True)
         if arguments.json is not None:
-            write_atomic(arguments.json, json.dumps(found, default=asdict))
+            write_atomic(arguments.json, json.dumps(results, default=asdict))
         ending = "-recompute" if less else ""
-        write_atomic(arguments.out / f"growth-{axis}{ending}.png", draw(axis, found[axis], usual, where))
-    print(*table(found), sep="\n")
+        write_atomic(arguments.out / f"growth-{axis}{ending}.png", draw(axis, results[axis], default, where))
+    print(*table(results), sep="\n")
 
 
-def _known(path: Path | None) -> Found:
+def _read_results(path: Path | None) -> Found:
     """Return earlier results, in the order of the families."""
     if path is None or not path.exists():
         return {}
     read = json.loads(path.read_text())
     return {
-        axis: {name: [Point(**p) for p in own[name]] for name in FAMILIES if name in own} for axis, own in read.items()
+        axis: {name: [Point(**p) for p in families[name]] for name in FAMILIES if name in families}
+        for axis, families in read.items()
     }
 
 

@@ -36,14 +36,14 @@ def text(words: int) -> np.ndarray:
     return drawn
 
 
-def measured(words: int, order: int) -> tuple[int, float]:
+def measure(words: int, order: int) -> tuple[int, float]:
     """Return the peak bytes, and the seconds of a run without memory tracing."""
     stream, config = text(words), NGramConfig(order=order)
     seconds = []
     for _ in range(ROUNDS):
-        began = time.process_time()
+        start = time.process_time()
         kneser_ney(stream, config, VOCABULARY)
-        seconds.append(time.process_time() - began)
+        seconds.append(time.process_time() - start)
     tracemalloc.start()
     kneser_ney(stream, config, VOCABULARY)
     peak = tracemalloc.get_traced_memory()[1]
@@ -78,14 +78,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/pictures"), help="folder for the plot")
     arguments = parser.parse_args()
     print_load(1)
-    found = []
+    results = []
     for words in WORDS:
-        found.append(measured(words, arguments.order))
-        print(f"{words:>9,} words: {found[-1][0] / 2**20:7.1f} MiB {found[-1][1]:7.3f} s", flush=True)
+        results.append(measure(words, arguments.order))
+        print(f"{words:>9,} words: {results[-1][0] / 2**20:7.1f} MiB {results[-1][1]:7.3f} s", flush=True)
     figure = new_figure(9, 4)
     memory, seconds = figure.subplots(1, 2)
-    line(memory, [peak / 2**20 for peak, _ in found], list(WORDS), COLOURS[0], "memory, MiB")
-    line(seconds, [1e3 * second for _, second in found], [n * math.log(n) for n in WORDS], COLOURS[1], "time, ms")
+    line(memory, [peak / 2**20 for peak, _ in results], list(WORDS), COLOURS[0], "memory, MiB")
+    line(seconds, [1e3 * second for _, second in results], [n * math.log(n) for n in WORDS], COLOURS[1], "time, ms")
     figure.supxlabel("words of text        dashed: n for memory, n log n for time", fontsize=12)
     figure.suptitle(f"Memory and time to estimate an n-gram model of order {arguments.order}; one core", fontsize=13)
     write_atomic(arguments.out / "growth-text.png", to_bytes(figure, ".png"))

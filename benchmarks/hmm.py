@@ -35,30 +35,30 @@ from seqloom.text import CharactersConfig, WordsConfig, encode_documents, train_
 WAYS = ("log", "scaling")
 
 
-def timed(repeats: int, work: Callable[[], Any]) -> list[float]:
+def time_repeats(repeats: int, work: Callable[[], Any]) -> list[float]:
     work()  # compilation and warm-up
-    found = []
+    results = []
     for _ in range(repeats):
         begin = time.perf_counter()
         work()
-        found.append(time.perf_counter() - begin)
-    return found
+        results.append(time.perf_counter() - begin)
+    return results
 
 
-def shown(seconds: list[float]) -> str:
+def format_times(seconds: list[float]) -> str:
     middle = statistics.median(seconds) * 1000
     return f"{middle:9.2f} ms ({min(seconds) * 1000:.2f} to {max(seconds) * 1000:.2f})"
 
 
 def report(name: str, ours: list[float], theirs: dict[str, list[float]]) -> None:
     print(f"  {name}")
-    print(f"    seqloom           {shown(ours)}")
+    print(f"    seqloom           {format_times(ours)}")
     for way, seconds in theirs.items():
         ratio = statistics.median(seconds) / statistics.median(ours)
-        print(f"    hmmlearn, {way:8}{shown(seconds)}   {ratio:.1f}×")
+        print(f"    hmmlearn, {way:8}{format_times(seconds)}   {ratio:.1f}×")
 
 
-def same(ours: float, theirs: float) -> None:
+def print_log_probs(ours: float, theirs: float) -> None:
     assert math.isclose(ours, theirs, rel_tol=1e-9), (ours, theirs)
     print(f"    log p of both     {ours:.6f}, {theirs:.6f}")
 
@@ -84,20 +84,22 @@ def symbols(name: str, tokens: torch.Tensor, vocabulary: int, states: int, repea
     column = tokens.numpy()[:, None]
 
     def other(way: str) -> Any:
-        made = CategoricalHMM(states + 1, n_iter=1, tol=-1, init_params="", params="ste", implementation=way)
-        made.n_features = vocabulary
-        made.startprob_, made.transmat_ = model.transition[-1].exp().numpy(), model.transition.exp().numpy()
-        made.emissionprob_ = model.emission.exp().numpy()
-        return made
+        hmm = CategoricalHMM(states + 1, n_iter=1, tol=-1, init_params="", params="ste", implementation=way)
+        hmm.n_features = vocabulary
+        hmm.startprob_, hmm.transmat_ = model.transition[-1].exp().numpy(), model.transition.exp().numpy()
+        hmm.emissionprob_ = model.emission.exp().numpy()
+        return hmm
 
-    ours = timed(repeats, lambda: model.improve(tokens))
-    report("an iteration of Baum–Welch", ours, {w: timed(repeats, lambda w=w: other(w).fit(column)) for w in WAYS})
+    ours = time_repeats(repeats, lambda: model.improve(tokens))
+    report(
+        "an iteration of Baum–Welch", ours, {w: time_repeats(repeats, lambda w=w: other(w).fit(column)) for w in WAYS}
+    )
     first, table, emitted = model.transition[-1], model.transition, lambda: model.emission_log_probs(tokens[None])
-    ours = timed(repeats, lambda: log_likelihood(first, table, emitted()))
-    report("log p", ours, {w: timed(repeats, lambda w=w: other(w).score(column)) for w in WAYS})
-    ours = timed(repeats, lambda: viterbi(first, table, emitted()))
-    report("Viterbi", ours, {"log": timed(repeats, lambda: other("log").decode(column))})
-    same(float(log_likelihood(first, table, emitted())), other("log").score(column))
+    ours = time_repeats(repeats, lambda: log_likelihood(first, table, emitted()))
+    report("log p", ours, {w: time_repeats(repeats, lambda w=w: other(w).score(column)) for w in WAYS})
+    ours = time_repeats(repeats, lambda: viterbi(first, table, emitted()))
+    report("Viterbi", ours, {"log": time_repeats(repeats, lambda: other("log").decode(column))})
+    print_log_probs(float(log_likelihood(first, table, emitted())), other("log").score(column))
 
 
 def vectors(repeats: int, steps: int = 20_000, variables: int = 4, states: int = 4) -> None:
@@ -112,16 +114,18 @@ def vectors(repeats: int, steps: int = 20_000, variables: int = 4, states: int =
     print(f"vectors: {steps:,} of {variables} variables, {states} states, full covariances")
 
     def other(way: str) -> Any:
-        made = Other(states, "full", min_covar=0, n_iter=1, tol=-1, init_params="", covars_prior=0, implementation=way)
-        made.startprob_, made.transmat_ = model.initial.exp().numpy(), model.transition.exp().numpy()
-        made.means_, made.covars_ = model.means.numpy(), model.covariances.numpy()
-        return made
+        hmm = Other(states, "full", min_covar=0, n_iter=1, tol=-1, init_params="", covars_prior=0, implementation=way)
+        hmm.startprob_, hmm.transmat_ = model.initial.exp().numpy(), model.transition.exp().numpy()
+        hmm.means_, hmm.covars_ = model.means.numpy(), model.covariances.numpy()
+        return hmm
 
-    ours = timed(repeats, lambda: model.improve(series))
-    report("an iteration of Baum–Welch", ours, {w: timed(repeats, lambda w=w: other(w).fit(values)) for w in WAYS})
-    ours = timed(repeats, lambda: model.likeliest_states(series[0]))
-    report("Viterbi", ours, {"log": timed(repeats, lambda: other("log").decode(values))})
-    same(float(model.score(series[0][None]).sum()), other("log").score(values))
+    ours = time_repeats(repeats, lambda: model.improve(series))
+    report(
+        "an iteration of Baum–Welch", ours, {w: time_repeats(repeats, lambda w=w: other(w).fit(values)) for w in WAYS}
+    )
+    ours = time_repeats(repeats, lambda: model.likeliest_states(series[0]))
+    report("Viterbi", ours, {"log": time_repeats(repeats, lambda: other("log").decode(values))})
+    print_log_probs(float(model.score(series[0][None]).sum()), other("log").score(values))
 
 
 def sentences(repeats: int, count: int = 2000, length: int = 20, states: int = 17, vocabulary: int = 5000) -> None:
@@ -133,14 +137,14 @@ def sentences(repeats: int, count: int = 2000, length: int = 20, states: int = 1
     other.startprob_ = random.dirichlet(np.ones(states))
     other.transmat_, other.emissionprob_ = (random.dirichlet(np.ones(n), states) for n in (states, vocabulary))
     tokens = random.integers(vocabulary, size=(count, length))
-    initial, table = (torch.from_numpy(np.log(one)) for one in (other.startprob_, other.transmat_))
+    initial, table = (torch.from_numpy(np.log(probabilities)) for probabilities in (other.startprob_, other.transmat_))
     emission = torch.from_numpy(np.log(other.emissionprob_).T.copy())
     print(f"sentences: {count:,} of {length} words, {states} states")
-    ours = timed(repeats, lambda: viterbi(initial, table, emission[torch.from_numpy(tokens)]))
+    ours = time_repeats(repeats, lambda: viterbi(initial, table, emission[torch.from_numpy(tokens)]))
     column, lengths = tokens.reshape(-1, 1), [length] * count
-    report("Viterbi", ours, {"log": timed(repeats, lambda: other.decode(column, lengths))})
-    found = viterbi(initial, table, emission[torch.from_numpy(tokens)])[1].sum()
-    same(float(found), other.decode(column, lengths)[0])
+    report("Viterbi", ours, {"log": time_repeats(repeats, lambda: other.decode(column, lengths))})
+    log_prob = viterbi(initial, table, emission[torch.from_numpy(tokens)])[1].sum()
+    print_log_probs(float(log_prob), other.decode(column, lengths)[0])
 
 
 def main() -> None:
@@ -154,8 +158,8 @@ def main() -> None:
     accel.install()
     print(f"hmmlearn {importlib.metadata.version('hmmlearn')}, torch {torch.__version__}, one core")
     print_load(1)
-    for name, given in streams().items():
-        symbols(name, *given, arguments.repeats)
+    for name, options in streams().items():
+        symbols(name, *options, arguments.repeats)
     vectors(arguments.repeats)
     sentences(arguments.repeats)
 

@@ -25,17 +25,17 @@ def texts(seed: int = 1) -> Tensor:
     """Return eight texts for each symbol (128, 101), END last."""
     dots = torch.rand(8, 1, TOKENS, generator=torch.Generator().manual_seed(seed)) < 0.7
     dots[:, :, 0] = False  # a text starts with its symbol
-    found = torch.where(dots, DOT, torch.arange(FIRST, VOCABULARY).unsqueeze(1)).flatten(0, 1)
-    return torch.cat([found, torch.full((len(found), 1), END)], dim=1)
+    rows = torch.where(dots, DOT, torch.arange(FIRST, VOCABULARY).unsqueeze(1)).flatten(0, 1)
+    return torch.cat([rows, torch.full((len(rows), 1), END)], dim=1)
 
 
 @torch.no_grad()
-def carried(model: Any) -> float:
-    """Bits."""
+def remembered_bits(model: Any) -> float:
+    """Return the bits about the symbol that a model carries across eight dots."""
     symbols = torch.arange(FIRST, VOCABULARY).unsqueeze(1)
-    asked = torch.cat([torch.full_like(symbols, END), symbols, torch.full((SYMBOLS, 8), DOT)], dim=1)
-    thought = model.step(asked, model.start(rows=SYMBOLS)).log_probs[:, FIRST:].double().log_softmax(dim=1)
-    return math.log2(SYMBOLS) + thought.diagonal().mean().item() / math.log(2)
+    inputs = torch.cat([torch.full_like(symbols, END), symbols, torch.full((SYMBOLS, 8), DOT)], dim=1)
+    log_probs = model.step(inputs, model.start(rows=SYMBOLS)).log_probs[:, FIRST:].double().log_softmax(dim=1)
+    return math.log2(SYMBOLS) + log_probs.diagonal().mean().item() / math.log(2)
 
 
 def markov(states: int, restarts: int = 10, iterations: int = 40) -> HiddenMarkov:
@@ -63,8 +63,8 @@ def network(hidden: int, steps: int = 400) -> Any:
 def main() -> None:
     print(" N   Markov model   its limit   LSTM")
     for size in (2, 4, 8, 16):
-        figures = carried(markov(size)), math.log2(size), carried(network(size))
-        print(f"{size:2}   {figures[0]:.2f} bits      {figures[1]:.0f} bits      {figures[2]:.2f} bits", flush=True)
+        values = remembered_bits(markov(size)), math.log2(size), remembered_bits(network(size))
+        print(f"{size:2}   {values[0]:.2f} bits      {values[1]:.0f} bits      {values[2]:.2f} bits", flush=True)
 
 
 if __name__ == "__main__":

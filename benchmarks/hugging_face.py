@@ -23,11 +23,11 @@ PARTS = {
 def same_parameters(ours: Any, theirs: Any) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield each parameter of a Transformer with the corresponding parameter of their model."""
     known = theirs.state_dict()
-    for name, own in ours.state_dict().items():
+    for name, parameter in ours.state_dict().items():
         other = known[their_name(name)]
         if name.endswith("embed.positions.weight"):
             other = other[OFFSET:]
-        yield own, other.view_as(own)
+        yield parameter, other.view_as(parameter)
 
 
 def their_name(name: str) -> str:
@@ -63,7 +63,7 @@ def theirs(ours: Any) -> Any:
         for name, value in (("ffn_dim", config.feed_forward_size), ("attention_heads", config.heads))
     }
     kind = "Pegasus" if config.norm_first else "Marian"
-    made = getattr(transformers, "PegasusForConditionalGeneration" if config.norm_first else "MarianMTModel")(
+    model = getattr(transformers, "PegasusForConditionalGeneration" if config.norm_first else "MarianMTModel")(
         getattr(transformers, f"{kind}Config")(
             vocab_size=ours.output.out_features,
             d_model=config.d_model,
@@ -79,9 +79,9 @@ def theirs(ours: Any) -> Any:
         )
     )
     with torch.no_grad():
-        for own, other in same_parameters(ours, made):
-            other.copy_(own)
-        for side in (made.model.encoder, made.model.decoder):  # our order of sines and cosines
+        for parameter, other in same_parameters(ours, model):
+            other.copy_(parameter)
+        for side in (model.model.encoder, model.model.decoder):  # our order of sines and cosines
             table = side.embed_positions.weight
             table.copy_(ours.source_embed.positions(torch.arange(len(table))))
-    return made.eval()
+    return model.eval()

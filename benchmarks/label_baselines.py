@@ -3,7 +3,7 @@
     python benchmarks/label_baselines.py languages names
 
 - majority: the most frequent label of train;
-- copy: the label of the training text that shares most character trigrams, weighted by their rarity
+- copy: the label of the training text that fractions most character trigrams, weighted by their rarity
   (`seqloom.data.parallel`);
 - naive Bayes: argmax over labels y of log p(y) + Σ_g log p(g | y), g the runs of one to n characters of the text, with
   p(g | y) = (count of g in texts of y + α) / (all counts of y + α · number of different g). n and α are chosen on dev.
@@ -26,7 +26,7 @@ LONGEST = (1, 2, 3, 4, 5)  # n: maximum characters of an n-gram
 SMOOTHING = (0.01, 0.1, 1.0)  # α
 
 
-def character_runs(text: str, longest: int) -> Counter[str]:
+def character_ngrams(text: str, longest: int) -> Counter[str]:
     """Count the character n-grams of a text up to `longest` characters; its beginning and end are marked."""
     marked = f"\n{text}\n"
     return Counter(
@@ -41,11 +41,13 @@ class NaiveBayes:
         self.longest = longest
         self.labels = sorted({example.label for example in train})
         rows = {label: row for row, label in enumerate(self.labels)}
-        runs = [character_runs(example.text, longest) for example in train]
-        self.places = {run: place for place, run in enumerate(dict.fromkeys(run for counts in runs for run in counts))}
-        self.counts = np.zeros((len(self.labels), len(self.places)), np.float32)
+        runs = [character_ngrams(example.text, longest) for example in train]
+        self.indices = {
+            ngram: index for index, ngram in enumerate(dict.fromkeys(ngram for counts in runs for ngram in counts))
+        }
+        self.counts = np.zeros((len(self.labels), len(self.indices)), np.float32)
         for example, counts in zip(train, runs, strict=True):
-            self.counts[rows[example.label], [self.places[run] for run in counts]] += list(counts.values())
+            self.counts[rows[example.label], [self.indices[run] for run in counts]] += list(counts.values())
         texts = Counter(example.label for example in train)
         self.log_prior = np.log([texts[label] / len(train) for label in self.labels])
 
@@ -56,10 +58,10 @@ class NaiveBayes:
         answers = []
         for text in texts:
             known = [
-                (self.places[run], n) for run, n in character_runs(text, self.longest).items() if run in self.places
+                (self.indices[run], n) for run, n in character_ngrams(text, self.longest).items() if run in self.indices
             ]
-            places, counts = zip(*known, strict=True) if known else ((), ())
-            scores = self.log_prior + log_probs[:, list(places)] @ np.array(counts, np.float32)
+            indices, counts = zip(*known, strict=True) if known else ((), ())
+            scores = self.log_prior + log_probs[:, list(indices)] @ np.array(counts, np.float32)
             answers.append(self.labels[int(scores.argmax())])
         return answers
 
@@ -75,7 +77,7 @@ def measure(name: str) -> dict[str, dict[str, float]]:
     majority = Counter(example.label for example in train).most_common(1)[0][0]
     pairs, known = (
         [ParallelExample(example.text, example.label) for example in train],
-        {normal_form(one.text) for one in train},
+        {normal_form(example.text) for example in train},
     )
     models = {longest: NaiveBayes(train, longest) for longest in LONGEST}
     texts = [example.text for example in dev]
@@ -84,17 +86,17 @@ def measure(name: str) -> dict[str, dict[str, float]]:
         key=lambda chosen: accuracy(models[chosen[0]].predict(texts, chosen[1]), dev),
     )
     print(f"{name} ({corpus.version}): {len(train):,} texts to train on, naive Bayes with n = {longest}, α = {alpha}")
-    found = {}
+    results = {}
     for split in ("dev", "test"):
         examples = corpus.split(split)
-        asked = [example.text for example in examples]
-        found[split] = {
+        texts = [example.text for example in examples]
+        results[split] = {
             "majority": accuracy([majority] * len(examples), examples),
-            "copy": accuracy(copy_baseline(pairs, asked), examples),
-            "naive Bayes": accuracy(models[longest].predict(asked, alpha), examples),
-            "form in train": sum(normal_form(text) in known for text in asked) / len(asked),
+            "copy": accuracy(copy_baseline(pairs, texts), examples),
+            "naive Bayes": accuracy(models[longest].predict(texts, alpha), examples),
+            "form in train": sum(normal_form(text) in known for text in texts) / len(texts),
         }
-    return found
+    return results
 
 
 def main() -> None:
@@ -107,8 +109,12 @@ def main() -> None:
         help="corpora",
     )
     for name in parser.parse_args().corpora:
-        for split, shares in measure(name).items():
-            print(f"  {split:6}", *(f"{column} {100 * share:.2f} %" for column, share in shares.items()), sep="  ")
+        for split, fractions in measure(name).items():
+            print(
+                f"  {split:6}",
+                *(f"{column} {100 * fraction:.2f} %" for column, fraction in fractions.items()),
+                sep="  ",
+            )
 
 
 if __name__ == "__main__":

@@ -42,31 +42,35 @@ FIGURES = ("mase", "crps", "coverage_80", "coverage_95")
 
 def train(series: str, kind: str, seed: int, overrides: tuple[str, ...], more: list[str]) -> dict[str, Any]:
     """Return the dev and test metrics of one training, and its seconds."""
-    asked = [f"data.series={series}", f"model.kind={kind}", f"seed={seed}", "forecast.horizon=null", *overrides, *more]
-    _, recipe = read_recipe("series-forecast", asked)
+    inputs = [f"data.series={series}", f"model.kind={kind}", f"seed={seed}", "forecast.horizon=null", *overrides, *more]
+    _, recipe = read_recipe("series-forecast", inputs)
     with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
+        start = time.perf_counter()
         training = begin(recipe, Path(folder) / "run")
         for _ in training.events():
             pass
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         model = training.run.model("cpu")
-        found = {split: training.task.evaluate(model, split) for split in ("dev", "test")}
-        return {**found, "seconds": seconds, "horizon": training.task.horizon, "season": training.task.corpus.season}
+        results = {split: training.task.evaluate(model, split) for split in ("dev", "test")}
+        return {**results, "seconds": seconds, "horizon": training.task.horizon, "season": training.task.corpus.season}
 
 
 def candidates(kind: str, series: str) -> list[tuple[str, ...]]:
     """Return the settings to compare; seasonal ones only for series with a season."""
-    return [one for one in KINDS[kind] if series not in SEASONLESS or not one[0].endswith(("=season", "=seasonal"))]
+    return [
+        setting
+        for setting in KINDS[kind]
+        if series not in SEASONLESS or not setting[0].endswith(("=season", "=seasonal"))
+    ]
 
 
 def measure(series: str, kind: str, seeds: list[int], more: list[str]) -> tuple[str, list[dict[str, Any]]]:
     """Return the setting chosen on dev and all runs with it."""
-    tried = {one: train(series, kind, seeds[0], one, more) for one in candidates(kind, series)}
-    best = min(tried, key=lambda one: tried[one]["dev"]["crps"])
+    tried = {setting: train(series, kind, seeds[0], setting, more) for setting in candidates(kind, series)}
+    best = min(tried, key=lambda setting: tried[setting]["dev"]["crps"])
     rest = [] if kind in LINEAR else [train(series, kind, seed, best, more) for seed in seeds[1:]]
-    said = ["damped" if one == "model.damped=true" else one.partition("=")[2] for one in best]
-    return " ".join(said), [tried[best], *rest]
+    message = ["damped" if setting == "model.damped=true" else setting.partition("=")[2] for setting in best]
+    return " ".join(message), [tried[best], *rest]
 
 
 def row(name: str, chosen: str, runs: list[dict[str, Any]], prefix: str = "") -> str:

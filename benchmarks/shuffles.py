@@ -16,15 +16,15 @@ from seqloom.recipes import read_recipe
 def pairs(documents: list[str], count: int, seed: int) -> list[tuple[str, str]]:
     """Return (sentence, shuffle) for `count` sentences drawn without replacement."""
     draw = random.Random(seed)
-    found = []
+    results = []
     for document in draw.sample(documents, len(documents)):
         words = document.split()
         shuffled = draw.sample(words, len(words))
         if len(words) >= 4 and shuffled != words:
-            found.append((" ".join(words), " ".join(shuffled)))
-        if len(found) == count:
+            results.append((" ".join(words), " ".join(shuffled)))
+        if len(results) == count:
             break
-    return found
+    return results
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
     chosen = pairs(list(corpus.split("dev")), arguments.sentences, arguments.seed)
     real = model.score([sentence for sentence, _ in chosen])
     shuffled = model.score([shuffle for _, shuffle in chosen])
-    above = sum(one.log_prob > other.log_prob for one, other in zip(real, shuffled, strict=True))
+    above = sum(entry.log_prob > other.log_prob for entry, other in zip(real, shuffled, strict=True))
     print(f"{above} of {len(chosen)} sentences ({above / len(chosen):.1%}) are likelier than their shuffle")
 
 

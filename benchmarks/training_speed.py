@@ -88,15 +88,15 @@ def seqloom_loop(task, recipe):
 
 
 def timed(run, steps: int, device: torch.device) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     tokens = run(steps)
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return tokens / (time.perf_counter() - began)
+    return tokens / (time.perf_counter() - start)
 
 
 def show(name: str, speeds: list[float]) -> None:
-    print(f"  {name:22} {Spread.of(speeds).shown():>28} tokens/s")
+    print(f"  {name:22} {Spread.of(speeds).format():>28} tokens/s")
 
 
 def main() -> None:
@@ -131,7 +131,7 @@ def main() -> None:
     )
     show("seqloom", speeds["ours"])
     show("plain nn.LSTM loop", speeds["bare"])
-    print(f"  seqloom is × as fast   {ratios(speeds['ours'], speeds['bare']).shown('.3f'):>28}")
+    print(f"  seqloom is × as fast   {ratios(speeds['ours'], speeds['bare']).format('.3f'):>28}")
 
 
 if __name__ == "__main__":

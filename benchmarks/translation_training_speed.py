@@ -67,10 +67,10 @@ def main() -> None:
         recipe += ["train.precision=fp32"] if arguments.device == "cpu" else []
         recipe += [f"train.log_every={arguments.steps}", "train.evaluate_every=1000000", "train.save_every=1000000"]
         with tempfile.TemporaryDirectory() as folder:
-            found = list(speeds([*recipe, *arguments.overrides], arguments.intervals, Path(folder) / "run"))
-        median = statistics.median(found)
+            results = list(speeds([*recipe, *arguments.overrides], arguments.intervals, Path(folder) / "run"))
+        median = statistics.median(results)
         print(
-            f"  {median:,.0f} target tokens/s ({min(found):,.0f} to {max(found):,.0f}), "
+            f"  {median:,.0f} target tokens/s ({min(results):,.0f} to {max(results):,.0f}), "
             f"{median / JOEY:.1f} times Joey NMT's {JOEY:,}",
             flush=True,
         )

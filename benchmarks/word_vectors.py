@@ -26,7 +26,7 @@ from seqloom.recipes import read_recipe
 from seqloom.tasks.word_vectors import Task, judge, space_of
 
 
-def prepared(arguments: argparse.Namespace) -> tuple[Any, Task]:
+def prepare(arguments: argparse.Namespace) -> tuple[Any, Task]:
     words = [
         f"data.corpus={arguments.corpus}",
         *(
@@ -55,12 +55,12 @@ def ours(task: Task, recipe: Any, seed: int) -> tuple[float, WordSpace]:
     model = task.model().draw(seed, task.counts())
     trainer = WordVectorTrainer(model, task.text("train"), recipe.train, seed=seed)
     blocks = trainer.sampler.blocks
-    began = time.perf_counter()
+    start = time.perf_counter()
     for epoch in range(recipe.train.epochs):
         trainer.run(range(epoch * blocks, (epoch + 1) * blocks))
     if model.device.type == "cuda":
         torch.cuda.synchronize()
-    return time.perf_counter() - began, space_of(model.to("cpu"), task.tokenizer)
+    return time.perf_counter() - start, space_of(model.to("cpu"), task.tokenizer)
 
 
 def theirs(texts: list[list[str]], recipe: Any, workers: int, seed: int) -> tuple[float, WordSpace]:
@@ -78,13 +78,13 @@ def theirs(texts: list[list[str]], recipe: Any, workers: int, seed: int) -> tupl
         seed=seed,
     )
     peer.build_vocab(texts)
-    began = time.perf_counter()
+    start = time.perf_counter()
     peer.train(texts, total_examples=peer.corpus_count, epochs=recipe.train.epochs)
-    return time.perf_counter() - began, WordSpace(peer.wv.index_to_key, peer.wv.vectors, lowercase=True)
+    return time.perf_counter() - start, WordSpace(peer.wv.index_to_key, peer.wv.vectors, lowercase=True)
 
 
 def speed(arguments: argparse.Namespace) -> None:
-    recipe, task = prepared(arguments)
+    recipe, task = prepare(arguments)
     texts = sentences(task)
     words = sum(map(len, texts)) * recipe.train.epochs
     runs: dict[str, Callable[[], tuple[float, WordSpace]]] = {
@@ -92,22 +92,22 @@ def speed(arguments: argparse.Namespace) -> None:
         "gensim": lambda: theirs(texts, recipe, arguments.workers, 1),
     }
     runs["seqloom"]()  # compilation
-    found: dict[str, list[float]] = {name: [] for name in runs}
+    results: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(arguments.rounds):
         for name, run in runs.items():
-            found[name].append(words / run()[0])
+            results[name].append(words / run()[0])
     print(
         f"{recipe.model.objective}, {words:,} words, {arguments.workers} workers, {task.scale()[1]}, "
         f"{arguments.rounds} rounds"
     )
-    for name, values in found.items():
+    for name, values in results.items():
         print(f"  {name:8} {statistics.median(values):12,.0f} words/s  ({min(values):,.0f} to {max(values):,.0f})")
-    ratios = [one / other for one, other in zip(found["seqloom"], found["gensim"], strict=True)]
+    ratios = [entry / other for entry, other in zip(results["seqloom"], results["gensim"], strict=True)]
     print(f"  ratio    {statistics.median(ratios):12.2f}          ({min(ratios):.2f} to {max(ratios):.2f})")
 
 
 def quality(arguments: argparse.Namespace) -> None:
-    recipe, task = prepared(arguments)
+    recipe, task = prepare(arguments)
     texts, sets = sentences(task), read_word_sets()
     for name, trained in (
         ("seqloom", _each(arguments.seeds, lambda seed: ours(task, recipe, seed))),
@@ -115,8 +115,8 @@ def quality(arguments: argparse.Namespace) -> None:
     ):
         figures: dict[str, list[float]] = {}
         for space in trained:
-            for key, one in judge(space, sets).items():
-                figures.setdefault(f"{key} ({one.coverage:.1%} asked)", []).append(100 * (one.value or 0))
+            for key, entry in judge(space, sets).items():
+                figures.setdefault(f"{key} ({entry.coverage:.1%} asked)", []).append(100 * (entry.value or 0))
         print(f"{name}, {recipe.model.objective}, {recipe.train.epochs} epochs, seeds {arguments.seeds}")
         for key, values in figures.items():
             print(

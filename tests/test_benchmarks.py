@@ -119,7 +119,9 @@ def test_other_load_gives_warning(
 def test_columns_of_decoding_speed_are_separated(call: Any) -> None:
     decoding_speed = importlib.import_module("decoding_speed")
     spread = decoding_speed.Spread(12345.6, 11111.1, 23456.7)
-    table = decoding_speed.shown({(beam, size): spread for beam in (1, 5) for size in (1, 128)}, {5: 9.0, 1: 9.5})
+    table = decoding_speed.format_table(
+        {(beam, size): spread for beam in (1, 5) for size in (1, 128)}, {5: 9.0, 1: 9.5}
+    )
     head, first, second = table.split("\n")
     assert first.split("  ")[-1].strip() == "9.5" and first.count("  12,345.6 (11,111.1–23,456.7)") == 2
     assert len(head) == len(first) == len(second)

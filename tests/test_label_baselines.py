@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from benchmarks.label_baselines import NaiveBayes, accuracy, character_runs
+from benchmarks.label_baselines import NaiveBayes, accuracy, character_ngrams
 
 from seqloom.data.examples import TextClassificationExample
 
@@ -25,9 +25,9 @@ def test_naive_bayes_equals_scikit_learn(alpha: float) -> None:
     naive_bayes = pytest.importorskip("sklearn.naive_bayes")
     train, test = examples(200, 1), examples(100, 2)
     vectorizer = feature_extraction.DictVectorizer()
-    counts = vectorizer.fit_transform([character_runs(example.text, 3) for example in train])
+    counts = vectorizer.fit_transform([character_ngrams(example.text, 3) for example in train])
     expected = naive_bayes.MultinomialNB(alpha=alpha).fit(counts, [example.label for example in train])
-    features = vectorizer.transform([character_runs(example.text, 3) for example in test])
+    features = vectorizer.transform([character_ngrams(example.text, 3) for example in test])
     actual = NaiveBayes(train, 3).predict([example.text for example in test], alpha)
     assert actual == list(expected.predict(features))
     assert len(set(actual)) == 3
@@ -40,7 +40,7 @@ def test_text_without_known_ngrams_gets_most_frequent_label() -> None:
         TextClassificationExample("bb", "y"),
     ]
     model = NaiveBayes(train, 1)
-    model.places.pop("\n")
+    model.indices.pop("\n")
     assert model.predict(["zz"], 1.0) == ["x"]
 
 

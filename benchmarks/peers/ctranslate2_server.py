@@ -104,18 +104,18 @@ def translator(order: dict[str, Any]) -> ctranslate2.Translator:
 
 def translate(model: ctranslate2.Translator, order: dict[str, Any]) -> dict[str, Any]:
     sources = [[END if token == 0 else str(token) for token in row] for row in order["sources"]]
-    began, worked = time.perf_counter(), time.process_time()
-    found = model.translate_batch(
+    start, worked = time.perf_counter(), time.process_time()
+    results = model.translate_batch(
         sources,
         max_batch_size=order["batch"],
         beam_size=order["beam"],
         num_hypotheses=order["n_best"],
         length_penalty=order["length_penalty"],
-        max_decoding_length=order["longest"],
-        min_decoding_length=order["shortest"],
+        max_decoding_length=order["max_length"],
+        min_decoding_length=order["min_length"],
     )
-    seconds, worked = time.perf_counter() - began, time.process_time() - worked
-    rows = [[[int(token) for token in one if token != END] for one in result.hypotheses] for result in found]
+    seconds, worked = time.perf_counter() - start, time.process_time() - worked
+    rows = [[[int(token) for token in entry if token != END] for entry in result.hypotheses] for result in results]
     return {"seconds": seconds, "worked": worked, "rows": rows}
 
 

@@ -34,30 +34,32 @@ JOEY = Peer(
 CTRANSLATE2 = Peer("ctranslate2", ("ctranslate2==4.8.4",), "ctranslate2")
 
 
-def prepared(peer: Peer, torch: bool = True) -> Path:
+def prepare_environment(peer: Peer, torch: bool = True) -> Path:
     """Return the Python of a peer's environment; raise `Failed` if it cannot be installed."""
     if not _imports(peer):
-        began = time.perf_counter()
+        start = time.perf_counter()
         print(f"Installing {', '.join(peer.packages)} into .venv-peers/{peer.name} …", flush=True)
         _run([sys.executable, "-m", "venv", "--clear", str(ROOT / peer.name)], peer)
-        for wanted in ([f"torch=={TORCH}"] if torch else [], list(peer.packages)):
-            if wanted:
-                _run([str(peer.python), "-m", "pip", "install", "-q", *wanted], peer)
+        for selected in ([f"torch=={TORCH}"] if torch else [], list(peer.packages)):
+            if selected:
+                _run([str(peer.python), "-m", "pip", "install", "-q", *selected], peer)
         if not _imports(peer):
             raise Failed(f"{peer.name} is installed but does not import")
-        print(f"  done in {time.perf_counter() - began:.0f} s", flush=True)
+        print(f"  done in {time.perf_counter() - start:.0f} s", flush=True)
     return peer.python
 
 
 def _imports(peer: Peer) -> bool:
-    found = peer.python.exists() and subprocess.run(
+    results = peer.python.exists() and subprocess.run(
         [str(peer.python), "-c", f"import {peer.proof}"], capture_output=True, check=False
     )
-    return bool(found) and found.returncode == 0
+    return bool(results) and results.returncode == 0
 
 
 def _run(command: list[str], peer: Peer) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if line.lower().startswith("error")]
-        raise Failed(f"{peer.name} does not install: {(errors or done.stderr.splitlines() or ['unknown reason'])[-1]}")
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        errors = [line for line in result.stderr.splitlines() if line.lower().startswith("error")]
+        raise Failed(
+            f"{peer.name} does not install: {(errors or result.stderr.splitlines() or ['unknown reason'])[-1]}"
+        )

@@ -93,11 +93,11 @@ def works(small: bool, real: bool) -> list[Work]:
     name, pair = "translate-multi30k", "encoder–decoder"
     if small:
         tiny = bart(32, 2, 2, 64)
-        found = [
+        results = [
             Work(f"{pair} d 32, 2+2, 8×6", name, (*tiny, "batch.tokens=48"), 8, 6, 100),
             Work("GPT 2×32, 4×16", "gpt-shakespeare", gpt(4, 16, 32, 2, 2), 4, 16, 65),
         ]
-        return found + (
+        return results + (
             [
                 Work(
                     f"{pair} d 32, Multi30k",
@@ -109,18 +109,18 @@ def works(small: bool, real: bool) -> list[Work]:
             else []
         )
     tiny, middle = (*bart(128, 4, 4, 256), "tokenizer.size=10000"), (*bart(512, 8, 6, 2048), "tokenizer.size=10000")
-    found = [
+    results = [
         Work(f"{pair} d 128, 4+4, 256×24", name, (*tiny, "batch.tokens=6144"), 256, 24, 10_000),
         Work(f"{pair} d 128, 4+4, 1024×24", name, (*tiny, "batch.tokens=24576"), 1024, 24, 10_000),
         Work(f"{pair} d 512, 6+6, 256×24", name, (*middle, "batch.tokens=6144"), 256, 24, 10_000),
         Work("GPT 6×384, 64×256", "gpt-shakespeare", gpt(64, 256, 384, 6, 6), 64, 256, 65),
     ]
     if real:
-        found += [
+        results += [
             Work(f"{pair} d 128, 4+4, Multi30k", name, (*tiny, "batch.tokens=6144")),
             Work(f"{pair} d 512, 6+6, Multi30k", name, (*middle, "batch.tokens=6144")),
         ]
-    return found
+    return results
 
 
 class Ours:
@@ -147,30 +147,30 @@ class Theirs:
     def __init__(self, ours: Ours, device: str) -> None:
         recipe, self.device = ours.task.recipe, device
         torch.manual_seed(1)
-        made = (
+        model = (
             _bart(recipe, len(ours.task.tokenizer))
             if recipe.task == "translate"
             else _gpt2(recipe, len(ours.task.tokenizer))
         )
-        self.model = made.to(device).train()
-        self.parameters = sum(p.numel() for p in made.parameters() if p.requires_grad)
+        self.model = model.to(device).train()
+        self.parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=5e-4, fused=True)
         self.batches = [self._batch(ours.task.batch(1, step)) for step in range(ours.task.steps_per_epoch())]
         self.place = 0
 
     def _batch(self, batch: Any) -> tuple[Batch, int]:
         if "source" not in batch:
-            made, tokens = {"input_ids": batch["inputs"], "labels": batch["targets"]}, batch["targets"].numel()
+            created, tokens = {"input_ids": batch["inputs"], "labels": batch["targets"]}, batch["targets"].numel()
         else:
             labels = batch["targets"].masked_fill(~batch["target_mask"], PADDING)
-            made = {
+            created = {
                 "input_ids": batch["source"],
                 "attention_mask": batch["source_mask"].long(),
                 "decoder_input_ids": batch["inputs"],
                 "labels": labels,
             }
             tokens = int(batch["target_mask"].sum())
-        return to_device(made, torch.device(self.device)), tokens
+        return to_device(created, torch.device(self.device)), tokens
 
     def run(self, steps: int) -> int:
         tokens = 0
@@ -198,7 +198,7 @@ def _bart(recipe: Any, vocabulary: int) -> Any:
     return transformers.BartForConditionalGeneration(
         transformers.BartConfig(
             vocab_size=vocabulary,
-            d_model=m.width,
+            d_model=m.d_model,
             encoder_layers=m.encoder_layers,
             decoder_layers=m.decoder_layers,
             max_position_embeddings=256,
@@ -222,7 +222,7 @@ def _gpt2(recipe: Any, vocabulary: int) -> Any:
         transformers.GPT2Config(
             vocab_size=vocabulary,
             n_positions=recipe.batch.length,
-            n_embd=m.width,
+            n_embd=m.d_model,
             n_layer=m.layers,
             n_head=m.heads,
             resid_pdrop=m.dropout,
@@ -234,20 +234,20 @@ def _gpt2(recipe: Any, vocabulary: int) -> Any:
     )
 
 
-def measured(
-    work: Work, device: str, rounds: int, steps: int, ways: Callable[[Ours], dict[str, Any]]
+def measure(
+    work: Work, device: str, rounds: int, steps: int, make_programs: Callable[[Ours], dict[str, Any]]
 ) -> dict[str, Any]:
     """Measure all implementations alternately; return the tokens per second of every round."""
     ours = Ours(work, device)
-    every = {"seqloom": ours, **ways(ours)}
+    every = {"seqloom": ours, **make_programs(ours)}
     for way in every.values():
         way.run(max(steps, min(ours.task.steps_per_epoch(), 10 * steps)) if way is ours else 3)
     speeds: dict[str, list[float]] = {name: [] for name in every}
     for number in range(rounds):
         for name, way in list(every.items())[:: 1 if number % 2 == 0 else -1]:
-            began = time.perf_counter()
+            start = time.perf_counter()
             tokens = way.run(steps)
-            speeds[name].append(tokens / (time.perf_counter() - began))
+            speeds[name].append(tokens / (time.perf_counter() - start))
     return {
         "work": work.name,
         "tokens_per_step": ours.state.tally.tokens / ours.state.tally.step,
@@ -255,7 +255,9 @@ def measured(
         "prepared_seconds": ours.prepared,
         "notes": [note for event in ours.state.events if isinstance(event, Prepared) for note in event.notes],
         "tokens_per_second": speeds,
-        "ratio": {name: vars(ratios(speeds["seqloom"], found)) for name, found in speeds.items() if name != "seqloom"},
+        "ratio": {
+            name: vars(ratios(speeds["seqloom"], results)) for name, results in speeds.items() if name != "seqloom"
+        },
     }
 
 
@@ -269,7 +271,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
         spread = Spread.of(speeds)
         milliseconds = 1000 * found["tokens_per_step"] / spread.median
         ratio = found["ratio"].get(name)
-        times = f"   seqloom is {Spread(**ratio).shown('.2f')} × as fast" if ratio else ""
+        times = f"   seqloom is {Spread(**ratio).format('.2f')} × as fast" if ratio else ""
         size = f"{found['parameters'][name]:,} parameters"
-        yield f"  {name:26} {milliseconds:8.2f} ms  {spread.shown()} tokens/s, {size}{times}"
+        yield f"  {name:26} {milliseconds:8.2f} ms  {spread.format()} tokens/s, {size}{times}"
     yield from (f"  note: {note}" for note in found["notes"])

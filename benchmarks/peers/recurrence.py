@@ -10,7 +10,7 @@ import torch
 
 def compared(device: str, rounds: int, threads: int = 2, small: bool = False) -> dict[str, Any]:
     """Measure every cell at the sizes of `cells.py` for the device; print the table and return all seconds."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     size = {"rows": 2, "steps": 4, "hidden": 8} if small else cells.SIZES[device]
     for hidden, precision in _kinds(device, size["hidden"]):
         shape = size["rows"], size["steps"], hidden
@@ -20,11 +20,11 @@ def compared(device: str, rounds: int, threads: int = 2, small: bool = False) ->
         x = torch.randn(shape, device=device, requires_grad=True)
         low = precision == "bfloat16"
         with torch.autocast(device, torch.bfloat16, enabled=low), torch.device(device):
-            found[f"H {hidden}, {precision}"] = {
+            results[f"H {hidden}, {precision}"] = {
                 name: _one(name, x, device, rounds, threads) for name in cells.VARIANTS
             }
         print(flush=True)
-    return found
+    return results
 
 
 def _kinds(device: str, hidden: int) -> list[tuple[int, str]]:
@@ -34,22 +34,22 @@ def _kinds(device: str, hidden: int) -> list[tuple[int, str]]:
 
 
 def _one(name: str, x: torch.Tensor, device: str, rounds: int, threads: int) -> dict[str, Any]:
-    ways = cells.ways(name, x, x.shape[2], None)
+    programs = cells.build_programs(name, x, x.shape[2], None)
     if device == "cuda":
-        cells.measure_on_a_gpu(ways, rounds)
-        print(cells.gpu_line(name, ways), flush=True)
+        cells.measure_on_gpu(programs, rounds)
+        print(cells.gpu_line(name, programs), flush=True)
     else:
         clock = time.thread_time if threads == 1 else time.perf_counter
-        loop = {"loop": ways.pop("loop")}
-        cells.measure(ways, rounds, clock)
+        loop = {"loop": programs.pop("loop")}
+        cells.measure(programs, rounds, clock)
         cells.measure(loop, rounds, clock)
-        ways |= loop
-        print(cells.line(name, ways), flush=True)
+        programs |= loop
+        print(cells.line(name, programs), flush=True)
     return {
-        way: {
-            "milliseconds": 1000 * statistics.median(one.seconds),
-            "seconds": one.seconds,
-            "arithmetic": one.arithmetic,
+        program: {
+            "milliseconds": 1000 * statistics.median(entry.seconds),
+            "seconds": entry.seconds,
+            "arithmetic": entry.arithmetic,
         }
-        for way, one in ways.items()
+        for program, entry in programs.items()
     }

@@ -33,39 +33,40 @@ def recipe_of(name: str, overrides: list[str], device: str) -> Any:
 class Pairs(translate.Task):
     """Translation of random sentences; all batches have one shape."""
 
-    drawn: dict[str, Ragged]  # by side
+    loss_unit = "nats"
+    sentences: dict[str, Ragged]  # by side
 
-    @property
-    def largest_step(self) -> Any:  # type: ignore[override]
-        raise AttributeError
+    def largest_step(self, seed: int) -> None:
+        """Return None, because all batches have one shape."""
 
     def encoded(self, split: str, side: str) -> Ragged:
-        return self.drawn[side]
+        return self.sentences[side]
 
 
 def pairs(recipe: Any, rows: int, length: int, vocabulary: int) -> translate.Task:
     """Return a translation task on sentences of `length` tokens, END included: batches of (rows, length)."""
     task = Pairs(recipe, None, Vocabulary(vocabulary))  # type: ignore[arg-type]
-    draws, task.drawn = np.random.default_rng(0), {}
+    draws, task.sentences = np.random.default_rng(0), {}
     for side in translate.SIDES:
         ids = draws.integers(1, vocabulary, (BATCHES * rows, length), dtype=np.int32)
         ids[:, -1] = 0
-        task.drawn[side] = Ragged(ids.ravel(), np.arange(0, ids.size + 1, length))
+        task.sentences[side] = Ragged(ids.ravel(), np.arange(0, ids.size + 1, length))
     return task
 
 
 class Stream(language_model.Task):
     """Language modelling on random tokens."""
 
-    drawn: torch.Tensor
+    loss_unit = "nats"
+    tokens: torch.Tensor
 
     def stream(self, split: str) -> torch.Tensor:
-        return self.drawn
+        return self.tokens
 
 
 def stream(recipe: Any, vocabulary: int) -> language_model.Task:
     """Return a language modelling task on random tokens with the batches of the recipe."""
     task = Stream(recipe, None, Vocabulary(vocabulary))  # type: ignore[arg-type]
     length = BATCHES * recipe.batch.size * recipe.batch.length + 1
-    task.drawn = torch.randint(vocabulary, (length,), generator=torch.Generator().manual_seed(0))
+    task.tokens = torch.randint(vocabulary, (length,), generator=torch.Generator().manual_seed(0))
     return task

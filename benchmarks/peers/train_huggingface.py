@@ -3,7 +3,7 @@
 The model is `MarianMTModel`: LayerNorm after each layer, sinusoidal positions, one embedding matrix for source, target
 and output. Its weights correspond to those of seqloom's Transformer. The batches are those of seqloom, so that both
 read the same tokens with the same padding. With `own` as a second argument, the Trainer creates its default batches:
-the same mean number of pairs, in random order, padded to the longest.
+the same mean number of pairs, in random order, pad_pairs to the longest.
 """
 
 import json
@@ -32,15 +32,15 @@ class Batches(Dataset):
         return self._count
 
     def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
-        found = {
+        results = {
             name: self._arrays[f"{name}-{number}"]
             for name in ("source", "source_mask", "inputs", "targets", "target_mask")
         }
         return {
-            "input_ids": found["source"],
-            "attention_mask": found["source_mask"],
-            "decoder_input_ids": found["inputs"],
-            "labels": found["targets"].masked_fill(found["target_mask"] == 0, PADDING),
+            "input_ids": results["source"],
+            "attention_mask": results["source_mask"],
+            "decoder_input_ids": results["inputs"],
+            "labels": results["targets"].masked_fill(results["target_mask"] == 0, PADDING),
         }
 
 
@@ -60,7 +60,7 @@ class Sentences(Dataset):
         return self._pairs[number]
 
 
-def padded(pairs: list[tuple[list[int], ...]]) -> dict[str, torch.Tensor]:
+def pad_pairs(pairs: list[tuple[list[int], ...]]) -> dict[str, torch.Tensor]:
     """Pad pairs like the data collator of transformers."""
     source, target = (
         torch.nn.utils.rnn.pad_sequence(
@@ -77,7 +77,7 @@ def padded(pairs: list[tuple[list[int], ...]]) -> dict[str, torch.Tensor]:
     }
 
 
-class Counted(transformers.Trainer):
+class CountingTrainer(transformers.Trainer):
     """A Trainer that reports its tokens to the gate; given batches are read in order."""
 
     gate: Gate
@@ -91,7 +91,7 @@ class Counted(transformers.Trainer):
         return SequentialSampler(self.train_dataset) if ready_made else super()._get_train_sampler(*rest)
 
 
-class AtTheGate(transformers.TrainerCallback):
+class GateCallback(transformers.TrainerCallback):
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
 
@@ -144,7 +144,7 @@ def main(work: Path, own: bool) -> None:
         adam_beta1=plan["betas"][0],
         adam_beta2=plan["betas"][1],
         warmup_steps=plan["warmup"],
-        max_grad_norm=plan["clip"],
+        max_grad_norm=plan["clip_norm"],
         label_smoothing_factor=plan["label_smoothing"],
         optim="adamw_torch_fused",
         logging_steps=10,
@@ -155,12 +155,12 @@ def main(work: Path, own: bool) -> None:
         disable_tqdm=True,
         remove_unused_columns=False,
     )
-    trainer = Counted(
+    trainer = CountingTrainer(
         model=model,
         args=arguments,
         train_dataset=Sentences(work) if own else Batches(work / "batches.npz"),
-        data_collator=padded if own else lambda rows: rows[0],
-        callbacks=[AtTheGate(gate)],
+        data_collator=pad_pairs if own else lambda rows: rows[0],
+        callbacks=[GateCallback(gate)],
     )
     trainer.gate = gate
     trainer.train()

@@ -46,7 +46,7 @@ def configuration(plan: dict[str, Any], work: Path) -> dict[str, Any]:
             "learning_rate": plan["lr"],
             "scheduling": "warmupinversesquareroot",  # its plateau schedule uses an argument that torch has removed
             "learning_rate_warmup": 1000,
-            "clip_grad_norm": plan["clip"],
+            "clip_grad_norm": plan["clip_norm"],
             "label_smoothing": plan["label_smoothing"],
             "normalization": "tokens",
             "batch_size": plan["batch_tokens"],

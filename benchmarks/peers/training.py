@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers.environments import HUGGING_FACE, JOEY, Peer, prepared
+from peers.environments import HUGGING_FACE, JOEY, Peer, prepare_environment
 from peers.turns import Contender, Failed, Spread, ratios, table, take_turns
 from torch import Tensor
 
@@ -46,29 +46,29 @@ TINY = [
 
 
 @dataclass(frozen=True)
-class Rival:
+class PeerTraining:
     title: str
     peer: Peer
     script: str
-    told: tuple[str, ...] = ()  # arguments of the script after WORK
+    arguments: tuple[str, ...] = ()  # arguments of the script after WORK
 
 
-RIVALS = {
-    "huggingface": Rival("Hugging Face Trainer, our batches", HUGGING_FACE, "train_huggingface.py"),
-    "huggingface-own": Rival("Hugging Face Trainer, its own", HUGGING_FACE, "train_huggingface.py", ("own",)),
-    "joeynmt": Rival("Joey NMT, its own", JOEY, "train_joeynmt.py"),
+PEERS = {
+    "huggingface": PeerTraining("Hugging Face Trainer, our batches", HUGGING_FACE, "train_huggingface.py"),
+    "huggingface-own": PeerTraining("Hugging Face Trainer, its own", HUGGING_FACE, "train_huggingface.py", ("own",)),
+    "joeynmt": PeerTraining("Joey NMT, its own", JOEY, "train_joeynmt.py"),
 }
 
 
-def lay_out(work: Path, recipe_name: str, overrides: Sequence[str], steps: int, rounds: int, threads: int) -> Any:
+def write_work(work: Path, recipe_name: str, overrides: Sequence[str], steps: int, rounds: int, threads: int) -> Any:
     """Write WORK; return the plan."""
     _, recipe = read_recipe(recipe_name, [*TINY, *overrides, "train.device=cpu"])
     training = begin(recipe, work / "run")
     task, m = training.task, recipe.model
-    wanted = (rounds + 1) * steps + 1
+    selected = (rounds + 1) * steps + 1
     plan = {
         "steps": steps,
-        "most_steps": wanted,
+        "most_steps": selected,
         "threads": threads,
         "seed": recipe.seed,
         "batch_tokens": recipe.batch.tokens,
@@ -79,12 +79,12 @@ def lay_out(work: Path, recipe_name: str, overrides: Sequence[str], steps: int, 
         "corpus": task.corpus.description,
         "lr": recipe.train.lr,
         "betas": list(recipe.train.betas),
-        "clip": recipe.train.clip_norm,
+        "clip_norm": recipe.train.clip_norm,
         "warmup": recipe.train.warmup,
         "label_smoothing": recipe.loss.label_smoothing,
         "model": {
             "vocabulary": len(task.tokenizer),
-            "d_model": m.width,
+            "d_model": m.d_model,
             "heads": m.heads,
             "d_ff": m.feed_forward_size,
             "encoder_layers": m.encoder_layers,
@@ -94,7 +94,7 @@ def lay_out(work: Path, recipe_name: str, overrides: Sequence[str], steps: int, 
     }
     arrays = {
         f"{name}-{step}": value.numpy()
-        for step in range(wanted)
+        for step in range(selected)
         for name, value in task.batch(recipe.seed, step).items()
         if isinstance(value, Tensor)
     }
@@ -122,11 +122,16 @@ def compare(work: Path, plan: Mapping[str, Any], names: Sequence[str], rounds: i
     """Measure seqloom and its peers alternately; return the results, and the reasons of peers that fail."""
     commands = {"seqloom": [sys.executable, str(HERE / "train_seqloom.py"), str(work)]}
     missing: dict[str, str] = {}
-    for rival in (RIVALS[name] for name in names):
+    for peer_training in (PEERS[name] for name in names):
         try:
-            commands[rival.title] = [str(prepared(rival.peer)), str(HERE / rival.script), str(work), *rival.told]
+            commands[peer_training.title] = [
+                str(prepare_environment(peer_training.peer)),
+                str(HERE / peer_training.script),
+                str(work),
+                *peer_training.arguments,
+            ]
         except Failed as reason:
-            missing[rival.title] = str(reason)
+            missing[peer_training.title] = str(reason)
     contenders: list[Contender] = []
     try:
         for name, command in commands.items():
@@ -141,15 +146,15 @@ def compare(work: Path, plan: Mapping[str, Any], names: Sequence[str], rounds: i
     finally:
         for contender in contenders:
             contender.stop()
-    ours = next(one.speeds for one in contenders if one.name == "seqloom")
-    found = {
-        one.name: {**one.facts, "tokens_per_second": one.speeds, "ratio": vars(ratios(ours, one.speeds))}
-        for one in contenders
+    ours = next(entry.speeds for entry in contenders if entry.name == "seqloom")
+    results = {
+        entry.name: {**entry.facts, "tokens_per_second": entry.speeds, "ratio": vars(ratios(ours, entry.speeds))}
+        for entry in contenders
     }
-    return {"plan": dict(plan), "found": found, "missing": missing}
+    return {"plan": dict(plan), "found": results, "missing": missing}
 
 
-def shown(result: Mapping[str, Any]) -> str:
+def format_result(result: Mapping[str, Any]) -> str:
     plan = result["plan"]
     m = plan["model"]
     head = (
@@ -159,12 +164,12 @@ def shown(result: Mapping[str, Any]) -> str:
     )
     rows = [
         [
-            f"{name} {one['version']}",
-            f"{one['parameters']:,}",
-            Spread.of(one["tokens_per_second"]).shown(),
-            "" if name == "seqloom" else Spread(**one["ratio"]).shown(".2f"),
+            f"{name} {entry['version']}",
+            f"{entry['parameters']:,}",
+            Spread.of(entry["tokens_per_second"]).format(),
+            "" if name == "seqloom" else Spread(**entry["ratio"]).format(".2f"),
         ]
-        for name, one in result["found"].items()
+        for name, entry in result["found"].items()
     ]
     lines = [head, table(rows, ["", "parameters", "target tokens/s", "seqloom is × as fast"])]
     lines += [f"  {name}: {reason}" for name, reason in result["missing"].items()]

@@ -43,8 +43,8 @@ class Contender:
         assert self.process.stdin is not None
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
-        said = self._listen()
-        return float(said["tokens"] / said["worked" if self.alone else "seconds"])
+        message = self._listen()
+        return float(message["tokens"] / message["worked" if self.alone else "seconds"])
 
     def stop(self) -> None:
         if self.process.stdin is not None:
@@ -59,8 +59,8 @@ class Contender:
         line = self.process.stdout.readline()
         if not line:
             raise Failed(f"{self.name} failed: {_last_line(self.log)}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        results: dict[str, Any] = json.loads(line)
+        return results
 
 
 class Failed(Exception):
@@ -88,18 +88,18 @@ class Spread:
     def of(cls, values: Sequence[float]) -> "Spread":
         return cls(statistics.median(values), min(values), max(values))
 
-    def shown(self, form: str = ",.0f", unit: str = "") -> str:
+    def format(self, form: str = ",.0f", unit: str = "") -> str:
         return f"{self.median:{form}}{unit} ({self.low:{form}}–{self.high:{form}})"
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
     """Return the speed ratios of each round, in which both have the same load."""
-    return Spread.of([own / other for own, other in zip(ours, theirs, strict=True)])
+    return Spread.of([expected / other for expected, other in zip(ours, theirs, strict=True)])
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
     """Format a table; the first column is left-aligned, the others right-aligned."""
-    widths = [max(len(row[place]) for row in (header, *rows)) for place in range(len(header))]
+    widths = [max(len(row[position]) for row in (header, *rows)) for position in range(len(header))]
     lines = []
     for row in (header, *rows):
         first, *others = (
