@@ -100,7 +100,7 @@ def test_subset_of_texts_has_same_noise() -> None:
     subset = batches.only([5, 17, 2], 100)
     rows = {
         number: row
-        for members, batch in subset.every(0)
+        for members, batch in subset.all_batches(0)
         for number, row in zip(members.tolist(), batch["targets"], strict=True)
     }
     assert sorted(rows) == [2, 5, 17]
@@ -111,6 +111,6 @@ def test_subset_of_texts_has_same_noise() -> None:
 
 def test_largest_step_is_found() -> None:
     batches = denoising_batches()
-    cells = [batch["source"].numel() * batch["source"].shape[1] for _, batch in batches.every(1)]
+    cells = [batch["source"].numel() * batch["source"].shape[1] for _, batch in batches.all_batches(1)]
     largest = batches.largest_step(1)
     assert cells[largest] >= 0.7 * max(cells)  # noise shortens the texts slightly

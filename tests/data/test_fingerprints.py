@@ -328,8 +328,8 @@ def test_evaluation_batches_are_unchanged() -> None:
 def describe_evaluation() -> dict[str, str]:
     """Return digests of evaluation batches, which contain each example once."""
     seeded = {name: (3,) if name.startswith("noise") else (3, 4) for name in BATCHES if name[:5] in ("maske", "noise")}
-    names = [name for name in BATCHES if hasattr(BATCHES[name](), "every")]
-    return {name: digest(list(BATCHES[name]().every(*seeded.get(name, ())))) for name in names}
+    names = [name for name in BATCHES if hasattr(BATCHES[name](), "all_batches")]
+    return {name: digest(list(BATCHES[name]().all_batches(*seeded.get(name, ())))) for name in names}
 
 
 def test_digests_distinguish_values() -> None:

@@ -96,7 +96,7 @@ def test_batches_have_declared_shapes_within_budget(examples: Pairs, tokens: int
 @given(pairs, st.integers(1, 60), choices)
 def test_padding_matches_masks(examples: Pairs, tokens: int, shapes: int | None) -> None:
     parallel = batches(examples, tokens=tokens, shapes=shapes)
-    masks = [batch[name] for _, batch in parallel.every() for name in ("source_mask", "target_mask")]
+    masks = [batch[name] for _, batch in parallel.all_batches() for name in ("source_mask", "target_mask")]
     real, cells = sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks)
     assert parallel.padding() == pytest.approx(1 - real / cells)
 
@@ -142,7 +142,7 @@ def test_long_pairs_are_left_out_and_counted() -> None:
     examples = [([1] * n, [2] * 3) for n in range(10)] + [([1], [2] * 20)]
     parallel = batches(examples, tokens=50, max_length=6)
     assert parallel.left_out == 5  # sources of at least 6 tokens, since END counts, and the long target
-    assert sorted(number for members, _ in parallel.every() for number in members) == list(range(6))
+    assert sorted(number for members, _ in parallel.all_batches() for number in members) == list(range(6))
     assert batches(examples, tokens=50).left_out == 0
 
 

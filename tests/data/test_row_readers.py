@@ -162,7 +162,7 @@ def test_rows_belong_to_their_examples(shapes: int | None) -> None:
         row_examples, tokens=120, shapes=shapes, values={"answers": list(range(8)), "scores": [0.5] * 8}
     )
     read = []
-    for members, batch in batches.every():
+    for members, batch in batches.all_batches():
         B, R, S = batch["tokens"].shape
         assert (R, batch["mask"].shape, batch["segments"].shape) == (4, (B, R, S), (B, R, S))
         assert B * R * S <= 120 or B == 1

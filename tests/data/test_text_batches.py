@@ -46,7 +46,7 @@ def test_epoch_contains_every_text_once(examples: Texts, tokens: int, shapes: in
 def test_batches_have_declared_shapes_within_budget(examples: Texts, tokens: int, shapes: int | None) -> None:
     batches = TextBatches(examples, tokens=tokens, shapes=shapes)
     observed, real, cells = set(), 0, 0
-    for _, batch in batches.every():
+    for _, batch in batches.all_batches():
         rows, width = batch["tokens"].shape
         assert rows == 1 or rows * width <= tokens
         assert (batch["mask"].cummin(dim=1).values == batch["mask"]).all()
@@ -100,7 +100,7 @@ sentence_lengths = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=8),
 def test_words_belong_to_their_texts(lengths: list[list[int]], tokens: int, shapes: int | None) -> None:
     batches = TextBatches(**sentences(lengths), tokens=tokens, shapes=shapes)
     observed = set()
-    for members, batch in batches.every():
+    for members, batch in batches.all_batches():
         assert batch["first"].shape == batch["tags"].shape == batch["words"].shape
         observed.add((*batch["tokens"].shape, batch["words"].shape[1]))
         for row, number in enumerate(members):
@@ -119,7 +119,7 @@ def test_long_texts_are_truncated_and_counted() -> None:
         [[1] * n for n in (3, 4, 5, 100_000)], tokens=50, max_length=5, values={"labels": [0, 1, 2, 3]}
     )
     assert (batches.cut, batches.words_cut) == (2, 0)
-    rows = sorted((row for _, batch in batches.every() for row in texts_of(batch)), key=lambda row: row[1])
+    rows = sorted((row for _, batch in batches.all_batches() for row in texts_of(batch)), key=lambda row: row[1])
     assert rows == [([1] * 3, 0), ([1] * 4, 1), ([1] * 4, 2), ([1] * 4, 3)]
     assert TextBatches([[1] * 9], tokens=50).cut == 0
 
@@ -129,7 +129,7 @@ def test_words_of_truncated_text_are_dropped() -> None:
     assert (batches.cut, batches.words_cut) == (2, 3)  # a text is truncated to 3 tokens and END
     read = {
         int(number): batch["tags"][row][batch["words"][row]].tolist()
-        for members, batch in batches.every()
+        for members, batch in batches.all_batches()
         for row, number in enumerate(members)
     }
     assert read == {0: [0, 1], 1: [0], 2: [0]}

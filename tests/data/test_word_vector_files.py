@@ -23,7 +23,7 @@ def test_vectors_round_trip_exactly(tmp_path, form, name):
     assert words == WORDS and np.array_equal(vectors, VECTORS)
     selected = read_vectors(tmp_path / name, ["naïve", "nothing", "The"], 4)  # as used by a classifier
     assert np.array_equal(selected.rows[0], VECTORS[2]) and np.array_equal(selected.rows[2], VECTORS[0])
-    assert selected.found.tolist() == [True, False, True]
+    assert selected.has_vector.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("binary", [True, False])

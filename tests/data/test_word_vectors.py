@@ -30,7 +30,7 @@ def test_vectors_of_known_words_are_read(tmp_path, name, head, ends) -> None:
     path = write(tmp_path, (head + PLAIN).replace("\n", ends), name)
     vectors = read_vectors(path, ["bear", "falls", "बाज़ार", "market", "the"], 3)
     assert vectors.rows.tolist() == [[4, 5, 6], [0, 0, 0], [7, 8, 9], [-0.5, 0.25, pytest.approx(1e-3)], [1, 2, 3]]
-    assert vectors.found.tolist() == [True, False, True, True, True]
+    assert vectors.has_vector.tolist() == [True, False, True, True, True]
     assert vectors.coverage() == f"4 of 5 words have a vector in {name} (80.0%)"
     assert vectors.coverage(torch.tensor([1, 5, 0, 2, 12])).endswith("; they cover 75.0% of the training text")
 
@@ -41,7 +41,7 @@ def test_lowercase_form_is_fallback(tmp_path) -> None:
     vectors = read_vectors(path, words, 3)
     assert vectors.rows.tolist() == [[9, 9, 9], [1, 2, 3], [4, 5, 6], [1, 2, 3]]
     assert "2 of them that of their lowercase form" in vectors.coverage()
-    assert read_vectors(path, words, 3, lowercase=False).found.tolist() == [True, False, False, True]
+    assert read_vectors(path, words, 3, lowercase=False).has_vector.tolist() == [True, False, False, True]
 
 
 def test_words_with_spaces_are_read(tmp_path) -> None:

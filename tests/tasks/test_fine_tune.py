@@ -60,7 +60,7 @@ def test_words_are_predicted_at_their_first_tokens(runs: Path, tmp_path: Path, k
     task = prepared(tag_recipe(tmp_path, runs / kind, "batch.max_length=8"))
     words, pieces = task.words("dev"), task.pieces("dev")
     assert len(pieces) > len(words)  # some are split
-    for members, batch in task.eval_batches("dev").every():
+    for members, batch in task.eval_batches("dev").all_batches():
         assert batch["tokens"].shape[1] <= 8
         for row, position in enumerate(members.tolist()):
             piece = pieces[position]

@@ -271,7 +271,7 @@ class Batches(ABC):
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         return self.collate(*self.sampler.choose(seed, step, rank, world))
 
-    def every(self, seed: int = 0) -> Iterator[tuple[Array, Tree]]:
+    def all_batches(self, seed: int = 0) -> Iterator[tuple[Array, Tree]]:
         """Yield all batches of an epoch with the indices of their examples."""
         for step in range(self.steps_per_epoch):
             yield self.members(seed, step), self.batch(seed, step)

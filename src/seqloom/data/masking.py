@@ -261,7 +261,7 @@ class MaskedBatches:
         epoch, members = self.sampler.choose(seed, step, rank, world)
         return collate_masked(self.epoch(seed, epoch), members)
 
-    def every(self, seed: int, size: int) -> Iterator[Tree]:
+    def all_batches(self, seed: int, size: int) -> Iterator[Tree]:
         """Yield all rows in order for evaluation, with the masks of the first epoch of this seed."""
         rows = self.epoch(seed, 0)
         for start in range(0, self.total, size):

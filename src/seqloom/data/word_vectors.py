@@ -50,7 +50,7 @@ Entry = tuple[int, bytes, Callable[[], Vectors | list[float]]]  # number or line
 
 
 @dataclass(frozen=True)
-class FoundVectors:
+class VocabularyVectors:
     """The vectors of a vocabulary in a file."""
 
     path: Path
@@ -58,22 +58,22 @@ class FoundVectors:
     how: Tensor  # (V,) 0 for no vector, LOWERED or EXACT
 
     @property
-    def found(self) -> Tensor:
+    def has_vector(self) -> Tensor:
         """The tokens (V,) that have a vector."""
         return self.how > 0
 
     def coverage(self, counts: Tensor | None = None) -> str:
         """Describe how many words have a vector; `counts` (V,) are their frequencies in train."""
-        number, total = int(self.found.sum()), len(self.how)
+        number, total = int(self.has_vector.sum()), len(self.how)
         text = f"{number:,} of {total:,} words have a vector in {self.path.name} ({number / total:.1%})"
         if lowered := int((self.how == LOWERED).sum()):
             text += f", {lowered:,} of them that of their lowercase form"
         if counts is not None and (tokens := int(counts.sum())):
-            text += f"; they cover {int(counts[self.found].sum()) / tokens:.1%} of the training text"
+            text += f"; they cover {int(counts[self.has_vector].sum()) / tokens:.1%} of the training text"
         return text
 
 
-def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: bool = True) -> FoundVectors:
+def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: bool = True) -> VocabularyVectors:
     """Read the vectors of these words, which must have `width` numbers.
 
     With `lowercase`, a word that is not in the file gets the vector of its lowercase form. Of a repeated word, the
@@ -95,7 +95,7 @@ def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: boo
             f"{path} must have vectors for words of the vocabulary, but has none of its {len(words):,} words. Check "
             "its language."
         )
-    return FoundVectors(path, torch.from_numpy(rows), torch.from_numpy(how))
+    return VocabularyVectors(path, torch.from_numpy(rows), torch.from_numpy(how))
 
 
 def read_all_vectors(path: Path) -> tuple[list[str], Vectors]:

@@ -129,13 +129,13 @@ class Lexicon(nn.Module):
             self.embed.weight.requires_grad_(False)
 
     @torch.no_grad()
-    def set_vectors(self, rows: Tensor, known: Tensor) -> None:
-        """Initialise the embeddings with vectors (V, D) where `known` (V,) is True."""
+    def set_vectors(self, rows: Tensor, has_vector: Tensor) -> None:
+        """Initialise the embeddings with vectors (V, D) where `has_vector` (V,) is True."""
         if rows.shape != self.embed.weight.shape:
             expected, shape = tuple(self.embed.weight.shape), tuple(rows.shape)
             raise ValueError(f"the vectors must have shape {expected}; got {shape}")
         weight = self.embed.weight
-        weight.copy_(torch.where(known.to(weight.device).unsqueeze(1), rows.to(weight), weight))
+        weight.copy_(torch.where(has_vector.to(weight.device).unsqueeze(1), rows.to(weight), weight))
 
     def read_spelling(self, characters: Tensor | None) -> Tensor | None:
         """Compute c (…, F) of characters (…, C) in the dtype of the embeddings; None if characters are not used."""

@@ -383,7 +383,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
     def _log_probs(self, line: ReadLine, ids: Sequence[Sequence[int]]) -> list[float]:
         """Return Σ log p of each translation, END included."""
         sums: dict[int, float] = {}
-        for members, batch in ParallelBatches([line.ids[:-1]] * len(ids), ids, tokens=TOKENS).every():
+        for members, batch in ParallelBatches([line.ids[:-1]] * len(ids), ids, tokens=TOKENS).all_batches():
             log_probs = self.model.target_log_probs(to_device(batch, self.device))
             sums.update(zip(members.tolist(), log_probs.double().sum(dim=1).tolist(), strict=True))
         return [sums[index] for index in range(len(ids))]

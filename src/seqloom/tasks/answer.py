@@ -141,7 +141,7 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         """Return the answer to each question of a split and the mean loss of its windows."""
         windows, total = self.windows(split), 0.0
         by_question: list[list[TokenSpan]] = [[] for _ in self.corpus.split(split)]
-        for members, batch in self.eval_batches(split).every():
+        for members, batch in self.eval_batches(split).all_batches():
             spans = model.best_spans(to_device(batch, device_of(model)), self.recipe.decode.max_answer_length)
             assert spans.losses is not None  # because the batch has the answers
             total += float(spans.losses.double().sum())

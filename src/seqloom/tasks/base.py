@@ -389,7 +389,7 @@ class BatchedTask(Task[R, M]):
         """Compute a value for each example of a split, in order; `compute` takes a batch."""
         batches = self.eval_batches(split)
         rows: dict[int, T] = {}
-        for members, batch in batches.every():
+        for members, batch in batches.all_batches():
             rows.update(zip(members.tolist(), compute(to_device(batch, device_of(model))), strict=False))
         return [rows[index] for index in range(len(batches))]
 

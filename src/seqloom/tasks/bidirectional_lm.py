@@ -70,7 +70,7 @@ class Task(TextTask[Recipe, BiLM], BatchedTask[Recipe, BiLM]):
     def evaluate(self, model: BiLM, split: str) -> dict[str, float]:
         """Return the metrics of the mean loss of both directions, and the perplexity of each."""
         sums, tokens = torch.zeros(2, dtype=torch.float64), 0
-        for _, batch in self.eval_batches(split).every():
+        for _, batch in self.eval_batches(split).all_batches():
             tokens += int(batch["mask"][:, 1:].sum())
             log_probs = model.log_probs(to_device(batch, device_of(model)))
             sums += torch.stack([direction.double().sum() for direction in log_probs]).cpu()

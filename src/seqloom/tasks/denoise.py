@@ -108,7 +108,7 @@ class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
     @torch.no_grad()
     def evaluate(self, model: Transformer, split: str) -> dict[str, float]:
         batches, sums = self.eval_batches(split), torch.zeros(5, dtype=torch.float64)
-        for _, batch in batches.every(EVALUATION_SEED):
+        for _, batch in batches.all_batches(EVALUATION_SEED):
             sums += sum_targets(model, to_device(batch, device_of(model))).cpu()
         nll, correct, targets, correct_hidden, hidden = sums.tolist()
         return {
@@ -130,7 +130,7 @@ class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
         sentinels = sentinels_of(noise, len(self.tokenizer)) if isinstance(noise, SpansConfig) else None
         banned = tuple(Specials.after(len(self.tokenizer)).names)  # never part of a target
         part = batches.only(chosen.astype(int).tolist(), self.recipe.batch.eval_tokens)
-        for members, batch in part.every(EVALUATION_SEED):
+        for members, batch in part.all_batches(EVALUATION_SEED):
             source = to_device({"tokens": batch["source"], "mask": batch["source_mask"]}, device_of(model))
             hypotheses = beam_search(model, source=source, options=GREEDY, end=end, banned=banned)
             for number, (best,) in zip(members.tolist(), hypotheses, strict=True):

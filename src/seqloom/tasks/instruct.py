@@ -112,7 +112,7 @@ class Task(CompletionTask[Recipe, Any]):
         """Return loss and perplexity of the responses, and the fraction that greedy search generates exactly."""
         examples, device, end = self.prompts(split), device_of(model), self.tokenizer.end
         nll, tokens = 0.0, 0
-        for _, batch in PromptCompletionBatches(examples, tokens=self.recipe.batch.eval_tokens).every():
+        for _, batch in PromptCompletionBatches(examples, tokens=self.recipe.batch.eval_tokens).all_batches():
             batch = to_device(batch, device)
             scores, _ = model.score(batch["inputs"], batch["targets"], model.start(rows=len(batch["inputs"])))
             nll -= (scores.double() * batch["counted"]).sum().item()

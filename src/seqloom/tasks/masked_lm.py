@@ -190,7 +190,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
         batches, rows, sums = self.eval_batches(split), self.recipe.batch.eval_size, dict[str, float]()
         shape = batches.epoch(EVALUATION_SEED, 0)["targets"].shape
         draws = torch.rand(shape, generator=make_generator(EVALUATION_SEED, "replaced"))
-        for batch, batch_draws in zip(batches.every(EVALUATION_SEED, rows), draws.split(rows), strict=True):
+        for batch, batch_draws in zip(batches.all_batches(EVALUATION_SEED, rows), draws.split(rows), strict=True):
             batch, batch_draws = to_device((batch, batch_draws), device_of(model))
             is_electra = isinstance(model, Electra)
             parts = sum_replaced(model, batch, batch_draws) if is_electra else sum_masked(model, batch)

@@ -14,7 +14,7 @@ from seqloom.core.tokens import Specials
 from seqloom.data.collate import ExampleRows, RowBatches
 from seqloom.data.corpus import Corpus
 from seqloom.data.readers import RowReader, SentenceReader, Spellings, TextFrame, TextReader, separate_punctuation
-from seqloom.data.word_vectors import FoundVectors, read_vectors, vector_words
+from seqloom.data.word_vectors import VocabularyVectors, read_vectors, vector_words
 from seqloom.evaluate.classification import report
 from seqloom.models import has_backbone
 from seqloom.models.backbones import BACKBONES, backbone_class
@@ -231,14 +231,14 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
     def model(self) -> Any:
         model: Any = super().model()
         if self.vectors is not None:
-            model.lexicon.set_vectors(self.vectors.rows, self.vectors.found)
+            model.lexicon.set_vectors(self.vectors.rows, self.vectors.has_vector)
         return model
 
     def receiver(self, model: Any) -> Any:
         return model.backbone
 
     @cached_property
-    def vectors(self) -> FoundVectors | None:
+    def vectors(self) -> VocabularyVectors | None:
         """The initial word vectors of the model."""
         config = self.recipe.model.vectors
         if config is None:

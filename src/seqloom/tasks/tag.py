@@ -137,7 +137,7 @@ class Task(ReadingTask[TaskRecipe, Any]):
         """Return the predicted tags of each sentence, and −log p per word with a known tag."""
         pieces, total, counted = self.pieces(split), 0.0, 0
         predicted: list[list[str]] = [[] for _ in pieces]
-        for members, batch in self.eval_batches(split).every():
+        for members, batch in self.eval_batches(split).all_batches():
             batch = to_device(batch, device_of(model))
             log_probs, counts = model.log_likelihood(batch)
             total, counted = total - log_probs.double().sum().item(), counted + int(counts.sum())

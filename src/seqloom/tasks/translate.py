@@ -322,7 +322,7 @@ class Task(BatchedTask[Recipe, Any]):
         sides = [self.side_tokens(split, side) for side in SIDES]
         chosen = np.arange(len(sides[0])) if chosen is None else chosen
         batches = ParallelBatches(*(side.take(chosen) for side in sides), tokens=self.recipe.batch.eval_tokens)
-        return ((chosen[members], batch) for members, batch in batches.every())
+        return ((chosen[members], batch) for members, batch in batches.all_batches())
 
 
 INFO = TaskInfo(

@@ -51,7 +51,7 @@ class GapPattern(NamedTuple):
     """Rows with the same observed variables."""
 
     rows: Tensor  # their indices
-    seen: list[int]
+    observed: list[int]
     missing: list[int]
 
 
@@ -65,8 +65,8 @@ def gap_patterns(values: Tensor) -> list[GapPattern]:
     masks, inverse = torch.unique(is_missing[has_gap], dim=0, return_inverse=True)
     for number, mask in enumerate(masks):
         missing = mask.nonzero().flatten().tolist()
-        seen = [c for c in range(variables) if c not in missing]
-        patterns.append(GapPattern(rows[has_gap][inverse == number], seen, missing))
+        observed = [c for c in range(variables) if c not in missing]
+        patterns.append(GapPattern(rows[has_gap][inverse == number], observed, missing))
     return patterns
 
 
@@ -117,16 +117,16 @@ class GaussianHMM(MarkovModel):
     def emission_log_probs(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return log b (B, T, N) of values (B, T, C); NaN and masked-out values are unobserved."""
         values = values.to(self.means)
-        observed = values if mask is None else values.masked_fill(~mask.to(values.device), math.nan)
-        flat = ((observed - self.center) / self.scale).flatten(0, 1)
+        masked = values if mask is None else values.masked_fill(~mask.to(values.device), math.nan)
+        flat = ((masked - self.center) / self.scale).flatten(0, 1)
         log_scale = (~flat.isnan()).to(flat) @ self.scale.log()  # densities are per unit of the data
         patterns = gap_patterns(flat)
         if len(patterns) == 1:
-            densities = self._log_densities(flat, patterns[0].seen)
+            densities = self._log_densities(flat, patterns[0].observed)
         else:
             densities = flat.new_zeros(len(flat), self.states)
-            for rows, seen, _ in patterns:
-                densities[rows] = self._log_densities(flat[rows], seen)
+            for rows, observed, _ in patterns:
+                densities[rows] = self._log_densities(flat[rows], observed)
         return (densities - log_scale.unsqueeze(1)).view(*values.shape[:2], self.states)
 
     def start(self, rows: int) -> Tensor:
@@ -153,22 +153,22 @@ class GaussianHMM(MarkovModel):
 
     # --- densities --------------------------------------------------------------------------------------------------
 
-    def _log_densities(self, values: Tensor, seen: list[int]) -> Tensor:
+    def _log_densities(self, values: Tensor, observed: list[int]) -> Tensor:
         """Return log N(y; μ_k, Σ_k) (n, N) of rows with the same observed variables."""
-        if not seen:
+        if not observed:
             return values.new_zeros(len(values), self.states)
-        observed, densities = values[:, seen].T, []
+        y, densities = values[:, observed].T, []
         for k in range(self.states):
-            factor = self._factor(k, seen)
-            centred = observed - self.means[k, seen].unsqueeze(1)
+            factor = self._factor(k, observed)
+            centred = y - self.means[k, observed].unsqueeze(1)
             whitened = torch.linalg.solve_triangular(factor, centred, upper=False)
-            log_normaliser = factor.diagonal().log().sum() + len(seen) / 2 * math.log(2 * math.pi)
+            log_normaliser = factor.diagonal().log().sum() + len(observed) / 2 * math.log(2 * math.pi)
             densities.append(-whitened.square().sum(dim=0) / 2 - log_normaliser)
         return torch.stack(densities, dim=1)
 
-    def _factor(self, state: int, seen: Sequence[int]) -> Tensor:
+    def _factor(self, state: int, observed: Sequence[int]) -> Tensor:
         """Return the Cholesky factor of Σ_oo."""
-        part = self.covariances[state][list(seen)][:, list(seen)]
+        part = self.covariances[state][list(observed)][:, list(observed)]
         factor, failed = torch.linalg.cholesky_ex(part)
         if int(failed):
             raise singular_error(state)
@@ -181,14 +181,14 @@ class GaussianHMM(MarkovModel):
         values = torch.cat(list(series))
         if bool(values.isinf().any()):
             raise DataError("Values must be finite or missing; the series contains an infinite value.")
-        seen = ~values.isnan()
+        observed = ~values.isnan()
         for column, name in enumerate(names):
-            observed = values[seen[:, column], column]
-            if not len(observed):
+            column_values = values[observed[:, column], column]
+            if not len(column_values):
                 raise DataError(f"The variable {name} has no value in train. Remove it from data.columns.")
-            if observed.min() == observed.max():
+            if column_values.min() == column_values.max():
                 raise DataError(f"The variable {name} is constant in train. Remove it from data.columns.")
-        count = seen.sum(dim=0)
+        count = observed.sum(dim=0)
         center = values.nan_to_num().sum(dim=0) / count
         scale = ((values - center).nan_to_num().square().sum(dim=0) / count).sqrt()
         return self.copy_with(center=center, scale=scale)
@@ -246,15 +246,15 @@ class GaussianHMM(MarkovModel):
     def _impute(self, k: int, values: Tensor, pattern: GapPattern) -> tuple[Tensor, Tensor]:
         """Return ŷ − μ_k (n, C) of rows with one pattern, and S (C, C)."""
         deviations, conditional = (values - self.means[k]).nan_to_num(), torch.zeros_like(self.covariances[k])
-        _, seen, missing = pattern
+        _, observed, missing = pattern
         if not missing:
             return deviations, conditional
         covariance = self.covariances[k]
         remaining = covariance[missing][:, missing]
-        if seen:
-            cross = covariance[missing][:, seen]
-            weights = torch.cholesky_solve(cross.T, self._factor(k, seen)).T  # Σ_mo Σ_oo⁻¹
-            deviations[:, missing] = deviations[:, seen] @ weights.T
+        if observed:
+            cross = covariance[missing][:, observed]
+            weights = torch.cholesky_solve(cross.T, self._factor(k, observed)).T  # Σ_mo Σ_oo⁻¹
+            deviations[:, missing] = deviations[:, observed] @ weights.T
             remaining = remaining - weights @ cross.T
         conditional[torch.tensor(missing)[:, None], torch.tensor(missing)] = remaining
         return deviations, conditional

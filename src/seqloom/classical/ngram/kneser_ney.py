@@ -51,7 +51,7 @@ class NGramCounts:
     keys: Ints  # (n,)
     prefix: Ints  # (n,) row, in the order below, of the n-gram without its last word
     suffix: Ints  # (n,) row, in the order below, of the n-gram without its first word
-    seen: Ints  # (n,) occurrences in the text
+    occurrences: Ints  # (n,) in the text
     initial: NDArray[np.bool_]  # (n,) begins with <s>
 
 
@@ -76,7 +76,8 @@ def estimate(stream: NDArray[np.integer], config: NGramConfig, vocabulary: int) 
     model = config.build(vocabulary)
     # prune by occurrences, not by c: prefix and suffix of a kept n-gram occur at least as often and are kept too
     kept = [
-        level.seen >= (config.min_count if k >= FIRST_PRUNED_ORDER else 0) for k, level in enumerate(counts, start=1)
+        level.occurrences >= (config.min_count if k >= FIRST_PRUNED_ORDER else 0)
+        for k, level in enumerate(counts, start=1)
     ]
     smoothed: list[tuple[Reals, Reals]] = []
     for k in range(1, order + 1):
@@ -99,20 +100,20 @@ def count_orders(stream: NDArray[np.integer], order: int, vocabulary: int) -> It
     """Count the n-grams of order 1, 2 … `order`."""
     sequence, offset = insert_boundaries(stream, vocabulary)
     width = vocabulary + 1
-    seen = np.bincount(sequence, minlength=width)
+    occurrences = np.bincount(sequence, minlength=width)
     none = np.zeros(width, dtype=np.int64)
-    level = NGramCounts(np.arange(width), none, none, seen, np.arange(width) == vocabulary)
+    level = NGramCounts(np.arange(width), none, none, occurrences, np.arange(width) == vocabulary)
     yield level
     rows = sequence  # of the n-gram of the current order that ends at each token
     for k in range(2, order + 1):
         ends = np.flatnonzero(offset >= k - 1)
-        keys, inverse, seen = np.unique(
+        keys, inverse, occurrences = np.unique(
             rows[ends - 1] * width + sequence[ends], return_inverse=True, return_counts=True
         )
         suffix = np.empty(len(keys), dtype=np.int64)
         suffix[inverse] = rows[ends]
         prefix = keys // width
-        level = NGramCounts(keys, prefix, suffix, seen, level.initial[prefix])
+        level = NGramCounts(keys, prefix, suffix, occurrences, level.initial[prefix])
         yield level
         rows = np.full(len(sequence), -1)
         rows[ends] = inverse
@@ -150,10 +151,10 @@ def adjusted_counts(counts: list[NGramCounts], order: int, vocabulary: int) -> I
     """Return c of one order: occurrences in the highest order, distinct preceding words in lower orders."""
     level = counts[order - 1]
     if order == len(counts):
-        adjusted = level.seen.copy()
+        adjusted = level.occurrences.copy()
     else:
         preceding = np.bincount(counts[order].suffix, minlength=len(level.keys))
-        adjusted = np.where(level.initial, level.seen, preceding)
+        adjusted = np.where(level.initial, level.occurrences, preceding)
     if order == 1:
         adjusted[vocabulary] = 0  # <s> is never predicted
     return adjusted
