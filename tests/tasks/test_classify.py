@@ -139,7 +139,7 @@ def test_evaluation_is_independent_of_batching(tmp_path: Path) -> None:
         (["loss.class_weights=even"], "class_weights"),
         (["tokenizer.kind=byte-pair", "tokenizer.dropout=0.1"], "tokenizer.dropout is supported for translation only"),
         (["tokenizer.kind=characters", "model.characters.kind=cnn"], "leave one of them out"),
-        (["model.encoder.kind=bag", "model.pooling=max"], "pooling is for encoders that keep the order"),
+        (["model.encoder.kind=bag", "model.pooling=max"], "pooling needs an encoder other than bag"),
     ],
 )
 def test_inconsistent_recipe_is_rejected(tmp_path: Path, overrides: list[str], words: str) -> None:
