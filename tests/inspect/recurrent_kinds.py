@@ -31,11 +31,11 @@ def translator(attention: dict[str, Any] | None = None, **options: Any) -> Any:
 
 
 def loaded(recipe: Any, out: Path) -> Any:
-    found = load(trained(recipe, out), "cpu")
+    predictor = load(trained(recipe, out), "cpu")
     torch.manual_seed(3)
-    for parameter in found.model.parameters():
+    for parameter in predictor.model.parameters():
         torch.nn.init.uniform_(parameter, -0.6, 0.6)
-    return found
+    return predictor
 
 
 TRANSLATORS: dict[str, Callable[[], Any]] = {

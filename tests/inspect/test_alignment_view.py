@@ -19,8 +19,8 @@ TEXTS = ["the cat sat, here", "il gatto è qui", "القط هنا", "猫はこ�
 
 
 class Candidate:
-    def __init__(self, found: Hypothesis):
-        self.ids, self.finished, self.found = found.tokens, found.finished, found
+    def __init__(self, hypothesis: Hypothesis):
+        self.ids, self.finished, self.hypothesis = hypothesis.tokens, hypothesis.finished, hypothesis
 
 
 @dataclass
@@ -45,19 +45,19 @@ class Translator(TranslatingModel):
             source = {"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)}
             with torch.no_grad():
                 config = BeamConfig(**{"beam": 2, "max_length": 9, **options})
-                found = beam_search(self.model, source=source, options=config, end=0, attention=True)
-            self.last = Candidate(found[0][0])
+                hypotheses = beam_search(self.model, source=source, options=config, end=0, attention=True)
+            self.last = Candidate(hypotheses[0][0])
             yield type("Translation", (), {"candidates": [self.last]})
 
 
 def make(tokenizer: Any = None, attention: Any = None, seed: int = 3, **options: Any) -> Translator:
-    found = train_tokenizer(tokenizer or CharactersConfig(), TEXTS)
+    trained_tokenizer = train_tokenizer(tokenizer or CharactersConfig(), TEXTS)
     torch.manual_seed(seed)
     config = RecurrentSeq2SeqConfig(hidden=8, attention=attention or AttentionConfig(), **options)
-    model = config.build(len(found)).double()
+    model = config.build(len(trained_tokenizer)).double()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.7)  # for sharp attention and a varied output
-    return Translator(model, found)
+    return Translator(model, trained_tokenizer)
 
 
 @pytest.mark.parametrize("order", ["luong", "bahdanau"])
@@ -65,12 +65,12 @@ def make(tokenizer: Any = None, attention: Any = None, seed: int = 3, **options:
 def test_view_equals_attention_of_search(order: Any, reverse: bool) -> None:
     translator = make(attention=AttentionConfig(order=order, score="additive"), reverse=reverse)
     view = alignment_view(translator, "the cat sat")
-    found = translator.last.found
-    assert found.attention is not None
-    np.testing.assert_allclose(view.tokens.weights, found.attention.numpy(), atol=1e-6)
-    assert view.log_prob == pytest.approx(found.log_prob)
+    hypothesis = translator.last.hypothesis
+    assert hypothesis.attention is not None
+    np.testing.assert_allclose(view.tokens.weights, hypothesis.attention.numpy(), atol=1e-6)
+    assert view.log_prob == pytest.approx(hypothesis.log_prob)
     assert view.tokens.weights.std() > 0.01
-    assert view.text == translator.tokenizer.decode(found.tokens) and not view.given
+    assert view.text == translator.tokenizer.decode(hypothesis.tokens) and not view.given
     assert view.tokens.columns == [*"the cat sat", "</s>"]
     assert view.finished == (view.tokens.rows[-1] == "</s>")
 

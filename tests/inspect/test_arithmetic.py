@@ -30,12 +30,12 @@ def test_each_unit_equals_cell_output(name: str, inputs: int) -> None:
     cell, x, state = step(CELLS[name], inputs)
     expected = computed(cell, x, state)
     for unit in range(5):
-        found = arithmetic(cell, x, state, unit)
-        assert {line.name for line in found.lines} >= set(expected)
+        result = arithmetic(cell, x, state, unit)
+        assert {line.name for line in result.lines} >= set(expected)
         for quantity, values in expected.items():
-            assert found[quantity] == pytest.approx(values[unit].item(), abs=1e-12)
-        assert found.before == {key: value[unit].item() for key, value in state.items()}
-        assert [line.name for line in found.lines][-1] == "h"
+            assert result[quantity] == pytest.approx(values[unit].item(), abs=1e-12)
+        assert result.before == {key: value[unit].item() for key, value in state.items()}
+        assert [line.name for line in result.lines][-1] == "h"
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid"])
@@ -66,9 +66,11 @@ def check_term(term: Any) -> None:
             product *= value
         assert term.value == pytest.approx(product, abs=1e-12)
     if term.summands:
-        assert term.value == pytest.approx(sum(one.product for one in term.summands) + term.remainder, abs=1e-12)
-        assert all(one.product == pytest.approx(one.weight * one.input) for one in term.summands)
-        sizes = [abs(one.product) for one in term.summands]
+        assert term.value == pytest.approx(
+            sum(summand.product for summand in term.summands) + term.remainder, abs=1e-12
+        )
+        assert all(summand.product == pytest.approx(summand.weight * summand.input) for summand in term.summands)
+        sizes = [abs(summand.product) for summand in term.summands]
         assert sizes == sorted(sizes, reverse=True)
         assert len(sizes) == min(12, term.length)
 

@@ -182,12 +182,12 @@ def test_translator_tour_has_labels_of_heads_view(translator: Trained) -> None:
 @pytest.mark.parametrize("part", ["decoder", "cross"])
 def test_plots_have_titles_on_both_axes(translator: Trained, part: str) -> None:
     pytest.importorskip("matplotlib")
-    found = heads_view(translator, "the cat", "gatto").part(part)
-    row, column = found.tokens.axes
+    heads = heads_view(translator, "the cat", "gatto").part(part)
+    row, column = heads.tokens.axes
     assert (row, column) == (("query (attends)", "key (attended to)") if part == "decoder" else CROSS_ATTENTION)
-    heat: Any = draw_alignment(found.grid()).axes[0]
+    heat: Any = draw_alignment(heads.grid()).axes[0]
     assert (heat.get_ylabel(), heat.get_xlabel()) == (row, column)
-    many = draw_heads(found.maps())
+    many = draw_heads(heads.maps())
     assert (many.get_supylabel(), many.get_supxlabel()) == (row, column)
-    links: Any = draw_links(found.grid()).axes[0]
+    links: Any = draw_links(heads.grid()).axes[0]
     assert {row, column} <= {text.get_text() for text in links.texts}

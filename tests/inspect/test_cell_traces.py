@@ -17,9 +17,9 @@ from seqloom.nn.recurrent import Recurrent
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, tuple[str, ...]]]:
     """Models with their inputs."""
-    found: dict[str, Any] = {name: (make(), (SOURCE, TARGET)) for name, make in TRANSLATORS.items()}
-    own = readers(tmp_path_factory.mktemp("kinds"))
-    return {**found, **{name: (source, (LINES[name],)) for name, source in own.items()}}
+    models: dict[str, Any] = {name: (make(), (SOURCE, TARGET)) for name, make in TRANSLATORS.items()}
+    reader_models = readers(tmp_path_factory.mktemp("kinds"))
+    return {**models, **{name: (source, (LINES[name],)) for name, source in reader_models.items()}}
 
 
 KINDS = [*TRANSLATORS, *LINES]
@@ -32,9 +32,9 @@ PARTS = {
 
 def fast_outputs(model: Any, read: Any) -> dict[str, Any]:
     """Return the outputs of all layers without capture."""
-    found: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     hooks = [
-        part.register_forward_hook(lambda _, __, out, name=name: found.__setitem__(f"{name}.cell", out[0][0]))
+        part.register_forward_hook(lambda _, __, out, name=name: outputs.__setitem__(f"{name}.cell", out[0][0]))
         for name, part in model.named_modules()
         if isinstance(part, Recurrent)
     ]
@@ -42,23 +42,23 @@ def fast_outputs(model: Any, read: Any) -> dict[str, Any]:
         read(model)
     for hook in hooks:
         hook.remove()
-    return found
+    return outputs
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_trace_equals_fast_forward_pass(kind: str, sources: Any) -> None:
     source, texts = sources[kind]
     source.model.eval()
-    found = cell_traces(source, *texts)
-    outputs = fast_outputs(source.model, found.read.run)
+    traces = cell_traces(source, *texts)
+    outputs = fast_outputs(source.model, traces.read.run)
     where = cell_positions(cells_of(source.model))  # without the character encoder
     for name in where.keys() & outputs.keys():
-        layer = found.parts[where[name].part].steps[where[name].layer]
+        layer = traces.parts[where[name].part].steps[where[name].layer]
         torch.testing.assert_close(layer.after["h"], outputs[name], rtol=0, atol=2e-6)
-    assert {part for part in found.parts if part != "decoder"} <= {
+    assert {part for part in traces.parts if part != "decoder"} <= {
         where[name].part for name in outputs if name in where
     }
-    assert list(found.parts) == PARTS.get(kind, ["encoder-forwards", "encoder-backwards", "decoder"])
+    assert list(traces.parts) == PARTS.get(kind, ["encoder-forwards", "encoder-backwards", "decoder"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,9 +83,9 @@ def test_unit_equals_manual_computation(kind: str, sources: Any) -> None:
     for part in cell_traces(source, *texts).parts.values():
         layer, shown, place = part.steps[-1], part.layers[-1], len(part.tokens) // 2
         step = part.step_of(place)
-        found = arithmetic(layer.cell, layer.x[step], {k: v[step] for k, v in layer.before.items()}, 2)
+        result = arithmetic(layer.cell, layer.x[step], {k: v[step] for k, v in layer.before.items()}, 2)
         for name, values in shown.values.items():
-            assert found[name] == pytest.approx(values[place, 2], abs=5e-6)
+            assert result[name] == pytest.approx(values[place, 2], abs=5e-6)
 
 
 def test_backward_cells_read_text_from_end(sources: Any) -> None:
@@ -111,11 +111,11 @@ def test_reversed_source_keeps_end_last(sources: Any) -> None:
 
 def test_tokens_and_targets_by_role(sources: Any) -> None:
     source, texts = sources["luong"]
-    found = cell_traces(source, *texts)
-    assert found["encoder-forwards"].tokens == [*SOURCE, "</s>"]
-    assert found["decoder"].tokens == ["</s>", *TARGET]
-    assert found["decoder"].targets == [*TARGET, "</s>"]
-    assert found[None] is found["encoder-forwards"]
+    traces = cell_traces(source, *texts)
+    assert traces["encoder-forwards"].tokens == [*SOURCE, "</s>"]
+    assert traces["decoder"].tokens == ["</s>", *TARGET]
+    assert traces["decoder"].targets == [*TARGET, "</s>"]
+    assert traces[None] is traces["encoder-forwards"]
     tagger, line = sources["tagger"]
     assert cell_traces(tagger, *line)["reader-forwards"].tokens[:2] == ["Ann", "lives"]
     bilm, text = sources["bilm"]
@@ -181,5 +181,5 @@ def test_cell_positions_from_module_names(name: str, place: CellPosition) -> Non
 
 
 def test_cell_positions_of_translator() -> None:
-    found = cell_positions(["encoder.layers.0.forwards.cell", "decoder.layers.1.cell"])
-    assert list(found.values()) == [CellPosition("encoder", "forwards", 0), CellPosition("decoder", "", 1)]
+    positions = cell_positions(["encoder.layers.0.forwards.cell", "decoder.layers.1.cell"])
+    assert list(positions.values()) == [CellPosition("encoder", "forwards", 0), CellPosition("decoder", "", 1)]

@@ -42,36 +42,38 @@ def recipe(folder: Path, train: str, dev: str, *overrides: str, base: str = "lm-
     return read_recipe(base, [*data, *SMALL, *overrides])[1]
 
 
-def advice(found: doctor.Diagnosis, word: str) -> list[str]:
-    return [warning for warning in found.warnings if word in warning]
+def advice(diagnosis: doctor.Diagnosis, word: str) -> list[str]:
+    return [warning for warning in diagnosis.warnings if word in warning]
 
 
 def test_corpus_facts_equal_manual_counts(tmp_path: Path) -> None:
     lines = ["abc", "a", "abc", "abcdefgh", "ab", "b", "bb", "aab"]
-    found = doctor.examine(recipe(tmp_path, "\n".join(lines), "abc\nxyzé\nab\nc"))
-    train, dev = found.splits
+    diagnosis = doctor.examine(recipe(tmp_path, "\n".join(lines), "abc\nxyzé\nab\nc"))
+    train, dev = diagnosis.splits
     assert (train.documents, train.empty, train.tokens) == (8, 0, sum(map(len, lines)) + 8)
     assert train.lengths == doctor.Lengths(1, 2, 3, 8)
     assert (train.duplicates, train.in_train, train.unknown_rate) == (1, 0, 0)
     assert (dev.in_train, dev.duplicates) == (2, 0)  # abc and ab
     assert dev.new_characters == ["x", "y", "z", "é"]
     assert dev.unknown_rate == pytest.approx(4 / (3 + 4 + 2 + 1 + 4))
-    assert found.tokenizer == doctor.TokenizerFacts("characters", 10, 1.0, 1.0)
-    assert len(advice(found, "of the documents of dev also occur in train")) == 1
-    assert len(advice(found, "of dev is read as <unk>")) == 1
-    assert len(advice(found, "duplicates")) == 1
+    assert diagnosis.tokenizer == doctor.TokenizerFacts("characters", 10, 1.0, 1.0)
+    assert len(advice(diagnosis, "of the documents of dev also occur in train")) == 1
+    assert len(advice(diagnosis, "of dev is read as <unk>")) == 1
+    assert len(advice(diagnosis, "duplicates")) == 1
 
 
 def test_clean_corpus_has_no_warnings(tmp_path: Path) -> None:
     text = "\n".join(f"line {n} of a text that is long enough to train on" for n in range(400))
-    found = doctor.examine(recipe(tmp_path, text, "this line is like none of the others at all\n", "train.warmup=5"))
-    assert found.warnings == []
-    assert found.seconds == found.budget.steps * 0.5 + found.budget.evaluations * 2.0  # type: ignore[union-attr]
+    diagnosis = doctor.examine(
+        recipe(tmp_path, text, "this line is like none of the others at all\n", "train.warmup=5")
+    )
+    assert diagnosis.warnings == []
+    assert diagnosis.seconds == diagnosis.budget.steps * 0.5 + diagnosis.budget.evaluations * 2.0  # type: ignore[union-attr]
 
 
 def test_shared_lines_within_documents_are_counted(tmp_path: Path) -> None:
-    shared, own = "x" * 50, "y" * 50
-    train, dev = [f"a\n{shared}\nb"], [f"{shared}\n{own}\n{own}\nb"]
+    shared, other = "x" * 50, "y" * 50
+    train, dev = [f"a\n{shared}\nb"], [f"{shared}\n{other}\n{other}\nb"]
     assert doctor.line_overlap(dev, train) == pytest.approx(1 / 3)
     assert doctor.line_overlap(["b"], train) == 0
 
@@ -79,10 +81,10 @@ def test_shared_lines_within_documents_are_counted(tmp_path: Path) -> None:
 @given(st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=12))
 def test_lengths_from_stream_equal_document_lengths(documents: list[list[int]]) -> None:
     stream = np.array([token for document in documents for token in [*document, 0]])
-    found, lengths = doctor.Lengths.of_stream(stream, 0), sorted(map(len, documents))
-    assert (found.min, found.max) == (lengths[0], lengths[-1])
-    assert found.median == lengths[(len(lengths) - 1) // 2]
-    assert found.min <= found.median <= found.p95 <= found.max
+    summary, lengths = doctor.Lengths.of_stream(stream, 0), sorted(map(len, documents))
+    assert (summary.min, summary.max) == (lengths[0], lengths[-1])
+    assert summary.median == lengths[(len(lengths) - 1) // 2]
+    assert summary.min <= summary.median <= summary.p95 <= summary.max
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -102,9 +104,9 @@ def test_cells_without_kernel_are_named(cell: str, monkeypatch: pytest.MonkeyPat
     """All cells of the package have kernels on this device; user-defined cells may not."""
     kernels = Implementation(torch_kernels.applies, torch_kernels.run)
     monkeypatch.setattr(run_cell, "implementations", [kernels])
-    own = CELLS[cell](3, 4)
-    (note,) = kernel_notes(Recurrent(own), torch.device("cpu"))
-    assert (f"no sequence kernel for {cell}" in note) == (torch_kernels.kernel_name(own) is None)
+    instance = CELLS[cell](3, 4)
+    (note,) = kernel_notes(Recurrent(instance), torch.device("cpu"))
+    assert (f"no sequence kernel for {cell}" in note) == (torch_kernels.kernel_name(instance) is None)
 
 
 def test_budget_of_training(tmp_path: Path) -> None:
@@ -149,10 +151,10 @@ def test_model_larger_than_memory_is_not_rehearsed(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(doctor, "rehearse", never)
     huge = recipe(tmp_path, "some text\nto read\n" * 9, "more text", "model.hidden=30000", "model.layers=4")
-    found = doctor.examine(huge)
-    assert found.model is not None and found.model.parameters > 10**9
-    (told,) = advice(found, "Out of memory: parameters, gradients and optimizer state alone need")
-    assert told.endswith("Use a smaller model.")  # no batch size helps
+    diagnosis = doctor.examine(huge)
+    assert diagnosis.model is not None and diagnosis.model.parameters > 10**9
+    (warning,) = advice(diagnosis, "Out of memory: parameters, gradients and optimizer state alone need")
+    assert warning.endswith("Use a smaller model.")  # no batch size helps
 
 
 def test_unusable_data_raises_error_of_training(tmp_path: Path) -> None:
@@ -168,9 +170,9 @@ def test_ngram_model_is_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(0, 0.2, memory=GIB, sizes={"1-grams": 5}))
     text = ["data.corpus=text", f"data.train={tmp_path / 'a.txt'}", "data.documents=line"]
     (tmp_path / "a.txt").write_text("a cat sat on a mat\n" * 30)
-    found = doctor.examine(read_recipe("ngram-kn5", [*text, "model.order=2"])[1])
-    assert found.model is None and found.budget is None and found.seconds == 0.2
-    assert found.splits[0].documents > 20
+    diagnosis = doctor.examine(read_recipe("ngram-kn5", [*text, "model.order=2"])[1])
+    assert diagnosis.model is None and diagnosis.budget is None and diagnosis.seconds == 0.2
+    assert diagnosis.splits[0].documents > 20
 
 
 @pytest.mark.parametrize(
@@ -181,6 +183,6 @@ def test_format_bytes(count: int, words: str) -> None:
 
 
 def test_gpu_rehearsal_reports_gpu_memory() -> None:
-    found = Rehearsal(memory=9 * GIB, gpu_allocated=GIB, gpu_reserved=2 * GIB)
-    assert found.peak == 2 * GIB
-    assert replace(found, gpu_reserved=None).peak == 9 * GIB
+    rehearsal = Rehearsal(memory=9 * GIB, gpu_allocated=GIB, gpu_reserved=2 * GIB)
+    assert rehearsal.peak == 2 * GIB
+    assert replace(rehearsal, gpu_reserved=None).peak == 9 * GIB

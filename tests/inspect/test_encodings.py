@@ -72,13 +72,15 @@ def test_counts_are_sum_of_one_hot_rows(texts: list[list[str]]) -> None:
 def test_counts_and_tf_idf_equal_scikit_learn(texts: list[list[str]]) -> None:
     extract = pytest.importorskip("sklearn.feature_extraction.text")
     given_texts = list(map(" ".join, texts))
-    found = encoded(*given_texts)
-    options: dict[str, Any] = {"analyzer": splitter(), "vocabulary": list(found[0].vocabulary.words)}
+    texts_encoded = encoded(*given_texts)
+    options: dict[str, Any] = {"analyzer": splitter(), "vocabulary": list(texts_encoded[0].vocabulary.words)}
     theirs = extract.CountVectorizer(**options).fit_transform(given_texts).toarray()
     weighted = extract.TfidfVectorizer(**options, norm=None).fit_transform(given_texts).toarray()
-    columns = range(len(found[0].vocabulary))
-    np.testing.assert_array_equal([[one.counts.get(column, 0) for column in columns] for one in found], theirs)
-    np.testing.assert_allclose([[one.tf_idf.get(column, 0) for column in columns] for one in found], weighted)
+    columns = range(len(texts_encoded[0].vocabulary))
+    np.testing.assert_array_equal(
+        [[text.counts.get(column, 0) for column in columns] for text in texts_encoded], theirs
+    )
+    np.testing.assert_allclose([[text.tf_idf.get(column, 0) for column in columns] for text in texts_encoded], weighted)
 
 
 def test_rare_words_have_larger_idf() -> None:
@@ -92,16 +94,21 @@ def test_rare_words_have_larger_idf() -> None:
 
 
 def test_bags_ignore_order_and_recurrent_network_does_not() -> None:
-    one, other = encoded(*BEAR)
-    assert one.counts == other.counts and one.tf_idf == other.tf_idf and one.columns != other.columns
-    found = compare([one, other], 0, 1, width=8)
-    assert found.first_difference == 0 and found.same_counts and found.same_mean and not found.same_state
-    assert found.counts == pytest.approx(1) and found.tf_idf == pytest.approx(1)
-    assert found.state > 0.01
+    first, second = encoded(*BEAR)
+    assert first.counts == second.counts and first.tf_idf == second.tf_idf and first.columns != second.columns
+    comparison = compare([first, second], 0, 1, width=8)
+    assert (
+        comparison.first_difference == 0
+        and comparison.same_counts
+        and comparison.same_mean
+        and not comparison.same_state
+    )
+    assert comparison.counts == pytest.approx(1) and comparison.tf_idf == pytest.approx(1)
+    assert comparison.state > 0.01
     draw = np.random.default_rng(0)
     for _ in range(100):  # any function of the bags has the same value
-        weights = draw.normal(size=(len(one.vocabulary), 7))
-        bags = [np.array([own.counts.get(column, 0) for column in range(len(weights))]) for own in (one, other)]
+        weights = draw.normal(size=(len(first.vocabulary), 7))
+        bags = [np.array([text.counts.get(column, 0) for column in range(len(weights))]) for text in (first, second)]
         np.testing.assert_array_equal(np.tanh(bags[0] @ weights), np.tanh(bags[1] @ weights))
 
 
@@ -135,29 +142,29 @@ def test_trained_bag_guesses_and_recurrent_network_learns() -> None:
 
 
 def test_case_sensitive_bags_differ() -> None:
-    one, other = encoded(*BEAR, keep_case=True)
-    found = compare([one, other], 0, 1, width=8)
-    assert not found.same_counts and not found.same_mean and found.counts < 0.9
+    first, second = encoded(*BEAR, keep_case=True)
+    comparison = compare([first, second], 0, 1, width=8)
+    assert not comparison.same_counts and not comparison.same_mean and comparison.counts < 0.9
 
 
 @given(words, st.randoms(use_true_random=False))
 def test_permuted_texts_have_same_bag(text: list[str], draw: random.Random) -> None:
     mixed = draw.sample(text, len(text))
-    one, other = encoded(" ".join(text), " ".join(mixed))
-    found = compare([one, other], 0, 1, width=6)
-    assert found.same_counts and found.same_mean and one.tf_idf == other.tf_idf
-    assert (found.first_difference is None) == (text == mixed)
-    assert found.same_state == (text == mixed)
-    if found.first_difference is not None:
+    first, second = encoded(" ".join(text), " ".join(mixed))
+    comparison = compare([first, second], 0, 1, width=6)
+    assert comparison.same_counts and comparison.same_mean and first.tf_idf == second.tf_idf
+    assert (comparison.first_difference is None) == (text == mixed)
+    assert comparison.same_state == (text == mixed)
+    if comparison.first_difference is not None:
         assert (
-            text[: found.first_difference] == mixed[: found.first_difference]
-            and text[found.first_difference] != mixed[found.first_difference]
+            text[: comparison.first_difference] == mixed[: comparison.first_difference]
+            and text[comparison.first_difference] != mixed[comparison.first_difference]
         )
 
 
 def test_additional_word_is_first_difference() -> None:
-    found = compare(encoded("a b", "a b c"), 0, 1, width=4)
-    assert found.first_difference == 2 and not found.same_counts
+    comparison = compare(encoded("a b", "a b c"), 0, 1, width=4)
+    assert comparison.first_difference == 2 and not comparison.same_counts
 
 
 def test_last_state_equals_manual_elman_network() -> None:
@@ -170,14 +177,14 @@ def test_last_state_equals_manual_elman_network() -> None:
     torch.manual_seed(0)
     cell = Elman(5, 5).double()
     before = torch.get_rng_state()
-    (found,) = last_states([text], table, seed=0)
+    (state,) = last_states([text], table, seed=0)
     assert torch.equal(before, torch.get_rng_state())  # the global random state is unchanged
     w, u = cell.weight_x.detach().numpy(), cell.weight_h.detach().numpy()
     assert cell.bias_h is not None
     b, h = (cell.bias_x + cell.bias_h).detach().numpy(), np.zeros(5)
     for column in text.columns:
         h = np.tanh(w @ table[column] + u @ h + b)
-    np.testing.assert_allclose(found, h, atol=1e-12)
+    np.testing.assert_allclose(state, h, atol=1e-12)
 
 
 def test_cosine_equals_numpy() -> None:
@@ -218,9 +225,9 @@ def test_vocabulary_from_tokenizer() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["the market falls", "the bear"])
     texts = ["the market rises", "falls"]
     vocabulary = vocabulary_of_tokenizer(tokenizer, "mine", texts)
-    one, _ = encode(texts, vocabulary)
+    first, _ = encode(texts, vocabulary)
     assert len(vocabulary) == len(tokenizer) and vocabulary.unknown == tokenizer.unknown
-    assert one.columns == tokenizer.encode(texts[0]) and one.unknown() == [UNKNOWN]
+    assert first.columns == tokenizer.encode(texts[0]) and first.unknown() == [UNKNOWN]
     assert vocabulary.frequency[tokenizer.encode("the")[0]] == 1 and vocabulary.documents == 2
 
 
@@ -236,6 +243,6 @@ def test_text_without_words_is_rejected() -> None:
 
 
 def test_long_texts_are_stored_sparsely() -> None:
-    one, other = encoded(" ".join(f"w{number}" for number in range(20_000)), "w0")
-    assert one.sizes([8])[0].numbers == 400_000_000  # sizes are computed, not allocated
-    assert compare([one, other], 0, 1, width=8).first_difference == 1
+    first, second = encoded(" ".join(f"w{number}" for number in range(20_000)), "w0")
+    assert first.sizes([8])[0].numbers == 400_000_000  # sizes are computed, not allocated
+    assert compare([first, second], 0, 1, width=8).first_difference == 1

@@ -76,12 +76,12 @@ def agree(
     monkeypatch.setattr(attention, "attention_with_weights", counting("open", definition))
     first, _ = contributions(model, fast)
     assert used["fused"] == len(first) > 0 and used["open"] == 0
-    second, found = contributions(model, explicit)
+    second, result = contributions(model, explicit)
     assert used["fused"] == len(first) and used["open"] == len(second) == len(first)
-    for one, other in zip(first, second, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
-        assert one.std() > 0.01  # the comparison is not empty
-    return found
+    for fast_output, explicit_output in zip(first, second, strict=True):
+        torch.testing.assert_close(fast_output, explicit_output, rtol=1e-9, atol=1e-11)
+        assert fast_output.std() > 0.01  # the comparison is not empty
+    return result
 
 
 def pairs() -> dict[str, Tensor]:

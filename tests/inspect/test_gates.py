@@ -48,9 +48,9 @@ def test_changed_bias_changes_trace(make: Any, by_hand: Any, ids: list[int]) -> 
     expected = by_hand(model, [*ids, 0]).values
     with torch.no_grad():
         model.stack.cells[0].bias_x[5:10] += 1e-6
-    found = gate_trace(model, ids).layers[0].values["f"]
+    values = gate_trace(model, ids).layers[0].values["f"]
     byhand = torch.stack([step[0]["f"] for step in expected]).detach().numpy()
-    assert np.abs(found - byhand).max() > 1e-8
+    assert np.abs(values - byhand).max() > 1e-8
 
 
 def test_dropout_is_off_and_mode_is_restored(make: Any, ids: list[int]) -> None:

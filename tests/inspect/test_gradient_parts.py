@@ -28,9 +28,9 @@ KINDS = [*TRANSLATORS, *LINES]
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, tuple[str, ...]]]:
-    found: dict[str, Any] = {name: (make(), (SOURCE, TARGET)) for name, make in TRANSLATORS.items()}
-    own = readers(tmp_path_factory.mktemp("kinds"))
-    return {**found, **{name: (source, (LINES[name],)) for name, source in own.items()}}
+    models: dict[str, Any] = {name: (make(), (SOURCE, TARGET)) for name, make in TRANSLATORS.items()}
+    reader_models = readers(tmp_path_factory.mktemp("kinds"))
+    return {**models, **{name: (source, (LINES[name],)) for name, source in reader_models.items()}}
 
 
 def moved_loss(model: Any, read: Any, of: str, name: str, state: str, step: int, move: Any) -> float:
@@ -41,16 +41,16 @@ def moved_loss(model: Any, read: Any, of: str, name: str, state: str, step: int,
         taken[0] += 1
         if taken[0] - 1 != step:
             return None
-        found = {**after, state: after[state] + move}
+        changed = {**after, state: after[state] + move}
         if state == "c":  # which changes h directly
-            found["h"] = cell.equations(*given)["o"] * torch.tanh(found["c"])
-        return found
+            changed["h"] = cell.equations(*given)["o"] * torch.tanh(changed["c"])
+        return changed
 
     handle = model.get_submodule(name).register_forward_hook(hook)
     with torch.no_grad(), definitions_only():
-        told = read.log_probs(model)
+        log_probs = read.log_probs(model)
     handle.remove()
-    return -float(told.total if of == "total" else told.each[-1])
+    return -float(log_probs.total if of == "total" else log_probs.each[-1])
 
 
 def by_moving(model: Any, read: Any, of: str, name: str, state: str, step: int, hidden: int) -> float:
@@ -66,12 +66,12 @@ def by_moving(model: Any, read: Any, of: str, name: str, state: str, step: int, 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_equal_finite_differences(kind: str, of: Any, sources: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     source, texts = sources[kind]
-    found = gradient_parts(source, *texts, of=of)
+    gradients = gradient_parts(source, *texts, of=of)
     assert all(parameter.grad is None for parameter in source.model.parameters())
     model, read = exact_copy(source.model), read_text(source, *texts)
     largest = 0.0
     for name, place in cell_positions(cells_of(model)).items():
-        part, cell = found.parts[place.part], model.get_submodule(name)
+        part, cell = gradients.parts[place.part], model.get_submodule(name)
         for state, norms in part.layers[place.layer].items():
             step = len(norms) // 2
             expected = by_moving(model, read, of, name, state, step, cell.hidden)
@@ -84,15 +84,15 @@ def test_gradients_equal_finite_differences(kind: str, of: Any, sources: Any, mo
 @pytest.mark.parametrize("cell", CELLS)
 def test_language_model_gradients_equal_trace(cell: str, of: Any, make: Any, ids: list[int]) -> None:
     model = make(cell)
-    found, expected = gradient_parts(model, ids, of=of), gradient_trace(model, ids, of=of)
-    assert list(found.parts) == ["reader"]
-    part = found.parts["reader"]
-    assert found.loss == pytest.approx(expected.loss, abs=1e-12)
-    assert part.tokens == expected.tokens and found.predictions[-1] == expected.target
-    for layer, own in zip(part.layers, expected.layers, strict=True):
-        for name, norms in own.items():
+    gradients, expected = gradient_parts(model, ids, of=of), gradient_trace(model, ids, of=of)
+    assert list(gradients.parts) == ["reader"]
+    part = gradients.parts["reader"]
+    assert gradients.loss == pytest.approx(expected.loss, abs=1e-12)
+    assert part.tokens == expected.tokens and gradients.predictions[-1] == expected.target
+    for layer, expected_layer in zip(part.layers, expected.layers, strict=True):
+        for name, norms in expected_layer.items():
             np.testing.assert_allclose(layer[name], norms, rtol=0, atol=1e-12)
-    assert found.norm == pytest.approx(clipping(model, ids, None).norm, rel=1e-12)
+    assert gradients.norm == pytest.approx(clipping(model, ids, None).norm, rel=1e-12)
     for flow, own_flow in zip(part.flows, flows(model, ids), strict=True):
         np.testing.assert_allclose(flow.measured, own_flow.measured, atol=1e-12)
 
@@ -100,11 +100,11 @@ def test_language_model_gradients_equal_trace(cell: str, of: Any, make: Any, ids
 def test_loss_of_any_token(make: Any, ids: list[int]) -> None:
     """The loss of a token does not depend on later tokens, and earlier gradients are those of the shorter text."""
     model = make("lstm")
-    whole, short = gradient_parts(model, ids, at=4), gradient_parts(model, ids[:5])
-    norms = whole.parts["reader"].layers[1]["h"]
+    full, short = gradient_parts(model, ids, at=4), gradient_parts(model, ids[:5])
+    norms = full.parts["reader"].layers[1]["h"]
     np.testing.assert_allclose(norms[:5], short.parts["reader"].layers[1]["h"], atol=1e-12)
     assert norms[5:].max() == 0
-    assert whole.at == 4 and whole.loss == pytest.approx(short.loss)
+    assert full.at == 4 and full.loss == pytest.approx(short.loss)
     with pytest.raises(UsageError, match="`at` must be from 0 to 8, the index of a token; got 9"):
         gradient_parts(model, ids, at=9)
 
@@ -120,11 +120,11 @@ def test_attention_shortens_gradient_path(sources: Any) -> None:
 
 
 def test_matrices_are_grouped_by_part(sources: Any, make: Any) -> None:
-    found = part_matrices(sources["luong"][0])
-    assert list(found) == ["encoder-forwards", "encoder-backwards", "decoder"]
-    assert [(m.layer, m.name) for m in found["decoder"]] == [(layer, name) for layer in (0, 1) for name in "ifgo"]
+    matrices = part_matrices(sources["luong"][0])
+    assert list(matrices) == ["encoder-forwards", "encoder-backwards", "decoder"]
+    assert [(m.layer, m.name) for m in matrices["decoder"]] == [(layer, name) for layer in (0, 1) for name in "ifgo"]
     weight = sources["luong"][0].model.decoder.cells[1].weight_h.detach().double().numpy()[6:12]
-    np.testing.assert_allclose(found["decoder"][5].singular_values, np.linalg.svd(weight)[1], atol=1e-10)
+    np.testing.assert_allclose(matrices["decoder"][5].singular_values, np.linalg.svd(weight)[1], atol=1e-10)
     model = make("gru")
-    for own, expected in zip(part_matrices(model)["reader"], recurrent_matrices(model), strict=True):
-        np.testing.assert_array_equal(own.singular_values, expected.singular_values)
+    for matrix, expected in zip(part_matrices(model)["reader"], recurrent_matrices(model), strict=True):
+        np.testing.assert_array_equal(matrix.singular_values, expected.singular_values)

@@ -44,9 +44,9 @@ def test_trace_equals_autograd_on_unrolled_reference(
     losses = -unrolled.log_probs.detach()
     assert trace.loss == pytest.approx(float(losses[-1] if of == "last" else losses.sum()), abs=1e-10)
     assert len(trace.layers) == 2
-    for found, layer in zip(trace.layers, expected, strict=True):
-        assert set(found) == set(CELLS[cell].state_names)
-        for name, norms in found.items():
+    for norms_by_state, layer in zip(trace.layers, expected, strict=True):
+        assert set(norms_by_state) == set(CELLS[cell].state_names)
+        for name, norms in norms_by_state.items():
             assert norms.shape == (len(ids),) and norms.min() > 0
             np.testing.assert_allclose(norms, layer[name], **EXACT)
 
@@ -55,16 +55,16 @@ def test_trace_equals_autograd_on_unrolled_reference(
 def test_each_activation_equals_reference(activation: str, make: Any, by_hand: Any, ids: list[int]) -> None:
     model = make("elman", activation=activation)
     expected = reference(by_hand(model, ids), "last")
-    for found, layer in zip(gradient_trace(model, ids).layers, expected, strict=True):
-        np.testing.assert_allclose(found["h"], layer["h"], **EXACT)
+    for norms_by_state, layer in zip(gradient_trace(model, ids).layers, expected, strict=True):
+        np.testing.assert_allclose(norms_by_state["h"], layer["h"], **EXACT)
 
 
 def test_residual_connections_carry_gradients(make: Any, by_hand: Any, ids: list[int]) -> None:
     model = make("lstm", connections="residual", embedding=5)
     expected = reference(by_hand(model, ids), "last")
-    found = gradient_trace(model, ids)
-    assert len(found.layers) == 2
-    for layer, states in zip(found.layers, expected, strict=True):
+    norms_by_state = gradient_trace(model, ids)
+    assert len(norms_by_state.layers) == 2
+    for layer, states in zip(norms_by_state.layers, expected, strict=True):
         for name in ("h", "c"):
             np.testing.assert_allclose(layer[name], states[name], **EXACT)
 
@@ -117,10 +117,10 @@ def test_steps_per_tenth_of_known_decay() -> None:
 @pytest.mark.parametrize("cell", CELLS)
 def test_singular_values_of_named_blocks(cell: str, make: Any) -> None:
     model = make(cell)
-    found = recurrent_matrices(model)
+    matrices = recurrent_matrices(model)
     names = list(model.stack.cells[0].recurrent_matrices())
-    assert [(m.layer, m.name) for m in found] == [(layer, name) for layer in (0, 1) for name in names]
-    for matrix in found:
+    assert [(m.layer, m.name) for m in matrices] == [(layer, name) for layer in (0, 1) for name in names]
+    for matrix in matrices:
         block = names.index(matrix.name) * 5
         weight = model.stack.cells[matrix.layer].weight_h.detach().numpy()[block : block + 5]
         squares = np.linalg.eigvalsh(weight @ weight.T)[::-1]
@@ -223,19 +223,19 @@ def test_slopes_equal_autograd(activation: str) -> None:
 # --- clipping -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("share", [0.25, 4.0, None])
-def test_clipping_equals_torch(share: float | None, make: Any, ids: list[int]) -> None:
+@pytest.mark.parametrize("ratio", [0.25, 4.0, None])
+def test_clipping_equals_torch(ratio: float | None, make: Any, ids: list[int]) -> None:
     model = make("lstm").eval()
     inputs, targets = torch.tensor([[0, *ids[:-1]]]), torch.tensor([ids])
     log_probs, _ = model.score(inputs, targets, model.start(rows=1))  # with the fused kernels
     (-log_probs.mean()).backward()
     norm = float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))
-    found = clipping(model, ids, None if share is None else share * norm)
-    assert found.norm == pytest.approx(norm, rel=1e-10)
-    if share is not None:
-        torch.nn.utils.clip_grad_norm_(model.parameters(), share * norm)
+    result = clipping(model, ids, None if ratio is None else ratio * norm)
+    assert result.norm == pytest.approx(norm, rel=1e-10)
+    if ratio is not None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), ratio * norm)
     after = float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))
-    assert found.clipped == pytest.approx(after, rel=1e-5)  # torch adds 1e-6 to the norm
+    assert result.clipped == pytest.approx(after, rel=1e-5)  # torch adds 1e-6 to the norm
 
 
 def test_clipping_factor() -> None:

@@ -51,21 +51,21 @@ class Translator(TranslatingModel):
         source = {"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)}
         with torch.no_grad():
             config = BeamConfig(**{"beam": 2, "max_length": 9, **options})
-            (found,) = beam_search(self.model.eval(), source=source, options=config, end=0, attention=True)
-        self.last: Any = found[0]
-        best = type("Candidate", (), {"ids": found[0].tokens, "finished": found[0].finished})
+            (hypotheses,) = beam_search(self.model.eval(), source=source, options=config, end=0, attention=True)
+        self.last: Any = hypotheses[0]
+        best = type("Candidate", (), {"ids": hypotheses[0].tokens, "finished": hypotheses[0].finished})
         yield type("Translation", (), {"candidates": [best]})
 
 
 def make(tokenizer: Any = None, **options: Any) -> Translator:
-    found = train_tokenizer(tokenizer or CharactersConfig(), TEXTS)
+    trained_tokenizer = train_tokenizer(tokenizer or CharactersConfig(), TEXTS)
     torch.manual_seed(3)
     settings: dict[str, Any] = {"d_model": 16, "heads": 4, "encoder_layers": 2, "decoder_layers": 3, **options}
-    model = TransformerConfig(**settings).build(len(found)).double()
+    model = TransformerConfig(**settings).build(len(trained_tokenizer)).double()
     for parameter in model.parameters():
         if parameter.ndim > 1:
             torch.nn.init.normal_(parameter, std=0.5)  # for sharp and different heads
-    return Translator(model, found)
+    return Translator(model, trained_tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +79,9 @@ def view(translator: Translator) -> HeadsView:
 
 
 def batch_of(tokenizer: Tokenizer, source: str, target: str) -> dict[str, torch.Tensor]:
-    read, said = ([*tokenizer.encode(text), 0] for text in (source, target))
-    rows = {"source": read, "inputs": [0, *said[:-1]], "targets": said}
-    masks = {"source_mask": [True] * len(read), "target_mask": [True] * len(said)}
+    source_ids, target_ids = ([*tokenizer.encode(text), 0] for text in (source, target))
+    rows = {"source": source_ids, "inputs": [0, *target_ids[:-1]], "targets": target_ids}
+    masks = {"source_mask": [True] * len(source_ids), "target_mask": [True] * len(target_ids)}
     return {name: torch.tensor([row]) for name, row in {**rows, **masks}.items()}
 
 
@@ -89,13 +89,13 @@ def batch_of(tokenizer: Tokenizer, source: str, target: str) -> dict[str, torch.
 
 
 def test_weights_equal_model_attention(translator: Translator, view: HeadsView) -> None:
-    own = translator.model.eval().attentions(batch_of(translator.tokenizer, "the cat", "il gatto"))
+    attentions = translator.model.eval().attentions(batch_of(translator.tokenizer, "the cat", "il gatto"))
     assert list(view.parts) == list(PARTS)
     for name, layers, shape in (("encoder", 2, (8, 8)), ("decoder", 3, (9, 9)), ("cross", 3, (9, 8))):
         part = view.part(name)
         assert (part.layers, part.heads) == (layers, 4) and part.tokens.weights.shape == (layers, 4, *shape)
         for layer in range(layers):
-            np.testing.assert_array_equal(part.tokens.weights[layer], own[name][layer][0].detach().numpy())
+            np.testing.assert_array_equal(part.tokens.weights[layer], attentions[name][layer][0].detach().numpy())
         assert part.tokens.weights.std() > 0.05  # the weights are not uniform
     assert (view.source, view.text, view.given, view.finished) == ("the cat", "il gatto", True, True)
     with torch.no_grad():
@@ -197,10 +197,10 @@ def test_decoder_words_are_shifted_by_one() -> None:
     from seqloom.evaluate.alignment import Word
 
     words = [Word("ab", (0, 1)), Word("c", (2,))]
-    cut = SequencePair("", "", False, False, [], [5, 6, 7], [], [], [], words, ())
-    assert read_words(cut) == [("</s>", (0,)), ("ab", (1, 2))]
-    whole = SequencePair("", "", False, True, [], [5, 6, 7, 0], [], [], [], [*words, Word("</s>", (3,))], ())
-    assert read_words(whole) == [("</s>", (0,)), ("ab", (1, 2)), ("c", (3,))]
+    unfinished = SequencePair("", "", False, False, [], [5, 6, 7], [], [], [], words, ())
+    assert read_words(unfinished) == [("</s>", (0,)), ("ab", (1, 2))]
+    finished = SequencePair("", "", False, True, [], [5, 6, 7, 0], [], [], [], [*words, Word("</s>", (3,))], ())
+    assert read_words(finished) == [("</s>", (0,)), ("ab", (1, 2)), ("c", (3,))]
 
 
 def test_end_can_be_hidden(view: HeadsView) -> None:
@@ -263,29 +263,29 @@ def test_statistics_of_known_weights() -> None:
     assert diagonal == HeadStatistics(1, 1, 1, 0.5, 0.25)  # the centre of each half
     (blind,) = by_hand("cross", [[0, 0, 0], [0, 0, 1.0], [0, 0, 1]]).statistics()  # one row without weights
     assert blind == HeadStatistics(1, 1, 0, 0.5, 1)
-    (nobody,) = by_hand("cross", [[0.0, 0]]).statistics()
-    assert nobody == HeadStatistics(1, 1, 0, 0, 0)
+    (empty,) = by_hand("cross", [[0.0, 0]]).statistics()
+    assert empty == HeadStatistics(1, 1, 0, 0, 0)
 
 
 # --- views ------------------------------------------------------------------------------------------------------------
 
 
 def test_json_has_weights_and_statistics(view: HeadsView) -> None:
-    found = json.loads(json.dumps(view.to_json(), allow_nan=False))
-    assert found["text"] == "il gatto" and found["source"] == "the cat" and found["notes"] == []
+    decoded = json.loads(json.dumps(view.to_json(), allow_nan=False))
+    assert decoded["text"] == "il gatto" and decoded["source"] == "the cat" and decoded["notes"] == []
     for name in PARTS:
         part = view.part(name)
-        np.testing.assert_allclose(found[name]["weights"], part.tokens.weights)
-        np.testing.assert_allclose(found[name]["word_weights"][0][1], part.words.weights[0, 1])
-        assert found[name]["row_words"] == part.words.rows and found[name]["column_tokens"] == part.tokens.columns
-        assert found[name]["statistics"][1]["entropy"] == part.statistics()[1].entropy
+        np.testing.assert_allclose(decoded[name]["weights"], part.tokens.weights)
+        np.testing.assert_allclose(decoded[name]["word_weights"][0][1], part.words.weights[0, 1])
+        assert decoded[name]["row_words"] == part.words.rows and decoded[name]["column_tokens"] == part.tokens.columns
+        assert decoded[name]["statistics"][1]["entropy"] == part.statistics()[1].entropy
 
 
 def test_parts_without_weights_are_omitted(translator: Translator) -> None:
     pair = SequencePair("a", "b", True, True, [3, 0], [4, 0], ["a", "</s>"], ["b", "</s>"], [], [], ())
     assert dict(parts_of({}, pair)) == dict(parts_of({"encoder": [], "cross": None}, pair)) == {}
-    rest = heads_view(translator, "the cat", "il gatto")
-    some = HeadsView(*(rest.name, "", "", True, True, 0.0), {"cross": rest.cross, "decoder": rest.decoder})
+    full = heads_view(translator, "the cat", "il gatto")
+    some = HeadsView(*(full.name, "", "", True, True, 0.0), {"cross": full.cross, "decoder": full.decoder})
     with pytest.raises(UsageError, match="The encoder of runs/x has no attention weights; only cross and"):
         _ = some.encoder
     with pytest.raises(UsageError, match="no part 'cros': did you mean cross"):

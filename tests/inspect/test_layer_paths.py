@@ -33,8 +33,8 @@ def test_chain_is_longest_dependency_not_operation_count() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in MIXERS if kind != "recurrent"])
 def test_chain_of_parallel_layer_is_constant(kind: str) -> None:
-    found = {chain(maker(kind)(0), WIDTH, n) for n in (40, 72, 328)}  # equal padding in the last block
-    assert len(found) == 1
+    lengths = {chain(maker(kind)(0), WIDTH, n) for n in (40, 72, 328)}  # equal padding in the last block
+    assert len(lengths) == 1
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "mut1"])

@@ -65,24 +65,24 @@ def test_slope_minimizes_squared_error() -> None:
 
 def test_exponents_use_larger_lengths() -> None:
     """A constant of half a second hides the quadratic growth of short lengths; the fit uses the last two."""
-    found = synthetic_layers(self_attention=lambda n: n**2 * 1e-6 if n > 256 else 0.5, recurrent=lambda n: n * 1e-3)
-    assert found.fitted("recurrent") == (1024, 4096) and found.fit() == "n = 1,024 … 4,096"
-    assert found.exponents("time") == pytest.approx({"self-attention": 2, "recurrent": 1})
-    assert found.exponents("chain") == pytest.approx({"self-attention": 0, "recurrent": 0})
-    assert found.exponents("path") == pytest.approx({"self-attention": 1, "recurrent": 1})
-    assert found.remarks() == []
+    layers = synthetic_layers(self_attention=lambda n: n**2 * 1e-6 if n > 256 else 0.5, recurrent=lambda n: n * 1e-3)
+    assert layers.fitted("recurrent") == (1024, 4096) and layers.fit() == "n = 1,024 … 4,096"
+    assert layers.exponents("time") == pytest.approx({"self-attention": 2, "recurrent": 1})
+    assert layers.exponents("chain") == pytest.approx({"self-attention": 0, "recurrent": 0})
+    assert layers.exponents("path") == pytest.approx({"self-attention": 1, "recurrent": 1})
+    assert layers.remarks() == []
 
 
 def test_busy_machine_is_reported() -> None:
-    def found(others: float | None, threads: int = 1) -> Layers:
+    def measured_with(others: float | None, threads: int = 1) -> Layers:
         rows = [Measurement("recurrent", n, (0.1 * n,), 1, n, n, n, others) for n in (8, 16)]
         return collect(plan(kinds=("recurrent",), threads=threads), rows)
 
     cores = os.cpu_count() or 1
-    assert found(None, cores).remarks() == found(0.1, cores).remarks() == []
-    (remark,) = found(1.3, cores).remarks()
+    assert measured_with(None, cores).remarks() == measured_with(0.1, cores).remarks() == []
+    (remark,) = measured_with(1.3, cores).remarks()
     assert remark.startswith("other programs used up to 1.3 cores: times are too long")
-    assert found(cores - 0.9, 1).remarks() == [], "a core was free"
+    assert measured_with(cores - 0.9, 1).remarks() == [], "a core was free"
 
 
 def test_time_is_median() -> None:
@@ -91,38 +91,38 @@ def test_time_is_median() -> None:
 
 
 def test_overhead_is_reported() -> None:
-    found = synthetic_layers(self_attention=lambda n: 0.5 + n**2 * 1e-8, recurrent=lambda n: n * 1e-3)
-    (remark,) = found.remarks()
+    layers = synthetic_layers(self_attention=lambda n: 0.5 + n**2 * 1e-8, recurrent=lambda n: n * 1e-3)
+    (remark,) = layers.remarks()
     assert re.match(r"self-attention: time grows as n\^0\.\d\d, multiplications as n\^2\.00", remark)
 
 
 def test_failed_lengths_are_reported_and_excluded() -> None:
-    found = synthetic_layers(
+    layers = synthetic_layers(
         self_attention=lambda n: n**2 * 1e-6 if n < 4096 else None, recurrent=lambda n: n * 1e-3 if n < 200 else None
     )
-    assert found.exponents("time")["self-attention"] == pytest.approx(2)
-    assert found.exponents("time")["recurrent"] is None, "one length has no slope"
-    assert found.fit() == "n = 256 … 1,024 (self-attention)"
-    assert found.remarks()[0] == "self-attention, n = 4,096: out of memory; 1.0 GiB were free"
-    assert len(found.remarks()) == 4
+    assert layers.exponents("time")["self-attention"] == pytest.approx(2)
+    assert layers.exponents("time")["recurrent"] is None, "one length has no slope"
+    assert layers.fit() == "n = 256 … 1,024 (self-attention)"
+    assert layers.remarks()[0] == "self-attention, n = 4,096: out of memory; 1.0 GiB were free"
+    assert len(layers.remarks()) == 4
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
 def test_all_quantities_are_measured() -> None:
-    wanted = plan()
-    found = list(measure(wanted))
-    assert [(one.length, one.kind) for one in found] == [(n, kind) for n in (8, 16) for kind in MIXERS]
-    for one in found:
-        layer = wanted.layer(one.kind)
-        assert len(one.seconds) == 2 and min(one.seconds) > 0
-        assert one.failure is None and one.memory is not None and one.chain is not None
-        assert one.memory >= 4 * 8 * one.length, "y at least"
-        assert one.path == layer.path_length(one.length)
-        assert one.count == layer.multiplications(one.length)
-    together = collect(wanted, reversed(found))
-    assert together.measured["recurrent"] == (found[2], found[7])
+    settings = plan()
+    rows = list(measure(settings))
+    assert [(row.length, row.kind) for row in rows] == [(n, kind) for n in (8, 16) for kind in MIXERS]
+    for row in rows:
+        layer = settings.layer(row.kind)
+        assert len(row.seconds) == 2 and min(row.seconds) > 0
+        assert row.failure is None and row.memory is not None and row.chain is not None
+        assert row.memory >= 4 * 8 * row.length, "y at least"
+        assert row.path == layer.path_length(row.length)
+        assert row.count == layer.multiplications(row.length)
+    together = collect(settings, reversed(rows))
+    assert together.measured["recurrent"] == (rows[2], rows[7])
     chains = {kind: together.values("chain", kind) for kind in MIXERS}
     assert chains["recurrent"] == [8 * 8 + 5, 8 * 16 + 5], "eight operations a step, for an LSTM"
     parallel = [values for kind, values in chains.items() if kind != "recurrent"]
@@ -131,36 +131,36 @@ def test_all_quantities_are_measured() -> None:
 
 def test_larger_batch_costs_more_and_threads_are_restored() -> None:
     before = torch.get_num_threads()
-    (one,) = measure(plan(kinds=("convolution",), lengths=(16,), threads=before + 1))
-    (two,) = measure(plan(kinds=("convolution",), lengths=(16,), batch=3))
-    assert one.count is not None and two.count == 3 * one.count
+    (single,) = measure(plan(kinds=("convolution",), lengths=(16,), threads=before + 1))
+    (batched,) = measure(plan(kinds=("convolution",), lengths=(16,), batch=3))
+    assert single.count is not None and batched.count == 3 * single.count
     assert torch.get_num_threads() == before
-    wanted = plan(threads=2)
-    assert collect(wanted, []).threads == 2 and collect(wanted, []).machine() == "float32 on a CPU, 2 threads"
+    settings = plan(threads=2)
+    assert collect(settings, []).threads == 2 and collect(settings, []).machine() == "float32 on a CPU, 2 threads"
 
 
 def test_explicit_weights_need_quadratic_memory() -> None:
     """The fused kernel never stores n² numbers; explicit weights do."""
-    wanted = plan(lengths=(512, 1024), kinds=("self-attention",), repeats=1)
-    fused = collect(wanted, measure(wanted)).measured["self-attention"][-1].memory
-    openly = collect(wanted, measure(dataclasses.replace(wanted, weights=True)))
-    square = 4 * wanted.heads * 1024**2
+    settings = plan(lengths=(512, 1024), kinds=("self-attention",), repeats=1)
+    fused = collect(settings, measure(settings)).measured["self-attention"][-1].memory
+    explicit = collect(settings, measure(dataclasses.replace(settings, weights=True)))
+    square = 4 * settings.heads * 1024**2
     assert fused is not None and fused < square / 4
-    assert square < (openly.measured["self-attention"][-1].memory or 0)
-    assert openly.exponents("memory")["self-attention"] == pytest.approx(2, abs=0.1)
+    assert square < (explicit.measured["self-attention"][-1].memory or 0)
+    assert explicit.exponents("memory")["self-attention"] == pytest.approx(2, abs=0.1)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory limit needs Linux")
 def test_out_of_memory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 60 MiB free, the weights of two heads at 4,096 positions, 128 MiB, do not fit; a convolution does."""
     monkeypatch.setattr(layers, "free_memory", lambda device: 60 * 2**20)
-    wanted = plan(kinds=("self-attention", "dilated"), lengths=(64, 4096, 5000), weights=True, repeats=1)
-    found = {(one.kind, one.length): one for one in measure(wanted)}
-    assert found["self-attention", 64].failure is None
-    assert found["self-attention", 4096].failure == "out of memory; 60 MiB were free"
-    assert found["self-attention", 5000].failure == "skipped: 4,096 positions did not fit in memory"
-    assert found["dilated", 5000].failure is None
-    together = collect(wanted, found.values())
+    settings = plan(kinds=("self-attention", "dilated"), lengths=(64, 4096, 5000), weights=True, repeats=1)
+    rows = {(row.kind, row.length): row for row in measure(settings)}
+    assert rows["self-attention", 64].failure is None
+    assert rows["self-attention", 4096].failure == "out of memory; 60 MiB were free"
+    assert rows["self-attention", 5000].failure == "skipped: 4,096 positions did not fit in memory"
+    assert rows["dilated", 5000].failure is None
+    together = collect(settings, rows.values())
     assert together.exponents("time")["self-attention"] is None
     assert len(together.remarks()) >= 2
 
@@ -176,10 +176,10 @@ def test_other_errors_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_measuring_keeps_random_state() -> None:
     torch.manual_seed(7)
-    wanted = torch.rand(3)
+    expected = torch.rand(3)
     torch.manual_seed(7)
     list(measure(plan(kinds=("dilated",))))
-    assert torch.equal(torch.rand(3), wanted)
+    assert torch.equal(torch.rand(3), expected)
 
 
 def test_settings_list_relevant_options() -> None:
@@ -197,15 +197,15 @@ def test_plot_shows_measurements() -> None:
     from seqloom.inspect.plots.figures import to_bytes
     from seqloom.inspect.plots.measurements import PANELS, draw_layers
 
-    found = synthetic_layers(self_attention=lambda n: n**2 * 1e-6 if n < 4096 else None, recurrent=lambda n: n * 1e-3)
-    figure: Any = draw_layers(found)
+    layers = synthetic_layers(self_attention=lambda n: n**2 * 1e-6 if n < 4096 else None, recurrent=lambda n: n * 1e-3)
+    figure: Any = draw_layers(layers)
     to_bytes(figure)  # computes the layout
     assert set(PANELS) == set(QUANTITIES) - {"count"}
     for axes, quantity in zip(figure.axes, PANELS, strict=True):
         attention, recurrent = axes.get_lines()
         assert list(attention.get_xdata()) == [64, 256, 1024] and list(recurrent.get_xdata()) == [64, 256, 1024, 4096]
-        wanted = [value * PANELS[quantity][2] for value in found.values(quantity, "recurrent") if value is not None]
-        assert list(recurrent.get_ydata()) == pytest.approx(wanted)
+        expected = [value * PANELS[quantity][2] for value in layers.values(quantity, "recurrent") if value is not None]
+        assert list(recurrent.get_ydata()) == pytest.approx(expected)
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
         names = {text.get_text().split()[0]: text for text in axes.texts}
         assert {kind: names[kind].get_color() for kind in names} == {
@@ -248,9 +248,9 @@ def test_plot_without_memory_measurements() -> None:
     from seqloom.inspect.plots.figures import to_bytes
     from seqloom.inspect.plots.measurements import draw_layers
 
-    wanted = plan(kinds=("recurrent",))
+    settings = plan(kinds=("recurrent",))
     rows = [Measurement("recurrent", n, (0.1 * n,), None, n, n, n) for n in (8, 16)]
-    figure = draw_layers(collect(wanted, rows))
+    figure = draw_layers(collect(settings, rows))
     to_bytes(figure)
     assert [text.get_text() for text in figure.axes[1].texts] == ["not measured"]
 
@@ -289,8 +289,8 @@ def test_unused_options_are_not_checked() -> None:
 
 
 def test_path_timeout_is_reported() -> None:
-    found = synthetic_layers(recurrent=lambda n: 1e-6 * n)
-    assert not any("given up" in line for line in found.remarks())
-    *rows, last = found.measured["recurrent"]
-    lost = dataclasses.replace(found, measured={"recurrent": (*rows, dataclasses.replace(last, path=None))})
+    layers = synthetic_layers(recurrent=lambda n: 1e-6 * n)
+    assert not any("given up" in line for line in layers.remarks())
+    *rows, last = layers.measured["recurrent"]
+    lost = dataclasses.replace(layers, measured={"recurrent": (*rows, dataclasses.replace(last, path=None))})
     assert "recurrent, n = 4,096: measuring the path exceeded 30 s" in lost.remarks()

@@ -23,16 +23,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_predictions_equal_fill_mask(model: Any) -> None:
-    found = predict_masks(model, TEXT, top=4)
+    predictions = predict_masks(model, TEXT, top=4)
     (filled,) = model.fill_mask(TEXT, top=4)
-    assert found.masks == filled.masks and found.filled == filled.filled
-    assert "[MASK]".join(found.around) == TEXT
+    assert predictions.masks == filled.masks and predictions.filled == filled.filled
+    assert "[MASK]".join(predictions.around) == TEXT
     assert predict_masks(model, "The cats purr .").masks == []
     assert "'zebras'" in predict_masks(model, "The zebras [MASK] .").notes[0]
 
 
 def test_masks_are_replaced_one_by_one(model: Any) -> None:
-    best = [own[0].id for own in predict_masks(model, TEXT).masks]
+    best = [candidates[0].id for candidates in predict_masks(model, TEXT).masks]
     text = replace_mask(model, replace_mask(model, TEXT, 1, best[1]), 0, best[0])
     assert text == predict_masks(model, TEXT).filled
     with pytest.raises(UsageError, match="The mask must be from 0 to 1; got 2"):

@@ -38,9 +38,9 @@ def synthetic_memory(success: Any, lags: tuple[int, ...] = (5, 10, 20), blind: f
 @pytest.mark.parametrize("cell", CELLS)
 def test_hidden_size_is_nearest_to_target(cell: str) -> None:
     """Compare with an exhaustive search."""
-    for wanted in (300, 1000, 2345):
-        off = {width: abs(count_parameters(cell, width, 3, 2) - wanted) for width in range(1, 60)}
-        assert off[nearest_size(lambda width: count_parameters(cell, width, 3, 2), wanted)[0]] == min(off.values())
+    for target in (300, 1000, 2345):
+        off = {width: abs(count_parameters(cell, width, 3, 2) - target) for width in range(1, 60)}
+        assert off[nearest_size(lambda width: count_parameters(cell, width, 3, 2), target)[0]] == min(off.values())
 
 
 @pytest.mark.parametrize("test", ["recall", "adding"])
@@ -54,11 +54,11 @@ def test_cells_have_nearly_equal_parameters(test: str) -> None:
 
 @pytest.mark.parametrize("test", ["recall", "adding"])
 def test_recipes_differ_only_in_cell_lag_and_seed(test: str) -> None:
-    wanted = plan(test=test)
-    one, other = wanted.recipe("elman", 5, 1, 10), wanted.recipe("gru", 5, 1, 8)
-    assert (one.data, one.batch, one.train, one.seed) == (other.data, other.batch, other.train, other.seed)
-    longer = wanted.recipe("elman", 9, 1, 10)
-    assert (longer.batch, longer.train, longer.model) == (one.batch, one.train, one.model)
+    settings = plan(test=test)
+    recipe, other = settings.recipe("elman", 5, 1, 10), settings.recipe("gru", 5, 1, 8)
+    assert (recipe.data, recipe.batch, recipe.train, recipe.seed) == (other.data, other.batch, other.train, other.seed)
+    longer = settings.recipe("elman", 9, 1, 10)
+    assert (longer.batch, longer.train, longer.model) == (recipe.batch, recipe.train, recipe.model)
 
 
 def test_lag_defines_sequence_length() -> None:
@@ -79,16 +79,16 @@ def test_forget_bias_applies_to_lstm_only() -> None:
 
 @pytest.mark.parametrize("test", ["recall", "adding"])
 def test_outcomes_are_collected_in_order(test: str) -> None:
-    wanted = plan(test=test, cells=("elman", "gru"), lags=(4, 2), seeds=(7, 8, 9))
-    outcomes = list(measure(wanted))
+    settings = plan(test=test, cells=("elman", "gru"), lags=(4, 2), seeds=(7, 8, 9))
+    outcomes = list(measure(settings))
     assert len(outcomes) == 2 * 2 * 3
-    found = collect(wanted, reversed(outcomes))
-    for one in outcomes:
-        place = wanted.cells.index(one.cell), wanted.lags.index(one.lag), wanted.seeds.index(one.seed)
-        assert found.success[place] == one.success
-    assert not np.isnan(found.success).any()
-    again = collect(wanted, measure(wanted))
-    assert np.array_equal(again.success, found.success), "the same plan gives the same results"
+    result = collect(settings, reversed(outcomes))
+    for outcome in outcomes:
+        index = settings.cells.index(outcome.cell), settings.lags.index(outcome.lag), settings.seeds.index(outcome.seed)
+        assert result.success[index] == outcome.success
+    assert not np.isnan(result.success).any()
+    again = collect(settings, measure(settings))
+    assert np.array_equal(again.success, result.success), "the same plan gives the same results"
 
 
 def test_training_succeeds_and_single_update_does_not() -> None:
@@ -101,9 +101,9 @@ def test_training_succeeds_and_single_update_does_not() -> None:
 
 
 def test_reach_is_longest_lag_without_gap() -> None:
-    found = synthetic_memory([[[1.0], [0.7], [0.3]], [[0.3], [1.0], [1.0]]])
-    assert found.reach("elman") == 10
-    assert found.reach("gru") is None, "a cell that fails at the shortest lag has no reach"
+    result = synthetic_memory([[[1.0], [0.7], [0.3]], [[0.3], [1.0], [1.0]]])
+    assert result.reach("elman") == 10
+    assert result.reach("gru") is None, "a cell that fails at the shortest lag has no reach"
     shuffled = synthetic_memory([[[0.3], [1.0], [0.7]], [[1.0], [1.0], [1.0]]], lags=(20, 5, 10))
     assert shuffled.reach("elman") == 10 and shuffled.reach("gru") == 20
     assert synthetic_memory([[[0.59], [0.7], [0.7]], [[0.6], [0.6], [0.59]]]).reach("elman") is None, (
@@ -120,10 +120,10 @@ def test_reach_uses_mean_over_seeds() -> None:
 
 def test_plot_shows_means_bands_and_guessing() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
-    found = synthetic_memory(
+    result = synthetic_memory(
         [[[1.0, 0.8], [0.2, 0.4], [0.9, 0.7]], [[1.0, 1.0], [1.0, 0.9], [0.5, 0.4]]], lags=(20, 5, 10)
     )
-    axes: Any = draw_memory(found).axes[0]
+    axes: Any = draw_memory(result).axes[0]
     elman, gru, guess = axes.get_lines()
     assert list(elman.get_xdata()) == [5, 10, 20]
     assert list(elman.get_ydata()) == pytest.approx([0.3, 0.8, 0.9])
@@ -142,9 +142,9 @@ def test_plot_shows_means_bands_and_guessing() -> None:
 
 def test_more_cells_than_colours_differ_in_style() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
-    wanted = plan(cells=tuple(CELLS), lags=(1,), seeds=(1,))
-    found = collect(wanted, [Outcome(cell, 1, 1, 0.5, 0.1) for cell in CELLS])
-    lines = draw_memory(found).axes[0].get_lines()[:-1]
+    settings = plan(cells=tuple(CELLS), lags=(1,), seeds=(1,))
+    result = collect(settings, [Outcome(cell, 1, 1, 0.5, 0.1) for cell in CELLS])
+    lines = draw_memory(result).axes[0].get_lines()[:-1]
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(CELLS)
 
 

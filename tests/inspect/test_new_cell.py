@@ -63,10 +63,10 @@ def test_equations_are_derived() -> None:
         "c_t = (1 − i) ⊙ c_{t-1} + i ⊙ g",
         "h_t = tanh(c_t)",
     ]
-    own = cell.equations(x[None], {name: value[None] for name, value in state.items()})
+    values = cell.equations(x[None], {name: value[None] for name, value in state.items()})
     for line in lines:
-        torch.testing.assert_close(line.value, own[line.name][0])
-    assert arithmetic(cell, x, state, 2)["c"] == pytest.approx(own["c"][0, 2].item(), abs=1e-12)
+        torch.testing.assert_close(line.value, values[line.name][0])
+    assert arithmetic(cell, x, state, 2)["c"] == pytest.approx(values["c"][0, 2].item(), abs=1e-12)
 
 
 def test_new_cell_is_traced_and_drawn(writer: Trained) -> None:
@@ -74,8 +74,8 @@ def test_new_cell_is_traced_and_drawn(writer: Trained) -> None:
     assert part.cell == "peephole"
     layer = part.layer(2)
     assert list(layer.values) == ["i", "g", "c", "h"]
-    own = writer.model.eval().trace(torch.tensor([[0, *writer.tokenizer.encode("the cat")]]))
-    np.testing.assert_allclose(layer.values["c"], own[1]["c"][0].detach(), atol=1e-12)
+    expected = writer.model.eval().trace(torch.tensor([[0, *writer.tokenizer.encode("the cat")]]))
+    np.testing.assert_allclose(layer.values["c"], expected[1]["c"][0].detach(), atol=1e-12)
     for figure in (draw_gates(part, 2), draw_unit(part, 3, 2)):
         assert to_bytes(figure).startswith(b"\x89PNG")
 

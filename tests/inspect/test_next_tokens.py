@@ -39,8 +39,8 @@ def step_by_step(trained: Any, text: str, forced: list[int]) -> torch.Tensor:
         for token in [0, *ids, *forced]:
             output = trained.model.step(torch.tensor([[token]]), state)
             state = output.state
-    found: torch.Tensor = output.log_probs[0]
-    return found
+    log_probs: torch.Tensor = output.log_probs[0]
+    return log_probs
 
 
 @pytest.mark.parametrize("kind", [*WRITERS, "gru", "transformer"])
@@ -48,29 +48,29 @@ def step_by_step(trained: Any, text: str, forced: list[int]) -> torch.Tensor:
 def test_probabilities_equal_model_and_processors(kind: str, options: dict[str, Any]) -> None:
     trained = writer(kind) if kind in WRITERS else translator(kind)
     forced = trained.tokenizer.encode("fa")
-    found = next_tokens(trained, "bad cab", forced, **options)
-    own = step_by_step(trained, "bad cab", forced)
-    assert sorted(found.ids.tolist()) == list(range(len(trained.tokenizer)))
-    assert (np.diff(found.log_probs) <= 0).all()
-    np.testing.assert_allclose(found.log_probs, own[found.ids].double(), atol=1e-5)
-    assert found.probabilities.sum() == pytest.approx(1, abs=1e-5)
+    distribution = next_tokens(trained, "bad cab", forced, **options)
+    log_probs = step_by_step(trained, "bad cab", forced)
+    assert sorted(distribution.ids.tolist()) == list(range(len(trained.tokenizer)))
+    assert (np.diff(distribution.log_probs) <= 0).all()
+    np.testing.assert_allclose(distribution.log_probs, log_probs[distribution.ids].double(), atol=1e-5)
+    assert distribution.probabilities.sum() == pytest.approx(1, abs=1e-5)
     sampling = SamplingConfig(banned=(1,), **options)
-    want = process(own[None], torch.empty(1, 0, dtype=torch.long), sampling.processors(0))[0].exp()
+    expected = process(log_probs[None], torch.empty(1, 0, dtype=torch.long), sampling.processors(0))[0].exp()
     if options.get("temperature") == 0.0:
-        want = torch.zeros_like(want).index_fill(0, want.argmax(), 1.0)
-    np.testing.assert_allclose(found.sampling_probabilities, want[found.ids].double(), atol=1e-5)
-    assert found.banned.tolist() == [token == 1 for token in found.ids.tolist()]
-    assert found.sampling_probabilities[found.banned].tolist() == [0.0]
-    assert found.candidate_count == int((want > 0).sum())
-    assert found.tokens == [trained.tokenizer.token(token) for token in found.ids.tolist()]
+        expected = torch.zeros_like(expected).index_fill(0, expected.argmax(), 1.0)
+    np.testing.assert_allclose(distribution.sampling_probabilities, expected[distribution.ids].double(), atol=1e-5)
+    assert distribution.banned.tolist() == [token == 1 for token in distribution.ids.tolist()]
+    assert distribution.sampling_probabilities[distribution.banned].tolist() == [0.0]
+    assert distribution.candidate_count == int((expected > 0).sum())
+    assert distribution.tokens == [trained.tokenizer.token(token) for token in distribution.ids.tolist()]
 
 
 def test_names_and_entropy() -> None:
-    found = next_tokens(writer("lstm"), "", top=3)
-    assert len(found.tokens) == 3
-    p = found.probabilities
-    assert found.entropy == pytest.approx(float(-(p * np.log2(p)).sum()))
-    assert [found.rank(int(token)) for token in found.ids] == list(range(1, len(found.ids) + 1))
+    distribution = next_tokens(writer("lstm"), "", top=3)
+    assert len(distribution.tokens) == 3
+    p = distribution.probabilities
+    assert distribution.entropy == pytest.approx(float(-(p * np.log2(p)).sum()))
+    assert [distribution.rank(int(token)) for token in distribution.ids] == list(range(1, len(distribution.ids) + 1))
 
 
 @pytest.mark.parametrize("kind", WRITERS)
@@ -81,8 +81,8 @@ def test_streamed_tokens_equal_generate(kind: str, options: dict[str, Any]) -> N
     tokens = list(stream_tokens(trained, "a bad ", max_tokens=30, seed=11, **options))
     text = "".join(trained.generate("a bad ", max_tokens=30, seed=11, **options))
     assert "".join(token.text for token in tokens) == text
-    for place, token in list(enumerate(tokens))[::3]:
-        before = [own.token for own in tokens[:place]]
+    for index, token in list(enumerate(tokens))[::3]:
+        before = [previous.token for previous in tokens[:index]]
         again = next_tokens(trained, "a bad ", before, **options)
         np.testing.assert_allclose(token.expected.log_probs, again.log_probs, atol=2e-5)
         chance = token.expected.sampling_probabilities[token.expected.rank(token.token) - 1]
@@ -96,9 +96,9 @@ def test_translator_streams_greedy_and_sampled_tokens(kind: str) -> None:
     """Greedy tokens equal a beam search of size one; sampled tokens equal `generate`."""
     trained = translator(kind)
     greedy = [token.token for token in stream_tokens(trained, "bad cab", temperature=0.0, max_tokens=12)]
-    (found,) = trained.translate("bad cab", beam=1, max_length=12)
-    assert greedy == [*found.candidates[0].ids, *[0] * found.candidates[0].finished]
-    begun = prepare_decoding(trained, "bad cab")
+    (translation,) = trained.translate("bad cab", beam=1, max_length=12)
+    assert greedy == [*translation.candidates[0].ids, *[0] * translation.candidates[0].finished]
+    start = prepare_decoding(trained, "bad cab")
     steps = generate(
         trained.model,
         torch.tensor([[0, 5]]),
@@ -106,7 +106,7 @@ def test_translator_streams_greedy_and_sampled_tokens(kind: str) -> None:
         max_tokens=9,
         end=0,
         seed=3,
-        source=begun.tree(),
+        source=start.tree(),
     )
     drawn = list(stream_tokens(trained, "bad cab", [5], temperature=1.4, max_tokens=9, seed=3))
     assert [token.token for token in drawn] == [5, *(int(step.tokens[0]) for step in steps)]
@@ -120,16 +120,16 @@ def test_forced_tokens_keep_probability() -> None:
     assert [(token.token, token.text, token.forced) for token in tokens] == [
         (*pair, True) for pair in zip([*forced, 0], ["d", "a", "d", ""], strict=True)
     ]
-    for place, token in enumerate(tokens):
-        own = step_by_step(trained, "a", forced[:place])
-        assert token.probability == pytest.approx(own[token.token].exp().item(), rel=1e-5)
+    for index, token in enumerate(tokens):
+        log_probs = step_by_step(trained, "a", forced[:index])
+        assert token.probability == pytest.approx(log_probs[token.token].exp().item(), rel=1e-5)
 
 
 def test_unknown_characters_of_prompt_are_read() -> None:
     """An unknown character is read with a note, and never generated."""
-    begun = prepare_decoding(writer("lstm"), "aß")
-    assert begun.prompt == [3, 1] and "'ß'" in begun.notes[0] and begun.banned == (1,)
-    assert begun.decode([4, 5]) == "bc"
+    start = prepare_decoding(writer("lstm"), "aß")
+    assert start.prompt == [3, 1] and "'ß'" in start.notes[0] and start.banned == (1,)
+    assert start.decode([4, 5]) == "bc"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -139,15 +139,15 @@ def test_denoiser_streams_greedy_tokens(tmp_path: Path, kind: str) -> None:
         pass
     trained, text = load(tmp_path / "run", "cpu"), "The [MASK] purr all [MASK] ."
     read, best = trained.search(text, beam=1, max_length=9)
-    begun = prepare_decoding(trained, text)
-    assert begun.source == read
+    start = prepare_decoding(trained, text)
+    assert start.source == read
     greedy = list(stream_tokens(trained, text, temperature=0.0, max_tokens=9))
     assert [token.token for token in greedy] == [*best.tokens, *[0] * best.finished]
     sentinel = [len(trained.tokenizer) + 3] if kind == "spans" else []  # after [CLS], [SEP] and [MASK]
     forced = [*sentinel, *trained.tokenizer.encode("The cats")]
-    told = list(stream_tokens(trained, text, forced, max_tokens=3, seed=1))
-    assert [token.token for token in told[: len(forced)]] == forced
-    assert told[0].name == ("<1>" if kind == "spans" else trained.tokenizer.token(forced[0]))
+    streamed = list(stream_tokens(trained, text, forced, max_tokens=3, seed=1))
+    assert [token.token for token in streamed[: len(forced)]] == forced
+    assert streamed[0].name == ("<1>" if kind == "spans" else trained.tokenizer.token(forced[0]))
     tree = search_tree(trained, text, beam=3, n_best=2, max_length=9)
     (restored,) = trained.denoise(text, beam=3, max_length=9)
     assert len(tree.candidates) == 2

@@ -47,8 +47,8 @@ class Made(nn.Module):
 
 @pytest.mark.parametrize(("sizes", "peak"), [((40, 1, 1), 40), ((1, 10, 3), 13), ((5, 0, 7), 7), ((2, 9, 0), 9)])
 def test_peak_is_maximum_allocated_memory(sizes: tuple[int, ...], peak: int) -> None:
-    found = peak_memory(TrainingPass(Made(*sizes), torch.ones(1).requires_grad_()), CPU)
-    assert found is not None and 0 <= found - peak * MEBI < 1000
+    measured = peak_memory(TrainingPass(Made(*sizes), torch.ones(1).requires_grad_()), CPU)
+    assert measured is not None and 0 <= measured - peak * MEBI < 1000
 
 
 def test_earlier_allocations_are_not_counted() -> None:

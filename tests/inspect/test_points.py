@@ -45,11 +45,11 @@ def cloud(count: int, width: int = 6, groups: int = 4) -> tuple[Array, Array]:
 def test_pca_equals_scikit_learn_up_to_sign(shape: tuple[int, int]) -> None:
     decomposition = pytest.importorskip("sklearn.decomposition")
     x = np.random.default_rng(1).normal(size=shape) @ np.diag(np.arange(1.0, shape[1] + 1))
-    found, known = pca(x, 2), decomposition.PCA(2).fit(x)
-    np.testing.assert_allclose(np.abs(found.points), np.abs(known.transform(x)), atol=1e-8)
-    np.testing.assert_allclose(found.explained_variance_ratio, known.explained_variance_ratio_, atol=1e-10)
-    far = np.abs(found.points).argmax(axis=0)
-    assert (found.points[far, [0, 1]] > 0).all()
+    projection, known = pca(x, 2), decomposition.PCA(2).fit(x)
+    np.testing.assert_allclose(np.abs(projection.points), np.abs(known.transform(x)), atol=1e-8)
+    np.testing.assert_allclose(projection.explained_variance_ratio, known.explained_variance_ratio_, atol=1e-10)
+    far = np.abs(projection.points).argmax(axis=0)
+    assert (projection.points[far, [0, 1]] > 0).all()
 
 
 def dense(p: Affinities) -> torch.Tensor:
@@ -76,7 +76,7 @@ def test_tsne_gradient_equals_autograd(scale: float, few: int, monkeypatch: pyte
     x, _ = cloud(150)
     p = affinities(x, 10)
     y = (scale * np.random.default_rng(2).normal(size=(150, 2))).astype(np.float32)
-    own = gradient(p, y, RepulsionGrid())
+    computed = gradient(p, y, RepulsionGrid())
     places = torch.tensor(y, dtype=torch.float64, requires_grad=True)
     square = (places.unsqueeze(1) - places).pow(2).sum(dim=2)  # the square root has no gradient at 0
     kernel = (1 / (1 + square)) * (1 - torch.eye(150))
@@ -84,7 +84,7 @@ def test_tsne_gradient_equals_autograd(scale: float, few: int, monkeypatch: pyte
     near = table > 0
     loss = (table[near] * torch.log(table[near] / (kernel / kernel.sum())[near])).sum()
     (known,) = torch.autograd.grad(loss, places)
-    off = np.linalg.norm(own - known.numpy()) / np.linalg.norm(known.numpy())
+    off = np.linalg.norm(computed - known.numpy()) / np.linalg.norm(known.numpy())
     assert off < (1e-5 if few else 0.04)  # the grid is an approximation
 
 
@@ -104,7 +104,7 @@ def test_tsne_separates_clusters_deterministically(few: int, monkeypatch: pytest
     monkeypatch.setattr("seqloom.inspect.views.points.MAX_EXACT_POINTS", few)
     x, group = cloud(120)
     *before, last = tsne(x, pca(x).points, perplexity=15, steps=300)
-    assert [one.step for one in before[:2]] == [25, 50] and last.step == last.of == 300
+    assert [layout.step for layout in before[:2]] == [25, 50] and last.step == last.of == 300
     near = nearest(last.points, 5)[0]
     assert (group[near] == group[:, None]).all()  # neighbours are in the same cluster
     *_, again = tsne(x, pca(x).points, perplexity=15, steps=300)
@@ -121,11 +121,11 @@ def test_neighbours_and_analogies_equal_word_space() -> None:
     points = Points("words", space, [], "")
     cosines = space.unit @ space.unit[4]
     order = [place for place in np.argsort(-cosines) if place != 4][:6]
-    found = neighbours(points, "w4", 6)
-    assert [one.index for one in found] == order
-    assert [one.cosine for one in found] == pytest.approx(cosines[order].tolist(), abs=1e-6)
-    assert [one.name for one in analogy(points, "w1", "w2", "w3", 4)] == [
-        one.word for one in space.analogy("w1", "w2", "w3", 4)
+    nearest = neighbours(points, "w4", 6)
+    assert [match.index for match in nearest] == order
+    assert [match.cosine for match in nearest] == pytest.approx(cosines[order].tolist(), abs=1e-6)
+    assert [match.name for match in analogy(points, "w1", "w2", "w3", 4)] == [
+        match.word for match in space.analogy("w1", "w2", "w3", 4)
     ]
     with pytest.raises(UsageError, match="no vector of"):
         neighbours(points, "nothing")
@@ -166,8 +166,8 @@ def test_tagger_words_are_coloured_by_tag(runs: Path) -> None:
     assert list_point_kinds(tagger) == ["words", "sentences"]
     points = compute_points(tagger, "words")
     tags = points.colourings[0]
-    said = dict(zip(points.space.words, [tags.groups[int(number)] for number in tags.values], strict=True))
-    assert said["lives"] == "O" and said["Ann"] == "B-PER" and said["Delhi"] == "I-LOC"
+    tag_of_word = dict(zip(points.space.words, [tags.groups[int(number)] for number in tags.values], strict=True))
+    assert tag_of_word["lives"] == "O" and tag_of_word["Ann"] == "B-PER" and tag_of_word["Delhi"] == "I-LOC"
     known = build_word_space(tagger)
     np.testing.assert_array_equal(points.space.vectors, known.vectors)
 
@@ -181,8 +181,10 @@ def test_word_is_coloured_by_most_frequent_tag() -> None:
     tagger: Any = SimpleNamespace(
         run=SimpleNamespace(recipe={"task": "tag"}), task=lambda: SimpleNamespace(corpus=corpus)
     )
-    found = _most_frequent_tags(tagger, WordSpace(["the", "saw", "new"], np.eye(3, dtype=np.float32), lowercase=True))
-    assert found is not None and [found.groups[int(n)] for n in found.values] == ["DET", "VERB", "other"]
+    colouring = _most_frequent_tags(
+        tagger, WordSpace(["the", "saw", "new"], np.eye(3, dtype=np.float32), lowercase=True)
+    )
+    assert colouring is not None and [colouring.groups[int(n)] for n in colouring.values] == ["DET", "VERB", "other"]
 
 
 def test_classifier_texts_are_coloured_by_label(runs: Path) -> None:
@@ -194,6 +196,6 @@ def test_classifier_texts_are_coloured_by_label(runs: Path) -> None:
     assert set(points.space.words) == set(texts)
     label = points.colourings[0]
     assert [label.groups[int(n)] for n in label.values] == [texts[text] for text in points.space.words]
-    own = compute_points(classifier, "sentences", ["a dull plot", "a warm film", "", "a dull plot"])
-    assert own.space.words == ["a dull plot", "a warm film"]
-    np.testing.assert_allclose(own.space.vectors, classifier.embed(["a dull plot", "a warm film"]), atol=1e-6)
+    sentences = compute_points(classifier, "sentences", ["a dull plot", "a warm film", "", "a dull plot"])
+    assert sentences.space.words == ["a dull plot", "a warm film"]
+    np.testing.assert_allclose(sentences.space.vectors, classifier.embed(["a dull plot", "a warm film"]), atol=1e-6)

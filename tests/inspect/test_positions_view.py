@@ -83,10 +83,10 @@ def test_wavelengths_and_informative_dimensions() -> None:
 
 
 def test_json_has_table_and_wavelengths() -> None:
-    found = json.loads(json.dumps(sinusoids_view(width=4, length=3, kind="rotary").to_json(), allow_nan=False))
-    assert (found["kind"], found["layout"], found["width"], found["length"]) == ("rotary", "interleaved", 4, 3)
-    np.testing.assert_allclose(found["table"], by_hand(3, 4), atol=1e-6)
-    assert len(found["wavelengths"]) == 2 and len(found["by_distance"]) == 3
+    decoded = json.loads(json.dumps(sinusoids_view(width=4, length=3, kind="rotary").to_json(), allow_nan=False))
+    assert (decoded["kind"], decoded["layout"], decoded["width"], decoded["length"]) == ("rotary", "interleaved", 4, 3)
+    np.testing.assert_allclose(decoded["table"], by_hand(3, 4), atol=1e-6)
+    assert len(decoded["wavelengths"]) == 2 and len(decoded["by_distance"]) == 3
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -96,10 +96,10 @@ def test_json_has_table_and_wavelengths() -> None:
 def test_learned_table_of_run(side: Any) -> None:
     trained = transformer(kind="learned", max_length=20)
     view = run_positions(trained, side=side)
-    own = getattr(trained.model, f"{side}_embed").positions.weight.detach().numpy()
-    np.testing.assert_array_equal(view.table, own)
+    table = getattr(trained.model, f"{side}_embed").positions.weight.detach().numpy()
+    np.testing.assert_array_equal(view.table, table)
     assert (view.kind, view.length, view.layout, view.name) == ("learned", 20, None, f"runs/x, {side}")
-    np.testing.assert_array_equal(run_positions(trained, 7, side).table, own[:7])
+    np.testing.assert_array_equal(run_positions(trained, 7, side).table, table[:7])
     with pytest.raises(UsageError, match="--length must be from 1 to 20, the positions of the run; got 21"):
         run_positions(trained, 21)
 

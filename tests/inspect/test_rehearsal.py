@@ -59,27 +59,27 @@ def measured(words: list[str], out: Path) -> tuple[int, int]:
 
 @pytest.mark.slow
 def test_predicted_peak_is_within_20_percent(tmp_path: Path) -> None:
-    foretold: dict[str, int] = {}
+    predicted: dict[str, int] = {}
     for name, words in SHAPES.items():
-        found = rehearse(read_recipe(words[0], words[1:])[1])
-        assert found.failure is None and found.complete
-        assert found.updates >= rehearsal.MIN_UPDATES and not found.skipped
-        assert found.memory is not None and found.seconds_per_update and found.evaluation_seconds
+        result = rehearse(read_recipe(words[0], words[1:])[1])
+        assert result.failure is None and result.complete
+        assert result.updates >= rehearsal.MIN_UPDATES and not result.skipped
+        assert result.memory is not None and result.seconds_per_update and result.evaluation_seconds
         peak, gpu = measured(words, tmp_path / name)
-        assert found.memory == pytest.approx(peak, rel=0.2), name
+        assert result.memory == pytest.approx(peak, rel=0.2), name
         if gpu:
-            assert found.gpu_allocated == pytest.approx(gpu, rel=0.2), name
-        foretold[name] = found.gpu_allocated or found.memory
+            assert result.gpu_allocated == pytest.approx(gpu, rel=0.2), name
+        predicted[name] = result.gpu_allocated or result.memory
     # Control: a constant for all recipes would not be accurate enough.
-    assert foretold["many words"] > 1.2 * foretold["small"]
+    assert predicted["many words"] > 1.2 * predicted["small"]
 
 
 def test_ngram_estimation_is_rehearsed_in_full(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a cat sat on a mat\n" * 30)
     text = ["data.corpus=text", f"data.train={tmp_path / 'a.txt'}", "model.order=2", "tokenizer.min_count=1"]
-    found = rehearse(read_recipe("ngram-kn5", text)[1])
-    assert found.failure is None and found.complete
-    assert found.sizes["2-grams"] > 5 and found.memory
+    result = rehearse(read_recipe("ngram-kn5", text)[1])
+    assert result.failure is None and result.complete
+    assert result.sizes["2-grams"] > 5 and result.memory
 
 
 def test_failed_process_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,9 +123,9 @@ def test_long_evaluation_is_interrupted(tmp_path: Path, monkeypatch: pytest.Monk
             time.sleep(0.02)
 
     monkeypatch.setattr(Task, "evaluate", slow)
-    found = rehearsal.run_rehearsal(read_recipe(SMALL[0], SMALL[1:])[1], tmp_path)
-    assert not found.complete
-    assert found.evaluation_seconds is not None and found.evaluation_seconds < 5
+    result = rehearsal.run_rehearsal(read_recipe(SMALL[0], SMALL[1:])[1], tmp_path)
+    assert not result.complete
+    assert result.evaluation_seconds is not None and result.evaluation_seconds < 5
 
 
 def test_gradual_unfreezing_is_rehearsed_unfrozen(tmp_path: Path) -> None:

@@ -15,40 +15,40 @@ from seqloom.inspect.views.next_tokens import SearchTree, prepare_decoding, sear
 Path = tuple[int, ...]
 
 
-def log_probs(trained: Any, text: str, said: Path) -> list[float]:
+def log_probs(trained: Any, text: str, prefix: Path) -> list[float]:
     """Return log p of every next token, computed from the start; <unk> is impossible."""
-    begun = prepare_decoding(trained, text, said)
+    start = prepare_decoding(trained, text, prefix)
     with torch.no_grad():
-        output = trained.model.step(torch.tensor([[0, *begun.prefix]]), begun.start())
-    found = output.log_probs[0].double().tolist()
-    found[1] = -math.inf
-    return list(found)
+        output = trained.model.step(torch.tensor([[0, *start.prefix]]), start.start())
+    values = output.log_probs[0].double().tolist()
+    values[1] = -math.inf
+    return list(values)
 
 
 def search_manually(trained: Any, text: str, beam: int, steps: int) -> list[dict[str, set[Path]]]:
     """Return the kept, ended and pruned continuations of each step."""
     hypotheses: dict[Path, float] = {(): 0.0}
-    found = []
+    steps_found = []
     for _ in range(steps):
         every = [
-            (total + own, (*said, token))
-            for said, total in hypotheses.items()
-            for token, own in enumerate(log_probs(trained, text, said))
-            if own > -math.inf
+            (total + log_prob, (*prefix, token))
+            for prefix, total in hypotheses.items()
+            for token, log_prob in enumerate(log_probs(trained, text, prefix))
+            if log_prob > -math.inf
         ]
-        every.sort(key=lambda one: -one[0])
+        every.sort(key=lambda item: -item[0])
         compared = every[: beam + len(hypotheses)]
-        ended = {said for _, said in compared[:beam] if said[-1] == 0}
-        going = [(total, said) for total, said in compared if said[-1] != 0][:beam]
-        hypotheses = {said: total for total, said in going}
+        ended = {prefix for _, prefix in compared[:beam] if prefix[-1] == 0}
+        going = [(total, prefix) for total, prefix in compared if prefix[-1] != 0][:beam]
+        hypotheses = {prefix: total for total, prefix in going}
         kept = set(hypotheses)
-        found.append({"kept": kept, "ended": ended, "pruned": {said for _, said in compared} - kept - ended})
-    return found
+        steps_found.append({"kept": kept, "ended": ended, "pruned": {prefix for _, prefix in compared} - kept - ended})
+    return steps_found
 
 
 def paths(tree: SearchTree, step: int, *statuses: str) -> set[Path]:
     return {
-        tuple(own.token for own in tree.path(node.id))
+        tuple(step_node.token for step_node in tree.path(node.id))
         for node in tree.nodes
         if node.step == step and node.status in statuses
     }
@@ -61,13 +61,13 @@ def test_nodes_equal_manual_search(kind: str, beam: int) -> None:
     text = "" if kind not in ("gru", "transformer") else "bad cab"
     options: dict[str, Any] = {"max_tokens": 7} if kind not in ("gru", "transformer") else {"max_length": 7}
     tree = search_tree(trained, text, beam=beam, n_best=beam, **options)
-    wanted = search_manually(trained, text, beam, tree.steps)
+    expected = search_manually(trained, text, beam, tree.steps)
     assert tree.steps > 1
-    for step, own in enumerate(wanted, start=1):
+    for step, continuations in enumerate(expected, start=1):
         last = step == tree.steps
-        assert paths(tree, step, "open" if last else "kept") == own["kept"]
-        assert paths(tree, step, "ended") == own["ended"]
-        assert paths(tree, step, "pruned") == own["pruned"]
+        assert paths(tree, step, "open" if last else "kept") == continuations["kept"]
+        assert paths(tree, step, "ended") == continuations["ended"]
+        assert paths(tree, step, "pruned") == continuations["pruned"]
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gpt", "window", "ngram", "hmm", "gru", "transformer"])
@@ -91,29 +91,38 @@ def test_scores_and_hypotheses_equal_beam_search(kind: str, beam: int, n_best: i
         assert sum(node.status in ("kept", "open") for node in rows) <= (1 if step <= tree.forced else beam)
     alone = search_without_tree(trained, options)
     assert len(tree.candidates) == len(alone) <= n_best
-    for number, (found, (words, score, log_prob, finished)) in enumerate(
+    for number, (candidate, (words, score, log_prob, finished)) in enumerate(
         zip(tree.candidates, alone, strict=True), start=1
     ):
-        assert (found.text, found.score, found.log_prob, found.finished) == (words, score, log_prob, finished)
-        leaf = tree.nodes[found.node]
+        assert (candidate.text, candidate.score, candidate.log_prob, candidate.finished) == (
+            words,
+            score,
+            log_prob,
+            finished,
+        )
+        leaf = tree.nodes[candidate.node]
         assert leaf.best == number and leaf.status == ("ended" if finished else "open")
         assert (leaf.total, leaf.score) == pytest.approx((log_prob, score), abs=1e-12)
         assert all(node.best is not None and node.best <= number for node in tree.path(leaf.id))
     assert {node.best for node in tree.nodes} <= {None, *range(1, n_best + 1)}
-    every = [tree.nodes[found.node] for found in (*tree.candidates, *tree.others)]
+    every = [tree.nodes[candidate.node] for candidate in (*tree.candidates, *tree.others)]
     assert {node.id for node in every if node.status == "ended"} == {n.id for n in tree.nodes if n.status == "ended"}
     for other in tree.others:
-        said = [node.token for node in tree.path(other.node)][tree.forced : -1]
-        assert other.finished and other.text == prepare_decoding(trained, "bad cab").decode(said)
+        tokens = [node.token for node in tree.path(other.node)][tree.forced : -1]
+        assert other.finished and other.text == prepare_decoding(trained, "bad cab").decode(tokens)
 
 
 def search_without_tree(trained: Any, options: dict[str, Any]) -> list[tuple[str, float, float, bool]]:
     """Return the hypotheses of the API, which the commands print."""
     if hasattr(trained, "translate"):
-        (found,) = trained.translate("bad cab", **options)
-        return [(one.text, one.score, one.log_prob, one.finished) for one in found.candidates]
+        (translation,) = trained.translate("bad cab", **options)
+        return [
+            (hypothesis.text, hypothesis.score, hypothesis.log_prob, hypothesis.finished)
+            for hypothesis in translation.candidates
+        ]
     return [
-        (one.text, one.score, one.log_prob, one.finished) for one in trained.search("bad cab", max_tokens=20, **options)
+        (hypothesis.text, hypothesis.score, hypothesis.log_prob, hypothesis.finished)
+        for hypothesis in trained.search("bad cab", max_tokens=20, **options)
     ]
 
 
@@ -122,7 +131,7 @@ def test_prompt_and_prefix_are_forced() -> None:
     tree = search_tree(trained, "ab", trained.tokenizer.encode("c"), beam=2, max_tokens=4)
     assert tree.forced == 3
     assert [node.token for node in tree.nodes if node.status == "forced"] == trained.tokenizer.encode("abc")
-    assert all(found.text.startswith("c") for found in tree.candidates)
+    assert all(candidate.text.startswith("c") for candidate in tree.candidates)
     speaker = translator()
     tree = search_tree(speaker, "bad", speaker.tokenizer.encode("fe"), beam=2)
     (same,) = speaker.translate("bad", prefix="fe", beam=2)
@@ -151,8 +160,12 @@ def test_recorder_does_not_change_search() -> None:
         for recorder in (None, counting)
     )
     assert counting.seen > 30
-    for one, other in zip(itertools.chain(*alone), itertools.chain(*watched), strict=True):
-        assert (one.tokens, one.score, one.token_log_probs) == (other.tokens, other.score, other.token_log_probs)
+    for expected, recorded in zip(itertools.chain(*alone), itertools.chain(*watched), strict=True):
+        assert (expected.tokens, expected.score, expected.token_log_probs) == (
+            recorded.tokens,
+            recorded.score,
+            recorded.token_log_probs,
+        )
 
 
 def test_invalid_requests_are_rejected() -> None:

@@ -37,25 +37,25 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=[*KINDS, "hmm", "hmm-2"])
 def tagger(runs: Path, request: pytest.FixtureRequest) -> TaggerPredictor:
-    found: TaggerPredictor = load(runs / request.param, "cpu", TaggerPredictor)
-    return found
+    predictor: TaggerPredictor = load(runs / request.param, "cpu", TaggerPredictor)
+    return predictor
 
 
 def test_best_path_equals_tag_command(tagger: TaggerPredictor) -> None:
-    (said,) = tagger.tag(LINE)
-    found = tagger.paths(LINE)
-    assert found.words == LINE.split() and found.tags == tagger.tags
-    assert [found.tags[tag] for tag in found.best] == [word.tag for word in said.words]
-    own = found.posterior[np.arange(len(found.best)), found.best]
-    assert own.tolist() == pytest.approx([word.probability for word in said.words], abs=1e-6)
-    assert found.posterior.sum(axis=1) == pytest.approx(1)
-    assert found.most_probable == found.posterior.argmax(axis=1).tolist()
+    (tagged,) = tagger.tag(LINE)
+    lattice = tagger.paths(LINE)
+    assert lattice.words == LINE.split() and lattice.tags == tagger.tags
+    assert [lattice.tags[tag] for tag in lattice.best] == [word.tag for word in tagged.words]
+    probabilities = lattice.posterior[np.arange(len(lattice.best)), lattice.best]
+    assert probabilities.tolist() == pytest.approx([word.probability for word in tagged.words], abs=1e-6)
+    assert lattice.posterior.sum(axis=1) == pytest.approx(1)
+    assert lattice.most_probable == lattice.posterior.argmax(axis=1).tolist()
 
 
 def test_pairs_have_posterior_marginals(tagger: TaggerPredictor) -> None:
-    found = tagger.paths(LINE)
-    np.testing.assert_allclose(found.pairs.sum(axis=2), found.posterior[:-1], atol=1e-5)
-    np.testing.assert_allclose(found.pairs.sum(axis=1), found.posterior[1:], atol=1e-5)
+    lattice = tagger.paths(LINE)
+    np.testing.assert_allclose(lattice.pairs.sum(axis=2), lattice.posterior[:-1], atol=1e-5)
+    np.testing.assert_allclose(lattice.pairs.sum(axis=1), lattice.posterior[1:], atol=1e-5)
 
 
 def test_lattice_equals_enumeration_of_tag_sequences(tagger: TaggerPredictor) -> None:
@@ -72,42 +72,42 @@ def test_lattice_equals_enumeration_of_tag_sequences(tagger: TaggerPredictor) ->
         weights[way] = moves + sum(scores[t, tag].item() for t, tag in enumerate(way))
     most = max(weights.values())
     total = sum(math.exp(weight - most) for weight in weights.values())
-    chances = {way: math.exp(weight - most) / total for way, weight in weights.items()}
-    found = tagger.paths(line)
-    assert chances[tuple(found.best)] == pytest.approx(max(chances.values()), rel=1e-5)
-    assert math.exp(found.log_prob) == pytest.approx(max(chances.values()), rel=1e-4)
+    probabilities = {way: math.exp(weight - most) / total for way, weight in weights.items()}
+    lattice = tagger.paths(line)
+    assert probabilities[tuple(lattice.best)] == pytest.approx(max(probabilities.values()), rel=1e-5)
+    assert math.exp(lattice.log_prob) == pytest.approx(max(probabilities.values()), rel=1e-4)
     for t, tag in itertools.product(range(len(words)), range(tags)):
-        known = sum(chance for way, chance in chances.items() if way[t] == tag)
-        assert found.posterior[t, tag] == pytest.approx(known, abs=1e-5)
+        known = sum(chance for way, chance in probabilities.items() if way[t] == tag)
+        assert lattice.posterior[t, tag] == pytest.approx(known, abs=1e-5)
     for t, j, k in itertools.product(range(len(words) - 1), range(tags), range(tags)):
-        known = sum(chance for way, chance in chances.items() if way[t : t + 2] == (j, k))
-        assert found.pairs[t, j, k] == pytest.approx(known, abs=1e-5)
+        known = sum(chance for way, chance in probabilities.items() if way[t : t + 2] == (j, k))
+        assert lattice.pairs[t, j, k] == pytest.approx(known, abs=1e-5)
 
 
 def test_forbidden_transitions_have_probability_zero(runs: Path) -> None:
-    found = load(runs / "crf", "cpu").paths(LINE)
-    place = {tag: number for number, tag in enumerate(found.tags)}
-    assert (found.pairs[:, place["O"], place["I-LOC"]] == 0).all()
-    assert found.posterior[0, place["I-LOC"]] == 0
+    lattice = load(runs / "crf", "cpu").paths(LINE)
+    index = {tag: number for number, tag in enumerate(lattice.tags)}
+    assert (lattice.pairs[:, index["O"], index["I-LOC"]] == 0).all()
+    assert lattice.posterior[0, index["I-LOC"]] == 0
 
 
 def test_no_pairs_for_one_word_or_between_pieces(runs: Path) -> None:
     tagger = load(runs / "crf", "cpu")
     assert tagger.paths("Ann").pairs.shape == (0, len(tagger.tags), len(tagger.tags))
     long = "Ann sings in Oslo . " * 20  # 100 words, read in pieces of 24 tokens
-    found = tagger.paths(long)
-    assert len(found.words) == 100 == len(found.posterior) and found.pairs.shape[0] == 99
-    assert 0 < (found.pairs.sum(axis=(1, 2)) == 0).sum() < 10
-    (said,) = tagger.tag(long)
-    assert [found.tags[tag] for tag in found.best] == [word.tag for word in said.words]
+    lattice = tagger.paths(long)
+    assert len(lattice.words) == 100 == len(lattice.posterior) and lattice.pairs.shape[0] == 99
+    assert 0 < (lattice.pairs.sum(axis=(1, 2)) == 0).sum() < 10
+    (tagged,) = tagger.tag(long)
+    assert [lattice.tags[tag] for tag in lattice.best] == [word.tag for word in tagged.words]
 
 
 def test_pairs_of_extreme_scores_are_finite() -> None:
     table = torch.zeros(3, 3, 3, dtype=torch.float64)
     table[:, 0, 1] = FORBIDDEN_SCORE
     scores = torch.tensor([[800.0, -800.0], [-800.0, 800.0], [0.0, 0.0]], dtype=torch.float64)
-    found, _ = pairs_of(table, scores)
-    assert np.isfinite(found).all() and found.sum(axis=(1, 2)) == pytest.approx(1)
+    pairs, _ = pairs_of(table, scores)
+    assert np.isfinite(pairs).all() and pairs.sum(axis=(1, 2)) == pytest.approx(1)
 
 
 def test_lattice_of_batch_equals_sentence(runs: Path) -> None:
@@ -124,10 +124,10 @@ def test_hmm_states_are_shown_like_tags(tmp_path: Path) -> None:
         files.append(f"data.{split}={tmp_path / split}.txt")
     few = ("train.restarts=1", "train.iterations=5", "train.tolerance=0")
     lm = train_recipe("hmm-letters", "data.corpus=text", *files, *few, out=tmp_path / "letters")
-    found = state_paths(lm, "a bird")
+    lattice = state_paths(lm, "a bird")
     tokens = torch.tensor(lm.tokenizer.encode("a bird"))
-    assert "".join(found.words) == "a bird" and len(found.tags) == lm.model.states
-    assert found.best == lm.model.likeliest_states(tokens).tolist() and -50 < found.log_prob <= 0
-    np.testing.assert_allclose(found.posterior, lm.model.state_posteriors(tokens)[:, : lm.model.states], atol=1e-9)
-    np.testing.assert_allclose(found.pairs.sum(axis=2), found.posterior[:-1], atol=1e-6)
-    np.testing.assert_allclose(found.pairs.sum(axis=1), found.posterior[1:], atol=1e-6)
+    assert "".join(lattice.words) == "a bird" and len(lattice.tags) == lm.model.states
+    assert lattice.best == lm.model.likeliest_states(tokens).tolist() and -50 < lattice.log_prob <= 0
+    np.testing.assert_allclose(lattice.posterior, lm.model.state_posteriors(tokens)[:, : lm.model.states], atol=1e-9)
+    np.testing.assert_allclose(lattice.pairs.sum(axis=2), lattice.posterior[:-1], atol=1e-6)
+    np.testing.assert_allclose(lattice.pairs.sum(axis=1), lattice.posterior[1:], atol=1e-6)

@@ -30,8 +30,8 @@ def test_correlation_equals_pearson() -> None:
     random = np.random.default_rng(1)
     values, marks = random.normal(size=(50, 4)), (random.random(50) > 0.6).astype(float)
     values[:, 2] = 3 - 2 * marks
-    found = correlations(values, marks)
-    np.testing.assert_allclose(found, [np.corrcoef(values[:, k], marks)[0, 1] for k in range(4)], atol=1e-12)
+    correlation = correlations(values, marks)
+    np.testing.assert_allclose(correlation, [np.corrcoef(values[:, k], marks)[0, 1] for k in range(4)], atol=1e-12)
     ranked = rank(values, "correlation", marks)
     assert ranked.units[0] == 2 and ranked.scores[2] == pytest.approx(-1)
     assert correlations(np.ones((5, 1)), np.array([0.0, 1, 0, 1, 0])) == [0]

@@ -32,31 +32,33 @@ def test_windows_of_stream() -> None:
 
 @pytest.mark.parametrize("distance", range(1, K + 1))
 def test_only_one_position_is_permuted(distance: int) -> None:
-    seen = torch.arange(60).view(20, K)
-    permuted = permute_position(seen, distance)
+    inputs = torch.arange(60).view(20, K)
+    permuted = permute_position(inputs, distance)
     others = [column for column in range(K) if column != K - distance]
-    assert torch.equal(permuted[:, others], seen[:, others])
-    assert not torch.equal(permuted, seen) and torch.equal(permuted[:, K - distance].sort()[0], seen[:, K - distance])
-    assert torch.equal(permuted, permute_position(seen, distance))
+    assert torch.equal(permuted[:, others], inputs[:, others])
+    assert not torch.equal(permuted, inputs) and torch.equal(
+        permuted[:, K - distance].sort()[0], inputs[:, K - distance]
+    )
+    assert torch.equal(permuted, permute_position(inputs, distance))
 
 
 def test_loss_is_computed_without_dropout() -> None:
     lm, stream = model(), torch.randint(V, (50,), generator=torch.Generator().manual_seed(1))
-    found = window_loss(lm, windows_before(lm, stream, within_documents=False), stream)
+    loss = window_loss(lm, windows_before(lm, stream, within_documents=False), stream)
     assert lm.training  # the training mode is restored
     inputs = torch.cat([torch.tensor([END]), stream[:-1]])[None]
     scores, _ = lm.eval().score(inputs, stream[None], lm.start())
-    assert found == pytest.approx(-scores.mean().item(), rel=1e-12)
+    assert loss == pytest.approx(-scores.mean().item(), rel=1e-12)
 
 
 def test_ignored_position_has_no_importance() -> None:
     lm, stream = model(), torch.randint(V, (80,), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         lm.hidden[0].weight[:, : 2 * 4] = 0  # only the last token has an effect
-    seen = windows_before(lm, stream, within_documents=False)
-    losses = [window_loss(lm, permute_position(seen, distance), stream) for distance in (1, 2, 3)]
-    whole = window_loss(lm, seen, stream)
-    assert losses[1] == losses[2] == whole != losses[0]
+    inputs = windows_before(lm, stream, within_documents=False)
+    losses = [window_loss(lm, permute_position(inputs, distance), stream) for distance in (1, 2, 3)]
+    full_loss = window_loss(lm, inputs, stream)
+    assert losses[1] == losses[2] == full_loss != losses[0]
 
 
 @pytest.mark.parametrize("shuffled", [[3.0, 2.5, 2.1], [3.0, 1.9, 2.1]])

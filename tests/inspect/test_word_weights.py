@@ -26,36 +26,36 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["gru", "attends", "bag"])
 def classifier(runs: Path, request: pytest.FixtureRequest) -> ClassifierPredictor:
-    found: ClassifierPredictor = load(runs / request.param, "cpu", ClassifierPredictor)
-    return found
+    predictor: ClassifierPredictor = load(runs / request.param, "cpu", ClassifierPredictor)
+    return predictor
 
 
 def test_default_weights_equal_classify(classifier: ClassifierPredictor) -> None:
-    (said,) = classifier.classify(TEXT, why=True)
-    assert classifier.why(TEXT) == said.why == classifier.why(TEXT, said.label)
-    assert classifier.why(f"  {TEXT} ") == (said.why and said.why.shift(2))
+    (prediction,) = classifier.classify(TEXT, why=True)
+    assert classifier.why(TEXT) == prediction.why == classifier.why(TEXT, prediction.label)
+    assert classifier.why(f"  {TEXT} ") == (prediction.why and prediction.why.shift(2))
 
 
 def test_influence_equals_autograd(classifier: ClassifierPredictor) -> None:
     batch = classifier.reader().batches([TEXT], tokens=1).collate(torch.tensor([0]).numpy())
     for number, label in enumerate(classifier.labels):
-        found = classifier.why(TEXT, label, "influence")
+        weights = classifier.why(TEXT, label, "influence")
         known = classifier.model.influence(batch, torch.tensor([number]))[0].tolist()
-        assert [word.weight for word in found.words] + [found.end] == pytest.approx(known, abs=1e-6)
+        assert [word.weight for word in weights.words] + [weights.end] == pytest.approx(known, abs=1e-6)
     if classifier.run.path.name == "bag":  # for a bag of words the sum is the score
         score = classifier.model(batch)[0, number].item()
         assert sum(known) + classifier.model.output.bias[number].item() == pytest.approx(score, abs=1e-5)
 
 
 def test_occlusion_equals_prediction_without_word(classifier: ClassifierPredictor) -> None:
-    def chance(text: str) -> float:
-        (said,) = classifier.classify(text)
-        return next(one.probability for one in said.candidates if one.label == "good")
+    def probability_of(text: str) -> float:
+        (prediction,) = classifier.classify(text)
+        return next(candidate.probability for candidate in prediction.candidates if candidate.label == "good")
 
-    found = classifier.why(TEXT, "good", "occlusion")
-    rest = ["dull, warm film", "a , warm film", "a dull warm film", "a dull, film", "a dull, warm "]
-    assert [word.weight for word in found.words] == pytest.approx(
-        [chance(TEXT) - chance(one) for one in rest], abs=1e-6
+    weights = classifier.why(TEXT, "good", "occlusion")
+    shortened = ["dull, warm film", "a , warm film", "a dull warm film", "a dull, film", "a dull, warm "]
+    assert [word.weight for word in weights.words] == pytest.approx(
+        [probability_of(TEXT) - probability_of(text) for text in shortened], abs=1e-6
     )
     assert [word.weight for word in classifier.why("dull", "good", "occlusion").words] == [0.0]
 
