@@ -30,7 +30,7 @@ def fit_model(taps: int, lag: int = 0, variables: int = 1, ridge: float = 0.0) -
     return model, values, mask
 
 
-def test_equal_to_statsmodels() -> None:
+def test_fit_and_forecast_equal_statsmodels() -> None:
     module: Any = pytest.importorskip("statsmodels.tsa.ar_model")
     model, values, mask = fit_model(4)
     theirs = module.AutoReg(values[:, 0].numpy(), 4, trend="c").fit()

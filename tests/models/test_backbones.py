@@ -255,7 +255,7 @@ def test_renamed_weights_load_into_another_backbone() -> None:
         assert all(torch.equal(one, second.state_dict()[name]) for name, one in first.state_dict().items())
 
 
-def test_backbone_registry() -> None:
+def test_forms_and_limits_of_backbones() -> None:
     assert BACKBONES.paths.keys() <= MODELS.paths.keys()
     assert {kind: form_of(config_of(kind)) for kind in KINDS} == {
         "recurrent-lm": "causal",

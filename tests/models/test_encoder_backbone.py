@@ -136,7 +136,7 @@ def test_fine_tuned_backbone_can_be_fine_tuned_again() -> None:
     assert all(torch.equal(one, second.state_dict()[name]) for name, one in first.state_dict().items())
 
 
-def test_backbone_properties() -> None:
+def test_backbone_has_no_limit_and_predicts_no_tokens() -> None:
     config = config_of()
     kind = backbone_class(config)
     assert kind.form == "ends" and kind.longest(config) is None and not kind.can_predict(config)

@@ -51,7 +51,7 @@ def test_every_packed_document_starts_with_bos() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 4])
-def test_bos_step_by_step(cut: int) -> None:
+def test_steps_with_bos_equal_whole(cut: int) -> None:
     model = build_gpt()
     ids = rows(END, 3, 4, END, 5, 6)
     expected = model(ids).log_softmax(dim=-1)
@@ -86,7 +86,7 @@ def test_invalid_bos_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_output_without_bias(tied: bool) -> None:
+def test_output_has_no_bias_by_default(tied: bool) -> None:
     model = build_gpt(replace(CONFIG, tied=tied))
     assert "output.bias" not in model.state_dict()
     ids, targets = rows(END, 3, 4), rows(3, 4, 5)
@@ -104,6 +104,6 @@ def test_output_without_bias(tied: bool) -> None:
         torch.testing.assert_close(grad, parameter.grad)
 
 
-def test_output_with_bias() -> None:
+def test_output_bias_is_optional() -> None:
     assert "output.bias" in GPTConfig(d_model=8, heads=2, layers=1, output_bias=True).build(V).state_dict()
     assert GPTBackbone(CONFIG, V, predicts=True).output.bias is None  # type: ignore[union-attr]

@@ -156,7 +156,7 @@ def test_tied_embeddings_are_one_parameter():
     exactly(other(tokens)[0], lm(tokens)[0])
 
 
-def test_dropout_positions():
+def test_dropout_applies_to_embeddings_layers_and_output():
     positions = []
     lm = model(dropout=0.5, layers=3)
     for module, name in ((lm.dropout, "model"), (lm.stack.dropout, "stack")):

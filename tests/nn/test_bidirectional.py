@@ -182,7 +182,7 @@ def test_no_gradient_from_padding(combine, depth, position) -> None:
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("combine", COMBINATIONS)
-def test_gradcheck(combine, depth) -> None:
+def test_gradients_equal_finite_differences(combine, depth) -> None:
     stack, mask = stack_of(combine=combine, depth=depth), torch.tensor([[True, True, False], [False, True, True]])
     names = [name for name, _ in stack.named_parameters()]
 

@@ -70,7 +70,7 @@ def test_connections_differ() -> None:
 
 @pytest.mark.parametrize("connections", KINDS)
 @pytest.mark.parametrize("cell", ["lstm", "mut1"])
-def test_gradcheck(cell, connections) -> None:
+def test_gradients_equal_finite_differences(cell, connections) -> None:
     stack = stack_of(connections, inputs=3, cell=cell, layers=2)
     names = [name for name, _ in stack.named_parameters()]
     mask = MASK[:2, :3]
@@ -178,6 +178,6 @@ def test_mismatched_layers_are_rejected(connections, widths, words) -> None:
         Stack([CELLS["gru"](width, H) for width in widths], connections=connections)
 
 
-def test_input_sizes() -> None:
+def test_input_sizes_depend_on_the_connections() -> None:
     assert input_sizes("dense", 3, 5, 3) == [3, 8, 13]
     assert input_sizes("residual", 3, 5, 3) == input_sizes("none", 3, 5, 3) == [3, 5, 5]

@@ -194,7 +194,7 @@ def test_weight_dropout_fused_equals_plain_equals_masked_cell(name, padded, mask
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("name", CELLS)
-def test_gradcheck_through_weight_dropout(name, fused, mask) -> None:
+def test_gradients_through_weight_dropout_equal_finite_differences(name, fused, mask) -> None:
     layer, x = recurrent(name), double(2, 3, D)
     weight = layer.cell.weight_h.detach().clone().requires_grad_()
 

@@ -70,7 +70,7 @@ def assert_ignores(module, compute, mask, width=D, dtype=torch.float32):
 @pytest.mark.parametrize("fused", [True, False], ids=["selected", "plain loop"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("name", CELLS)
-def test_recurrent(name, dtype, fused):
+def test_recurrent_ignores_padding(name, dtype, fused):
     torch.manual_seed(0)
     layer = Recurrent(CELLS[name](D, H)).to(dtype)
     for steps in STEPS:
@@ -85,7 +85,7 @@ def test_recurrent(name, dtype, fused):
 
 @pytest.mark.skipif(numba_steps.library() is None, reason="needs numba, MKL and GNU's OpenMP")
 @pytest.mark.parametrize("name", sorted({name for name in CELLS if steps_name(CELLS[name](1, 1)) is not None}))
-def test_compiled_loops(name, monkeypatch):
+def test_compiled_loops_ignore_padding(name, monkeypatch):
     monkeypatch.setattr(numba_steps, "MIN_STATE_ELEMENTS", 0)
     monkeypatch.setattr(numba_steps, "MIN_ROWS_PER_THREAD", 1)
     torch.manual_seed(0)
@@ -96,7 +96,7 @@ def test_compiled_loops(name, monkeypatch):
 @pytest.mark.parametrize("fused", [True, False], ids=["selected", "plain loop"])
 @pytest.mark.parametrize("options", [{}, {"variational_dropout": True}, {"weight_dropout": 0.5}], ids=str)
 @pytest.mark.parametrize("connections", ["none", "residual", "highway", "dense"])
-def test_stack(connections, options, fused):
+def test_stack_ignores_padding(connections, options, fused):
     torch.manual_seed(0)
     widths = input_sizes(connections, D, H, layers=2)
     stack = Stack([CELLS["gru-cho"](width, H) for width in widths], 0.5, connections, **options)
@@ -113,7 +113,7 @@ def test_stack(connections, options, fused):
 @pytest.mark.parametrize("depth", ["each", "apart"])
 @pytest.mark.parametrize("combine", ["concat", "sum", "mix"])
 @pytest.mark.parametrize("name", ["lstm", "mut1"])
-def test_bidirectional_stack(name, combine, depth):
+def test_bidirectional_stack_ignores_padding(name, combine, depth):
     torch.manual_seed(0)
     stack = BidirectionalStack(
         CELLS[name], D, H, 2, combine=combine, depth=depth, dropout=0.5, variational_dropout=True
@@ -129,7 +129,7 @@ def test_bidirectional_stack(name, combine, depth):
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_attention(name):
+def test_attention_ignores_padding(name):
     torch.manual_seed(0)
     attention, mask = Attention(SCORES[name](H, D)), some_mask(7)
     query = torch.randn(B, 3, H)
@@ -137,7 +137,7 @@ def test_attention(name):
 
 
 @pytest.mark.parametrize("name", POOLINGS)
-def test_pooling(name):
+def test_pooling_ignores_padding(name):
     torch.manual_seed(0)
     pooling, mask, ends = POOLINGS[name](D), some_mask(7), torch.randn(B, D)
 
@@ -149,19 +149,19 @@ def test_pooling(name):
 
 
 @pytest.mark.parametrize("weights", ["one-hot", "counts", "tf-idf", "mean"])
-def test_bag(weights):
+def test_bag_ignores_padding(weights):
     bag, mask, tokens = Bag(weights, 5), some_mask(7), torch.randint(0, 5, (B, 7))
     assert_ignores(bag, lambda x: [bag(x, tokens, mask)], mask)
 
 
-def test_windows():
+def test_convolution_ignores_padding():
     torch.manual_seed(0)
     windows, mask = Windows(D, H, (2, 3)), some_mask(7)
     assert_ignores(windows, lambda x: [windows(x, mask)], mask)
 
 
 @pytest.mark.parametrize("constrained", [True, False])
-def test_crf(constrained):
+def test_crf_ignores_padding(constrained):
     torch.manual_seed(0)
     crf, mask, tags = LinearChainCRF(D), some_mask(7), torch.randint(0, D, (B, 7))
     torch.nn.init.normal_(crf.transitions)
@@ -190,7 +190,7 @@ ENCODERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_encoder(name):
+def test_encoder_ignores_padding(name):
     torch.manual_seed(0)
     encoder = ENCODERS[name].build(D)
     for steps in (3, 20):  # attention has implementations for few and for many queries
@@ -204,7 +204,7 @@ def test_encoder(name):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MIXERS if not MIXERS[kind].attends])
-def test_mixer(kind):
+def test_mixer_ignores_padding(kind):
     torch.manual_seed(0)
     mixer = make_mixer(kind, D, 2)
     for steps in (3, 20):
@@ -217,7 +217,7 @@ def test_mixer(kind):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss(smoothing):
+def test_loss_ignores_padding(smoothing):
     torch.manual_seed(0)
     output, mask = torch.nn.Linear(D, 9), some_mask(7)
     targets = torch.randint(0, 9, mask.shape).masked_fill(~mask, IGNORE_INDEX).flatten()
@@ -232,7 +232,7 @@ def test_loss(smoothing):
 
 
 @pytest.mark.parametrize("difference", ["none", "step", "season"])
-def test_forecaster_with_missing_values(difference):
+def test_forecaster_ignores_missing_values(difference):
     torch.manual_seed(0)
     model = RecurrentForecasterConfig(hidden=H, difference=difference, dropout=0.0).build(2, season=3)
     values, mask = torch.randn(B, 9, 2), torch.rand(B, 9, 2) < 0.7
@@ -246,7 +246,7 @@ def test_forecaster_with_missing_values(difference):
         assert actual.isfinite().all() and torch.equal(actual, expected)
 
 
-def test_series_classifier():
+def test_series_classifier_ignores_padding():
     torch.manual_seed(0)
     model = SeriesClassifierConfig(encoder=RecurrentEncoderConfig(hidden=H)).build(2, 3)
     mask = some_mask(7)

@@ -67,7 +67,7 @@ def test_padding_has_no_effect_and_no_gradient(kind) -> None:
             assert not gradient[~mask].any() and gradient[mask].any()
 
 
-def test_attention_pooling_weights() -> None:
+def test_attention_weights_sum_to_one_and_give_the_pooled_vector() -> None:
     h, mask, ends = sequences()
     pooled, weights = POOLINGS["attention"](H).double()(h, mask, ends)
     assert weights is not None and weights.shape == mask.shape
@@ -76,7 +76,7 @@ def test_attention_pooling_weights() -> None:
     torch.testing.assert_close((weights.unsqueeze(2) * h).sum(dim=1), pooled)
 
 
-def test_half_precision(kind) -> None:
+def test_half_precision_is_supported(kind) -> None:
     h, mask, ends = (part.bfloat16() if part.is_floating_point() else part for part in sequences())
     pooled, weights = POOLINGS[kind](H).bfloat16()(h, mask, ends)
     assert pooled.dtype == torch.bfloat16 and pooled.isfinite().all()

@@ -176,7 +176,7 @@ def test_outputs_equal_torch(name, layers, lengths, fused):
 # Properties of every cell.
 
 
-def test_shapes_and_types(layer):
+def test_outputs_and_states_have_expected_shapes(layer):
     outputs, state = layer(double(B, T, D))
     assert outputs.shape == (B, T, H) and outputs.dtype == torch.float64
     assert tuple(state) == layer.cell.state_names
@@ -247,7 +247,7 @@ def test_no_gradient_from_later_steps(layer, fused):
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_gradcheck(layer, fused):
+def test_gradients_equal_finite_differences(layer, fused):
     mask = torch.tensor([[True, True, False], [False, True, True]])
     x, state = double(2, 3, D).requires_grad_(), some_state(layer, rows=2)
 

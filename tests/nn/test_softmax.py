@@ -290,7 +290,7 @@ def test_inclusion_probabilities_equal_frequencies(sampler: str) -> None:
     assert error.max() < 0.1
 
 
-def test_proposal_distributions() -> None:
+def test_proposals_equal_their_formulas() -> None:
     rank = torch.arange(V, dtype=torch.float64)
     log_uniform = (torch.log(rank + 2) - torch.log(rank + 1)) / math.log(V + 1)
     for sampler, expected in (
