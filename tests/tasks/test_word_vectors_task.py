@@ -86,7 +86,7 @@ def test_training_creates_complete_run(recipe, tmp_path, objective):
     assert isinstance(events[0], Started) and events[0].parameters > 0
     progress = [event for event in events if isinstance(event, Progress)]
     assert all(event.tokens_per_second > 0 for event in progress)
-    assert {event.counted for event in progress} == {"pairs" if objective == "glove" else "words"}
+    assert {event.speed_unit for event in progress} == {"pairs" if objective == "glove" else "words"}
     assert progress[-1].step == progress[-1].total
     assert len([event for event in events if isinstance(event, Saved)]) == 25  # once per epoch
     (evaluated,) = [event for event in events if isinstance(event, Evaluated)]

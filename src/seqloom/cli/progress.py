@@ -113,7 +113,8 @@ def describe(event: e.Event) -> str | None:
         case e.Progress(step=step, total=total, values={"restart": restart, "iteration": iteration, "loss": loss}):
             return (
                 f"step {step}/{total}  restart {restart:.0f}, iteration {iteration:.0f}: loss {loss:.5f}  "
-                f"{event.tokens_per_second:,.0f} {event.counted}/s  at most {format_duration(event.seconds_left)} left"
+                f"{event.tokens_per_second:,.0f} {event.speed_unit}/s  "
+                f"at most {format_duration(event.seconds_left)} left"
             )
         case e.Progress(step=step, total=total, values=values) if "loss" in values:
             is_plain = event.unit == "nats" and not event.remark
@@ -122,7 +123,7 @@ def describe(event: e.Event) -> str | None:
             derived = f"perplexity {perplexity}  " if is_plain else ""
             return (
                 f"step {step}/{total}  loss {loss:.4f}  {derived}"
-                f"{event.tokens_per_second:,.0f} {event.counted}/s  {format_duration(event.seconds_left)} left"
+                f"{event.tokens_per_second:,.0f} {event.speed_unit}/s  {format_duration(event.seconds_left)} left"
             )
         case e.Progress(step=step, total=total, values={"order": order, "ngrams": ngrams}):
             return f"step {step}/{total}  order {order:.0f}: {ngrams:,.0f} n-grams"

@@ -2,7 +2,7 @@
 
 Seeds are pure functions: the random numbers of a step depend only on the recipe's seed and the step.
 
-PyTorch sums the gradients of LayerNorm, of convolutions and of oneDNN's LSTM in one part per thread.
+PyTorch sums the gradients of LayerNorm, of convolutions and of oneDNN's LSTM in one partial sum per thread.
 So a resumed training has bit-identical weights only with the same number of threads as before.
 """
 

@@ -66,6 +66,6 @@ class NotStarted(Interrupted):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error means out of memory, on a GPU or in the machine; torch is not imported."""
+    """Return whether an error is an out-of-memory error of a GPU or of the machine, without importing torch."""
     has_name = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return has_name or (isinstance(error, RuntimeError) and any(message in str(error) for message in OOM_MESSAGES))

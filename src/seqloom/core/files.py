@@ -163,7 +163,7 @@ def _lock(path: Path, busy: str) -> int:
 
 
 def check_writable(path: Path) -> None:
-    """Raise an error before any work if a file cannot be written, by creating a temporary file in its folder."""
+    """Check that a file can be written, by creating a temporary file in its folder."""
     with disk_errors(path):
         tempfile.TemporaryFile(dir=path.parent).close()
 

@@ -173,7 +173,7 @@ class ResumableModel(Model, Protocol):
 class Loss:
     value: Tensor  # scalar: the mean over the predictions of the batch, attached to the graph
     carry: Tree  # what the next batch may start from (truncated backpropagation), or None
-    tokens: int  # number of inputs read, in units of `Task.counted`
+    tokens: int  # number of inputs read, in units of `Task.speed_unit`
     count: Tensor | None = None  # number of predictions in `value`; None if it is equal in all rows
 
 
@@ -208,7 +208,7 @@ class Task(Protocol):
     """
 
     monitor: Monitor
-    counted: str = "tokens"  # unit of the training speed
+    speed_unit: str = "tokens"  # unit of the training speed
 
     def model(self) -> Any:
         """Return a newly initialised `nn.Module`; the caller sets the seed."""
@@ -252,8 +252,8 @@ class Estimate:
     total: int
     model: Any | None
     values: Mapping[str, float]
-    read: int = 0  # number of inputs read, in units of `counted`
-    counted: str = "words"
+    read: int = 0  # number of inputs read, in units of `speed_unit`
+    speed_unit: str = "words"
     unit: str = "nats"  # of the loss in `values`
 
 

@@ -27,10 +27,10 @@ def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     count = min(count, log_probs.shape[1])
     values, ids = _top(log_probs, min(count + 1, log_probs.shape[1]))
-    least = values[:, count - 1 : count]
-    cut = (values[:, count:] == least) & ~least.isneginf()  # ties of impossible tokens do not matter
-    if bool(cut.any()):
-        values, ids = _top(_lowest_ids(log_probs, least, count), count)
+    lowest = values[:, count - 1 : count]
+    has_ties = (values[:, count:] == lowest) & ~lowest.isneginf()  # ties of impossible tokens do not matter
+    if bool(has_ties.any()):
+        values, ids = _top(_lowest_ids(log_probs, lowest, count), count)
     ids, order = ids[:, :count].sort(dim=1)
     return values.gather(1, order), ids
 
@@ -44,10 +44,10 @@ def rank_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
     blocks = vocabulary // BLOCK
     ids = torch.arange(vocabulary, device=log_probs.device).expand(rows, vocabulary)
     if blocks >= 4 * count:
-        whole, rest = ids.split([blocks * BLOCK, vocabulary - blocks * BLOCK], dim=1)
+        blocked, rest = ids.split([blocks * BLOCK, vocabulary - blocks * BLOCK], dim=1)
         largest = log_probs[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK)).amax(2)  # (B, blocks)
         chosen = largest.sort(dim=1, descending=True, stable=True).indices[:, :count].sort(dim=1).values
-        inside = chosen.unsqueeze(2) * BLOCK + whole[:, None, :BLOCK]  # (B, count, BLOCK)
+        inside = chosen.unsqueeze(2) * BLOCK + blocked[:, None, :BLOCK]  # (B, count, BLOCK)
         ids = torch.cat([inside.flatten(1), rest], dim=1)
     values, order = log_probs.gather(1, ids).sort(dim=1, descending=True, stable=True)
     return values[:, :count], ids.gather(1, order[:, :count])
@@ -62,8 +62,8 @@ def _top(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
     blocks = vocabulary // BLOCK
     if log_probs.is_cuda or log_probs.numel() < MIN_BLOCKED_SIZE or blocks < 4 * count or not log_probs.is_contiguous():
         return log_probs.topk(count, dim=1)
-    whole, rest = log_probs.split([blocks * BLOCK, vocabulary - blocks * BLOCK], dim=1)
-    chosen = whole.unflatten(1, (blocks, BLOCK)).amax(2).topk(count, dim=1).indices  # (B, count)
+    blocked, rest = log_probs.split([blocks * BLOCK, vocabulary - blocks * BLOCK], dim=1)
+    chosen = blocked.unflatten(1, (blocks, BLOCK)).amax(2).topk(count, dim=1).indices  # (B, count)
     first = vocabulary * torch.arange(rows, device=chosen.device).unsqueeze(1) + chosen * BLOCK
     anywhere = log_probs.as_strided((rows * vocabulary - BLOCK + 1, BLOCK), (1, 1))  # blocks from every offset
     selected = anywhere.index_select(0, first.flatten()).view(rows, -1)  # (B, count · BLOCK)
@@ -72,9 +72,9 @@ def _top(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values, torch.where(indices < selected.shape[1], inside, indices + blocks * BLOCK - selected.shape[1])
 
 
-def _lowest_ids(log_probs: Tensor, least: Tensor, count: int) -> Tensor:
-    """Mask ties with `least` (B, 1) by descending id until `count` tokens of each row remain."""
-    above, equal = log_probs > least, log_probs == least
+def _lowest_ids(log_probs: Tensor, lowest: Tensor, count: int) -> Tensor:
+    """Mask the ties with `lowest` (B, 1) of the largest ids, so that `count` tokens of each row remain."""
+    above, equal = log_probs > lowest, log_probs == lowest
     room = count - above.sum(1, keepdim=True)
     return log_probs.masked_fill(equal & (equal.cumsum(1) > room), -torch.inf)
 

@@ -45,7 +45,7 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
 
     corpus: VectorData
     reads_tokens = False
-    counted = "vectors"
+    speed_unit = "vectors"
     eval_size = 500  # sequences per batch in evaluation
 
     @classmethod

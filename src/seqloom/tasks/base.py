@@ -399,7 +399,7 @@ class SeriesTask(Task[R, M]):
 
     corpus: "Corpus[Series]"
     reads_tokens = False
-    counted = "values"
+    speed_unit = "values"
     measured_on = "series of numbers"
 
     @property

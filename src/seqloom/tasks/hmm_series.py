@@ -64,7 +64,7 @@ class Task(SeriesTask[Recipe, Any]):
                 lambda restart: shape.draw_start(series, seed, restart),
                 lambda current: current.improve(series),
                 read=sum(int((~one.isnan()).sum()) for one in series),
-                counted="values",
+                speed_unit="values",
             )
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:

@@ -48,7 +48,7 @@ class Recipe(TaskRecipe):
 class Task(LabelTask[Recipe, SeriesClassifier]):
     corpus: Corpus[LabelledSeries]
     reads_tokens = False
-    counted = "steps"
+    speed_unit = "steps"
     measured_on = "series with labels"
 
     def check_model(self) -> None:

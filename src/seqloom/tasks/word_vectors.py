@@ -101,8 +101,8 @@ class Task(TextTask[Recipe, WordVectors]):
                 raise DivergedError(f"The loss is not finite at step {step}. Lower train.lr{hint}.")
             is_saved = step % interval == 0 or step == trainer.total
             values = {"loss": result.loss, "learning_rate": rate, "epoch": step / blocks}
-            counted, unit = "pairs" if model.glove else "words", f"objective of {self.recipe.model.objective}"
-            yield Estimate(step, trainer.total, model if is_saved else None, values, result.read, counted, unit)
+            speed_unit, unit = "pairs" if model.glove else "words", f"objective of {self.recipe.model.objective}"
+            yield Estimate(step, trainer.total, model if is_saved else None, values, result.read, speed_unit, unit)
 
     # --- evaluation -------------------------------------------------------------------------------------------------
 

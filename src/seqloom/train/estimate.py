@@ -55,7 +55,7 @@ def estimate(
                 break
             meter.add(stage.read, stage.step - step)
             step = stage.step
-            progress = meter.progress(step, stage.total, dict(stage.values), stage.unit, stage.counted)
+            progress = meter.progress(step, stage.total, dict(stage.values), stage.unit, stage.speed_unit)
             yield progress if stage.read else Progress(step, stage.total, progress.values)
             if stage.model is not None:
                 model, saved_step = stage.model, step

@@ -39,7 +39,7 @@ class Progress(Event):
     tokens_per_second: float = 0.0  # since the last event
     seconds_left: float = 0.0  # estimated time to the end, without evaluations
     unit: str = "nats"  # unit of the loss
-    counted: str = "tokens"  # what the speed counts
+    speed_unit: str = "tokens"  # unit of the speed, such as tokens or values
     remark: str = ""  # how the loss differs from that of dev
 
 
@@ -160,11 +160,11 @@ class Meter:
         return time.perf_counter() - self.start
 
     def progress(
-        self, step: int, total: int, values: Mapping[str, float], unit: str, counted: str, remark: str = ""
+        self, step: int, total: int, values: Mapping[str, float], unit: str, speed_unit: str, remark: str = ""
     ) -> Progress:
         """Return a progress event with the speed since the last one."""
         now = (self.seconds, self.tokens, self.steps)
         seconds, tokens, steps = (a - b for a, b in zip(now, self._reported, strict=True))
         self._reported = now
         left = (total - step) * seconds / max(steps, 1)
-        return Progress(step, total, values, tokens / seconds if seconds else 0.0, left, unit, counted, remark)
+        return Progress(step, total, values, tokens / seconds if seconds else 0.0, left, unit, speed_unit, remark)

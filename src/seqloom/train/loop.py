@@ -131,7 +131,7 @@ def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop)
         if tally.step % config.log_every == 0 or tally.step == state.total:
             values = state.report(results[-1])
             unit, remark = task.monitor.unit, task.monitor.remark
-            yield meter.progress(tally.step, state.total, values, unit, task.counted, remark)
+            yield meter.progress(tally.step, state.total, values, unit, task.speed_unit, remark)
     measured = state.parameter_count(), meter.speed(), meter.elapsed(), tally.memory or None, meter.seconds
     yield Finished(tally.step, ending, tally.best_step, tally.best or {}, *measured)
 

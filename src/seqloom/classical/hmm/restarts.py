@@ -95,14 +95,14 @@ def run_search(
     improve: Callable[[Any], tuple[Any, float]],
     *,
     read: int = 0,
-    counted: str = "tokens",
+    speed_unit: str = "tokens",
 ) -> Iterator[Estimate]:
     """Run the remaining iterations, one `Estimate` each.
 
     `begin(restart)` draws an initial model; `improve(model)` returns an improved model and the log p
-    of the given one. An iteration processes `read` tokens, or other units named by `counted`.
+    of the given one. An iteration processes `read` tokens, or other units named by `speed_unit`.
     """
-    unit = "nats" if counted == "tokens" else "nats per value"
+    unit = "nats" if speed_unit == "tokens" else "nats per value"
     total, saved = config.restarts * config.iterations, time.monotonic()
     while search.restart < config.restarts:
         if search.iteration == 0:
@@ -124,4 +124,4 @@ def run_search(
         is_due = is_done or time.monotonic() - saved > CHECKPOINT_INTERVAL
         checkpoint = search.best if search.finished else search if is_due else None
         saved = saved if checkpoint is None else time.monotonic()
-        yield Estimate(step, total, checkpoint, values, read, counted, unit)
+        yield Estimate(step, total, checkpoint, values, read, speed_unit, unit)

@@ -86,8 +86,8 @@ def draw_unit(trace: GateTrace, unit: int, number: int | None = None, title: str
             axes.plot(values[name], **style, marker="o", markersize=3, linewidth=1.5, label=layer.describe(name))
         axes.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
         axes.set_ylabel(kind)
-        reach = max(1.0, *(largest_magnitude(values[name]) for name in group))
-        axes.set_ylim(-0.04 if kind == "gate" else -1.06 * reach, 1.06 * reach)
+        limit = max(1.0, *(largest_magnitude(values[name]) for name in group))
+        axes.set_ylim(-0.04 if kind == "gate" else -1.06 * limit, 1.06 * limit)
     set_token_labels(panels, trace.tokens)
     figure.suptitle(escape_math(f"{title or trace.cell}: unit {unit} over the text{_describe_position(trace, layer)}"))
     return figure

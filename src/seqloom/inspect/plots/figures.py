@@ -44,7 +44,7 @@ JOINERS = ("\N{ZERO WIDTH JOINER}", "\N{ZERO WIDTH NON-JOINER}")
 
 
 def check_figure_path(path: Path) -> None:
-    """Raise an error before any work if a figure cannot be drawn or written to `path`."""
+    """Check that a figure can be drawn and written to `path`."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path} must end in .png or .svg, which selects the format.")
     if not path.parent.is_dir():
@@ -220,7 +220,7 @@ class Fonts(NamedTuple):
     shapes_text: bool  # whether joining and right-to-left scripts are drawn correctly
 
     def warning(self) -> str | None:
-        """Return one line with the problem of the figure and how to fix it, or None."""
+        """Return a one-line warning about missing glyphs with a remedy, or None."""
         if self.missing:
             characters = self.missing[:12] + ("…" if len(self.missing) > 12 else "")
             return (

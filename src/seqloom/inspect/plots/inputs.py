@@ -49,11 +49,11 @@ def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = N
     Columns that are 0 in all texts are omitted, and long texts are truncated. Panels are placed in
     inches, which keeps the cells equally large.
     """
-    drawn = list(texts[:MAX_TEXTS])
-    columns, vocabulary = nonzero_columns(drawn, MAX_WORDS), drawn[0].vocabulary
+    texts = texts[:MAX_TEXTS]
+    columns, vocabulary = nonzero_columns(texts, MAX_WORDS), texts[0].vocabulary
     heads = [truncate(format_word(vocabulary.words[column]), MAX_WORD_LENGTH) for column in columns]
-    sides = [[truncate(format_word(word.text), MAX_WORD_LENGTH) for word in text.words[:MAX_WORDS]] for text in drawn]
-    style = {**text_style(list_drawn_words(drawn), font), "fontsize": SMALL}
+    sides = [[truncate(format_word(word.text), MAX_WORD_LENGTH) for word in text.words[:MAX_WORDS]] for text in texts]
+    style = {**text_style(list_drawn_words(texts), font), "fontsize": SMALL}
     table = dense_table(vocabulary, width)[:, :MAX_NUMBERS]
     longest = max(map(display_width, [*heads, *(word for side in sides for word in side)]))
     letters = LETTER * SMALL / SIZE * longest + 0.15
@@ -68,16 +68,16 @@ def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = N
 
     def add_panel(row: int, column: int, lines: int) -> "Axes":
         bottom = figure_height - tops[row] - lines * CELL
-        left, wide = lefts[column] / figure_width, widths[column] / figure_width
-        return figure.add_axes((left, bottom / figure_height, wide, lines * CELL / figure_height))
+        left, panel_width = lefts[column] / figure_width, widths[column] / figure_width
+        return figure.add_axes((left, bottom / figure_height, panel_width, lines * CELL / figure_height))
 
-    bags: list[list[Mapping[int, float]]] = [[text.counts for text in drawn], [text.tf_idf for text in drawn]]
-    for row, (text, side) in enumerate(zip(drawn, sides, strict=True)):
+    bags: list[list[Mapping[int, float]]] = [[text.counts for text in texts], [text.tf_idf for text in texts]]
+    for row, (text, side) in enumerate(zip(texts, sides, strict=True)):
         squares = add_panel(row, 0, len(side))
         _draw_squares(squares, text.one_hot(columns)[:MAX_WORDS], side, style, "Blues", (0, 1))
         squares.xaxis.tick_top()
         squares.set_xticks(range(len(heads)) if row == 0 else [], heads if row == 0 else [], rotation=90, **style)
-        if len(drawn) > 1:
+        if len(texts) > 1:
             squares.set_ylabel(f"text {row + 1}", fontsize=SIZE)
         for position, by_text in enumerate(bags):
             values = [by_text[row].get(column, 0.0) for column in columns]
@@ -93,13 +93,13 @@ def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = N
         dense = add_panel(row, 3, len(side))
         _draw_squares(dense, table[text.columns[:MAX_WORDS]], side, style, SIGNED_COLORMAP, (-3, 3))
         dense.set_xticks([])
-    lengths, size = {len(text.words) for text in texts[:MAX_TEXTS]}, len(vocabulary)
+    lengths, size = {len(text.words) for text in texts}, len(vocabulary)
     length = f"{lengths.pop():,}" if len(lengths) == 1 else "T"  # texts of different lengths
     first = f", first {MAX_NUMBERS}" if width > MAX_NUMBERS else ""
     titles = [f"one-hot\n{length} × {size:,}", f"bag of words\n{size:,}", f"tf–idf\n{size:,}"]
     titles.append(f"dense, random\n{length} × {width:,}{first}")
-    for left, wide, title in zip(lefts, widths, titles, strict=True):
-        middle = (left + wide / 2) / figure_width
+    for left, panel_width, title in zip(lefts, widths, titles, strict=True):
+        middle = (left + panel_width / 2) / figure_width
         figure.text(middle, 1 - EDGE / figure_height, title, ha="center", va="top", fontsize=SIZE)
     return figure
 
@@ -193,8 +193,8 @@ def select_frequent_words(space: WordSpace, count: int, skip: int = 0) -> WordSe
     Only words of three or more characters that start with a letter are used, unless fewer than four
     exist, as in some scripts.
     """
-    long = [word for word in space.words if len(word) > 2 and word[0].isalpha()]
-    words = (long if len(long) >= MIN_POINTS else list(space.words))[skip : skip + count]
+    long_words = [word for word in space.words if len(word) > 2 and word[0].isalpha()]
+    words = (long_words if len(long_words) >= MIN_POINTS else list(space.words))[skip : skip + count]
     return WordSelection(words, [-1] * len(words), [])
 
 

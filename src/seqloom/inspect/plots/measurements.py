@@ -364,8 +364,8 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
     separate panels. A thin line is dotted if the training loss is not the one measured on dev
     (sampled or smoothed). If all runs share BLEU, F1 or accuracy on dev, it has a panel too.
     """
-    beside = {name for run in runs for name in DEV_METRIC_TITLES if curves(run).get(name)}
-    name = beside.pop() if len(beside) == 1 else None
+    dev_metrics = {name for run in runs for name in DEV_METRIC_TITLES if curves(run).get(name)}
+    name = dev_metrics.pop() if len(dev_metrics) == 1 else None
     losses = loss_panels(runs)
     count = len(losses) + bool(name)
     columns = min(count, MAX_COLUMNS)
@@ -416,8 +416,8 @@ def _draw_loss(axes: "Axes", run: Run, factor: float, colour: str, last: int) ->
 
 def _draw_metric(axes: "Axes", run: Run, metric: str, colour: str) -> None:
     """Draw a metric on dev over the steps, and its companion metric if the run has one."""
-    along, first, second = PAIRED_METRICS.get(metric, ("", "", ""))
-    points, others, name = curves(run).get(metric, []), curves(run).get(along, []), escape_math(run.path.name)
+    paired, first, second = PAIRED_METRICS.get(metric, ("", "", ""))
+    points, others, name = curves(run).get(metric, []), curves(run).get(paired, []), escape_math(run.path.name)
     label = f"{name}: {first}" if first else name
     axes.plot(*zip(*points, strict=True), color=colour, **_marker_style(points), label=label)
     if others:

@@ -51,9 +51,9 @@ def draw_components(components: Components, title: str = "") -> "Figure":
         tidy(axes).fill_between(components.times, low, high, color=COLOURS[number], alpha=0.22, linewidth=0)
         axes.plot(components.times, mean, color=COLOURS[number], linewidth=1.5, label="smoothed")
         steady = slice(len(mean) // 20, None)  # uncertain first steps do not set the scale
-        reach = np.array([low[steady].min(), high[steady].max()])
-        margin = 0.08 * float(np.ptp(reach)) or 1.0
-        axes.set_ylim(reach[0] - margin, reach[1] + margin)
+        limits = np.array([low[steady].min(), high[steady].max()])
+        margin = 0.08 * float(np.ptp(limits)) or 1.0
+        axes.set_ylim(limits[0] - margin, limits[1] + margin)
         set_heading(axes, MEANINGS[name])
         axes.set_ylabel(name)
         if number:
@@ -169,14 +169,14 @@ def _draw_errors(axes: "Axes", trace: TrackTrace, axis: int) -> None:
         ("filtered", trace.filtered, trace.filtered_covariances, ORANGE, 0.16),
         ("smoothed", trace.smoothed, trace.smoothed_covariances, BLUE, 0.24),
     ):
-        error, reach = means[:, axis] - truth, Z_95 * np.sqrt(covariances[:, axis, axis])
-        axes.fill_between(steps, error - reach, error + reach, color=colour, alpha=alpha, linewidth=0)
+        error, half_width = means[:, axis] - truth, Z_95 * np.sqrt(covariances[:, axis, axis])
+        axes.fill_between(steps, error - half_width, error + half_width, color=colour, alpha=alpha, linewidth=0)
         axes.plot(steps, error, color=colour, linewidth=1.2, label=name)
     axes.scatter(steps, trace.observed[:, axis] - truth, color=OBSERVED, s=8, linewidths=0, label="observed")
     axes.axhline(0, color="black", linewidth=1)
     errors = np.concatenate([trace.observed - trace.truth, trace.filtered - trace.truth])
-    reach = 1.35 * np.nanquantile(np.abs(errors), 0.995)
-    axes.set_ylim(-reach, reach)
+    limit = 1.35 * np.nanquantile(np.abs(errors), 0.995)
+    axes.set_ylim(-limit, limit)
     axes.set_xlim(0, len(truth) + 1)
     axes.set_ylabel(f"metres {'east' if axis == 0 else 'north'}")
 
@@ -214,10 +214,10 @@ def draw_states(view: TextStates | SeriesStates, title: str = "") -> "Figure":
 def _draw_text_states(view: TextStates) -> "Figure":
     """Draw emissions and transitions of the states, and a text on the colours of its states."""
     states, columns = view.states, min(view.states, MAX_COLUMNS)
-    rows, most = -(-states // columns), SYMBOLS if states <= MAX_COLUMNS else 6
+    rows, symbols = -(-states // columns), SYMBOLS if states <= MAX_COLUMNS else 6
     is_words = any(len(token) > 1 for token in view.tokens)  # characters include spaces
     positions = wrap_words([format_token(token) for token in view.tokens], LINE_LENGTH, spaces=is_words)
-    bars, text = rows * (0.9 + 0.2 * most), 0.75 + 0.31 * (1 + positions[-1][0])
+    bars, text = rows * (0.9 + 0.2 * symbols), 0.75 + 0.31 * (1 + positions[-1][0])
     figure = new_figure(12.5, 0.5 + bars + text)
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[bars, text])[:, 0]
     left, right = upper.subfigures(1, 2, width_ratios=[2.1, 1])
@@ -225,10 +225,12 @@ def _draw_text_states(view: TextStates) -> "Figure":
         if state >= states:
             axes.set_axis_off()
             continue
-        said = view.emissions[state][:most]
-        axes.barh(range(len(said)), [chance for _, chance in said], color=_state_colour(state, states))
-        names = [escape_math(format_token(symbol)) for symbol, _ in said]
-        axes.set_yticks(range(len(said)), names, family="monospace", fontsize=9)
+        emissions = view.emissions[state][:symbols]
+        axes.barh(
+            range(len(emissions)), [probability for _, probability in emissions], color=_state_colour(state, states)
+        )
+        names = [escape_math(format_token(symbol)) for symbol, _ in emissions]
+        axes.set_yticks(range(len(emissions)), names, family="monospace", fontsize=9)
         axes.invert_yaxis()
         tidy(axes).grid(axis="y", visible=False)
         axes.tick_params(axis="x", labelsize=8)
@@ -303,8 +305,8 @@ def _draw_series_states(view: SeriesStates) -> "Figure":
         axes.plot(view.values[:, position], color="black", linewidth=0.7, marker="." if len(view.path) <= 150 else "")
         axes.axvline(view.train - 0.5, color="black", linestyle=":", linewidth=1)
         axes.set_ylabel(escape_math(view.columns[position]))
-    beside: Style = {"xytext": (3, -9), "textcoords": "offset points", "fontsize": 8}
-    panels[0].annotate("held out", (view.train, 1), xycoords=("data", "axes fraction"), **beside)
+    offset: Style = {"xytext": (3, -9), "textcoords": "offset points", "fontsize": 8}
+    panels[0].annotate("held out", (view.train, 1), xycoords=("data", "axes fraction"), **offset)
     ticks = np.unique(np.linspace(0, len(view.times) - 1, 8).astype(int))
     panels[-1].set_xticks(ticks, [view.times[tick][:10] for tick in ticks], fontsize=8)
     set_heading(panels[0], "Viterbi states; lines are the state means")

@@ -46,14 +46,17 @@ def render_heat_map(
     heads, sides = ([_format_label(word, format_label) for word in words] for words in (columns, rows))
     side = max(map(_cell_width, sides), default=0) + 2
     longest = [max((len(row[column]) for row in numbers or ()), default=0) for column in range(len(heads))]
-    widths = [max(_cell_width(head), long) + 2 for head, long in zip(heads, longest, strict=True)]
+    widths = [max(_cell_width(head), number_width) + 2 for head, number_width in zip(heads, longest, strict=True)]
     text = Text(no_wrap=True, overflow="ignore")
     if side + sum(widths) > width:
         entries = [f"{number} {_isolate(head)}  " for number, head in enumerate(heads, start=1)]
         for block in _split_columns(list(map(_cell_width, entries)), width):
             text.append("".join(entries[column] for column in block).rstrip() + "\n", style="dim")
         heads = [str(number) for number in range(1, len(heads) + 1)]
-        widths = [max(NUMBERED_WIDTH, len(head) + 1, long + 1) for head, long in zip(heads, longest, strict=True)]
+        widths = [
+            max(NUMBERED_WIDTH, len(head) + 1, number_width + 1)
+            for head, number_width in zip(heads, longest, strict=True)
+        ]
     for block in _split_columns(widths, width - side):
         if block.start > 0:
             text.append("\n")

@@ -67,9 +67,9 @@ class Curve:
 def run_curves(run: Run) -> dict[str, Curve]:
     """Return all metrics of the log by name, thinned for plotting. For repeated steps the last value counts."""
     points: dict[str, dict[int, float]] = {}
-    counted = "tokens"
+    speed_unit = "tokens"
     for entry in run.log():
-        counted, values = str(entry.get("counted", counted)), dict[str, object]()
+        speed_unit, values = str(entry.get("speed_unit", speed_unit)), dict[str, object]()
         if entry["event"] == "progress":
             values = {f"train {name}": value for name, value in entry["values"].items()}
             loss = entry["values"].get("loss")
@@ -88,7 +88,7 @@ def run_curves(run: Run) -> dict[str, Curve]:
     scales = {
         "loss": loss_scale(run),
         "perplexity": Scale.of_tokens(run, "perplexity per {token}" if run.of_text else "perplexity"),
-        "speed": Scale.of_tokens(run, "{token}s/s") if counted == "tokens" else Scale(f"{counted}/s", f"{counted}/s"),
+        "speed": Scale.of_tokens(run, "{token}s/s") if speed_unit == "tokens" else Scale(*[f"{speed_unit}/s"] * 2),
         "bits_per_character": Scale("bits per character", ""),
     }
     curves = {}
