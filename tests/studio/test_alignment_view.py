@@ -30,8 +30,8 @@ def test_recurrent_attention_matches_inspect(studio_page: StudioPage, runs: Path
     assert [row[0] for row in table[1:]] == grid.rows and table[0][1:-1] == grid.columns
     np.testing.assert_allclose(numbers(table), grid.weights, atol=6e-4)
     np.testing.assert_allclose(sums(table), 1, atol=3e-3)
-    assert (view.text.strip() or "(empty)") == page.locator(".said-what").inner_text()  # output of beam search
-    assert page.locator(".alignment-which select").count() == 0  # a single attention
+    assert (view.text.strip() or "(empty)") == page.locator(".output-text").inner_text()  # output of beam search
+    assert page.locator(".alignment-selects select").count() == 0  # a single attention
 
 
 def test_selected_head_matches_inspect(studio_page: StudioPage, runs: Path) -> None:
@@ -50,11 +50,11 @@ def test_forced_translation(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("alignment", run="translate-gru", text=TEXT)
     page.get_by_label("Force this translation").fill(TARGET)
     page.keyboard.press("Enter")
-    page.locator(".said-what", has_text=TARGET).wait_for()
+    page.locator(".output-text", has_text=TARGET).wait_for()
     view, table = seqloom.load(runs / "translate-gru", "cpu").attention(TEXT, TARGET), studio_page.table("alignment")
     assert [row[0] for row in table[1:]] == view.words.rows
     np.testing.assert_allclose(numbers(table), view.words.weights, atol=6e-4)
-    assert f"{abs(view.log_prob):.3f}" in page.locator(".said").inner_text()
+    assert f"{abs(view.log_prob):.3f}" in page.locator(".model-output").inner_text()
 
 
 def test_two_runs_are_compared(studio_page: StudioPage, runs: Path) -> None:
@@ -84,7 +84,7 @@ def test_output_of_one_run_is_forced_for_both(studio_page: StudioPage) -> None:
     studio_page.page.route("**/api/alignment", force_output)
     page = studio_page.open("alignment", run="translate-gru", text=TEXT, other="translate-transformer")
     page.get_by_role("button", name="Force this for both").last.click()
-    page.locator(".said-what", has_text="dimanche 15").nth(1).wait_for()
+    page.locator(".output-text", has_text="dimanche 15").nth(1).wait_for()
     assert page.get_by_label("Force this translation").input_value() == "dimanche 15" and "target=dimanche" in page.url
 
 
@@ -96,7 +96,7 @@ def test_hovered_word_highlights_row_or_column(studio_page: StudioPage, runs: Pa
     assert box
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert page.locator("rect.band").count() == 1
-    assert page.locator(".links .link.lit").count() == (weights[0] >= 0.04).sum()  # links are highlighted, too
+    assert page.locator(".links .link.highlighted").count() == (weights[0] >= 0.04).sum()  # links are highlighted, too
     page.locator(".heatmap").focus()
     page.keyboard.press("ArrowDown")  # from the highlighted row
     page.keyboard.press("ArrowRight")
@@ -157,4 +157,4 @@ def test_hostile_text_is_escaped(studio_page: StudioPage) -> None:
     words = "<img src=x onerror=alert(1)> </text><script>alert(1)</script>"
     page = studio_page.open("alignment", run="translate-gru", text=words, target=words, **{"as": "both"})
     assert page.locator(".view img, .view script").count() == 0
-    assert "<script>" in "".join(page.locator(".said").all_inner_texts())
+    assert "<script>" in "".join(page.locator(".model-output").all_inner_texts())

@@ -110,7 +110,7 @@ def check_nodes(page: Any, nodes: list[Any]) -> None:
     assert page.locator(".search-tree .box").count() == len(nodes)
     for fate in ("pruned", "ended", "kept"):
         assert page.locator(f".search-tree .box.{fate}").count() == sum(node[8] == fate for node in nodes)
-    assert page.locator(".search-tree .own").count() == len(nodes) - 1  # log p on every edge
+    assert page.locator(".search-tree .edge-log-prob").count() == len(nodes) - 1  # log p on every edge
     transforms = page.locator(".search-tree .box").evaluate_all(
         "boxes => boxes.map(box => box.getAttribute('transform'))"
     )
@@ -140,7 +140,8 @@ def check_edges(page: Any) -> None:
 
 def check_path(page: Any) -> None:
     page.locator(".beam-list .candidate").first.click()
-    assert page.locator(".search-tree.lit .box.way").count() == page.locator(".search-tree .box.first").count()
+    first = page.locator(".search-tree .box.first").count()
+    assert page.locator(".search-tree.highlighted .box.on-path").count() == first
     assert "pick=" in page.url
     page.locator('.search-tree .box[tabindex="0"]').focus()
     page.keyboard.press("ArrowRight")

@@ -99,7 +99,7 @@ def check_thumbnails(page: Any, weights: Any) -> None:
 def test_all_parts_of_translator(studio_page: StudioPage, runs: Path) -> None:
     text, target = "Sunday, November 15, 2026", "dimanche 15 novembre 2026"
     page = studio_page.open("heads", run="translate-transformer", text=text, target=target)
-    assert target in page.locator(".said").inner_text()
+    assert target in page.locator(".model-output").inner_text()
     view = seqloom.load(runs / "translate-transformer", "cpu").heads(text, target)
     for name, words in (("Decoder", "decoder"), ("Cross-attention", "cross"), ("Encoder", "encoder")):
         page.get_by_role("radio", name=name).check()
@@ -157,17 +157,17 @@ def test_links_are_highlighted(studio_page: StudioPage, runs: Path) -> None:
     assert page.locator(".links .link").count() == (grid.weights >= 0.04).sum()
     words = page.locator(".links .link-word")
     words.nth(3).hover()  # a word on the left
-    lit = page.locator(".links .link.lit").count()
+    lit = page.locator(".links .link.highlighted").count()
     assert lit == (grid.weights[3] >= 0.04).sum()
-    shares = [float(text.split()[0]) for text in page.locator(".links .link-share").all_text_contents() if text]
+    shares = [float(text.split()[0]) for text in page.locator(".links .link-weight").all_text_contents() if text]
     np.testing.assert_allclose(shares, [100 * share for share in grid.weights[3] if share >= 0.005], atol=0.6)
     page.mouse.move(5, 5)
-    assert page.locator(".links .link.lit").count() == 0
+    assert page.locator(".links .link.highlighted").count() == 0
     words.first.focus()  # by keyboard
     page.keyboard.press("ArrowDown")
-    assert page.locator(".links .link.lit").count() == (grid.weights[1] >= 0.04).sum()
+    assert page.locator(".links .link.highlighted").count() == (grid.weights[1] >= 0.04).sum()
     page.keyboard.press("ArrowRight")
-    assert page.locator(".links .link.lit").count() == (grid.weights[:, 1] >= 0.04).sum()
+    assert page.locator(".links .link.highlighted").count() == (grid.weights[:, 1] >= 0.04).sum()
     widths = [
         float(width)
         for width in page.eval_on_selector_all(".link", "all => all.map(n => n.getAttribute('stroke-width'))")
@@ -287,7 +287,7 @@ def test_head_of_512_tokens_is_drawn_in_100_ms(wide_page: StudioPage) -> None:
     page = wide_page.open("heads", run="long", text=text_of(wide_page.studio, 512), by="tokens", layer="1", head="1")
     selector = 'figure[data-figure="head"]'
     page.locator(f'{selector}[data-shown="1 1"]').wait_for()
-    assert page.evaluate("document.querySelector('.look-heat canvas').width") == 512
+    assert page.evaluate("document.querySelector('.map-heat canvas').width") == 512
     times = []
     for layer, head in 2 * ((2, 2), (1, 1), (1, 2), (2, 1)):
         button = f'[role="radio"][aria-label^="layer {layer}, head {head}"]'

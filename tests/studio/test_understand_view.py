@@ -97,7 +97,7 @@ def test_tags_and_paths_match_tag(studio_page: StudioPage, runs: Path, name: str
     figure = page.locator(f'figure[data-figure="{name}"]')
     assert figure.locator(".path").count() == len(prediction.words) - 1
     assert figure.locator(".node.best").count() == len(prediction.words)
-    assert figure.locator(".said").all_text_contents() == [word.tag for word in prediction.words]
+    assert figure.locator(".tag-label").all_text_contents() == [word.tag for word in prediction.words]
     assert f"{np.exp(expected.log_prob):.3f}" in figure.locator(".caption").inner_text()
 
 

@@ -149,7 +149,8 @@ def test_point_is_hovered_and_clicked(studio_page: StudioPage, words: Any) -> No
     alone = int(distances.min(axis=1).argmax())  # the most isolated point
     page.mouse.move(box["x"] + pixels[alone, 0] + 2, box["y"] + pixels[alone, 1] - 2)
     name = words.space.words[alone]
-    assert page.locator(".scatter-whole .readout").text_content().startswith(f"{name} · count in the training text: ")
+    readout = page.locator(".scatter-container .readout")
+    assert readout.text_content().startswith(f"{name} · count in the training text: ")
     page.mouse.down()
     page.mouse.up()
     assert read_neighbours(page, "near")[0][0] == words.nearest(name, 1)[0].word

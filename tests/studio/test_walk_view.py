@@ -141,7 +141,7 @@ def test_every_stage_opens(studio_page: StudioPage, run: str) -> None:
         quick = page.locator(".walk-quick button")
         assert [quick.nth(i).is_disabled() for i in (0, 1)] == [index == 0, index == stages.count() - 1]
         assert page.locator(".walk-equation").count() == page.locator(".walk-symbols").count()
-        assert f"stage {index + 1} of {stages.count()}" in page.locator(".walk-where").inner_text()
+        assert f"stage {index + 1} of {stages.count()}" in page.locator(".walk-position").inner_text()
     assert "forward pass of the model" in page.locator(".walk-foot .hint").inner_text()
 
 

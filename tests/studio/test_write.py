@@ -293,7 +293,7 @@ def test_prompt_is_escaped_and_right_to_left(studio_page: StudioPage) -> None:
     assert page.locator(".written .prompt").text_content() == hostile
     assert page.evaluate("window.hurt") is None and page.locator(".view img").count() == 0
     assert page.locator(".written").evaluate("node => getComputedStyle(node).direction") == "rtl"
-    boxes = page.locator(".written .made .tok").evaluate_all(
+    boxes = page.locator(".written .generated .tok").evaluate_all(
         "nodes => nodes.map(node => node.getBoundingClientRect()).map(box => [box.top, box.left, box.width])"
     )
     neighbours = [(left, right) for left, right in pairwise(boxes) if left[0] == right[0] and left[2] and right[2]]

@@ -36,11 +36,11 @@ function address() {
 }
 
 function link(view, params = {}) {
-    const given =
+    const token =
         params instanceof URLSearchParams
             ? params
             : new URLSearchParams(Object.entries(params).filter(([, v]) => v !== null && v !== undefined));
-    const query = given.toString();
+    const query = token.toString();
     return `#/${view}${query ? `?${query}` : ""}`;
 }
 
@@ -97,9 +97,9 @@ function problem(words) {
 /** An error message if the run in the address does not exist or does not suit the view. */
 function runProblem(id, runs) {
     if (!id || runs.some((run) => run.id === id)) return null;
-    const known = listing.runs.some((run) => run.id === id);
+    const isListed = listing.runs.some((run) => run.id === id);
     return problem(
-        `${known ? `The run “${id}” does not support this view` : `There is no run “${id}”`}. Showing another run.`,
+        `${isListed ? `The run “${id}” does not support this view` : `There is no run “${id}”`}. Showing another run.`,
     );
 }
 
@@ -184,7 +184,7 @@ function drawMenu(view, params) {
                         {
                             href: name === view ? link(name, params) : link(name, keep),
                             "aria-current": name === view ? "page" : null,
-                            class: suits ? null : "pale",
+                            class: suits ? null : "muted",
                         },
                         words,
                     ),
@@ -243,8 +243,8 @@ function chooseTheme(name, keep) {
 
 function firstTheme() {
     try {
-        const kept = localStorage.getItem("seqloom-theme");
-        if (kept === "dark" || kept === "light") return kept;
+        const storedTheme = localStorage.getItem("seqloom-theme");
+        if (storedTheme === "dark" || storedTheme === "light") return storedTheme;
     } catch {
         // without storage the system preference applies
     }

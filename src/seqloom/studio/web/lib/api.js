@@ -55,12 +55,12 @@ export async function request(path, body, signal) {
 export async function* stream(path, body, signal) {
     const response = await post(path, body, signal);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    let rest = "";
+    let buffer = "";
     try {
         for (;;) {
             const { done, value } = await reader.read();
-            const lines = (rest + (value ?? "")).split("\n");
-            rest = done ? "" : lines.pop();
+            const lines = (buffer + (value ?? "")).split("\n");
+            buffer = done ? "" : lines.pop();
             for (const line of lines.filter(Boolean)) yield throwIfError(JSON.parse(line));
             if (done) return;
         }

@@ -59,7 +59,7 @@ export function links({ rows, columns, values, rowTitle, columnTitle, label = "l
             const x = left ? layout.left : layout.right;
             const y = layout.y(name, index);
             const weightText = s("text", {
-                class: "link-share",
+                class: "link-weight",
                 y,
                 x: left ? 4 : layout.width - 4,
                 "text-anchor": left ? "start" : "end",
@@ -98,14 +98,14 @@ export function links({ rows, columns, values, rowTitle, columnTitle, label = "l
     }
 
     function choose(name, index) {
-        const now = name === "row" ? { row: index, column: null } : { row: null, column: index };
-        highlight(now);
-        onHover?.(now);
+        const selection = name === "row" ? { row: index, column: null } : { row: null, column: index };
+        highlight(selection);
+        onHover?.(selection);
     }
 
     function move(event, name, index) {
         const other = name === "row" ? "column" : "row";
-        const goals = {
+        const targets = {
             ArrowDown: [name, index + 1],
             ArrowUp: [name, index - 1],
             Home: [name, 0],
@@ -113,14 +113,14 @@ export function links({ rows, columns, values, rowTitle, columnTitle, label = "l
             ArrowRight: ["column", Math.min(index, words.column.length - 1)],
             ArrowLeft: ["row", Math.min(index, words.row.length - 1)],
         };
-        const goal = goals[event.key];
-        if (!goal || (goal[0] === name && event.key.match(/Left|Right/))) return;
-        const result = words[goal[0]][goal[1]];
+        const target = targets[event.key];
+        if (!target || (target[0] === name && event.key.match(/Left|Right/))) return;
+        const result = words[target[0]][target[1]];
         if (!result) return;
         event.preventDefault();
         words[name][index].node.setAttribute("tabindex", -1);
         result.node.setAttribute("tabindex", 0);
-        if (goal[0] === other) words[name][0].node.setAttribute("tabindex", 0);
+        if (target[0] === other) words[name][0].node.setAttribute("tabindex", 0);
         result.node.focus();
     }
 
@@ -128,8 +128,8 @@ export function links({ rows, columns, values, rowTitle, columnTitle, label = "l
     function highlight(which) {
         highlighted = { row: which.row ?? null, column: which.column ?? null };
         const isAny = highlighted.row !== null || highlighted.column !== null;
-        svg.classList.toggle("some-lit", isAny);
-        for (const link of lines) link.node.classList.toggle("lit", isAny && belongs(link));
+        svg.classList.toggle("some-highlighted", isAny);
+        for (const link of lines) link.node.classList.toggle("highlighted", isAny && belongs(link));
         showWeights("column", highlighted.row === null ? null : (index) => at(highlighted.row, index));
         showWeights("row", highlighted.column === null ? null : (index) => at(index, highlighted.column));
         words.row.forEach(({ node }, index) => node.classList.toggle("chosen", index === highlighted.row));
@@ -192,22 +192,22 @@ export function strongest(values, columns, least) {
 
 /** The layout of the words; many words are drawn smaller. */
 function measured(rows, columns, room, titles) {
-    const most = Math.max(rows.length, columns.length, 1);
-    const step = most > 60 ? 20 : Math.max(22, Math.min(38, 700 / most));
+    const maxWords = Math.max(rows.length, columns.length, 1);
+    const step = maxWords > 60 ? 20 : Math.max(22, Math.min(38, 700 / maxWords));
     const font = Math.max(13, Math.min(20, step * 0.58));
     const wordWide = (word) => widthOf(clipped(word), font) + PERCENTAGE_PIXELS;
-    const wide = (words, title) => 8 + Math.max(widthOf(title, 14), ...words.map(wordWide));
-    const [left, after] = [wide(rows, titles[0]), wide(columns, titles[1])];
+    const columnWidth = (words, title) => 8 + Math.max(widthOf(title, 14), ...words.map(wordWide));
+    const [left, after] = [columnWidth(rows, titles[0]), columnWidth(columns, titles[1])];
     const right = left + Math.min(GAP[1], Math.max(GAP[0], room - left - after - 4));
     const top = 34;
-    const offset = (name) => ((most - (name === "row" ? rows : columns).length) * step) / 2;
+    const offset = (name) => ((maxWords - (name === "row" ? rows : columns).length) * step) / 2;
     return {
         step,
         font,
         left,
         right,
         width: Math.ceil(right + after),
-        height: Math.ceil(top + most * step + 8),
+        height: Math.ceil(top + maxWords * step + 8),
         y: (name, index) => top + offset(name) + (index + 0.5) * step,
     };
 }

@@ -53,8 +53,8 @@ export function mapStyle(page) {
 
 /** Whether the √ scale is used: as selected, or by default for many words. */
 export function usesRootScale(page, { rows, columns }) {
-    const wanted = page.params.get("shades");
-    return wanted ? wanted === "root" : Math.max(rows.length, columns.length) > ROOT_SCALE_WORDS;
+    const requested = page.params.get("shades");
+    return requested ? requested === "root" : Math.max(rows.length, columns.length) > ROOT_SCALE_WORDS;
 }
 
 /** A positive integer from the address, or null. */
@@ -70,9 +70,9 @@ export function positiveParam(page, name) {
 export function mapFigure({ name, size, onHover }) {
     const fig = figure({ name });
     const bar = scaleBar();
-    const heat = h("div", { class: "look-heat" });
-    const linked = h("div", { class: "look-links" });
-    fig.body.append(h("div", { class: "look" }, heat, linked));
+    const heat = h("div", { class: "map-heat" });
+    const linked = h("div", { class: "map-links" });
+    fig.body.append(h("div", { class: "map-panel" }, heat, linked));
     let map = null;
     let web = null;
     let current = null;
@@ -136,13 +136,13 @@ export function mapFigure({ name, size, onHover }) {
         highlight,
         show(next) {
             current = next;
-            const many = Math.max(next.rows.length, next.columns.length) > MAX_LINKED_WORDS;
+            const isTooLarge = Math.max(next.rows.length, next.columns.length) > MAX_LINKED_WORDS;
             const as = next.as;
-            heat.hidden = as === "links" && !many;
+            heat.hidden = as === "links" && !isTooLarge;
             linked.hidden = as === "heat";
             if (!heat.hidden) drawHeat(next);
             web = null;
-            if (!linked.hidden && many) linked.replaceChildren(tooMany(next));
+            if (!linked.hidden && isTooLarge) linked.replaceChildren(tooMany(next));
             else if (!linked.hidden) drawLinks(next);
             fig.setText(next.title, next.caption);
             fig.element.dataset.size = `${next.rows.length}×${next.columns.length}`;
@@ -153,8 +153,8 @@ export function mapFigure({ name, size, onHover }) {
 
 function tooMany({ rows, columns }) {
     const count = Math.max(rows.length, columns.length);
-    const why = `Links support at most ${MAX_LINKED_WORDS} words per side; this map has ${count}. Shorten the text.`;
-    return h("p", { class: "hint" }, why);
+    const reason = `Links support at most ${MAX_LINKED_WORDS} words per side; this map has ${count}. Shorten the text.`;
+    return h("p", { class: "hint" }, reason);
 }
 
 /** One row per query, one column per key, and the sum of each row. */
@@ -173,13 +173,13 @@ function tableOfMap({ rows, columns, values, axes }) {
 export function outputLine(answer, ...more) {
     const output = answer.given ? "Forced output:" : "Output:";
     const prefix = { label: "Predicted label:", tags: "Predicted tags:" }[answer.outputKind] ?? output;
-    const soft = (words) => h("span", { class: "said-how" }, words);
+    const soft = (words) => h("span", { class: "output-note" }, words);
     const sure = answer.logProb === null ? null : soft(`log p = ${formatNumber(answer.logProb)}`);
-    const what = h("bdi", { class: "said-what" }, answer.text.trim() || "(empty)");
-    const line = h("p", { class: "said-line" }, soft(prefix), " ", what, " ", sure, " ", more);
+    const text = h("bdi", { class: "output-text" }, answer.text.trim() || "(empty)");
+    const line = h("p", { class: "output-line" }, soft(prefix), " ", text, " ", sure, " ", more);
     return h(
         "div",
-        { class: "said" },
+        { class: "model-output" },
         answer.outputKind === "text" ? null : line,
         answer.notes.map((note) => h("p", { class: "note", dir: "auto" }, capitalise(note), ".")),
     );

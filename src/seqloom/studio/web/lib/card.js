@@ -12,8 +12,8 @@ function blockOf(block) {
     const lines = block.split("\n");
     const heading = /^(#{1,4})\s+(.*)$/.exec(lines[0]);
     if (heading) {
-        const rest = lines.slice(1).join("\n");
-        return [h(heading[1].length === 1 ? "h3" : "h4", {}, spans(heading[2])), ...(rest.trim() ? blockOf(rest) : [])];
+        const description = lines.slice(1).join("\n");
+        return [h(heading[1].length === 1 ? "h3" : "h4", {}, spans(heading[2])), ...(description.trim() ? blockOf(description) : [])];
     }
     if (lines.length > 1 && lines.every((line) => line.startsWith("|"))) return [tableBlock(lines)];
     if (lines.every((line) => /^\s*[-*] /.test(line)))

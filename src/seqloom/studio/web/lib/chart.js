@@ -60,7 +60,7 @@ export function lineChart(options) {
             return;
         }
         const left = scales.x.toPixel(at);
-        cursor.append(s("line", { class: "hair", x1: left, x2: left, y1: ROOM.top, y2: now.height - ROOM.bottom }));
+        cursor.append(s("line", { class: "guide", x1: left, x2: left, y1: ROOM.top, y2: now.height - ROOM.bottom }));
         const words = now.series.map((curve, i) => {
             const point = nearest(curve.points, at, now.x.log);
             if (!point) return null;
@@ -150,9 +150,9 @@ function roundTicks(low, high, count = 5) {
 
 function logTicks(low, high) {
     const [first, last] = [Math.ceil(Math.log10(low)), Math.floor(Math.log10(high))];
-    const every = Math.max(1, Math.ceil((last - first) / 6));
+    const interval = Math.max(1, Math.ceil((last - first) / 6));
     const powers = [];
-    for (let p = first; p <= last; p += every) powers.push(10 ** p);
+    for (let p = first; p <= last; p += interval) powers.push(10 ** p);
     return powers.length > 1 ? powers : roundTicks(low, high).filter((v) => v > 0);
 }
 
@@ -160,7 +160,7 @@ function ticks(now, scales) {
     const elements = [];
     const marks = (scale) => (scale.log ? logTicks(scale.low, scale.high) : roundTicks(scale.low, scale.high));
     const heights = marks(scales.y);
-    const wide = scales.y.log && heights.some(needsPower); // powers of ten for a large range
+    const hasPowers = scales.y.log && heights.some(needsPower); // powers of ten for a large range
     for (const value of heights) {
         const y = scales.y.toPixel(value);
         elements.push(s("line", { class: "grid", x1: ROOM.left, x2: now.width - ROOM.right, y1: y, y2: y }));
@@ -168,7 +168,7 @@ function ticks(now, scales) {
             s(
                 "text",
                 { class: "tick", x: ROOM.left - 8, y, "text-anchor": "end", "dominant-baseline": "central" },
-                wide && !now.y.format ? power(value) : tick(value, now.y.format),
+                hasPowers && !now.y.format ? power(value) : tick(value, now.y.format),
             ),
         );
     }
@@ -249,7 +249,7 @@ function line(curve, i, scales) {
 
 function nearest(points, x, log) {
     let best = null;
-    const far = (p) => (log ? Math.abs(Math.log(p[0] / x)) : Math.abs(p[0] - x));
-    for (const point of points) if (Number.isFinite(point[1]) && (!best || far(point) < far(best))) best = point;
+    const distance = (p) => (log ? Math.abs(Math.log(p[0] / x)) : Math.abs(p[0] - x));
+    for (const point of points) if (Number.isFinite(point[1]) && (!best || distance(point) < distance(best))) best = point;
     return best;
 }

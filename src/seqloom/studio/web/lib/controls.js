@@ -32,7 +32,7 @@ export function select(label, options, value, onchange, kind = "") {
 }
 
 export function slider(label, { min, max, step, value, format = formatNumber }, oninput) {
-    const shown = h("output", {}, format(value));
+    const output = h("output", {}, format(value));
     const node = h("input", {
         type: "range",
         min,
@@ -40,12 +40,12 @@ export function slider(label, { min, max, step, value, format = formatNumber }, 
         step,
         value,
         oninput: () => {
-            shown.textContent = format(Number(node.value));
+            output.textContent = format(Number(node.value));
             oninput(Number(node.value));
         },
     });
     node.value = value;
-    return labelled(label, node, shown);
+    return labelled(label, node, output);
 }
 
 export function numberBox(label, { min, max, step = 1, value }, onchange) {
@@ -91,10 +91,10 @@ export function textBox(
     onsubmit,
     { rows = 1, button: words = "Show", max = 2000, placeholder = "" } = {},
 ) {
-    const many = rows > 1;
-    const box = h(many ? "textarea" : "input", {
-        type: many ? null : "text",
-        rows: many ? rows : null,
+    const isMultiline = rows > 1;
+    const box = h(isMultiline ? "textarea" : "input", {
+        type: isMultiline ? null : "text",
+        rows: isMultiline ? rows : null,
         dir: "auto",
         maxlength: max,
         placeholder,
@@ -109,7 +109,7 @@ export function textBox(
         onsubmit(box.value);
     };
     box.addEventListener("keydown", (event) => {
-        if (event.key === "Enter" && (!many || event.ctrlKey || event.metaKey)) submit(event);
+        if (event.key === "Enter" && (!isMultiline || event.ctrlKey || event.metaKey)) submit(event);
     });
     const send = h("button", { type: "submit", class: "primary" }, words);
     const form = h("form", { class: "field textbox", onsubmit: submit }, h("label", { for: box.id }, label), box, send);
@@ -139,7 +139,7 @@ export function button(words, onclick, { primary = false, pressed = null, title 
         "button",
         {
             type: "button",
-            class: primary ? "primary" : "quiet",
+            class: primary ? "primary" : "secondary",
             onclick,
             title,
             "aria-pressed": pressed === null ? null : String(pressed),

@@ -36,12 +36,12 @@ export function chartsOf(curves, ids) {
         chart.several = of(chart.group).length > 1;
         chart.compares = chart.group === COMPARABLE_GROUP && chart.series.length > 1 && of("perplexity").length > 1;
     }
-    const shown = [...charts.values()].filter(
+    const visibleCharts = [...charts.values()].filter(
         (chart) => chart.group !== COMPARABLE_GROUP || chart.compares || chart.series.some((line) => line.points.length > 1),
     );
     const rank = (chart) => (chart.compares ? -1 : GROUP_ORDER.indexOf(chart.group));
-    shown.sort((a, b) => rank(a) - rank(b));
-    return new Map(shown.map((chart) => [nameOf(chart, of(chart.group)), chart]));
+    visibleCharts.sort((a, b) => rank(a) - rank(b));
+    return new Map(visibleCharts.map((chart) => [nameOf(chart, of(chart.group)), chart]));
 }
 
 /** loss, loss-2 … */

@@ -2,7 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Create an element: h("button", {class: "quiet", onclick: act}, "Save"). Strings become text nodes; null is skipped. */
+/** Create an element: h("button", {class: "secondary", onclick: act}, "Save"). Strings become text nodes; null is skipped. */
 export function h(tag, attributes = {}, ...children) {
     return setUp(document.createElement(tag), attributes, children);
 }
@@ -89,9 +89,9 @@ export function roundFloat16(value) {
 
 /** Debounce: call `action` after a pause of this many milliseconds. */
 export function debounce(action, milliseconds = 200) {
-    let waiting;
+    let timer;
     return (...values) => {
-        clearTimeout(waiting);
-        waiting = setTimeout(() => action(...values), milliseconds);
+        clearTimeout(timer);
+        timer = setTimeout(() => action(...values), milliseconds);
     };
 }

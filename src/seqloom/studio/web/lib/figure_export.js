@@ -51,8 +51,8 @@ export function exportParts(element, body, title) {
 function aboutOf(run) {
     const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
     const params = new URLSearchParams(query);
-    const given = ["run", "runs"].flatMap((name) => (params.get(name) ?? "").split(/[|\n]/)).filter(Boolean);
-    const runs = run ? [run] : given.length ? given : [control("select.wide")];
+    const runNames = ["run", "runs"].flatMap((name) => (params.get(name) ?? "").split(/[|\n]/)).filter(Boolean);
+    const runs = run ? [run] : runNames.length ? runNames : [control("select.wide")];
     const texts = TEXT_PARAMS.map((name) => params.get(name)).filter(Boolean);
     const text = VIEWS_WITHOUT_TEXT.has(path) ? "" : texts.join(" · ") || control(".textbox .text");
     const lines = [runs.join(", "), text.replace(/\s+/g, " ").trim()].filter(Boolean);

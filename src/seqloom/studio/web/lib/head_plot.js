@@ -10,10 +10,10 @@ const PLOT = { width: 480, height: 330, left: 56, right: 22, top: 16, bottom: 50
  * One dot per head, coloured by layer. `statistics` are [{layer, head, entropy, distance} …], `part` is {name, layers}.
  */
 export function headPlot(statistics, { layers, name }, { onPick, onHover }) {
-    const far = roundUp(Math.max(...statistics.map(({ distance }) => distance), 0.5));
-    const wide = roundUp(Math.max(...statistics.map(({ entropy }) => entropy), 0.5));
-    const x = (value) => PLOT.left + (value / far) * (PLOT.width - PLOT.left - PLOT.right);
-    const y = (value) => PLOT.height - PLOT.bottom - (value / wide) * (PLOT.height - PLOT.top - PLOT.bottom);
+    const maxDistance = roundUp(Math.max(...statistics.map(({ distance }) => distance), 0.5));
+    const maxEntropy = roundUp(Math.max(...statistics.map(({ entropy }) => entropy), 0.5));
+    const x = (value) => PLOT.left + (value / maxDistance) * (PLOT.width - PLOT.left - PLOT.right);
+    const y = (value) => PLOT.height - PLOT.bottom - (value / maxEntropy) * (PLOT.height - PLOT.top - PLOT.bottom);
     const positions = statistics.map((item) => [x(item.distance), y(item.entropy)]);
     const words = statistics.map(({ layer, head }) => `${layer}.${head}`);
     const names = statistics.length <= MAX_LABELLED ? namesBeside(words, positions) : [];
@@ -32,7 +32,7 @@ export function headPlot(statistics, { layers, name }, { onPick, onHover }) {
             role: "img",
             "aria-label": label,
         },
-        axes(far, wide, x, y),
+        axes(maxDistance, maxEntropy, x, y),
         dots,
     );
     const keys = Array.from({ length: layers }, (_, layer) => key(layer + 1, layers));
@@ -55,7 +55,7 @@ function layerColour(layer, layers) {
 
 /** Place labels right, left, above or below their dots; labels without room are omitted. */
 function namesBeside(words, positions) {
-    const taken = positions.map(([x, y]) => [x - 8, y - 8, x + 8, y + 8]);
+    const occupied = positions.map(([x, y]) => [x - 8, y - 8, x + 8, y + 8]);
     return words.map((word, i) => {
         const [x, y] = positions[i];
         const size = 7.5 * word.length + 2;
@@ -67,9 +67,9 @@ function namesBeside(words, positions) {
         ]
             .map(([left, top]) => [left, top, left + size, top + 16])
             .filter(([left, , right]) => left > PLOT.left && right < PLOT.width)
-            .find((box) => !taken.some((other) => overlap(box, other)));
+            .find((box) => !occupied.some((other) => overlap(box, other)));
         if (!free) return null;
-        taken.push(free);
+        occupied.push(free);
         const [cx, cy] = [(free[0] + free[2]) / 2, free[1] + 8];
         const middle = { "text-anchor": "middle", "dominant-baseline": "central" };
         return s("text", { class: "tick", x: cx, y: cy, ...middle }, word);

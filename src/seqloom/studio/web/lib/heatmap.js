@@ -74,12 +74,12 @@ export function heatmap(options) {
         });
         drawing.setAttribute("width", shape.width);
         drawing.setAttribute("height", shape.height);
-        clear(drawing).append(...labels(settings, shape), s("g", { class: "lit" }));
+        clear(drawing).append(...labels(settings, shape), s("g", { class: "highlighted" }));
         mark();
     }
 
     function mark() {
-        const marks = drawing.querySelector(".lit");
+        const marks = drawing.querySelector(".highlighted");
         if (!marks) return;
         clear(marks);
         if (!cursor) return;
@@ -158,7 +158,7 @@ export function heatmap(options) {
         if (steps) {
             event.preventDefault();
             const [row, column] = cursor ? [cursor[0] ?? 0, cursor[1] ?? 0] : [-steps[0], -steps[1]];
-            move(within(row + steps[0], settings.rows.length), within(column + steps[1], settings.columns.length), "keys");
+            move(clamp(row + steps[0], settings.rows.length), clamp(column + steps[1], settings.columns.length), "keys");
         } else if (event.key === "Enter" && cursor) settings.onPick?.(...cursor);
         else if (event.key === "Escape") move(null, null, "keys");
     });
@@ -185,20 +185,20 @@ export function heatmap(options) {
     };
 }
 
-const within = (index, count) => Math.min(Math.max(index, 0), count - 1);
+const clamp = (index, count) => Math.min(Math.max(index, 0), count - 1);
 
 /** Compute the cell size and the margins for labels. */
 function layout({ rows, columns, size, rowTitle, columnTitle, largest = MAX_CELL_PIXELS, leastHeight = 0 }) {
     const longest = (words) => Math.min(MAX_LABEL_PIXELS, 14 + CHARACTER_WIDTH * Math.max(1, ...words.map((word) => [...displayToken(word)].length)));
     const left = longest(rows) + (rowTitle ? 34 : 0);
-    const across = longest(columns);
+    const columnRoom = longest(columns);
     const upright = fitsFlat(columns, size, left, largest);
-    const top = (upright ? 26 : Math.ceil(0.75 * across) + 16) + (columnTitle ? 24 : 0);
+    const top = (upright ? 26 : Math.ceil(0.75 * columnRoom) + 16) + (columnTitle ? 24 : 0);
     const right = upright
         ? columns.length > 1 && [...displayToken(columns.at(-1))].length > 2
             ? 44
             : 12
-        : Math.ceil(0.7 * across);
+        : Math.ceil(0.7 * columnRoom);
     const cell = Math.min(largest, Math.max((size[0] - left - right) / columns.length, size[0] / 900));
     const cellHeight = Math.min(largest * 0.9, Math.max(cell, leastHeight), Math.max((size[1] - top) / rows.length, 1));
     return {
@@ -249,7 +249,7 @@ function labels({ rows, columns, rowTitle, columnTitle }, { left, top, cell, cel
     columns.forEach((word, i) => {
         if (i % everyColumn) return;
         const [x, y] = [left + (i + 0.5) * cell, top - 8];
-        const turned = upright ? null : `rotate(${-LABEL_ANGLE} ${x} ${y})`;
+        const rotation = upright ? null : `rotate(${-LABEL_ANGLE} ${x} ${y})`;
         const [anchor, shift] = upright ? held(columns, i, cell) : ["start", 0];
         elements.push(
             s(
@@ -260,7 +260,7 @@ function labels({ rows, columns, rowTitle, columnTitle }, { left, top, cell, cel
                     y,
                     "text-anchor": anchor,
                     "dominant-baseline": upright ? null : "central",
-                    transform: turned,
+                    transform: rotation,
                 },
                 cut(word),
             ),
@@ -299,8 +299,8 @@ function labels({ rows, columns, rowTitle, columnTitle }, { left, top, cell, cel
 
 function cut(word) {
     const letters = [...displayToken(word)];
-    const most = Math.floor((MAX_LABEL_PIXELS - 14) / CHARACTER_WIDTH);
-    return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : letters.join("");
+    const maxCharacters = Math.floor((MAX_LABEL_PIXELS - 14) / CHARACTER_WIDTH);
+    return letters.length > maxCharacters ? `${letters.slice(0, maxCharacters - 1).join("")}…` : letters.join("");
 }
 
 /** A colour bar. */

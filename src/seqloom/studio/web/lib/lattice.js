@@ -17,8 +17,8 @@ const MIN_WRITTEN_PROBABILITY = 0.005; // minimum probability that is written in
  * width, `differs` the words for which another model predicts another tag.
  */
 export function lattice(answer, { rows, room = 0, differs = new Set(), label = "Tags", signal } = {}) {
-    const spoken = `${label}: navigate words and tags with the arrow keys`;
-    const drawing = s("svg", { class: "lattice", role: "group", tabindex: "0", "aria-label": spoken });
+    const ariaLabel = `${label}: navigate words and tags with the arrow keys`;
+    const drawing = s("svg", { class: "lattice", role: "group", tabindex: "0", "aria-label": ariaLabel });
     const readout = h("p", { class: "readout", dir: "auto", "aria-hidden": "true" });
     const geometry = layout(answer, rows, room);
     const cursor = s("circle", { class: "cursor", r: NODE + 5, visibility: "hidden" });
@@ -100,7 +100,7 @@ export function lattice(answer, { rows, room = 0, differs = new Set(), label = "
     }
 
     function chance(p) {
-        const text = s("text", { class: "chance", "text-anchor": "middle", y: 4.5 }, percent(p));
+        const text = s("text", { class: "probability", "text-anchor": "middle", y: 4.5 }, percent(p));
         text.style.fill = inkOn(p, 0, 1);
         return text;
     }
@@ -111,7 +111,7 @@ export function lattice(answer, { rows, room = 0, differs = new Set(), label = "
                 middle = { x: geometry.x[t], "text-anchor": "middle" };
             return [
                 s("text", { ...middle, class: "word", y: 24 }, cut(word)),
-                s("text", { ...middle, class: "said", y: 47 }, tagLabel(answer.tags[tag])),
+                s("text", { ...middle, class: "tag-label", y: 47 }, tagLabel(answer.tags[tag])),
                 s("text", { ...middle, class: "tick", y: 65 }, `p = ${formatNumber(answer.posterior[t][tag], 2)}`),
             ];
         });
@@ -132,17 +132,17 @@ export function lattice(answer, { rows, room = 0, differs = new Set(), label = "
             .filter(([, p]) => p > 0)
             .sort((item, other) => other[1] - item[1])
             .slice(0, 3);
-        const some = likely.map(([name, p]) => `${name} ${formatNumber(p)}`);
-        return some.length ? `; reached from ${some.join(", ")}` : "";
+        const alternatives = likely.map(([name, p]) => `${name} ${formatNumber(p)}`);
+        return alternatives.length ? `; reached from ${alternatives.join(", ")}` : "";
     }
 
     const words = () => "Point at a node or use the arrow keys to see its probability.";
 
     function move(event) {
-        const ways = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-        if (!ways[event.key]) return;
+        const offsets = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+        if (!offsets[event.key]) return;
         event.preventDefault();
-        const [across, down] = ways[event.key],
+        const [across, down] = offsets[event.key],
             ahead = geometry.turned ? -across : across;
         at = { word: within(at.word + ahead, answer.words.length), row: within(at.row + down, rows.length) };
         cursor.setAttribute("cx", geometry.x[at.word]);
@@ -186,16 +186,16 @@ function layout(answer, rows, room) {
     };
     const fonts = getComputedStyle(document.documentElement).getPropertyValue("--text");
     const left = 30 + Math.max(20, ...rows.map((tag) => width(answer.tags[tag], `14px ${fonts}`)));
-    const wide = answer.words.map((word, t) => {
+    const widths = answer.words.map((word, t) => {
         const tagName = tagLabel(answer.tags[answer.best[t]]);
         return Math.max(MIN_WORD_PIXELS, 22 + width(word, `600 16px ${fonts}`), 22 + width(tagName, `600 14px ${fonts}`));
     });
-    const spare = Math.min(MAX_WORD_PIXELS * wide.length, room - left - 12) - wide.reduce((sum, size) => sum + size, 0);
-    if (spare > 0) wide.forEach((size, t) => (wide[t] = size + spare / wide.length));
+    const spare = Math.min(MAX_WORD_PIXELS * widths.length, room - left - 12) - widths.reduce((sum, size) => sum + size, 0);
+    if (spare > 0) widths.forEach((size, t) => (widths[t] = size + spare / widths.length));
     let edge = left;
-    const inOrder = wide.map((size) => (edge += size) - size / 2);
-    const turned = isRightToLeft(answer.words),
-        x = turned ? inOrder.map((size) => left + edge - size) : inOrder;
+    const inOrder = widths.map((size) => (edge += size) - size / 2);
+    const isReversed = isRightToLeft(answer.words),
+        x = isReversed ? inOrder.map((size) => left + edge - size) : inOrder;
     const y = (row) => HEAD + ROW / 2 + row * ROW;
-    return { left, x, wide, turned, y, width: Math.ceil(edge + 12), height: HEAD + rows.length * ROW + 6 };
+    return { left, x, wide: widths, turned: isReversed, y, width: Math.ceil(edge + 12), height: HEAD + rows.length * ROW + 6 };
 }

@@ -2,8 +2,8 @@
 
 /** Set data-more to "down" and "right" while a box overflows there. `onChange` receives every change. */
 export function markOverflow(box, onChange = () => {}) {
-    box.classList.add("scrolls");
-    const look = () => {
+    box.classList.add("scrollable");
+    const update = () => {
         const more = [];
         if (box.scrollTop + box.clientHeight < box.scrollHeight - 2) more.push("down");
         if (box.scrollLeft + box.clientWidth < box.scrollWidth - 2) more.push("right");
@@ -11,8 +11,8 @@ export function markOverflow(box, onChange = () => {}) {
         box.dataset.more = more.join(" ");
         onChange(more);
     };
-    box.addEventListener("scroll", look, { passive: true });
-    const watching = new ResizeObserver(look);
-    watching.observe(box);
-    return look;
+    box.addEventListener("scroll", update, { passive: true });
+    const observer = new ResizeObserver(update);
+    observer.observe(box);
+    return update;
 }

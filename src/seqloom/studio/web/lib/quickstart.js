@@ -3,7 +3,7 @@
 /** `seqloom quickstart` with the displayed folder as output. */
 export function quickstartCommand(folder) {
     if (/^(\.\/)?runs\/?$/.test(folder)) return "seqloom quickstart";
-    const place = `${folder.replace(/\/+$/, "")}/quickstart`;
-    const plain = /^[\w./~:@%+,=-]+$/.test(place) ? place : `'${place.replaceAll("'", "'\\''")}'`;
+    const path = `${folder.replace(/\/+$/, "")}/quickstart`;
+    const plain = /^[\w./~:@%+,=-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
     return `seqloom quickstart --out ${plain}`;
 }

@@ -15,19 +15,19 @@ export function samplingProbabilities(logProbs, banned, { temperature, topK, top
             p.findIndex((value, i) => !banned[i]),
         );
     const shaped = temperature === 1 ? p : normalise(applyTemperature(logProbs, banned, temperature));
-    const few = topK === null ? shaped : normalise(keepFirst(shaped, banned, topK));
-    return topP < 1 ? normalise(nucleus(few, topP)) : few;
+    const topTokens = topK === null ? shaped : normalise(keepFirst(shaped, banned, topK));
+    return topP < 1 ? normalise(nucleus(topTokens, topP)) : topTokens;
 }
 
 /** p^(1/τ); the largest log p is subtracted first to avoid underflow at small τ. */
 function applyTemperature(logProbs, banned, temperature) {
-    const most = logProbs.find((value, i) => !banned[i]) ?? 0;
-    return Float64Array.from(logProbs, (value, i) => (banned[i] ? 0 : Math.exp((value - most) / temperature)));
+    const maximum = logProbs.find((value, i) => !banned[i]) ?? 0;
+    return Float64Array.from(logProbs, (value, i) => (banned[i] ? 0 : Math.exp((value - maximum) / temperature)));
 }
 
 function keepFirst(p, banned, count) {
-    let taken = 0;
-    return p.map((value, i) => (!banned[i] && taken++ < count ? value : 0));
+    let cumulative = 0;
+    return p.map((value, i) => (!banned[i] && cumulative++ < count ? value : 0));
 }
 
 /** The smallest set of tokens whose probabilities sum to at least `mass`. */

@@ -63,7 +63,7 @@ export function scatter(options) {
     const readout = h("p", { class: "readout", dir: "auto" });
     const frame = h("div", { class: "scatter-frame" }, canvas, overlay);
     const key = s("svg", { class: "scatter-key", height: 26 });
-    const element = h("div", { class: "scatter-whole" }, key, frame, readout);
+    const element = h("div", { class: "scatter-container" }, key, frame, readout);
     let size = { width: 0, height: 0, ratio: 1 };
     let view = { x: 0, y: 0, zoom: 1, ...options.view }; // relative to the centre of the points
     let middle = { x: 0, y: 0 },
@@ -74,7 +74,7 @@ export function scatter(options) {
         grid = null,
         colours = null,
         widths = new Float32Array(0);
-    let waiting = 0,
+    let frameRequest = 0,
         hovered = null;
     const tags = new Map(); // labels cached as images: drawing text in every frame is too slow
     const notifyView = debounce(() => options.onView?.({ ...view }), 300);
@@ -111,11 +111,11 @@ export function scatter(options) {
     }
 
     function requestPaint() {
-        if (!waiting) waiting = requestAnimationFrame(paint);
+        if (!frameRequest) frameRequest = requestAnimationFrame(paint);
     }
 
     function paint() {
-        waiting = 0;
+        frameRequest = 0;
         if (!size.width || !state.colouring) return;
         colours ??= palette();
         const pen = canvas.getContext("2d", { alpha: false, willReadFrequently: true });
@@ -177,16 +177,16 @@ export function scatter(options) {
 
     /** Draw labels beside their points in order of importance, without overlaps. */
     function namesOf(pen) {
-        const taken = occupancyGrid(size.width, size.height);
+        const occupied = occupancyGrid(size.width, size.height);
         let left_ = MAX_LABELS;
         const marked = [...state.marked.keys()].filter((i) => i < state.names.length);
-        for (const i of marked) name(pen, i, taken);
+        for (const i of marked) name(pen, i, occupied);
         for (let i = 0, tried = 0; i < state.names.length && left_ > 0 && tried < MAX_LABELS_TRIED; i++) {
             if (state.marked.has(i) || (state.only !== null && !isProminent(i))) continue;
             if (state.marked.size > 0) break;
             if (!inside(i)) continue;
             tried++;
-            if (name(pen, i, taken)) left_--;
+            if (name(pen, i, occupied)) left_--;
         }
     }
 
@@ -203,7 +203,7 @@ export function scatter(options) {
         for (const far of marked ? LABEL_OFFSETS : [0]) {
             const corner = labelPositions(x, y, radius() + 4 + far, width)
                 .slice(0, marked ? 8 : 4)
-                .find(([a, b]) => within(a, b, width) && taken.take(a - 2, b - high / 2 - 1, width + 4, high + 2));
+                .find(([a, b]) => isInside(a, b, width) && taken.take(a - 2, b - high / 2 - 1, width + 4, high + 2));
             if (!corner) continue;
             // a thin line connects a distant label to its point
             if (far) line(pen, [x, y], [Math.min(Math.max(x, corner[0]), corner[0] + width), corner[1]], 1, colours.soft);
@@ -213,7 +213,7 @@ export function scatter(options) {
         return false;
     }
 
-    const within = (x, y, width) => x > 2 && x + width < size.width - 2 && y > 10 && y < size.height - 10;
+    const isInside = (x, y, width) => x > 2 && x + width < size.width - 2 && y > 10 && y < size.height - 10;
 
     function widthOf(i) {
         if (!widths[i]) widths[i] = textWidth(state.short[i], colours);
@@ -235,11 +235,11 @@ export function scatter(options) {
         const pen = svgPen(size),
             { points, colouring } = state,
             dim = state.only !== null || state.marked.size > 0;
-        const seen = Array.from(which ?? [], (_, i) => i)
+        const visible = Array.from(which ?? [], (_, i) => i)
             .filter(inside)
             .slice(0, MAX_EXPORTED_POINTS)
             .reverse();
-        for (const i of dim ? [...seen.filter((item) => !isProminent(item)), ...seen.filter(isProminent)] : seen) {
+        for (const i of dim ? [...visible.filter((item) => !isProminent(item)), ...visible.filter(isProminent)] : visible) {
             pen.add(
                 shape(colouring, which[i], left(points[2 * i]), top(points[2 * i + 1]), radius()),
                 dim && !isProminent(i) ? DIM_OPACITY : null,
@@ -283,8 +283,8 @@ export function scatter(options) {
         for (let column = column_(x - dx); column <= column_(x + dx); column++) {
             for (let row = column_(y - dy); row <= column_(y + dy); row++) {
                 for (const i of grid.get(column * CELLS + row) ?? []) {
-                    const far = (left(state.points[2 * i]) - px) ** 2 + (top(state.points[2 * i + 1]) - py) ** 2;
-                    if (far < least && ofGroup(i)) [best, least] = [i, far];
+                    const distance = (left(state.points[2 * i]) - px) ** 2 + (top(state.points[2 * i + 1]) - py) ** 2;
+                    if (distance < least && ofGroup(i)) [best, least] = [i, distance];
                 }
             }
         }
@@ -379,8 +379,8 @@ export function scatter(options) {
 
     registerDrawing(canvas, drawing);
     registerDrawing(overlay, () => null);
-    const watching = new ResizeObserver(resize);
-    watching.observe(frame);
+    const observer = new ResizeObserver(resize);
+    observer.observe(frame);
     onThemeChange(() => {
         sprites = null;
         tags.clear();
@@ -388,7 +388,7 @@ export function scatter(options) {
         paintKey();
         requestPaint();
     }, options.signal);
-    options.signal?.addEventListener("abort", () => watching.disconnect());
+    options.signal?.addEventListener("abort", () => observer.disconnect());
     if (options.names?.length) update({ names: options.names, points: options.points, colouring: options.colouring });
     return {
         element,

@@ -20,12 +20,12 @@ export function line(pen, [x1, y1], [x2, y2], width, colour) {
 /** A line with an arrowhead `before` pixels from its end. */
 export function arrow(pen, from, to, width, colour, before) {
     line(pen, from, to, width, colour);
-    const way = Math.atan2(to[1] - from[1], to[0] - from[0]);
-    const [x, y] = [to[0] - before * Math.cos(way), to[1] - before * Math.sin(way)];
+    const angle = Math.atan2(to[1] - from[1], to[0] - from[0]);
+    const [x, y] = [to[0] - before * Math.cos(angle), to[1] - before * Math.sin(angle)];
     pen.fillStyle = colour;
     pen.beginPath();
     pen.moveTo(x, y);
-    for (const turn of [2.7, -2.7]) pen.lineTo(x + 13 * Math.cos(way + turn), y + 13 * Math.sin(way + turn));
+    for (const turn of [2.7, -2.7]) pen.lineTo(x + 13 * Math.cos(angle + turn), y + 13 * Math.sin(angle + turn));
     pen.closePath();
     pen.fill();
 }

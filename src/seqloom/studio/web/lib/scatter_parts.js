@@ -139,8 +139,8 @@ export function shape(colouring, i, x, y, r = 6) {
 export function makeSprites(colouring, radius, ratio, paper, dim) {
     const ground = rgb(paper),
         count = colouring.groups.length || SHADES;
-    const drawn = Array.from({ length: count }, (_, i) => drawnPixels(lookOf(colouring, i), radius, ratio, paper));
-    const laidOut = (opacity) => drawn.map((item) => blend(item, ground, opacity));
+    const sprites = Array.from({ length: count }, (_, i) => drawnPixels(lookOf(colouring, i), radius, ratio, paper));
+    const laidOut = (opacity) => sprites.map((item) => blend(item, ground, opacity));
     return { radius, bright: laidOut(1), pale: laidOut(dim) };
 }
 

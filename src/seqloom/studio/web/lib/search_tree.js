@@ -32,13 +32,13 @@ export function searchTree({ onHover, onPick }) {
     });
     const readout = h("p", { class: "readout" });
     let now = { nodes: [], root: "", steps: Infinity, pruned: true };
-    let drawn = new Map();
+    let drawnNodes = new Map();
     let at = 0;
     let natural = { width: 1, height: 1 };
     let isFitted = false;
     const hint = h("p", { class: "hint tree-more", hidden: true }, "Scroll right for further steps →");
     const frame = h("div", { class: "tree-scroll" }, drawing);
-    const look = markOverflow(frame, (more) => (hint.hidden = !more.includes("right")));
+    const updateOverflow = markOverflow(frame, (more) => (hint.hidden = !more.includes("right")));
     new ResizeObserver(setSize).observe(frame);
 
     /** Scale the drawing down to fit if it stays legible. */
@@ -53,7 +53,7 @@ export function searchTree({ onHover, onPick }) {
         const scale = Math.min(fits, 1);
         drawing.setAttribute("width", Math.floor(scale * natural.width));
         drawing.setAttribute("height", Math.floor(scale * natural.height));
-        look();
+        updateOverflow();
     }
 
     function draw() {
@@ -67,28 +67,28 @@ export function searchTree({ onHover, onPick }) {
             y: MARGIN + rows.get(node.id) * PITCH.y,
             children: children.get(node.id),
         });
-        drawn = new Map(nodes.map((node) => [node.id, placed(node)]));
+        drawnNodes = new Map(nodes.map((node) => [node.id, placed(node)]));
         const width = 2 * MARGIN + BOX.width + PITCH.x * Math.max(0, ...nodes.map((node) => node.step - first));
         const height = 2 * MARGIN + BOX.height + PITCH.y * Math.max(0, ...rows.values());
         drawing.setAttribute("viewBox", `0 0 ${width} ${height}`);
         natural = { width, height };
-        if (!drawn.has(at)) at = nodes[0]?.id ?? 0;
-        const items = [...drawn.values()];
+        if (!drawnNodes.has(at)) at = nodes[0]?.id ?? 0;
+        const items = [...drawnNodes.values()];
         const behind = (item) => (item.node.status === "pruned" ? 0 : item.node.best ? 2 : 1);
-        const edges = items.filter(({ node }) => drawn.has(node.parent)).sort((a, b) => behind(a) - behind(b));
+        const edges = items.filter(({ node }) => drawnNodes.has(node.parent)).sort((a, b) => behind(a) - behind(b));
         clear(drawing).append(...edges.map(edgeOf), ...items.map(boxOf));
         setSize();
     }
 
     function edgeOf({ node, x, y }) {
-        const from = drawn.get(node.parent);
+        const from = drawnNodes.get(node.parent);
         const [x1, y1, y2] = [from.x + BOX.width, from.y + BOX.height / 2, y + BOX.height / 2];
         const flat = x - 48; // start of the horizontal part, which carries the number
         return s(
             "g",
             { class: kindOf("edge-of", node), "data-edge": node.id },
             s("path", { d: `M${x1} ${y1} C${x1 + 12} ${y1} ${flat - 8} ${y2} ${flat} ${y2} L${x} ${y2}` }),
-            s("text", { class: "own", x: x - 5, y: y2 - 5, "text-anchor": "end" }, logarithm(node.logProb)),
+            s("text", { class: "edge-log-prob", x: x - 5, y: y2 - 5, "text-anchor": "end" }, logarithm(node.logProb)),
         );
     }
 
@@ -151,18 +151,18 @@ export function searchTree({ onHover, onPick }) {
     }
 
     function key(event, node) {
-        const item = drawn.get(node.id);
-        const column = [...drawn.values()].filter((other) => other.node.step === node.step).sort((a, b) => a.y - b.y);
-        const same = column.map((other) => other.node.id);
+        const item = drawnNodes.get(node.id);
+        const column = [...drawnNodes.values()].filter((other) => other.node.step === node.step).sort((a, b) => a.y - b.y);
+        const columnIds = column.map((other) => other.node.id);
         const next = {
             ArrowLeft: node.parent,
             ArrowRight: item.children[0]?.id,
-            ArrowUp: same[same.indexOf(node.id) - 1],
-            ArrowDown: same[same.indexOf(node.id) + 1],
+            ArrowUp: columnIds[columnIds.indexOf(node.id) - 1],
+            ArrowDown: columnIds[columnIds.indexOf(node.id) + 1],
         }[event.key];
         if (event.key === "Enter" || event.key === " ") onPick?.(node.id);
         else if (next === undefined && !event.key.startsWith("Arrow")) return;
-        else if (drawn.has(next)) go(next);
+        else if (drawnNodes.has(next)) go(next);
         event.preventDefault();
     }
 
@@ -172,16 +172,16 @@ export function searchTree({ onHover, onPick }) {
         const box = drawing.querySelector(`[data-node="${id}"]`);
         box.setAttribute("tabindex", "0");
         box.focus();
-        announce(spoken(drawn.get(id).node));
+        announce(spoken(drawnNodes.get(id).node));
     }
 
     /** Highlight the path from the root to a node, or nothing. */
     function highlight(id) {
         const path = new Set();
-        for (let node = drawn.get(id)?.node; node; node = drawn.get(node.parent)?.node) path.add(String(node.id));
-        drawing.classList.toggle("lit", path.size > 0);
+        for (let node = drawnNodes.get(id)?.node; node; node = drawnNodes.get(node.parent)?.node) path.add(String(node.id));
+        drawing.classList.toggle("highlighted", path.size > 0);
         for (const part of drawing.children)
-            part.classList.toggle("way", path.has(part.dataset.node ?? part.dataset.edge));
+            part.classList.toggle("on-path", path.has(part.dataset.node ?? part.dataset.edge));
     }
 
     return {

@@ -26,14 +26,14 @@ export function tokenBars({ onPick, heads: names = ["token", "model", "sampling"
 
     function draw() {
         const height = HEAD + ROW * rows.length + 6;
-        const most = Math.max(1e-9, ...rows.flatMap(({ p, chance }) => [p, chance ?? 0]));
+        const maximum = Math.max(1e-9, ...rows.flatMap(({ p, chance }) => [p, chance ?? 0]));
         drawing.setAttribute("viewBox", `0 0 ${WIDTH} ${height}`);
         drawing.setAttribute("width", WIDTH);
         drawing.setAttribute("height", height);
         drawing.setAttribute("role", "group");
         drawing.setAttribute("aria-label", "Most probable tokens; select one to force it");
         const focused = [...drawing.querySelectorAll(".bar-row")].indexOf(document.activeElement);
-        clear(drawing).append(...heads(), ...rows.map((row, index) => rowOf(row, index, most)));
+        clear(drawing).append(...heads(), ...rows.map((row, index) => rowOf(row, index, maximum)));
         if (focused >= 0) drawing.querySelectorAll(".bar-row")[Math.min(focused, rows.length - 1)]?.focus();
     }
 
@@ -55,7 +55,7 @@ export function tokenBars({ onPick, heads: names = ["token", "model", "sampling"
             s("rect", { class: "hit", x: 2, y: top + 1, width: WIDTH - 4, height: ROW - 2, rx: 6 }),
             s("text", { class: "name", x: LABEL - 12, y: middle + 5, "text-anchor": "end" }, cut(displayToken(row.token))),
             s("rect", {
-                class: "own",
+                class: "model-prob",
                 x: LABEL,
                 y: top + 5,
                 width: Math.max((row.p / most) * BAR, 0.5),
@@ -63,7 +63,7 @@ export function tokenBars({ onPick, heads: names = ["token", "model", "sampling"
                 rx: 3,
             }),
             s("rect", {
-                class: "chance",
+                class: "sampling-prob",
                 x: LABEL,
                 y: top + 10,
                 width: ((row.chance ?? row.p) / most) * BAR,

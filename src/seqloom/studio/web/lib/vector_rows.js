@@ -49,8 +49,8 @@ export function shortNumber(value, digits = 2) {
 
 /** The number of decimals, 2 to 4, that shows all nonzero values as nonzero. */
 export function digitsFor(values) {
-    const least = Math.min(...values.map(Math.abs).filter((size) => size > 0));
-    return [2, 3].find((digits) => least >= 0.5 * 10 ** -digits) ?? 4;
+    const smallest = Math.min(...values.map(Math.abs).filter((size) => size > 0));
+    return [2, 3].find((digits) => smallest >= 0.5 * 10 ** -digits) ?? 4;
 }
 
 /**
@@ -69,17 +69,17 @@ export function vectorRows({
     onPick = null,
 }) {
     const drawing = s("svg", { class: "strips", role: "img", "aria-label": label });
-    const most = high ?? Math.max(1e-9, ...rows.filter((row) => !row.gate).flatMap((row) => row.values.map(Math.abs)));
-    const scaleOf = (row) => (row.gate ? [0, 1, "gates"] : [low ?? (signed ? -most : 0), most, signed]);
+    const maximum = high ?? Math.max(1e-9, ...rows.filter((row) => !row.gate).flatMap((row) => row.values.map(Math.abs)));
+    const scaleOf = (row) => (row.gate ? [0, 1, "gates"] : [low ?? (signed ? -maximum : 0), maximum, signed]);
 
     function draw() {
         const count = Math.max(...rows.map((row) => row.values.length));
         const cell = Math.min(MAX_CELL_PIXELS, Math.max(MIN_CELL_PIXELS, ROOM / count));
         const names = rows.map((row) => truncate(row.name, MAX_NAME_PIXELS));
         const signs = rows.some((row) => row.sign) ? 26 : 0;
-        const named = Math.ceil(Math.max(widthOf(column), ...names.map((name) => widthOf(name)))) + 12;
+        const nameWidth = Math.ceil(Math.max(widthOf(column), ...names.map((name) => widthOf(name)))) + 12;
         const weighed = Math.ceil(Math.max(0, ...rows.map((row) => (row.weight ? widthOf(row.weight) + 18 : 0))));
-        const left = signs + named + weighed;
+        const left = signs + nameWidth + weighed;
         const more = of > count ? `… ${of - count} more` : "";
         const beyond = left + count * cell + 8;
         const after = beyond + (more ? widthOf(more) + 14 : 6);
@@ -97,7 +97,7 @@ export function vectorRows({
                 line(row, names[index], {
                     y,
                     signs,
-                    named,
+                    named: nameWidth,
                     left,
                     cell,
                     beyond,
@@ -171,9 +171,9 @@ export function vectorRows({
 
 /** Column numbers or names, and the column label. */
 function heads(count, cell, left, column, titles) {
-    const every = Math.ceil(26 / cell);
+    const interval = Math.ceil(26 / cell);
     const elements = Array.from({ length: count }, (_, i) => i)
-        .filter((i) => i % every === 0)
+        .filter((i) => i % interval === 0)
         .map((i) =>
             s(
                 "text",

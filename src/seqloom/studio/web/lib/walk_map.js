@@ -9,21 +9,21 @@ const LINES = 3;
 
 /** `stops` are {name, description, stage}; `back` is [index of a stop, label]; `onPick(stage)` opens a stage. */
 export function stageMap({ stops, back, label, onPick, room = 822 }) {
-    const drawing = s("svg", { class: "way", role: "group", "aria-label": label });
-    const wide = Math.min(MAX_WIDTH, Math.max(MIN_WIDTH, (room - (stops.length - 1) * GAP - 2 * MARGIN) / stops.length));
-    const left = (index) => MARGIN + index * (wide + GAP);
+    const drawing = s("svg", { class: "flow", role: "group", "aria-label": label });
+    const boxWidth = Math.min(MAX_WIDTH, Math.max(MIN_WIDTH, (room - (stops.length - 1) * GAP - 2 * MARGIN) / stops.length));
+    const left = (index) => MARGIN + index * (boxWidth + GAP);
     clear(drawing);
     stops.forEach((stop, index) => {
         if (index) drawing.append(arrow(left(index) - GAP + 3, HIGH / 2 + MARGIN, left(index) - 3, HIGH / 2 + MARGIN));
         drawing.append(box(stop, left(index), index === 0 || index === stops.length - 1));
     });
-    if (back) drawing.append(...loopBack(left(stops.length - 1) + wide / 2, left(back[0]) + wide / 2, back[1]));
-    setSize(drawing, left(stops.length - 1) + wide + MARGIN, HIGH + 2 * MARGIN + (back ? 50 : 2));
+    if (back) drawing.append(...loopBack(left(stops.length - 1) + boxWidth / 2, left(back[0]) + boxWidth / 2, back[1]));
+    setSize(drawing, left(stops.length - 1) + boxWidth + MARGIN, HIGH + 2 * MARGIN + (back ? 50 : 2));
     return drawing;
 
     function box(stop, x, end) {
-        const middle = x + wide / 2;
-        const lines = wrapText(stop.description, wide - 14);
+        const middle = x + boxWidth / 2;
+        const lines = wrapText(stop.description, boxWidth - 14);
         const go = () => onPick?.(stop.stage);
         return s(
             "g",
@@ -35,17 +35,17 @@ export function stageMap({ stops, back, label, onPick, room = 822 }) {
                 onclick: go,
                 onkeydown: (event) => ["Enter", " "].includes(event.key) && (event.preventDefault(), go()),
             },
-            s("rect", { x, y: MARGIN, width: wide, height: HIGH, rx: 9 }),
-            s("text", { class: "way-name", x: middle, y: MARGIN + 24, "text-anchor": "middle" }, stop.name),
+            s("rect", { x, y: MARGIN, width: boxWidth, height: HIGH, rx: 9 }),
+            s("text", { class: "flow-name", x: middle, y: MARGIN + 24, "text-anchor": "middle" }, stop.name),
             lines.map((line, i) =>
-                s("text", { class: "way-words", x: middle, y: MARGIN + 48 + 18 * i, "text-anchor": "middle" }, line),
+                s("text", { class: "flow-note", x: middle, y: MARGIN + 48 + 18 * i, "text-anchor": "middle" }, line),
             ),
         );
     }
 }
 
 function arrow(x1, y, x2) {
-    return s("path", { class: "way-arrow", d: `M${x1} ${y}H${x2}m-6 -5l6 5l-6 5` });
+    return s("path", { class: "flow-arrow", d: `M${x1} ${y}H${x2}m-6 -5l6 5l-6 5` });
 }
 
 /** An arrow from the last box back to another one. */
@@ -53,10 +53,10 @@ function loopBack(from, to, why) {
     const [y, low] = [HIGH + MARGIN + 2, HIGH + MARGIN + 24];
     return [
         s("path", {
-            class: "way-arrow",
+            class: "flow-arrow",
             d: `M${from} ${y}V${low - 8}q0 8 -8 8H${to + 8}q-8 0 -8 -8V${y}m-5 6l5 -6l5 6`,
         }),
-        s("text", { class: "way-words", x: (from + to) / 2, y: low + 18, "text-anchor": "middle" }, why),
+        s("text", { class: "flow-note", x: (from + to) / 2, y: low + 18, "text-anchor": "middle" }, why),
     ];
 }
 

@@ -61,8 +61,8 @@ function matrixOf(panel) {
         columns: [panel.row_title, ...columns],
         rows: panel.rows.map((row, i) => [row, ...panel.values[i]]),
     });
-    const named = panel.columns.length && panel.columns.length <= MAX_NAMED_COLUMNS && !panel.probabilities;
-    if (panel.columns.length && !named) return [heatmapOf(panel), table];
+    const hasColumnNames = panel.columns.length && panel.columns.length <= MAX_NAMED_COLUMNS && !panel.probabilities;
+    if (panel.columns.length && !hasColumnNames) return [heatmapOf(panel), table];
     const rows = panel.rows.map((name, i) => ({
         name,
         values: panel.values[i],
@@ -75,7 +75,7 @@ function matrixOf(panel) {
             rows,
             of: panel.of,
             column: panel.column_title,
-            names: named ? panel.columns : unitNames(panel),
+            names: hasColumnNames ? panel.columns : unitNames(panel),
             label: panel.title,
             ...options,
         }),
@@ -85,13 +85,13 @@ function matrixOf(panel) {
 
 function heatmapOf(panel) {
     const values = Float32Array.from(panel.values.flat());
-    const most = panel.probabilities ? 1 : Math.max(1e-9, ...values.map(Math.abs));
+    const maximum = panel.probabilities ? 1 : Math.max(1e-9, ...values.map(Math.abs));
     const map = heatmap({
         rows: panel.rows,
         columns: panel.columns,
         values,
-        low: panel.probabilities ? 0 : -most,
-        high: most,
+        low: panel.probabilities ? 0 : -maximum,
+        high: maximum,
         signed: !panel.probabilities,
         root: panel.probabilities,
         rowTitle: panel.row_title,
@@ -112,13 +112,13 @@ function sumOf(panel) {
         rule: term.sign === "=" || term.sign === "→",
         marked: term === panel.terms.at(-1),
     }));
-    const what = panel.units.length ? "unit" : "element";
-    const columns = columnNames(panel.terms[0].values.length, what, panel.units);
+    const elementName = panel.units.length ? "unit" : "element";
+    const columns = columnNames(panel.terms[0].values.length, elementName, panel.units);
     const table = () => ({
         columns: ["", ...columns],
         rows: panel.terms.map((term) => [`${term.sign} ${term.name}`.trim(), ...term.values]),
     });
-    return [vectorRows({ rows, of: panel.of, column: what, names: unitNames(panel), label: panel.title }), table];
+    return [vectorRows({ rows, of: panel.of, column: elementName, names: unitNames(panel), label: panel.title }), table];
 }
 
 function dotOf(panel) {
@@ -151,8 +151,8 @@ function dotOf(panel) {
 function sumLine(panel, more, digits) {
     const format = (value) => shortNumber(value, digits);
     const terms = panel.products.map((value, i) => (i === 0 ? format(value) : `${plus(value)} ${format(Math.abs(value))}`));
-    const rest = more > 0 ? `${plus(panel.rest)} ${format(Math.abs(panel.rest))} (${more} others)` : "";
-    const parts = [terms.join(" "), rest, `= ${format(panel.total)}`].filter(Boolean);
+    const remainder = more > 0 ? `${plus(panel.rest)} ${format(Math.abs(panel.rest))} (${more} others)` : "";
+    const parts = [terms.join(" "), remainder, `= ${format(panel.total)}`].filter(Boolean);
     return h(
         "p",
         { class: "arithmetic" },
@@ -207,12 +207,12 @@ function weightedSumLine(panel) {
     const digits = panel.weights.length > 3 ? digitsFor([others]) : 2;
     const format = (value) => shortNumber(value, digits);
     const terms = order.map(([weight, i]) => `${percent(weight)} × ${format(panel.vectors[i][0])}`);
-    const rest = panel.weights.length > 3 ? ` ${plus(others)} ${format(Math.abs(others))} (others)` : "";
+    const remainder = panel.weights.length > 3 ? ` ${plus(others)} ${format(Math.abs(others))} (others)` : "";
     return h(
         "p",
         { class: "arithmetic" },
         h("span", { class: "arithmetic-label" }, "element 1: "),
-        `${terms.join(" + ")}${rest} = `,
+        `${terms.join(" + ")}${remainder} = `,
         h("b", {}, format(panel.result[0])),
     );
 }
@@ -251,7 +251,7 @@ function stepTable(panel, rows, picked) {
                     "button",
                     {
                         type: "button",
-                        class: "quiet",
+                        class: "secondary",
                         onclick: () => picked(index),
                         "aria-label": `Show step ${row[0]}`,
                     },

@@ -12,11 +12,11 @@ const RTL = /^[^\p{L}]*[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Sc
 /** `words` are [{text, weight} …]. Signed weights are green (for) or red (against). */
 export function weightedWords(words, { signed = false, width = 760, label = "Words and their weights", signal } = {}) {
     const drawing = s("svg", { class: "wordflow", role: "img", "aria-label": label });
-    const most = Math.max(1e-9, ...words.map((word) => Math.abs(word.weight)));
+    const maximum = Math.max(1e-9, ...words.map((word) => Math.abs(word.weight)));
     const layout = flow(words, width);
 
     function draw() {
-        const [low, high] = [signed ? -most : 0, most];
+        const [low, high] = [signed ? -maximum : 0, maximum];
         drawing.setAttribute("width", width);
         drawing.setAttribute("height", layout.height);
         clear(drawing).append(
@@ -29,7 +29,7 @@ export function weightedWords(words, { signed = false, width = 760, label = "Wor
                     { transform: `translate(${x} ${y})` },
                     s("rect", { class: "ground", width: wide, height: HIGH, rx: 6, fill: colourOf(...shade) }),
                     withFill(s("text", { ...middle, class: "flowing", y: 21.5 }, displayToken(word.text)), inkOn(...shade)),
-                    s("text", { ...middle, class: "tick", y: HIGH + 16 }, short(word.weight, most)),
+                    s("text", { ...middle, class: "tick", y: HIGH + 16 }, short(word.weight, maximum)),
                 );
             }),
         );
@@ -138,11 +138,11 @@ function pen(font) {
 function flow(words, width) {
     const measure = pen("17px"),
         small = pen("13px");
-    const most = Math.max(1e-9, ...words.map((word) => Math.abs(word.weight)));
+    const maximum = Math.max(1e-9, ...words.map((word) => Math.abs(word.weight)));
     const isReversed = isRightToLeft(words.map((word) => word.text));
     let [x, y] = [0, 0];
     const boxes = words.map((word) => {
-        const wide = Math.min(width, Math.max(measure(displayToken(word.text)) + 18, small(short(word.weight, most)) + 6));
+        const wide = Math.min(width, Math.max(measure(displayToken(word.text)) + 18, small(short(word.weight, maximum)) + 6));
         if (x > 0 && x + wide > width) [x, y] = [0, y + LINE];
         const box = { x: isReversed ? width - x - wide : x, y, wide };
         x += wide + GAP;

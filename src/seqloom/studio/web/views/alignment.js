@@ -18,7 +18,7 @@ export async function show(page) {
     const panels = [new Panel(page, run, text, ""), ...(other ? [new Panel(page, other, text, "2")] : [])];
     for (const panel of panels) panel.onHover = (row, column) => highlightOthers(panels, panel, column);
     const failed = (error) => page.fail(error);
-    const again = (changes) => {
+    const reload = (changes) => {
         page.setParams(changes);
         show(page).catch(failed);
     };
@@ -44,12 +44,12 @@ export async function show(page) {
     setChildren(
         page.root,
         controls(
-            runPicker(page, { value: run.id, onchange: (id) => again({ run: id, layer: null, head: null }) }),
+            runPicker(page, { value: run.id, onchange: (id) => reload({ run: id, layer: null, head: null }) }),
             runPicker(page, {
                 label: "Compare with",
                 value: other?.id ?? "",
                 empty: "none",
-                onchange: (id) => again({ other: id, layer2: null, head2: null }),
+                onchange: (id) => reload({ other: id, layer2: null, head2: null }),
             }),
             source,
         ),
@@ -77,8 +77,8 @@ async function load(page, panels, force) {
 function highlightOthers(panels, from, column) {
     for (const panel of panels) {
         if (panel === from || !panel.answer) continue;
-        const same = column !== null && panel.answer.columns[column] === from.answer.columns[column];
-        panel.figure.highlight(null, same ? column : null);
+        const isSameWord = column !== null && panel.answer.columns[column] === from.answer.columns[column];
+        panel.figure.highlight(null, isSameWord ? column : null);
     }
 }
 
@@ -92,7 +92,7 @@ class Panel {
             onHover: (row, column) => this.onHover?.(row, column),
         });
         this.line = h("div", { class: "answer" });
-        this.which = h("div", { class: "alignment-which" });
+        this.which = h("div", { class: "alignment-selects" });
         this.element = h(
             "section",
             { class: "alignment-panel", "aria-label": run.name, dataset: { run: run.id } },
@@ -140,9 +140,9 @@ class Panel {
 
     draw() {
         const { rows, columns, axes, arrays, layers, heads, layer, head } = this.answer;
-        const which = head === null ? `mean over ${heads} heads` : `head ${head}`;
+        const headName = head === null ? `mean over ${heads} heads` : `head ${head}`;
         this.figure.show({
-            title: layers ? `Layer ${layer}, ${which}` : "Attention",
+            title: layers ? `Layer ${layer}, ${headName}` : "Attention",
             rows,
             columns,
             values: arrays.map.data,
@@ -176,15 +176,15 @@ class Panel {
             this.load().catch((error) => this.page.fail(error));
         };
         const count = (most, word) => Array.from({ length: most }, (_, i) => [String(i + 1), `${word} ${i + 1}`]);
-        const every = [["mean", "mean over heads"], ...count(heads, "head")];
+        const headOptions = [["mean", "mean over heads"], ...count(heads, "head")];
         return [
             select("Layer", count(layers, "layer"), String(layer), change("layer")),
-            select("Head", every, head === null ? "mean" : String(head), change("head")),
+            select("Head", headOptions, head === null ? "mean" : String(head), change("head")),
         ];
     }
 
     room() {
-        const wide = this.figure.body.clientWidth || 600;
-        return [Math.max(340, Math.min(980, wide - 4)), Math.max(420, Math.min(820, innerHeight - 420))];
+        const width = this.figure.body.clientWidth || 600;
+        return [Math.max(340, Math.min(980, width - 4)), Math.max(420, Math.min(820, innerHeight - 420))];
     }
 }

@@ -69,7 +69,7 @@ function keep(page, state) {
 
 function parts(page, state) {
     const view = { list: h("section", { class: "figure beam-list", "aria-label": "Hypotheses" }) };
-    const again = debounce(() => search(page, state, view).catch((error) => page.fail(error)), 120);
+    const searchAgain = debounce(() => search(page, state, view).catch((error) => page.fail(error)), 120);
     const tree = searchTree({
         onHover: (id) => tree.highlight(id ?? state.pick),
         onPick: (id) => pick(page, state, view, id),
@@ -78,7 +78,7 @@ function parts(page, state) {
     view.turn = (name, value) => {
         Object.assign(state, { [name]: value, steps: null, pick: null });
         if (name === "beam" && state.nBest > value) state.nBest = value;
-        again();
+        searchAgain();
     };
     view.link = () => page.link("write", { run: state.run.id, text: state.text });
     view.pick = (id) => pick(page, state, view, id);
@@ -94,7 +94,7 @@ function parts(page, state) {
         {},
         controls(runPicker(page, { value: state.run.id, onchange: (id) => page.navigate("beam", { run: id }) }), box),
         examplesFor(state.run, box, state.writer.examples),
-        h("div", { class: "beam-dials" }, view.dials, view.walk),
+        h("div", { class: "beam-settings" }, view.dials, view.walk),
     );
     fig.body.append(tree.element);
     fig.element.insertBefore(legend(), fig.body);
@@ -128,7 +128,7 @@ function dials(state, view) {
 }
 
 function legend() {
-    const key = (kind, words) => h("span", { class: "key" }, h("span", { class: `beam-fate ${kind}` }), words);
+    const key = (kind, words) => h("span", { class: "key" }, h("span", { class: `beam-legend ${kind}` }), words);
     return h(
         "p",
         { class: "legend" },
@@ -230,10 +230,10 @@ function limits(state, view) {
 function nodesOf({ nodes, forced }) {
     const all = nodes.map((values) => Object.fromEntries(FIELDS.map((name, i) => [name, values[i]])));
     const root = all.find((node) => node.step === forced);
-    const kept = all.filter((node) => node.step > forced);
+    const generatedNodes = all.filter((node) => node.step > forced);
     const weight = (node) => (node.best ?? 1000) * 1000 + node.rank;
-    kept.sort((a, b) => a.step - b.step || weight(a) - weight(b));
-    return [{ ...root, parent: null, status: "root" }, ...kept];
+    generatedNodes.sort((a, b) => a.step - b.step || weight(a) - weight(b));
+    return [{ ...root, parent: null, status: "root" }, ...generatedNodes];
 }
 
 function paint(state, view) {
@@ -292,9 +292,9 @@ function listOf(state, view) {
             { class: "hint" },
             `score = Σ log p / |y|^α, α = ${formatNumber(options.length_penalty, 1)}; |y| includes END`,
         ),
-        h("ol", { class: "beam-found" }, items(candidates)),
+        h("ol", { class: "beam-candidates" }, items(candidates)),
         ended.length ? h("h3", {}, "Other finished hypotheses") : null,
-        ended.length ? h("ul", { class: "beam-found others" }, items(ended.slice(0, MAX_OTHERS))) : null,
+        ended.length ? h("ul", { class: "beam-candidates others" }, items(ended.slice(0, MAX_OTHERS))) : null,
         notes.map((note) => h("p", { class: "note", dir: "auto" }, `Note: ${note}.`)),
         h("p", {}, h("a", { href: view.link() }, "Generate token by token")),
     ];

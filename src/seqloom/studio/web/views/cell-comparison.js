@@ -31,8 +31,8 @@ export class OtherText {
         const data = await view.page.request("cell", { ...view.where(text), target: null, quantity, units });
         if (view.page.signal.aborted || text !== this.text || latestRequest !== view.latestRequest) return;
         this.data = data;
-        const shown = { ...data, maximum: Math.max(data.maximum, maximum) };
-        this.map = unitMap(shown, view.widthFor(data.tokens), (row) => view.pick(units[row], view.chosenPosition));
+        const scaled = { ...data, maximum: Math.max(data.maximum, maximum) };
+        this.map = unitMap(scaled, view.widthFor(data.tokens), (row) => view.pick(units[row], view.chosenPosition));
         setChildren(this.fig.body, this.shade, this.map.element);
         this.fig.setText(
             "Same units on a second text",
@@ -51,9 +51,9 @@ export class OtherText {
             view.page.setParams({ other });
             this.show().catch((error) => view.page.fail(error));
         };
-        const look = { button: "Compare", placeholder: "A text to compare with" };
+        const options = { button: "Compare", placeholder: "A text to compare with" };
         const label = "Second text";
-        setChildren(this.box, controls(textBox(label, this.text ?? "", compare, look)));
+        setChildren(this.box, controls(textBox(label, this.text ?? "", compare, options)));
     }
 
     /** The second text coloured by the selected unit. */

@@ -20,16 +20,16 @@ export function drawOptions(view) {
     const key = JSON.stringify([parts, part, layer, quantities, classes, hidden, view.run.id, chosen]);
     if (key === view.optionsKey) return;
     view.optionsKey = key;
-    const named = parts.map((item) => [item.name, item.title]);
+    const partOptions = parts.map((item) => [item.name, item.title]);
     const numbered = Array.from({ length: layers }, (_, i) => [i + 1, i + 1 === layers ? `${i + 1} (top)` : i + 1]);
-    const shown = quantities.map((item) => [item.name, symbolOf(item.name)]);
+    const quantityOptions = quantities.map((item) => [item.name, symbolOf(item.name)]);
     updateChildren(
         view.options,
         controls(
             parts.length > 1 &&
-                segmented("Cells", named, part, (name) => view.change({ ...RESET, part: name })),
+                segmented("Cells", partOptions, part, (name) => view.change({ ...RESET, part: name })),
             layers > 1 && select("Layer", numbered, layer, (value) => view.change({ ...UNITS, layer: value })),
-            segmented("Quantity", shown, quantity, (name) => view.change({ quantity: name })),
+            segmented("Quantity", quantityOptions, quantity, (name) => view.change({ quantity: name })),
             orderOf(view, classes),
             containing(view),
             textBox("Select units", view.get("units", ""), (units) => view.change({ units }), {
@@ -45,8 +45,8 @@ export function drawOptions(view) {
 
 function orderOf(view, classes) {
     const orders = [...ORDERS, ...classes.map((name) => [`class ${name}`, `correlation with: ${name}`])];
-    const by = view.get("by", "variance");
-    const chosen = by === "correlation" ? `class ${view.get("class")}` : by;
+    const order = view.get("by", "variance");
+    const chosen = order === "correlation" ? `class ${view.get("class")}` : order;
     return select("Sort units by", orders, chosen, (value) =>
         view.change(
             value.startsWith("class ") ? { by: "correlation", class: value.slice(6) } : { by: value, class: null },
@@ -67,6 +67,6 @@ function containing(view) {
 
 function countSlider(view, hidden) {
     const value = Math.min(view.count("count", 24), hidden);
-    const look = { min: 4, max: Math.min(hidden, 128), step: 1, value, format: String };
-    return slider("Number of units", look, (count) => view.countCalmly(count));
+    const options = { min: 4, max: Math.min(hidden, 128), step: 1, value, format: String };
+    return slider("Number of units", options, (count) => view.countCalmly(count));
 }

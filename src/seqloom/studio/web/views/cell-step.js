@@ -82,11 +82,11 @@ function spoken(line) {
 function termRows(line, chosen, onTerm) {
     const ends = [0];
     for (const term of line.terms) ends.push(ends.at(-1) + term.value);
-    const place = ruler(ends, ...BARS);
+    const position = ruler(ends, ...BARS);
     const bottom = HEAD + line.terms.length * ROW;
-    const elements = [s("line", { class: "base", x1: place(0), x2: place(0), y1: HEAD - 4, y2: bottom })];
+    const elements = [s("line", { class: "base", x1: position(0), x2: position(0), y1: HEAD - 4, y2: bottom })];
     line.terms.forEach((term, i) => {
-        const [from, to, y] = [place(ends[i]), place(ends[i + 1]), HEAD + i * ROW];
+        const [from, to, y] = [position(ends[i]), position(ends[i + 1]), HEAD + i * ROW];
         const opens = term.summands.length > 0;
         const act = opens ? () => onTerm(i) : null;
         elements.push(
@@ -114,7 +114,7 @@ function termRows(line, chosen, onTerm) {
                     fill: signColour(term.value),
                 }),
                 i + 1 < line.terms.length
-                    ? s("line", { class: "hair", x1: to, x2: to, y1: y + ROW - 8, y2: y + ROW + 3 })
+                    ? s("line", { class: "guide", x1: to, x2: to, y1: y + ROW - 8, y2: y + ROW + 3 })
                     : null,
                 s("text", { class: "amount", x: BARS[1] + 60, y: y + 16, "text-anchor": "end" }, formatNumber(term.value)),
             ),
@@ -125,8 +125,8 @@ function termRows(line, chosen, onTerm) {
 
 /** A scale from values to pixels that includes all values and 0. */
 function ruler(values, left, right) {
-    const [least, most] = [Math.min(0, ...values), Math.max(0, ...values)];
-    return (value) => left + 4 + ((value - least) / (most - least || 1)) * (right - left - 8);
+    const [minimum, maximum] = [Math.min(0, ...values), Math.max(0, ...values)];
+    return (value) => left + 4 + ((value - minimum) / (maximum - minimum || 1)) * (right - left - 8);
 }
 
 /** The activation function as a curve, with the sum marked. */
@@ -146,8 +146,8 @@ function curve(line) {
         s("line", { class: "grid", x1: px(0), x2: px(0), y1: HEAD, y2: HEAD + size }),
         s("line", { class: "grid", x1: x, x2: x + size, y1: py(Math.max(0, bottom)), y2: py(Math.max(0, bottom)) }),
         s("path", { class: "line curve", d: `M${path.join("L")}` }),
-        s("line", { class: "hair", x1: px(line.total), x2: px(line.total), y1: HEAD + size, y2: py(line.value) }),
-        s("circle", { class: "here", cx: px(line.total), cy: py(line.value), r: 5 }),
+        s("line", { class: "guide", x1: px(line.total), x2: px(line.total), y1: HEAD + size, y2: py(line.value) }),
+        s("circle", { class: "current", cx: px(line.total), cy: py(line.value), r: 5 }),
         s(
             "text",
             { class: "tick", x: x + size / 2, y: HEAD + size + 15, "text-anchor": "middle" },
@@ -178,12 +178,12 @@ export function summandBars(term) {
     if (term.length > term.summands.length)
         rows.push([`${term.length - term.summands.length} others`, "sum of", term.remainder]);
     rows.push([term.symbol, "sum", term.value]);
-    const place = ruler(
+    const position = ruler(
         rows.map((row) => row[2]),
         left,
         right,
     );
-    const middle = place(0);
+    const middle = position(0);
     const height = rows.length * ROW + 10;
     const drawing = s("svg", {
         class: "summands",
@@ -197,7 +197,7 @@ export function summandBars(term) {
         clear(drawing).append(
             s("line", { class: "base", x1: middle, x2: middle, y1: 0, y2: height }),
             ...rows.map(([name, product, value], i) => {
-                const [y, end] = [4 + i * ROW, place(value)];
+                const [y, end] = [4 + i * ROW, position(value)];
                 return s(
                     "g",
                     { class: i === rows.length - 1 ? "sum" : null },

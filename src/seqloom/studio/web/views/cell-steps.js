@@ -27,8 +27,8 @@ export class Steps {
         const { view } = this;
         const [unit, position, latestRequest] = [view.chosenUnit, view.chosenPosition, view.latestRequest];
         const data = await view.page.request("cell/step", { ...view.where(), unit, position });
-        const same = unit === view.chosenUnit && position === view.chosenPosition && latestRequest === view.latestRequest;
-        if (view.page.signal.aborted || !same) return;
+        const isCurrent = unit === view.chosenUnit && position === view.chosenPosition && latestRequest === view.latestRequest;
+        if (view.page.signal.aborted || !isCurrent) return;
         this.data = data;
         this.draw();
     }
@@ -36,7 +36,7 @@ export class Steps {
     draw() {
         const { lines, unit, position, cell } = this.data;
         const { tokens } = this.view.data;
-        const seen = Math.min(this.view.count("lines", lines.length), lines.length);
+        const visible = Math.min(this.view.count("lines", lines.length), lines.length);
         this.fig.setText(
             `Unit ${unit} reads ${displayToken(tokens[position])}: one step of the ${cell} cell`,
             "Each bar starts where the previous one ends, so the last one ends at the sum; red is above 0, blue below. The curve is the activation function. Click a product such as W x to see its summands.",
@@ -47,11 +47,11 @@ export class Steps {
             h(
                 "div",
                 { class: "equations" },
-                lines.slice(0, seen).map((line) => this.card(line)),
+                lines.slice(0, visible).map((line) => this.card(line)),
             ),
         );
         this.fig.table(() => stepTable(lines));
-        this.drawControls(seen);
+        this.drawControls(visible);
         this.drawTerm();
     }
 

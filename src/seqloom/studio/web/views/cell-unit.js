@@ -136,7 +136,7 @@ export function unitChart({ tokens, panels, picked = 0, onPick, width = 900, lab
     let cursor = picked;
 
     function draw() {
-        clear(drawing).append(...panels.flatMap(panelOf), ...tokenWords(), s("g", { class: "here" }));
+        clear(drawing).append(...panels.flatMap(panelOf), ...tokenWords(), s("g", { class: "current" }));
         mark();
     }
 
@@ -189,10 +189,10 @@ export function unitChart({ tokens, panels, picked = 0, onPick, width = 900, lab
     }
 
     function tokenWords() {
-        const [every, y] = [Math.ceil((flat ? 11 : 14) / step), panels.length * (PANEL + GAP) + 20];
+        const [interval, y] = [Math.ceil((flat ? 11 : 14) / step), panels.length * (PANEL + GAP) + 20];
         return tokens
             .map((token, position) => {
-                if (position % every) return null;
+                if (position % interval) return null;
                 const word = [...displayToken(token)];
                 const cut = word.length > 14 ? `${word.slice(0, 13).join("")}…` : word.join("");
                 const x = at(position);
@@ -213,7 +213,7 @@ export function unitChart({ tokens, panels, picked = 0, onPick, width = 900, lab
 
     function mark() {
         const band = { x: LEFT + cursor * step, width: step, height: PANEL + 6 };
-        clear(drawing.querySelector(".here")).append(
+        clear(drawing.querySelector(".current")).append(
             ...panels.map((_, i) => s("rect", { class: "band", y: GAP - 3 + i * (PANEL + GAP), ...band })),
         );
         const readings = panels

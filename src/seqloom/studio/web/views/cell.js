@@ -140,13 +140,13 @@ class CellView {
     }
 
     order() {
-        const by = this.get("by", "variance");
+        const order = this.get("by", "variance");
         return {
             quantity: this.get("quantity"),
-            by,
+            by: order,
             count: this.count("count", 24),
             units: this.named,
-            token_class: by === "correlation" ? this.get("class") : null,
+            token_class: order === "correlation" ? this.get("class") : null,
             containing: this.get("containing", ""),
         };
     }
@@ -207,12 +207,12 @@ class CellView {
     orderWords() {
         const { units, scores } = this.data;
         if (this.named) return "";
-        const by = this.get("by", "variance");
+        const order = this.get("by", "variance");
         const best = `${units[0]} (${formatNumber(scores[0])})`;
-        if (by === "correlation")
+        if (order === "correlation")
             return `Units are sorted by their correlation (Pearson’s r) with the token class “${this.get("class")}”; the first is unit ${best}.`;
-        if (by === "number") return "Units are sorted by index.";
-        const measure = { variance: "variance over the text", size: "mean absolute value", mean: "mean value" }[by];
+        if (order === "number") return "Units are sorted by index.";
+        const measure = { variance: "variance over the text", size: "mean absolute value", mean: "mean value" }[order];
         return `Units are sorted by ${measure}; the first is unit ${best}.`;
     }
 
@@ -318,15 +318,15 @@ const nameOf = ({ name, gate }) => NAMES[name] ?? (gate ? `Gate ${name}` : name)
 
 /** The description of a quantity as a sentence. */
 function sentenceOf({ name, words, gate }) {
-    const rest = words.slice(name.length).replace(/^[:\s]+/, "");
-    return gate ? `Gate ${name}: ${rest}. Yellow is open, dark purple is closed.` : `${symbolOf(name)}: ${rest}.`;
+    const description = words.slice(name.length).replace(/^[:\s]+/, "");
+    return gate ? `Gate ${name}: ${description}. Yellow is open, dark purple is closed.` : `${symbolOf(name)}: ${description}.`;
 }
 
 function reachOf(all, gates) {
     if (gates) return { low: 0, high: 1 };
     const values = all.flat();
-    const most = Math.max(...values.map(Math.abs));
-    if (most <= 1) return { low: -1, high: 1 };
+    const maximum = Math.max(...values.map(Math.abs));
+    if (maximum <= 1) return { low: -1, high: 1 };
     const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)].map(
         (value) => Math.sign(value) * Math.ceil(Math.abs(value)),
     );

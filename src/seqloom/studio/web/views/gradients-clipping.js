@@ -17,15 +17,15 @@ export class Clipping {
 
     draw(results, wanted, room) {
         Object.assign(this, { results, room });
-        const most = Math.max(1, ...results.flatMap((result) => [result.norm, ...result.sorted_norms.slice(-1)]));
+        const maximum = Math.max(1, ...results.flatMap((result) => [result.norm, ...result.sorted_norms.slice(-1)]));
         const theta = Number(wanted ?? results[0].clip ?? 1);
-        const high = Math.log10(Math.max(most, theta) * 1.25);
+        const high = Math.log10(Math.max(maximum, theta) * 1.25);
         const low = Math.min(high - 2.5, Math.log10(theta));
-        const look = { min: low, max: high, step: 0.01, value: Math.log10(theta), format: (v) => formatNumber(10 ** v) };
+        const options = { min: low, max: high, step: 0.01, value: Math.log10(theta), format: (v) => formatNumber(10 ** v) };
         updateChildren(
             this.controls,
             controls(
-                slider("Clip at θ", look, (value) => {
+                slider("Clip at θ", options, (value) => {
                     this.onTheta(Number((10 ** value).toPrecision(3)));
                     this.drawAt(10 ** value);
                 }),
@@ -36,10 +36,10 @@ export class Clipping {
 
     drawAt(theta) {
         const { results, room, fig } = this;
-        const several = results.length > 1;
-        const trained = results.filter((result) => result.training.length);
+        const isComparison = results.length > 1;
+        const trainedRuns = results.filter((result) => result.training.length);
         const chart = lineChart({
-            series: [...trained.flatMap((result) => cutLines(result, results, theta)), lineAt(theta, trained)],
+            series: [...trainedRuns.flatMap((result) => cutLines(result, results, theta)), lineAt(theta, trainedRuns)],
             width: room,
             height: 320,
             x: { title: "training step" },
@@ -47,13 +47,13 @@ export class Clipping {
             label: "Gradient norm in training, unclipped and clipped",
         });
         const words = (result) =>
-            h("li", { dir: "auto" }, several ? [h("b", {}, result.run.name), ": "] : "", clipWords(result, theta));
+            h("li", { dir: "auto" }, isComparison ? [h("b", {}, result.run.name), ": "] : "", clipWords(result, theta));
         setChildren(
             fig.body,
-            trained.length
+            trainedRuns.length
                 ? chart.element
                 : h("p", { class: "hint" }, "This run logged no gradient norms."),
-            h("ul", { class: "clip-words" }, results.map(words)),
+            h("ul", { class: "clip-notes" }, results.map(words)),
         );
         fig.setText(
             "Gradient clipping: g ← g · min(1, θ/‖g‖)",
@@ -120,6 +120,6 @@ function clipWords(result, theta) {
             : `‖g‖ = ${formatNumber(result.norm)} on this text would not be clipped`;
     const fraction = fractionAbove(result, theta);
     const steps = `${result.logged.toLocaleString("en")} logged steps`;
-    const trained = fraction === null ? "" : `; ${(100 * fraction).toFixed(0)} % of ${steps} would be clipped`;
-    return `${text}${trained}; the recipe ${result.clip === null ? "does not clip" : `clips at ${formatNumber(result.clip)}`}.`;
+    const clippedNote = fraction === null ? "" : `; ${(100 * fraction).toFixed(0)} % of ${steps} would be clipped`;
+    return `${text}${clippedNote}; the recipe ${result.clip === null ? "does not clip" : `clips at ${formatNumber(result.clip)}`}.`;
 }

@@ -7,7 +7,7 @@ import { shadedText } from "./cell-unit.js";
 
 /** One line per run, part, layer and state; the colour depends on the run. */
 export function flowLines(results, { part: selectedPart, layer: which, states: selectedStates }) {
-    const several = results.length > 1;
+    const isComparison = results.length > 1;
     const isSelected = (state, states) => selectedStates === "both" || state === selectedStates || !states[selectedStates];
     return results.flatMap((item, colour) =>
         item.parts
@@ -23,9 +23,9 @@ export function flowLines(results, { part: selectedPart, layer: which, states: s
                             run: item.run,
                             norms: states[state],
                             name: lineName(item, part, layer, state, results.length, shownParts.length),
-                            colour: several ? colour : nth,
+                            colour: isComparison ? colour : nth,
                             dashed: state === "c",
-                            dotted: several && nth > 0,
+                            dotted: isComparison && nth > 0,
                             thin: layer < part.layers.length,
                         })),
                 ),
@@ -58,10 +58,10 @@ export function drawTokens(fig, lines, { room }) {
             label: `Tokens coloured by ${item.name}`,
             labels: item.norms,
         });
-    const named = (item) => lines.length > 1 && h("p", { class: "hint", dir: "auto" }, item.name);
+    const runName = (item) => lines.length > 1 && h("p", { class: "hint", dir: "auto" }, item.name);
     setChildren(
         fig.body,
-        lines.map((item) => h("div", { class: "strip" }, named(item), strip(item))),
+        lines.map((item) => h("div", { class: "strip" }, runName(item), strip(item))),
     );
     fig.setText(
         "Gradient norm by token",
@@ -153,6 +153,6 @@ function tenth(points) {
 
 /** Map norms to 0 … 1 over three powers of ten. */
 function scaled(norms) {
-    const most = Math.max(...norms);
-    return norms.map((norm) => (norm > 0 ? Math.max(0, 1 + Math.log10(norm / most) / 3) : 0));
+    const maximum = Math.max(...norms);
+    return norms.map((norm) => (norm > 0 ? Math.max(0, 1 + Math.log10(norm / maximum) / 3) : 0));
 }

@@ -5,14 +5,14 @@ import { lineChart } from "../lib/chart.js";
 
 /** Draw the singular values for the selected part and layer. */
 export function drawValues(fig, results, { part, layer, room }) {
-    const several = results.length > 1;
+    const isComparison = results.length > 1;
     const series = results.flatMap((result, colour) =>
         result.matrices
             .filter((matrix) => isShown(result, matrix, part, layer))
             .map((matrix) => ({
-                name: `${several ? `${result.run.name}: ` : ""}${matrixName(result, matrix)}`,
+                name: `${isComparison ? `${result.run.name}: ` : ""}${matrixName(result, matrix)}`,
                 points: matrix.values.map((value, k) => [k + 1, value]),
-                ...looksOf(result, matrix, several ? colour : null),
+                ...looksOf(result, matrix, isComparison ? colour : null),
                 matrix,
             })),
     );

@@ -48,11 +48,11 @@ class GradientView {
     /** The runs in the address, or two language models with different cells. */
     get chosen() {
         const ids = [this.get("run"), ...this.page.params.getAll("runs")];
-        const known = [...new Set(ids)]
+        const runs = [...new Set(ids)]
             .map((id) => this.page.runs.find((run) => run.id === id))
             .filter(Boolean)
             .slice(0, MAX_RUNS);
-        return known.length ? known : defaultRuns(this.page.runs);
+        return runs.length ? runs : defaultRuns(this.page.runs);
     }
 
     choose(runs) {
@@ -133,9 +133,9 @@ class GradientView {
         const target = (run) => (translates(run) ? this.get("target") : null);
         try {
             this.page.clearError();
-            const place = at === null || of === "total" ? null : Number(at);
+            const position = at === null || of === "total" ? null : Number(at);
             const answers = await Promise.all(
-                runs.map((run) => this.answer({ run: run.id, text, target: target(run), of, at: place })),
+                runs.map((run) => this.answer({ run: run.id, text, target: target(run), of, at: position })),
             );
             if (this.page.signal.aborted || this.latestRequest !== requestId) return; // superseded by a newer request
             this.results = runs.map((run, i) => ({ run, ...answers[i] }));
@@ -167,8 +167,8 @@ class GradientView {
 
     get part() {
         const names = this.parts.map(([name]) => name);
-        const wanted = this.get("part");
-        return wanted === "all" || names.includes(wanted) ? wanted : "all";
+        const requested = this.get("part");
+        return requested === "all" || names.includes(requested) ? requested : "all";
     }
 
     get states() {
@@ -260,14 +260,14 @@ class GradientView {
 
     draw() {
         const room = roomIn(this.page.root);
-        const which = { part: this.part, layer: this.get("layer", "top"), states: this.states };
-        const lines = flowLines(this.results, which);
+        const selection = { part: this.part, layer: this.get("layer", "top"), states: this.states };
+        const lines = flowLines(this.results, selection);
         drawFlow(this.flow, lines, { room, log: this.get("scale", "log") === "log" });
         drawTokens(this.tokens, lines, { room });
         const bounded = this.results.some((item) => item.parts.some((part) => part.flows.length));
         toggleAfter(this.bound.element, bounded, this.tokens.element);
         if (bounded) drawBound(this.bound, this.results, { room });
-        drawValues(this.values, this.results, { ...which, room });
+        drawValues(this.values, this.results, { ...selection, room });
         this.clip.draw(this.results, this.get("clip"), room);
     }
 }

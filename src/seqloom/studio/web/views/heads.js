@@ -50,17 +50,17 @@ class HeadsPage {
     constructor(page, run, text) {
         Object.assign(this, { page, run, text, answer: null, maps: new Map(), latestRequest: 0 });
         this.prefetch = debounce((layer, head) => this.map(layer, head), 60); // prefetch the hovered head
-        this.line = h("div", { class: "heads-said answer" });
+        this.line = h("div", { class: "heads-output answer" });
         this.partPicker = h("div");
         this.grid = figure({ name: "heads", title: "All heads" });
         this.statistics = figure({ name: "head-statistics", title: "Entropy and distance of each head" });
         this.large = mapFigure({ name: "head", size: () => this.room() });
-        this.readout = h("p", { class: "readout head-told", role: "status" });
+        this.readout = h("p", { class: "readout head-readout", role: "status" });
         this.grid.element.append(this.readout);
         this.stage = h(
             "div",
             { class: "heads-stage" },
-            h("div", { class: "heads-all" }, this.grid.element, this.statistics.element),
+            h("div", { class: "heads-overview" }, this.grid.element, this.statistics.element),
             this.large.element,
         );
         onThemeChange(() => this.answer && this.stage.isConnected && this.drawAll(), page.signal);
@@ -176,8 +176,8 @@ class HeadsPage {
                 return this.radio(layer + 1, head === heads ? null : head + 1, canvas, size);
             }),
         ]);
-        const named = (head) => (heads > 6 ? `${head}` : `head ${head}`);
-        const names = Array.from({ length: heads }, (_, head) => label(named(head + 1), size, 20));
+        const headLabel = (head) => (heads > 6 ? `${head}` : `head ${head}`);
+        const names = Array.from({ length: heads }, (_, head) => label(headLabel(head + 1), size, 20));
         const all = h(
             "div",
             { class: "heads-grid", role: "radiogroup", "aria-label": `Heads of ${name}` },
@@ -226,7 +226,7 @@ class HeadsPage {
     moveKey(event, layer, head) {
         const { layers, heads } = this.part;
         const column = head ?? heads + 1;
-        const goal = {
+        const target = {
             ArrowRight: [layer, column + 1],
             ArrowLeft: [layer, column - 1],
             ArrowDown: [layer + 1, column],
@@ -234,10 +234,10 @@ class HeadsPage {
             Home: [layer, 1],
             End: [layer, heads + 1],
         }[event.key];
-        if (!goal) return;
+        if (!target) return;
         event.preventDefault();
-        const within = (value, most) => Math.min(Math.max(value, 1), most);
-        const [toLayer, toColumn] = [within(goal[0], layers), within(goal[1], heads + 1)];
+        const clamp = (value, most) => Math.min(Math.max(value, 1), most);
+        const [toLayer, toColumn] = [clamp(target[0], layers), clamp(target[1], heads + 1)];
         const to = toColumn === heads + 1 ? null : toColumn;
         this.pick(toLayer, to);
         this.radios.get(`${toLayer} ${to}`).focus();
@@ -258,8 +258,8 @@ class HeadsPage {
     }
 
     tell(layer, head) {
-        const which = layer === undefined ? this.chosen() : { layer, head };
-        this.readout.textContent = this.words(which.layer, which.head);
+        const selected = layer === undefined ? this.chosen() : { layer, head };
+        this.readout.textContent = this.words(selected.layer, selected.head);
     }
 
     words(layer, head) {
@@ -301,8 +301,8 @@ class HeadsPage {
     // --- one head -----------------------------------------------------------------------------------------------
 
     room() {
-        const wide = this.large.body.clientWidth || 680;
-        return [Math.max(360, Math.min(980, wide - 4)), Math.max(420, Math.min(820, innerHeight - 420))];
+        const width = this.large.body.clientWidth || 680;
+        return [Math.max(360, Math.min(980, width - 4)), Math.max(420, Math.min(820, innerHeight - 420))];
     }
 
     async drawLarge() {
@@ -312,9 +312,9 @@ class HeadsPage {
         const attention = await this.map(layer, head);
         if (this.current !== requestId || this.answer !== answer) return;
         const { rows, columns, axes } = answer;
-        const which = head === null ? `mean over ${this.part.heads} heads` : `head ${head}`;
+        const headName = head === null ? `mean over ${this.part.heads} heads` : `head ${head}`;
         this.large.show({
-            title: `${PARTS[answer.part]}: layer ${layer}, ${which}`,
+            title: `${PARTS[answer.part]}: layer ${layer}, ${headName}`,
             caption: CAPTIONS[answer.part],
             rows,
             columns,

@@ -86,7 +86,7 @@ export async function show(page) {
                         "tr",
                         {},
                         ["", "Run", "Task", "Model", "Data", "Dev metric", "Views"].map((name) =>
-                            h("th", { scope: "col" }, name || h("span", { class: "unseen" }, "Selected")),
+                            h("th", { scope: "col" }, name || h("span", { class: "visually-hidden" }, "Selected")),
                         ),
                     ),
                 ),
@@ -139,9 +139,9 @@ export async function show(page) {
             const before = page.allRuns;
             await page.refreshRuns();
             if (page.signal.aborted) return;
-            const known = new Map(before.map((run) => [run.id, entryKey(run)]));
-            if (page.allRuns.length !== before.length || page.allRuns.some((run) => !known.has(run.id))) draw();
-            else page.allRuns.filter((run) => entryKey(run) !== known.get(run.id)).forEach(renew);
+            const knownRuns = new Map(before.map((run) => [run.id, entryKey(run)]));
+            if (page.allRuns.length !== before.length || page.allRuns.some((run) => !knownRuns.has(run.id))) draw();
+            else page.allRuns.filter((run) => entryKey(run) !== knownRuns.get(run.id)).forEach(renew);
         }
     }
 
@@ -164,10 +164,10 @@ export async function show(page) {
     }
 
     const panels = h("div", { class: "side-by-side" });
-    const rest = h("div", {});
-    setChildren(below, panels, rest);
+    const container = h("div", {});
+    setChildren(below, panels, container);
     let charts = new Map();
-    let drawn = ""; // key of the drawn charts and units
+    let drawnKey = ""; // key of the drawn charts and units
     let latestRequest = 0;
     const readable = () => [...chosen].filter((id) => !page.run(id)?.problem);
 
@@ -176,23 +176,23 @@ export async function show(page) {
         const requestId = ++latestRequest;
         const ids = readable();
         if (!ids.length) {
-            drawn = "";
-            return (setChildren(panels, h("p", { class: "empty" }, "Select a run above to see its training curves.")), clear(rest));
+            drawnKey = "";
+            return (setChildren(panels, h("p", { class: "empty" }, "Select a run above to see its training curves.")), clear(container));
         }
         const answer = await page.request("runs/curves", { runs: ids });
         if (requestId !== latestRequest) return;
         paintCurves(answer, ids);
         const trains = answer.live.length > 0;
-        const look = () => requestId === latestRequest && !page.signal.aborted && compare(true).catch(page.fail);
-        if (trains) setTimeout(look, UPDATE_MS);
+        const refresh = () => requestId === latestRequest && !page.signal.aborted && compare(true).catch(page.fail);
+        if (trains) setTimeout(refresh, UPDATE_MS);
         if (!(again && trains)) await about(ids, answer.differences);
     }
 
     function paintCurves(answer, ids) {
         const groups = chartsOf(answer.curves, ids);
         const kinds = JSON.stringify([...groups].map(([name, { unit }]) => [name, unit]));
-        if (kinds !== drawn) {
-            drawn = kinds;
+        if (kinds !== drawnKey) {
+            drawnKey = kinds;
             const width = roomFor(groups.size, panels.clientWidth);
             charts = new Map([...groups].map(([name, item]) => [name, panelOf(name, item, width)]));
             setChildren(
@@ -242,7 +242,7 @@ export async function show(page) {
                 ),
             ),
         );
-        setChildren(rest, parts);
+        setChildren(container, parts);
     }
 
     draw();
@@ -283,10 +283,10 @@ const haystack = (run) => [run.name, run.task, run.kind, run.cell, run.corpus, r
 
 /** The width of each of `count` charts side by side. */
 function roomFor(count, wide) {
-    const [gap, least, frame] = [1.25, 30, 2.6].map(
+    const [gap, minimum, frame] = [1.25, 30, 2.6].map(
         (rem) => rem * Number.parseFloat(getComputedStyle(document.documentElement).fontSize),
     );
-    const columns = Math.max(1, Math.min(count, Math.floor((wide + gap) / (least + gap))));
+    const columns = Math.max(1, Math.min(count, Math.floor((wide + gap) / (minimum + gap))));
     return Math.max(360, Math.min(900, (wide - gap * (columns - 1)) / columns - frame));
 }
 

@@ -98,13 +98,13 @@ function sameKind(page, run, id) {
 
 /** The run to compare with, and its menu. */
 function comparison({ page, run, again }, suits) {
-    const others = page.runs.filter((item) => item.id !== run.id && suits(item));
+    const otherRuns = page.runs.filter((item) => item.id !== run.id && suits(item));
     const selected = page.params.get("other");
-    const chosen = others.find((item) => (selected === null ? isDefaultComparison(run, item) : item.id === selected));
-    if (!others.length) return [null, null];
+    const chosen = otherRuns.find((item) => (selected === null ? isDefaultComparison(run, item) : item.id === selected));
+    if (!otherRuns.length) return [null, null];
     const onchange = (id) => again({ other: id || "none" });
-    const look = { label: "Compare with", value: chosen?.id, empty: "none", onchange };
-    return [chosen, runPicker({ ...page, runs: others }, look)];
+    const options = { label: "Compare with", value: chosen?.id, empty: "none", onchange };
+    return [chosen, runPicker({ ...page, runs: otherRuns }, options)];
 }
 
 /** Whether two runs are compared by default: an HMM tagger and a neural tagger of the same corpus. */
@@ -129,16 +129,16 @@ async function showLabels(context) {
     const box = textBox("Text", text, (value) => again({ text: value, label: null }));
     updateChildren(bar, controls(runs, otherRuns, box), examplesFor(run, box));
     if (!text.trim() && !page.params.has("text")) return setChildren(stage, emptyHint("Enter a text to classify."));
-    const both = [run, ...(other ? [other] : [])];
-    const columns = columnsOf(stage, both);
-    await Promise.all(both.map((item, i) => showColumn(context, item, text, columns[i], i === 0 ? "" : "-2")));
+    const compared = [run, ...(other ? [other] : [])];
+    const columns = columnsOf(stage, compared);
+    await Promise.all(compared.map((item, i) => showColumn(context, item, text, columns[i], i === 0 ? "" : "-2")));
 }
 
 /** One column per run; existing columns are kept. */
 function columnsOf(stage, runs) {
-    const kept = [...stage.querySelectorAll(":scope > .labels > div")];
+    const oldColumns = [...stage.querySelectorAll(":scope > .labels > div")];
     const ids = (all) => JSON.stringify(all);
-    if (ids(kept.map((column) => column.dataset.run)) === ids(runs.map((run) => run.id))) return kept;
+    if (ids(oldColumns.map((column) => column.dataset.run)) === ids(runs.map((run) => run.id))) return oldColumns;
     const columns = runs.map((run) => h("div", { dataset: { run: run.id } }));
     setChildren(stage, h("div", { class: runs.length > 1 ? "labels side-by-side" : "labels" }, columns));
     return columns;
@@ -148,9 +148,9 @@ async function showColumn({ page, again, isStale }, run, text, column, suffix) {
     const selected = { label: page.params.get(`label${suffix}`), kind: page.params.get("kind") };
     const answer = await page.request("understand/classify", { run: run.id, text, ...selected });
     if (isStale()) return;
-    const look = { width: roomOf(column), signal: page.signal };
-    const labelsFigure = labelFigure(run, answer, suffix, { ...look, onPick: (label) => again({ [`label${suffix}`]: label }) });
-    const why = whyFigure(answer, suffix, look);
+    const options = { width: roomOf(column), signal: page.signal };
+    const labelsFigure = labelFigure(run, answer, suffix, { ...options, onPick: (label) => again({ [`label${suffix}`]: label }) });
+    const why = whyFigure(answer, suffix, options);
     const names = answer.kinds.map((kind) => [kind, KINDS[kind][0]]);
     const kinds = segmented("Attribution", names, answer.why.kind, (kind) => again({ kind }));
     kinds.classList.add("weights-by");
@@ -222,21 +222,21 @@ async function showTags(context) {
     );
     if (!text.trim() && !page.params.has("text"))
         return setChildren(stage, emptyHint("Enter a sentence to tag."));
-    const both = [run, ...(other ? [other] : [])];
-    const answers = await Promise.all(both.map((item) => page.request("understand/tag", { run: item.id, text })));
+    const compared = [run, ...(other ? [other] : [])];
+    const answers = await Promise.all(compared.map((item) => page.request("understand/tag", { run: item.id, text })));
     if (isStale()) return;
     const differing = differences(answers);
     const rows = rowsOf(answers, all);
     const room = roomOf(stage, 2000);
     const figures = answers.map((answer, i) => {
-        const look = { rows: rows[i], room, differs: differing, label: both[i].name, signal: page.signal };
-        return tagFigure(both[i], answer, look, i === 0 ? "" : "-2");
+        const options = { rows: rows[i], room, differs: differing, label: compared[i].name, signal: page.signal };
+        return tagFigure(compared[i], answer, options, i === 0 ? "" : "-2");
     });
     updateChildren(
         stage,
         verdict(answers, differing),
         figures,
-        answers.flatMap((answer, i) => remarks(answer, both[i])),
+        answers.flatMap((answer, i) => remarks(answer, compared[i])),
         tagHelp([...new Set(answers.flatMap((answer) => answer.tags))], stage.querySelector(".tag-words")?.open),
     );
 }
@@ -272,10 +272,10 @@ function rowsOf(answers, all) {
     const counts = (answer, k) => all || answer.best.includes(k) || answer.posterior.some((row) => row[k] >= MIN_TAG_PROBABILITY);
     const shownTags = (answer) => answer.tags.filter((_, k) => counts(answer, k));
     const names = new Set(answers.flatMap(shownTags));
-    const same = answers.every((answer) => answer.tags.join("\n") === answers[0].tags.join("\n"));
+    const areEqual = answers.every((answer) => answer.tags.join("\n") === answers[0].tags.join("\n"));
     return answers.map((answer) => {
-        const shown = new Set(same ? names : shownTags(answer));
-        return answer.tags.flatMap((tag, k) => (shown.has(tag) ? [k] : []));
+        const visibleTags = new Set(areEqual ? names : shownTags(answer));
+        return answer.tags.flatMap((tag, k) => (visibleTags.has(tag) ? [k] : []));
     });
 }
 
@@ -318,7 +318,7 @@ function scoreFigure(run, score) {
 
 async function showChoice(context) {
     const { page, run, again, bar, stage, isStale, picker: runs } = context;
-    const [text, given] = [page.params.get("text") ?? "", page.params.get("options") ?? ""];
+    const [text, optionsText] = [page.params.get("text") ?? "", page.params.get("options") ?? ""];
     updateChildren(
         bar,
         controls(
@@ -326,13 +326,13 @@ async function showChoice(context) {
             textBox("Text", text, (value) => again({ text: value })),
         ),
         controls(
-            textBox("Options, one per line (Ctrl+Enter)", given, (value) => again({ options: value }), {
+            textBox("Options, one per line (Ctrl+Enter)", optionsText, (value) => again({ options: value }), {
                 rows: 4,
                 button: "Choose",
             }),
         ),
     );
-    const options = given.split("\n").filter((line) => line.trim());
+    const options = optionsText.split("\n").filter((line) => line.trim());
     if (!text.trim() || options.length < 2) return setChildren(stage, emptyHint("Enter a text and at least two options."));
     const answer = await page.request("understand/choose", { run: run.id, text, options });
     if (isStale()) return;

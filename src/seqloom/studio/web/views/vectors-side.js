@@ -84,8 +84,8 @@ export class SidePanel {
     }
 
     nameButton(name, extra = null) {
-        const look = { type: "button", class: "name", dir: "auto", onclick: () => this.choose(name) };
-        return h("button", look, name, extra);
+        const attributes = { type: "button", class: "name", dir: "auto", onclick: () => this.choose(name) };
+        return h("button", attributes, name, extra);
     }
 
     // --- nearest neighbours ---
@@ -126,18 +126,18 @@ export class SidePanel {
     }
 
     zoomButton(places) {
-        const seen = places.filter((place) => this.has(place));
-        return seen.length > 1 && button("Zoom to these", () => this.plot.frameThese(seen));
+        const visible = places.filter((place) => this.has(place));
+        return visible.length > 1 && button("Zoom to these", () => this.plot.frameThese(visible));
     }
 
     bars(near) {
-        const most = Math.max(1e-9, ...near.map((item) => item.cosine));
+        const maximum = Math.max(1e-9, ...near.map((item) => item.cosine));
         return h(
             "ol",
             { class: "near" },
             near.map((item) => {
                 const bar = h("span", { class: "bar" });
-                bar.style.width = `${Math.max(0, (100 * item.cosine) / most)}%`;
+                bar.style.width = `${Math.max(0, (100 * item.cosine) / maximum)}%`;
                 const away = this.has(item.index) ? null : h("span", { class: "hint" }, " (not shown)");
                 return h(
                     "li",
@@ -159,8 +159,8 @@ export class SidePanel {
         this.solved = h("div", {}, hint(ANALOGY_HINT));
         const submit = (event) => {
             event.preventDefault();
-            const given = this.boxes.map((box) => box.value.trim());
-            if (given.every(Boolean)) this.solve(...given);
+            const words = this.boxes.map((box) => box.value.trim());
+            if (words.every(Boolean)) this.solve(...words);
         };
         const [a, b, c] = this.boxes;
         const form = h(
@@ -186,8 +186,8 @@ export class SidePanel {
             this.page.clearError();
             const [from, to, second] = answer.indices;
             const best = answer.near[0];
-            const seen = [...answer.indices, best.index].filter((place) => this.has(place));
-            const marked = new Map(seen.map((place) => [place, place === best.index ? "chosen" : "near"]));
+            const visible = [...answer.indices, best.index].filter((place) => this.has(place));
+            const marked = new Map(visible.map((place) => [place, place === best.index ? "chosen" : "near"]));
             const arrows = [
                 [from, to],
                 [second, best.index],
@@ -195,7 +195,7 @@ export class SidePanel {
             this.plot.update({ marked, arrows });
             const [item, other, third] = answer.names;
             const solved = chosen(`${item} : ${other} = ${third} : ${best.name}`);
-            setChildren(this.solved, solved, this.bars(answer.near), this.zoomButton(seen));
+            setChildren(this.solved, solved, this.bars(answer.near), this.zoomButton(visible));
             announce(`${item} is to ${other} as ${third} is to ${best.name}`);
         } catch (error) {
             if (this.latestRequest === requestId) this.showError(error, this.solved);

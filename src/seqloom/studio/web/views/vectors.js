@@ -71,8 +71,8 @@ class VectorsPage {
 
     get count() {
         const value = Number(this.param("n", 2000));
-        const most = this.map === "tsne" ? MAX_TSNE_POINTS : COUNTS.at(-1);
-        return Math.min(Math.max(Number.isFinite(value) ? Math.round(value) : 2000, 4), most);
+        const maximum = this.map === "tsne" ? MAX_TSNE_POINTS : COUNTS.at(-1);
+        return Math.min(Math.max(Number.isFinite(value) ? Math.round(value) : 2000, 4), maximum);
     }
 
     async load() {
@@ -106,10 +106,10 @@ class VectorsPage {
         if (this.loading !== requestId || error.name === "AbortError") return;
         this.stage.hidden = true;
         const kind = this.param("lines", null) === null ? null : "sentences";
-        const some = await this.page.request("vectors", { run: this.run.id, kind, count: 4 }).catch(() => null);
+        const sample = await this.page.request("vectors", { run: this.run.id, kind, count: 4 }).catch(() => null);
         if (this.loading !== requestId) return;
-        this.answer = some;
-        if (some) this.controls();
+        this.answer = sample;
+        if (sample) this.controls();
         else updateChildren(this.bar, controls(this.picker()));
         this.page.fail(error);
     }
@@ -132,9 +132,9 @@ class VectorsPage {
     controls() {
         const { answer } = this;
         const reloadWith = (changes) => this.reloadWith(changes);
-        const most = this.map === "tsne" ? Math.min(answer.total, MAX_TSNE_POINTS) : answer.total;
-        const counts = COUNTS.filter((count) => count < most).map((count) => [count, count.toLocaleString("en")]);
-        counts.push([most, `all ${most.toLocaleString("en")}`]);
+        const maximum = this.map === "tsne" ? Math.min(answer.total, MAX_TSNE_POINTS) : answer.total;
+        const counts = COUNTS.filter((count) => count < maximum).map((count) => [count, count.toLocaleString("en")]);
+        counts.push([maximum, `all ${maximum.toLocaleString("en")}`]);
         const kinds = answer.kinds.map((kind) => [kind, KINDS[kind]]);
         const colours = answer.colourings.map((item) => [item.name, item.title]);
         updateChildren(
@@ -151,7 +151,7 @@ class VectorsPage {
                     this.map,
                     (map) => reloadWith({ map }),
                 ),
-                select("Points", counts, Math.min(this.count, most), (n) => reloadWith({ n })),
+                select("Points", counts, Math.min(this.count, maximum), (n) => reloadWith({ n })),
                 select("Colour", colours, this.colouring.name, (colour) => this.recolour(colour), "wide"),
                 this.map === "tsne" && this.perplexitySlider(),
             ),
@@ -160,10 +160,10 @@ class VectorsPage {
     }
 
     perplexitySlider() {
-        const look = { min: 5, max: 100, step: 5, value: this.perplexity, format: String };
+        const options = { min: 5, max: 100, step: 5, value: this.perplexity, format: String };
         return slider(
             "Perplexity",
-            look,
+            options,
             debounce((perplexity) => {
                 this.page.setParams({ perplexity });
                 this.follow().catch((error) => this.page.fail(error));
@@ -172,13 +172,13 @@ class VectorsPage {
     }
 
     ownLines(reloadWith) {
-        const given = this.param("lines", null),
+        const textParam = this.param("lines", null),
             look = { rows: 6, max: 6000, button: "Project" };
         return h(
             "details",
-            { class: "own-lines", open: given !== null },
+            { class: "text-input", open: textParam !== null },
             h("summary", {}, "Use your own texts, one per line"),
-            textBox("Texts", given ?? "", (lines) => reloadWith({ lines: lines.trim() || null, find: null }), look),
+            textBox("Texts", textParam ?? "", (lines) => reloadWith({ lines: lines.trim() || null, find: null }), look),
         );
     }
 
@@ -207,14 +207,14 @@ class VectorsPage {
     words() {
         const { answer } = this;
         const [count, total] = [answer.names.length, answer.total].map((value) => value.toLocaleString("en"));
-        const many = count === total ? count : `The first ${count} of ${total}`;
-        const what = answer.kind === "sentences" ? "texts" : answer.kind;
+        const countText = count === total ? count : `The first ${count} of ${total}`;
+        const kindName = answer.kind === "sentences" ? "texts" : answer.kind;
         const explained = answer.explained
             .slice(0, 2)
             .map((fraction) => `${formatNumber(100 * fraction, 1)} %`)
             .join(" and ");
-        const held = this.map === "pca" ? ` They explain ${explained} of the variance.` : "";
-        const caption = `${many} ${what}, ${answer.width} dimensions. ${CAPTIONS[this.map]}${held}`;
+        const varianceNote = this.map === "pca" ? ` They explain ${explained} of the variance.` : "";
+        const caption = `${countText} ${kindName}, ${answer.width} dimensions. ${CAPTIONS[this.map]}${varianceNote}`;
         this.figure.setText(`${KINDS[answer.kind]} of ${this.run.name}`, caption);
     }
 
@@ -222,10 +222,10 @@ class VectorsPage {
     table(points, size) {
         const { answer } = this;
         Object.assign(this, { points, size });
-        const place = (i) => [size * points[2 * i], size * points[2 * i + 1]];
+        const coordinates = (i) => [size * points[2 * i], size * points[2 * i + 1]];
         this.figure.table(() => ({
             columns: [KINDS[answer.kind], "x", "y", this.colouring.title],
-            rows: answer.names.map((name, i) => [name, ...place(i), valueOf(this.colouring, i)]),
+            rows: answer.names.map((name, i) => [name, ...coordinates(i), valueOf(this.colouring, i)]),
         }));
     }
 

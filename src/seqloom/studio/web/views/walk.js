@@ -125,8 +125,8 @@ class Walk {
 
     targetBox() {
         const send = (target) => this.change({ target, step: null });
-        const look = { button: "Force", placeholder: "output of the model" };
-        return textBox("Force this translation", this.page.params.get("target") ?? "", send, look);
+        const options = { button: "Force", placeholder: "output of the model" };
+        return textBox("Force this translation", this.page.params.get("target") ?? "", send, options);
     }
 
     submit(line) {
@@ -220,7 +220,7 @@ class Walk {
         return h(
             "header",
             { class: "walk-top" },
-            h("p", { class: "walk-where" }, `${stage.chapter} · stage ${index + 1} of ${data.stages.length}`),
+            h("p", { class: "walk-position" }, `${stage.chapter} · stage ${index + 1} of ${data.stages.length}`),
             h("h2", { class: "walk-title", dir: "auto" }, stage.title),
             h(
                 "div",
@@ -336,22 +336,22 @@ class Walk {
     continueButton() {
         const { data } = this;
         const stages = data.stages.map((stage) => stage.key);
-        const again = ["decoder-start", "state", "text-queries", "window"].find((key) => stages.includes(key));
+        const firstStage = ["decoder-start", "state", "text-queries", "window"].find((key) => stages.includes(key));
         const [name, now, count] = data.steps.length
             ? ["step", data.step, data.steps.length]
             : ["word", data.word, data.tokens.length];
-        if (again && now >= count && data.continued_text) {
+        if (firstStage && now >= count && data.continued_text) {
             return button(
                 `Append “${data.answer}” and continue →`,
-                () => this.change({ text: data.continued_text, word: null, stage: again }),
+                () => this.change({ text: data.continued_text, word: null, stage: firstStage }),
                 { primary: true },
             );
         }
-        if (!again || now >= count || stages.includes("transform"))
+        if (!firstStage || now >= count || stages.includes("transform"))
             return button("Back to the first stage", () => this.go(0), { primary: true });
         return button(
             "Next token →",
-            () => this.change({ [name]: now + 1, stage: again }).then(() => this.stage.scrollIntoView()),
+            () => this.change({ [name]: now + 1, stage: firstStage }).then(() => this.stage.scrollIntoView()),
             { primary: true },
         );
     }

@@ -22,10 +22,10 @@ export async function showGaps(page, run) {
 }
 
 function parts(page, state) {
-    const again = (change) => load(page, state, view, change).catch((error) => page.fail(error));
+    const reload = (change) => load(page, state, view, change).catch((error) => page.fail(error));
     const view = {
         figure: figure({ name: "next-token", title: "Predictions for the mask", caption: CAPTION }),
-        bars: tokenBars({ heads: ["token", "model", ""], onPick: (row) => again({ mask: state.gap, token: row.id }) }),
+        bars: tokenBars({ heads: ["token", "model", ""], onPick: (row) => reload({ mask: state.gap, token: row.id }) }),
         summary: h("p", { class: "readout" }),
         text: h("div", { class: "written", dir: "auto", role: "group", "aria-label": "Text with masks" }),
         filled: h("p", { class: "readout", dir: "auto" }),
@@ -46,7 +46,7 @@ function parts(page, state) {
         (text) => {
             Object.assign(state, { text, gap: 0 });
             page.setParams({ text, at: null });
-            again({});
+            reload({});
         },
         { rows: 2, button: "Fill" },
     );
@@ -85,8 +85,8 @@ function paint(state, view) {
         view.text,
         around.map((piece, index) => [piece, index < masks.length ? maskButton(state, view, index) : null]),
     );
-    const none = "The text has no mask. Write [MASK] where a token should be predicted.";
-    view.filled.textContent = masks.length ? `Filled: ${filled}` : none;
+    const noMaskMessage = "The text has no mask. Write [MASK] where a token should be predicted.";
+    view.filled.textContent = masks.length ? `Filled: ${filled}` : noMaskMessage;
     setChildren(
         view.notes,
         notes.map((note) => h("p", { class: "note", dir: "auto" }, `Note: ${note}.`)),
@@ -95,8 +95,8 @@ function paint(state, view) {
     view.bars.update(rows.slice(0, ROWS));
     view.figure.element.dataset.position = state.gap;
     view.figure.setText(masks.length > 1 ? `Predictions for mask ${state.gap + 1}` : "Predictions for the mask");
-    const rest = rows.slice(0, ROWS).reduce((left, row) => left - row.p, 1);
-    view.summary.textContent = rows.length ? `Tokens not shown: ${percent(Math.max(rest, 0))}` : "";
+    const remaining = rows.slice(0, ROWS).reduce((left, row) => left - row.p, 1);
+    view.summary.textContent = rows.length ? `Tokens not shown: ${percent(Math.max(remaining, 0))}` : "";
     view.figure.table(() => tableOf(state));
 }
 

@@ -22,7 +22,7 @@ export function nextToken(page, state, onPick) {
     const fig = figure({ name: "next-token", title: "Next-token distribution", caption: CAPTION });
     const bars = tokenBars({ onPick: (row) => onPick(row.id) });
     const summary = h("p", { class: "readout" });
-    const known = new Map(); // distributions by prefix
+    const cache = new Map(); // distributions by prefix
     fig.body.append(summary, bars.element);
 
     /** The selected position; otherwise the newest token or, at the end, the one with the highest entropy. */
@@ -44,22 +44,22 @@ export function nextToken(page, state, onPick) {
         paint();
         const requestKey = key();
         try {
-            if (!known.has(requestKey))
-                known.set(
+            if (!cache.has(requestKey))
+                cache.set(
                     requestKey,
                     await page.request("write/next", { run: state.run.id, text: state.text, forced: before() }),
                 );
         } catch (error) {
             return page.fail(error);
         }
-        if (known.size > MAX_CACHED) known.delete(known.keys().next().value);
+        if (cache.size > MAX_CACHED) cache.delete(cache.keys().next().value);
         if (key() === requestKey) paint();
     }
 
     /** The rows of the full distribution if it is loaded, otherwise of the top tokens in the stream. */
     function rowsNow() {
         const token = state.tokens[position()];
-        const distribution = known.get(key());
+        const distribution = cache.get(key());
         return distribution ? wholeRows(distribution, token, state) : { rows: fewRows(token) };
     }
 
@@ -71,13 +71,13 @@ export function nextToken(page, state, onPick) {
         fig.table(table);
         fig.element.dataset.position = kept === undefined ? "" : position();
         if (kept === undefined) return;
-        const rest = Math.max(
+        const remaining = Math.max(
             visible.reduce((left, row) => left - row.p, 1),
             0,
         );
         summary.textContent =
             `${kept.toLocaleString("en")} of ${count.toLocaleString("en")} tokens can be sampled · ` +
-            `tokens not shown: ${percent(rest)} · entropy ${formatNumber(entropy, 2)} bits`;
+            `tokens not shown: ${percent(remaining)} · entropy ${formatNumber(entropy, 2)} bits`;
     }
 
     function table() {

@@ -143,9 +143,9 @@ function paperOf(page, state, view) {
 
 /** Greedy decoding gives the same text for every seed. */
 function updateSeedButton(state, view) {
-    const none = state.temperature === 0 || state.topK === 1;
-    view.another.disabled = none;
-    view.another.title = none
+    const isGreedy = state.temperature === 0 || state.topK === 1;
+    view.another.disabled = isGreedy;
+    view.another.title = isGreedy
         ? "The most probable token is always chosen. Raise the temperature or k to sample."
         : "Sample with another random seed";
 }
@@ -234,7 +234,7 @@ function legend() {
         { class: "legend surprisal" },
         h("span", { class: "hint" }, "Probability of each token:"),
         steps,
-        h("span", { class: "key" }, h("span", { class: "kept-mark" }, "abc"), "forced"),
+        h("span", { class: "key" }, h("span", { class: "forced-mark" }, "abc"), "forced"),
     );
 }
 
@@ -246,7 +246,7 @@ async function writeText(page, state, view) {
     Object.assign(state, { tokens: [], ended: null });
     keep(page, state);
     page.clearError();
-    setChildren(view.text, (view.output = h("span", { class: "made" })));
+    setChildren(view.text, (view.output = h("span", { class: "generated" })));
     clear(view.notes);
     view.halt.disabled = false;
     view.status.textContent = "Generating …";
@@ -375,7 +375,7 @@ function spanOf(view, token, position) {
 function walk(event, view, position) {
     const nodes = view.text.querySelectorAll(".tok");
     const backwards = runsLeft([...nodes]) ? -1 : 1;
-    const ways = {
+    const offsets = {
         ArrowRight: backwards,
         ArrowLeft: -backwards,
         ArrowDown: 1,
@@ -383,10 +383,10 @@ function walk(event, view, position) {
         Home: -Infinity,
         End: Infinity,
     };
-    const way = { ...ways, Enter: 0, " ": 0 }[event.key];
-    if (way === undefined) return;
+    const offset = { ...offsets, Enter: 0, " ": 0 }[event.key];
+    if (offset === undefined) return;
     event.preventDefault();
-    const next = Math.min(Math.max(position + way, 0), nodes.length - 1);
+    const next = Math.min(Math.max(position + offset, 0), nodes.length - 1);
     nodes[next].focus();
     view.choose(next);
 }
