@@ -201,7 +201,7 @@ class RunSummary:
 def choose_ranking(opened: Sequence["Run"], by: str | None, split: str) -> Ranking:
     """Return the metric to rank by, or the reason why the runs are not comparable."""
     measured = [(run, metrics) for run in opened if (metrics := run.metrics(split)) is not None]
-    runs, every = [run for run, _ in measured], [metrics for _, metrics in measured]
+    runs, all_metrics = [run for run, _ in measured], [metrics for _, metrics in measured]
     if len(runs) < 2:
         unmeasured = [str(run.path) for run in opened if run not in runs]
         listed = f"Not ranked: there are no {split} metrics of {', '.join(unmeasured)}"
@@ -209,11 +209,12 @@ def choose_ranking(opened: Sequence["Run"], by: str | None, split: str) -> Ranki
     if len({run.data["sha256"].get(split) for run in runs}) > 1:
         things = "texts" if all(run.of_text for run in runs) else "data"
         return None, f"Not ranked: the runs were measured on different {split} {things}."
-    if by is not None and not any(by in metrics for metrics in every):
+    if by is not None and not any(by in metrics for metrics in all_metrics):
         return None, f"Not ranked by {by}: the task {runs[0].recipe['task']} has no such metric."
     # The first metric that all runs have. These count texts and words, independent of the tokenizer.
     shared = next(
-        (name for name in (*ANSWER_METRICS, "neighbours", "crps") if all(name in each for each in every)), None
+        (name for name in (*ANSWER_METRICS, "neighbours", "crps") if all(name in metrics for metrics in all_metrics)),
+        None,
     )
     if shared == "neighbours":
         objectives = {run.recipe["model"]["objective"] for run in runs}
@@ -221,17 +222,17 @@ def choose_ranking(opened: Sequence["Run"], by: str | None, split: str) -> Ranki
             return None, f"Not ranked by loss: the losses of {' and '.join(sorted(objectives))} are not comparable."
     if shared is not None:
         return by or shared, None
-    if any({"masked_loss", "hidden_accuracy"} & metrics.keys() for metrics in every):
+    if any({"masked_loss", "hidden_accuracy"} & metrics.keys() for metrics in all_metrics):
         return rank_masked(runs, by)
-    translators = all("bleu" in metrics for metrics in every)
+    translators = all("bleu" in metrics for metrics in all_metrics)
     if by in TRANSLATION_METRICS or (by is None and translators):
-        difference = explain_different_bleu(runs, every)
+        difference = explain_different_bleu(runs, all_metrics)
         if by is not None or difference is None:
             return (None, f"Not ranked by {by}: {difference}") if difference else (by or "bleu", None)
     if len({run.tokenizer.fingerprint() if run.of_text else "" for run in runs}) == 1:
         return by or "loss", None
     if translators:
-        reason = explain_different_bleu(runs, every) or "Rank by bleu instead."
+        reason = explain_different_bleu(runs, all_metrics) or "Rank by bleu instead."
         return None, f"Not ranked{f' by {by}' if by else ''}: the runs have different tokenizers. {reason}"
     lossy = [str(run.path) for run, metrics in measured if metrics.get("text_kept", 1.0) < 1]
     if lossy:
@@ -259,9 +260,9 @@ def rank_masked(runs: Sequence["Run"], by: str | None) -> Ranking:
     return None, f"Not ranked: the runs predict different tokens; {things} must be equal."
 
 
-def explain_different_bleu(runs: Sequence["Run"], every: Sequence[Mapping[str, float]]) -> str | None:
+def explain_different_bleu(runs: Sequence["Run"], all_metrics: Sequence[Mapping[str, float]]) -> str | None:
     """Return why translation metrics are not comparable: training translates only a few pairs, greedily."""
-    early = [run for run, metrics in zip(runs, every, strict=True) if "step" in metrics]
+    early = [run for run, metrics in zip(runs, all_metrics, strict=True) if "step" in metrics]
     if early and (len(early) < len(runs) or len({run.recipe["batch"]["dev_pairs"] for run in early}) > 1):
         names = ", ".join(str(run.path) for run in early)
         return f"{names}: BLEU was measured during training. Run `seqloom evaluate` on all runs first."

@@ -83,7 +83,7 @@ def encodings(
     encoded = encode(texts, known)
     pairs = islice(combinations(range(len(texts)), 2), MAX_PAIRS)
     compared = [compare(encoded, first, second, widths[0]) for first, second in pairs]
-    if unknown := list(dict.fromkeys(word for one in encoded for word in one.unknown())):
+    if unknown := list(dict.fromkeys(word for encoding in encoded for word in encoding.unknown())):
         listed = ", ".join(unknown[:MAX_UNKNOWN]) + (" …" if len(unknown) > MAX_UNKNOWN else "")
         print_notes([f"not in the vocabulary, so encoded as the same word: {listed}"])
     if known.documents == 1:
@@ -167,28 +167,28 @@ def encodings_to_json(
     ]
     texts = [
         {
-            "text": one.text,
-            "words": [word.text for word in one.words],
-            "one_hot": one.columns,
-            "counts": one.counts,
-            "tf_idf": one.tf_idf,
-            "sizes": [{**size._asdict(), "numbers": size.numbers} for size in one.sizes(widths)],
+            "text": encoding.text,
+            "words": [word.text for word in encoding.words],
+            "one_hot": encoding.columns,
+            "counts": encoding.counts,
+            "tf_idf": encoding.tf_idf,
+            "sizes": [{**size._asdict(), "numbers": size.numbers} for size in encoding.sizes(widths)],
         }
-        for one in encoded
+        for encoding in encoded
     ]
     comparisons = [
         {
-            "texts": [one.first + 1, one.second + 1],
+            "texts": [comparison.first + 1, comparison.second + 1],
             "one_hot": {
-                "same": one.first_difference is None,
-                "differs_at": None if one.first_difference is None else one.first_difference + 1,
+                "same": comparison.first_difference is None,
+                "differs_at": None if comparison.first_difference is None else comparison.first_difference + 1,
             },
-            "counts": {"same": one.same_counts, "cosine": one.counts},
-            "tf_idf": {"same": one.same_counts, "cosine": one.tf_idf},
-            "dense_mean": {"same": one.same_mean, "distance": one.mean},
-            "recurrent": {"same": one.same_state, "distance": one.state},
+            "counts": {"same": comparison.same_counts, "cosine": comparison.counts},
+            "tf_idf": {"same": comparison.same_counts, "cosine": comparison.tf_idf},
+            "dense_mean": {"same": comparison.same_mean, "distance": comparison.mean},
+            "recurrent": {"same": comparison.same_state, "distance": comparison.state},
         }
-        for one in compared
+        for comparison in compared
     ]
     source = {"size": len(known), "source": known.source, "documents": known.documents}
     return {"vocabulary": source, "words": words, "texts": texts, "comparisons": comparisons}
@@ -207,10 +207,10 @@ def print_encodings(
     shown, width = nonzero_columns(encoded, MAX_ROWS), widths[0]
     heads = [known.words[column] for column in shown]
     names = [f"text {number}" if len(encoded) > 1 else "the text" for number in range(1, len(encoded) + 1)]
-    for name, one in zip(names, encoded, strict=True):
-        text = " ".join(format_word(word) for word in one.text[: MAX_CHARACTERS + 1].split())
-        text = text if len(one.text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + "…"
-        console.print(f"{name}: {text}  ({format_count(len(one.words), 'word')})", markup=False, soft_wrap=True)
+    for name, encoding in zip(names, encoded, strict=True):
+        text = " ".join(format_word(word) for word in encoding.text[: MAX_CHARACTERS + 1].split())
+        text = text if len(encoding.text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + "…"
+        console.print(f"{name}: {text}  ({format_count(len(encoding.words), 'word')})", markup=False, soft_wrap=True)
     others = len(known) - len(shown)
     zero = ", all 0 here" if nonzero_columns(encoded) == shown else ""
     hidden = f"; {format_count(others, 'column')} not shown{zero}" if others else ""
@@ -220,18 +220,18 @@ def print_encodings(
         console.print(f"\n{NAMES[kind]}", style="bold")
         console.print(ABOUT[kind], markup=False)
         if kind == "one-hot":
-            for name, one in zip(names, encoded, strict=True):
-                sides = [word.text for word in one.words[:MAX_ROWS]]
+            for name, encoding in zip(names, encoded, strict=True):
+                sides = [word.text for word in encoding.words[:MAX_ROWS]]
                 title = name if len(encoded) > 1 else ""
-                print_matrix(console, title, sides, heads, one.one_hot(shown)[:MAX_ROWS], "{:.0f}")
-                if len(one.words) > MAX_ROWS:
-                    console.print(f"… and {len(one.words) - MAX_ROWS:,} more rows")
+                print_matrix(console, title, sides, heads, encoding.one_hot(shown)[:MAX_ROWS], "{:.0f}")
+                if len(encoding.words) > MAX_ROWS:
+                    console.print(f"… and {len(encoding.words) - MAX_ROWS:,} more rows")
         elif kind == "dense":
             numbers = [str(number) for number in range(1, width + 1)][:MAX_ROWS]
             title = f"the first {MAX_ROWS} of {width} numbers" if width > MAX_ROWS else ""
             print_matrix(console, title, heads, numbers, dense_table(known, width)[shown, :MAX_ROWS], "{:.2f}")
         else:
-            bags = [one.counts if kind == "counts" else one.tf_idf for one in encoded]
+            bags = [encoding.counts if kind == "counts" else encoding.tf_idf for encoding in encoded]
             values = np.array([[bag.get(column, 0.0) for column in shown] for bag in bags], dtype=float)
             print_matrix(console, "", names, heads, values, "{:.0f}" if kind == "counts" else "{:.2f}")
     print_sizes(console, encoded[0], widths, names[0])
@@ -261,22 +261,22 @@ def print_matrix(
     console.print(shown, end="", crop=False)
 
 
-def print_sizes(console: "Console", one: "Encoded", widths: list[int], name: str) -> None:
+def print_sizes(console: "Console", encoding: "Encoded", widths: list[int], name: str) -> None:
     """Print the size of each encoding, for this vocabulary and for larger ones."""
     from seqloom.inspect.views.inputs import LARGE_VOCABULARIES
 
     console.print(f"\nsize of {name}, in numbers", style="bold")
     large = (f"{size:,} words" for size in LARGE_VOCABULARIES)
     table = make_table(["", "shape", "numbers", "nonzero", *large, "learned", "order"])
-    larger = [one.sizes(widths, size) for size in LARGE_VOCABULARIES]
-    for here, *there in zip(one.sizes(widths), *larger, strict=True):
+    larger = [encoding.sizes(widths, size) for size in LARGE_VOCABULARIES]
+    for here, *there in zip(encoding.sizes(widths), *larger, strict=True):
         table.add_row(
             NAMES[here.encoding] + (f", {here.shape[-1]}" if here.encoding == "dense" else ""),
             " × ".join(f"{size:,}" for size in here.shape),
             f"{here.numbers:,}",
             f"{here.nonzero:,}",
             *(f"{size.numbers:,}" for size in there),
-            f"{len(one.vocabulary):,} × {here.shape[-1]:,}" if here.parameters else "none",
+            f"{len(encoding.vocabulary):,} × {here.shape[-1]:,}" if here.parameters else "none",
             "kept" if len(here.shape) > 1 else "lost",
         )
     console.print(table)
@@ -286,28 +286,28 @@ def print_sizes(console: "Console", one: "Encoded", widths: list[int], name: str
     )
 
 
-def print_comparison(console: "Console", one: "Comparison", encoded: Sequence["Encoded"]) -> None:
+def print_comparison(console: "Console", comparison: "Comparison", encoded: Sequence["Encoded"]) -> None:
     """Print which encodings distinguish two texts."""
     from seqloom.inspect.plots.terminal import format_inline
 
-    console.print(f"\nare text {one.first + 1} and text {one.second + 1} distinguishable?", style="bold")
-    position = one.first_difference
+    console.print(f"\nare text {comparison.first + 1} and text {comparison.second + 1} distinguishable?", style="bold")
+    position = comparison.first_difference
     if position is None:
         order = "no: the same words in the same order"
     else:
-        texts = [encoded[one.first].words, encoded[one.second].words]
+        texts = [encoded[comparison.first].words, encoded[comparison.second].words]
         pair = [format_inline(words[position].text) if position < len(words) else "the end" for words in texts]
         order = f"yes: at word {position + 1:,}, {pair[0]} and {pair[1]}"
     same = "no: the word counts are equal, so no model can distinguish them by this encoding"
-    if one.same_state:
+    if comparison.same_state:
         state = "no" if position is None else "no: the difference is lost in the state"
     else:
-        state = f"yes: distance {one.state:.3g} between the last states, untrained"
+        state = f"yes: distance {comparison.state:.3g} between the last states, untrained"
     rows = {
         "one-hot, in order": order,
-        "bag of words": same if one.same_counts else f"yes: cosine {one.counts:.3f}",
-        "tf–idf": same if one.same_counts else f"yes: cosine {one.tf_idf:.3f}",
-        "mean of dense vectors": same if one.same_mean else f"yes: distance {one.mean:.3f}",
+        "bag of words": same if comparison.same_counts else f"yes: cosine {comparison.counts:.3f}",
+        "tf–idf": same if comparison.same_counts else f"yes: cosine {comparison.tf_idf:.3f}",
+        "mean of dense vectors": same if comparison.same_mean else f"yes: distance {comparison.mean:.3f}",
         "dense, read by a recurrent network": state,
     }
     for name, answer in rows.items():

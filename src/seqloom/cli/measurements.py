@@ -144,11 +144,11 @@ def layers(
     )
     check_plot_path(out)
     measured = []
-    for one in measure(plan):
-        measured.append(one)
-        memory = "" if one.memory is None else f", {format_mebibytes(one.memory)} MiB"
-        shown = one.failure if one.time is None else f"{format_milliseconds(one.time)} ms{memory}"
-        typer.echo(f"{one.kind}, n = {one.length:,}: {shown}", err=True)
+    for layer in measure(plan):
+        measured.append(layer)
+        memory = "" if layer.memory is None else f", {format_mebibytes(layer.memory)} MiB"
+        shown = layer.failure if layer.time is None else f"{format_milliseconds(layer.time)} ms{memory}"
+        typer.echo(f"{layer.kind}, n = {layer.length:,}: {shown}", err=True)
     result = collect(plan, measured)
     print_json(layers_to_json(result)) if as_json else print_layers(result)
     if out is not None:
@@ -166,11 +166,11 @@ def layers_to_json(result: "Layers") -> Json:
             "complexity": f"O({MIXERS[kind].complexity})",
             "sequential": f"O({MIXERS[kind].sequential})",
             "longest_path": f"O({MIXERS[kind].path})",
-            "seconds": [one.seconds for one in rows],
+            "seconds": [layer.seconds for layer in rows],
             **{quantity: result.values(quantity, kind) for quantity in QUANTITIES},
             "exponents": {quantity: exponents[quantity][kind] for quantity in QUANTITIES},
             "fitted": result.fitted(kind),
-            "failures": [one.failure for one in rows],
+            "failures": [layer.failure for layer in rows],
         }
         for kind, rows in result.measured.items()
     }
@@ -186,16 +186,16 @@ def print_layers(result: "Layers") -> None:
     repeats = result.plan.repeats
     blocks: dict[str, Callable[[Measurement], str]] = {
         f"forward and backward, ms: median of {repeats} (fastest–slowest)": format_time,
-        "peak memory of a pass, MiB": lambda one: format_mebibytes(one.memory),
-        "sequential operations": lambda one: "–" if one.chain is None else f"{one.chain:,}",
-        "path length from y_n to x_1: layers; recurrent: steps": lambda one: (
-            "–" if one.path is None else f"{one.path:,}"
+        "peak memory of a pass, MiB": lambda layer: format_mebibytes(layer.memory),
+        "sequential operations": lambda layer: "–" if layer.chain is None else f"{layer.chain:,}",
+        "path length from y_n to x_1: layers; recurrent: steps": lambda layer: (
+            "–" if layer.path is None else f"{layer.path:,}"
         ),
     }
     print(f"{result.settings()}; {result.machine()}")
     heads = [f"n = {length:,}" for length in result.lengths]
     for title, show in blocks.items():
-        rows = {kind: [show(one) for one in measured] for kind, measured in result.measured.items()}
+        rows = {kind: [show(layer) for layer in measured] for kind, measured in result.measured.items()}
         width = 2 + max(len(text) for texts in (heads, *rows.values()) for text in texts)
         print(f"\n{title}\n{'':16}{align_cells(heads, width)}")
         for kind, texts in rows.items():
@@ -204,7 +204,10 @@ def print_layers(result: "Layers") -> None:
     table = [["layer", "complexity", "counted", "time", "memory", "sequential", "measured", "longest path", "measured"]]
     for kind, measured in result.measured.items():
         shown = {name: "–" if (power := powers[name][kind]) is None else f"n^{power:.2f}" for name in QUANTITIES}
-        for name, values in (("chain", [one.chain for one in measured]), ("path", [one.path for one in measured])):
+        for name, values in (
+            ("chain", [layer.chain for layer in measured]),
+            ("path", [layer.path for layer in measured]),
+        ):
             known = [value for value in values if value is not None]
             shown[name] += f", {known[0]:,} → {known[-1]:,}" if known else ""  # at the smallest and largest length
         mixer = MIXERS[kind]
@@ -222,14 +225,14 @@ def print_layers(result: "Layers") -> None:
         print("", *(f"note: {remark}" for remark in remarks), sep="\n")
 
 
-def format_time(one: "Measurement") -> str:
+def format_time(layer: "Measurement") -> str:
     """Format the median time in milliseconds and the range over all passes."""
-    if one.time is None:
+    if layer.time is None:
         return "–"
-    if len(one.seconds) < 2:
-        return format_milliseconds(one.time)
-    fastest, slowest = map(format_milliseconds, (min(one.seconds), max(one.seconds)))
-    return f"{format_milliseconds(one.time)} ({fastest}–{slowest})"
+    if len(layer.seconds) < 2:
+        return format_milliseconds(layer.time)
+    fastest, slowest = map(format_milliseconds, (min(layer.seconds), max(layer.seconds)))
+    return f"{format_milliseconds(layer.time)} ({fastest}–{slowest})"
 
 
 def format_milliseconds(seconds: float) -> str:
