@@ -61,7 +61,7 @@ def test_fine_tuned_classifier(seqloom: Seqloom, folder: Path, name: str) -> Non
     assert re.fullmatch(r"(good|bad)\t0\.\d+\ta [-+]\d\.\d+ dull [-+]\d\.\d+ plot [-+]\d\.\d+\n", why.out)
     note = seqloom("classify", folder / name, " ".join(["funny"] * 200))
     limit = 32 if name == "from-bert" else 128
-    assert f"more than {limit} tokens only the beginning was read" in note.err
+    assert f"longer than {limit} tokens: only the beginning was read" in note.err
 
 
 def test_fine_tuned_tagger(seqloom: Seqloom, folder: Path) -> None:

@@ -52,6 +52,8 @@ def test_search_options_require_beam(seqloom: Any, runs: Path, option: str) -> N
 def test_inconsistent_options_are_rejected(seqloom: Any, runs: Path) -> None:
     seqloom("generate", runs / "chars", "--beam=2", "--n-best=3").fails_with(2, "--n-best must be at most --beam")
     seqloom("generate", runs / "chars", "--beam=2", "--tokens=3", "--min-tokens=4").fails_with(2, "--max-tokens")
-    seqloom("generate", runs / "chars", "--beam=2", "--prompt=§").fails_with(3, "cannot spell", "--allow-unknown")
+    seqloom("generate", runs / "chars", "--beam=2", "--prompt=§").fails_with(
+        3, "not in the vocabulary", "--allow-unknown"
+    )
     with pytest.raises(UsageError, match="stopping must be usual or exact"):
         load(runs / "chars").search(stopping="never")

@@ -87,4 +87,6 @@ def test_recurrent_backbone_has_no_heads(seqloom: Any, runs: Path, task: str) ->
 @pytest.mark.parametrize("task", ["pair", "choice", "answer"])
 def test_models_of_several_texts_are_rejected(seqloom: Any, tmp_path: Path, task: str) -> None:
     trained(matching_recipe(tmp_path, task, *SHORT), tmp_path / task)
-    seqloom("inspect", "attention", tmp_path / task, LINE).fails_with(2, "heads are shown of models that read one text")
+    seqloom("inspect", "attention", tmp_path / task, LINE).fails_with(
+        2, "this view needs a model that reads a single text"
+    )
