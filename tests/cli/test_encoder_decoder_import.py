@@ -190,12 +190,12 @@ def test_bart_without_forced_bos_starts_with_bos(copied: Any) -> None:
                 "encoder_layerdrop must be 0",
                 "normalize_before must be false",
                 "decoder_start_token_id must be one of 294 tokens; it is 9999",
-                "flux is not known here; it is 7",
+                "flux is unknown; it is 7",
             ],
         ),
         ("marian", {"decoder_vocab_size": 7}, ["1 problem", "decoder_vocab_size must be 101"]),
         ("marian", {"static_position_embeddings": False}, ["static_position_embeddings must be true"]),
-        ("bart", {"d_model": 18}, ["mismatches", "model.shared.weight is 294×16; by the config it is 294×18", "more"]),
+        ("bart", {"d_model": 18}, ["mismatches", "model.shared.weight must be 294×18; it is 294×16", "more"]),
         ("bart", {"encoder_layers": 3}, ["model.encoder.layers.2.", "is missing"]),
         ("bart", {"vocab_size": 200}, ["tokenizer.json does not fit the model", "200 embeddings"]),
         ("marian", {"vocab_size": 50}, ["does not fit the model", "50 embeddings"]),
@@ -244,7 +244,7 @@ def test_unexpected_special_tokens_are_rejected(seqloom: Any, copied: Any) -> No
     file["post_processor"]["cls"] = ["<unk>", 3]
     (path / "tokenizer.json").write_text(json.dumps(file))
     seqloom("import-hf", path, path.parent / "run").fails_with(
-        4, "tokenizer.json does not fit", "puts 3 before and 2 after a text", "reads 0 before and 2 after it"
+        4, "tokenizer.json does not fit", "adds 3 before and 2 after a text", "reads 0 before and 2 after it"
     )
 
 
@@ -256,7 +256,7 @@ def test_missing_bias_and_other_heads(seqloom: Any, copied: Any) -> None:
     bare = {key.removeprefix("model."): tensor for key, tensor in complete.items()}
     save_file(bare, path / "model.safetensors", {"format": "pt"})
     result: Any = read_directory(path)
-    assert not result.drawn and result.weights["output.bias"].eq(0).all() and bias.ne(0).any()
+    assert not result.initialized and result.weights["output.bias"].eq(0).all() and bias.ne(0).any()
     assert torch.equal(result.weights["output.weight"], complete["model.shared.weight"][result.tokenizer.order])
     save_file({**complete, "classification_head.dense.weight": torch.zeros(2, 2)}, path / "model.safetensors")
     shown = seqloom("import-hf", path, path.parent / "run")

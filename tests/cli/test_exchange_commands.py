@@ -11,6 +11,10 @@ from tests.exchange.small_decoders import CONFIG, write_by_hand
 import seqloom as package
 
 TEXT = "the old dog barks and then a cat runs"
+NO_DATA = (
+    "the model was imported, so its training data is not available. Evaluate your own text (--text FILE), or train "
+    "a model that starts from it (init.from=RUN).\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +69,16 @@ def test_imported_model_is_evaluated_on_text(seqloom: Any, run: Path, text_file:
 
 @pytest.mark.parametrize("split", ["dev", "test", "train"])
 def test_imported_model_has_no_splits(seqloom: Any, run: Path, split: str) -> None:
-    seqloom("evaluate", run, "--split", split).fails_with(
-        3, f"no {split} split", "the model was imported", "--text FILE"
-    )
+    result = seqloom("evaluate", run, "--split", split)
+    result.fails_with(3, lines=1)
+    assert result.err == f"seqloom: The corpus imported has no {split} split: {NO_DATA}"
 
 
 def test_imported_model_cannot_be_resumed(seqloom: Any, run: Path) -> None:
-    seqloom("train", "--resume", run).fails_with(3, "the model was imported", "init.from=RUN")
-    seqloom("average", run).fails_with(2, "no checkpoints")
+    result = seqloom("train", "--resume", run)
+    result.fails_with(3, lines=1)
+    assert result.err == f"seqloom: The corpus imported has no train split: {NO_DATA}"
+    seqloom("average", run).fails_with(2, f"{run} has no checkpoints to average", lines=1)
 
 
 def test_imported_model_is_inspected(seqloom: Any, run: Path, type_in: Any) -> None:
@@ -145,17 +151,17 @@ def test_export_prints_size_and_writes_config(seqloom: Any, run: Path, tmp_path:
 
 def test_invalid_input_is_rejected(seqloom: Any, directory: Path, run: Path, tmp_path: Path) -> None:
     seqloom("import-hf", tmp_path / "none", tmp_path / "new").fails_with(4, "none does not exist")
-    seqloom("import-hf", directory, run).fails_with(2, "exists. Name a run directory that is not there yet")
+    seqloom("import-hf", directory, run).fails_with(2, "already exists. Choose another run directory.")
     seqloom("import-hf", run, tmp_path / "new").fails_with(4, "it has no config.json")
     seqloom("export-hf", directory, tmp_path / "out").fails_with(4, "is not a run")
-    seqloom("export-hf", run, directory).fails_with(2, "exists. Choose another place")
+    seqloom("export-hf", run, directory).fails_with(2, "exists. Choose another path")
     seqloom("export-hf", run, directory / "config.json" / "x").fails_with(5, "Could not write")
     broken = tmp_path / "broken"
     shutil.copytree(directory, broken)
     (broken / "config.json").write_text(json.dumps({**CONFIG, "n_head": 4, "n_layer": 1, "some_key": 1}))
-    seqloom("import-hf", broken, tmp_path / "new").fails_with(4, "some_key is not known here; it is 1")
+    seqloom("import-hf", broken, tmp_path / "new").fails_with(4, "some_key is unknown; it is 1")
     (broken / "config.json").write_text(json.dumps({**CONFIG, "n_layer": 1}))
-    seqloom("import-hf", broken, tmp_path / "new").fails_with(4, "has no place in the model", lines=14)
+    seqloom("import-hf", broken, tmp_path / "new").fails_with(4, "is not a tensor of the model", lines=14)
     assert not (tmp_path / "new").exists()
 
 

@@ -1,4 +1,4 @@
-"""Small random GPT-2s and Llamas of `transformers`, in directories as they write them."""
+"""Small random GPT-2 and Llama models in directories of `transformers`."""
 
 import json
 import warnings
@@ -15,12 +15,12 @@ from seqloom.core.errors import CheckpointError
 from seqloom.exchange.conversion import read_directory
 
 WORDS = ["the", "a", "<s>", "dog", "cat", "sees", "</s>", "barks", "<unk>", "and", "old", "big", "then", "it", "runs"]
-SPARE = 2  # rows of the embedding beyond the tokenizer's
+SPARE = 2  # rows of the embedding after those of the tokenizer
 V = len(WORDS) + SPARE
 BEGIN, END, UNKNOWN = WORDS.index("<s>"), WORDS.index("</s>"), WORDS.index("<unk>")
 LONGEST = 40
 
-# Odd heads, tied or not, activations, what begins a text, ε, widths inside, groups of heads, angles.
+# Odd heads, tied weights, activations, start tokens, ε, sizes, grouped heads, rotary bases.
 SHAPES: dict[str, dict[str, Any]] = {
     "gpt2-2-heads": {},
     "gpt2-3-heads": {"n_embd": 24, "n_head": 3, "n_layer": 3, "activation_function": "relu", "bos_token_id": BEGIN},
@@ -66,7 +66,7 @@ def tokenizer_file() -> dict[str, Any]:
 
 
 def make(name: str, **changes: Any) -> Any:
-    """A random model of this shape, in evaluation mode."""
+    """Return a random model in evaluation mode."""
     import transformers
 
     kind = name.partition("-")[0]
@@ -85,7 +85,7 @@ def make(name: str, **changes: Any) -> Any:
 
 
 def _ends(model: Any) -> None:
-    """So that a text ends now and then: the vector of END in the output leans towards what h is on average."""
+    """Move the output vector of END towards the mean of h, so that some texts end."""
     read = torch.cat([torch.full((4, 1), begins(model)), texts()], dim=1)
     found = model(read, output_hidden_states=True)
     mean, logits = found.hidden_states[-1].mean(dim=(0, 1)), found.logits
@@ -94,7 +94,7 @@ def _ends(model: Any) -> None:
 
 
 def save(model: Any, directory: Path, **options: Any) -> Path:
-    """As `save_pretrained` writes it, with a tokenizer."""
+    """Save a model with `save_pretrained`, with a tokenizer."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.save_pretrained(directory, **options)
@@ -109,13 +109,13 @@ def write(directory: Path, name: str, **changes: Any) -> Any:
 
 
 def begins(model: Any) -> int:
-    """Their id of what stands before a text."""
+    """Return their id of the start token."""
     found = model.config.bos_token_id
     return END if found is None else int(found)
 
 
 def texts(rows: int = 4, length: int = 11) -> Tensor:
-    """Their ids of tokens that texts are made of (rows, length)."""
+    """Return random texts in their ids (rows, length)."""
     plain = torch.tensor([id for id in range(V) if id not in (BEGIN, END)])
     return plain[torch.randint(len(plain), (rows, length), generator=torch.Generator().manual_seed(3))]
 
@@ -136,7 +136,7 @@ CONFIG: dict[str, Any] = {
 
 
 def weights(rows: int = V, places: int = 10) -> dict[str, Tensor]:
-    """Of two layers, 8 wide."""
+    """Return weights of two layers with d_model 8."""
     wide = {"attn.c_attn": (8, 24), "attn.c_proj": (8, 8), "mlp.c_fc": (8, 32), "mlp.c_proj": (32, 8)}
     shapes: dict[str, tuple[int, ...]] = {"wte.weight": (rows, 8), "wpe.weight": (places, 8)}
     for layer in ("h.0", "h.1"):
@@ -150,7 +150,7 @@ def weights(rows: int = V, places: int = 10) -> dict[str, Tensor]:
 
 
 def write_by_hand(path: Path) -> Path:
-    """A whole directory of a tiny GPT-2 that knows a few words."""
+    """Write a directory with a tiny GPT-2 that has a few words."""
     path.mkdir(parents=True)
     (path / "config.json").write_text(json.dumps(CONFIG))
     (path / "tokenizer.json").write_text(json.dumps(tokenizer_file()))
@@ -159,7 +159,7 @@ def write_by_hand(path: Path) -> Path:
 
 
 def write_of_bytes(path: Path) -> Path:
-    """The same of one that reads any text, byte by byte, and 256 of them at once."""
+    """Write a directory with a tiny GPT-2 of bytes and a context of 256."""
     names = ["<|endoftext|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     made = Tokenizer(models.BPE({name: id for id, name in enumerate(names)}, []))
     made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()

@@ -1,4 +1,4 @@
-"""Small random BARTs and Marians of `transformers`, in directories as they write them, and what stands around texts."""
+"""Small random BART and Marian models in directories of `transformers`, and their inputs."""
 
 import importlib
 import json
@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from seqloom.text import END
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
-SPARE = 3  # rows of the embedding beyond the tokenizer's
+SPARE = 3  # rows of the embedding after those of the tokenizer
 LONGEST = 40
 
-# Odd heads, ties of all kinds, activations, what stands before a target, scaled embeddings, one layer and three.
+# Odd heads, tied weights, activations, start tokens, scaled embeddings, one and three layers.
 SHAPES: dict[str, dict[str, Any]] = {
     "bart-2-heads": {"forced": True},
     "bart-3-heads": {
@@ -53,7 +53,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def bart_tokenizer(directory: Path) -> int:
-    """A tokenizer.json with <s> before a text and </s> after it; how many tokens it has."""
+    """Write a tokenizer.json that adds <s> and </s>; return the size of its vocabulary."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -76,7 +76,7 @@ def bart_tokenizer(directory: Path) -> int:
 
 
 def write(directory: Path, name: str) -> Any:
-    """A directory with a random model of this shape; the model."""
+    """Write a directory with a random model; return the model."""
     transformers: Any = importlib.import_module("transformers")
 
     shape = dict(SHAPES[name])
@@ -101,7 +101,7 @@ def write(directory: Path, name: str) -> Any:
     )
     torch.manual_seed(7)
     made = (transformers.BartForConditionalGeneration if bart else transformers.MarianMTModel)(config).eval()
-    opinionated(made)
+    randomize(made)
     made.generation_config.forced_eos_token_id = None
     made.generation_config.num_beams, made.generation_config.length_penalty = 4, 0.8
     if forced:
@@ -115,8 +115,8 @@ def write(directory: Path, name: str) -> Any:
 
 
 @torch.no_grad()
-def opinionated(model: Any) -> None:
-    """So that every part is heard, and a text ends now and then."""
+def randomize(model: Any) -> None:
+    """Enlarge the weights so that every part matters and some texts end."""
     for name, parameter in model.named_parameters():
         if "embed_positions" in name and "marian" in model.config.model_type:
             continue  # sinusoids
@@ -129,14 +129,14 @@ def opinionated(model: Any) -> None:
 
 
 def plain(model: Any) -> Tensor:
-    """Ids that texts are made of."""
+    """Return the ids of plain tokens."""
     config = model.config
     unwanted = {config.eos_token_id, config.pad_token_id, config.bos_token_id, config.decoder_start_token_id}
     return torch.tensor([id for id in range(config.vocab_size) if id not in unwanted])
 
 
 def sources(model: Any) -> tuple[Tensor, Tensor]:
-    """As their tokenizer makes them: with what stands around a text, padded; and the mask."""
+    """Return padded sources with special tokens, and the mask."""
     config, lengths = model.config, (7, 3, 5, 2)
     before = [config.bos_token_id] if config.model_type == "bart" else []
     draw, some = torch.Generator().manual_seed(2), plain(model)
@@ -154,14 +154,14 @@ def before_targets(model: Any) -> list[int]:
 
 
 def targets(model: Any, length: int = 9) -> Tensor:
-    """What their decoder reads (4, T)."""
+    """Return inputs of their decoder (4, T)."""
     some, before = plain(model), before_targets(model)
     drawn = some[torch.randint(len(some), (4, length), generator=torch.Generator().manual_seed(3))]
     return torch.cat([torch.tensor([before] * 4), drawn], dim=1)
 
 
 def ours(tokenizer: Any, model: Any) -> tuple[dict[str, Tensor], Tensor]:
-    """The same source and target inputs as our model wants them, without what it adds itself."""
+    """Return the same inputs for our model, without the tokens that it adds."""
     source, mask = sources(model)
     drop = int(model.config.model_type == "bart")
     source, mask = source[:, drop:], mask[:, drop:].bool()

@@ -1,4 +1,4 @@
-"""BERT in and out: the same numbers as `transformers` computes, and the same files again."""
+"""Import and export of BERT: outputs equal those of `transformers`."""
 
 import json
 from pathlib import Path
@@ -35,15 +35,15 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def imported(folder: Path, **options: Any) -> tuple[Any, Any]:
-    """Their model, and the run of it."""
+def import_bert(folder: Path, **options: Any) -> tuple[Any, Any]:
+    """Return their model and the imported run."""
     theirs = save_bert(folder / "there", **options)
     run, _ = import_directory(folder / "there", folder / "run")
     return theirs, load(run.path, "cpu")
 
 
 def rows(tokenizer: Any) -> dict[str, Tensor]:
-    """Pairs of texts, of different lengths, in one batch."""
+    """Return a batch of text pairs of different lengths."""
     V, framed = len(tokenizer), []
     for first, second in zip(TEXTS, [*TEXTS[1:], ""], strict=True):
         one, two = tokenizer.encode(first), tokenizer.encode(second)
@@ -56,8 +56,8 @@ def rows(tokenizer: Any) -> dict[str, Tensor]:
     return {"tokens": tokens, "mask": mask, "segments": segments.long()}
 
 
-def asked(tokenizer: Imported, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same as it is read there."""
+def their_inputs(tokenizer: Imported, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the same batch as inputs of transformers."""
     order = torch.tensor(tokenizer.order)
     names = {"input_ids": order[batch["tokens"]], "token_type_ids": batch["segments"]}
     return {**names, "attention_mask": batch["mask"].long()}
@@ -65,9 +65,9 @@ def asked(tokenizer: Imported, batch: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def differences(theirs: Any, model: BERT, tokenizer: Imported) -> dict[str, float]:
-    """The largest of each output, in double precision: of h, and of the logits that both have."""
+    """Return the largest difference of each output in double precision."""
     theirs, model, batch = theirs.double(), model.double(), rows(tokenizer)
-    found = theirs(**asked(tokenizer, batch), output_hidden_states=True)
+    found = theirs(**their_inputs(tokenizer, batch), output_hidden_states=True)
     h, real = model.read(**batch), batch["mask"]
     gaps = {"h": h[real] - found.hidden_states[-1][real]}
     if (logits := found.get("prediction_logits", found.get("logits"))) is not None and logits.dim() == 3:
@@ -80,11 +80,11 @@ def differences(theirs: Any, model: BERT, tokenizer: Imported) -> dict[str, floa
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_everything_is_as_there(tmp_path: Path, name: str) -> None:
-    theirs, ours = imported(tmp_path, **SHAPES[name])
+def test_outputs_equal_transformers(tmp_path: Path, name: str) -> None:
+    theirs, ours = import_bert(tmp_path, **SHAPES[name])
     batch = rows(ours.tokenizer)
-    with torch.no_grad():  # in single precision, as it is used
-        found = theirs(**asked(ours.tokenizer, batch)).prediction_logits
+    with torch.no_grad():  # in single precision
+        found = theirs(**their_inputs(ours.tokenizer, batch)).prediction_logits
         logits = ours.model.masked_logits(ours.model.read(**batch))
     order = ours.tokenizer.order[: len(ours.tokenizer)]
     torch.testing.assert_close(logits[batch["mask"]], found[..., order][batch["mask"]], rtol=1e-5, atol=1e-5)
@@ -93,7 +93,7 @@ def test_everything_is_as_there(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "drawn", "compared"),
+    ("kind", "initialized", "compared"),
     [
         ("BertModel", {"dense", "dense_norm", "next", "bias"}, {"h", "pooled"}),
         ("BertForMaskedLM", {"pool", "next"}, {"h", "masked"}),
@@ -101,52 +101,54 @@ def test_everything_is_as_there(tmp_path: Path, name: str) -> None:
         ("BertForQuestionAnswering", {"dense", "dense_norm", "next", "bias", "pool"}, {"h"}),
     ],
 )
-def test_layers_that_are_not_there_are_drawn_anew(
-    tmp_path: Path, kind: str, drawn: set[str], compared: set[str]
+def test_missing_layers_are_initialized_randomly(
+    tmp_path: Path, kind: str, initialized: set[str], compared: set[str]
 ) -> None:
     theirs = save_bert(tmp_path / "there", kind)
     run, found = import_directory(tmp_path / "there", tmp_path / "run")
-    assert {name.removesuffix(".weight").removesuffix(".bias") for name in found.drawn} == drawn
-    assert (kind in ("BertForSequenceClassification", "BertForQuestionAnswering")) == bool(found.left)
-    assert run.data["imported"]["drawn"] == found.drawn and run.data["imported"]["left"] == found.left
+    assert {name.removesuffix(".weight").removesuffix(".bias") for name in found.initialized} == initialized
+    assert (kind in ("BertForSequenceClassification", "BertForQuestionAnswering")) == bool(found.unused)
+    assert run.data["imported"]["initialized"] == found.initialized and run.data["imported"]["unused"] == found.unused
     ours = load(run.path, "cpu")
     gaps = differences(theirs, ours.model, ours.tokenizer)
     assert gaps.keys() == compared and max(gaps.values()) < 1e-10
-    written = export_run(run.path, tmp_path / "out")  # without them, again
+    written = export_run(run.path, tmp_path / "out")  # without the missing layers
     assert written.architecture == {"BertForMaskedLM": kind}.get(kind, "BertModel")
     back = getattr(transformers, written.architecture).from_pretrained(tmp_path / "out").eval()
     if kind == written.architecture:
         assert max(differences(back, ours.model, ours.tokenizer).values()) < 1e-10
     again, found_again = import_directory(tmp_path / "out", tmp_path / "again")
-    assert found_again.drawn == found.drawn
+    assert found_again.initialized == found.initialized
     before, after = (load_file(path / "model.safetensors") for path in (run.path, again.path))  # headers name the run
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_the_command_says_what_was_not_there(tmp_path: Path, capfd: Any) -> None:
+def test_command_reports_missing_heads(tmp_path: Path, capfd: Any) -> None:
     save_bert(tmp_path / "there", "BertForSequenceClassification")
     capfd.readouterr()
     assert main(["import-hf", str(tmp_path / "there"), str(tmp_path / "run")]) == 0
     shown = capfd.readouterr()
     assert (
-        "the directory has no weights for the head that tells hidden tokens and for the head that tells next "
-        "sentences, which are initialised randomly." in shown.err
+        "the directory has no weights for the head for masked tokens and for the head for next sentences, "
+        "which are initialised randomly." in shown.err
     )
     assert "was not imported: classifier.bias, classifier.weight" in shown.err
     assert "seqloom similar" in shown.out and "seqloom fill-mask" not in shown.out
-    assert "drawn anew: dense.weight" in (tmp_path / "run" / "card.md").read_text()
+    assert "because they were missing: dense.weight" in (tmp_path / "run" / "card.md").read_text()
     for words in (
         ["fill-mask", str(tmp_path / "run"), "the [MASK]"],
         ["evaluate", str(tmp_path / "run"), "--text", __file__],
     ):
         assert main(words) == 2
-        assert "cannot tell masked tokens: it was imported without the layers" in capfd.readouterr().err
+        assert "cannot predict masked tokens: it was imported without an output layer" in capfd.readouterr().err
     assert main(["generate", str(tmp_path / "run"), "--prompt", "the"]) == 2
     said = capfd.readouterr().err
-    assert "seqloom embed, similar" in said and "init.from=" in said and "seqloom fill-mask" not in said
+    assert (
+        "use `seqloom embed` and `seqloom similar`" in said and "init.from=" in said and "seqloom fill-mask" not in said
+    )
 
 
-def test_the_command_says_which_part_was_not_there(tmp_path: Path, capfd: Any) -> None:
+def test_command_reports_missing_parts_of_heads(tmp_path: Path, capfd: Any) -> None:
     save_bert(tmp_path / "there")
     tensors = load_file(tmp_path / "there" / "model.safetensors")
     for name in ("bert.pooler.dense.weight", "bert.pooler.dense.bias"):
@@ -154,15 +156,15 @@ def test_the_command_says_which_part_was_not_there(tmp_path: Path, capfd: Any) -
     save_file(tensors, tmp_path / "there" / "model.safetensors")
     capfd.readouterr()
     assert main(["import-hf", str(tmp_path / "there"), str(tmp_path / "run")]) == 0
-    said = "no weights for the layer that sums a text up at [CLS], which is initialised randomly."
+    said = "no weights for the pooling layer of [CLS], which is initialised randomly."
     assert said in capfd.readouterr().err
     found = bert.BERTFamily().missing(["bias", "odd.weight"], ["bias", "dense.weight", "odd.weight", "next.bias"])
-    assert found == ["a part of the head that tells hidden tokens (bias)", "odd.weight"]
+    assert found == ["a part of the head for masked tokens (bias)", "odd.weight"]
 
 
-def test_norms_under_their_old_names(tmp_path: Path) -> None:
-    """As bert-base-uncased was published."""
-    _, ours = imported(tmp_path)
+def test_old_names_of_norms_are_read(tmp_path: Path) -> None:
+    """bert-base-uncased was published with these names."""
+    _, ours = import_bert(tmp_path)
     path = tmp_path / "there" / "model.safetensors"
     old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     tensors = load_file(path)
@@ -171,15 +173,15 @@ def test_norms_under_their_old_names(tmp_path: Path) -> None:
     assert sum(key.endswith(".LayerNorm.gamma") for key in tensors) == 6
     save_file(tensors, path, {"format": "pt"})
     run, found = import_directory(tmp_path / "there", tmp_path / "old")
-    assert not found.drawn
+    assert not found.initialized
     again = load(run.path, "cpu")
     assert all(torch.equal(tensor, again.model.state_dict()[name]) for name, tensor in ours.model.state_dict().items())
-    there = transformers.BertForPreTraining.from_pretrained(tmp_path / "there").eval()  # which does the same
+    there = transformers.BertForPreTraining.from_pretrained(tmp_path / "there").eval()  # has the same effect
     assert max(differences(there, again.model, again.tokenizer).values()) < 1e-10
 
 
-def test_tokens_are_those_of_the_library(tmp_path: Path) -> None:
-    _, ours = imported(tmp_path)
+def test_tokens_equal_transformers(tmp_path: Path) -> None:
+    _, ours = import_bert(tmp_path)
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "there" / "tokenizer.json"))
     tokenizer = ours.tokenizer
     for text in (text for text in TEXTS if "[MASK]" not in text):
@@ -188,12 +190,12 @@ def test_tokens_are_those_of_the_library(tmp_path: Path) -> None:
     assert tokenizer.order[0] == ids["[PAD]"] and len(ids) == V + 3
     assert tokenizer.to_original_ids([V, V + 1, V + 2]) == [ids["[CLS]"], ids["[SEP]"], ids["[MASK]"]]
     spelled = {tokenizer.token(id) for id in tokenizer.encode("[CLS] [MASK] [PAD]")}
-    assert spelled.isdisjoint({"[CLS]", "[MASK]", "[PAD]", "</s>"})  # text, as any other
+    assert spelled.isdisjoint({"[CLS]", "[MASK]", "[PAD]", "</s>"})  # plain text
 
 
-def test_masked_tokens_are_told_as_there(tmp_path: Path) -> None:
-    """`fill`, against the probabilities of transformers among all that is no special token."""
-    theirs, ours = imported(tmp_path)
+def test_fill_mask_equals_transformers(tmp_path: Path) -> None:
+    """Compare `fill_mask` with the probabilities of transformers without special tokens."""
+    theirs, ours = import_bert(tmp_path)
     (told,) = ours.fill_mask("the [MASK] in [MASK] york .", top=4)
     tokenizer, V = ours.tokenizer, len(ours.tokenizer)
     ids = [V, *tokenizer.encode("the"), V + 2, *tokenizer.encode("in"), V + 2, *tokenizer.encode("york ."), V + 1]
@@ -206,23 +208,23 @@ def test_masked_tokens_are_told_as_there(tmp_path: Path) -> None:
         assert [guess.probability for guess in guesses] == pytest.approx(values.tolist(), abs=1e-6)
 
 
-# --- out ------------------------------------------------------------------------------------------------------------
+# --- export ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_out_again_and_in_again(tmp_path: Path, name: str) -> None:
-    theirs, ours = imported(tmp_path, **SHAPES[name])
+def test_export_and_import_round_trip(tmp_path: Path, name: str) -> None:
+    theirs, ours = import_bert(tmp_path, **SHAPES[name])
     export_run(ours.run.path, tmp_path / "out")
     back = transformers.BertForPreTraining.from_pretrained(tmp_path / "out").eval()
-    batch = asked(ours.tokenizer, rows(ours.tokenizer))
+    batch = their_inputs(ours.tokenizer, rows(ours.tokenizer))
     with torch.no_grad():
         one, other = theirs(**batch), back(**batch)
     told = ours.tokenizer.order[: len(ours.tokenizer)]
-    close = 0 if name != "large epsilon" else 1e-5  # of two spellings of tanh-GELU one is written
+    close = 0 if name != "large epsilon" else 1e-5  # only one of two implementations of tanh-GELU is exported
     torch.testing.assert_close(one.prediction_logits[..., told], other.prediction_logits[..., told], rtol=0, atol=close)
     torch.testing.assert_close(one.seq_relationship_logits, other.seq_relationship_logits, rtol=0, atol=close)
     never = other.prediction_logits[..., ours.tokenizer.last].amax()
-    assert never < -5_000  # [CLS], [SEP] and [MASK] are never told
+    assert never < -5_000  # [CLS], [SEP] and [MASK] are never predicted
     run, _ = import_directory(tmp_path / "out", tmp_path / "again")
     first, second = (tensors_from_file(path / "model.safetensors") for path in (ours.run.path, run.path))
     assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
@@ -231,7 +233,7 @@ def test_out_again_and_in_again(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("tokenizer", ["byte-pair", "words"])
-def test_a_model_that_was_trained_here(tmp_path: Path, tokenizer: str) -> None:
+def test_trained_model_is_exported(tmp_path: Path, tokenizer: str) -> None:
     chosen = {"byte-pair": ["tokenizer.kind=byte-pair", "tokenizer.size=290"], "words": []}[tokenizer]
     chosen += ["model.positions.kind=learned", "model.positions.max_length=24", "train.steps=2"]
     trained(masked_recipe(tmp_path, *chosen), tmp_path / "own")
@@ -251,14 +253,14 @@ def test_a_model_that_was_trained_here(tmp_path: Path, tokenizer: str) -> None:
         h = ours.model.read(row["input_ids"], None, row["token_type_ids"])
         torch.testing.assert_close(ours.model.masked_logits(h), found.prediction_logits[..., :V], rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(ours.model.next_logits(h), found.seq_relationship_logits, rtol=1e-5, atol=1e-5)
-    if isinstance(ours.tokenizer, BytePair):  # and it can be imported like any other
+    if isinstance(ours.tokenizer, BytePair):  # it can be imported again
         again = load(import_directory(tmp_path / "out", tmp_path / "again")[0].path, "cpu")
         assert again.tokenizer.encode(text) == ids
         first, second_weights = ours.model.state_dict(), again.model.state_dict()
         assert all(torch.equal(first[name], second_weights[name]) for name in first)
 
 
-def test_what_no_bert_there_has_is_not_exported(tmp_path: Path) -> None:
+def test_unsupported_config_is_not_exported(tmp_path: Path) -> None:
     shape = ["model.norm_first=true", "model.positions.kind=rotary", "model.kv_heads=1", "model.activation=swiglu"]
     trained(masked_recipe(tmp_path, *shape, "model.context=24", "train.steps=1"), tmp_path / "own")
     with pytest.raises(UsageError) as caught:
@@ -268,10 +270,10 @@ def test_what_no_bert_there_has_is_not_exported(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_config_that_asks_for_more_is_refused_with_all_its_problems(tmp_path: Path) -> None:
+def test_unsupported_config_is_rejected_with_all_problems(tmp_path: Path) -> None:
     save_bert(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     changes = {
@@ -287,41 +289,41 @@ def test_a_config_that_asks_for_more_is_refused_with_all_its_problems(tmp_path: 
         assert key in str(caught.value)
 
 
-def test_a_tokenizer_without_the_special_tokens_is_refused(tmp_path: Path) -> None:
+def test_tokenizer_without_special_tokens_is_rejected(tmp_path: Path) -> None:
     save_bert(tmp_path)
     file = tokenizer_file()
     file["added_tokens"] = [entry for entry in file["added_tokens"] if entry["content"] != "[MASK]"]
     file["model"]["vocab"]["[other]"] = file["model"]["vocab"].pop("[MASK]")
     (tmp_path / "tokenizer.json").write_text(json.dumps(file))
-    with pytest.raises(CheckpointError, match=r"must have the tokens \[PAD\].*\[MASK\] is not there"):
+    with pytest.raises(CheckpointError, match=r"must have the tokens \[PAD\].*missing: \[MASK\]"):
         import_directory(tmp_path, tmp_path / "run")
 
 
-def test_a_tokenizer_with_more_tokens_than_vectors_is_refused(tmp_path: Path) -> None:
+def test_tokenizer_with_more_tokens_than_embeddings_is_rejected(tmp_path: Path) -> None:
     save_bert(tmp_path, vocab_size=len(vocabulary()) - 2)
     with pytest.raises(CheckpointError, match=r"tokenizer.json does not fit the model: its ids go up to"):
         import_directory(tmp_path, tmp_path / "run")
 
 
-def test_weights_that_are_others_are_refused_with_all_mismatches(tmp_path: Path) -> None:
+def test_wrong_weights_are_rejected_with_all_mismatches(tmp_path: Path) -> None:
     save_bert(tmp_path, num_hidden_layers=3)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 2, "intermediate_size": 25}))
     with pytest.raises(CheckpointError) as caught:
         import_directory(tmp_path, tmp_path / "run")
     said = str(caught.value)
-    assert "bert.encoder.layer.0.intermediate.dense.weight is 24×16; by the config it is 25×16" in said
+    assert "bert.encoder.layer.0.intermediate.dense.weight must be 25×16; it is 24×16" in said
     assert "22 mismatches" in said and "and 10 more" in said
 
 
 @pytest.mark.parametrize("part", ["heads", "order", "epsilon", "segments"])
-def test_control_a_wrong_table_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+def test_wrong_table_changes_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     if part == "heads":
         swapped = {"mixer.attention.q": "attention.self.key", "mixer.attention.k": "attention.self.query"}
         monkeypatch.setattr(bert, "LAYER", {**bert.LAYER, **swapped})
-    elif part == "order":  # our order is taken for theirs
+    elif part == "order":  # our order instead of theirs
         monkeypatch.setattr(TokenRows, "read", lambda self, theirs: (theirs[0][: len(self.order)],))
-    theirs, ours = imported(tmp_path)
+    theirs, ours = import_bert(tmp_path)
     if part == "epsilon":
         for module in ours.model.modules():
             if isinstance(module, torch.nn.LayerNorm):

@@ -1,4 +1,4 @@
-"""An imported BERT, taken over: every task that begins with a backbone can begin with it."""
+"""Fine-tuning of an imported BERT for all tasks with a backbone."""
 
 import json
 from pathlib import Path
@@ -71,7 +71,7 @@ def recipe_for(task: str, folder: Path, run: Path) -> Any:
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "answer", "pair"])
-def test_every_task_begins_with_its_weights(task: str, run: Path, tmp_path: Path) -> None:
+def test_all_tasks_start_from_imported_weights(task: str, run: Path, tmp_path: Path) -> None:
     recipe = recipe_for(task, tmp_path, run)
     fresh = task_info(task).task.prepare(recipe).model()
     there = load(run, "cpu").model.state_dict()
@@ -84,8 +84,8 @@ def test_every_task_begins_with_its_weights(task: str, run: Path, tmp_path: Path
     assert model.embed("Café").shape == (1, 16)
 
 
-def test_answers_come_back_as_they_are_written(run: Path, tmp_path: Path) -> None:
-    """A model that points exactly at the right tokens is always right: accents, vowel signs and emoji included."""
+def test_answers_keep_their_spelling(run: Path, tmp_path: Path) -> None:
+    """A model that predicts the correct tokens has no errors, also with accents, vowel signs and emoji."""
     task: Any = task_info("answer").task.prepare(recipe_for("answer", tmp_path, run))
     for split in ("train", "dev", "test"):
         for window, (start, end) in zip(task.windows(split), task.answer_spans(split), strict=True):
@@ -95,7 +95,7 @@ def test_answers_come_back_as_they_are_written(run: Path, tmp_path: Path) -> Non
             assert question.context[spans[first][0] : spans[last][1]].strip() == question.answer.text
 
 
-def test_a_tagger_says_where_names_stand(run: Path, tmp_path: Path) -> None:
+def test_tagger_returns_character_offsets(run: Path, tmp_path: Path) -> None:
     trained(tag_recipe(tmp_path, run, *STEPS), tmp_path / "tuned")
     line = "Rene\u0301 lives in हिन्दी 👍🏽, İstanbul."
     (tagged,) = load(tmp_path / "tuned", "cpu").tag([line])
@@ -103,7 +103,7 @@ def test_a_tagger_says_where_names_stand(run: Path, tmp_path: Path) -> None:
     assert all(line[word.start : word.end] == word.text for word in tagged.words)
 
 
-def test_why_a_classifier_says_so_is_told_by_words(run: Path, tmp_path: Path) -> None:
+def test_classifier_weights_are_by_word(run: Path, tmp_path: Path) -> None:
     trained(classify_recipe(tmp_path, run, *STEPS), tmp_path / "tuned")
     (told,) = load(tmp_path / "tuned", "cpu").classify(["Une crème à İstanbul"], why=True)
     assert [weight.text for weight in told.why.words] == ["Une", "crème", "à", "İstanbul"]

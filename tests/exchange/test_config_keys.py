@@ -16,8 +16,8 @@ from torch import Tensor
 pytest.importorskip("sentencepiece")
 transformers = pytest.importorskip("transformers")
 from tests.exchange import small_decoders, small_encoder_decoders  # noqa: E402
-from tests.exchange.test_bert_exchange import asked, rows  # noqa: E402
-from tests.exchange.test_decoder_parity import both  # noqa: E402
+from tests.exchange.test_bert_exchange import rows, their_inputs  # noqa: E402
+from tests.exchange.test_decoder_parity import encode_both  # noqa: E402
 from tests.small_bert import save_bert  # noqa: E402
 
 from seqloom.core.errors import CheckpointError  # noqa: E402
@@ -30,7 +30,7 @@ ROPE = [
     {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0},
     {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0},
 ]
-VALUES: dict[str, list[Any]] = {  # where another number or its negation would not do
+VALUES: dict[str, list[Any]] = {  # other values for keys whose number or boolean cannot simply be changed
     "rope_parameters": ROPE,
     "rope_scaling": [{"type": "linear", "factor": 2.0}, {"rope_type": "dynamic", "factor": 2.0}],
     "position_embedding_type": ["relative_key", "relative_key_query"],
@@ -39,9 +39,9 @@ VALUES: dict[str, list[Any]] = {  # where another number or its negation would n
     "n_inner": [20, None],
 }
 ACTIVATIONS = ["relu", "gelu", "gelu_new", "quick_gelu", "silu", "tanh"]
-# Names, how results are handed over, and what generation_config.json says in its place.
+# Names, output formats, and keys that generation_config.json overrides.
 SKIPPED = ("model_type", "transformers_version", "return_dict", "decoder_start_token_id")
-# Keys that families elsewhere have; a model that does not know them ignores them, and so may we refuse them.
+# Keys of other families, which transformers ignores and we may reject.
 ELSEWHERE = {
     "attn_logit_softcapping": 1.0,
     "final_logit_softcapping": 1.0,
@@ -97,13 +97,13 @@ MAKERS: dict[str, Callable[[Path], Any]] = {
 
 @torch.no_grad()
 def their_logits(theirs: Any, found: Any) -> Tensor:
-    """Of some texts, in our order of tokens."""
+    """Return logits of some texts in our order of tokens."""
     order = found.tokenizer.order
     if found.family.kind == "gpt":
-        return theirs(both(theirs, found.tokenizer)[0]).logits[..., order]
+        return theirs(encode_both(theirs, found.tokenizer)[0]).logits[..., order]
     if found.family.kind == "bert":
         batch = rows(found.tokenizer)
-        told = theirs(**asked(found.tokenizer, batch)).prediction_logits
+        told = theirs(**their_inputs(found.tokenizer, batch)).prediction_logits
         return told[..., order[: len(found.tokenizer)]][batch["mask"]]
     (source, mask), targets = small_encoder_decoders.sources(theirs), small_encoder_decoders.targets(theirs)
     before = len(small_encoder_decoders.before_targets(theirs))
@@ -113,11 +113,11 @@ def their_logits(theirs: Any, found: Any) -> Tensor:
 
 @torch.no_grad()
 def our_logits(theirs: Any, found: Any) -> Tensor:
-    """Of the same texts."""
+    """Return our logits of the same texts."""
     model = found.model.build(len(found.tokenizer)).eval()
     model.load_state_dict(found.weights)
     if found.family.kind == "gpt":
-        return model(both(theirs, found.tokenizer)[1])
+        return model(encode_both(theirs, found.tokenizer)[1])
     if found.family.kind == "bert":
         batch = rows(found.tokenizer)
         return model.masked_logits(model.read(**batch))[batch["mask"]]
@@ -132,8 +132,8 @@ def changed(known: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield from ((key, value) for key, value in ELSEWHERE.items() if key not in known)
 
 
-def reopened(made: Any, folder: Path, found: Any) -> tuple[Any, Tensor] | None:
-    """Their model by the config that is there now, and its logits; None where they cannot make or run one."""
+def reload_logits(made: Any, folder: Path, found: Any) -> tuple[Any, Tensor] | None:
+    """Reload their model with the current config and return its logits; None if transformers fails."""
     try:
         model = type(made)(type(made.config).from_pretrained(folder)).eval()
         model.load_state_dict(made.state_dict())
@@ -157,7 +157,7 @@ def test_no_key_changes_results_silently(name: str, tmp_path: Path) -> None:
         except CheckpointError:
             refused.add(key)
             continue
-        if (there := reopened(made, tmp_path / name, found)) is None:
+        if (there := reload_logits(made, tmp_path / name, found)) is None:
             continue
         ours = our_logits(there[0], found)
         if ours.shape != there[1].shape or not torch.allclose(ours, there[1], atol=1e-4, rtol=0):
@@ -165,4 +165,4 @@ def test_no_key_changes_results_silently(name: str, tmp_path: Path) -> None:
         elif ours.shape != first.shape or not torch.allclose(ours, first, atol=1e-4, rtol=0):
             honoured.add(key)
     assert not wrong
-    assert len(honoured) >= 2 and len(refused) >= 10, (honoured, refused)  # the comparison says something
+    assert len(honoured) >= 2 and len(refused) >= 10, (honoured, refused)  # the comparison is meaningful

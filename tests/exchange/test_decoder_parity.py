@@ -1,4 +1,4 @@
-"""GPT-2 and Llama, of random weights, as `transformers` writes them: here they compute the same, and go back so."""
+"""Random GPT-2 and Llama models of `transformers`: equal outputs after import and export."""
 
 from pathlib import Path
 from typing import Any
@@ -18,29 +18,29 @@ from seqloom.exchange.conversion import (  # noqa: E402
     import_directory,
     read_directory,
 )
-from seqloom.exchange.weights import SAME, Halves  # noqa: E402
+from seqloom.exchange.weights import IDENTITY, RotaryHalves  # noqa: E402
 from seqloom.text import END  # noqa: E402
 
-SHORTEST, LONGEST = 4, 14  # what is generated
+SHORTEST, LONGEST = 4, 14  # generated tokens
 
 
 @pytest.fixture(scope="module", params=SHAPES)
 def pair(request: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Any, Path]:
-    """Their model, what was read of it, our model, and the directory."""
+    """Return their model, the imported model, our model and the directory."""
     path = tmp_path_factory.mktemp("exchange") / request.param
     theirs = write(path, request.param)
     found = read_directory(path)
-    return theirs, found, built(found), path
+    return theirs, found, build_model(found), path
 
 
-def built(found: Any) -> Any:
+def build_model(found: Any) -> Any:
     model = found.model.build(len(found.tokenizer)).eval()
     model.load_state_dict(found.weights)
     return model
 
 
-def both(theirs: Any, tokenizer: Any) -> tuple[Tensor, Tensor]:
-    """The same texts, after what begins them, in their ids and in ours."""
+def encode_both(theirs: Any, tokenizer: Any) -> tuple[Tensor, Tensor]:
+    """Return the same texts with start tokens, in their ids and in ours."""
     plain = texts()
     first = torch.full((len(plain), 1), begins(theirs))
     ours = torch.tensor([tokenizer.from_original_ids(row) for row in plain.tolist()])
@@ -48,32 +48,32 @@ def both(theirs: Any, tokenizer: Any) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def test_logits(pair: Any) -> None:
+def test_logits_equal_transformers(pair: Any) -> None:
     theirs, found, model, _ = pair
-    there, here = both(theirs, found.tokenizer)
+    there, here = encode_both(theirs, found.tokenizer)
     wanted, made = theirs(there).logits, model(here)
-    assert not found.drawn
+    assert not found.initialized
     assert wanted.std() > 0.3
     torch.testing.assert_close(made, wanted[..., found.tokenizer.order], atol=1e-5, rtol=0)
-    with pytest.raises(AssertionError):  # the control: the order matters
+    with pytest.raises(AssertionError):  # control: the order matters
         torch.testing.assert_close(made, wanted, atol=1e-5, rtol=0)
 
 
 @torch.no_grad()
-def test_logits_in_double_precision(pair: Any) -> None:
+def test_double_precision_logits_equal_transformers(pair: Any) -> None:
     theirs, found, _, path = pair
-    there, here = both(theirs, found.tokenizer)
+    there, here = encode_both(theirs, found.tokenizer)
     double = type(theirs).from_pretrained(path, dtype=torch.float64).eval()
-    made, wanted = built(found).double()(here), double(there).logits[..., found.tokenizer.order]
-    # They turn queries by angles of single precision, whatever the rest is.
+    made, wanted = build_model(found).double()(here), double(there).logits[..., found.tokenizer.order]
+    # transformers always rotates queries by single-precision angles.
     torch.testing.assert_close(made, wanted, atol=1e-10 if found.family.name == "GPT-2" else 1e-5, rtol=0)
 
 
 @torch.no_grad()
-def test_step_by_step(pair: Any) -> None:
-    """What stands at place 0 begins a text there too."""
+def test_single_steps_equal_transformers(pair: Any) -> None:
+    """Position 0 is the start token, as in transformers."""
     theirs, found, model, _ = pair
-    there, here = both(theirs, found.tokenizer)
+    there, here = encode_both(theirs, found.tokenizer)
     wanted = theirs(there).logits[..., found.tokenizer.order].log_softmax(dim=-1)
     state = model.start(rows=len(here))
     for place in range(here.shape[1]):
@@ -82,7 +82,7 @@ def test_step_by_step(pair: Any) -> None:
         torch.testing.assert_close(output.log_probs, wanted[:, place], atol=1e-5, rtol=0)
 
 
-def generated(theirs: Any, tokenizer: Any, prompt: Tensor, **options: Any) -> list[list[int]]:
+def generate_theirs(theirs: Any, tokenizer: Any, prompt: Tensor, **options: Any) -> list[list[int]]:
     made = theirs.generate(
         prompt,
         attention_mask=torch.ones_like(prompt),
@@ -96,29 +96,29 @@ def generated(theirs: Any, tokenizer: Any, prompt: Tensor, **options: Any) -> li
     return [row[: row.index(END) + 1] if END in row else row for row in rows]
 
 
-def searched(model: Any, prompt: Tensor, **options: Any) -> list[list[list[int]]]:
+def search_ours(model: Any, prompt: Tensor, **options: Any) -> list[list[list[int]]]:
     shortest, longest = (length + prompt.shape[1] for length in (SHORTEST, LONGEST))
     options |= {"min_length": shortest, "max_length": longest}
     made = beam_search(model, options=BeamConfig(**options), end=END, prompt=prompt)
     return [[[*one.tokens, *[END] * one.finished][prompt.shape[1] :] for one in row] for row in made]
 
 
-def test_greedy(pair: Any) -> None:
+def test_greedy_search_equals_transformers(pair: Any) -> None:
     theirs, found, model, _ = pair
-    there, here = (tokens[:, :4] for tokens in both(theirs, found.tokenizer))
-    made = [row[0] for row in searched(model, here[:, 1:], beam=1)]
-    assert made == generated(theirs, found.tokenizer, there)
+    there, here = (tokens[:, :4] for tokens in encode_both(theirs, found.tokenizer))
+    made = [row[0] for row in search_ours(model, here[:, 1:], beam=1)]
+    assert made == generate_theirs(theirs, found.tokenizer, there)
     assert min(map(len, made)) > SHORTEST
 
 
-def test_beam(pair: Any) -> None:
+def test_beam_search_equals_transformers(pair: Any) -> None:
     """Sums of log p are compared, since they leave a prompt out of lengths and we do not; all k hypotheses are wanted.
     Where all ended: at the longest length they let what is cut short compete with what ended, and we do not."""
     theirs, found, model, _ = pair
-    there, here = (tokens[:, :4] for tokens in both(theirs, found.tokenizer))
-    made = searched(model, here[:, 1:], beam=4, n_best=4, length_penalty=0.0)
+    there, here = (tokens[:, :4] for tokens in encode_both(theirs, found.tokenizer))
+    made = search_ours(model, here[:, 1:], beam=4, n_best=4, length_penalty=0.0)
     options = {"num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.0, "early_stopping": False}
-    flat = generated(theirs, found.tokenizer, there, **options)
+    flat = generate_theirs(theirs, found.tokenizer, there, **options)
     others = [flat[start : start + 4] for start in range(0, len(flat), 4)]
     compared = [(row, other) for row, other in zip(made, others, strict=True) if all(END in ids for ids in other)]
     assert [row for row, _ in compared] == [other for _, other in compared]
@@ -126,8 +126,8 @@ def test_beam(pair: Any) -> None:
 
 
 @torch.no_grad()
-def test_there_and_back(pair: Any, tmp_path: Path) -> None:
-    """Into a run, out of it, and in again: bit for bit; and transformers reads what we wrote as what it wrote."""
+def test_export_and_import_round_trip(pair: Any, tmp_path: Path) -> None:
+    """Importing, exporting and importing is exact, and transformers reads the export with equal logits."""
     theirs, _, _, path = pair
     run, found = import_directory(path, tmp_path / "run")
     written = export_run(run.path, tmp_path / "out")
@@ -139,7 +139,7 @@ def test_there_and_back(pair: Any, tmp_path: Path) -> None:
         run.path / "recipe.yaml"
     ).read_text()
     reopened = transformers.AutoModelForCausalLM.from_pretrained(written.path).eval()
-    there, _ = both(theirs, found.tokenizer)
+    there, _ = encode_both(theirs, found.tokenizer)
     assert all(torch.equal(tensor, theirs.state_dict()[name]) for name, tensor in reopened.state_dict().items())
     torch.testing.assert_close(reopened(there).logits, theirs(there).logits, atol=1e-6, rtol=0)
     tokenizer = transformers.AutoTokenizer.from_pretrained(written.path)
@@ -150,11 +150,11 @@ def test_there_and_back(pair: Any, tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_width_of_one(tmp_path: Path) -> None:
-    """The norm of a single number is its bias, so logits do not depend on the text; they are equal all the same."""
+def test_model_of_size_one(tmp_path: Path) -> None:
+    """The norm of a single number is its bias, so logits do not depend on the text, but must be equal."""
     theirs = write(tmp_path / "gpt2", "gpt2-width-1", n_embd=1, n_head=1, n_layer=1)
     run, found = import_directory(tmp_path / "gpt2", tmp_path / "run")
-    there, here = both(theirs, found.tokenizer)
+    there, here = encode_both(theirs, found.tokenizer)
     wanted = theirs(there).logits
     torch.testing.assert_close(run.model()(here), wanted[..., found.tokenizer.order], atol=1e-6, rtol=0)
     written = export_run(run.path, tmp_path / "out")
@@ -162,34 +162,34 @@ def test_width_of_one(tmp_path: Path) -> None:
     torch.testing.assert_close(again(there).logits, wanted, atol=1e-6, rtol=0)
 
 
-def test_odd_head_width_of_rotary_positions_is_refused(tmp_path: Path) -> None:
+def test_odd_head_size_of_rotary_positions_is_rejected(tmp_path: Path) -> None:
     write(tmp_path / "llama", "llama-width-1", hidden_size=1, num_attention_heads=1, num_key_value_heads=1)
     with pytest.raises(CheckpointError, match="even d_model / heads; got 1 / 1"):
         read_directory(tmp_path / "llama")
 
 
-def test_a_wrong_transform_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The controls: queries in another order, a layer the right way round that was the wrong one, swapped gates."""
+def test_wrong_conversions_change_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Controls: queries in another order, a matrix that is not transposed, swapped gates."""
     theirs = write(tmp_path / "llama", "llama-4-heads")
 
-    def off(name: str) -> float:
+    def difference(name: str) -> float:
         found = read_directory(tmp_path / name)
-        there, here = both(theirs, found.tokenizer)
+        there, here = encode_both(theirs, found.tokenizer)
         with torch.no_grad():
-            return float((built(found)(here) - theirs(there).logits[..., found.tokenizer.order]).abs().max())
+            return float((build_model(found)(here) - theirs(there).logits[..., found.tokenizer.order]).abs().max())
 
-    assert off("llama") < 1e-5
+    assert difference("llama") < 1e-5
     with monkeypatch.context() as patch:
-        patch.setattr("seqloom.exchange.causal.SAME", Halves(4))
-        assert off("llama") > 1e-2
+        patch.setattr("seqloom.exchange.causal.IDENTITY", RotaryHalves(4))
+        assert difference("llama") > 1e-2
     with monkeypatch.context() as patch:
         parts = {"feed_forward.up": "mlp.up_proj", "feed_forward.gate": "mlp.gate_proj"}
         patch.setattr("seqloom.exchange.causal.LLAMA_PARTS", {**_parts(), **parts})
-        assert off("llama") > 1e-2
-    theirs = write(tmp_path / "gpt2", "gpt2-1-head", n_inner=15)  # square, so that its shape does not tell
-    assert off("gpt2") < 1e-5
-    monkeypatch.setattr("seqloom.exchange.causal.TRANSPOSED", SAME)
-    assert off("gpt2") > 1e-2
+        assert difference("llama") > 1e-2
+    theirs = write(tmp_path / "gpt2", "gpt2-1-head", n_inner=15)  # square, so that its shape stays valid
+    assert difference("gpt2") < 1e-5
+    monkeypatch.setattr("seqloom.exchange.causal.TRANSPOSE", IDENTITY)
+    assert difference("gpt2") > 1e-2
 
 
 def _parts() -> dict[str, str]:
@@ -199,13 +199,15 @@ def _parts() -> dict[str, str]:
 
 
 @torch.no_grad()
-def test_a_bare_body_and_copies(tmp_path: Path) -> None:
-    """GPT2Model without its head, as the published GPT-2 is saved; and a tied head that is written out once more."""
+def test_backbone_and_tied_copies_are_read(tmp_path: Path) -> None:
+    """GPT2Model without a head, as published, and a tied head that is saved twice."""
     theirs = make("gpt2-2-heads")
     save(theirs.transformer, tmp_path / "bare")
-    there, here = both(theirs, read_directory(tmp_path / "bare").tokenizer)
+    there, here = encode_both(theirs, read_directory(tmp_path / "bare").tokenizer)
     found = read_directory(tmp_path / "bare")
-    torch.testing.assert_close(built(found)(here), theirs(there).logits[..., found.tokenizer.order], atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        build_model(found)(here), theirs(there).logits[..., found.tokenizer.order], atol=1e-5, rtol=0
+    )
 
 
 @torch.no_grad()
@@ -214,13 +216,13 @@ def test_half_precision_is_read(tmp_path: Path) -> None:
     save(theirs, tmp_path / "half")
     found = read_directory(tmp_path / "half")
     assert {tensor.dtype for tensor in found.weights.values()} == {torch.float32}
-    there, here = both(theirs, found.tokenizer)
+    there, here = encode_both(theirs, found.tokenizer)
     whole = type(theirs).from_pretrained(tmp_path / "half", dtype=torch.float32).eval()
     wanted = whole(there).logits[..., found.tokenizer.order]
-    torch.testing.assert_close(built(found)(here), wanted, atol=1e-5, rtol=0)
+    torch.testing.assert_close(build_model(found)(here), wanted, atol=1e-5, rtol=0)
 
 
-def test_shards(tmp_path: Path) -> None:
+def test_sharded_weights_are_read(tmp_path: Path) -> None:
     theirs = make("llama-4-heads")
     save(theirs, tmp_path / "whole")
     save(theirs, tmp_path / "parts", max_shard_size="5KB")

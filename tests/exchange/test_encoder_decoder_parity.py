@@ -22,19 +22,19 @@ from tests.text.small_pairs import ENGLISH, FRENCH
 from seqloom.core.errors import CheckpointError
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.exchange.conversion import create_run, export_run, read_directory
-from seqloom.exchange.encoder_decoder import Parted
+from seqloom.exchange.encoder_decoder import ReorderPairs
 from seqloom.exchange.marian import Marian
 from seqloom.exchange.start_tokens import StartTokenConfig
-from seqloom.exchange.weights import SAME, Leading, TokenRows
+from seqloom.exchange.weights import IDENTITY, LeadingRows, TokenRows
 from seqloom.text import END
 
-SHORTEST, LONGEST = 4, 30  # what is generated
+SHORTEST, LONGEST = 4, 30  # generated tokens
 DECODE = ("num_beams", "length_penalty")
 
 
 @pytest.fixture(scope="module", params=SHAPES)
 def pair(request, tmp_path_factory) -> tuple[Any, Any, Any]:
-    """Their model, what was read of it, and our model."""
+    """Return their model, the imported model and our model."""
     path = tmp_path_factory.mktemp("exchange") / request.param
     theirs = write(path, request.param)
     found = read_directory(path)
@@ -51,30 +51,30 @@ def logits(theirs: Any) -> Any:
 
 
 @torch.no_grad()
-def test_logits(pair):
+def test_logits_equal_transformers(pair):
     theirs, found, model = pair
     source, inputs = ours(found.tokenizer, theirs)
     made = model(source["tokens"], source["mask"], inputs)
     wanted = logits(theirs)
-    assert not found.drawn
+    assert not found.initialized
     torch.testing.assert_close(made, wanted[..., found.tokenizer.order], atol=1e-5, rtol=0)
-    with pytest.raises(AssertionError):  # the control: the order matters
+    with pytest.raises(AssertionError):  # control: the order matters
         torch.testing.assert_close(made, wanted, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
-        ("bart-2-heads", (Leading, "read", lambda self, theirs: (theirs[0][: -self.count],))),
+        ("bart-2-heads", (LeadingRows, "read", lambda self, theirs: (theirs[0][: -self.count],))),
         ("bart-2-heads", (TokenRows, "read", lambda self, theirs: theirs)),
         ("bart-3-heads", (StartTokenConfig, "source_bos", None)),
         ("marian-2-heads", (StartTokenConfig, "bos", None)),
-        ("marian-2-heads", (Marian, "ordered", lambda self, model, axis, how=SAME: Parted(axis, how))),
+        ("marian-2-heads", (Marian, "reorder", lambda self, model, axis, other=IDENTITY: ReorderPairs(axis, other))),
     ],
 )
 @torch.no_grad()
-def test_a_wrong_turn_shows(name, wrong, tmp_path, monkeypatch):
-    """The control."""
+def test_wrong_conversions_change_results(name, wrong, tmp_path, monkeypatch):
+    """Control for the equality of logits."""
     theirs = write(tmp_path / name, name)
     found: Any
     where, what, instead = wrong
@@ -91,7 +91,7 @@ def test_a_wrong_turn_shows(name, wrong, tmp_path, monkeypatch):
     assert (made - logits(theirs)[..., found.tokenizer.order]).abs().max() > 0.01
 
 
-def generated(theirs: Any, tokenizer: Any, beams: int, penalty: float) -> list[list[list[int]]]:
+def generate_theirs(theirs: Any, tokenizer: Any, beams: int, penalty: float) -> list[list[list[int]]]:
     source, mask = sources(theirs)
     found = theirs.generate(
         input_ids=source,
@@ -111,8 +111,8 @@ def generated(theirs: Any, tokenizer: Any, beams: int, penalty: float) -> list[l
 
 
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (5, 0.8)])
-def test_what_is_generated(pair, beams, penalty):
-    """Where all ended: at the longest length, they let what is cut short compete with what ended, and we do not."""
+def test_search_equals_transformers(pair, beams, penalty):
+    """Only finished hypotheses are compared: at the maximum length, transformers also ranks unfinished ones."""
     theirs, found, model = pair
     forced = len(before_targets(theirs)) - 1
     source, _ = ours(found.tokenizer, theirs)
@@ -126,15 +126,15 @@ def test_what_is_generated(pair, beams, penalty):
     banned = [found.model.bos] if found.family.name == "Marian" else []
     made = beam_search(model, options=options, end=END, source=source, banned=banned)
     compared = 0
-    for row, other in zip(made, generated(theirs, found.tokenizer, beams, options.length_penalty), strict=True):
+    for row, other in zip(made, generate_theirs(theirs, found.tokenizer, beams, options.length_penalty), strict=True):
         if beams == 1 or all(END in ids for ids in other):
             assert [[*one.tokens, *[END] * one.finished] for one in row] == other
             compared += any(len(ids) > 5 for ids in other)
     assert compared
 
 
-def test_there_and_back(pair, tmp_path):
-    """What is written is read by `transformers` with equal logits, and here to the bit."""
+def test_export_and_import_round_trip(pair, tmp_path):
+    """`transformers` reads the export with equal logits, and seqloom bit by bit."""
     theirs, found, _ = pair
     run = create_run(found, tmp_path / "run")
     written = export_run(run.path, tmp_path / "out")
@@ -171,8 +171,8 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any] | None, tuple[int, floa
 
 @pytest.mark.parametrize("name", ["bart-3-heads", "marian-2-heads"])
 @pytest.mark.parametrize("said", SEARCHES)
-def test_searches_are_those_of_the_directory(name, said, tmp_path):
-    """With what transformers takes where nothing is said; and generate() does the same after the way back."""
+def test_search_options_come_from_directory(name, said, tmp_path):
+    """Defaults are those of transformers; after an export, generate() uses the same options."""
     write(tmp_path / "in", name)
     config, generation, wanted = SEARCHES[said]
     known = json.loads((tmp_path / "in" / "config.json").read_text())
@@ -191,7 +191,7 @@ def test_searches_are_those_of_the_directory(name, said, tmp_path):
         assert written.keys().isdisjoint(DECODE)
 
 
-def test_a_tokenizer_that_adds_nothing(tmp_path):
+def test_tokenizer_without_added_tokens_is_rejected(tmp_path):
     write(tmp_path, "bart-2-heads")
     file = json.loads((tmp_path / "tokenizer.json").read_text())
     text, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
@@ -201,16 +201,16 @@ def test_a_tokenizer_that_adds_nothing(tmp_path):
         read_directory(tmp_path)
     said = str(refused.value)
     assert said.startswith(
-        f"{tmp_path / 'tokenizer.json'} does not fit the model: its post_processor puts nothing around"
+        f"{tmp_path / 'tokenizer.json'} does not fit the model: its post_processor adds nothing around"
     )
     assert "the model reads 0 before and 2 after it" in said and "null" not in said and "None" not in said
     assert "BartTokenizerFast.from_pretrained(DIR).save_pretrained(DIR)." in said
-    transformers.BartTokenizerFast.from_pretrained(tmp_path).save_pretrained(tmp_path)  # as it advises
+    transformers.BartTokenizerFast.from_pretrained(tmp_path).save_pretrained(tmp_path)  # following the advice
     assert read_directory(tmp_path).parameters
 
 
 @pytest.mark.parametrize("name", ["bart-2-heads", "marian-2-heads"])
-def test_tokenizers_agree(name, tmp_path):
+def test_tokenizers_are_equal(name, tmp_path):
     theirs = write(tmp_path / "in", name)
     found: Any = read_directory(tmp_path / "in")
     export_run(create_run(found, tmp_path / "run").path, tmp_path / "out")
@@ -226,7 +226,7 @@ def test_tokenizers_agree(name, tmp_path):
 
 
 @pytest.mark.parametrize("penalty", [-1.0, 12.0, "much"])
-def test_a_penalty_that_no_search_takes_is_left_out(penalty, tmp_path):
+def test_invalid_length_penalty_is_ignored(penalty, tmp_path):
     write(tmp_path / "in", "bart-3-heads")
     path = tmp_path / "in" / "generation_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "length_penalty": penalty}))

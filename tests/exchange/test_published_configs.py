@@ -1,4 +1,4 @@
-"""The config.json of published models, as they were written by older versions too: every key is understood."""
+"""Published config.json files, also of older versions: all keys are supported."""
 
 from typing import Any
 
@@ -118,7 +118,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def read(mapping: dict[str, Any]) -> tuple[GPTConfig, Config]:
     family = find_family(mapping["model_type"], "here")
     config = Config(mapping, "here")
-    end, last = family.specials(config, {})
+    end, last = family.special_ids(config, {})
     order = [end, *(id for id in range(mapping["vocab_size"]) if id != end)]
     section = family.read_config(config, Ids(order, len(order) - len(last)))
     config.check()
@@ -126,7 +126,7 @@ def read(mapping: dict[str, Any]) -> tuple[GPTConfig, Config]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_it_is_understood(name: str) -> None:
+def test_published_config_is_read(name: str) -> None:
     mapping, wanted = CONFIGS[name]
     model, config = read(mapping)
     assert {key: getattr(model, key) for key in wanted} == wanted
@@ -134,8 +134,8 @@ def test_it_is_understood(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_it_is_written_as_it_was_read(name: str) -> None:
-    """What our config becomes there, read again, is our config."""
+def test_exported_config_is_read_unchanged(name: str) -> None:
+    """Exporting and importing a config does not change it."""
     mapping, _ = CONFIGS[name]
     model, _ = read(mapping)
     family = next(family for family in FAMILIES if not list(family.obstacles(model)))
@@ -146,7 +146,7 @@ def test_it_is_written_as_it_was_read(name: str) -> None:
     assert again == model
 
 
-def test_angles() -> None:
+def test_rotary_base_is_read() -> None:
     for theta in ({"rope_theta": 500000.0}, {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}}):
         assert read({**LLAMA, **theta})[0].positions.base == 500000.0
     assert read(LLAMA)[0].positions.base == 10000.0

@@ -1,4 +1,4 @@
-"""Tokens that stand around every source and target: those a model adds itself are as good as those it is given."""
+"""Start tokens: a model that adds them equals a model that gets them in its batches."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ LEARNED = {"kind": "learned", "max_length": 12}
 ALL: dict[str, Any] = {"source_bos": 3, "bos": 5, "target_bos": 4}
 
 
-def given(batch, bos=None, source_bos=None, target_bos=None):
-    """The same batch with these tokens in it, for a model that adds none."""
+def add_tokens(batch, bos=None, source_bos=None, target_bos=None):
+    """Add these tokens to a batch, for a model that adds none."""
     made = dict(batch)
     if source_bos is not None:
         made["source"] = F.pad(batch["source"], (1, 0), value=source_bos)
@@ -35,11 +35,11 @@ def given(batch, bos=None, source_bos=None, target_bos=None):
 
 @pytest.mark.parametrize("names", [["bos"], ["source_bos"], ["target_bos"], list(ALL)], ids=" ".join)
 @torch.no_grad()
-def test_added_is_as_good_as_given(names):
+def test_added_tokens_equal_given_tokens(names):
     added = {name: ALL[name] for name in names}
     model, plain = transformer(positions=LEARNED, **added), transformer(positions=LEARNED)
     batch = some_batch()
-    whole, before = given(batch, **added), int("target_bos" in added)
+    whole, before = add_tokens(batch, **added), int("target_bos" in added)
     real = batch["target_mask"]
     exactly(log_probs(model, batch)[real], log_probs(plain, whole)[:, before:][real])
     exactly(model.target_log_probs(batch), plain.target_log_probs(whole)[:, before:])
@@ -53,9 +53,9 @@ def test_added_is_as_good_as_given(names):
 
 
 @torch.no_grad()
-def test_what_is_shown_of_attention_leaves_them_out():
+def test_attention_weights_omit_start_tokens():
     model, plain, batch = transformer(positions=LEARNED, **ALL), transformer(positions=LEARNED), some_batch()
-    found, whole = model.attentions(batch), plain.attentions(given(batch, **ALL))
+    found, whole = model.attentions(batch), plain.attentions(add_tokens(batch, **ALL))
     for own, other in zip(found["cross"], whole["cross"], strict=True):
         exactly(own, other[:, :, 1:, 1:])
     for own, other in zip(found["encoder"], whole["encoder"], strict=True):
@@ -63,27 +63,27 @@ def test_what_is_shown_of_attention_leaves_them_out():
     for own, other in zip(found["decoder"], whole["decoder"], strict=True):
         exactly(own[..., 1:], other[:, :, 1:, 2:])
         exactly(own.sum(dim=-1), batch["target_mask"].unsqueeze(1).to(own).expand(own.shape[:3]))
-    looked, wanted = model.attention(batch), plain.attention(given(batch, **ALL))
+    looked, wanted = model.attention(batch), plain.attention(add_tokens(batch, **ALL))
     assert looked is not None and wanted is not None
     exactly(looked, wanted[:, 1:, 1:])
 
 
-def test_a_search_finds_what_it_finds_with_the_token_forced():
-    """log p of what is forced counts there, so sums differ by it, and the order of sums does not."""
+def test_search_equals_search_with_forced_token():
+    """Sums differ by log p of the forced token, but their order is equal."""
     model, plain, batch = transformer(**ALL), transformer(), some_batch()
     sums = BeamConfig(beam=4, n_best=4, length_penalty=0.0, max_length=9)
     found = beam_search(model, options=sums, end=0, source=source_of(batch))
     forced = torch.full((len(batch["source"]), 1), ALL["target_bos"])
     with_end = transformer(bos=ALL["bos"])
     longer = BeamConfig(beam=4, n_best=4, length_penalty=0.0, max_length=10)
-    source = source_of(given(batch, source_bos=ALL["source_bos"]))
+    source = source_of(add_tokens(batch, source_bos=ALL["source_bos"]))
     others = beam_search(with_end, options=longer, end=0, source=source, prompt=forced)
     assert [[one.tokens for one in row] for row in found] == [[one.tokens[1:] for one in row] for row in others]
-    plainly = beam_search(plain, options=sums, end=0, source=source_of(batch))  # the control
+    plainly = beam_search(plain, options=sums, end=0, source=source_of(batch))  # control
     assert [[one.tokens for one in row] for row in found] != [[one.tokens for one in row] for row in plainly]
 
 
-def test_they_take_places():
+def test_start_tokens_use_positions():
     config = StartTokenConfig(positions=PositionsConfig(kind="learned", max_length=12), **ALL)
     assert (config.longest_source, config.longest_target) == (11, 11)
     model = transformer(positions=LEARNED, **ALL)
@@ -93,7 +93,7 @@ def test_they_take_places():
             log_probs(model, some_batch(*sizes))
 
 
-def test_they_are_tokens():
+def test_start_tokens_must_be_in_vocabulary():
     with pytest.raises(ValueError, match="bos must be at least 0; got -1"):
         StartTokenConfig(bos=-1)
     with pytest.raises(UsageError, match=rf"model.source_bos must be one of the {V} tokens .* got {V}"):

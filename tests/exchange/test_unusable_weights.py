@@ -1,4 +1,4 @@
-"""Weights in a form that is not read, that are no numbers, or that are gone: what to do is said."""
+"""Unsupported, nonfinite and missing weights are errors with advice."""
 
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,14 @@ def folder(tmp_path: Path) -> Path:
     return write_by_hand(tmp_path / "model")
 
 
-def test_parts_without_an_index(folder: Path) -> None:
+def test_shards_without_index_are_reported(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     for part in range(1, 8):
         (folder / f"model-{part:05}-of-00007.safetensors").touch()
     message = refused(
-        folder, "is incomplete: it has weights in parts (model-00001-of-00007.safetensors, ", "3 more), and"
+        folder, "is incomplete: it has sharded weights (model-00001-of-00007.safetensors, ", "3 more), but"
     )
-    assert message.endswith(
-        "and model.safetensors.index.json, which says what is in which, is missing. Download that file, too."
-    )
+    assert message.endswith("but model.safetensors.index.json is missing. Download that file too.")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +36,7 @@ def test_parts_without_an_index(folder: Path) -> None:
         ("GPT2Model", "gpt2", "AutoModelForCausalLM"),
         ("BertForMaskedLM", "bert", "AutoModelForMaskedLM"),
         ("BertForPreTraining", "bert", "AutoModelForPreTraining"),
-        ("BertModel", "bert", "AutoModel"),  # with a head drawn at random, nobody could tell that it was
+        ("BertModel", "bert", "AutoModel"),  # a randomly initialized head would not be noticed
         ("BertForTokenClassification", "bert", "AutoModelForTokenClassification"),
         (None, "bert", "AutoModelForMaskedLM"),
         ("BartForConditionalGeneration", "bart", "AutoModelForSeq2SeqLM"),
@@ -46,9 +44,7 @@ def test_parts_without_an_index(folder: Path) -> None:
         (None, "marian", "AutoModelForSeq2SeqLM"),
     ],
 )
-def test_how_to_convert_pickles_without_losing_a_head(
-    folder: Path, architecture: str | None, model_type: str, wanted: str
-) -> None:
+def test_advice_for_pickles_keeps_head(folder: Path, architecture: str | None, model_type: str, wanted: str) -> None:
     configure(folder, model_type=model_type, architectures=... if architecture is None else [architecture])
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     refused(
@@ -58,25 +54,25 @@ def test_how_to_convert_pickles_without_losing_a_head(
     )
 
 
-@pytest.mark.parametrize("said", [..., None, "gpt2", [3], ["Nothing"]])
-def test_how_to_convert_pickles_of_who_knows_what(folder: Path, said: Any) -> None:
+@pytest.mark.parametrize("said", [..., None, "gpt2", [3], ["Unused"]])
+def test_advice_for_pickles_of_unknown_model(folder: Path, said: Any) -> None:
     configure(folder, model_type=["x"], architectures=said)
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    refused(folder, "from_pretrained(DIR).save_pretrained(NEW) of the AutoModelFor… of its kind, and the tokenizer")
+    refused(folder, "from_pretrained(DIR).save_pretrained(NEW) of the matching AutoModelFor… class, and the tokenizer")
 
 
-def test_weights_that_are_no_numbers(folder: Path, tmp_path: Path) -> None:
+def test_nonfinite_weights_are_rejected(folder: Path, tmp_path: Path) -> None:
     tensors = weights()
     tensors["transformer.h.0.mlp.c_fc.bias"][3] = torch.nan
     tensors["transformer.wte.weight"][2] = torch.inf
     save_file(tensors, folder / "model.safetensors")
-    refused(folder, "2 tensors hold NaN or infinity", "wte.weight: 8 of 136", "h.0.mlp.c_fc.bias: 1 of 32")
+    refused(folder, "2 tensors have NaN or infinity", "wte.weight: 8 of 136", "h.0.mlp.c_fc.bias: 1 of 32")
     with pytest.raises(CheckpointError):
         import_directory(folder, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_that_lost_its_weights(folder: Path, tmp_path: Path) -> None:
+def test_run_without_weights_is_reported(folder: Path, tmp_path: Path) -> None:
     run, _ = import_directory(folder, tmp_path / "run")
     (run.path / "model.safetensors").unlink()
     said = r"run is incomplete: model\.safetensors is missing\. The run was imported: remove it and import it again\."

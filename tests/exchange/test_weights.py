@@ -1,4 +1,4 @@
-"""The table of weights: what happens to tensors on the way in is undone on the way out."""
+"""The table of weights: exporting inverts importing."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ import torch
 
 from seqloom.core.errors import CheckpointError
 from seqloom.exchange.weights import (
-    SAME,
-    TRANSPOSED,
-    Halves,
-    Joined,
-    Leading,
+    IDENTITY,
+    TRANSPOSE,
+    Fused,
+    LeadingRows,
+    RotaryHalves,
     TokenRows,
     WeightEntry,
     find_uncovered,
-    layers,
+    map_layers,
     read_tensors,
     rename_tensors,
     weight,
@@ -23,16 +23,16 @@ from seqloom.exchange.weights import (
 )
 from seqloom.nn.positions import Rotary
 
-HOWS: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
-    "same": (SAME, [(3, 4)]),
-    "transposed": (TRANSPOSED, [(3, 4)]),
-    "joined": (Joined(3), [(5,), (5,), (5,)]),
-    "joined across": (Joined(3, dim=1, transposed=True), [(5, 4), (5, 4), (5, 4)]),
+CONVERSIONS: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
+    "same": (IDENTITY, [(3, 4)]),
+    "transposed": (TRANSPOSE, [(3, 4)]),
+    "joined": (Fused(3), [(5,), (5,), (5,)]),
+    "joined across": (Fused(3, dim=1, transposed=True), [(5, 4), (5, 4), (5, 4)]),
     "rows": (TokenRows([2, 0, 1, 3], 4), [(4, 5)]),
     "rows of a bias": (TokenRows([2, 0], 4), [(2,)]),
-    "leading": (Leading(2), [(3, 4)]),
-    "halves": (Halves(3), [(12, 5)]),
-    "halves of a bias": (Halves(3), [(12,)]),
+    "leading": (LeadingRows(2), [(3, 4)]),
+    "halves": (RotaryHalves(3), [(12, 5)]),
+    "halves of a bias": (RotaryHalves(3), [(12,)]),
 }
 
 
@@ -41,9 +41,9 @@ def some(shapes: list[tuple[int, ...]]) -> tuple[torch.Tensor, ...]:
     return tuple(torch.randn(shape, generator=generator) for shape in shapes)
 
 
-@pytest.mark.parametrize("name", HOWS)
-def test_there_and_back(name: str) -> None:
-    how, shapes = HOWS[name]
+@pytest.mark.parametrize("name", CONVERSIONS)
+def test_conversions_round_trip(name: str) -> None:
+    how, shapes = CONVERSIONS[name]
     ours = some(shapes)
     theirs = how.write(ours)
     assert all(torch.equal(a, b) for a, b in zip(how.read(theirs), ours, strict=True))
@@ -51,30 +51,30 @@ def test_there_and_back(name: str) -> None:
     assert [tensor.shape for tensor in empty] == [tensor.shape for tensor in theirs]
 
 
-def test_rows_are_where_the_order_says() -> None:
+def test_token_rows_follow_order() -> None:
     ours = torch.arange(3.0)
     (theirs,) = TokenRows([3, 0, 2], 4, fill=-7.0).write((ours,))
     assert theirs.tolist() == [1.0, -7.0, 2.0, 0.0]
 
 
-def test_halves_turn_alike() -> None:
-    """Queries whose pairs stand side by side, turned, are those in halves, turned, in another order."""
+def test_rotary_halves_equal_adjacent_pairs() -> None:
+    """Rotating adjacent pairs and rotating halves gives the same values in another order."""
     N, d = 3, 6
     (weights,) = some([(N * d, 5)])
     x = some([(1, 4, 5)])[0]
-    (halves,) = Halves(N).write((weights,))
+    (halves,) = RotaryHalves(N).write((weights,))
     side, apart = ((x @ w.t()).view(1, 4, N, d) for w in (weights, halves))
     places = torch.arange(4)
     turned = Rotary("interleaved")(side, places), Rotary("halves")(apart, places)
     products = [torch.einsum("btnd,bsnd->bnts", one, one) for one in turned]
     torch.testing.assert_close(*products)
-    with pytest.raises(AssertionError):  # the control
+    with pytest.raises(AssertionError):  # control
         torch.testing.assert_close(products[0], torch.einsum("btnd,bsnd->bnts", *turned))
 
 
 TABLE = [
-    weight("a.weight", "x.weight", TRANSPOSED),
-    WeightEntry(("q", "k"), ("qk",), Joined(2)),
+    weight("a.weight", "x.weight", TRANSPOSE),
+    WeightEntry(("q", "k"), ("qk",), Fused(2)),
     weight("b", "y", optional=True),
     weight("e", "emb", shared=("out",), copies=("head",)),
 ]
@@ -87,7 +87,7 @@ def theirs(**changes: Any) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in {**found, **changes}.items() if tensor is not None}
 
 
-def test_a_table_in_both_directions() -> None:
+def test_table_round_trip() -> None:
     found, missing = read_tensors(TABLE, theirs(), SHAPES, "here")
     assert {name: tuple(tensor.shape) for name, tensor in found.items()} == OURS
     assert missing == []
@@ -96,63 +96,62 @@ def test_a_table_in_both_directions() -> None:
     assert find_uncovered(TABLE, [*OURS, "more"]) == ["more"]
 
 
-def test_what_may_be_missing() -> None:
+def test_optional_tensors_may_be_missing() -> None:
     found, missing = read_tensors(TABLE, theirs(y=None), SHAPES, "here")
     assert missing == ["b"]
     assert "b" not in found
 
 
-def test_mismatches_are_listed_all_at_once() -> None:
+def test_all_mismatches_are_reported() -> None:
     wrong = theirs(qk=torch.ones(3), emb=None, extra=torch.ones(2, 2), y=torch.ones(()))
     with pytest.raises(CheckpointError) as error:
         read_tensors(TABLE, wrong, SHAPES, "here")
     assert str(error.value).split("\n") == [
-        "The weights of here are not those that its config.json describes (4 mismatches):",
-        "  qk is 3; by the config it is 4",
-        "  y is one number; by the config it is 4",
+        "The weights of here do not match its config.json (4 mismatches):",
+        "  qk must be 4; it is 3",
+        "  y must be 4; it is scalar",
         "  emb (5) is missing",
-        "  extra (2×2) has no place in the model",
+        "  extra (2×2) is not a tensor of the model",
     ]
 
 
-def test_quantised_weights_are_no_weights() -> None:
-    with pytest.raises(CheckpointError, match="qk holds int8; weights must be floating-point numbers"):
+def test_quantized_weights_are_rejected() -> None:
+    with pytest.raises(CheckpointError, match="qk must be floating-point, not quantized; it is int8"):
         read_tensors(TABLE, theirs(qk=torch.ones(4, dtype=torch.int8)), SHAPES, "here")
 
 
-def test_copies_must_be_copies() -> None:
+def test_copies_must_be_equal() -> None:
     read_tensors(TABLE, theirs(head=torch.ones(5)), SHAPES, "here")
-    with pytest.raises(CheckpointError, match="head is not emb"):
+    with pytest.raises(CheckpointError, match="head must equal emb"):
         read_tensors(TABLE, theirs(head=torch.zeros(5)), SHAPES, "here")
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_no_number_is_refused_by_name(wrong: float) -> None:
+def test_nonfinite_tensors_are_reported(wrong: float) -> None:
     spoilt = torch.ones(3, 2)
     spoilt[1, 0] = wrong
     ones = torch.full((5,), wrong)
     with pytest.raises(CheckpointError) as error:
         read_tensors(TABLE, theirs(**{"x.weight": spoilt}, emb=ones, head=ones.clone()), SHAPES, "here")
     assert str(error.value).split("\n") == [
-        "The weights of here must be finite numbers; 2 tensors hold NaN or infinity. The file is damaged, or the "
-        "training was: take another.",
+        "The weights of here must be finite; 2 tensors have NaN or infinity. Use another checkpoint:",
         "  x.weight: 1 of 6",
         "  emb: 5 of 5",
     ]
 
 
-def test_what_half_precision_holds_may_be_large() -> None:
+def test_half_precision_overflow_is_reported() -> None:
     read_tensors(TABLE, theirs(y=torch.full((4,), 65504.0, dtype=torch.float16)), SHAPES, "here")
     with pytest.raises(CheckpointError, match="y: 4 of 4"):
         read_tensors(TABLE, theirs(y=torch.full((4,), 1e300, dtype=torch.float64)), SHAPES, "here")
 
 
-def test_a_row_nobody_reads_may_hold_anything() -> None:
+def test_unused_rows_may_be_nonfinite() -> None:
     table = [weight("b", "y", TokenRows([2, 0], 4))]
     read_tensors(table, {"y": torch.tensor([1.0, -torch.inf, 2.0, torch.nan])}, {"b": torch.empty(2)}, "here")
 
 
-def test_old_names_of_norms() -> None:
+def test_old_names_of_norms_are_renamed() -> None:
     one, two = torch.ones(1), torch.zeros(1)
     old = {"m.LayerNorm.gamma": one, "m.LayerNorm.beta": two, "LayerNorm.gamma": one, "gamma": one, "m.gamma": one}
     assert list(rename_tensors(old, "", ())) == [
@@ -162,19 +161,19 @@ def test_old_names_of_norms() -> None:
         "gamma",
         "m.gamma",
     ]
-    both = {"m.LayerNorm.gamma": one, "m.LayerNorm.weight": two}  # one of them has no place then
+    both = {"m.LayerNorm.gamma": one, "m.LayerNorm.weight": two}  # one of them is then unknown
     assert rename_tensors(both, "", ()) == both
 
 
-def test_names_of_a_bare_body() -> None:
+def test_prefix_is_added_to_backbone() -> None:
     one = torch.ones(1)
     assert rename_tensors({"a": one, "b.mask": one}, "model.", (r"model\.b\.mask",)) == {"model.a": one}
     assert rename_tensors({"model.a": one, "head": one}, "model.", ()) == {"model.a": one, "head": one}
     assert rename_tensors({"a": one}, "", ("b",)) == {"a": one}
 
 
-def test_layers_of_a_stack() -> None:
-    found = layers("mine", "theirs", 2, {"up": "fc"}, ("weight",))
+def test_map_layers() -> None:
+    found = map_layers("mine", "theirs", 2, {"up": "fc"}, ("weight",))
     assert [(one.ours, one.theirs) for one in found] == [
         (("mine.0.up.weight",), ("theirs.0.fc.weight",)),
         (("mine.1.up.weight",), ("theirs.1.fc.weight",)),

@@ -264,7 +264,7 @@ class Imported(Trained):
     @property
     def run(self) -> Any:
         run = super().run
-        run.data = {"imported": {"drawn": ["dense.weight"]}}
+        run.data = {"imported": {"initialized": ["dense.weight"]}}
         run.recipe["data"] = None
         return run
 

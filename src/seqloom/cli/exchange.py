@@ -66,13 +66,13 @@ def report_import(run: Path, imported: "ImportedModel") -> None:
     name, family = shlex.quote(str(run)), imported.family
     size = f"{imported.parameters:,} parameters, {len(imported.tokenizer):,} tokens in its vocabulary"
     print(f"Created {name}: {family.name}, {size}.")
-    if imported.drawn:
-        parts = family.missing(imported.drawn, imported.weights)
+    if imported.initialized:
+        parts = family.missing(imported.initialized, imported.weights)
         verb = "are" if len(parts) > 1 else "is"
         print_notes([f"the directory has no weights for {' and for '.join(parts)}, which {verb} initialised randomly."])
-    if imported.left:
-        print_notes([f"the head of another task was not imported: {', '.join(imported.left)}."])
-    is_complete = family.task != "masked-lm" or "dense.weight" not in imported.drawn
+    if imported.unused:
+        print_notes([f"the head of another task was not imported: {', '.join(imported.unused)}."])
+    is_complete = family.task != "masked-lm" or "dense.weight" not in imported.initialized
     if family.task in TRY:
         print("Try: " + (TRY[family.task] if is_complete else TRY_BACKBONE).format(run=name))
 

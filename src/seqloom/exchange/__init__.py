@@ -1,6 +1,6 @@
-"""Real checkpoints in and out: directories of Hugging Face's `transformers`, without that library.
+"""Import and export of checkpoints in the format of `transformers`, without that library.
 
-A family (`family.py`) says how a kind of model is written there: what its config.json means, and
-which tensor is which, in one table that serves both directions (`weights.py`). `directory.py` reads
-and writes the files.
+A family (`family.py`) describes a kind of model in that format: the keys of its config.json, and one table of
+tensors for both directions (`weights.py`). `directory.py` reads and writes the files. In names and comments, *ours*
+means seqloom and *theirs* means `transformers`.
 """

@@ -1,10 +1,9 @@
-"""BART: `bart` there, a Transformer with learned positions and normed embeddings here.
+"""BART: a Transformer with learned positions and normalized embeddings.
 
     source    <s> x_1 … x_n </s>          target    </s> <s> y_1 … y_m </s>
 
-</s> is END. <s> before a source, and before a target where the directory asks for it
-(forced_bos_token_id), is put there by our model. Their table of positions begins with two rows that
-mean nothing.
+</s> is END. Our model adds <s> before a source and, with `forced_bos_token_id`, before a target. Their table of
+positions starts with two unused rows.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ from seqloom.exchange.directory import Json
 from seqloom.exchange.encoder_decoder import SIDES, EncoderDecoder
 from seqloom.exchange.family import Config, Ids
 from seqloom.exchange.start_tokens import StartTokenConfig
-from seqloom.exchange.weights import Leading, WeightEntry, weight
+from seqloom.exchange.weights import LeadingRows, WeightEntry, weight
 
 OFFSET = 2
 
@@ -31,37 +30,37 @@ class BART(EncoderDecoder):
         "static_position_embeddings": False,
         "extra_pos_embeddings": OFFSET,
     }
-    left = (r"classification_head\..*", r"qa_outputs\..*")
+    unused_tensors = (r"classification_head\..*", r"qa_outputs\..*")
     ids: ClassVar[dict[str, int]] = {"bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
 
-    def specials(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
-        end, last = super().specials(config, file)
+    def special_ids(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
+        end, last = super().special_ids(config, file)
         try:
-            around = added_around(file.get("post_processor"))
+            added = find_added_tokens(file.get("post_processor"))
         except (LookupError, TypeError, AttributeError, ValueError):
             raise ValueError("its post_processor is damaged") from None
-        wanted = (self._bos(config), end)
-        if around is None or around == wanted or config.problems:
+        expected = (self._bos(config), end)
+        if added is None or added == expected or config.problems:
             return end, last
-        puts, reads = (
+        adds, reads = (
             " and ".join(f"{id} {side}" for id, side in zip(ids, ("before", "after"), strict=True) if id is not None)
-            for ids in (around, wanted)
+            for ids in (added, expected)
         )
         raise ValueError(
-            f"its post_processor puts {puts or 'nothing around'} a text, and by bos_token_id and eos_token_id of "
-            f"config.json the model reads {reads or 'nothing around'} it. If the config is right, write the tokenizer "
-            "anew with transformers: BartTokenizerFast.from_pretrained(DIR).save_pretrained(DIR)"
+            f"its post_processor adds {adds or 'nothing around'} a text, but by bos_token_id and eos_token_id of "
+            f"config.json the model reads {reads or 'nothing around'} it. If the config is right, recreate the "
+            "tokenizer with transformers: BartTokenizerFast.from_pretrained(DIR).save_pretrained(DIR)"
         )
 
     def read_config(self, config: Config, ids: Ids) -> Json:
         found, begin = super().read_config(config, ids), config.token("bos_token_id", ids, self._bos(config))
-        if config.flag("force_bos_token_to_be_generated", False) and found["target_bos"] is None:
-            found["target_bos"] = begin  # as earlier versions said it
+        if config.boolean("force_bos_token_to_be_generated", False) and found["target_bos"] is None:
+            found["target_bos"] = begin  # the key of earlier versions
         return {
             **found,
             "source_bos": begin,
-            "positions": {"kind": "learned", "max_length": config.whole("max_position_embeddings", 1024)},
-            "tied": "all" if config.flag("tie_word_embeddings", True) else "none",
+            "positions": {"kind": "learned", "max_length": config.integer("max_position_embeddings", 1024)},
+            "tied": "all" if config.boolean("tie_word_embeddings", True) else "none",
         }
 
     def _bos(self, config: Config) -> Any:
@@ -79,23 +78,24 @@ class BART(EncoderDecoder):
         if model.tied == "decoder":
             yield "model.tied must be all or none; it is decoder"
 
-    def names(self, model: StartTokenConfig, ids: Ids) -> list[WeightEntry]:
-        table = super().names(model, ids)
+    def weight_table(self, model: StartTokenConfig, ids: Ids) -> list[WeightEntry]:
+        table = super().weight_table(model, ids)
         for theirs, ours in SIDES.items():
-            table.append(weight(f"{ours}.positions.weight", f"model.{theirs}.embed_positions.weight", Leading(OFFSET)))
+            positions = f"model.{theirs}.embed_positions.weight"
+            table.append(weight(f"{ours}.positions.weight", positions, LeadingRows(OFFSET)))
             for part in ("weight", "bias"):
                 table.append(weight(f"{ours}.norm.{part}", f"model.{theirs}.layernorm_embedding.{part}"))
         return table
 
 
-def added_around(processor: Any) -> tuple[int | None, int | None] | None:
-    """Their ids of what a tokenizer.json puts before a text and after it; None if it does not say."""
+def find_added_tokens(processor: Any) -> tuple[int | None, int | None] | None:
+    """Return their ids of the tokens that a post-processor adds before and after a text; None if unknown."""
     if not isinstance(processor, Mapping):
         return None
     kind = processor.get("type")
     if kind == "Sequence":
-        found = (added_around(one) for one in processor.get("processors", ()))
-        return next((around for around in found if around is not None), None)
+        results = map(find_added_tokens, processor.get("processors", ()))
+        return next((added for added in results if added is not None), None)
     if kind in ("RobertaProcessing", "BertProcessing"):
         return processor["cls"][1], processor["sep"][1]
     if kind != "TemplateProcessing":

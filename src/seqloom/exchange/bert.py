@@ -1,10 +1,9 @@
-"""BERT: `bert` there, a masked language model here.
+"""BERT, a masked language model.
 
-What a directory holds may be the backbone alone (BertModel), with the layers that tell masked tokens
-and next sentences (BertForPreTraining, BertForMaskedLM), or with another head, which stays behind
-(BertForSequenceClassification). Layers that are not there are drawn anew. [PAD] is END; [CLS],
-[SEP] and [MASK] come last, and nobody tells them: their biases are not read, and written so low
-that softmax leaves them nothing.
+A directory may have only the backbone (BertModel), heads for masked tokens and next sentences (BertForPreTraining,
+BertForMaskedLM), or another head, which is not imported (BertForSequenceClassification). Missing layers are
+initialized randomly. [PAD] is END; [CLS], [SEP] and [MASK] are our last ids and never predicted: their biases are not
+imported, and are exported as a large negative number.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -15,14 +14,14 @@ from seqloom.core.errors import CheckpointError
 from seqloom.core.tokens import CLASSIFY_TEXT, EXTRA, MASK_TEXT, SEPARATE_TEXT
 from seqloom.exchange.directory import Json
 from seqloom.exchange.family import Config, ConfigSetting, Family, Ids, token_id
-from seqloom.exchange.weights import Tensors, TokenRows, WeightEntry, layers, weight
+from seqloom.exchange.weights import Tensors, TokenRows, WeightEntry, map_layers, weight
 from seqloom.models.bert import SEGMENTS, BERTConfig
 from seqloom.nn.transformer import EPSILON
 from seqloom.text import Imported, Tokenizer
 
 PAD = "[PAD]"
 INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
-NEVER = -10_000.0  # the bias of a token that is never told; half precision can say it
+EXCLUDED_BIAS = -10_000.0  # the bias of a token that is never predicted; representable in half precision
 LAYER = {
     "mixer.attention.q": "attention.self.query",
     "mixer.attention.k": "attention.self.key",
@@ -42,8 +41,8 @@ HEADS = {
 
 
 @dataclass(frozen=True)
-class Twice:
-    """A row for each token, in two tensors there: the first is computed with, the second is only kept."""
+class Duplicated:
+    """Token rows in two tensors of theirs, of which only the first is used."""
 
     rows: TokenRows
 
@@ -51,12 +50,12 @@ class Twice:
         return self.rows.read(theirs[:1])
 
     def write(self, ours: Tensors) -> Tensors:
-        made = self.rows.write(ours)
-        return (*made, made[0].clone())
+        (tensor,) = self.rows.write(ours)
+        return tensor, tensor.clone()
 
 
-def framed(ids: Mapping[str, int]) -> Json:
-    """[CLS] a [SEP], or [CLS] a [SEP] b [SEP], as a tokenizer.json says it."""
+def frame_template(ids: Mapping[str, int]) -> Json:
+    """Return the post-processor for [CLS] a [SEP] and [CLS] a [SEP] b [SEP]."""
 
     def special(name: str, segment: int) -> Json:
         return {"SpecialToken": {"id": name, "type_id": segment}}
@@ -64,9 +63,9 @@ def framed(ids: Mapping[str, int]) -> Json:
     def text(name: str, segment: int) -> list[Json]:
         return [{"Sequence": {"id": name, "type_id": segment}}, special(SEPARATE_TEXT, segment)]
 
-    one = [special(CLASSIFY_TEXT, 0), *text("A", 0)]
+    single = [special(CLASSIFY_TEXT, 0), *text("A", 0)]
     named = {name: {"id": name, "ids": [id], "tokens": [name]} for name, id in ids.items()}
-    return {"type": "TemplateProcessing", "single": one, "pair": [*one, *text("B", 1)], "special_tokens": named}
+    return {"type": "TemplateProcessing", "single": single, "pair": [*single, *text("B", 1)], "special_tokens": named}
 
 
 class BERTFamily(Family[BERTConfig]):
@@ -76,25 +75,25 @@ class BERTFamily(Family[BERTConfig]):
     task = "masked-lm"
     architecture = "BertForPreTraining"
     prefix = "bert."
-    ignored = (r"bert\.embeddings\.position_ids",)
-    left = (r"(classifier|qa_outputs)\..+",)
+    ignored_tensors = (r"bert\.embeddings\.position_ids",)
+    unused_tensors = (r"(classifier|qa_outputs)\..+",)
     extra = EXTRA
     positions = "learned"
     settings = (
-        ConfigSetting("d_model", "hidden_size", Config.whole, 768),
-        ConfigSetting("heads", "num_attention_heads", Config.whole, 12),
-        ConfigSetting("layers", "num_hidden_layers", Config.whole, 12),
-        ConfigSetting("dropout", "hidden_dropout_prob", Config.real, 0.1),
-        ConfigSetting("attention_dropout", "attention_probs_dropout_prob", Config.real, 0.1),
-        ConfigSetting("init", "initializer_range", Config.real, 0.02),
-        ConfigSetting("tied", "tie_word_embeddings", Config.flag, True),
-        ConfigSetting("d_ff", "intermediate_size", Config.whole, 3072, "feed_forward_size"),
+        ConfigSetting("d_model", "hidden_size", Config.integer, 768),
+        ConfigSetting("heads", "num_attention_heads", Config.integer, 12),
+        ConfigSetting("layers", "num_hidden_layers", Config.integer, 12),
+        ConfigSetting("dropout", "hidden_dropout_prob", Config.number, 0.1),
+        ConfigSetting("attention_dropout", "attention_probs_dropout_prob", Config.number, 0.1),
+        ConfigSetting("init", "initializer_range", Config.number, 0.02),
+        ConfigSetting("tied", "tie_word_embeddings", Config.boolean, True),
+        ConfigSetting("d_ff", "intermediate_size", Config.integer, 3072, "feed_forward_size"),
         ConfigSetting("activation", "hidden_act", Config.activation, "gelu"),
     )
     parts: ClassVar[dict[str, tuple[str, ...]]] = {
-        "the head that tells hidden tokens": ("dense", "dense_norm", "output", "bias"),
-        "the head that tells next sentences": ("next",),
-        "the layer that sums a text up at [CLS]": ("pool",),
+        "the head for masked tokens": ("dense", "dense_norm", "output", "bias"),
+        "the head for next sentences": ("next",),
+        "the pooling layer of [CLS]": ("pool",),
     }
 
     fixed: ClassVar[Json] = {
@@ -111,24 +110,24 @@ class BERTFamily(Family[BERTConfig]):
         "add_cross_attention": False,
         "is_encoder_decoder": False,
     }
-    # the last two lines are said, and never used
-    aside = """pad_token_id vocab_size bos_token_id eos_token_id sep_token_id classifier_dropout
+    # The last two lines are unused by transformers.
+    ignored_keys = """pad_token_id vocab_size bos_token_id eos_token_id sep_token_id classifier_dropout
         directionality pooler_type pooler_fc_size pooler_num_fc_layers
         pooler_num_attention_heads pooler_size_per_head"""
 
-    def architecture_without(self, drawn: Collection[str]) -> str:
-        if "dense.weight" in drawn:
+    def architecture_without(self, initialized: Collection[str]) -> str:
+        if "dense.weight" in initialized:
             return "BertModel"
-        return "BertForMaskedLM" if "next.weight" in drawn else self.architecture
+        return "BertForMaskedLM" if "next.weight" in initialized else self.architecture
 
-    def specials(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
+    def special_ids(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
         pad = config.get("pad_token_id", 0)
         found: Json = {PAD: token_id(file, PAD) if pad is None else pad}
         found |= {name: token_id(file, name) for name in (CLASSIFY_TEXT, SEPARATE_TEXT, MASK_TEXT)}
         if missing := [name for name, id in found.items() if type(id) is not int]:
             raise CheckpointError(
-                f"The tokenizer of {config.where} must have the tokens {', '.join(found)}; {', '.join(missing)} is not "
-                "there."
+                f"The tokenizer of {config.where} must have the tokens {', '.join(found)}; "
+                f"missing: {', '.join(missing)}."
             )
         end, *last = found.values()
         return end, last
@@ -136,8 +135,8 @@ class BERTFamily(Family[BERTConfig]):
     def read_config(self, config: Config, ids: Ids) -> Json:
         return {
             **super().read_config(config, ids),
-            "norm_epsilon": config.real("layer_norm_eps", 1e-12),
-            "positions": {"kind": "learned", "max_length": config.whole("max_position_embeddings", 512)},
+            "norm_epsilon": config.number("layer_norm_eps", 1e-12),
+            "positions": {"kind": "learned", "max_length": config.integer("max_position_embeddings", 512)},
         }
 
     def write_config(self, model: BERTConfig, ids: Ids) -> Json:
@@ -156,42 +155,42 @@ class BERTFamily(Family[BERTConfig]):
         if model.positions.kind == "learned" and model.longest != model.positions.longest:
             yield f"model.context must be all {model.positions.longest} positions; it is {model.context}"
 
-    def names(self, model: BERTConfig, ids: Ids) -> list[WeightEntry]:
-        every, told = TokenRows(ids.order, ids.rows), TokenRows(ids.order[: ids.vocabulary], ids.rows)
+    def weight_table(self, model: BERTConfig, ids: Ids) -> list[WeightEntry]:
+        every, predicted = TokenRows(ids.order, ids.rows), TokenRows(ids.order[: ids.vocabulary], ids.rows)
         decoder, bias = "cls.predictions.decoder.weight", ("cls.predictions.decoder.bias", "cls.predictions.bias")
-        low = TokenRows(told.order, told.total, NEVER)
-        mine, embeddings = "backbone.embedded", "bert.embeddings"
+        biases = TokenRows(predicted.order, predicted.total, EXCLUDED_BIAS)
+        ours, embeddings = "backbone.embedded", "bert.embeddings"
         copies = (decoder,) if model.tied else ()
         table = [
-            weight(f"{mine}.embed.weight", f"{embeddings}.word_embeddings.weight", every, copies=copies),
-            weight(f"{mine}.positions.weight", f"{embeddings}.position_embeddings.weight"),
-            weight(f"{mine}.segments.weight", f"{embeddings}.token_type_embeddings.weight"),
-            weight(f"{mine}.norm.weight", f"{embeddings}.LayerNorm.weight"),
-            weight(f"{mine}.norm.bias", f"{embeddings}.LayerNorm.bias"),
-            *layers("backbone.blocks", "bert.encoder.layer", model.layers, LAYER, ("weight", "bias")),
+            weight(f"{ours}.embed.weight", f"{embeddings}.word_embeddings.weight", every, copies=copies),
+            weight(f"{ours}.positions.weight", f"{embeddings}.position_embeddings.weight"),
+            weight(f"{ours}.segments.weight", f"{embeddings}.token_type_embeddings.weight"),
+            weight(f"{ours}.norm.weight", f"{embeddings}.LayerNorm.weight"),
+            weight(f"{ours}.norm.bias", f"{embeddings}.LayerNorm.bias"),
+            *map_layers("backbone.blocks", "bert.encoder.layer", model.layers, LAYER, ("weight", "bias")),
             *(
-                weight(f"{ours}.{part}", f"{theirs}.{part}", optional=True)
-                for ours, theirs in HEADS.items()
+                weight(f"{head}.{part}", f"{theirs}.{part}", optional=True)
+                for head, theirs in HEADS.items()
                 for part in ("weight", "bias")
             ),
         ]
         if model.tied:
-            return [*table, weight("bias", bias[1], low, optional=True, copies=bias[:1])]
+            return [*table, weight("bias", bias[1], biases, optional=True, copies=bias[:1])]
         return [
             *table,
-            weight("output", decoder, told, optional=True),
-            WeightEntry(("bias",), bias, Twice(low), optional=True),
+            weight("output", decoder, predicted, optional=True),
+            WeightEntry(("bias",), bias, Duplicated(biases), optional=True),
         ]
 
     def tokenizer_files(self, tokenizer: Tokenizer, model: BERTConfig) -> Json:
-        """Those of a tokenizer that was learned here frame a text, too, as a BERT reads it."""
+        """Return the files of a tokenizer, which adds [CLS] and [SEP]."""
         files = super().tokenizer_files(tokenizer, model)
-        ids = {name: len(tokenizer) + place for place, name in enumerate((CLASSIFY_TEXT, SEPARATE_TEXT))}
+        ids = {name: len(tokenizer) + index for index, name in enumerate((CLASSIFY_TEXT, SEPARATE_TEXT))}
         if not isinstance(tokenizer, Imported):
-            files["tokenizer.json"] = {**files["tokenizer.json"], "post_processor": framed(ids)}
-        read = {"model_max_length": model.longest, "model_input_names": INPUTS}
-        files["tokenizer_config.json"] = {**files["tokenizer_config.json"], **read}
+            files["tokenizer.json"] = {**files["tokenizer.json"], "post_processor": frame_template(ids)}
+        settings = {"model_max_length": model.longest, "model_input_names": INPUTS}
+        files["tokenizer_config.json"] = {**files["tokenizer_config.json"], **settings}
         return files
 
-    def recipe(self, model: BERTConfig) -> Json:
+    def recipe_keys(self, model: BERTConfig) -> Json:
         return {"objective": "mlm", "batch": {"max_length": min(128, model.longest or 128)}}

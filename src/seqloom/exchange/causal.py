@@ -1,9 +1,8 @@
-"""Families of decoders.
+"""Families of decoders: GPT-2, Llama and Mistral.
 
-GPT-2 has learned positions and norms before each layer; its layers have their matrices the other
-way round. Llama and its like have rotary positions in halves, RMS norms, SwiGLU, and keys and
-values for groups of heads. Their gate is what goes through SiLU; ours calls that `up`, and what it
-is multiplied by `gate`.
+GPT-2 has learned positions, pre-norm layers and transposed matrices. Llama and Mistral have rotary positions in
+halves, RMSNorm, SwiGLU and grouped key–value heads. Their `gate`, the input of SiLU, is our `up`, and their `up` is
+our `gate`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,13 +12,13 @@ from seqloom.exchange.directory import Json
 from seqloom.exchange.family import Config, ConfigSetting, Family, Ids
 from seqloom.exchange.tokenizer_files import tokenizer_files
 from seqloom.exchange.weights import (
-    SAME,
-    TRANSPOSED,
-    Halves,
-    How,
-    Joined,
-    Nothing,
+    IDENTITY,
+    TRANSPOSE,
+    Conversion,
+    Fused,
+    RotaryHalves,
     TokenRows,
+    Unused,
     WeightEntry,
     weight,
 )
@@ -27,7 +26,7 @@ from seqloom.models.gpt import GPTConfig
 from seqloom.text import Tokenizer
 
 HEAD = "lm_head.weight"
-CHUNK = 256  # tokens of a row, where an imported model is trained further
+BATCH_LENGTH = 256  # for further training of an imported model
 LLAMA_PARTS = {  # ours → theirs
     "mixer.attention.v": "self_attn.v_proj",
     "mixer.attention.out": "self_attn.o_proj",
@@ -36,32 +35,32 @@ LLAMA_PARTS = {  # ours → theirs
     "feed_forward.down": "mlp.down_proj",
 }
 LLAMA_NORMS = {"mixer_residual.norm": "input_layernorm", "feed_forward_residual.norm": "post_attention_layernorm"}
-BASE = 10000.0  # of rotary angles
-WINDOW = 4096  # of a Mistral whose config.json does not say
+BASE = 10000.0  # of rotary positions
+WINDOW = 4096  # default of Mistral
 
 
 class CausalFamily(Family[GPTConfig]):
-    """What decoders share: tokens in and out, what begins and what ends a text."""
+    """The common base of decoders: embeddings, output layer, start and end tokens."""
 
     kind = "gpt"
     task = "language-model"
-    embedding: ClassVar[str]  # their name of the token vectors
-    default_end: ClassVar[int]  # eos_token_id where config.json has none
-    default_begin: ClassVar[int]  # likewise bos_token_id
+    embedding: ClassVar[str]  # their name of the token embeddings
+    default_end: ClassVar[int]  # eos_token_id
+    default_begin: ClassVar[int]  # bos_token_id
 
-    def specials(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
-        config.aside("pad_token_id", "sep_token_id", "decoder_start_token_id")  # padding is masked
-        config.must("is_encoder_decoder", False)
-        config.must("is_decoder", False, True)
-        return config.end(self.rows(config), self.default_end), []
+    def special_ids(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
+        config.ignore("pad_token_id", "sep_token_id", "decoder_start_token_id")  # padding is masked
+        config.require("is_encoder_decoder", False)
+        config.require("is_decoder", False, True)
+        return config.end_token(self.rows(config), self.default_end), []
 
     def read_config(self, config: Config, ids: Ids) -> Json:
-        """`bos` is set where another token than END stands before a text."""
-        found, begin = config.get("bos_token_id", self.default_begin), None
-        if type(found) is int and 0 <= found < ids.rows:
-            begin = None if found == ids.order[0] else ids.ours(found)
-        elif found is not None and found != ids.order[0]:
-            config.problem("bos_token_id", f"must be one token below vocab_size, {ids.rows}", found)
+        """Set `bos` if a text starts with another token than END."""
+        bos, begin = config.get("bos_token_id", self.default_begin), None
+        if type(bos) is int and 0 <= bos < ids.rows:
+            begin = None if bos == ids.order[0] else ids.to_ours(bos)
+        elif bos is not None and bos != ids.order[0]:
+            config.problem("bos_token_id", f"must be one token below vocab_size, {ids.rows}", bos)
         return {**super().read_config(config, ids), "bos": begin}
 
     def write_config(self, model: GPTConfig, ids: Ids) -> Json:
@@ -69,20 +68,20 @@ class CausalFamily(Family[GPTConfig]):
         more = {"vocab_size": ids.rows, "initializer_range": model.init}
         return {**ends, **more, **super().write_config(model, ids)}
 
-    def names(self, model: GPTConfig, ids: Ids) -> list[WeightEntry]:
-        """The token vectors and the output layer; families add their layers."""
-        rows, vectors = TokenRows(ids.order, ids.rows), "backbone.embedded.embed.weight"
+    def weight_table(self, model: GPTConfig, ids: Ids) -> list[WeightEntry]:
+        """Return the embeddings and the output layer; families add their layers."""
+        rows, embedding = TokenRows(ids.order, ids.rows), "backbone.embedded.embed.weight"
         if model.tied:
-            return [weight(vectors, self.embedding, rows, shared=("output.weight",), copies=(HEAD,))]
-        return [weight(vectors, self.embedding, rows), weight("output.weight", HEAD, rows)]
+            return [weight(embedding, self.embedding, rows, shared=("output.weight",), copies=(HEAD,))]
+        return [weight(embedding, self.embedding, rows), weight("output.weight", HEAD, rows)]
 
-    def recipe(self, model: GPTConfig) -> Json:
-        return {"batch": {"size": 8, "length": min(CHUNK, model.window)}}
+    def recipe_keys(self, model: GPTConfig) -> Json:
+        return {"batch": {"size": 8, "length": min(BATCH_LENGTH, model.window)}}
 
     def tokenizer_files(self, tokenizer: Tokenizer, model: GPTConfig) -> Json:
         return tokenizer_files(tokenizer, bos=model.bos or 0)
 
-    def documents(self, model: GPTConfig, ids: Ids) -> Json:
+    def extra_files(self, model: GPTConfig, ids: Ids) -> Json:
         ends = {"bos_token_id": ids.order[model.bos or 0], "eos_token_id": ids.order[0]}
         return {"generation_config.json": {"_from_model_config": True, **ends}}
 
@@ -92,18 +91,18 @@ class GPT2(CausalFamily):
     model_types = ("gpt2",)
     architecture = "GPT2LMHeadModel"
     prefix = "transformer."
-    ignored = (r"transformer\.h\.\d+\.attn\.(masked_)?bias",)  # which positions lie ahead
+    ignored_tensors = (r"transformer\.h\.\d+\.attn\.(masked_)?bias",)  # causal masks
     embedding = "transformer.wte.weight"
     default_begin = default_end = 50256
     positions = "learned"
     settings = (
-        ConfigSetting("d_model", "n_embd", Config.whole, 768),
-        ConfigSetting("heads", "n_head", Config.whole, 12),
-        ConfigSetting("layers", "n_layer", Config.whole, 12),
-        ConfigSetting("norm_epsilon", "layer_norm_epsilon", Config.real, 1e-5),
-        ConfigSetting("dropout", "resid_pdrop", Config.real, 0.1),
-        ConfigSetting("attention_dropout", "attn_pdrop", Config.real, 0.1),
-        ConfigSetting("tied", "tie_word_embeddings", Config.flag, True),
+        ConfigSetting("d_model", "n_embd", Config.integer, 768),
+        ConfigSetting("heads", "n_head", Config.integer, 12),
+        ConfigSetting("layers", "n_layer", Config.integer, 12),
+        ConfigSetting("norm_epsilon", "layer_norm_epsilon", Config.number, 1e-5),
+        ConfigSetting("dropout", "resid_pdrop", Config.number, 0.1),
+        ConfigSetting("attention_dropout", "attn_pdrop", Config.number, 0.1),
+        ConfigSetting("tied", "tie_word_embeddings", Config.boolean, True),
         ConfigSetting("activation", "activation_function", Config.activation, "gelu_new"),
     )
     fixed: ClassVar[Json] = {
@@ -119,15 +118,15 @@ class GPT2(CausalFamily):
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
     }
-    # embd_pdrop: there is one dropout here, that of the layers; reorder_and_upcast_attn is a matter of half precision
-    aside = """embd_pdrop reorder_and_upcast_attn summary_activation summary_first_dropout summary_proj_to_labels
+    # We have one dropout for embeddings and layers; reorder_and_upcast_attn only affects half precision.
+    ignored_keys = """embd_pdrop reorder_and_upcast_attn summary_activation summary_first_dropout summary_proj_to_labels
         summary_type summary_use_proj"""
 
     def read_config(self, config: Config, ids: Ids) -> Json:
         found = super().read_config(config, ids)
-        length = config.whole("n_positions", 1024, least=2)
-        config.must("n_ctx", length)
-        inner = None if config.get("n_inner") is None else config.whole("n_inner")
+        length = config.integer("n_positions", 1024, least=2)
+        config.require("n_ctx", length)
+        inner = None if config.get("n_inner") is None else config.integer("n_inner")
         return {**found, "d_ff": inner, "positions": {"kind": "learned", "max_length": length}, "bias": True}
 
     def obstacles(self, model: GPTConfig) -> Iterator[str]:
@@ -139,8 +138,9 @@ class GPT2(CausalFamily):
         sizes = {"n_inner": model.d_ff, "n_positions": model.longest, "embd_pdrop": model.dropout}
         return {**super().write_config(model, ids), **sizes}
 
-    def names(self, model: GPTConfig, ids: Ids) -> list[WeightEntry]:
-        table = [*super().names(model, ids), weight("backbone.embedded.positions.weight", "transformer.wpe.weight")]
+    def weight_table(self, model: GPTConfig, ids: Ids) -> list[WeightEntry]:
+        table = super().weight_table(model, ids)
+        table.append(weight("backbone.embedded.positions.weight", "transformer.wpe.weight"))
         sizes = {"attn.c_attn": 3 * model.d_model, "attn.c_proj": model.d_model, "mlp.c_proj": model.d_model}
         sizes["mlp.c_fc"] = model.feed_forward_size
         linear = {
@@ -152,19 +152,19 @@ class GPT2(CausalFamily):
         for layer in range(model.layers):
             ours, theirs = f"backbone.blocks.{layer}.", f"transformer.h.{layer}."
             heads = [f"{ours}mixer.attention.{name}" for name in "qkv"]
-            joined = Joined(3, dim=1, transposed=True)
+            fused = Fused(3, dim=1, transposed=True)
             table.append(
-                WeightEntry(tuple(f"{name}.weight" for name in heads), (f"{theirs}attn.c_attn.weight",), joined)
+                WeightEntry(tuple(f"{name}.weight" for name in heads), (f"{theirs}attn.c_attn.weight",), fused)
             )
             table += [
-                weight(f"{ours}{mine}.weight", f"{theirs}{one}.weight", TRANSPOSED) for mine, one in linear.items()
+                weight(f"{ours}{mine}.weight", f"{theirs}{one}.weight", TRANSPOSE) for mine, one in linear.items()
             ]
             if model.bias:
                 biases = tuple(f"{name}.bias" for name in heads)
-                table.append(WeightEntry(biases, (f"{theirs}attn.c_attn.bias",), Joined(3)))
+                table.append(WeightEntry(biases, (f"{theirs}attn.c_attn.bias",), Fused(3)))
                 table += [weight(f"{ours}{mine}.bias", f"{theirs}{one}.bias") for mine, one in linear.items()]
-            else:  # a layer without a bias is there one whose bias is 0
-                table += [WeightEntry((), (f"{theirs}{one}.bias",), Nothing((size,))) for one, size in sizes.items()]
+            else:  # their layers always have a bias
+                table += [WeightEntry((), (f"{theirs}{one}.bias",), Unused((size,))) for one, size in sizes.items()]
             table += _norms({f"{ours}{mine}": f"{theirs}{one}" for mine, one in norms.items()})
         return table + _norms({"backbone.norm": "transformer.ln_f"})
 
@@ -179,21 +179,24 @@ class Llama(CausalFamily):
     model_types = ("llama",)
     architecture = "LlamaForCausalLM"
     prefix = "model."
-    ignored = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"model\.rotary_emb\.inv_freq")  # angles
+    ignored_tensors = (
+        r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
+        r"model\.rotary_emb\.inv_freq",
+    )  # frequencies
     embedding = "model.embed_tokens.weight"
     default_begin, default_end = 1, 2
     default_context = 2048
-    default_kv_heads: ClassVar[int | None] = None  # as many as heads
+    default_kv_heads: ClassVar[int | None] = None  # that of heads
     positions = "rotary"
     grouped = True
     settings = (
-        ConfigSetting("d_model", "hidden_size", Config.whole, 4096),
-        ConfigSetting("heads", "num_attention_heads", Config.whole, 32),
-        ConfigSetting("layers", "num_hidden_layers", Config.whole, 32),
-        ConfigSetting("d_ff", "intermediate_size", Config.whole, 11008, "feed_forward_size"),
-        ConfigSetting("norm_epsilon", "rms_norm_eps", Config.real, 1e-6),
-        ConfigSetting("attention_dropout", "attention_dropout", Config.real, 0.0),
-        ConfigSetting("tied", "tie_word_embeddings", Config.flag, False),
+        ConfigSetting("d_model", "hidden_size", Config.integer, 4096),
+        ConfigSetting("heads", "num_attention_heads", Config.integer, 32),
+        ConfigSetting("layers", "num_hidden_layers", Config.integer, 32),
+        ConfigSetting("d_ff", "intermediate_size", Config.integer, 11008, "feed_forward_size"),
+        ConfigSetting("norm_epsilon", "rms_norm_eps", Config.number, 1e-6),
+        ConfigSetting("attention_dropout", "attention_dropout", Config.number, 0.0),
+        ConfigSetting("tied", "tie_word_embeddings", Config.boolean, False),
     )
     fixed: ClassVar[Json] = {
         "norm": "rms",
@@ -205,28 +208,28 @@ class Llama(CausalFamily):
         "sliding_window": None,
     }
     required: ClassVar[Json] = {"rope_interleaved": False}
-    aside = "is_llama_config"  # as some say of themselves
+    ignored_keys = "is_llama_config"  # of some published models
 
     def read_config(self, config: Config, ids: Ids) -> Json:
         found = super().read_config(config, ids)
         if config.get("head_dim") is not None:
-            config.must("head_dim", found["d_model"] // found["heads"])
+            config.require("head_dim", found["d_model"] // found["heads"])
         config.one_of("hidden_act", {"silu": None, "swish": None}, "silu")
         kv_heads = config.get("num_key_value_heads", self.default_kv_heads)
         same = kv_heads in (None, found["heads"])
         return {
             **found,
-            "kv_heads": None if same else config.whole("num_key_value_heads", kv_heads),
+            "kv_heads": None if same else config.integer("num_key_value_heads", kv_heads),
             "positions": {"kind": "rotary", "layout": "halves", "base": _base(config)},
-            "context": config.whole("max_position_embeddings", self.default_context, least=2),
+            "context": config.integer("max_position_embeddings", self.default_context, least=2),
             "bias": self.bias(config),
             "dropout": 0.0,
         }
 
     def bias(self, config: Config) -> bool:
-        """There is one key for all layers here."""
-        found = config.flag("attention_bias", False)
-        config.must("mlp_bias", found, default=False)
+        """Return whether layers have biases; we have one key for all layers."""
+        found = config.boolean("attention_bias", False)
+        config.require("mlp_bias", found, default=False)
         return found
 
     def write_config(self, model: GPTConfig, ids: Ids) -> Json:
@@ -243,17 +246,17 @@ class Llama(CausalFamily):
             "mlp_bias": model.bias,
         }
 
-    def names(self, model: GPTConfig, ids: Ids) -> list[WeightEntry]:
-        turned: dict[str, How] = {"q": SAME, "k": SAME}
+    def weight_table(self, model: GPTConfig, ids: Ids) -> list[WeightEntry]:
+        conversions: dict[str, Conversion] = {"q": IDENTITY, "k": IDENTITY}
         if (model.positions.layout or "interleaved") == "interleaved":
-            turned = {"q": Halves(model.heads), "k": Halves(model.kv_heads or model.heads)}
-        table = super().names(model, ids)
+            conversions = {"q": RotaryHalves(model.heads), "k": RotaryHalves(model.kv_heads or model.heads)}
+        table = super().weight_table(model, ids)
         for layer in range(model.layers):
             ours, theirs = f"backbone.blocks.{layer}.", f"model.layers.{layer}."
             for kind in ("weight", "bias") if model.bias else ("weight",):
                 table += [
-                    weight(f"{ours}mixer.attention.{name}.{kind}", f"{theirs}self_attn.{name}_proj.{kind}", how)
-                    for name, how in turned.items()
+                    weight(f"{ours}mixer.attention.{name}.{kind}", f"{theirs}self_attn.{name}_proj.{kind}", conversion)
+                    for name, conversion in conversions.items()
                 ]
                 table += [weight(f"{ours}{mine}.{kind}", f"{theirs}{one}.{kind}") for mine, one in LLAMA_PARTS.items()]
             table += [weight(f"{ours}{mine}.weight", f"{theirs}{one}.weight") for mine, one in LLAMA_NORMS.items()]
@@ -261,7 +264,7 @@ class Llama(CausalFamily):
 
 
 class Mistral(Llama):
-    """Llama without biases, perhaps with a sliding window. Without a window it is exported as a Llama."""
+    """Llama without biases and with an optional sliding window. Without a window it is exported as a Llama."""
 
     name = "Mistral"
     model_types = ("mistral",)
@@ -275,26 +278,26 @@ class Mistral(Llama):
 
     def read_config(self, config: Config, ids: Ids) -> Json:
         unlimited = config.get("sliding_window", WINDOW) is None
-        window = None if unlimited else config.whole("sliding_window", WINDOW)
+        window = None if unlimited else config.integer("sliding_window", WINDOW)
         return {**super().read_config(config, ids), "sliding_window": window}
 
     def bias(self, config: Config) -> bool:
         return False
 
     def write_config(self, model: GPTConfig, ids: Ids) -> Json:
-        written = {**super().write_config(model, ids), "sliding_window": model.sliding_window}
-        return {key: value for key, value in written.items() if key not in ("attention_bias", "mlp_bias")}
+        config = {**super().write_config(model, ids), "sliding_window": model.sliding_window}
+        return {key: value for key, value in config.items() if key not in ("attention_bias", "mlp_bias")}
 
 
 def _base(config: Config) -> float:
-    """The base of the angles: rope_theta, or, as newer files have it, within rope_parameters."""
+    """Return the base of rotary positions: rope_theta, in newer files inside rope_parameters."""
     base, sections = config.get("rope_theta"), {key: config.get(key) for key in ("rope_parameters", "rope_scaling")}
     for key, found in sections.items():
         if found is None:
             continue
         kind = found.get("rope_type", found.get("type", "default")) if isinstance(found, dict) else None
         if kind != "default" or not found.keys() <= {"rope_type", "type", "rope_theta"}:
-            config.problem(key, "must be of the default type, with rope_theta alone", found)
+            config.problem(key, "must have the default type and only rope_theta", found)
             return BASE
         base = found.get("rope_theta", base)
     if base is not None and (type(base) not in (int, float) or base <= 1):

@@ -1,11 +1,10 @@
-"""What BART and Marian have in common: an encoder and a decoder of the Transformer of 2017, under the same names.
+"""The common base of BART and Marian, which name the parts of the Transformer in the same way.
 
-    model.shared.weight                          E, where source, target and output have one
-    model.encoder.layers.0.self_attn.q_proj …    a layer each
+    model.shared.weight                          E, if source, target and output share it
+    model.encoder.layers.0.self_attn.q_proj …    layers
     final_logits_bias (1, V)                     b_o
 
-Where only target and output have one E it is `model.decoder.embed_tokens.weight`; where none have,
-there are three.
+If only target and output share E, it is `model.decoder.embed_tokens.weight`; without sharing there are three tensors.
 """
 
 from collections.abc import Mapping
@@ -17,18 +16,18 @@ from seqloom.exchange.directory import GENERATION, Directory, Json
 from seqloom.exchange.family import Config, ConfigSetting, Family, Ids
 from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.exchange.tokenizer_files import tokenizer_files
-from seqloom.exchange.weights import SAME, How, Nothing, Tensors, TokenRows, WeightEntry, weight
+from seqloom.exchange.weights import IDENTITY, Conversion, Tensors, TokenRows, Unused, WeightEntry, weight
 from seqloom.nn.positions import join_pairs, split_pairs
 from seqloom.text import END, Imported, Tokenizer
 from seqloom.text.base import END_TEXT, ForeignTokenizer
 
 OUTPUT = "lm_head.weight"
 SIDES = {"encoder": "source_embed", "decoder": "target_embed"}
-# Ours, theirs, and along which axis of the weight the width lies, in a bias too if it is the first.
+# Ours, theirs, and the axis of the weight with size d_model; if it is 0, the bias has that size too.
 ATTENTION = (("q", "q_proj", 1), ("k", "k_proj", 1), ("v", "v_proj", 1), ("out", "out_proj", 0))
 ENCODER = {"mixer.attention": "self_attn"}
 DECODER = {"mixer.attention": "self_attn", "cross_attention": "encoder_attn"}
-FED_FORWARD = (("feed_forward.up", "fc1", 1), ("feed_forward.down", "fc2", 0))
+FEED_FORWARD = (("feed_forward.up", "fc1", 1), ("feed_forward.down", "fc2", 0))
 NORMS = {
     "encoder": {"mixer_residual": "self_attn", "feed_forward_residual": "final"},
     "decoder": {"mixer_residual": "self_attn", "cross_residual": "encoder_attn", "feed_forward_residual": "final"},
@@ -37,7 +36,7 @@ NORMS = {
 
 @dataclass(frozen=True)
 class Bias:
-    """(1, V) there, (V,) here, in another order."""
+    """The output bias: theirs is (1, V), ours is (V,) in another order."""
 
     rows: TokenRows
 
@@ -49,25 +48,25 @@ class Bias:
 
 
 @dataclass(frozen=True)
-class Parted:
-    """Where sines and cosines stand side by side here, and in two halves there, so does everything else of that width:
-    the axis `dim` of a tensor is put in their order, then `how` does the rest."""
+class ReorderPairs:
+    """Sinusoids: our sines and cosines are adjacent, theirs are in two halves. The axis `dim` of every tensor of size
+    d_model is reordered accordingly, in addition to another conversion."""
 
     dim: int
-    how: How = SAME
+    conversion: Conversion = IDENTITY
 
     def read(self, theirs: Tensors) -> Tensors:
         return tuple(
             join_pairs(*split_pairs(tensor.movedim(self.dim, -1), "halves"), "interleaved").movedim(-1, self.dim)
-            for tensor in self.how.read(theirs)
+            for tensor in self.conversion.read(theirs)
         )
 
     def write(self, ours: Tensors) -> Tensors:
-        turned = (
+        reordered = (
             join_pairs(*split_pairs(tensor.movedim(self.dim, -1), "interleaved"), "halves").movedim(-1, self.dim)
             for tensor in ours
         )
-        return self.how.write(tuple(turned))
+        return self.conversion.write(tuple(reordered))
 
 
 class EncoderDecoder(Family[StartTokenConfig]):
@@ -75,13 +74,13 @@ class EncoderDecoder(Family[StartTokenConfig]):
     task = "translate"
     prefix = "model."
     settings = (
-        ConfigSetting("d_model", "d_model", Config.whole, 1024),
-        ConfigSetting("encoder_layers", "encoder_layers", Config.whole, 12),
-        ConfigSetting("decoder_layers", "decoder_layers", Config.whole, 12),
-        ConfigSetting("embed_scale", "scale_embedding", Config.flag, False),
-        ConfigSetting("dropout", "dropout", Config.real, 0.1),
-        ConfigSetting("attention_dropout", "attention_dropout", Config.real, 0.0),
-        ConfigSetting("activation_dropout", "activation_dropout", Config.real, 0.0),
+        ConfigSetting("d_model", "d_model", Config.integer, 1024),
+        ConfigSetting("encoder_layers", "encoder_layers", Config.integer, 12),
+        ConfigSetting("decoder_layers", "decoder_layers", Config.integer, 12),
+        ConfigSetting("embed_scale", "scale_embedding", Config.boolean, False),
+        ConfigSetting("dropout", "dropout", Config.number, 0.1),
+        ConfigSetting("attention_dropout", "attention_dropout", Config.number, 0.0),
+        ConfigSetting("activation_dropout", "activation_dropout", Config.number, 0.0),
         ConfigSetting("activation", "activation_function", Config.activation, "gelu"),
     )
     fixed: ClassVar[Json] = {
@@ -98,47 +97,47 @@ class EncoderDecoder(Family[StartTokenConfig]):
         **dict.fromkeys(("is_decoder", "normalize_before", "add_final_layer_norm"), False),
         **dict.fromkeys(("encoder_layerdrop", "decoder_layerdrop"), 0.0),
     }
-    # the second line is of earlier versions and unused, the third says how a model was distilled
-    aside = """vocab_size eos_token_id pad_token_id classifier_dropout classif_dropout
+    # The second line is from earlier versions and unused; the third describes distillation.
+    ignored_keys = """vocab_size eos_token_id pad_token_id classifier_dropout classif_dropout
         _num_labels save_step add_bias_logits output_past
         replacing_rate student_encoder_layers student_decoder_layers"""
-    ids: ClassVar[dict[str, int]]  # those that transformers takes where config.json does not say
+    ids: ClassVar[dict[str, int]]  # defaults of transformers
 
-    def tokenizer(self, directory: Directory, config: Config) -> ForeignTokenizer:
-        self.generation(directory, config)
-        return super().tokenizer(directory, config)
+    def read_tokenizer(self, directory: Directory, config: Config) -> ForeignTokenizer:
+        self.read_generation_config(directory, config)
+        return super().read_tokenizer(directory, config)
 
-    def generation(self, directory: Directory, config: Config) -> None:
-        """What `generation_config.json` says stands before what config.json does."""
-        found = directory.json(GENERATION) or {}
-        known = ("decoder_start_token_id", "forced_bos_token_id")
-        config.mapping = {**config.mapping, **{key: found[key] for key in known if key in found}}
+    def read_generation_config(self, directory: Directory, config: Config) -> None:
+        """Let `generation_config.json` override config.json."""
+        generation = directory.json(GENERATION) or {}
+        keys = ("decoder_start_token_id", "forced_bos_token_id")
+        config.mapping = {**config.mapping, **{key: generation[key] for key in keys if key in generation}}
 
-    def specials(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
-        return config.end(self.rows(config), self.ids["eos_token_id"]), []
+    def special_ids(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
+        return config.end_token(self.rows(config), self.ids["eos_token_id"]), []
 
     def read_config(self, config: Config, ids: Ids) -> Json:
         found = super().read_config(config, ids)
-        config.must("num_hidden_layers", found["encoder_layers"])
+        config.require("num_hidden_layers", found["encoder_layers"])
         for ours, theirs, default in (("heads", "attention_heads", 16), ("d_ff", "ffn_dim", 4096)):
-            found[ours] = config.whole(f"encoder_{theirs}", default)
-            config.must(f"decoder_{theirs}", found[ours], default=default)
-        start = config.whole("decoder_start_token_id", self.ids["decoder_start_token_id"], least=0)
+            found[ours] = config.integer(f"encoder_{theirs}", default)
+            config.require(f"decoder_{theirs}", found[ours], default=default)
+        start = config.integer("decoder_start_token_id", self.ids["decoder_start_token_id"], least=0)
         begin = None if start == ids.order[END] else config.token("decoder_start_token_id", ids, start)
         forced = config.token("forced_bos_token_id", ids, config.get("forced_bos_token_id"))
         return {**found, "bos": begin, "target_bos": forced}
 
     def decoding(self, directory: Directory) -> Json:
-        """As transformers searches: where there is a `generation_config.json`, config.json has no say in it."""
-        said = directory.json(GENERATION)
-        said = directory.config if said is None else said
-        beam, penalty = said.get("num_beams"), said.get("length_penalty")
-        found: Json = {"beam": beam if type(beam) is int and beam >= 1 else 1, "length_penalty": 1.0}
+        """Return the search options; as in transformers, `generation_config.json` replaces those of config.json."""
+        generation = directory.json(GENERATION)
+        options = directory.config if generation is None else generation
+        beam, penalty = options.get("num_beams"), options.get("length_penalty")
+        decode: Json = {"beam": beam if type(beam) is int and beam >= 1 else 1, "length_penalty": 1.0}
         if isinstance(penalty, int | float) and 0 <= penalty <= MAX_LENGTH_PENALTY:
-            found["length_penalty"] = float(penalty)
-        return {"decode": found}
+            decode["length_penalty"] = float(penalty)
+        return {"decode": decode}
 
-    # Writing.
+    # Export.
 
     def write_config(self, model: StartTokenConfig, ids: Ids) -> Json:
         both = {"attention_heads": model.heads, "ffn_dim": model.feed_forward_size, "layerdrop": 0.0}
@@ -155,26 +154,25 @@ class EncoderDecoder(Family[StartTokenConfig]):
             "tie_word_embeddings": model.tied != "none",
         }
 
-    def documents(self, model: StartTokenConfig, ids: Ids) -> Json:
-        written = self.write_config(model, ids)
-        kept = ("eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id")
-        found = {key: written[key] for key in kept if written.get(key) is not None}
+    def extra_files(self, model: StartTokenConfig, ids: Ids) -> Json:
+        config = self.write_config(model, ids)
+        keys = ("eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id")
+        generation = {key: config[key] for key in keys if config.get(key) is not None}
         if model.target_bos is not None:
-            found["forced_bos_token_id"] = ids.order[model.target_bos]
-        return {GENERATION: found}
+            generation["forced_bos_token_id"] = ids.order[model.target_bos]
+        return {GENERATION: generation}
 
     def tokenizer_files(self, tokenizer: Tokenizer, model: StartTokenConfig) -> Json:
-        """Of a tokenizer that was learned here, too, the one there puts END after every text."""
-        found = tokenizer_files(tokenizer, (), model.source_bos or END)
-        about, special = found["tokenizer_config.json"], found["special_tokens_map.json"]
-        for settings in (about, special):
+        """Return the files of a tokenizer, which adds END to every text."""
+        files = tokenizer_files(tokenizer, (), model.source_bos or END)
+        for settings in (files["tokenizer_config.json"], files["special_tokens_map.json"]):
             padding = tokenizer.padding
             settings["pad_token"] = settings["eos_token"] if padding is None else tokenizer.token(padding)
         if not isinstance(tokenizer, Imported):
             text, other = ({"Sequence": {"id": name, "type_id": segment}} for name, segment in (("A", 0), ("B", 1)))
             after = {"SpecialToken": {"id": END_TEXT, "type_id": 0}}
-            found["tokenizer.json"] = {
-                **found["tokenizer.json"],
+            files["tokenizer.json"] = {
+                **files["tokenizer.json"],
                 "post_processor": {
                     "type": "TemplateProcessing",
                     "single": [text, after],
@@ -182,11 +180,11 @@ class EncoderDecoder(Family[StartTokenConfig]):
                     "special_tokens": {END_TEXT: {"id": END_TEXT, "ids": [END], "tokens": [END_TEXT]}},
                 },
             }
-        return found
+        return files
 
-    # The table.
+    # The table of weights.
 
-    def names(self, model: StartTokenConfig, ids: Ids) -> list[WeightEntry]:
+    def weight_table(self, model: StartTokenConfig, ids: Ids) -> list[WeightEntry]:
         rows = TokenRows(ids.order, ids.rows)
         table = [*self._embeddings(model, rows), weight("output.bias", "final_logits_bias", Bias(rows), zero=True)]
         for side, attentions in (("encoder", ENCODER), ("decoder", DECODER)):
@@ -197,26 +195,29 @@ class EncoderDecoder(Family[StartTokenConfig]):
                     for mine, other in attentions.items()
                     for a, b, axis in ATTENTION
                 ]
-                linear += [(f"{here}.{mine}", f"{there}.{other}", axis) for mine, other, axis in FED_FORWARD]
+                linear += [(f"{here}.{mine}", f"{there}.{other}", axis) for mine, other, axis in FEED_FORWARD]
                 norms = [(f"{here}.{mine}.norm", f"{there}.{other}_layer_norm") for mine, other in NORMS[side].items()]
-                for own, theirs, axis in [*linear, *((own, theirs, 0) for own, theirs in norms)]:
-                    table.append(weight(f"{own}.weight", f"{theirs}.weight", self.ordered(model, axis)))
-                    table.append(weight(f"{own}.bias", f"{theirs}.bias", SAME if axis else self.ordered(model, 0)))
+                for ours, theirs, axis in [*linear, *((ours, theirs, 0) for ours, theirs in norms)]:
+                    bias = IDENTITY if axis else self.reorder(model, 0)
+                    table.append(weight(f"{ours}.weight", f"{theirs}.weight", self.reorder(model, axis)))
+                    table.append(weight(f"{ours}.bias", f"{theirs}.bias", bias))
         return table
 
-    def ordered(self, model: StartTokenConfig, axis: int, how: How = SAME) -> How:
-        """What else happens to a tensor along whose `axis` the width lies."""
-        return how
+    def reorder(self, model: StartTokenConfig, axis: int, conversion: Conversion = IDENTITY) -> Conversion:
+        """Return the conversion of a tensor whose `axis` has size d_model."""
+        return conversion
 
     def _embeddings(self, model: StartTokenConfig, rows: TokenRows) -> list[WeightEntry]:
-        how = self.ordered(model, 1, rows)
+        conversion = self.reorder(model, 1, rows)
         source, target, output = (f"{mine}.weight" for mine in ("source_embed.embed", "target_embed.embed", "output"))
-        apart = {side: f"model.{side}.embed_tokens.weight" for side in SIDES}
+        separate = {side: f"model.{side}.embed_tokens.weight" for side in SIDES}
         if model.tied == "all":
-            copies = (*apart.values(), OUTPUT)
-            return [weight(target, "model.shared.weight", how, shared=(source, output), copies=copies)]
-        own = weight(source, apart["encoder"], how)
+            copies = (*separate.values(), OUTPUT)
+            return [weight(target, "model.shared.weight", conversion, shared=(source, output), copies=copies)]
+        source_entry = weight(source, separate["encoder"], conversion)
         if model.tied == "decoder":
-            return [own, weight(target, apart["decoder"], how, shared=(output,), copies=(OUTPUT,))]
-        unused = WeightEntry((), ("model.shared.weight",), Nothing((rows.total, model.d_model)), optional=True)
-        return [own, weight(target, apart["decoder"], how), weight(output, OUTPUT, how), unused]
+            target_entry = weight(target, separate["decoder"], conversion, shared=(output,), copies=(OUTPUT,))
+            return [source_entry, target_entry]
+        unused = WeightEntry((), ("model.shared.weight",), Unused((rows.total, model.d_model)), optional=True)
+        target_entry, output_entry = weight(target, separate["decoder"], conversion), weight(output, OUTPUT, conversion)
+        return [source_entry, target_entry, output_entry, unused]

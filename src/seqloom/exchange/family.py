@@ -1,8 +1,7 @@
-"""A family: how one kind of model stands in a Hugging Face directory.
+"""Families: kinds of models in Hugging Face directories.
 
-Its `names` are one table for both directions. Its `read_config` must ask for every key that means
-something: a key that nobody asked for, and that is not known to mean nothing, is refused by name,
-all of them at once.
+`weight_table` is one table for import and export. `read_config` must read every key that affects results; all keys
+that are neither read nor known to have no effect are reported in one error.
 """
 
 from abc import ABC, abstractmethod
@@ -22,32 +21,32 @@ from seqloom.text.base import ForeignTokenizer
 from seqloom.text.imported import check_file
 
 SPECIAL_NAMES = (CLASSIFY_TEXT, SEPARATE_TEXT, MASK_TEXT)
-# Keys of any config.json that change no number a model computes, by why that is so.
-_ASIDE = {
-    "who wrote it, and for what": """
+# Keys of config.json that have no effect on the outputs of a model, by reason.
+_IGNORED_KEYS = {
+    "metadata": """
         architectures _name_or_path transformers_version model_type finetuning_task tokenizer_class
         transformers.js_config""",
-    "weights are read as float32, whatever they were": "dtype torch_dtype",
-    "how results are handed over": """
+    "weights are always read as float32": "dtype torch_dtype",
+    "format of outputs": """
         return_dict use_return_dict output_attentions output_hidden_states use_cache torchscript""",
-    "how it is computed, not what": """
+    "implementation": """
         gradient_checkpointing chunk_size_feed_forward use_bfloat16 tf_legacy_loss _attn_implementation
         _attn_implementation_autoset attn_implementation pretraining_tp""",
-    "how to generate, which the options of a command say": """
+    "generation, which has options of its own": """
         do_sample temperature top_k top_p typical_p num_beams num_beam_groups diversity_penalty max_length min_length
         max_new_tokens length_penalty repetition_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
         num_return_sequences early_stopping output_scores return_dict_in_generate remove_invalid_values
         exponential_decay_length_penalty suppress_tokens begin_suppress_tokens forced_bos_token_id forced_eos_token_id
         task_specific_params prefix""",
-    "of a classifier's head, which is not read": "id2label label2id num_labels _num_labels problem_type",
-    "how weights were drawn": "initializer_range initializer_factor init_std",
+    "classification head, which is not imported": "id2label label2id num_labels _num_labels problem_type",
+    "initialization": "initializer_range initializer_factor init_std",
 }
-ASIDE = {key: why for why, keys in _ASIDE.items() for key in keys.split()}
-# Keys of any config.json that must be this.
+IGNORED_KEYS = {key: reason for reason, keys in _IGNORED_KEYS.items() for key in keys.split()}
+# Required values of keys of config.json.
 FIXED: Json = {"pruned_heads": {}, "tie_encoder_decoder": False, "cross_attention_hidden_size": None}
 
-MOST, MOST_LAYERS = 1 << 24, 1000  # a number beyond is a mistake, or meant to fill the memory
-ACTIVATIONS = {  # theirs → ours; of several names, the first is written
+MAX_SIZE, MAX_LAYERS = 1 << 24, 1000  # larger numbers are errors or attacks on the memory
+ACTIVATIONS = {  # theirs → ours; the first of several names is exported
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
     "gelu": "gelu",
@@ -55,20 +54,20 @@ ACTIVATIONS = {  # theirs → ours; of several names, the first is written
     "silu": "silu",
     "swish": "silu",
 }
-C = TypeVar("C")  # our config of a model
+C = TypeVar("C")  # the config class of our model
 
 
 @dataclass(frozen=True)
 class Ids:
-    """Their ids and ours: `order[i]` is theirs of our row i. The first `vocabulary` are tokens of the tokenizer."""
+    """Their token ids: `order[i]` is their id of our id i. The first `vocabulary` ids belong to the tokenizer."""
 
     order: Sequence[int]
     vocabulary: int
-    padding: int | None = None  # theirs, where the tokenizer has one
+    padding: int | None = None  # their id, if the tokenizer has padding
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, extra: int = 0) -> "Ids":
-        """Of an imported tokenizer as it says; of another as they are, with `extra` special rows after them."""
+        """Return the order of an imported tokenizer, or the identity with `extra` special rows at the end."""
         order: Sequence[int] = range(len(tokenizer) + extra)
         if isinstance(tokenizer, ForeignTokenizer):
             order = tokenizer.order
@@ -78,34 +77,34 @@ class Ids:
     def rows(self) -> int:
         return len(self.order)
 
-    def ours(self, theirs: int) -> int:
+    def to_ours(self, theirs: int) -> int:
         return self.order.index(theirs)
 
 
 class Config:
-    """A config.json while it is read. Each question marks its key as understood and notes what is wrong with it."""
+    """A config.json that is being read. Each method marks its key as read and collects problems."""
 
     def __init__(self, mapping: Mapping[str, Any], where: str) -> None:
         self.mapping, self.where = mapping, where
         self.problems: list[str] = []
-        self._asked: set[str] = set()
+        self._read_keys: set[str] = set()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or `default`, which must be what transformers takes where the key is missing."""
-        self._asked.add(key)
+        """Return the value of a key, or `default`, which must be the default of transformers."""
+        self._read_keys.add(key)
         return self.mapping.get(key, default)
 
-    def whole(self, key: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number."""
-        found, most = self.get(key, default), MOST_LAYERS if "layer" in key else MOST
-        if type(found) is int and least <= found <= most:
-            return found
-        rule = f"at most {most}" if type(found) is int and found > most else f"at least {least}"
-        self.problem(key, f"must be a whole number of {rule}", found if key in self.mapping else ABSENT)
+    def integer(self, key: str, default: int | None = None, least: int = 1) -> int:
+        """Read an integer."""
+        value, most = self.get(key, default), MAX_LAYERS if "layer" in key else MAX_SIZE
+        if type(value) is int and least <= value <= most:
+            return value
+        rule = f"at most {most}" if type(value) is int and value > most else f"at least {least}"
+        self.problem(key, f"must be an integer of {rule}", value if key in self.mapping else ABSENT)
         return least
 
-    def end(self, rows: int, default: int) -> int:
-        """The one token that ends a text, `eos_token_id`."""
+    def end_token(self, rows: int, default: int) -> int:
+        """Read `eos_token_id`, which must be a single token."""
         key = "eos_token_id"
         found = self.get(key, default)
         if isinstance(found, list) and len(found) == 1:
@@ -113,19 +112,19 @@ class Config:
         if type(found) is int and 0 <= found < rows:
             return found
         if isinstance(found, list):
-            self.problem(key, "must be one token: set it in config.json to the one that your texts end with", found)
+            self.problem(key, "must be a single token: edit config.json to keep the token that ends your texts", found)
         elif not any(problem.startswith("vocab_size ") for problem in self.problems):
             self.problem(key, f"must be one token below vocab_size, {rows}", found)
         return 0
 
-    def real(self, key: str, default: float) -> float:
+    def number(self, key: str, default: float) -> float:
         found = self.get(key, default)
         if type(found) in (int, float):
             return float(found)
         self.problem(key, "must be a number", found)
         return default
 
-    def flag(self, key: str, default: bool) -> bool:
+    def boolean(self, key: str, default: bool) -> bool:
         found = self.get(key, default)
         if type(found) is bool:
             return found
@@ -133,7 +132,7 @@ class Config:
         return default
 
     def one_of(self, key: str, values: Mapping[str, Any], default: str) -> Any:
-        """What a word means here."""
+        """Read a string and return its value in `values`."""
         found = self.get(key, default)
         if isinstance(found, str) and found in values:
             return values[found]
@@ -141,170 +140,170 @@ class Config:
         return values[default]
 
     def activation(self, key: str, default: str) -> str:
-        """Our name of an activation."""
+        """Read an activation and return our name of it."""
         name: str = self.one_of(key, ACTIVATIONS, default)
         return name
 
     def token(self, key: str, ids: Ids, theirs: object) -> int | None:
-        """Our id of the token that is the value of a key; None for None."""
+        """Return our id of a token, the value of a key; None for None."""
         if type(theirs) is int and 0 <= theirs < ids.rows:
-            return ids.ours(theirs)
+            return ids.to_ours(theirs)
         if theirs is not None:
             self.problem(key, f"must be one of {ids.rows} tokens", theirs)
         return None
 
-    def must(self, key: str, *values: Any, default: Any = ABSENT) -> None:
-        """The one value, or the few, that there is a place for; `default` where that is another than the first."""
+    def require(self, key: str, *values: Any, default: Any = ABSENT) -> None:
+        """Check that a key has one of these values; `default` is by default the first."""
         found = self.get(key, values[0] if default is ABSENT else default)
         if not any(found == value and isinstance(found, bool) == isinstance(value, bool) for value in values):
             self.problem(key, f"must be {' or '.join(map(format_value, values))}", found)
 
-    def aside(self, *keys: str) -> None:
-        """Keys that change no number the model computes."""
-        self._asked.update(keys)
+    def ignore(self, *keys: str) -> None:
+        """Mark keys that have no effect on outputs as read."""
+        self._read_keys.update(keys)
 
     def problem(self, key: str, rule: str, found: Any) -> None:
         self.problems.append(f"{key} {rule}; it is {'missing' if found is ABSENT else format_value(found)}")
 
     def check(self) -> None:
-        """Refuse what was found wrong, and every key that nobody asked for."""
+        """Raise an error for all problems and unread keys."""
         for key, value in FIXED.items():
-            self.must(key, value)
-        unknown = [key for key in self.mapping if key not in self._asked and key not in ASIDE]
-        self.problems += [f"{key} is not known here; it is {format_value(self.mapping[key])}" for key in unknown]
-        self.refuse()
+            self.require(key, value)
+        unknown = [key for key in self.mapping if key not in self._read_keys and key not in IGNORED_KEYS]
+        self.problems += [f"{key} is unknown; it is {format_value(self.mapping[key])}" for key in unknown]
+        self.raise_problems()
 
-    def refuse(self) -> None:
-        """What was found wrong so far."""
+    def raise_problems(self) -> None:
+        """Raise an error if there are problems."""
         lines = list(dict.fromkeys(self.problems))
         if lines:
-            head = f"{self.where} asks for what seqloom has not ({format_count(len(lines), 'problem')}):"
+            head = f"{self.where} is not supported by seqloom ({format_count(len(lines), 'problem')}):"
             raise CheckpointError("\n  ".join([head, *lines]))
 
 
 @dataclass(frozen=True)
 class ConfigSetting:
-    """A value that our config and config.json both have, each under a name of its own."""
+    """A key of our config and the corresponding key of config.json."""
 
     ours: str
     theirs: str
-    read: Callable[[Config, str, Any], Any]  # Config.whole, Config.real, Config.flag or Config.activation
-    default: Any  # what transformers takes where config.json lacks it, and what is written where ours is None
-    written: str | None = None  # the attribute of our config that is written, where it is not `ours`
+    read: Callable[[Config, str, Any], Any]  # a method of Config
+    default: Any  # of transformers; also exported if ours is None
+    attribute: str | None = None  # the exported attribute of our config, if it is not `ours`
 
     def write(self, model: object) -> object:
-        """The value of config.json."""
-        value = getattr(model, self.written or self.ours)
+        """Return the value for config.json."""
+        value = getattr(model, self.attribute or self.ours)
         if self.read is Config.activation:
             return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == value)
         return self.default if value is None else value
 
 
 class Family(ABC, Generic[C]):
-    """One kind of model, there and here."""
+    """A kind of model in `transformers` and in seqloom."""
 
-    name: ClassVar[str]  # for people
-    model_types: ClassVar[tuple[str, ...]]  # of config.json; the first is what is written
+    name: ClassVar[str]  # for messages
+    model_types: ClassVar[tuple[str, ...]]  # of config.json; the first is exported
     kind: ClassVar[str]  # of our model
-    task: ClassVar[str]  # of the run that comes of it
-    architecture: ClassVar[str]  # the class of transformers that reads what is written
-    prefix: ClassVar[str] = ""  # of their names; a bare backbone is saved without it
-    ignored: ClassVar[tuple[str, ...]] = ()  # patterns of names of tensors that are no weights: masks, positions
-    left: ClassVar[tuple[str, ...]] = ()  # likewise of heads for other tasks, which are not read
-    extra: ClassVar[int] = 0  # rows of our embedding after the tokenizer's
-    parts: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # what may be missing, for people, and our names of it
+    task: ClassVar[str]  # of imported runs
+    architecture: ClassVar[str]  # the class of transformers for exported models
+    prefix: ClassVar[str] = ""  # of their names; a backbone is saved without it
+    ignored_tensors: ClassVar[tuple[str, ...]] = ()  # patterns of tensors that are not weights: masks, positions
+    unused_tensors: ClassVar[tuple[str, ...]] = ()  # patterns of tensors of other heads, which are not imported
+    extra: ClassVar[int] = 0  # rows of our embedding after those of the tokenizer
+    parts: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # optional parts: description, and names of ours
 
     settings: ClassVar[tuple[ConfigSetting, ...]] = ()
-    fixed: ClassVar[Json] = {}  # values that our config must have
-    required: ClassVar[Json] = {}  # values that keys of config.json must have
-    aside: ClassVar[str] = ""  # keys of config.json that change no number the model computes
-    positions: ClassVar[str]  # the kind of our positions
-    grouped: ClassVar[bool] = False  # whether heads may share keys and values, and activations have gates
+    fixed: ClassVar[Json] = {}  # required values of our config
+    required: ClassVar[Json] = {}  # required values of config.json
+    ignored_keys: ClassVar[str] = ""  # keys of config.json without an effect on outputs
+    positions: ClassVar[str]  # kind of our positions
+    grouped: ClassVar[bool] = False  # whether grouped key–value heads and gated activations are allowed
 
     def read_config(self, config: Config, ids: Ids) -> Json:
-        """The `model` section of a recipe. Problems are noted in `config`, which is checked afterwards."""
+        """Return the section `model` of a recipe. Problems are collected in `config`, which is checked afterwards."""
         for key, value in self.required.items():
-            config.must(key, value)
-        config.aside(*self.aside.split())
-        settings = {one.ours: one.read(config, one.theirs, one.default) for one in self.settings}
+            config.require(key, value)
+        config.ignore(*self.ignored_keys.split())
+        settings = {entry.ours: entry.read(config, entry.theirs, entry.default) for entry in self.settings}
         return {"kind": self.kind, **self.fixed, **settings}
 
     def write_config(self, model: C, ids: Ids) -> Json:
-        """The config.json of a model with this config of ours, `model_type` and `architectures` aside."""
-        return {one.theirs: one.write(model) for one in self.settings}
+        """Return config.json for our config, without `model_type` and `architectures`."""
+        return {entry.theirs: entry.write(model) for entry in self.settings}
 
-    def architecture_without(self, drawn: Collection[str]) -> str:
-        """The class of transformers that reads what is written without these of our tensors."""
+    def architecture_without(self, initialized: Collection[str]) -> str:
+        """Return the class of transformers for an export without these tensors of ours."""
         return self.architecture
 
-    def missing(self, drawn: Collection[str], every: Collection[str]) -> list[str]:
-        """What these of our tensors are for; `every` are all the model has."""
-        found, named = [], set()
-        for what, names in self.parts.items():
-            own = {name for name in every if name in names or name.rpartition(".")[0] in names}
-            if some := own.intersection(drawn):
-                found.append(what if some == own else f"a part of {what} ({', '.join(sorted(some))})")
-                named |= some
-        return found + sorted(set(drawn) - named)
+    def missing(self, initialized: Collection[str], every: Collection[str]) -> list[str]:
+        """Describe the parts of the model that these tensors of ours belong to; `every` are all its tensors."""
+        descriptions, described = [], set()
+        for part, names in self.parts.items():
+            tensors = {name for name in every if name in names or name.rpartition(".")[0] in names}
+            if some := tensors.intersection(initialized):
+                descriptions.append(part if some == tensors else f"a part of {part} ({', '.join(sorted(some))})")
+                described |= some
+        return descriptions + sorted(set(initialized) - described)
 
     @abstractmethod
-    def specials(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
-        """Their ids of END and of [CLS], [SEP], [MASK] if it has these; `file` is the tokenizer.json."""
+    def special_ids(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
+        """Return their ids of END and, if present, of [CLS], [SEP] and [MASK]; `file` is the tokenizer.json."""
 
     def obstacles(self, model: Any) -> Iterator[str]:
-        """Yield what of our config this family cannot say: a line each."""
+        """Yield the reasons why this family cannot represent our config."""
         for name, value in self.fixed.items():
             if getattr(model, name) != value:
                 yield f"model.{name} must be {format_value(value)}; it is {format_value(getattr(model, name))}"
         if model.positions.kind != self.positions:
             yield f"model.positions.kind must be {self.positions}; it is {model.positions.kind}"
         if not self.grouped and model.kv_heads not in (None, model.heads):
-            yield f"model.kv_heads must be as many as heads; it is {model.kv_heads}"
+            yield f"model.kv_heads must equal heads; it is {model.kv_heads}"
         if not self.grouped and model.activation not in ACTIVATIONS.values():
             yield f"model.activation must have no gate; it is {model.activation}"
 
     @abstractmethod
-    def names(self, model: C, ids: Ids) -> list[WeightEntry]:
-        """Every tensor of a model with this config of ours."""
+    def weight_table(self, model: C, ids: Ids) -> list[WeightEntry]:
+        """Return the entries of all tensors of a model with our config."""
 
     def rows(self, config: Config) -> int:
-        """How many tokens have a vector."""
-        return config.whole("vocab_size")
+        """Return the number of token embeddings."""
+        return config.integer("vocab_size")
 
-    def tokenizer(self, directory: Directory, config: Config) -> ForeignTokenizer:
-        """The tokenizer.json of the directory, its ids in our order."""
+    def read_tokenizer(self, directory: Directory, config: Config) -> ForeignTokenizer:
+        """Read the tokenizer.json of a directory, with ids in our order."""
         file, rows = directory.json(TOKENIZER), self.rows(config)
         if file is None:
             raise CheckpointError(
-                f"{directory.path} has no {TOKENIZER}. Write one where the model was loaded with transformers: "
+                f"{directory.path} has no {TOKENIZER}. Create it with transformers: "
                 "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)."
             )
         try:
             check_file(file)
-            end, last = self.specials(config, file)
+            end, last = self.special_ids(config, file)
             return Imported.from_content({"file": file, "end": end, "last": last, "rows": rows})
         except ValueError as error:
             raise CheckpointError(f"{directory.path / TOKENIZER} does not fit the model: {error}.") from error
 
-    def recipe(self, model: C) -> Json:
-        """More keys of the recipe of an imported run: how to train it further, say. `model` is our config."""
+    def recipe_keys(self, model: C) -> Json:
+        """Return further keys for the recipe of an imported run; `model` is our config."""
         return {}
 
     def decoding(self, directory: Directory) -> Json:
-        """The `decode` section of that recipe, where there is one: how the directory says to search."""
+        """Return the section `decode` for the recipe of an imported run, if there is one."""
         return {}
 
     def tokenizer_files(self, tokenizer: Tokenizer, model: C) -> Json:
-        """The files of the tokenizer of a directory that is written."""
+        """Return the files of an exported tokenizer."""
         return tokenizer_files(tokenizer, SPECIAL_NAMES[: self.extra])
 
-    def documents(self, model: C, ids: Ids) -> Json:
-        """More files of a directory that is written."""
+    def extra_files(self, model: C, ids: Ids) -> Json:
+        """Return further files of an exported directory."""
         return {}
 
 
 def token_id(file: Mapping[str, Any], name: str) -> int | None:
-    """The id of a token in a tokenizer.json, special ones included; None if it has none of this name."""
+    """Return the id of a token or special token in a tokenizer.json, or None."""
     for entry in file.get("added_tokens") or ():
         if entry.get("content") == name:
             return int(entry["id"])
@@ -312,5 +311,5 @@ def token_id(file: Mapping[str, Any], name: str) -> int | None:
     if isinstance(vocabulary, Mapping):
         found = vocabulary.get(name)
         return found if isinstance(found, int) else None
-    pieces = vocabulary if isinstance(vocabulary, list) else []  # each with its score
+    pieces = vocabulary if isinstance(vocabulary, list) else []  # pairs of piece and score
     return next((id for id, piece in enumerate(pieces) if isinstance(piece, list) and piece[:1] == [name]), None)

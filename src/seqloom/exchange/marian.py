@@ -1,10 +1,9 @@
-"""Marian: `marian` there, a Transformer with sinusoidal positions here, and SentencePiece for its tokenizer.
+"""Marian: a Transformer with sinusoidal positions and a SentencePiece tokenizer.
 
     source    x_1 … x_n </s>              target    <pad> y_1 … y_m </s>
 
-</s> is END, and <pad>, which stands before a target in its place, is never said. Their sines stand
-before their cosines; a model of ours that has them side by side is the same model with its width in
-another order, and is written so.
+</s> is END; <pad> replaces it before a target and is never generated. In a sinusoid of theirs, all sines precede all
+cosines. A model of ours with adjacent sines and cosines is exported by reordering d_model.
 """
 
 import re
@@ -19,17 +18,17 @@ from torch import Tensor
 
 from seqloom.core.errors import CheckpointError
 from seqloom.exchange.directory import Directory, Json
-from seqloom.exchange.encoder_decoder import EncoderDecoder, Parted
+from seqloom.exchange.encoder_decoder import EncoderDecoder, ReorderPairs
 from seqloom.exchange.family import Config, Ids
 from seqloom.exchange.start_tokens import StartTokenConfig
-from seqloom.exchange.weights import SAME, How
+from seqloom.exchange.weights import IDENTITY, Conversion
 from seqloom.nn.positions import BASE, sinusoid_table
 from seqloom.text import SentencePieces, Tokenizer
 from seqloom.text.base import ForeignTokenizer
 
-LONGEST = 1024  # places of the table that transformers makes; ours has no end
-TAG = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")  # of a language: en, pt-BR
-PLACES = r"model\.(en|de)coder\.embed_positions\.weight"
+MAX_POSITIONS = 1024  # of the table of transformers; ours is unlimited
+LANGUAGE_TAG = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")  # en, pt-BR
+POSITION_TABLES = r"model\.(en|de)coder\.embed_positions\.weight"
 VOCABULARY, SPM = "vocab.json", ("source.spm", "target.spm")
 
 
@@ -38,25 +37,29 @@ class Marian(EncoderDecoder):
     model_types = ("marian",)
     architecture = "MarianMTModel"
     fixed: ClassVar[Json] = {**EncoderDecoder.fixed, "embed_norm": False, "source_bos": None}
-    ignored = (PLACES,)  # sinusoids, which are made on the spot
+    ignored_tensors = (POSITION_TABLES,)  # sinusoids, which are computed
     positions = "sinusoidal"
     required: ClassVar[Json] = {
         **EncoderDecoder.required,
         "normalize_embedding": False,
         "static_position_embeddings": True,
     }
-    aside = f"{EncoderDecoder.aside} bos_token_id extra_pos_embeddings"  # these two are said, and never used
+    ignored_keys = f"{EncoderDecoder.ignored_keys} bos_token_id extra_pos_embeddings"
     ids: ClassVar[dict[str, int]] = {"eos_token_id": 0, "decoder_start_token_id": 58100}
 
-    def tokenizer(self, directory: Directory, config: Config) -> ForeignTokenizer:
-        if directory.has("tokenizer.json") and not any(map(directory.has, SPM)):  # that of a run that was trained here
-            return super().tokenizer(directory, config)
-        self.generation(directory, config)
+    def read_tokenizer(self, directory: Directory, config: Config) -> ForeignTokenizer:
+        if directory.has("tokenizer.json") and not any(map(directory.has, SPM)):  # exported by seqloom
+            return super().read_tokenizer(directory, config)
+        self.read_generation_config(directory, config)
         if missing := [name for name in (*SPM, VOCABULARY) if not directory.has(name)]:
             raise CheckpointError(f"{directory.path} is incomplete: {', '.join(missing)} is missing.")
         about = directory.json("tokenizer_config.json") or {}
         if about.get("separate_vocabs"):
-            config.problem("separate_vocabs in tokenizer_config.json", "must be false: both languages share one", True)
+            config.problem(
+                "separate_vocabs in tokenizer_config.json",
+                "must be false: both languages must share a vocabulary",
+                True,
+            )
         names, unknown = directory.json(VOCABULARY) or {}, about.get("unk_token", "<unk>")
         languages = {side: about.get(f"{side}_lang") for side in ("source", "target")}
         tags = languages.values()
@@ -64,30 +67,33 @@ class Marian(EncoderDecoder):
             "vocabulary": names,
             **{name.removesuffix(".spm"): b64encode(directory.read(name)).decode() for name in SPM},
             "rows": self.rows(config),
-            "end": config.end(self.rows(config), self.ids["eos_token_id"]),
+            "end": config.end_token(self.rows(config), self.ids["eos_token_id"]),
             "padding": config.get("pad_token_id", self.ids["decoder_start_token_id"]),
             "unknown": names.get(str(unknown.get("content") if isinstance(unknown, Mapping) else unknown)),
-            "languages": languages if all(isinstance(tag, str) and TAG.fullmatch(tag) for tag in tags) else {},
+            "languages": languages if all(isinstance(tag, str) and LANGUAGE_TAG.fullmatch(tag) for tag in tags) else {},
         }
         try:
             return SentencePieces(content)
         except ValueError as error:
             raise CheckpointError(f"The tokenizer of {directory.path} does not fit the model: {error}.") from error
 
-    def generation(self, directory: Directory, config: Config) -> None:
-        super().generation(directory, config)
-        with suppress(SafetensorError, OSError):  # a file that cannot be read is another's to refuse
+    def read_generation_config(self, directory: Directory, config: Config) -> None:
+        super().read_generation_config(directory, config)
+        with suppress(SafetensorError, OSError):  # unreadable files are reported elsewhere
             for file in directory.files:
                 with safe_open(file, framework="pt") as tensors:
                     for name in tensors.keys():  # noqa: SIM118 (not a dict)
-                        if re.fullmatch(PLACES, name) and not _are_sinusoids(tensors.get_tensor(name)):
-                            config.problem(name, "must be the sinusoids of Marian", "another table")
+                        if re.fullmatch(POSITION_TABLES, name) and not _are_sinusoids(tensors.get_tensor(name)):
+                            config.problem(name, "must be the sinusoids of Marian", "different")
 
     def read_config(self, config: Config, ids: Ids) -> Json:
-        config.whole("max_position_embeddings", LONGEST)
-        config.must("decoder_vocab_size", ids.rows, None)
+        config.integer("max_position_embeddings", MAX_POSITIONS)
+        config.require("decoder_vocab_size", ids.rows, None)
         found = super().read_config(config, ids)
-        tied, shared = config.flag("tie_word_embeddings", True), config.flag("share_encoder_decoder_embeddings", True)
+        tied, shared = (
+            config.boolean("tie_word_embeddings", True),
+            config.boolean("share_encoder_decoder_embeddings", True),
+        )
         return {
             **found,
             "positions": {"kind": "sinusoidal", "layout": "halves"},
@@ -97,7 +103,7 @@ class Marian(EncoderDecoder):
     def write_config(self, model: StartTokenConfig, ids: Ids) -> Json:
         return {
             **super().write_config(model, ids),
-            "max_position_embeddings": LONGEST,
+            "max_position_embeddings": MAX_POSITIONS,
             "decoder_vocab_size": ids.rows,
             "share_encoder_decoder_embeddings": model.tied != "decoder",
             "bos_token_id": None,
@@ -108,12 +114,12 @@ class Marian(EncoderDecoder):
         if model.positions.base not in (None, BASE):
             yield f"model.positions.base must be {BASE:g}; it is {model.positions.base:g}"
 
-    def documents(self, model: StartTokenConfig, ids: Ids) -> Json:
-        found = super().documents(model, ids)
+    def extra_files(self, model: StartTokenConfig, ids: Ids) -> Json:
+        files = super().extra_files(model, ids)
         if model.bos is not None:
-            for said in found.values():
-                said["bad_words_ids"] = [[ids.order[model.bos]]]
-        return found
+            for content in files.values():
+                content["bad_words_ids"] = [[ids.order[model.bos]]]
+        return files
 
     def tokenizer_files(self, tokenizer: Tokenizer, model: StartTokenConfig) -> Json:
         if not isinstance(tokenizer, SentencePieces):
@@ -127,8 +133,8 @@ class Marian(EncoderDecoder):
         about = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False, **languages, **specials}
         return {**models, VOCABULARY: content["vocabulary"], "tokenizer_config.json": about}
 
-    def ordered(self, model: StartTokenConfig, axis: int, how: How = SAME) -> How:
-        return how if model.positions.layout == "halves" else Parted(axis, how)
+    def reorder(self, model: StartTokenConfig, axis: int, conversion: Conversion = IDENTITY) -> Conversion:
+        return conversion if model.positions.layout == "halves" else ReorderPairs(axis, conversion)
 
 
 def _are_sinusoids(table: Tensor) -> bool:

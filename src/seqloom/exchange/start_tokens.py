@@ -1,10 +1,9 @@
-"""Transformers with start tokens, as BART and Marian have them; batches, searches and scores know END alone.
+"""Transformers with start tokens, such as BART and Marian; batches and searches only use END.
 
     source   source_bos, x_1 … x_n, END
     target   begin (in place of END), target_bos, y_1 … y_m, END
 
-Each is added only where the config names a token for it, and left out of the attention weights that
-are returned.
+Each token is added only if it is set in the config, and removed from returned attention weights.
 """
 
 from typing import Literal
@@ -29,18 +28,18 @@ from seqloom.nn.transformer import WeightRequests
 @config
 class StartTokenConfig(TransformerConfig):
     kind: Literal["start-token-transformer"] = "start-token-transformer"  # type: ignore[assignment]
-    bos: NonNegativeInt | None = None  # this token, not END, stands before every target
-    source_bos: NonNegativeInt | None = None  # this token stands before every source
-    target_bos: NonNegativeInt | None = None  # this token stands between END, or `bos`, and every target
+    bos: NonNegativeInt | None = None  # replaces END before every target
+    source_bos: NonNegativeInt | None = None  # before every source
+    target_bos: NonNegativeInt | None = None  # between END or `bos` and every target
 
     @property
     def longest_source(self) -> int | None:
-        """The most source tokens it can read, END included; None for any number."""
+        """Maximum number of source tokens, END included; None if unlimited."""
         return None if self.longest is None else self.longest - (self.source_bos is not None)
 
     @property
     def longest_target(self) -> int | None:
-        """The most target tokens it can generate, END included; None for any number."""
+        """Maximum number of target tokens, END included; None if unlimited."""
         return None if self.longest is None else self.longest - (self.target_bos is not None)
 
     def build(self, vocabulary: int, extra: int = 0) -> Transformer:
@@ -57,7 +56,7 @@ class StartTokenConfig(TransformerConfig):
 
 
 class StartTokenTransformer(Transformer):
-    """With `source_bos` and `bos`, which END is read as."""
+    """A Transformer with `source_bos`, and with `bos` in place of END."""
 
     def __init__(self, config: StartTokenConfig, vocabulary: int) -> None:
         super().__init__(config, vocabulary)
@@ -65,7 +64,7 @@ class StartTokenTransformer(Transformer):
         self.target_embed.bos = config.bos
 
     def add_start(self, tokens: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """A source (B, S) with the token that stands before it, and its mask."""
+        """Add the start token to a source (B, S) and to its mask."""
         mask = mask_or_ones(mask, tokens)
         if self.source_bos is None:
             return tokens, mask
@@ -101,14 +100,14 @@ class StartTokenTransformer(Transformer):
 
 
 class ForcedStartTransformer(StartTokenTransformer):
-    """With `target_bos` too: after END, or `bos`, every target is read after that token."""
+    """A `StartTokenTransformer` that also reads `target_bos` after END or `bos`."""
 
     def __init__(self, config: StartTokenConfig, vocabulary: int) -> None:
         super().__init__(config, vocabulary)
         self.target_bos = config.target_bos or END
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
-        """The first token has been read already; END is read as `target_bos` from now on."""
+        """Read the first token, so that the next END is read as `target_bos`."""
         state = super().start(source, rows)
         first = torch.full_like(state.memory["mask"][:, :1], END, dtype=torch.long)
         _, _, hidden, memory = super().decode(first, state.hidden, state.memory)
@@ -127,7 +126,7 @@ class ForcedStartTransformer(StartTokenTransformer):
         return_weights: WeightRequests | None = None,
         padding_last: bool = False,
     ) -> tuple[Tensor, Weights]:
-        """The two tokens before a target count as one in the attention weights."""
+        """Run the decoder; the two tokens before a target are merged in the attention weights."""
         mask = F.pad(mask_or_ones(mask, inputs), (1, 0), value=True)
         inputs = F.pad(inputs.masked_fill(inputs == END, self.target_bos), (1, 0), value=END)
         y, weights = super().run_decoder(inputs, memory, mask, return_weights, padding_last)
@@ -140,7 +139,7 @@ class ForcedStartTransformer(StartTokenTransformer):
 
 
 class StartTokenBackbone(EncoderBackbone):
-    """The encoder, which reads `source_bos` in the place of the first END."""
+    """The encoder, which reads `source_bos` in place of the first END."""
 
     def __init__(self, config: StartTokenConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(config, vocabulary, predicts)

@@ -1,8 +1,7 @@
-"""Tokenizers as `transformers` reads them: the same text, the same ids.
+"""Export of tokenizers to `transformers` with identical ids.
 
-An imported one is written as it came. Of those learned here, END and the special rows after the
-vocabulary become special tokens, under the ids they have. What the library would not read exactly
-as we do is refused by name.
+An imported tokenizer is exported unchanged. In a tokenizer of ours, END and the special rows after the vocabulary
+become special tokens with the same ids. A tokenizer that `transformers` cannot represent exactly is an error.
 """
 
 import re
@@ -19,8 +18,8 @@ SPACES = "".join(letter for letter in map(chr, range(0x110000)) if letter.isspac
 
 
 def tokenizer_files(tokenizer: Tokenizer, extra: Sequence[str] = (), bos: int = 0) -> Json:
-    """tokenizer.json and what belongs to it. `extra` are the names of the rows after the vocabulary, `bos` is our id
-    of the token that begins a text."""
+    """Return tokenizer.json and its settings. `extra` are the names of the rows after the vocabulary, `bos` is our id
+    of the token that starts a text."""
     if isinstance(tokenizer, Imported):
         file, names = tokenizer.file, {id: tokenizer.name(id) for id in range(tokenizer.rows)}
         named = {our: names[our] for our in (0, bos, tokenizer.unknown) if our is not None}
@@ -40,10 +39,10 @@ def tokenizer_files(tokenizer: Tokenizer, extra: Sequence[str] = (), bos: int = 
 
 
 def _file(tokenizer: Tokenizer, extra: Sequence[str]) -> Json:
-    after = {name: len(tokenizer) + place for place, name in enumerate(extra)}
+    after = {name: len(tokenizer) + index for index, name in enumerate(extra)}
     if isinstance(tokenizer, BytePair):
         file = tokenizer.content()["library"]
-        pieces = {piece: id + 1 for piece, id in file["model"]["vocab"].items()}  # the library's ids begin after END
+        pieces = {piece: id + 1 for piece, id in file["model"]["vocab"].items()}  # ids of the library start after END
         vocabulary = {END_TEXT: 0, **pieces, **after}
         added = _added([END_TEXT, *after], vocabulary)
         return {**file, "added_tokens": added, "decoder": BYTES, "model": {**file["model"], "vocab": vocabulary}}
@@ -58,18 +57,18 @@ def _file(tokenizer: Tokenizer, extra: Sequence[str]) -> Json:
         chosen |= {"split": tokenizer.config.split, "lowercase": tokenizer.config.lowercase}
     named = ", ".join(f"tokenizer.{key}={value}" for key, value in chosen.items())
     raise UsageError(
-        f"The tokenizer cannot be exported ({named}): a tokenizer.json would read texts differently. Train with "
-        "tokenizer.kind byte-pair, characters, or words split at white space in their own case."
+        f"The tokenizer cannot be exported ({named}): tokenizer.json cannot represent it exactly. Train with "
+        "tokenizer.kind byte-pair, characters, or words with split=whitespace and lowercase=false."
     )
 
 
 def _listed(words: Sequence[str], after: Mapping[str, int], splits: list[Any], decoder: Any) -> Json:
-    """A word for each id."""
+    """Return a tokenizer.json with one word per id."""
     taken = {END_TEXT, UNKNOWN_TEXT, *after} & set(words)
     if taken - {UNKNOWN_TEXT}:
         raise UsageError(
-            f"The tokenizer cannot be exported: it has the words {', '.join(sorted(taken))}, which stand for special "
-            "tokens there."
+            f"The tokenizer cannot be exported: its words {', '.join(sorted(taken))} are special "
+            "tokens in transformers."
         )
     vocabulary = {END_TEXT: 0, UNKNOWN_TEXT: 1, **{word: id for id, word in enumerate(words, start=2)}, **after}
     return {

@@ -1,6 +1,6 @@
-"""One table for both directions: which tensors of theirs are which of ours, and how the one becomes the other.
+"""Conversion of weights: one table maps tensors of `transformers` (theirs) to tensors of seqloom (ours) and back.
 
-ours = how.read(theirs)          theirs = how.write(ours)          read(write(x)) = x
+ours = conversion.read(theirs)          theirs = conversion.write(ours)          read(write(x)) = x
 """
 
 import re
@@ -15,13 +15,13 @@ from seqloom.core.errors import CheckpointError
 from seqloom.core.words import format_count
 
 Tensors = tuple[Tensor, ...]
-SHOWN = 12  # mismatches named one by one
-# Names of norms in weights that were once converted from TensorFlow, which transformers renames for all its models.
+MAX_LISTED = 12  # mismatches in an error message
+# Names of norms in weights converted from TensorFlow, which transformers also renames.
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
-class How(Protocol):
-    """What happens to a tensor, or several, on the way; `write` must also work on shapes alone (torch's meta)."""
+class Conversion(Protocol):
+    """The conversion of one or several tensors; `write` must also work on meta tensors."""
 
     def read(self, theirs: Tensors) -> Tensors: ...
 
@@ -29,7 +29,7 @@ class How(Protocol):
 
 
 @dataclass(frozen=True)
-class Same:
+class Identity:
     def read(self, theirs: Tensors) -> Tensors:
         return theirs
 
@@ -38,8 +38,8 @@ class Same:
 
 
 @dataclass(frozen=True)
-class Transposed:
-    """(in, out) there, (out, in) here: GPT-2's layers."""
+class Transpose:
+    """Transposed matrices: theirs are (in, out), as in GPT-2, ours (out, in)."""
 
     def read(self, theirs: Tensors) -> Tensors:
         return tuple(tensor.t() for tensor in theirs)
@@ -48,16 +48,16 @@ class Transposed:
 
 
 @dataclass(frozen=True)
-class Joined:
-    """One tensor there, `parts` equal ones here, one after the other along `dim` of theirs."""
+class Fused:
+    """One tensor of theirs that concatenates `parts` equal tensors of ours along `dim`."""
 
     parts: int
     dim: int = 0
     transposed: bool = False
 
     def read(self, theirs: Tensors) -> Tensors:
-        found = theirs[0].chunk(self.parts, dim=self.dim)
-        return tuple(tensor.t() for tensor in found) if self.transposed else found
+        chunks = theirs[0].chunk(self.parts, dim=self.dim)
+        return tuple(tensor.t() for tensor in chunks) if self.transposed else chunks
 
     def write(self, ours: Tensors) -> Tensors:
         return (torch.cat([tensor.t() for tensor in ours] if self.transposed else ours, dim=self.dim),)
@@ -65,24 +65,24 @@ class Joined:
 
 @dataclass(frozen=True)
 class TokenRows:
-    """A row for each token: order[i] is theirs of our row i. Rows that only theirs has are filled with `fill`."""
+    """One row per token: our row i is their row order[i]. Rows that only theirs has are set to `fill`."""
 
     order: Sequence[int]
-    total: int  # rows there
+    total: int  # number of their rows
     fill: float = 0.0
 
     def read(self, theirs: Tensors) -> Tensors:
         return (theirs[0][torch.tensor(self.order, device=theirs[0].device)],)
 
     def write(self, ours: Tensors) -> Tensors:
-        made = ours[0].new_full((self.total, *ours[0].shape[1:]), self.fill)
-        made[torch.tensor(self.order, device=made.device)] = ours[0]
-        return (made,)
+        rows = ours[0].new_full((self.total, *ours[0].shape[1:]), self.fill)
+        rows[torch.tensor(self.order, device=rows.device)] = ours[0]
+        return (rows,)
 
 
 @dataclass(frozen=True)
-class Leading:
-    """`count` rows before ours, which mean nothing: BART's positions."""
+class LeadingRows:
+    """`count` unused rows before ours, as in the positions of BART."""
 
     count: int
 
@@ -94,25 +94,25 @@ class Leading:
 
 
 @dataclass(frozen=True)
-class Halves:
-    """Rows of queries or keys whose pairs, to be turned, stand side by side here, and in two halves of a head there."""
+class RotaryHalves:
+    """Queries or keys for rotary positions: our pairs of rows are adjacent, theirs are in two halves of a head."""
 
     heads: int
 
     def read(self, theirs: Tensors) -> Tensors:
         first = theirs[0]
-        parted = first.reshape(self.heads, 2, -1, *first.shape[1:])  # (N, 2, d/2, …)
-        return (parted.transpose(1, 2).reshape(first.shape),)
+        pairs = first.reshape(self.heads, 2, -1, *first.shape[1:])  # (N, 2, d/2, …)
+        return (pairs.transpose(1, 2).reshape(first.shape),)
 
     def write(self, ours: Tensors) -> Tensors:
         first = ours[0]
-        parted = first.reshape(self.heads, -1, 2, *first.shape[1:])  # (N, d/2, 2, …)
-        return (parted.transpose(1, 2).reshape(first.shape),)
+        pairs = first.reshape(self.heads, -1, 2, *first.shape[1:])  # (N, d/2, 2, …)
+        return (pairs.transpose(1, 2).reshape(first.shape),)
 
 
 @dataclass(frozen=True)
-class Nothing:
-    """A tensor there that we do without: nothing is computed with it, or it adds 0."""
+class Unused:
+    """A tensor of theirs that we do not need: it is unused, or adds 0."""
 
     sizes: tuple[int, ...]
 
@@ -123,28 +123,30 @@ class Nothing:
         return (torch.zeros(self.sizes),)
 
 
-SAME, TRANSPOSED = Same(), Transposed()
+IDENTITY, TRANSPOSE = Identity(), Transpose()
 
 
 @dataclass(frozen=True)
 class WeightEntry:
-    """Tensors of ours and of theirs that are the same numbers."""
+    """Tensors of ours and of theirs with the same values."""
 
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
-    how: How = SAME
-    optional: bool = False  # theirs may be missing: ours are then drawn anew
-    zero: bool = False  # theirs may be missing: they are then 0
-    shared: tuple[str, ...] = ()  # more names of the first of ours: it is tied
-    copies: tuple[str, ...] = ()  # where the first of theirs may stand once more
+    conversion: Conversion = IDENTITY
+    optional: bool = False  # if theirs are missing, ours are initialized randomly
+    zero: bool = False  # if theirs are missing, they are 0
+    shared: tuple[str, ...] = ()  # other names of our first tensor, which is tied
+    copies: tuple[str, ...] = ()  # possible other names of their first tensor
 
 
-def weight(ours: str, theirs: str, how: How = SAME, **options: bool | tuple[str, ...]) -> WeightEntry:
-    return WeightEntry((ours,), (theirs,), how, **options)  # type: ignore[arg-type]
+def weight(ours: str, theirs: str, conversion: Conversion = IDENTITY, **options: bool | tuple[str, ...]) -> WeightEntry:
+    return WeightEntry((ours,), (theirs,), conversion, **options)  # type: ignore[arg-type]
 
 
-def layers(ours: str, theirs: str, depth: int, names: Mapping[str, str], suffixes: Iterable[str]) -> list[WeightEntry]:
-    """The plain rows of a stack: `ours.0.NAME.weight` is `theirs.0.NAME.weight`, and so on."""
+def map_layers(
+    ours: str, theirs: str, depth: int, names: Mapping[str, str], suffixes: Iterable[str]
+) -> list[WeightEntry]:
+    """Return the identical entries of a stack: `ours.0.NAME.weight` is `theirs.0.NAME.weight`, and so on."""
     return [
         weight(f"{ours}.{layer}.{mine}.{suffix}", f"{theirs}.{layer}.{other}.{suffix}")
         for layer in range(depth)
@@ -153,86 +155,88 @@ def layers(ours: str, theirs: str, depth: int, names: Mapping[str, str], suffixe
     ]
 
 
-# --- both directions ------------------------------------------------------------------------------------------------
+# --- import and export ----------------------------------------------------------------------------------------------
 
 
 def read_tensors(
     table: Sequence[WeightEntry], theirs: Mapping[str, Tensor], shapes: Mapping[str, Tensor], where: str
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Our tensors by name, in float32, and the names of those that are missing there and may be.
+    """Return our tensors by name, in float32, and the names of optional tensors that are missing.
 
-    `shapes` are the tensors our model has, perhaps on torch's meta device. Whatever is missing,
-    left over or of another shape is refused, all at once; and so is what is no number.
+    `shapes` are the tensors of our model, possibly on the meta device. An error lists all tensors that are missing,
+    unknown or of a wrong shape, and tensors with NaN or infinity.
     """
-    wanted = write_tensors(table, shapes)
-    zeros = {name: torch.zeros(wanted[name].shape) for one in table if one.zero for name in one.theirs}
+    expected = write_tensors(table, shapes)
+    zeros = {name: torch.zeros(expected[name].shape) for entry in table if entry.zero for name in entry.theirs}
     theirs = {**zeros, **theirs}
-    missing = [one for one in table if one.optional and not any(name in theirs for name in one.theirs)]
-    absent = {name for one in missing for name in one.theirs}
-    if wrong := list(_mismatches(table, theirs, {name: wanted[name] for name in wanted if name not in absent})):
-        more = [f"  and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
-        count = format_count(len(wrong), "mismatch", "mismatches")
-        head = f"The weights of {where} are not those that its config.json describes ({count}):"
-        raise CheckpointError("\n".join([head, *(f"  {line}" for line in wrong[:SHOWN]), *more]))
-    found: dict[str, Tensor] = {}
-    wild: list[str] = []
-    for one in table:
-        if one in missing:
+    missing = [entry for entry in table if entry.optional and not any(name in theirs for name in entry.theirs)]
+    absent = {name for entry in missing for name in entry.theirs}
+    present = {name: tensor for name, tensor in expected.items() if name not in absent}
+    if mismatches := list(_mismatches(table, theirs, present)):
+        more = [f"  and {len(mismatches) - MAX_LISTED} more"] if len(mismatches) > MAX_LISTED else []
+        count = format_count(len(mismatches), "mismatch", "mismatches")
+        head = f"The weights of {where} do not match its config.json ({count}):"
+        raise CheckpointError("\n".join([head, *(f"  {line}" for line in mismatches[:MAX_LISTED]), *more]))
+    tensors: dict[str, Tensor] = {}
+    nonfinite: list[str] = []
+    for entry in table:
+        if entry in missing:
             continue
-        made = [tensor.float().contiguous() for tensor in one.how.read(tuple(theirs[name] for name in one.theirs))]
-        if not all(map(_finite, made)):
-            wild += [name for name in one.theirs if not _finite(theirs[name].float())]
-        found.update(zip(one.ours, made, strict=True))
-        found.update((name, found[one.ours[0]]) for name in one.shared)
-    if wild:
-        count = f"{format_count(len(wild), 'tensor')} hold{'s' * (len(wild) == 1)}"
+        converted = entry.conversion.read(tuple(theirs[name] for name in entry.theirs))
+        ours = [tensor.float().contiguous() for tensor in converted]
+        if not all(map(_finite, ours)):
+            nonfinite += [name for name in entry.theirs if not _finite(theirs[name].float())]
+        tensors.update(zip(entry.ours, ours, strict=True))
+        tensors.update((name, tensors[entry.ours[0]]) for name in entry.shared)
+    if nonfinite:
+        count = format_count(len(nonfinite), "tensor has", "tensors have")
         lines = [
             f"  {name}: {int((~theirs[name].float().isfinite()).sum()):,} of {theirs[name].numel():,}"
-            for name in wild[:SHOWN]
+            for name in nonfinite[:MAX_LISTED]
         ]
-        lines += [f"  and {len(wild) - SHOWN} more"] if len(wild) > SHOWN else []
-        head = f"The weights of {where} must be finite numbers; {count} NaN or infinity. The file is damaged, or the "
-        raise CheckpointError("\n".join([f"{head}training was: take another.", *lines]))
-    return found, [name for one in missing for name in (*one.ours, *one.shared)]
+        lines += [f"  and {len(nonfinite) - MAX_LISTED} more"] if len(nonfinite) > MAX_LISTED else []
+        head = f"The weights of {where} must be finite; {count} NaN or infinity. Use another checkpoint:"
+        raise CheckpointError("\n".join([head, *lines]))
+    return tensors, [name for entry in missing for name in (*entry.ours, *entry.shared)]
 
 
 def write_tensors(table: Sequence[WeightEntry], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their tensors by name."""
-    found: dict[str, Tensor] = {}
-    for one in table:
-        made = one.how.write(tuple(ours[name] for name in one.ours))
-        found.update((name, tensor.contiguous()) for name, tensor in zip(one.theirs, made, strict=True))
-    return found
+    """Return their tensors by name."""
+    tensors: dict[str, Tensor] = {}
+    for entry in table:
+        theirs = entry.conversion.write(tuple(ours[name] for name in entry.ours))
+        tensors.update((name, tensor.contiguous()) for name, tensor in zip(entry.theirs, theirs, strict=True))
+    return tensors
 
 
 def find_uncovered(table: Sequence[WeightEntry], ours: Iterable[str]) -> list[str]:
-    """Our tensors that the table forgets."""
-    covered = {name for one in table for name in (*one.ours, *one.shared)}
+    """Return the names of our tensors that are not in the table."""
+    covered = {name for entry in table for name in (*entry.ours, *entry.shared)}
     return sorted(set(ours) - covered)
 
 
 def _mismatches(
-    table: Sequence[WeightEntry], theirs: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+    table: Sequence[WeightEntry], theirs: Mapping[str, Tensor], expected: Mapping[str, Tensor]
 ) -> Iterator[str]:
-    copies = {copy: one.theirs[0] for one in table for copy in one.copies}
-    for name, tensor in wanted.items():
+    copies = {copy: entry.theirs[0] for entry in table for copy in entry.copies}
+    for name, tensor in expected.items():
         if name not in theirs:
-            yield f"{name} ({shape(tensor)}) is missing"
+            yield f"{name} ({format_shape(tensor)}) is missing"
         elif theirs[name].shape != tensor.shape:
-            yield f"{name} is {shape(theirs[name])}; by the config it is {shape(tensor)}"
+            yield f"{name} must be {format_shape(tensor)}; it is {format_shape(theirs[name])}"
         elif not theirs[name].is_floating_point():
             kind = str(theirs[name].dtype).removeprefix("torch.")
-            yield f"{name} holds {kind}; weights must be floating-point numbers, not quantised ones"
+            yield f"{name} must be floating-point, not quantized; it is {kind}"
     for name, tensor in theirs.items():
         if name in copies:
-            if copies[name] in theirs and not _same(tensor, theirs[copies[name]]):
-                yield f"{name} is not {copies[name]}, and by the config (tie_word_embeddings) it is"
-        elif name not in wanted:
-            yield f"{name} ({shape(tensor)}) has no place in the model"
+            if copies[name] in theirs and not _equal(tensor, theirs[copies[name]]):
+                yield f"{name} must equal {copies[name]} (tie_word_embeddings)"
+        elif name not in expected:
+            yield f"{name} ({format_shape(tensor)}) is not a tensor of the model"
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    """Equal, where both are NaN too."""
+def _equal(one: Tensor, other: Tensor) -> bool:
+    """Compare tensors; NaN equals NaN."""
     if torch.equal(one, other):
         return True
     return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
@@ -242,24 +246,26 @@ def _finite(tensor: Tensor) -> bool:
     return bool(tensor.isfinite().all())
 
 
-def shape(tensor: Tensor) -> str:
-    return "×".join(map(str, tensor.shape)) or "one number"
+def format_shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape)) or "scalar"
 
 
 def rename_tensors(tensors: Mapping[str, Tensor], prefix: str, ignored: Sequence[str]) -> dict[str, Tensor]:
-    """Their tensors under the names of a whole model: a bare backbone lacks the prefix, and norms may have old names.
-    `ignored` are patterns of names of what is no weight."""
+    """Rename tensors to the names of a complete model: a backbone has no prefix, and norms may have old names.
 
-    def name_today(name: str) -> str:
+    `ignored` are patterns of tensors that are not weights, which are dropped.
+    """
+
+    def current_name(name: str) -> str:
         for old, new in OLD_NAMES.items():
-            renamed = name.removesuffix(old) + new
-            if f".{name}".endswith(f".{old}") and renamed not in tensors:
-                return renamed
+            current = name.removesuffix(old) + new
+            if f".{name}".endswith(f".{old}") and current not in tensors:
+                return current
         return name
 
-    names = {name_today(name): tensor for name, tensor in tensors.items()}
-    bare = prefix and not any(name.startswith(prefix) for name in names)
-    whole = {f"{prefix}{name}" if bare else name: tensor for name, tensor in names.items()}
+    names = {current_name(name): tensor for name, tensor in tensors.items()}
+    is_backbone = prefix and not any(name.startswith(prefix) for name in names)
+    renamed = {f"{prefix}{name}" if is_backbone else name: tensor for name, tensor in names.items()}
     return {
-        name: tensor for name, tensor in whole.items() if not any(re.fullmatch(pattern, name) for pattern in ignored)
+        name: tensor for name, tensor in renamed.items() if not any(re.fullmatch(pattern, name) for pattern in ignored)
     }

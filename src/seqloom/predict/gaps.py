@@ -135,7 +135,7 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
 
     @property
     def _has_trained_output(self) -> bool:
-        return "dense.weight" not in self.run.data.get("imported", {}).get("drawn", ())
+        return "dense.weight" not in self.run.data.get("imported", {}).get("initialized", ())
 
     @property
     def _other_usage(self) -> str:

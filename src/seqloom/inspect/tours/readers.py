@@ -252,7 +252,7 @@ def tour_bert(tour: Tour, _: SequencePair | None) -> Walk:
 
 def lacks_output(reader: TrainedModel) -> bool:
     """Return whether a BERT was imported without its output layer, so that its predictions are meaningless."""
-    return "dense.weight" in reader.run.data.get("imported", {}).get("drawn", ())
+    return "dense.weight" in reader.run.data.get("imported", {}).get("initialized", ())
 
 
 def _add_backbone(

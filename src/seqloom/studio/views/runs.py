@@ -147,7 +147,7 @@ def _read_entry(run: Run) -> Json:
         entry["views"] = [name for name, view in VIEWS.items() if view.suits(recipe)]
         # Whether an imported model has randomly initialised layers.
         imported = run.data.get("imported", {}) if (run.path / "data.json").is_file() else {}
-        entry["untrained"] = bool(imported.get("drawn"))
+        entry["untrained"] = bool(imported.get("initialized"))
     return entry
 
 

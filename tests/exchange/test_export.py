@@ -1,4 +1,4 @@
-"""Runs that were trained here, written for `transformers`: the same ids, the same logits; or a clear refusal."""
+"""Export of trained runs to `transformers`: equal ids and logits, or an error."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ LLAMA = {"norm": "rms", "positions": {"kind": "rotary"}, "activation": "swiglu",
 
 
 def make_run(path: Path, tokens: Any = TOKENS["byte-pair"], task: str = "language-model", **model: Any) -> Run:
-    """As a training would have left it, with random weights."""
+    """Create a run with random weights."""
     tokenizer = train_tokenizer(tokens, TEXTS)
     section = {"kind": "gpt", "d_model": 16, "heads": 2, "layers": 2, **model}
     if "context" not in section and section.get("positions", {}).get("kind", "learned") == "learned":
@@ -64,7 +64,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_logits(name: str, tmp_path: Path) -> None:
+def test_logits_equal_transformers(name: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     run = make_run(tmp_path / "run", **SHAPES[name])
     written = export_run(run.path, tmp_path / "out")
@@ -90,24 +90,24 @@ def test_logits(name: str, tmp_path: Path) -> None:
 # --- tokenizers -------------------------------------------------------------------------------------------------------
 
 
-def library(tokenizer: Tokenizer, extra: tuple[str, ...] = ()) -> Library:
+def load_with_transformers(tokenizer: Tokenizer, extra: tuple[str, ...] = ()) -> Library:
     return Library.from_str(json.dumps(tokenizer_files(tokenizer, extra)["tokenizer.json"]))
 
 
 TRAINED = {name: train_tokenizer(tokens, TEXTS) for name, tokens in TOKENS.items()}
-WRITTEN = {name: library(tokenizer) for name, tokenizer in TRAINED.items()}
+WRITTEN = {name: load_with_transformers(tokenizer) for name, tokenizer in TRAINED.items()}
 
 
 @pytest.mark.parametrize("name", TOKENS)
 @given(st.text() | st.text(alphabet="the dogsa\n\t\u2003\x1f\x85<unk>☃"))
 @settings(max_examples=150)
-def test_the_same_ids(name: str, text: str) -> None:
+def test_ids_equal_transformers(name: str, text: str) -> None:
     if "</s>" not in text:
         assert WRITTEN[name].encode(text).ids == TRAINED[name].encode(text)
 
 
 @pytest.mark.parametrize("name", TOKENS)
-def test_the_same_text(name: str) -> None:
+def test_decoded_text_equals_transformers(name: str) -> None:
     for text in ("the dog sat", "The cat."):
         ids = TRAINED[name].encode(text)
         assert WRITTEN[name].decode(ids, skip_special_tokens=False) == TRAINED[name].decode(ids).replace(
@@ -118,7 +118,7 @@ def test_the_same_text(name: str) -> None:
 @pytest.mark.parametrize("name", TOKENS)
 def test_special_tokens_keep_their_rows(name: str) -> None:
     V = len(TRAINED[name])
-    made = library(TRAINED[name], ("[CLS]", "[SEP]", "[MASK]"))
+    made = load_with_transformers(TRAINED[name], ("[CLS]", "[SEP]", "[MASK]"))
     assert [made.token_to_id(word) for word in ("</s>", "[CLS]", "[SEP]", "[MASK]")] == [0, V, V + 1, V + 2]
     assert made.get_vocab_size() == V + 3
     files = tokenizer_files(TRAINED[name], ("[CLS]", "[SEP]", "[MASK]"))
@@ -132,35 +132,35 @@ def test_special_tokens_keep_their_rows(name: str) -> None:
         (WordsConfig(split="punctuation"), "tokenizer.split=punctuation"),
     ],
 )
-def test_tokenizers_that_would_read_differently(tokens: Any, said: str, tmp_path: Path) -> None:
+def test_unsupported_tokenizers_are_rejected(tokens: Any, said: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tokens)
     with pytest.raises(UsageError, match=said):
         export_run(run.path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_word_that_is_a_special_token(tmp_path: Path) -> None:
+def test_word_equal_to_special_token_is_rejected(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["the </s> dog [CLS]"])
-    with pytest.raises(UsageError, match="it has the words </s>, which stand for special tokens"):
+    with pytest.raises(UsageError, match="its words </s> are special tokens"):
         tokenizer_files(tokenizer)
-    with pytest.raises(UsageError, match=r"the words </s>, \[CLS\], which"):
+    with pytest.raises(UsageError, match=r"its words </s>, \[CLS\] are"):
         tokenizer_files(tokenizer, ("[CLS]", "[SEP]", "[MASK]"))
 
 
-# --- what no family has -----------------------------------------------------------------------------------------------
+# --- unsupported models -----------------------------------------------------------------------------------------------
 
 
-def test_values_in_the_way_are_named(tmp_path: Path) -> None:
+def test_unsupported_values_are_reported(tmp_path: Path) -> None:
     run = make_run(
         tmp_path / "run", output_bias=True, embed_scale=True, kv_heads=1, context=32, positions={"kind": "learned"}
     )
     with pytest.raises(UsageError) as error:
         export_run(run.path, tmp_path / "out")
     first, gpt2, llama, mistral = str(error.value).split("\n")
-    assert first == f"{run.path} cannot be exported, for no family has all that its config says:"
+    assert first == f"{run.path} cannot be exported: no family supports its config:"
     assert gpt2 == (
         "  GPT-2: model.embed_scale must be false; it is true; model.output_bias must be false; it is true; "
-        "model.kv_heads must be as many as heads; it is 1; model.context must be all 512 positions; it is 32"
+        "model.kv_heads must equal heads; it is 1; model.context must be all 512 positions; it is 32"
     )
     assert llama.startswith("  Llama: model.norm must be 'rms'; it is 'layer'; ")
     assert llama.endswith("model.positions.kind must be rotary; it is learned")
@@ -168,7 +168,7 @@ def test_values_in_the_way_are_named(tmp_path: Path) -> None:
     assert error.value.exit_code == 2
 
 
-def test_a_kind_that_no_family_has(tmp_path: Path) -> None:
+def test_unsupported_kind_is_rejected(tmp_path: Path) -> None:
     tokenizer = TRAINED["words"]
     section = {"kind": "recurrent-lm", "embedding": 8, "hidden": 8}
     mapping = {
@@ -183,17 +183,15 @@ def test_a_kind_that_no_family_has(tmp_path: Path) -> None:
     documents = {"tokenizer.json": tokenizer.to_json(), "data.json": data}
     weights = recipe.model.build(len(tokenizer)).state_dict()
     run = Run.create(tmp_path / "run", to_mapping(recipe), documents, weights=weights)
-    with pytest.raises(
-        UsageError, match="no family of Hugging Face is known for a model of kind recurrent-lm, only for"
-    ):
+    with pytest.raises(UsageError, match="models of kind recurrent-lm are not supported, only"):
         export_run(run.path, tmp_path / "out")
 
 
-def test_what_is_there_is_kept(tmp_path: Path) -> None:
+def test_existing_directory_is_kept(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "precious").write_text("")
-    with pytest.raises(UsageError, match=r"out exists\. Choose another place, or remove it first"):
+    with pytest.raises(UsageError, match=r"out already exists\. Choose another path, or delete it first"):
         export_run(run.path, tmp_path / "out")
     with pytest.raises(UsageError, match="exists"):
         export_run(run.path, run.path)
@@ -201,7 +199,7 @@ def test_what_is_there_is_kept(tmp_path: Path) -> None:
         export_run(tmp_path / "nothing", tmp_path / "new")
 
 
-def test_weights_that_do_not_fit_the_recipe(tmp_path: Path) -> None:
+def test_weights_of_another_recipe_are_rejected(tmp_path: Path) -> None:
     run, other = make_run(tmp_path / "run"), make_run(tmp_path / "other", layers=3)
     (run.path / "model.safetensors").write_bytes((other.path / "model.safetensors").read_bytes())
     with pytest.raises(CheckpointError, match=r"model\.safetensors belongs to another run"):
