@@ -1,11 +1,11 @@
 """Saturation of the attention softmax for large d_k, with and without dividing the scores by √d_k (C12).
 
-One query and S keys with entries from N(0, 1), roughly as in an untrained Transformer. A sum of d_k products
-has variance d_k, so without the division the largest score runs away from the others:
+The entries of one query and S keys are drawn from N(0, 1), roughly as in an untrained Transformer. A sum of d_k
+products has variance d_k, so without the division the largest score dominates:
 
-    entropy    −Σ α_j log α_j, as a share of log S: 1 looks everywhere alike, 0 at one place only
+    entropy    −Σ α_j log α_j, relative to log S: 1 for uniform weights, 0 for a single position
     largest    max_j α_j
-    gradient   ‖∂α/∂e‖, the Frobenius norm of diag(α) − α αᵀ: what the softmax lets through to the scores
+    gradient   ‖∂α/∂e‖, the Frobenius norm of diag(α) − α αᵀ: the gradient that reaches the scores
 
     python benchmarks/attention_scale.py --keys 32 --queries 2000 --seed 1
 """

@@ -1,8 +1,8 @@
 """The effect of the beam size on translations: one run, one split, several beam sizes.
 
-For each beam and length penalty: BLEU and chrF; the mean Σ log p of what was found, which at a penalty of 0 is what the
-search is after; its mean length in tokens; how many translations differ from greedy search; and how many are less
-probable than what greedy search found, a wider beam being no promise.
+For each beam size and length penalty, the table has BLEU and chrF; the mean Σ log p of the translations, which the
+search maximizes at a penalty of 0; their mean length in tokens; the number that differ from greedy search; and the
+number that are less probable than those of greedy search, since a wider beam does not guarantee a better result.
 
     python benchmarks/beam_width.py runs/quickstart-en-fr --split dev
 """

@@ -1,8 +1,7 @@
 """Translation speed of a trained run in sentences per second, by beam size and batch size.
 
-The same sentences of the dev split, sorted by length so that those decoded together are about equally long, go through
-every setting once a round; the settings take turns. Reported is the median over rounds with its range. At the end, what
-the search itself takes of a step: a step with a model that costs nothing.
+In each round, every setting translates the same sentences of the dev split, sorted by length to reduce padding. The
+report has the median over rounds with its range, and the time of the search without a model.
 
     python benchmarks/decoding_speed.py runs/quickstart-en-fr --rounds 5 --sentences 256
 """

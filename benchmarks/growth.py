@@ -157,20 +157,20 @@ def block_work(s: Size) -> float:
 
 
 def block_values(s: Size) -> float:
-    """x twice with its norm, q k v, what the heads found and what is made of it, 4 D inside the feed-forward before and
-    after its function, and what comes of it; the weights of all heads."""
+    """Count x and its norm twice, q k v, the outputs of the heads and of their projection, 4 D before and after the
+    activation of the feed-forward layer, its output, and the attention weights of all heads."""
     return 18 * s.length * s.width + HEADS * s.length**2
 
 
 def seq2seq_work(s: Size) -> float:
-    """A GRU from each end, one in the decoder; keys of the annotations, which are 2 D wide; scores and contexts; the
-    readout of state and context."""
+    """Count the two GRUs of the encoder and one of the decoder, the keys of the encoder states (2 D), scores, context
+    vectors, and the readout of state and context vector."""
     cells = 3 * 6 * s.width**2
     return s.length * (cells + 2 * s.width**2 + 3 * s.length * s.width + 3 * s.width**2 + s.width * s.vocabulary)
 
 
 def seq2seq_values(s: Size) -> float:
-    """Two vectors of tokens; of each GRU r z h̃, U h and h; annotations, keys, weights, context and readout."""
+    """Count two token vectors; r z h̃, U h, h of each GRU; encoder states, keys, weights, context vector, readout."""
     return s.length * (s.width * (2 + 3 * 5 + 2 + 1 + 2 + 1) + s.length)
 
 

@@ -2,10 +2,10 @@
 
     python benchmarks/growth_ngram.py [--order 5] [--out docs/pictures]
 
-The text is drawn by Zipf's law, p(w) ∝ 1 / rank, so nearly every long n-gram stands in it once: the worst there is.
-Counting sorts n places for each order, n log n, and keeps a few numbers for each of at most n different n-grams. Both
-dashed lines are these, in units that fit the last point. Memory is what NumPy held at most, time processor time, the
-median of five rounds.
+The text is drawn from Zipf's law, p(w) ∝ 1 / rank. Nearly every long n-gram occurs once, which is the worst case.
+Counting sorts n positions for each order, n log n, and stores a few numbers for each of at most n different n-grams.
+The dashed lines show these costs, scaled to the last point. Memory is the peak of NumPy, time the median CPU time of
+five rounds.
 """
 
 import argparse

@@ -2,13 +2,13 @@
 
     python benchmarks/hmm.py [--repeats 5] [--plain]
 
-- an iteration of Baum–Welch over the letters of Python's reference (one sequence, 2 + 1 states, END is one),
+- an iteration of Baum–Welch over the letters of the Python documentation (one sequence, 2 states and one for END),
 - the same over its words (16 + 1 states),
 - an iteration over vectors that were drawn from a Gaussian model (4 states, full covariance, 4 variables),
 - Viterbi and log p of the same sequences; and Viterbi of many short ones.
 
-hmmlearn computes in log space unless it is asked for scaling; both are measured. Every time is the median of the
-repeats, with the fastest and the slowest. The log-likelihoods of both are compared, too. `--plain`: without numba.
+hmmlearn computes in log space or with scaling; both are measured. Times are medians of the repeats, with minimum and
+maximum. The log-likelihoods of both libraries are compared, too. `--plain` disables numba.
 """
 
 import argparse

@@ -3,12 +3,12 @@
     python benchmarks/label_baselines.py languages names
 
 - majority: the most frequent label of train;
-- copy: the label of the training text that fractions most character trigrams, weighted by their rarity
+- copy: the label of the training text that shares most character trigrams, weighted by their rarity
   (`seqloom.data.parallel`);
-- naive Bayes: argmax over labels y of log p(y) + Σ_g log p(g | y), g the runs of one to n characters of the text, with
-  p(g | y) = (count of g in texts of y + α) / (all counts of y + α · number of different g). n and α are chosen on dev.
+- naive Bayes: argmax over labels y of log p(y) + Σ_g log p(g | y), g the character n-grams of the text,
+  with p(g | y) = (count of g in texts of y + α) / (all counts of y + α · number of different g). n, α from dev.
 
-"form in train" is the share of texts whose normal form (`seqloom.data.splits`) occurs in train. Nothing is random.
+"form in train" is the fraction of texts whose normal form (`seqloom.data.splits`) occurs in train. Nothing is random.
 """
 
 import argparse

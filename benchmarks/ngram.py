@@ -3,8 +3,8 @@
     python benchmarks/ngram.py --data DIRECTORY [--order 5] [--corpus ptb]
 
 DIRECTORY (or SEQLOOM_DATA) holds ptb/ptb.{train,valid,test}.txt.gz and wikitext-2/{train,valid,test}.txt.gz. A line is
-a document and its end is predicted like a word. The vocabulary is every word of the training text; the text's own
-`<unk>` is an ordinary word. Each corpus is measured in a process of its own, so that the peak of memory is its own.
+a document and its end is predicted like a word. The vocabulary is every word of the training text; `<unk>` in the text
+is an ordinary word. Each corpus is measured in a separate process, because peak memory is counted per process.
 """
 
 import argparse

@@ -1,9 +1,8 @@
 """Comparison of forecasts of real series: seasonal naive, linear models and networks.
 
-Every kind of the task `forecast` is trained on the first 70 % of a series. What is to be modelled, the values or their
-differences, or of a Kalman filter the structure of its state, is chosen for each by CRPS on dev, with the first seed;
-what is said below is of test, by rolling origins, mean and standard deviation over the seeds. Linear kinds draw
-nothing: one run is all.
+Every kind of the task `forecast` is trained on the first 70 % of a series. CRPS on dev, with the first seed, chooses
+between values and differences, or the structure of the Kalman filter. The results are those of test with rolling
+origins, mean and standard deviation over the seeds. Linear kinds are not random and need one run.
 
     python benchmarks/series.py --series co2 sunspots sea --seeds 1 2 3
 """

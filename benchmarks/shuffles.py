@@ -2,7 +2,7 @@
 
     python benchmarks/shuffles.py runs/lm-ptb-lstm --sentences 500 --seed 1
 
-Sentences of fewer than four words, and shuffles that happen to leave the order as it was, are left out.
+Sentences of fewer than four words, and shuffles that equal their sentences, are omitted.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """Training speed of an LSTM language model in tokens per second: seqloom compared with a plain torch loop.
 
-Both read the same batches of the same text, with the same sizes, dropout, clipping and optimizer (AdamW, updated by one
-fused kernel), both carry their state from chunk to chunk, and both read their losses when a round is over. They take
-turns, several rounds each, in one process; reported is the median over rounds with its range, and the ratio round by
-round. On a GPU seqloom's steps are captured whole, as in every training; `train.cuda_graphs=false` turns that off.
+Both read the same batches of the same text, with the same sizes, dropout, clipping and optimizer (AdamW, updated by
+one fused kernel), both carry their state from chunk to chunk, and both read their losses at the end of a round. Their
+rounds alternate in one process. The report has medians over rounds with their ranges, and the ratios of rounds. On a
+GPU, the steps of seqloom are CUDA graphs, as in training; `train.cuda_graphs=false` disables them.
 
     python benchmarks/training_speed.py --rounds 7 --steps 40
 """

@@ -1,10 +1,10 @@
-"""Target tokens per second of training a tiny Transformer on Multi30k, through `fit` as `seqloom train` does it.
+"""Training speed of a small Transformer on Multi30k in target tokens per second, through `fit` as in `seqloom train`.
 
-Counted are the real tokens of the target, its end included, padding not; the clock runs over the whole update: making
-the batch, forwards, backwards, the norm of the gradient, clipping and Adam. Reported is the median over intervals of so
-many updates, with its range. (Two updates of the first epoch are slower: those whose memory is measured.)
+Target tokens are counted with END and without padding. The time of a step includes the batch, the forward and backward
+pass, the gradient norm, clipping and Adam. The report has the median over intervals of `--steps` steps with its range.
+Two steps of the first epoch are slower, because their memory is measured.
 
-Beside others, in turns and in the same run, `cpu.py` puts it. For a glance: Joey NMT 2.3 was measured at about 1,400
+`cpu.py` compares seqloom with other toolkits in one run. For orientation: Joey NMT 2.3 was measured at about 1,400
 target tokens per second for such a model (width 128, 4+4 layers, vocabulary of 8,000, Multi30k) on two CPU cores.
 
     python benchmarks/translation_training_speed.py --threads 2

@@ -1,11 +1,11 @@
 """Word vectors compared with gensim: words per second, and quality with equal settings (C22).
 
-Both read the same words of the same text, in rounds that take turns, so that a busy machine slows both. Reading,
-counting and compiling are not timed. `words/s` counts every word of the text, those that subsampling leaves out too.
+Both read the same words of the same text. Their rounds alternate, so that other load affects both. Reading, counting
+and compilation are not timed. `words/s` counts every word of the text, including those that subsampling omits.
 
     python benchmarks/word_vectors.py speed --corpus wikitext2 --workers 2 --rounds 5
     python benchmarks/word_vectors.py quality --corpus wikitext2 --epochs 5 --seeds 1 2 3
-    python benchmarks/word_vectors.py speed --corpus wikitext2 --device cuda --rounds 5   # gensim on the CPU beside it
+    python benchmarks/word_vectors.py speed --corpus wikitext2 --device cuda --rounds 5   # gensim on the CPU
 """
 
 import argparse

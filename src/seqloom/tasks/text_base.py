@@ -42,7 +42,7 @@ class TextTask(Task[R, M]):
 
     corpus: TextCorpus
     other_data = "--text FILE"
-    eval_chunk = 256  # tokens read at once in evaluation
+    eval_chunk = 256  # tokens per chunk in evaluation
 
     @classmethod
     def load(cls, recipe: R) -> TextCorpus:
