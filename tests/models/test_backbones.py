@@ -85,12 +85,12 @@ def test_special_tokens_are_loaded_or_random(kind: str) -> None:
     config = config_of(kind)
     model = build_pretrained(config)
     before = model.state_dict()
-    own = load_backbone(config, model).token_embedding().weight
+    embeddings = load_backbone(config, model).token_embedding().weight
     expected = token_vectors(kind, before)
-    assert own.shape == (V + EXTRA, expected.shape[1])
-    assert torch.equal(own[: len(expected)], expected)
+    assert embeddings.shape == (V + EXTRA, expected.shape[1])
+    assert torch.equal(embeddings[: len(expected)], expected)
     assert len(expected) == (V + EXTRA if kind in ("bert", "electra") else V)
-    assert (own[V:] != 0).all()
+    assert (embeddings[V:] != 0).all()
 
 
 def test_bert_pooler_and_segments_are_loaded() -> None:
@@ -208,8 +208,8 @@ def test_layer_groups_contain_every_parameter_once(kind: str) -> None:
     groups = [[id(parameter) for parameter in group] for group in backbone.layer_groups()]
     assert len(groups) == 4 and all(groups)
     mixed = {f"mix.{name}" for name in ("weights", "scale")}  # trained with the layers above
-    own = [id(parameter) for name, parameter in backbone.named_parameters() if name not in mixed]
-    assert sorted(name for group in groups for name in group) == sorted(own)
+    names = [id(parameter) for name, parameter in backbone.named_parameters() if name not in mixed]
+    assert sorted(name for group in groups for name in group) == sorted(names)
     assert id(backbone.token_embedding().weight) in groups[0]
 
 
@@ -237,10 +237,10 @@ def test_mix_reads_all_layers_and_extracts_both_final_states() -> None:
     assert isinstance(backbone, BiLMBackbone)
     backbone.mix.weights.data = torch.tensor([0.5, -1.0, 2.0]).double()
     backbone.mix.scale.data = torch.tensor([3.0]).double()
-    x, one, two = model.backbone(tokens, mask).layer_states()
+    x, first, second = model.backbone(tokens, mask).layer_states()
     shares = torch.tensor([0.5, -1.0, 2.0]).double().softmax(dim=0)
     h = backbone.read(tokens, mask)
-    torch.testing.assert_close(h, 3 * (shares[0] * x + shares[1] * one + shares[2] * two), rtol=0, atol=1e-12)
+    torch.testing.assert_close(h, 3 * (shares[0] * x + shares[1] * first + shares[2] * second), rtol=0, atol=1e-12)
     last = torch.stack([h[0, 5], h[1, 3], h[2, 0]])
     assert torch.equal(backbone.extract(h, mask), torch.cat([last[:, :6], h[:, 0, 6:]], dim=1))
 
@@ -252,7 +252,7 @@ def test_renamed_weights_load_into_another_backbone() -> None:
         first = load_backbone(config, build_pretrained(config))
         second = build_backbone(config, V).double()
         second.load_pretrained(type(first).rename_to_pretrained(first.state_dict()), "runs/first")
-        assert all(torch.equal(one, second.state_dict()[name]) for name, one in first.state_dict().items())
+        assert all(torch.equal(tensor, second.state_dict()[name]) for name, tensor in first.state_dict().items())
 
 
 def test_forms_and_limits_of_backbones() -> None:

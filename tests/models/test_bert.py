@@ -55,9 +55,9 @@ def test_packed_documents_equal_separate_documents(kind: str, norm_first: bool) 
     tokens, documents = (torch.from_numpy(part.astype(np.int64)) for part in source)
     h = model.read(tokens, documents > 0, None, documents)
     for number in range(1, 5):
-        own = documents[0] == number
-        alone = model.read(tokens[:, own])
-        torch.testing.assert_close(h[:, own], alone, rtol=1e-10, atol=1e-12)
+        selected = documents[0] == number
+        alone = model.read(tokens[:, selected])
+        torch.testing.assert_close(h[:, selected], alone, rtol=1e-10, atol=1e-12)
 
 
 def test_packed_documents_are_independent() -> None:
@@ -66,7 +66,7 @@ def test_packed_documents_are_independent() -> None:
     tokens, documents = (torch.from_numpy(part.astype(np.int64)) for part in source)
     changed = torch.where((documents == 1) & (tokens < V), 29, tokens)
     assert (changed != tokens).any()
-    before, after = (model.read(one, documents > 0, None, documents) for one in (tokens, changed))
+    before, after = (model.read(text, documents > 0, None, documents) for text in (tokens, changed))
     others = documents > 1
     assert torch.equal(before[others], after[others])
     assert not torch.equal(before[documents == 1], after[documents == 1])
@@ -83,7 +83,7 @@ def test_control_texts_without_document_numbers_interact() -> None:
     source = pack(TEXTS, model.specials, S)
     tokens, documents = (torch.from_numpy(part.astype(np.int64)) for part in source)
     changed = torch.where((documents == 1) & (tokens < V), 29, tokens)
-    before, after = (model.read(one, documents > 0) for one in (tokens, changed))
+    before, after = (model.read(text, documents > 0) for text in (tokens, changed))
     assert not torch.equal(before[documents == 2], after[documents == 2])
 
 
@@ -113,17 +113,17 @@ def test_loss_is_the_mean_over_masked_positions() -> None:
     h = model.read(batch["tokens"], batch["mask"], None, batch["documents"])
     log_probs = model.masked_logits(h).log_softmax(dim=2)
     assert log_probs.shape == (*batch["tokens"].shape, V)  # special tokens are never predicted
-    own = [
+    losses = [
         -log_probs[row, position, target]
         for row, (positions, targets) in enumerate(zip(batch["positions"], batch["targets"], strict=True))
         for position, target in zip(positions.tolist(), targets.tolist(), strict=True)
         if target >= 0
     ]
-    torch.testing.assert_close(model.loss(batch), torch.stack(own).mean(), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(model.loss(batch), torch.stack(losses).mean(), rtol=1e-10, atol=1e-12)
     other = torch.tensor([1, 0])[: len(h)]
     pair = F.cross_entropy(model.next_logits(h), other)
     both = model.loss({**batch, "other": other})
-    torch.testing.assert_close(both, torch.stack(own).mean() + pair, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(both, torch.stack(losses).mean() + pair, rtol=1e-10, atol=1e-12)
 
 
 def test_row_without_masked_tokens_has_zero_loss() -> None:

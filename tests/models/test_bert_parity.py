@@ -46,8 +46,8 @@ def transformers_name(name: str) -> str:
         return "cls.predictions.bias"
     module, _, kind = name.rpartition(".")
     if module.startswith("backbone.blocks."):
-        _, _, number, own = module.split(".", 3)
-        return f"bert.encoder.layer.{number}.{LAYER[own]}.{kind}"
+        _, _, number, part = module.split(".", 3)
+        return f"bert.encoder.layer.{number}.{LAYER[part]}.{kind}"
     return f"{AROUND[module]}.{kind}"
 
 
@@ -114,9 +114,9 @@ def test_logits_and_attention_weights_equal_transformers(shape: dict[str, Any]) 
         ours.masked_logits(h)[real], result.prediction_logits[real][:, :V], rtol=1e-10, atol=1e-10
     )
     torch.testing.assert_close(ours.next_logits(h), result.seq_relationship_logits, rtol=1e-10, atol=1e-10)
-    for own, other in zip(ours.attentions(**batch), result.attentions, strict=True):
+    for weights, other in zip(ours.attentions(**batch), result.attentions, strict=True):
         rows_of = real[:, None, :, None]
-        torch.testing.assert_close(own, other * rows_of, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(weights, other * rows_of, rtol=1e-10, atol=1e-10)
 
 
 def test_gradients_of_the_loss_equal_transformers() -> None:

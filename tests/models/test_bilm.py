@@ -96,8 +96,8 @@ def test_row_alone_equals_row_in_a_batch(bilm: BiLM) -> None:
     assert right.shape == left.shape == (4, 6)
     for row, length in enumerate((7, 4, 2, 7)):
         alone = {name: value[row : row + 1, :length] for name, value in given.items()}
-        for together, own in zip((right, left), bilm.log_probs(alone), strict=True):
-            torch.testing.assert_close(together[row, : length - 1], own[0], rtol=0, atol=1e-12)
+        for together, single in zip((right, left), bilm.log_probs(alone), strict=True):
+            torch.testing.assert_close(together[row, : length - 1], single[0], rtol=0, atol=1e-12)
             assert not together[row, length - 1 :].any()
 
 
@@ -117,7 +117,7 @@ def test_loss_is_the_mean_of_both_directions(bilm: BiLM) -> None:
 def test_texts_are_memorised() -> None:
     """First tokens are excluded: they cannot be predicted."""
     bilm = BiLMConfig(hidden=24, layers=1).build(V)
-    tokens = torch.tensor([[0, one, one + 1, (3 * one) % 7 + 1, one, 0] for one in range(1, 9)])
+    tokens = torch.tensor([[0, n, n + 1, (3 * n) % 7 + 1, n, 0] for n in range(1, 9)])
     given = {"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)}
     optimizer = torch.optim.Adam(bilm.parameters(), lr=0.03)
     for _ in range(150):

@@ -220,9 +220,9 @@ def test_influence_is_gradient_times_input(model) -> None:
     """For a bag, whose logits are sums over words, x ∂logit/∂x is exactly the contribution of each word."""
     batch = texts()
     labels = torch.tensor([0, 2, 1, 1])
-    result, own = model.influence(batch, labels), model.influence(batch)
+    result, default = model.influence(batch, labels), model.influence(batch)
     assert result.shape == batch["mask"].shape and not result[~batch["mask"]].any()
-    torch.testing.assert_close(own, model.influence(batch, model(batch).argmax(dim=1)))
+    torch.testing.assert_close(default, model.influence(batch, model(batch).argmax(dim=1)))
     if model.bag is not None:
         logits = model(batch).gather(1, labels.unsqueeze(1)).squeeze(1)
         torch.testing.assert_close(result.sum(dim=1) + model.output.bias[labels], logits, atol=1e-10, rtol=0)

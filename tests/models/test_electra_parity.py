@@ -44,8 +44,8 @@ def transformers_name(name: str, names: dict[str, str], blocks: str) -> str | No
         return f"generator_lm_head.{'bias' if name.endswith('bias') else 'weight'}"
     module, _, kind = name.rpartition(".")
     if module.startswith(blocks):
-        number, own = module.removeprefix(blocks).split(".", 1)
-        return f"electra.encoder.layer.{number}.{LAYER[own]}.{kind}"
+        number, part = module.removeprefix(blocks).split(".", 1)
+        return f"electra.encoder.layer.{number}.{LAYER[part]}.{kind}"
     return f"{names[module]}.{kind}" if module in names else None
 
 

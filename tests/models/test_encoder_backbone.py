@@ -100,16 +100,16 @@ def test_attention_weights_equal_the_encoder() -> None:
     inputs = {"inputs": tokens, "target_mask": mask}
     expected = model.attentions({"source": tokens, "source_mask": mask, **inputs})["encoder"]
     assert len(weights) == 2
-    for own, other in zip(weights, expected, strict=True):
-        torch.testing.assert_close(own[:, :, 1:, 1:], other, rtol=0, atol=1e-12)
-        assert not own[1, :, 5:].any()
+    for actual, other in zip(weights, expected, strict=True):
+        torch.testing.assert_close(actual[:, :, 1:, 1:], other, rtol=0, atol=1e-12)
+        assert not actual[1, :, 5:].any()
 
 
 def test_layer_groups_contain_every_parameter_once() -> None:
     backbone = build_backbone(config_of(encoder_layers=3, norm_first=True), V)
     groups = [[id(parameter) for parameter in group] for group in backbone.layer_groups()]
     assert len(groups) == 4 and all(groups) and id(backbone.token_embedding().weight) in groups[0]
-    assert sorted(one for group in groups for one in group) == sorted(map(id, backbone.parameters()))
+    assert sorted(member for group in groups for member in group) == sorted(map(id, backbone.parameters()))
 
 
 def test_mismatches_are_listed_and_no_weight_is_loaded() -> None:
@@ -133,7 +133,7 @@ def test_fine_tuned_backbone_can_be_fine_tuned_again() -> None:
     first = load_backbone(config, build_pretrained(config, EXTRA + 5))
     second = build_backbone(config, V).double()
     second.load_pretrained(type(first).rename_to_pretrained(first.state_dict()), "runs/first")
-    assert all(torch.equal(one, second.state_dict()[name]) for name, one in first.state_dict().items())
+    assert all(torch.equal(tensor, second.state_dict()[name]) for name, tensor in first.state_dict().items())
 
 
 def test_backbone_has_no_limit_and_predicts_no_tokens() -> None:

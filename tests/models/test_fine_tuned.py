@@ -120,8 +120,8 @@ def test_influence_equals_finite_differences(kind: str) -> None:
                 row[token] *= size
                 ends.append(model(batch)[0, 1].item())
                 row[token] = kept
-        own = result[batch["tokens"][0] == token].sum().item()
-        assert own == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-6)
+        influence = result[batch["tokens"][0] == token].sum().item()
+        assert influence == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-6)
     assert not model.backbone.token_embedding()._forward_hooks  # the hook is removed
 
 

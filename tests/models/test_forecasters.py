@@ -30,8 +30,8 @@ SEASON = 4
 
 def build_forecaster(kind: str, variables: int = 2, **settings: Any) -> Forecaster:
     torch.manual_seed(0)
-    own = {"cell": kind} if kind == "gru" else {"d_model": 8, "heads": 2} if kind == "transformer" else {}
-    model: Forecaster = CONFIGS[kind](**{"context": 6, "dropout": 0.0, **own, **settings}).build(variables, SEASON)
+    defaults = {"cell": kind} if kind == "gru" else {"d_model": 8, "heads": 2} if kind == "transformer" else {}
+    model: Forecaster = CONFIGS[kind](**{"context": 6, "dropout": 0.0, **defaults, **settings}).build(variables, SEASON)
     model.set_scale([(series(40, variables, seed=9), torch.ones(40, variables, dtype=torch.bool))])
     return model.eval()
 
@@ -107,10 +107,10 @@ def test_missing_values_are_ignored(kind: str, difference: Any) -> None:
     other = values.clone()
     other[~mask] = 1e4
     with torch.no_grad():
-        first, second = (model.step(one, model.start(1), mask) for one in (values, other))
+        first, second = (model.step(inputs, model.start(1), mask) for inputs in (values, other))
         assert torch.equal(first.mean, second.mean)
         assert torch.equal(model.score(values, mask), model.score(other, mask))
-        losses = [model.loss(one[:, -model.window :], mask[:, -model.window :])[0] for one in (values, other)]
+        losses = [model.loss(inputs[:, -model.window :], mask[:, -model.window :])[0] for inputs in (values, other)]
         assert torch.equal(*losses)
         assert not torch.equal(model.step(values, model.start(1)).mean, first.mean), (
             "the mask of missing values must have an effect"
@@ -123,8 +123,8 @@ def test_row_alone_equals_row_in_a_batch(kind: str) -> None:
     values = torch.stack([series(seed=1), series(seed=2)])
     with torch.no_grad():
         both = model.step(values, model.start(2))
-        one = model.step(values[1:], model.start(1))
-    assert torch.allclose(both.mean[1:], one.mean, atol=1e-5)
+        single = model.step(values[1:], model.start(1))
+    assert torch.allclose(both.mean[1:], single.mean, atol=1e-5)
     branched = tree_map(lambda leaf: leaf.repeat_interleave(3, dim=0), both.state)
     assert len(branched["past"]) == 6
 
@@ -137,10 +137,10 @@ def test_forecast_is_equivariant_to_scale_and_shift(kind: str, difference: Any) 
     result = []
     for factor, shift in ((1.0, 0.0), (8.0, 1024.0)):
         model = build_forecaster(kind, 1, difference=difference)
-        own = values * factor + shift
-        model.set_scale([(own, everything(own))])
+        scaled = values * factor + shift
+        model.set_scale([(scaled, everything(scaled))])
         drawn = forecast(
-            model, own[None], everything(own)[None], 5, paths=20, generator=torch.Generator().manual_seed(0)
+            model, scaled[None], everything(scaled)[None], 5, paths=20, generator=torch.Generator().manual_seed(0)
         )
         result.append((drawn.mean - shift) / factor)
     assert torch.allclose(result[0], result[1], atol=0.02)

@@ -27,14 +27,14 @@ def both(request: Any) -> Any:
 def test_loss_and_gradients_equal_the_cpu(both: Any, documents: Any) -> None:
     cpu_model, gpu_model = both
     inputs, targets = some_tokens(), some_tokens()
-    for one, device in ((cpu_model, "cpu"), (gpu_model, "cuda")):
-        apart = None if documents is None else documents.to(device)
-        value, _ = one.loss(inputs.to(device), targets.to(device), documents=apart)
+    for each_model, device in ((cpu_model, "cpu"), (gpu_model, "cuda")):
+        device_documents = None if documents is None else documents.to(device)
+        value, _ = each_model.loss(inputs.to(device), targets.to(device), documents=device_documents)
         value.backward()
-        one.value = value.detach()
+        each_model.value = value.detach()
     close(gpu_model.value, cpu_model.value)
-    for mine, same in zip(gpu_model.parameters(), cpu_model.parameters(), strict=True):
-        close(mine.grad, same.grad)
+    for actual, expected in zip(gpu_model.parameters(), cpu_model.parameters(), strict=True):
+        close(actual.grad, expected.grad)
 
 
 def test_packed_documents_are_independent(both: Any) -> None:
@@ -51,8 +51,8 @@ def test_scores_and_steps_beyond_the_context_equal_the_cpu(both: Any) -> None:
     cpu_model, gpu_model = both
     tokens, mask = some_tokens(steps=15), torch.arange(15) < torch.tensor([[15], [4], [9]])
     scores = [
-        one.score(tokens.to(device), tokens.to(device), one.start(rows=3), mask.to(device))[0]
-        for one, device in ((cpu_model, "cpu"), (gpu_model, "cuda"))
+        each_model.score(tokens.to(device), tokens.to(device), each_model.start(rows=3), mask.to(device))[0]
+        for each_model, device in ((cpu_model, "cpu"), (gpu_model, "cuda"))
     ]
     close(scores[1], scores[0])
     states: list[DecodeState] = [cpu_model.start(rows=3), gpu_model.start(rows=3)]
@@ -67,12 +67,12 @@ def test_scores_and_steps_beyond_the_context_equal_the_cpu(both: Any) -> None:
 def test_half_precision_training_reduces_the_loss(both: Any, documents: Any) -> None:
     gpt = both[1].float().train()
     inputs, targets = some_tokens().cuda(), some_tokens().cuda()
-    apart = None if documents is None else documents.cuda()
+    device_documents = None if documents is None else documents.cuda()
     optimizer, losses = torch.optim.Adam(gpt.parameters(), lr=1e-2), []
     for _ in range(60):
         optimizer.zero_grad()
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            value, _ = gpt.loss(inputs, targets, documents=apart)
+            value, _ = gpt.loss(inputs, targets, documents=device_documents)
         value.backward()
         optimizer.step()
         losses.append(value.item())

@@ -111,8 +111,8 @@ def test_logits_equal_transformers(both: tuple[GPT, Any]) -> None:
 def test_gradients_equal_transformers(both: tuple[GPT, Any]) -> None:
     model, other = both
     inputs, targets = torch.randint(V, (2, 3, 17))
-    for one in both:
-        one.zero_grad()
+    for each_model in both:
+        each_model.zero_grad()
     model.loss(inputs, targets)[0].backward()
     F.cross_entropy(other(inputs).logits.flatten(0, 1), targets.flatten()).backward()
     leaves = {id(parameter): parameter for parameter in model.parameters()}

@@ -43,7 +43,7 @@ def pairs(backbone: Any, both: bool = False, **values: Any) -> RowBatches:
 
 
 def choices(backbone: Any) -> RowBatches:
-    return RowBatches([reader(backbone).choice(*one) for one in CHOICES], tokens=1, values={"answers": [1, 2, 0]})
+    return RowBatches([reader(backbone).choice(*choice) for choice in CHOICES], tokens=1, values={"answers": [1, 2, 0]})
 
 
 def questions(backbone: Any) -> RowBatches:
@@ -89,9 +89,9 @@ def test_pair_vector_is_the_sum_of_its_rows(backbone: Any) -> None:
 
 def test_both_orders_make_the_pair_symmetric(backbone: Any) -> None:
     model = double(FineTunedPairConfig(backbone=backbone).build(V, labels=2))
-    both, one = model(full_batch(pairs(backbone, both=True))), model(full_batch(pairs(backbone)))
+    both, single = model(full_batch(pairs(backbone, both=True))), model(full_batch(pairs(backbone)))
     assert torch.allclose(both[0], both[1], atol=1e-10)
-    assert not torch.allclose(one[0], one[1], atol=1e-3)  # negative control: with one order they differ
+    assert not torch.allclose(single[0], single[1], atol=1e-3)  # negative control: with one order they differ
 
 
 def test_scores_start_at_the_mean_and_are_standardised(backbone: Any) -> None:
@@ -129,8 +129,8 @@ def test_choice_is_a_softmax_over_its_options(backbone: Any) -> None:
     assert count == 3 and value.item() == pytest.approx(-right.item(), abs=1e-9)
     alone = choices(backbone)
     for position in range(3):  # independent of the other examples
-        one = alone.collate(np.array([position]))
-        assert torch.allclose(model(one)[0], logits[position], atol=1e-9)
+        example = alone.collate(np.array([position]))
+        assert torch.allclose(model(example)[0], logits[position], atol=1e-9)
 
 
 def test_answer_is_a_softmax_over_context_and_cls(backbone: Any) -> None:
@@ -159,9 +159,9 @@ def test_best_spans_equal_exhaustive_search(backbone: Any) -> None:
             reverse=True,
         )[:4]
         rows = zip(result.log_probs[n].tolist(), result.first[n].tolist(), result.last[n].tolist(), strict=True)
-        own = [row for row in rows if row[0] > -np.inf]
-        assert [row[1:] for row in own] == [row[1:] for row in by_hand]
-        assert [row[0] for row in own] == pytest.approx([row[0] for row in by_hand])
+        finite = [row for row in rows if row[0] > -np.inf]
+        assert [row[1:] for row in finite] == [row[1:] for row in by_hand]
+        assert [row[0] for row in finite] == pytest.approx([row[0] for row in by_hand])
         assert float(result.absent[n]) == pytest.approx((first[n, summary] + last[n, summary]).item())
     assert result.losses is not None
     assert float(result.losses.mean()) == pytest.approx(model.loss(batch)[0].item(), abs=1e-9)
@@ -218,11 +218,11 @@ def test_empty_rows_and_padding_have_no_effect(backbone: Any, kind: str) -> None
     plain = full_batch(batches)
     N, width = len(batches), int(batches.lengths.max())
     wide = batches.collate(np.arange(N), (N + 2, width + 3, 0))
-    one, other = model.loss(plain), model.loss(wide)
-    assert int(one[1]) == int(other[1]) == N
-    assert one[0].item() == pytest.approx(other[0].item(), abs=1e-9)
+    first, second = model.loss(plain), model.loss(wide)
+    assert int(first[1]) == int(second[1]) == N
+    assert first[0].item() == pytest.approx(second[0].item(), abs=1e-9)
     gradients = []
-    for value, _ in (one, other):
+    for value, _ in (first, second):
         model.zero_grad()
         value.backward()
         gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
@@ -262,8 +262,8 @@ def test_next_token_prediction_is_supported() -> None:
     batch = full_batch(choices(backbone))
     plain, both = (model.loss(batch, language_model=fraction)[0].item() for fraction in (0.0, 0.5))
     tokens, mask = (batch[name].flatten(0, 1) for name in ("tokens", "mask"))
-    own = model.backbone.next_token_loss(model.read(batch), tokens, mask)
-    assert both == pytest.approx(plain + 0.5 * own.item(), abs=1e-9)
+    language_model_loss = model.backbone.next_token_loss(model.read(batch), tokens, mask)
+    assert both == pytest.approx(plain + 0.5 * language_model_loss.item(), abs=1e-9)
 
 
 def test_invalid_dropout_is_rejected() -> None:

@@ -79,7 +79,7 @@ def test_residual_adds_embeddings_to_encoder_states(reverse):
     residual.load_state_dict(plain.state_dict())
     batch = some_batch()
     mask = batch["source_mask"]
-    without, within = (one.encode(batch["source"], mask) for one in (plain, residual))
+    without, within = (seq2seq.encode(batch["source"], mask) for seq2seq in (plain, residual))
     exactly((within["states"] - without["states"])[mask], plain.source_embed(batch["source"])[mask])
     exactly(within["context"], without["context"])
     assert_steps_equal_whole(residual, batch)
@@ -248,9 +248,9 @@ def test_k_hypotheses_share_the_memory_of_their_source(seq2seq, k):
     copied = select(clone(state), copies, copies)
     for _ in range(3):
         tokens = torch.randint(V, (3 * k, 1))
-        one, other = seq2seq.step(tokens, shared), seq2seq.step(tokens, copied)
-        exactly((one.log_probs, one.attention), (other.log_probs, other.attention))
-        shared, copied = one.state, other.state
+        first, second = seq2seq.step(tokens, shared), seq2seq.step(tokens, copied)
+        exactly((first.log_probs, first.attention), (second.log_probs, second.attention))
+        shared, copied = first.state, second.state
         assert all(len(leaf) == 3 for leaf in leaves(shared.memory))
         # hypotheses are reordered within their source, as in beam search
         rows = torch.cat([i * k + torch.randint(k, (k,)) for i in range(3)])

@@ -32,8 +32,8 @@ def test_loss_equals_torch_cross_entropy_without_padding(seq2seq, smoothing):
     exactly(value, F.cross_entropy(logits[real], batch["targets"][real], label_smoothing=smoothing))
     assert count == sum(TARGETS)
     p = logits[real].log_softmax(-1)
-    own = p.gather(1, batch["targets"][real].unsqueeze(1)).squeeze(1)
-    exactly(value, ((1 - smoothing) * -own + smoothing * -p.mean(-1)).mean())
+    target_log_probs = p.gather(1, batch["targets"][real].unsqueeze(1)).squeeze(1)
+    exactly(value, ((1 - smoothing) * -target_log_probs + smoothing * -p.mean(-1)).mean())
     exactly(-seq2seq.target_log_probs(batch).sum() / count, seq2seq.loss(batch)[0])
 
 

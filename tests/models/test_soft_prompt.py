@@ -84,8 +84,8 @@ def test_padding_at_any_position_has_no_effect(model: SoftPromptModel) -> None:
     targets = torch.tensor([[1, 2, 3, 4, 5]] * 3)
     scores, _ = model.score(rows, targets, model.start(rows=3), mask)
     for position, row in enumerate(alone):
-        own = model.step(row.unsqueeze(0), model.start(rows=1)).log_probs
-        torch.testing.assert_close(log_probs[position : position + 1], own, rtol=0, atol=1e-10)
+        single = model.step(row.unsqueeze(0), model.start(rows=1)).log_probs
+        torch.testing.assert_close(log_probs[position : position + 1], single, rtol=0, atol=1e-10)
         theirs, _ = model.score(row.unsqueeze(0), targets[position, mask[position]].unsqueeze(0), model.start(rows=1))
         torch.testing.assert_close(scores[position, mask[position]], theirs[0], rtol=0, atol=1e-10)
     assert bool((scores[~mask] == 0).all())
@@ -139,10 +139,10 @@ def test_generation_and_beam_search_agree_with_score(model: SoftPromptModel) -> 
     (several,) = beam_search(
         model, prompt=torch.tensor([[2]]), options=BeamConfig(beam=4, n_best=4, max_length=4), end=0
     )
-    for one in several:  # the score of a hypothesis equals `score`
-        row = torch.tensor([[0, *one.tokens, *[0] * one.finished]])
+    for hypothesis in several:  # the score of a hypothesis equals `score`
+        row = torch.tensor([[0, *hypothesis.tokens, *[0] * hypothesis.finished]])
         again, _ = model.score(row[:, :-1], row[:, 1:], model.start(rows=1))
-        assert again.sum().item() == pytest.approx(one.log_prob, abs=1e-9)
+        assert again.sum().item() == pytest.approx(hypothesis.log_prob, abs=1e-9)
 
 
 def test_state_dict_contains_the_prompt_only(model: SoftPromptModel) -> None:
@@ -151,7 +151,7 @@ def test_state_dict_contains_the_prompt_only(model: SoftPromptModel) -> None:
     frozen = {f"frozen.{name}": tensor for name, tensor in model.frozen.state_dict().items()}
     other.load_state_dict({**model.state_dict(), **frozen})
     row = torch.tensor([[0, 3, 4]])
-    same = [one.step(row, one.start(rows=1)).log_probs for one in (model, other)]
+    same = [each_model.step(row, each_model.start(rows=1)).log_probs for each_model in (model, other)]
     torch.testing.assert_close(*same, rtol=0, atol=0)
     changed = {"prompt": torch.zeros_like(model.prompt)}
     other.load_state_dict(changed)  # the language model is unchanged

@@ -67,9 +67,9 @@ def test_prompts_of_different_lengths_equal_single_rows(model):
     second = model.step(after[:, :1], output.state)
     third = model.step(after[:, 1:], second.state)  # two tokens per step, for rows of different lengths
     for row in range(4):
-        own = {key: values[row : row + 1] for key, values in source_of(batch).items()}
+        example = {key: values[row : row + 1] for key, values in source_of(batch).items()}
         inputs = torch.cat([batch["inputs"][row, :1], prompt[row, mask[row]], after[row]]).unsqueeze(0)
-        whole = model(own["tokens"], own["mask"], inputs).log_softmax(dim=-1)[0]
+        whole = model(example["tokens"], example["mask"], inputs).log_softmax(dim=-1)[0]
         exactly(output.log_probs[row], whole[-4])
         exactly(second.log_probs[row], whole[-3])
         exactly(third.log_probs[row], whole[-1])
@@ -123,8 +123,8 @@ def test_step_has_a_gradient():
     stepped = [clone(parameter.grad) for parameter in model.parameters()]
     model.zero_grad()
     (-model.target_log_probs(batch).sum()).backward()
-    for one, parameter in zip(stepped, model.parameters(), strict=True):
-        exactly(one, parameter.grad)
+    for gradient, parameter in zip(stepped, model.parameters(), strict=True):
+        exactly(gradient, parameter.grad)
 
 
 # --- masks and positions ----------------------------------------------------------------------------------------------
@@ -181,8 +181,8 @@ def test_forward_accepts_target_padding_at_any_position(model):
     mask = torch.tensor([[1, 0, 1, 1], [0, 1, 1, 0]]).bool()
     result = model(batch["source"], batch["source_mask"], batch["inputs"], mask)
     for row in range(2):
-        own = {key: values[row : row + 1] for key, values in batch.items()}
-        expected = model(own["source"], own["source_mask"], own["inputs"][:, mask[row]])
+        example = {key: values[row : row + 1] for key, values in batch.items()}
+        expected = model(example["source"], example["source_mask"], example["inputs"][:, mask[row]])
         exactly(result[row, mask[row]], expected[0])
 
 
@@ -195,8 +195,8 @@ def test_row_of_padding_is_harmless(model):
     value, count = model.loss({key: F.pad(values, (0, 0, 0, 1)) for key, values in batch.items()})
     value.backward()
     assert count == sum(TARGETS)
-    for parameter, own in zip(model.parameters(), expected, strict=True):
-        exactly(parameter.grad, own)
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        exactly(parameter.grad, gradient)
 
 
 def depends_on_order(model) -> bool:
@@ -263,8 +263,8 @@ def test_steps_equal_whole_for_any_lengths(lengths, name):
     for t in range(batch["inputs"].shape[1]):
         real = batch["target_mask"][:, t : t + 1]
         output = model.step(batch["inputs"][:, t : t + 1], state, real)
-        own = output.log_probs.gather(1, batch["targets"][:, t : t + 1])
-        exactly((own * real).squeeze(1), whole[:, t])
+        log_probs = output.log_probs.gather(1, batch["targets"][:, t : t + 1])
+        exactly((log_probs * real).squeeze(1), whole[:, t])
         state = output.state
     known = state.hidden["cache"]
     length = torch.full((len(lengths),), known["read"]) if known["length"] is None else known["length"]

@@ -34,7 +34,8 @@ def cached_and_not(model: Any, coverage: float = 0.3) -> list[Any]:
     source = batch()
     options = BeamConfig(beam=4, n_best=3, coverage_penalty=coverage, max_length=20)
     results = [
-        beam_search(one, options=options, end=END, source=source, attention=True) for one in (model, Uncached(model))
+        beam_search(each_model, options=options, end=END, source=source, attention=True)
+        for each_model in (model, Uncached(model))
     ]
     assert_same(*results)
     return results[0]
@@ -75,9 +76,11 @@ def test_cached_equals_uncached_with_prompts_and_greedy_search(name):
     steps = list(generate(model, start, options=sampling, max_tokens=9, end=END, mask=real, source=source))
     for row in range(4):
         forced = int((prompt[row] > 0).sum())
-        own = {key: values[row : row + 1] for key, values in source.items()}
+        example = {key: values[row : row + 1] for key, values in source.items()}
         greedy = BeamConfig(beam=1, max_length=9 + forced)
-        ((result,),) = beam_search(model, options=greedy, end=END, source=own, prompt=prompt[row : row + 1, :forced])
+        ((result,),) = beam_search(
+            model, options=greedy, end=END, source=example, prompt=prompt[row : row + 1, :forced]
+        )
         tokens = [int(step.tokens[row]) for step in steps]
         assert result.tokens[forced:] == (tokens[: tokens.index(END)] if END in tokens else tokens)
 

@@ -58,8 +58,8 @@ def torch_equivalent(norm_first: bool) -> None:
     ours: Any = transformer(norm_first=norm_first)
     pairs = plain_pairs(ours.source_embed.embed, theirs.source) + plain_pairs(ours.target_embed.embed, theirs.target)
     pairs += plain_pairs(ours.output, theirs.output)
-    for own, norm in zip((ours.encoder_norm, ours.decoder_norm), theirs.norms, strict=False):
-        pairs += plain_pairs(own, norm)
+    for our_norm, norm in zip((ours.encoder_norm, ours.decoder_norm), theirs.norms, strict=False):
+        pairs += plain_pairs(our_norm, norm)
     layer: Any
     for block, layer in zip([*ours.encoder, *ours.decoder], [*theirs.encoder, *theirs.decoder], strict=True):
         copy_attention(block.self_attention, layer.self_attn)
@@ -73,7 +73,8 @@ def torch_equivalent(norm_first: bool) -> None:
     copy_weights(pairs)
     batch = some_batch()
     result, expected = (
-        one(batch["source"], batch["source_mask"], batch["inputs"])[batch["target_mask"]] for one in (ours, theirs)
+        each_model(batch["source"], batch["source_mask"], batch["inputs"])[batch["target_mask"]]
+        for each_model in (ours, theirs)
     )
     exactly(result, expected)
 
@@ -89,8 +90,8 @@ def test_model_equals_torch_layers(norm_first):
 def select_without_cache(tree, rows):
     """Select rows without reordering the cache."""
     if isinstance(tree, dict) and "cache" in tree:
-        own = tree["cache"]["owned"]
-        first = None if own is None else own.index_select(0, torch.arange(len(rows)) % len(own))
+        owned = tree["cache"]["owned"]
+        first = None if owned is None else owned.index_select(0, torch.arange(len(rows)) % len(owned))
         return {"readout": tree["readout"].index_select(0, rows), "cache": {**tree["cache"], "owned": first}}
     return select_rows(tree, rows)
 

@@ -33,7 +33,7 @@ def test_loss_and_gradients_equal_the_cpu(model, smoothing):
     value.backward()
     other.backward()
     torch.testing.assert_close((other.cpu(), counted.cpu()), (value, count), atol=1e-10, rtol=0)
-    gradients = [[p.grad.cpu() for p in one.parameters()] for one in (model, gpu_model)]
+    gradients = [[p.grad.cpu() for p in each_model.parameters()] for each_model in (model, gpu_model)]
     torch.testing.assert_close(*gradients, atol=1e-9, rtol=0)
     torch.testing.assert_close(gpu_model.attention(to_device(batch, "cuda")).cpu(), model.attention(batch))
 
@@ -71,10 +71,10 @@ def test_step_needs_no_device_synchronization():
 def test_beam_search_equals_the_cpu(model):
     source = source_of(some_batch())
     options = BeamConfig(beam=4, n_best=3, max_length=12)
-    cpu_model = beam_search(model, options=options, end=0, source=source, attention=True)
-    gpu_model = beam_search(model.cuda(), options=options, end=0, source=to_device(source, "cuda"), attention=True)
-    for one, other in zip(cpu_model, gpu_model, strict=True):
-        assert [hypothesis.tokens for hypothesis in one] == [hypothesis.tokens for hypothesis in other]
-        for left, right in zip(one, other, strict=True):
+    cpu_results = beam_search(model, options=options, end=0, source=source, attention=True)
+    gpu_results = beam_search(model.cuda(), options=options, end=0, source=to_device(source, "cuda"), attention=True)
+    for expected, actual in zip(cpu_results, gpu_results, strict=True):
+        assert [hypothesis.tokens for hypothesis in expected] == [hypothesis.tokens for hypothesis in actual]
+        for left, right in zip(expected, actual, strict=True):
             assert left.score == pytest.approx(right.score, abs=1e-8)
             torch.testing.assert_close(left.attention, right.attention)

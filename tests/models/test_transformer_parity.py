@@ -102,27 +102,27 @@ def pair(request):
 
 @torch.no_grad()
 def test_logits_equal_transformers(pair):
-    own, other = pair
+    model, other = pair
     tokens, mask = sources()
     inputs = torch.randint(1, PAD, (4, 9), generator=torch.Generator().manual_seed(3))
     inputs[:, 0] = END
     expected = other(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs)
-    tables = own.config.positions is HALVES  # float32 in `transformers`
-    torch.testing.assert_close(own(tokens, mask, inputs), expected.logits, atol=1e-6 if tables else 1e-10, rtol=0)
+    tables = model.config.positions is HALVES  # float32 in `transformers`
+    torch.testing.assert_close(model(tokens, mask, inputs), expected.logits, atol=1e-6 if tables else 1e-10, rtol=0)
     expected = other.float()(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs)
-    torch.testing.assert_close(own.float()(tokens, mask, inputs), expected.logits, atol=1e-5, rtol=0)
+    torch.testing.assert_close(model.float()(tokens, mask, inputs), expected.logits, atol=1e-5, rtol=0)
 
 
 @torch.no_grad()
 def test_attention_weights_equal_transformers(pair):
-    own, other = pair
+    model, other = pair
     tokens, mask = sources()
     inputs = torch.full((4, 5), 3).index_fill(1, torch.tensor([0]), END)
     other.set_attn_implementation("eager")
     expected = other(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs, output_attentions=True)
     real = torch.ones_like(inputs, dtype=torch.bool)
     batch = {"source": tokens, "source_mask": mask, "inputs": inputs, "targets": inputs, "target_mask": real}
-    result = own.attentions(batch)
+    result = model.attentions(batch)
     for name, layers in (
         ("encoder", expected.encoder_attentions),
         ("decoder", expected.decoder_attentions),
@@ -156,10 +156,10 @@ def generate_with_transformers(model: Any, beams: int, penalty: float) -> list[l
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (5, 1.0), (4, 0.6)])
 def test_generation_equals_transformers(pair, beams, penalty):
     """Compare finished hypotheses: `transformers` also ranks hypotheses that reach the maximum length."""
-    own, model = pair
+    our_model, model = pair
     tokens, mask = sources()
     options = BeamConfig(beam=beams, n_best=beams, length_penalty=penalty, min_length=SHORTEST, max_length=LONGEST)
-    result = beam_search(own, options=options, end=END, source={"tokens": tokens, "mask": mask}, banned=(PAD,))
+    result = beam_search(our_model, options=options, end=END, source={"tokens": tokens, "mask": mask}, banned=(PAD,))
     compared = 0
     for row, other in zip(result, generate_with_transformers(model, beams, penalty), strict=True):
         if beams == 1 or all(END in ids for ids in other):

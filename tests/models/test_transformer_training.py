@@ -27,12 +27,12 @@ def test_loss_is_the_mean_without_padding(model):
     batch = some_batch()
     value, count = model.loss(batch)
     result, mask = log_probs(model, batch), batch["target_mask"]
-    own = result.gather(2, batch["targets"].unsqueeze(2)).squeeze(2)
+    target_log_probs = result.gather(2, batch["targets"].unsqueeze(2)).squeeze(2)
     assert count == mask.sum()
-    exactly(value, -own[mask].mean())
-    exactly(model.target_log_probs(batch), own * mask)
+    exactly(value, -target_log_probs[mask].mean())
+    exactly(model.target_log_probs(batch), target_log_probs * mask)
     smoothed, _ = model.loss(batch, 0.2)
-    exactly(smoothed, -(0.8 * own[mask] + 0.2 * result[mask].mean(dim=-1)).mean())
+    exactly(smoothed, -(0.8 * target_log_probs[mask] + 0.2 * result[mask].mean(dim=-1)).mean())
 
 
 @pytest.mark.parametrize("name", ["2017", "today"])

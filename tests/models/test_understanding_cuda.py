@@ -83,11 +83,11 @@ def test_loss_gradients_and_predictions_equal_the_cpu(model) -> None:
     model.eval()
     batch, gpu_model = batch_of(model), copy.deepcopy(model).cuda()
     results = []
-    for own, given in ((model, batch), (gpu_model, to_device(batch, "cuda"))):
-        value, count = own.loss(given)
+    for each_model, each_batch in ((model, batch), (gpu_model, to_device(batch, "cuda"))):
+        value, count = each_model.loss(each_batch)
         value.backward()
-        gradients = [p.grad.cpu() for p in own.parameters() if p.grad is not None]
-        results.append([value.cpu(), count.cpu(), own.probabilities(given).cpu(), *gradients])
+        gradients = [p.grad.cpu() for p in each_model.parameters() if p.grad is not None]
+        results.append([value.cpu(), count.cpu(), each_model.probabilities(each_batch).cpu(), *gradients])
     torch.testing.assert_close(*results, atol=1e-9, rtol=0)
     if isinstance(model.config, TaggerConfig):
         assert torch.equal(gpu_model.predict(to_device(batch, "cuda")).cpu(), model.predict(batch))
@@ -137,5 +137,5 @@ def test_deterministic_training_is_reproducible(model) -> None:
             value, _ = model.loss(batch)
             value.backward()
             results.append([value, *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
-    for one, other in zip(*results, strict=True):
-        assert torch.equal(one, other)
+    for first, second in zip(*results, strict=True):
+        assert torch.equal(first, second)

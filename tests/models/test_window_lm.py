@@ -155,10 +155,10 @@ def test_padding_at_any_position_has_no_effect(mask: list[list[bool]], chunks: b
     stepped = lm.step(tokens, lm.start(rows=len(mask)), real)
     assert torch.equal(stepped.state.hidden, state.hidden)
     for row in range(len(mask)):
-        own, expected = tokens[row, real[row]], targets[row, real[row]]
-        result = [expected_log_probs(lm, own[: t + 1].tolist())[expected[t]] for t in range(len(own))]
+        real_tokens, expected = tokens[row, real[row]], targets[row, real[row]]
+        result = [expected_log_probs(lm, real_tokens[: t + 1].tolist())[expected[t]] for t in range(len(real_tokens))]
         exactly(scores[row, real[row]], torch.stack(result) if result else scores.new_empty(0))
-        exactly(stepped.log_probs[row], expected_log_probs(lm, own.tolist()))
+        exactly(stepped.log_probs[row], expected_log_probs(lm, real_tokens.tolist()))
 
 
 def test_row_without_tokens_keeps_its_prediction(lm: Any) -> None:

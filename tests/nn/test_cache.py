@@ -65,9 +65,9 @@ def test_chunked_equals_whole(data):
     length = reader.state["length"]
     assert real.all() if length is None else torch.equal(length, real.sum(dim=1))
     for row in range(3):
-        own = x[row, real[row]].unsqueeze(0)
-        if own.shape[1]:
-            exactly(result[row, real[row]].unsqueeze(0), ours(own, is_causal=True)[0])
+        real_inputs = x[row, real[row]].unsqueeze(0)
+        if real_inputs.shape[1]:
+            exactly(result[row, real[row]].unsqueeze(0), ours(real_inputs, is_causal=True)[0])
 
 
 @settings(max_examples=25)
@@ -88,7 +88,7 @@ def test_reordered_hypotheses_equal_separate_rows(data):
         real = data.draw(st.sampled_from([None, None, None, torch.rand(len(inputs), T) < 0.7]))
         result = reader.read(x, real)
         real = torch.ones(len(inputs), T, dtype=torch.bool) if real is None else real
-        inputs = [torch.cat([before, new[own]]) for before, new, own in zip(inputs, x, real, strict=True)]
+        inputs = [torch.cat([before, new[selected]]) for before, new, selected in zip(inputs, x, real, strict=True)]
         for row, tokens in enumerate(inputs):
             new = int(real[row].sum())
             exactly(result[row, real[row]], ours(tokens.unsqueeze(0), is_causal=True)[0][0, len(tokens) - new :])
@@ -123,10 +123,12 @@ def test_cached_keys_have_a_gradient():
     x = torch.randn(2, ROOM + 2, D, dtype=torch.float64)
     gradients = []
     for cached in (True, False):
-        own = x.clone().requires_grad_()
-        result = read(ours, own, [1] * (ROOM + 2), [None] * (ROOM + 2))[0] if cached else ours(own, is_causal=True)[0]
+        inputs = x.clone().requires_grad_()
+        result = (
+            read(ours, inputs, [1] * (ROOM + 2), [None] * (ROOM + 2))[0] if cached else ours(inputs, is_causal=True)[0]
+        )
         (result**2).sum().backward()
-        gradients.append(own.grad)
+        gradients.append(inputs.grad)
     exactly(*gradients)
 
 

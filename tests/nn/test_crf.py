@@ -32,12 +32,12 @@ def enumerated(crf: LinearChainCRF, emissions: Tensor) -> dict[tuple[int, ...], 
     result: dict[tuple[int, ...], float] = {}
     K, allowed = crf.tags, crf.allowed.tolist()
     start, transitions, end = (part.tolist() for part in (crf.start, crf.transitions, crf.end))
-    own = emissions.tolist()
+    scores = emissions.tolist()
     for tags in itertools.product(range(K), repeat=len(emissions)):
         ways = list(itertools.pairwise((K, *tags, K)))  # K is the state before the first and after the last tag
         if not all(allowed[a][b] for a, b in ways):
             continue
-        total = start[tags[0]] + end[tags[-1]] + sum(own[t][tag] for t, tag in enumerate(tags))
+        total = start[tags[0]] + end[tags[-1]] + sum(scores[t][tag] for t, tag in enumerate(tags))
         result[tags] = total + sum(transitions[a][b] for a, b in itertools.pairwise(tags))
     return result
 

@@ -25,7 +25,7 @@ def test_weights_are_a_softmax_times_a_scale() -> None:
 
 
 def test_gradients_of_weights_scale_and_layers() -> None:
-    mix, read = LayerMix(3).double(), [one.requires_grad_() for one in layers()]
+    mix, read = LayerMix(3).double(), [layer.requires_grad_() for layer in layers()]
 
     def mixed(weights: torch.Tensor, scale: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(mix, {"weights": weights, "scale": scale}, (given,))

@@ -214,8 +214,8 @@ def test_windowed_equals_masked_full_attention(
     weigh = some(2, length, D, seed=3)
     expected = gradients(mixer, x, wanted, weigh)
     for actual in (result, plain):
-        for one, other in zip(gradients(mixer, x, actual, weigh), expected, strict=True):
-            exactly(one, other)
+        for gradient, expected_gradient in zip(gradients(mixer, x, actual, weigh), expected, strict=True):
+            exactly(gradient, expected_gradient)
 
 
 def test_window_over_everything_equals_self_attention() -> None:
@@ -345,7 +345,7 @@ def test_self_attention_equals_its_equation() -> None:
     heads = []
     for head in range(HEADS):
         rows = slice(head * D // HEADS, (head + 1) * D // HEADS)
-        q, k, v = (x[0] @ one.weight[rows].T + one.bias[rows] for one in (part.q, part.k, part.v))
+        q, k, v = (x[0] @ projection.weight[rows].T + projection.bias[rows] for projection in (part.q, part.k, part.v))
         heads.append(masked_softmax(q @ k.T / math.sqrt(D / HEADS), torch.ones(5, 5, dtype=torch.bool)) @ v)
     exactly(mixer(x)[0][0], torch.cat(heads, dim=-1) @ part.out.weight.T + part.out.bias)
 

@@ -32,8 +32,8 @@ def test_gpu_equals_cpu(kind: str) -> None:
             ]
         )
     assert all(torch.isfinite(part).all() for part in results[1])
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-9, rtol=0)
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MIXERS if kind != "recurrent"])
@@ -48,6 +48,6 @@ def test_no_device_synchronization(kind: str) -> None:
 
 def test_costs_are_measured_on_a_gpu() -> None:
     plan = LayersPlan(lengths=(16, 32), d_model=16, heads=2, repeats=2, device="cuda")
-    for one in measure(plan):
-        assert one.failure is None and len(one.seconds) == 2
-        assert one.memory is not None and one.memory >= 4 * 16 * one.length
+    for measurement in measure(plan):
+        assert measurement.failure is None and len(measurement.seconds) == 2
+        assert measurement.memory is not None and measurement.memory >= 4 * 16 * measurement.length

@@ -64,12 +64,12 @@ def assert_equals_torch(masked: str, cross: bool, bias: bool = True) -> None:
     for weights in (False, True):
         ours.zero_grad()
         wide = None if mask is None else mask[:, None, None, :]
-        result, own = ours(x, memory, wide, causal, weights)
+        result, our_weights = ours(x, memory, wide, causal, weights)
         exactly(result, expected)
         if weights:
-            exactly(own, attention_weights)
+            exactly(our_weights, attention_weights)
         else:
-            assert own is None
+            assert our_weights is None
         (result * output).sum().backward()
         assert_equal_gradients(pairs)
 
@@ -93,7 +93,7 @@ def both_implementations(ours, *arguments, **options):
         output, _ = ours(*inputs, **options, weights=weights)
         torch.manual_seed(5)
         (output * torch.randn_like(output)).sum().backward()
-        result.append([output, *(one.grad for one in inputs), *(p.grad.clone() for p in ours.parameters())])
+        result.append([output, *(tensor.grad for tensor in inputs), *(p.grad.clone() for p in ours.parameters())])
         ours.zero_grad()
     return result
 
@@ -107,11 +107,11 @@ def test_fused_equals_plain(kv_heads, scale, rotary, causal):
     x = torch.randn(B, T, D, dtype=torch.float64)
     mask = torch.rand(B, 1, T, T) < 0.6  # some rows, with `causal` the first ones, are fully masked
     mask[1] = False
-    for own in (None, mask):
-        fast, plain = both_implementations(ours, x, mask=own, is_causal=causal)
-        for one, other in zip(fast, plain, strict=True):
-            assert not one.isnan().any()
-            exactly(one, other)
+    for used_mask in (None, mask):
+        fast, plain = both_implementations(ours, x, mask=used_mask, is_causal=causal)
+        for actual, expected in zip(fast, plain, strict=True):
+            assert not actual.isnan().any()
+            exactly(actual, expected)
 
 
 @pytest.mark.parametrize("weights", [False, True])
@@ -147,9 +147,14 @@ def test_grouped_heads_equal_repeated_heads():
     grouped = randomise(MultiHeadAttention(D, 6, kv_heads=2))
     full = MultiHeadAttention(D, 6).double()
     with torch.no_grad():
-        for own, one in ((full.q, grouped.q), (full.k, grouped.k), (full.v, grouped.v), (full.out, grouped.out)):
-            times = own.out_features // one.out_features
-            for wide, narrow in ((own.weight, one.weight), (own.bias, one.bias)):
+        for repeated, shared in (
+            (full.q, grouped.q),
+            (full.k, grouped.k),
+            (full.v, grouped.v),
+            (full.out, grouped.out),
+        ):
+            times = repeated.out_features // shared.out_features
+            for wide, narrow in ((repeated.weight, shared.weight), (repeated.bias, shared.bias)):
                 wide.copy_(narrow.unflatten(0, (-1, D // 6)).repeat_interleave(times, dim=0).flatten(0, 1))
     x = torch.randn(B, T, D, dtype=torch.float64)
     for weights in (False, True):
@@ -197,10 +202,12 @@ def test_causal_queries_are_aligned_with_the_last_keys():
     whole, attention_weights = ours(x, is_causal=True, weights=True)
     for weights in (False, True):
         for last in (1, 2, 6):
-            output, own = ours.attend(ours.queries(x[:, -last:]), ours.keys_values(x), is_causal=True, weights=weights)
+            output, last_weights = ours.attend(
+                ours.queries(x[:, -last:]), ours.keys_values(x), is_causal=True, weights=weights
+            )
             exactly(output, whole[:, -last:])
-            if own is not None:
-                exactly(own, attention_weights[:, :, -last:])
+            if last_weights is not None:
+                exactly(last_weights, attention_weights[:, :, -last:])
 
 
 def test_dropout_applies_to_weights_in_training_only():
@@ -234,8 +241,8 @@ def test_softmax_for_any_number_of_keys(S):
     ours = attention()
     x, memory = torch.randn(B, 2, D, dtype=torch.float64), torch.randn(B, S, D, dtype=torch.float64)
     mask = torch.rand(B, 1, 2, S) < 0.7
-    for one, other in zip(*both_implementations(ours, x, memory, mask=mask), strict=True):
-        exactly(one, other)
+    for actual, expected in zip(*both_implementations(ours, x, memory, mask=mask), strict=True):
+        exactly(actual, expected)
     x, memory = 1e4 * x, 1e4 * memory  # scores whose exponential overflows
     _, attention_weights = ours(x, memory, weights=True)
     scores = ours.queries(x) * ours.scale @ ours.keys_values(memory)[0].transpose(-1, -2)

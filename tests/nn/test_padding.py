@@ -241,7 +241,9 @@ def test_forecaster_ignores_missing_values(difference):
         model.zero_grad()
         loss, count = model.loss(x, mask)
         loss.backward()
-        result.append([loss.detach(), count, model.score(x, mask), *(one.grad for one in model.parameters())])
+        result.append(
+            [loss.detach(), count, model.score(x, mask), *(parameter.grad for parameter in model.parameters())]
+        )
     for actual, expected in zip(*reversed(result), strict=True):
         assert actual.isfinite().all() and torch.equal(actual, expected)
 
@@ -257,6 +259,6 @@ def test_series_classifier_ignores_padding():
         model.zero_grad()
         logits = model({"values": x, "observed": observed, "mask": mask})
         logits.square().sum().backward()
-        result.append([logits.detach(), *(one.grad for one in model.parameters())])
+        result.append([logits.detach(), *(parameter.grad for parameter in model.parameters())])
     for actual, expected in zip(*reversed(result), strict=True):
         assert actual.isfinite().all() and torch.equal(actual, expected)

@@ -345,5 +345,5 @@ def test_batch_of_padding_has_zero_gradients(name, fused):
     x = torch.randn(2, 6, 3, requires_grad=True)
     outputs, _ = run(layer, x, mask=torch.zeros(2, 6, dtype=torch.bool), fused=fused)
     outputs.sum().backward()
-    for one in (x, *layer.parameters()):
-        torch.testing.assert_close(one.grad, torch.zeros_like(one), rtol=0, atol=0)
+    for tensor in (x, *layer.parameters()):
+        torch.testing.assert_close(tensor.grad, torch.zeros_like(tensor), rtol=0, atol=0)

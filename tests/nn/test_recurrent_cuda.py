@@ -62,10 +62,10 @@ def test_threads_flatten_weights_once(stack):
                 weight.data = weight.data.clone()  # not flattened
             with warnings.catch_warnings(), ThreadPoolExecutor(8) as pool:
                 warnings.simplefilter("error")
-                result = [outputs for outputs, _ in pool.map(lambda _, own=fresh: own(x, None), range(8))]
+                result = [outputs for outputs, _ in pool.map(lambda _, layer=fresh: layer(x, None), range(8))]
             expected = result[0] if expected is None else expected
-            for one in result:
-                assert torch.equal(one, expected)
+            for outputs_of_thread in result:
+                assert torch.equal(outputs_of_thread, expected)
 
 
 def test_optimizer_step_updates_the_flattened_weights(stack):
@@ -174,7 +174,7 @@ def outputs_and_gradients(stack, x, state, mask, fused):
     loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(after))
     expected = [x, *leaves(state), *stack.parameters()]
     result = [outputs, *leaves(after), *torch.autograd.grad(loss, expected)]
-    return [one.detach() for one in result]
+    return [tensor.detach() for tensor in result]
 
 
 def some_state(stack, dtype=torch.float64):
@@ -202,8 +202,8 @@ def test_sequence_kernels_in_mixed_precision(sequence_stack, masked):
     with torch.autocast("cuda", torch.bfloat16):
         got = outputs_and_gradients(sequence_stack, x, state, mask, True)
     assert got[0].dtype == got[1].dtype == torch.float32
-    for one, exact in zip(got, expected, strict=True):
-        torch.testing.assert_close(one / exact.abs().max(), exact / exact.abs().max(), atol=0.05, rtol=0)
+    for actual, exact in zip(got, expected, strict=True):
+        torch.testing.assert_close(actual / exact.abs().max(), exact / exact.abs().max(), atol=0.05, rtol=0)
 
 
 def test_sequence_kernels_need_no_device_synchronization(sequence_stack):

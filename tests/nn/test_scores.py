@@ -171,8 +171,8 @@ def test_additive_score_in_pieces_equals_one_call(monkeypatch, coverage):
 def test_location_score_ignores_encoder_states():
     score = make("location")
     s = torch.randn(B, T, H).double()
-    one, other = (score(s, score.prepare(torch.randn(B, S, M).double())) for _ in range(2))
-    exactly(one, other)
+    first, second = (score(s, score.prepare(torch.randn(B, S, M).double())) for _ in range(2))
+    exactly(first, second)
 
 
 # Invalid input.

@@ -109,13 +109,13 @@ def test_softmax_has_at_least_single_precision(config: Any) -> None:
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
 def test_layer_survives_recipe_and_state_dict_round_trips(config: Any) -> None:
     assert build(SoftmaxConfig, to_mapping(config)) == config
-    one, other = layer(config), config.build(H, V).double()
-    other.load_state_dict(one.state_dict())
+    first, second = layer(config), config.build(H, V).double()
+    second.load_state_dict(first.state_dict())
     hidden, targets = data()
     torch.manual_seed(3)
-    expected = one.loss(hidden, targets)
+    expected = first.loss(hidden, targets)
     torch.manual_seed(3)
-    assert torch.equal(other.loss(hidden, targets), expected)
+    assert torch.equal(second.loss(hidden, targets), expected)
 
 
 def test_full_softmax_equals_a_linear_layer() -> None:

@@ -102,11 +102,11 @@ def test_residuals_equal_their_equations(norm, residual, norm_first):
     x = torch.randn(1, S, D, dtype=torch.float64)
     y = x
     sublayers = (block.mixer_residual.norm, block.mixer), (block.feed_forward_residual.norm, block.feed_forward)
-    for own, layer in sublayers:
-        cotangent = layer(own(y) if norm_first else y)
-        cotangent = cotangent[0] if isinstance(cotangent, tuple) else cotangent
-        y = cotangent + (y if residual else 0)
-        y = y if norm_first else own(y)
+    for sublayer_norm, layer in sublayers:
+        output = layer(sublayer_norm(y) if norm_first else y)
+        output = output[0] if isinstance(output, tuple) else output
+        y = output + (y if residual else 0)
+        y = y if norm_first else sublayer_norm(y)
     exactly(block(x).x, y)
 
 

@@ -38,14 +38,14 @@ def copy_attention(ours: Any, theirs: Any) -> Pairs:
 @torch.no_grad()
 def copy_weights(pairs):
     for ours, theirs in pairs:
-        for own, value in zip(ours, theirs.chunk(len(ours)), strict=True):
-            own.copy_(value)
+        for parameter, value in zip(ours, theirs.chunk(len(ours)), strict=True):
+            parameter.copy_(value)
     return pairs
 
 
 def assert_equal_gradients(pairs):
     for ours, theirs in pairs:
-        exactly(torch.cat([own.grad for own in ours]), theirs.grad)
+        exactly(torch.cat([parameter.grad for parameter in ours]), theirs.grad)
 
 
 def plain_pairs(ours: Any, theirs: Any) -> Pairs:
