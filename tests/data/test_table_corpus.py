@@ -194,7 +194,7 @@ def test_files_are_located_beside_recipe(tmp_path: Path, monkeypatch: pytest.Mon
         ("a.json", '[{"text": "a",\n "label": 1}]\n', "a JSON list is not JSON Lines"),
         ("a.jsonl", '{"text": "a", "label": [1]}\n', r"'label' at line 1 of .* must be text or a number, got \[1\]"),
         ("a.jsonl", '{"text": "\\ud800", "label": 1}\n', "unpaired surrogate"),
-        ("a.xls", "text,label\n", r"must end in .tsv, .csv or .jsonl.*data.format"),
+        ("a.xls", "text,label\n", r"must end in .tsv, .csv, .jsonl or .parquet.*data.format"),
         ("a.csv", "", "is empty"),
         ("a.csv", "text,label\na,x\nb,x\nc,x\n", "at least two labels"),
         ("a.csv", "text,label\na,x\nb,y\n", "too short: dev and test need"),

@@ -1,5 +1,6 @@
 """A corpus: examples in splits that do not overlap, their origin, and the options that corpora share."""
 
+import codecs
 import hashlib
 import re
 from collections import Counter
@@ -286,6 +287,14 @@ class FilesConfig(HoldoutConfig):
     """Base class of configs with files of the user, one or two for each key in `file_keys`."""
 
     file_keys: ClassVar[tuple[str, ...]] = SPLITS
+    encoding: str = "utf-8"  # of the files, such as cp1252 (Windows) or shift_jis
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            yield f"encoding must be the name of a text encoding, such as utf-8 or cp1252, got {self.encoding!r}"
 
     def files(self) -> dict[str, tuple[str, ...]]:
         """Return the files by key, without keys that have none."""

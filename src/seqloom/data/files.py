@@ -1,10 +1,11 @@
-"""Strict reading of UTF-8 text files, with errors that name file, line and byte, and the location of data sets.
+"""Strict reading of text files, with errors that name file, line and byte, and the location of data sets.
 
-A byte order mark is dropped, and Windows line ends become "\\n", as do line ends of old Macs, "\\r", in
-a text without others. Lines end only at "\\n"; U+2028 and other separators of `str.splitlines` are
-ordinary characters.
+Files are UTF-8 unless `use_encoding` sets another encoding. A byte order mark is dropped, and Windows
+line ends become "\\n", as do line ends of old Macs, "\\r", in a text without others. Lines end only at
+"\\n"; U+2028 and other separators of `str.splitlines` are ordinary characters.
 """
 
+import codecs
 import gzip
 import math
 import os
@@ -15,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 from seqloom.core.errors import DataError, ResourceError
 from seqloom.core.limits import (
@@ -28,17 +29,24 @@ from seqloom.core.limits import (
 )
 
 CHUNK_BYTES = 1 << 20  # read at a time
-EXTENSIONS = (".txt", ".txt.gz")
+COMPRESSED = (".gz", ".zst")
+EXTENSIONS = (".txt", *(f".txt{ending}" for ending in COMPRESSED))
 BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # at the start of a file
 BYTES_PER_NUL = 100  # fewer bytes for each NUL byte mean a binary file
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+# The most common one comes first, and is preferred if several decode a text alike.
+ENCODINGS = ("cp1252", "cp1250", "cp1251", "shift_jis", "gb18030", "big5", "euc-kr", "euc-jp", "koi8-r", "iso8859-2")
+MORE_ENCODINGS = ("cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "cp874", "koi8-u", "utf-16", "utf-32")
+SAMPLE_BYTES = 50_000  # of a text, to guess its encoding from
 DATA_VARIABLE = "SEQLOOM_DATA"
 _data_folder: ContextVar[Path | None] = ContextVar("data_folder", default=None)
+_encoding: ContextVar[str] = ContextVar("encoding", default="utf-8")
 
 
 def read_files(path: Path) -> list[tuple[Path, str]]:
-    """Read a file, or every .txt and .txt.gz file below a folder, sorted by name.
+    """Read a file, or every .txt, .txt.gz and .txt.zst file below a folder, sorted by name.
 
     Blank and hidden files are left out. A folder that cannot be listed is an error.
     """
@@ -91,23 +99,69 @@ def split_lines(text: str) -> list[str]:
 
 
 def read_text(path: Path) -> str:
-    """Read a file, decompressed if its name ends in .gz."""
+    """Read a file, decompressed if its name ends in .gz or .zst."""
+    return decode_text(read_bytes(path), path)
+
+
+def read_bytes(path: Path) -> bytearray:
+    """Read the bytes of a file, decompressed if its name ends in .gz or .zst."""
     with convert_read_errors(path), open(path, "rb") as file:
         refuse_device(path, file.fileno())
-        if not path.name.endswith(".gz"):
-            return decode_text(read_all(file, path), path)
-        with gzip.GzipFile(fileobj=file) as unpacked:
-            return decode_text(read_all(unpacked, path, packed=file), path)
+        if path.name.endswith(".gz"):
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                return read_all(unpacked, path, packed=file)
+        if path.name.endswith(".zst"):
+            return read_all(ZstdReader(path, file), path, packed=file)
+        return read_all(file, path)
+
+
+class ZstdReader:
+    """The decompressed content of a Zstandard file; a truncated file is an error."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        try:
+            import zstandard
+        except ImportError:
+            advice = "To read it: pip install 'seqloom[formats]'"
+            raise DataError(f"{path} is compressed with Zstandard. {advice}.") from None
+        self.file, self.error = file, zstandard.ZstdError
+        self.new_frame = zstandard.ZstdDecompressor().decompressobj
+        self.frame: Any = None  # the decompressor of the frame that has begun and not ended
+
+    def read(self, size: int) -> bytes:
+        """Decompress the next bytes of the file, of which `size` are read at a time; b"" at its end."""
+        content = b""
+        try:
+            while not content and (chunk := self.file.read(size)):
+                while chunk:
+                    self.frame = self.frame or self.new_frame()
+                    content += self.frame.decompress(chunk)
+                    chunk = self.frame.unused_data
+                    if self.frame.eof:
+                        self.frame = None
+        except self.error as error:
+            raise EOFError(str(error)) from None
+        if not content and self.frame is not None:
+            raise EOFError("the end is missing")
+        return content
+
+
+def without_compression(path: Path) -> str:
+    """Return the name of a file without .gz or .zst."""
+    return path.stem if path.suffix in COMPRESSED else path.name
 
 
 def decode_text(content: bytes | bytearray, path: Path | str) -> str:
-    """Decode UTF-8 and normalize line ends; `path` is for error messages."""
-    if content.startswith(_UTF16):
-        raise DataError(f"{path} must be UTF-8 but starts like UTF-16. Convert it: iconv -f UTF-16 -t UTF-8.")
-    if content.startswith(_GZIP):
-        raise DataError(
-            f"{path} is compressed with gzip. Its name must end in .gz (if it does, the file is compressed twice)."
-        )
+    """Decode a text and normalize line ends; `path` is for error messages."""
+    encoding = _encoding.get()
+    if content.startswith(_UTF16) and not encoding.startswith(("utf-16", "utf-32")):
+        raise DataError(f"{path} must be {encoding.upper()} but starts like UTF-16: set data.encoding=utf-16.")
+    for start, name, ending in ((_GZIP, "gzip", ".gz"), (_ZSTD, "Zstandard", ".zst")):
+        if content.startswith(start):
+            problem = f"{path} is compressed with {name}"
+            raise DataError(f"{problem}. Its name must end in {ending} (if it does, the file is compressed twice).")
+    if encoding.startswith(("utf-16", "utf-32")):
+        content, encoding = content.decode(encoding, errors="replace").encode(), "utf-8"
     if (index := content.find(b"\0")) >= 0:  # a text may contain a stray one, a binary file contains many
         line, count = content.count(b"\n", 0, index) + 1, content.count(0)
         problem = f"{path} must be text, but line {line} contains a NUL byte"
@@ -116,18 +170,58 @@ def decode_text(content: bytes | bytearray, path: Path | str) -> str:
         where = f"byte {index + 1:,} of the text" + ("" if count == 1 else f", {count:,} in total")
         raise DataError(f"{problem} ({where}). Remove it, for example: tr -d '\\000' < OLD > NEW.")
     try:
-        text = content.decode()
+        text = content.decode(encoding)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{path} must be UTF-8, but line {line} contains the byte 0x{content[error.start]:02X} "
-            f"(byte {error.start + 1} of the text). Convert it, for example: iconv -f LATIN1 -t UTF-8."
+            f"{path} must be {encoding.upper()}, but line {line} contains the byte 0x{content[error.start]:02X} "
+            f"(byte {error.start + 1} of the text). {_advise_encoding(content, error.start)}"
         ) from None
     text = text.removeprefix(BYTE_ORDER_MARK)
     return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
 
 
-def read_all(file: IO[bytes] | gzip.GzipFile, path: Path | str, packed: IO[bytes] | None = None) -> bytearray:
+def guess_encoding(content: bytes | bytearray) -> str | None:
+    """Return the encoding that a text is probably in; None if no encoding is plausible.
+
+    Windows-1252 is preferred to Latin-1, which has control characters where Windows-1252 has quotation
+    marks and dashes, and equals it elsewhere.
+    """
+    try:
+        content.decode()
+        return "utf-8"
+    except UnicodeDecodeError as error:
+        start = max(0, error.start - SAMPLE_BYTES // 2)
+    import charset_normalizer
+
+    sample = bytes(content[start : start + SAMPLE_BYTES])
+    matches = charset_normalizer.from_bytes(sample, cp_isolation=[*ENCODINGS, *MORE_ENCODINGS])
+    if not matches:
+        return None
+    quality = {codecs.lookup(match.encoding).name: (match.chaos, -match.coherence) for match in matches}
+    best = min(quality, key=lambda name: quality[name])
+    decoded = content.decode(best, errors="replace")
+    for name in ENCODINGS:
+        if quality.get(name) == quality[best] or content.decode(name, errors="replace") == decoded:
+            return name
+    return best
+
+
+def _advise_encoding(content: bytes | bytearray, position: int) -> str:
+    """Return what to do about a text that is not UTF-8, with the line at `position` as its encoding would show it."""
+    encoding = guess_encoding(content)
+    if encoding is None or encoding == _encoding.get():
+        return "Set data.encoding to the encoding of the file, for example cp1252 or shift_jis."
+    start = content.rfind(b"\n", 0, position) + 1
+    end = content.find(b"\n", position)
+    line = bytes(content[max(start, position - 20) : min(end if end >= 0 else len(content), position + 20)])
+    sample = line.decode(encoding, errors="replace").strip()
+    return f"If it should read “{sample}”, it is {encoding}: set data.encoding={encoding}."
+
+
+def read_all(
+    file: IO[bytes] | gzip.GzipFile | ZstdReader, path: Path | str, packed: IO[bytes] | None = None
+) -> bytearray:
     """Read all bytes of a file, within the limits of memory; `packed` is the compressed file, if any.
 
     Reading stops early if the content is clearly binary.
@@ -176,6 +270,16 @@ def locate_file(name: str, recipe_folder: Path) -> str:
     """Return the absolute path of a file, looked up in the current folder, then in the folder of the recipe."""
     path, beside = expand_home(Path(name)), recipe_folder / name
     return str((beside if beside.exists() and not path.exists() else path).absolute())
+
+
+@contextmanager
+def use_encoding(encoding: str) -> Iterator[None]:
+    """Read text files in this encoding within this block."""
+    token = _encoding.set(codecs.lookup(encoding).name)
+    try:
+        yield
+    finally:
+        _encoding.reset(token)
 
 
 # --- data sets outside the package, and files inside it ---------------------------------------------------------------

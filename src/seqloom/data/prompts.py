@@ -15,7 +15,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import format_value
 from seqloom.data.examples import Instruction
 from seqloom.data.files import expand_home
-from seqloom.data.tables import column_names, format_of, json_objects, json_text, read_table
+from seqloom.data.tables import column_names, format_of, json_text, read_records, read_table
 
 TEMPLATE = "{text} = {label}"
 SEPARATOR = "\n"
@@ -87,7 +87,7 @@ def read_shots(path: Path) -> list[Shot]:
     path = expand_home(path)
     form = format_of(path) or "tsv"
     if form == "jsonl":
-        rows = [(number, _json_shot(path, number, row)) for number, row in json_objects(path)]
+        rows = [(number, _json_shot(path, number, row)) for number, row in read_records(path)]
     else:
         if len(names := column_names(path, form)) < 2:
             delimiter = "tab" if form == "tsv" else "comma"

@@ -1,8 +1,10 @@
-"""Tables with named or numbered columns: TSV, CSV or JSON Lines, optionally with .gz.
+"""Tables with named or numbered columns, optionally compressed with .gz or .zst.
 
-tsv     columns separated by tabs; quotation marks are text
-csv     columns separated by , or ; as in spreadsheets; "a text, with commas" is quoted and may span lines
-jsonl   a JSON object on every line
+tsv       columns separated by tabs; quotation marks are text
+csv       columns separated by , or ; as in spreadsheets; "a text, with commas" is quoted and may span lines
+jsonl     a JSON object on every line; values in nested objects are named with a dot: translation.en
+parquet   a Parquet file, or a folder that the `datasets` library saved
+tmx, xliff, po   translation memories and message catalogues, with a column for each language
 """
 
 import csv
@@ -10,15 +12,18 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
 from seqloom.core.errors import DataError
 from seqloom.core.words import find_nearest, format_count, format_value, is_unicode
-from seqloom.data.files import read_lines, read_nonblank, split_lines
+from seqloom.data.files import read_lines, read_nonblank, split_lines, without_compression
+from seqloom.data.formats.arrow_tables import is_dataset_folder, read_arrow
+from seqloom.data.formats.translation_memories import read_po, read_tmx, read_xliff
 
-Format = Literal["tsv", "csv", "jsonl"]
+Format = Literal["tsv", "csv", "jsonl", "parquet", "tmx", "xliff", "po"]
+Record = tuple[int, dict[str, object]]  # the number of a line or row, and the cells by column name
 Column = int | str  # the number, from 1, or the name
 Row = tuple[int, dict[str, str]]  # the line number and the cells of the requested columns
 MAX_CELL_LENGTH = 2**31 - 1  # characters of a cell of a CSV file
@@ -30,12 +35,21 @@ _EXTENSIONS: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
+    ".parquet": "parquet",
+    ".arrow": "parquet",
+    ".tmx": "tmx",
+    ".xlf": "xliff",
+    ".xliff": "xliff",
+    ".po": "po",
 }
+TRANSLATIONS: tuple[Format, ...] = ("tmx", "xliff", "po")  # columns are languages, and a row may lack one
 
 
 def format_of(path: Path) -> Format | None:
-    """Return the format of a file by its extension."""
-    return _EXTENSIONS.get(Path(path.name.removesuffix(".gz")).suffix.lower())
+    """Return the format of a file by its extension, or of a folder by its files."""
+    if is_dataset_folder(path):
+        return "parquet"
+    return _EXTENSIONS.get(Path(without_compression(path)).suffix.lower())
 
 
 @contextmanager
@@ -58,16 +72,13 @@ def read_table(
     """
     form = form or format_of(path)
     if form is None:
-        raise DataError(f"{path} must end in .tsv, .csv or .jsonl, optionally with .gz; or set data.format.")
+        raise DataError(f"{path} must end in .tsv, .csv, .jsonl or .parquet, optionally with .gz; or set data.format.")
+    if form not in ("tsv", "csv"):
+        return [
+            (number, {key: json_text(path, number, str(column), item[str(column)]) for key, column in columns.items()})
+            for number, item in _requested(path, form, columns)
+        ]
     table: list[Row] = []
-    if form == "jsonl":
-        for number, item in json_objects(path):
-            for key, column in columns.items():
-                if column not in item:
-                    raise _missing_column(f"Line {number:,} of {path}", key, str(column), list(item))
-            cells = {key: json_text(path, number, str(column), item[str(column)]) for key, column in columns.items()}
-            table.append((number, cells))
-        return table
     text = read_nonblank(path)
     delimiter = "\t" if form == "tsv" else ","
     if form == "csv":  # a comma, unless only another delimiter gives the requested columns
@@ -103,12 +114,25 @@ def read_table(
 
 @_allow_long_cells()
 def column_names(path: Path, form: Format | None = None) -> list[str]:
-    """Return the names in the first line of a table, or the keys of the first JSON object."""
-    form, text = form or format_of(path), read_nonblank(path)
-    number, first = next(_numbered_lines(text))
-    if form == "jsonl":
-        return list(_json_object(path, number, first))
+    """Return the names in the first line of a table, or the keys of its objects."""
+    form = form or format_of(path)
+    if form not in ("tsv", "csv", None):
+        return list(dict.fromkeys(name for _, item in read_records(path, form) for name in item))
+    text = read_nonblank(path)
+    _, first = next(_numbered_lines(text))
     return _first_row(path, text, "\t" if form == "tsv" else max(",;\t", key=first.count), form)
+
+
+@_allow_long_cells()
+def table_rows(path: Path, form: Format, limit: int | None = None) -> list[list[str]]:
+    """Read the cells of the first rows of a TSV or CSV file, or of all rows, a header included."""
+    text = read_nonblank(path)
+    _, first = next(_numbered_lines(text))
+    delimiter = "\t" if form == "tsv" else max(",;\t", key=first.count)
+    rows = [cells for _, cells in islice(_rows(path, text, form, delimiter, strict=False), limit)]
+    if not rows:
+        raise DataError(f"{path} must contain rows with text, but every cell is empty.")
+    return rows
 
 
 def read_columns(path: Path, columns: Sequence[int] | Sequence[str]) -> tuple[int, list[list[str]]]:
@@ -197,12 +221,62 @@ def _first_row(path: Path, text: str, delimiter: str, form: Format | None = "csv
     raise DataError(f"{path} must contain rows with text, but every cell is empty.")
 
 
-# --- JSON Lines -------------------------------------------------------------------------------------------------------
+# --- records ----------------------------------------------------------------------------------------------------------
 
 
-def json_objects(path: Path) -> list[tuple[int, dict[str, object]]]:
-    """Read the objects of a JSON Lines file with their line numbers."""
-    return [(number, _json_object(path, number, line)) for number, line in _numbered_lines(read_nonblank(path))]
+def read_records(path: Path, form: Format | None = None) -> list[Record]:
+    """Read the rows of a format that names every cell: JSON Lines, Parquet and translation memories."""
+    match form or format_of(path):
+        case "parquet":
+            return read_arrow(path)
+        case "tmx":
+            return read_tmx(path)
+        case "xliff":
+            return read_xliff(path)
+        case "po":
+            return read_po(path)
+    return [(number, _flat(_json_object(path, number, line))) for number, line in _numbered_lines(read_nonblank(path))]
+
+
+def _requested(path: Path, form: Format, columns: Mapping[str, Column]) -> Iterator[Record]:
+    """Yield the records with the requested columns under the names or numbers that request them."""
+    records = read_records(path, form)
+    names = list(dict.fromkeys(name for _, item in records for name in item))
+    for key, column in columns.items():
+        if isinstance(column, int) and column > len(names):
+            raise DataError(f"{path} must have a column {column} for data.{key}; it has {format_value(names, 200)}.")
+    actual = {
+        column: names[column - 1] if isinstance(column, int) else _find_language(column, names, form)
+        for column in columns.values()
+    }
+    blank = dict.fromkeys(names, "") if form in TRANSLATIONS else {}
+    for number, item in records:
+        row = {**blank, **item}
+        for key, column in columns.items():
+            if actual[column] not in row:
+                raise _missing_column(
+                    f"{'Line' if form == 'jsonl' else 'Row'} {number:,} of {path}", key, str(column), list(row)
+                )
+        yield number, {str(column): row[name] for column, name in actual.items()}
+
+
+def _find_language(column: str, names: Sequence[str], form: Format) -> str:
+    """Return the column of a language: `en` also finds `EN` and `en-US` if only one of them is present."""
+    if column in names or form not in TRANSLATIONS:
+        return column
+    wanted = column.casefold().replace("_", "-")
+    same = [name for name in names if (name.casefold().replace("_", "-") + "-").startswith(f"{wanted}-")]
+    return same[0] if len(same) == 1 else column
+
+
+def _flat(item: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Return a JSON object with the values of nested objects under names with dots as well."""
+    flat: dict[str, object] = {}
+    for name, value in item.items():
+        flat[prefix + name] = value
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+    return flat
 
 
 def _json_object(path: Path, number: int, line: str) -> dict[str, object]:

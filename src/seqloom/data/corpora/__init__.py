@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_args
 from seqloom.config import Kinds
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
-from seqloom.data.corpus import Corpus
+from seqloom.data.corpus import Corpus, FilesConfig
+from seqloom.data.files import use_encoding
 
 T = TypeVar("T")
 E_co = TypeVar("E_co", covariant=True)
@@ -89,10 +90,11 @@ class CorpusConfig(Protocol[E_co]):
             return Annotated[Any, CorpusKinds(*forms)]
 
 
-def load(config: "CorpusConfig[T]") -> Any:
-    """Load a corpus and add notes on what a model cannot learn from it."""
-    corpus: Corpus[T] = find(config.corpus).load(config)
-    return corpus.checked()
+def load(config: "CorpusConfig[T]", check: bool = True) -> Any:
+    """Load a corpus and, with `check`, add notes on what a model cannot learn from it."""
+    with use_encoding(config.encoding if isinstance(config, FilesConfig) else "utf-8"):
+        corpus: Corpus[T] = find(config.corpus).load(config)
+    return corpus.checked() if check else corpus
 
 
 def find(name: str) -> ModuleType:

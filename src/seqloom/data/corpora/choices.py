@@ -1,4 +1,4 @@
-"""Multiple-choice examples from your own files: JSON Lines, TSV or CSV, including the columns of SWAG."""
+"""Multiple-choice examples from your own files: JSON Lines, Parquet, TSV or CSV, including the columns of SWAG."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import MultipleChoiceExample
 from seqloom.data.files import expand_home
 from seqloom.data.splits import Read, complete_examples, load_files
-from seqloom.data.tables import Column, Format, column_problems, format_of, json_objects, json_text, read_table
+from seqloom.data.tables import Column, Format, column_problems, format_of, json_text, read_records, read_table
 
 SUMMARY = "your own texts with several options, one of them correct: JSON Lines, TSV or CSV"
 FORM = "multiple-choice"
@@ -24,7 +24,7 @@ class Config(FileConfig):
     train: str  # a .jsonl, .tsv or .csv file, optionally with .gz
     text: Column = "text"  # the column of the texts: its name, or its number from 1
     options: str | tuple[Column, ...] = (
-        "options"  # JSON Lines: the key of a list; TSV and CSV: the columns, one for each option
+        "options"  # JSON Lines and Parquet: the key of a list; TSV and CSV: the columns, one for each option
     )
     answer: Column = "answer"  # the column of the correct option: its number, or its text
     index_base: Literal[0, 1] = 0  # the number of the first option
@@ -34,7 +34,7 @@ class Config(FileConfig):
         yield from super().problems()
         in_list = isinstance(self.options, str)
         files = [file for files in self.files().values() for file in files]
-        if in_list and {self.format or format_of(Path(file)) for file in files} - {"jsonl", None}:
+        if in_list and {self.format or format_of(Path(file)) for file in files} - {"jsonl", "parquet", None}:
             yield f"options must list a column for each option of a table: [ending0, ending1], got {self.options!r}"
         if not in_list and len(self.options) < 2:
             yield f"options must name at least two columns, got {list(self.options)}"
@@ -98,7 +98,7 @@ def find_answer(cell: str, options: Sequence[str], index_base: int, where: str) 
 
 def _json_rows(config: Config, path: Path) -> Iterator[Cells]:
     keys = [str(key) for key in (config.text, config.options, config.answer)]
-    for number, row in json_objects(path):
+    for number, row in read_records(path, config.format):
         for key in keys:
             if key not in row:
                 raise DataError(

@@ -109,8 +109,12 @@ def read_conll(path: Path, columns: tuple[int, int] = (1, -1)) -> list[Sentence]
             expected = f"{width} columns, as line {first:,} has"
             if number == first:
                 expected = f"the columns {columns[0]} and {columns[1]} of data.columns"
-            actual = format_count(len(cells), "column")
-            raise DataError(f"Line {number:,} of {path} must have {expected}; it has {actual}: {format_value(line)}.")
+            actual, hint = format_count(len(cells), "column"), ""
+            if has_tabs != ("\t" in line):
+                separators = ("tabs", "spaces") if has_tabs else ("spaces", "tabs")
+                hint = f" Line {first:,} separates columns by {separators[0]}, this line by {separators[1]}: use one."
+            got = f"it has {actual}: {format_value(line)}.{hint}"
+            raise DataError(f"Line {number:,} of {path} must have {expected}; {got}")
         word, tag = (cells[index].strip() for index in indices)
         if not word or not tag:
             raise DataError(

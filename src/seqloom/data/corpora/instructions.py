@@ -11,7 +11,7 @@ from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import Instruction
 from seqloom.data.files import expand_home
 from seqloom.data.splits import Read, complete_examples, load_files
-from seqloom.data.tables import json_objects, json_text
+from seqloom.data.tables import json_text, read_records
 
 SUMMARY = "your own instructions and answers: JSON Lines with instruction, input and output"
 FORM = "instructions"
@@ -54,7 +54,7 @@ def question(example: Instruction) -> str:
 def read_instructions(config: Config, file: str) -> Read[Instruction]:
     """Read the examples that have an instruction and an answer, and notes on the others."""
     path, examples = expand_home(Path(file)), []
-    for number, row in json_objects(path):
+    for number, row in read_records(path):
         for name in ("instruction", "output"):
             key = config.keys[name]
             if key not in row:

@@ -1,7 +1,7 @@
-"""Sentence pairs from your own files: two files aligned by line, or a tab-separated table."""
+"""Sentence pairs from your own files: two files aligned by line, a table, or a translation memory."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -12,9 +12,9 @@ from seqloom.data.corpus import Corpus, FilesConfig
 from seqloom.data.examples import ParallelExample
 from seqloom.data.files import expand_home, read_parallel
 from seqloom.data.splits import Read, check_files, complete_examples, load_files
-from seqloom.data.tables import read_columns
+from seqloom.data.tables import TRANSLATIONS, column_names, format_of, read_columns, read_table
 
-SUMMARY = "your own sentence pairs: two UTF-8 files aligned by line, or a tab-separated table"
+SUMMARY = "your own sentence pairs: two files aligned by line, a table, or a TMX, XLIFF or PO file"
 FORM = "parallel"
 Files = str | tuple[str, str]
 _NOT_LANGUAGES = {"txt", "tsv", "tab", "gz", "csv", "raw", "tok", "bpe", "src", "tgt", "trg"}
@@ -23,12 +23,12 @@ _NOT_LANGUAGES = {"txt", "tsv", "tab", "gz", "csv", "raw", "tok", "bpe", "src", 
 @config
 class Config(FilesConfig):
     corpus: Literal["parallel"] = "parallel"
-    train: Files  # two files, [source, target], or one tab-separated table; optionally with .gz
+    train: Files  # two files, [source, target], or one table or translation memory; optionally with .gz or .zst
     dev: Files | None = None  # files as for train; null: dev_fraction is held out from train
     test: Files | None = None  # files as for train; null: test_fraction is held out from train
     dev_fraction: Fraction = 0.05  # fraction of the pairs; 0 for no dev split
     test_fraction: Fraction = 0.05  # fraction of the pairs; 0 for no test split
-    columns: tuple[int, int] | tuple[str, str] = (1, 2)  # of a table: numbers from 1, or names from its first line
+    columns: tuple[int, int] | tuple[str, str] = (1, 2)  # of a table: numbers from 1, or names
     source: str = ""  # language tags, such as en and pt-BR; empty: the extensions of the files, if they are tags
     target: str = ""
 
@@ -49,7 +49,7 @@ def load(config: Config) -> Corpus[ParallelExample]:
     source, target = languages(config)
     return load_files(
         config,
-        lambda split, *files: read_pairs(files, config.columns),
+        lambda split, *files: read_pairs(files, choose_columns(config, files)),
         description=f"{' and '.join(config.files()['train'])}, {source or 'source'} to {target or 'target'}",
         groups=lambda pairs, _: [pair.source for pair in pairs],
         repeats=("source sentences", lambda pair: pair.source),
@@ -57,14 +57,38 @@ def load(config: Config) -> Corpus[ParallelExample]:
     )
 
 
+def choose_columns(config: Config, files: Sequence[str]) -> tuple[int, int] | tuple[str, str]:
+    """Return the columns to read: in a translation memory, those of the languages of the config or of the file."""
+    path = expand_home(Path(files[0]))
+    if len(files) == 2 or config.columns != (1, 2) or format_of(path) not in TRANSLATIONS:
+        return config.columns
+    names = column_names(path)
+    if config.source and config.target:
+        return config.source, config.target
+    if len(names) != 2:
+        raise DataError(
+            f"{path} must have two languages, or data.source and data.target must choose two; it has "
+            f"{', '.join(names)}."
+        )
+    return names[0], names[1]
+
+
 def read_pairs(files: Sequence[str], columns: Sequence[int] | Sequence[str]) -> Read[ParallelExample]:
     """Read the pairs with text on both sides, and a note on the others."""
     paths = [expand_home(Path(file)) for file in files]
-    first, rows = read_columns(paths[0], columns) if len(paths) == 1 else (1, zip(*read_parallel(*paths), strict=True))
-    pairs = (ParallelExample(source.strip(), target.strip()) for source, target in rows)
+    rows: Iterable[tuple[int, Sequence[str]]]
+    if len(paths) == 2:
+        rows = enumerate(zip(*read_parallel(*paths), strict=True), start=1)
+    elif (format_of(paths[0]) or "tsv") == "tsv":  # rows may have additional columns
+        first, cells = read_columns(paths[0], columns)
+        rows = enumerate(cells, start=first)
+    else:
+        table = read_table(paths[0], {"source": columns[0], "target": columns[1]})
+        rows = ((number, (row["source"], row["target"])) for number, row in table)
+    pairs = ((number, ParallelExample(source.strip(), target.strip())) for number, (source, target) in rows)
     return complete_examples(
         " and ".join(files),
-        enumerate(pairs, start=first),
+        pairs,
         {"a blank side": lambda pair: not (pair.source and pair.target)},
         required="sentence pairs",
         blank="every line has a blank side",
@@ -73,7 +97,8 @@ def read_pairs(files: Sequence[str], columns: Sequence[int] | Sequence[str]) -> 
 
 def languages(config: Config) -> tuple[str, str]:
     """Return the configured language tags, or those in the file extensions (a.en, a.de.gz) or column names."""
-    guesses = {split: _guess_languages(files, config.columns) for split, files in config.files().items()}
+    files = config.files().items()
+    guesses = {split: _guess_languages(names, choose_columns(config, names)) for split, names in files}
     train = guesses["train"]
     for split, guess in guesses.items():
         if all(guess) and guess == train[::-1]:

@@ -35,13 +35,13 @@ class Config(FileConfig):
 
 
 def load(config: Config) -> Corpus[SentencePairExample]:
-    """Load the pairs; dev and test are stratified by label, and pairs that share a text stay together if possible."""
+    """Load the pairs; dev and test are stratified by class, and pairs that share a text stay together if possible."""
     return load_files(
         config,
         lambda split, file: read_pairs(config, file),
         description=f"{config.train}: {config.first} and {config.second} → {config.label}",
         groups=group_pairs,
-        label=lambda pair: pair.label,
+        label=lambda pair: "" if is_fraction(pair.label) else pair.label,
         repeats=("pairs", lambda pair: pair.text),
     )
 
@@ -63,3 +63,11 @@ def group_pairs(pairs: Sequence[SentencePairExample], held_out: int) -> list[str
     """Group pairs that share a text, directly or indirectly; by first texts if that gives too few groups."""
     groups = link_groups([(pair.first, pair.second) for pair in pairs])
     return groups if len(set(groups)) > held_out else [pair.first for pair in pairs]
+
+
+def is_fraction(label: str) -> bool:
+    """Return whether a label is a number on a scale, such as 3.8, which hardly ever repeats."""
+    try:
+        return not float(label).is_integer()
+    except ValueError:
+        return False

@@ -1,0 +1,113 @@
+"""Translation memories and message catalogues: TMX, XLIFF 1.2 and 2, and PO.
+
+Each is read as a table with a column for each language. Inline codes, such as <ph> and <bpt>, are
+removed; the text that other inline elements enclose is kept.
+"""
+
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+from seqloom.core.errors import DataError
+from seqloom.data.files import read_bytes, read_nonblank
+
+Rows = list[tuple[int, dict[str, object]]]  # the number of a row, from 1, and its cells by column name
+INLINE_CODES = {"bpt", "ept", "ph", "it", "ut", "x", "bx", "ex", "sc", "ec", "cp", "sm", "em"}
+LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+
+
+def read_tmx(path: Path) -> Rows:
+    """Read the translation units of a TMX file: the first segment of each language."""
+    rows: Rows = []
+    source = ""
+    for element in _elements(path):
+        if element.tag == "header":
+            source = element.get("srclang", "")
+        if element.tag == "tu":
+            cells: dict[str, object] = {}
+            for variant in element.iter("tuv"):
+                language = variant.get(LANGUAGE) or variant.get("lang") or ""
+                cells.setdefault(language, _text(variant.find("seg")))
+            # The source language comes first, as in the columns of a table.
+            ordered = sorted(cells.items(), key=lambda cell: cell[0].casefold() != source.casefold())
+            rows.append((len(rows) + 1, dict(ordered)))
+            element.clear()
+    return _require_rows(path, rows, "a <tu> with a <tuv> for each language")
+
+
+def read_xliff(path: Path) -> Rows:
+    """Read the units of an XLIFF file, version 1.2 or 2, that have a source and a target."""
+    rows: Rows = []
+    languages = "source", "target"
+    for element in _elements(path, start=("file", "xliff")):
+        match element.tag:
+            case "file" if element.get("source-language"):  # version 1.2
+                languages = element.get("source-language", ""), element.get("target-language") or "target"
+            case "xliff" if element.get("srcLang"):  # version 2
+                languages = element.get("srcLang", ""), element.get("trgLang") or "target"
+            case "trans-unit" | "segment":
+                texts = (_text(element.find(side)) for side in ("source", "target"))
+                rows.append((len(rows) + 1, dict(zip(languages, texts, strict=True))))
+                element.clear()
+    return _require_rows(path, rows, "a <trans-unit> or <segment> with <source> and <target>")
+
+
+def read_po(path: Path) -> Rows:
+    """Read the messages of a PO file, without fuzzy and obsolete ones.
+
+    The plural of a message is a row of its own, with the last of its translations.
+    """
+    import polib
+
+    text = read_nonblank(path)
+    try:
+        catalogue = polib.pofile(text)
+    except (OSError, ValueError) as error:
+        line = re.search(r"\(line (\d+)\)", str(error))
+        where = f"Line {int(line[1]):,} of {path}" if line else str(path)
+        raise DataError(f'{where} is not valid PO: a message has the lines msgid "…" and msgstr "…".') from None
+    target = catalogue.metadata.get("Language", "").replace("_", "-") or "target"
+    rows: Rows = []
+    for entry in catalogue:
+        if entry.obsolete or entry.fuzzy:
+            continue
+        messages = [(entry.msgid, entry.msgstr or entry.msgstr_plural.get(0, ""))]
+        if entry.msgid_plural:
+            messages.append((entry.msgid_plural, entry.msgstr_plural.get(max(entry.msgstr_plural, default=0), "")))
+        rows += [(entry.linenum, {"en" if target != "en" else "source": a, target: b}) for a, b in messages]
+    return _require_rows(path, rows, 'msgid "…" and msgstr "…"')
+
+
+def _elements(path: Path, start: tuple[str, ...] = ()) -> Iterator[ElementTree.Element]:
+    """Yield the elements of an XML file when they end, or when they start if named in `start`, without namespaces."""
+    content = read_bytes(path)
+    if re.search(rb"<!ENTITY", content[:100_000]):
+        raise DataError(f"{path} must not define XML entities (<!ENTITY …>). Remove the definitions.")
+    try:
+        for event, element in ElementTree.iterparse(io.BytesIO(content), events=("start", "end")):
+            element.tag = element.tag.rpartition("}")[2]
+            if (event == "start") == (element.tag in start):
+                yield element
+    except ElementTree.ParseError as error:
+        line = error.position[0]
+        raise DataError(f"Line {line:,} of {path} is not valid XML ({error.msg.partition(':')[0]}).") from None
+
+
+def _text(element: ElementTree.Element | None) -> str:
+    """Return the text of a segment on one line, without inline codes."""
+    if element is None:
+        return ""
+    parts = [element.text or ""]
+    for child in element:
+        if child.tag.rpartition("}")[2] not in INLINE_CODES:
+            parts.append(_text(child))
+        parts.append(child.tail or "")
+    return " ".join("".join(parts).split())
+
+
+def _require_rows(path: Path, rows: Rows, required: str) -> Rows:
+    if not rows:
+        raise DataError(f"{path} must contain {required}; it has none.")
+    return rows

@@ -1,0 +1,192 @@
+"""Recognition of files by name, header and content."""
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from seqloom.config import to_mapping
+from seqloom.core.errors import DataError, SeqloomError, UsageError
+from seqloom.data.corpora import find, load
+from seqloom.data.detect import detect
+
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "near", "some", "old", "green", "house", "while", "rain", "fell"]
+
+
+def sentence(generator: random.Random) -> str:
+    return " ".join(generator.choices(WORDS, k=generator.randint(5, 12)))
+
+
+def table(path: Path, header: str | None, rows: Sequence[Sequence[object]], separator: str = "\t") -> Path:
+    lines = [header] if header else []
+    lines += [separator.join(map(str, row)) for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def generator() -> random.Random:
+    return random.Random(5)
+
+
+def check(path: Path | list[Path], task: str, **data: object) -> None:
+    """Check the task and these keys, and that the corpus loads."""
+    detected = detect(path if isinstance(path, list) else [path])
+    assert detected.task == task, detected
+    assert {key: detected.data[key] for key in data} == data
+    module = find(str(detected.data["corpus"]))
+    corpus = load(module.Config(**detected.data))
+    assert len(corpus.split("train")) > 0
+    assert to_mapping(module.Config(**detected.data))
+
+
+@pytest.mark.parametrize("header", ["text\tlabel", "label\ttext", "id\tsentence\tcategory", None])
+def test_labelled_texts(tmp_path: Path, generator: random.Random, header: str | None) -> None:
+    order = (header or "text\tlabel").split("\t")
+    cells = {"text": 0, "sentence": 0, "label": 1, "category": 1, "id": 2}
+    rows = []
+    for i in range(60):
+        values = [sentence(generator) + f" {i}", generator.choice(["good", "bad"]), i]
+        rows.append([values[cells[name]] for name in order])
+    path = table(tmp_path / "a.tsv", header, rows)
+    text, label = (next(name for name in order if cells[name] == index) for index in (0, 1))
+    check(path, "classify", text=text if header else 1, label=label if header else 2)
+
+
+def test_semicolons_and_multi_line_cells(tmp_path: Path, generator: random.Random) -> None:
+    rows = [[f'"{sentence(generator)} {i},\nsecond ""line"""', "ab"[i % 2]] for i in range(40)]
+    check(table(tmp_path / "a.csv", "Message;Priority", rows, ";"), "classify", text="Message", label="Priority")
+
+
+def test_mrpc_columns_are_sentence_pairs(tmp_path: Path, generator: random.Random) -> None:
+    rows = [[i % 2, 2 * i, 2 * i + 1, f"{sentence(generator)} {i}", f"{sentence(generator)} {i}"] for i in range(60)]
+    path = table(tmp_path / "msr.tsv", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", rows)
+    check(path, "pair", first="#1 String", second="#2 String", label="Quality")
+
+
+def test_scores_of_pairs(tmp_path: Path, generator: random.Random) -> None:
+    rows = [[f"{sentence(generator)} {i}", f"{sentence(generator)} {i}", i / 10 % 5] for i in range(60)]
+    detected = detect([table(tmp_path / "sts.tsv", "sentence1\tsentence2\tscore", rows)])
+    assert detected.task == "pair"
+    assert "scores" in detected.reason
+    assert detect([table(tmp_path / "bare.tsv", None, rows)]).task == "pair"
+
+
+@pytest.mark.parametrize("header", ["en\tde", "source\ttarget", None])
+def test_translations_in_a_table(tmp_path: Path, generator: random.Random, header: str | None) -> None:
+    rows = [[f"{sentence(generator)} {i}", f"{sentence(generator)} {i}"] for i in range(60)]
+    path = table(tmp_path / "a.tsv", header, rows)
+    check(path, "translate", columns=tuple(header.split("\t")) if header else (1, 2))
+
+
+def test_two_files_are_translations(tmp_path: Path, generator: random.Random) -> None:
+    paths = [
+        table(tmp_path / f"a.{tag}", None, [[f"{sentence(generator)} {i}"] for i in range(60)]) for tag in ("en", "de")
+    ]
+    check(paths, "translate")
+    with pytest.raises(UsageError, match="two different files"):
+        detect([paths[0], paths[0]])
+
+
+def test_nested_translations_in_json(tmp_path: Path, generator: random.Random) -> None:
+    rows = [
+        {"translation": {"en": f"{sentence(generator)} {i}", "ro": f"{sentence(generator)} {i}"}} for i in range(60)
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    check(path, "translate", columns=("translation.en", "translation.ro"))
+
+
+def test_instructions(tmp_path: Path, generator: random.Random) -> None:
+    rows = [{"prompt": f"{sentence(generator)} {i}", "completion": sentence(generator)} for i in range(40)]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    check(path, "instruct", instruction="prompt", output="completion")
+
+
+def test_multiple_choice(tmp_path: Path, generator: random.Random) -> None:
+    rows = [[f"{sentence(generator)} {i}", *(sentence(generator) for _ in range(4)), i % 4] for i in range(40)]
+    path = table(tmp_path / "a.csv", "startphrase,ending0,ending1,ending2,ending3,label", rows, ",")
+    check(path, "choice", text="startphrase", options=("ending0", "ending1", "ending2", "ending3"), index_base=0)
+    path = tmp_path / "b.jsonl"
+    objects = [{"question": row[0], "choices": row[1:5], "answer": row[5]} for row in rows]
+    path.write_text("".join(json.dumps(item) + "\n" for item in objects))
+    check(path, "choice", text="question", options="choices")
+
+
+@pytest.mark.parametrize("name", ["a.conll", "a.txt"])
+def test_tagged_words(tmp_path: Path, generator: random.Random, name: str) -> None:
+    lines = []
+    for _ in range(60):
+        lines += [f"{word} {generator.choice(['O', 'B-PER', 'O', 'O'])}" for word in sentence(generator).split()] + [""]
+    (tmp_path / name).write_text("\n".join(lines))
+    check(tmp_path / name, "tag", corpus="conll")
+
+
+def test_plain_text_and_folders(tmp_path: Path, generator: random.Random) -> None:
+    (tmp_path / "books").mkdir()
+    for i in range(3):
+        table(tmp_path / "books" / f"{i}.txt", None, [[sentence(generator)] for _ in range(100)])
+    check(tmp_path / "books", "language-model", corpus="text")
+    check(tmp_path / "books" / "0.txt", "language-model", corpus="text")
+
+
+def test_series(tmp_path: Path) -> None:
+    rows = [[f"2024-{1 + i // 28:02d}-{1 + i % 28:02d}", i * 2.5, i % 7] for i in range(84)]
+    detected = detect([table(tmp_path / "sales.csv", "date,sales,visits", rows, ",")])
+    assert (detected.task, detected.data["corpus"]) == ("forecast", "series-file")
+
+
+def test_labelled_series(tmp_path: Path, generator: random.Random) -> None:
+    rows = [[1 + i % 3, *(round(generator.random(), 3) for _ in range(20))] for i in range(60)]
+    check(table(tmp_path / "ucr.tsv", None, rows), "series-classify", label=1)
+
+
+def test_files_named_after_splits(tmp_path: Path, generator: random.Random) -> None:
+    for name in ("train", "dev", "test"):
+        rows = [[f"{sentence(generator)} {name} {i}", "ab"[i % 2]] for i in range(40)]
+        table(tmp_path / f"sst-{name}.tsv", "sentence\tlabel", rows)
+    paths = [tmp_path / f"sst-{name}.tsv" for name in ("train", "dev", "test")]
+    assert detect(paths).data["dev"] == str(paths[1])
+    assert detect([tmp_path]).data["test"] == str(paths[2])
+
+
+def test_task_and_columns_of_the_user_are_used(tmp_path: Path, generator: random.Random) -> None:
+    rows = [[f"{sentence(generator)} {i}", f"{sentence(generator)} {i}", "ab"[i % 2]] for i in range(60)]
+    path = table(tmp_path / "a.tsv", "en\tde\tgroup", rows)
+    assert detect([path]).task == "translate"
+    detected = detect([path], columns={"text": "de", "label": "group"})
+    assert (detected.task, detected.data["text"], detected.data["label"]) == ("classify", "de", "group")
+    assert detect([path], task="language-model").task == "language-model"
+
+
+@pytest.mark.parametrize(
+    ("content", "task", "columns", "message"),
+    [
+        ("a,b\n1,2\n", None, {}, "was not recognized as data for any task. Its columns: a, b"),
+        ("text,label\nx y,1\nz,2\n", "pair", {}, "was not recognized as data for the task pair"),
+        ("text,label\nx y,1\nz,2\n", None, {"text": "texts"}, "no column 'texts' for --text: did you mean text"),
+        ("", None, {}, "is empty"),
+    ],
+)
+def test_unknown_table_is_refused(
+    tmp_path: Path, content: str, task: str | None, columns: dict[str, str], message: str
+) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(SeqloomError, match=message):
+        detect([tmp_path / "a.csv"], task, columns)
+
+
+def test_missing_file_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        detect([tmp_path / "a.csv"])
+
+
+def test_scores_are_not_stratified(tmp_path: Path, generator: random.Random) -> None:
+    """Scores hardly ever repeat: stratified by score, no pair would be held out."""
+    rows = [[f"{sentence(generator)} {i}", f"{sentence(generator)} {i}", i / 100 + 0.001] for i in range(400)]
+    detected = detect([table(tmp_path / "sts.tsv", "sentence1\tsentence2\tscore", rows)])
+    corpus = load(find("sentence-pairs").Config(**detected.data))
+    assert 35 <= len(corpus.split("dev")) <= 45
