@@ -12,7 +12,7 @@ TEXT = "the cat sat on the mat .\nthe dog sat on the log .\n" * 20
 @pytest.mark.parametrize("tokens", ["characters", "words", "byte-pair"])
 def test_recipe_is_trained_as_written(seqloom: Any, workdir: Path, tokens: str) -> None:
     (workdir / "corpus.txt").write_text(TEXT)
-    shown = seqloom("init", "corpus.txt", "--tokens", tokens)
+    shown = seqloom("init", "--no-estimate", "corpus.txt", "--tokens", tokens)
     assert shown.code == 0 and shown.err == ""
     assert shown.out.splitlines()[-1] == "Wrote corpus.yaml. Check it, then run: seqloom train corpus.yaml"
     recipe = load_yaml(workdir / "corpus.yaml")
@@ -35,7 +35,7 @@ def _dev(out: str) -> list[str]:
 
 def test_smallest_text_is_trained(seqloom: Any, workdir: Path) -> None:
     (workdir / "three.txt").write_text("ab cd\nef gh\nij kl\n")
-    assert seqloom("init", "three.txt").code == 0
+    assert seqloom("init", "--no-estimate", "three.txt").code == 0
     trained = seqloom("train", "three.yaml", "train.steps=1")
     assert trained.code == 0, trained.err
 
@@ -50,7 +50,7 @@ def test_folder_or_compressed_file(seqloom: Any, workdir: Path, kind: str) -> No
         (workdir / "books/two.txt").write_text(TEXT)
     else:
         (workdir / "books.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
-    assert seqloom("init", "books" if kind == "folder" else "books.txt.gz").code == 0
+    assert seqloom("init", "--no-estimate", "books" if kind == "folder" else "books.txt.gz").code == 0
     assert seqloom("train", "books.yaml", "train.steps=1", "model.hidden=4").code == 0
 
 
@@ -85,7 +85,7 @@ ODD += [
 @pytest.mark.parametrize("name", ODD, ids=ascii)
 def test_unusual_file_names_are_quoted(seqloom: Any, workdir: Path, name: str) -> None:
     (workdir / f"{name}.txt").write_text(TEXT)
-    shown = seqloom("init", f"./{name}.txt")
+    shown = seqloom("init", "--no-estimate", f"./{name}.txt")
     assert shown.code == 0, shown.err
     assert load_yaml(workdir / f"{name}.yaml")["data"]["train"] == f"{name}.txt"
     assert shown.out.endswith(f"seqloom train {shlex.quote(name + '.yaml')}\n")
@@ -94,7 +94,7 @@ def test_unusual_file_names_are_quoted(seqloom: Any, workdir: Path, name: str) -
 @pytest.mark.parametrize("name", ["a b", "it's: 小说 #1", "x=y", "two\nlines"], ids=ascii)
 def test_unusual_file_names_are_trained(seqloom: Any, workdir: Path, name: str) -> None:
     (workdir / f"{name}.txt").write_text(TEXT)
-    assert seqloom("init", f"{name}.txt").code == 0
+    assert seqloom("init", "--no-estimate", f"{name}.txt").code == 0
     trained = seqloom("train", f"{name}.yaml", "train.steps=1", "model.hidden=4")
     assert trained.code == 0, trained.err
     assert (workdir / "runs" / name / "model.safetensors").is_file()
@@ -102,7 +102,7 @@ def test_unusual_file_names_are_trained(seqloom: Any, workdir: Path, name: str) 
 
 def test_file_name_may_begin_with_a_tilde(seqloom: Any, workdir: Path) -> None:
     (workdir / "~draft.txt").write_text(TEXT)
-    shown = seqloom("init", "~draft.txt")
+    shown = seqloom("init", "--no-estimate", "~draft.txt")
     assert shown.code == 0, shown.err
 
 
@@ -110,7 +110,7 @@ def test_larger_texts_get_larger_models(seqloom: Any, workdir: Path) -> None:
     sizes = []
     for repeats in (20, 5_000):
         (workdir / "t.txt").write_text(TEXT * (repeats // 20))
-        assert seqloom("init", "t.txt", "--out", f"{repeats}.yaml").code == 0
+        assert seqloom("init", "--no-estimate", "t.txt", "--out", f"{repeats}.yaml").code == 0
         sizes.append(load_yaml(workdir / f"{repeats}.yaml")["model"]["hidden"])
     assert sizes[0] < sizes[1]
 
@@ -118,9 +118,9 @@ def test_larger_texts_get_larger_models(seqloom: Any, workdir: Path) -> None:
 def test_nothing_is_overwritten(seqloom: Any, workdir: Path) -> None:
     (workdir / "t.txt").write_text(TEXT)
     (workdir / "t.yaml").write_text("mine")
-    seqloom("init", "t.txt").fails_with(2, "t.yaml exists", "--out", lines=1)
+    seqloom("init", "--no-estimate", "t.txt").fails_with(2, "t.yaml exists", "--out", lines=1)
     assert (workdir / "t.yaml").read_text() == "mine"
-    assert seqloom("init", "t.txt", "--out", "other.yaml").code == 0
+    assert seqloom("init", "--no-estimate", "t.txt", "--out", "other.yaml").code == 0
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_nothing_is_overwritten(seqloom: Any, workdir: Path) -> None:
     [
         (["nowhere.txt"], 3, "nowhere.txt does not exist"),
         (["empty.txt"], 3, "empty.txt must contain text"),
-        (["latin.txt"], 3, "latin.txt must be UTF-8, but line 2 contains the byte 0xE9"),
+        (["binary.txt"], 3, "binary.txt must be text, but line 1 contains a NUL byte"),
         (["one.txt"], 3, "one.txt is too short"),
         (["good.txt", "--out", "x.txt"], 2, "must end in .yaml; got x.txt"),
         (["good.txt", "--out", "no/x.yaml"], 2, "the folder no does not exist"),
@@ -140,8 +140,8 @@ def test_nothing_is_overwritten(seqloom: Any, workdir: Path) -> None:
 def test_invalid_input_is_rejected(seqloom: Any, workdir: Path, words: list[str], code: int, message: str) -> None:
     (workdir / "good.txt").write_text(TEXT)
     (workdir / "empty.txt").write_text("")
-    (workdir / "latin.txt").write_bytes("one\ncafé\nthree\n".encode("latin1"))
+    (workdir / "binary.txt").write_bytes(bytes(range(256)) * 4)
     (workdir / "one.txt").write_text("a single line")
     (workdir / "folder").mkdir()
-    seqloom("init", *words).fails_with(code, message)
+    seqloom("init", "--no-estimate", *words).fails_with(code, message)
     assert not list(workdir.glob("*.yaml"))

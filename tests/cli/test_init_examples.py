@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.understanding import reviews, sentences, write_reviews, write_sentences
 
-from seqloom.cli._recipe_drafts import choose_reader_size
 from seqloom.recipes import read_recipe
+from seqloom.recipes.drafts import Request, choose_setting, scale
 
 
 def steps(name: str) -> list[str]:
@@ -17,10 +17,13 @@ def steps(name: str) -> list[str]:
 
 def test_classifier_recipe_is_trained(seqloom: Any, workdir: Path) -> None:
     write_reviews(workdir / "reviews.csv")
-    shown = seqloom("init", "reviews.csv", "--task", "classify", "--text", "review", "--label", "verdict")
+    shown = seqloom(
+        "init", "--no-estimate", "reviews.csv", "--task", "classify", "--text", "review", "--label", "verdict"
+    )
     assert shown.code == 0, shown.err
     assert shown.out.splitlines() == [
-        "reviews.csv: 104 texts of 2 classes, 416 words to train on.",
+        'reviews.csv: texts in the column "review", labels in the column "verdict". 104 examples, 2 labels, 416 words, '
+        "2,087 characters to train on.",
         "Wrote reviews.yaml. Check it, then run: seqloom train reviews.yaml",
     ]
     _, recipe = read_recipe("reviews.yaml")
@@ -35,7 +38,7 @@ def test_classifier_recipe_is_trained(seqloom: Any, workdir: Path) -> None:
 def test_comments_explain_other_encoders(seqloom: Any, workdir: Path, kind: str) -> None:
     """The comments, and the error messages, say which lines belong to which kind."""
     write_reviews(workdir / "reviews.csv")
-    seqloom("init", "reviews.csv", "--text", "review", "--label", "verdict")
+    seqloom("init", "--no-estimate", "reviews.csv", "--text", "review", "--label", "verdict")
     text = Path("reviews.yaml").read_text()
     lines = text.replace("kind: recurrent", f"kind: {kind}").splitlines()
     Path("reviews.yaml").write_text("\n".join(lines))
@@ -51,7 +54,7 @@ def test_comments_explain_other_encoders(seqloom: Any, workdir: Path, kind: str)
 def test_imbalanced_classes_are_weighted(seqloom: Any, workdir: Path) -> None:
     rows = [row for row in reviews() if row[1] == "good"] + [row for row in reviews() if row[1] == "bad"][:6]
     write_reviews(workdir / "reviews.csv", rows)
-    seqloom("init", "reviews.csv", "--text", "review", "--label", "verdict")
+    seqloom("init", "--no-estimate", "reviews.csv", "--text", "review", "--label", "verdict")
     _, recipe = read_recipe("reviews.yaml")
     assert recipe.loss.class_weights == "balanced" and recipe.monitor == "macro_f1"
 
@@ -67,14 +70,14 @@ def test_columns_text_and_label_are_the_default(seqloom: Any, workdir: Path, nam
         content = f"text{sign}label\n" + "".join(f"{text.replace(',', '')}{sign}{label}\n" for text, label in reviews())
     Path(name).write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
     more = ["--task", "classify"] if "tsv" in name else []
-    assert seqloom("init", name, *more).code == 0
+    assert seqloom("init", "--no-estimate", name, *more).code == 0
     assert read_recipe("own.yaml")[1].task == "classify"
     assert seqloom("train", *steps("own.yaml")).code == 0
 
 
 def test_columns_by_number(seqloom: Any, workdir: Path) -> None:
     Path("rows.tsv").write_text("".join(f"{n}\t{text}\t{label}\n" for n, (text, label) in enumerate(reviews())))
-    assert seqloom("init", "rows.tsv", "--text", "2", "--label", "3").code == 0
+    assert seqloom("init", "--no-estimate", "rows.tsv", "--text", "2", "--label", "3").code == 0
     _, recipe = read_recipe("rows.yaml")
     assert (recipe.data.text, recipe.data.label) == (2, 3)
     assert seqloom("train", *steps("rows.yaml")).code == 0
@@ -84,7 +87,9 @@ def test_names_are_quoted_in_yaml(seqloom: Any, workdir: Path) -> None:
     file = workdir / "my: own #1.csv"
     content = "null,yes: no\n" + "".join(f'"{text}",{label}\n' for text, label in reviews())
     file.write_text(content)
-    assert seqloom("init", file.name, "--text", "null", "--label", "yes: no", "--out", "x.yaml").code == 0
+    assert (
+        seqloom("init", "--no-estimate", file.name, "--text", "null", "--label", "yes: no", "--out", "x.yaml").code == 0
+    )
     _, recipe = read_recipe("x.yaml")
     assert (recipe.data.text, recipe.data.label) == ("null", "yes: no")
     assert seqloom("train", *steps("x.yaml")).code == 0
@@ -92,9 +97,9 @@ def test_names_are_quoted_in_yaml(seqloom: Any, workdir: Path) -> None:
 
 def test_tagger_recipe_is_trained(seqloom: Any, workdir: Path) -> None:
     write_sentences(workdir / "mine.conll", [[("Ann", "O"), ("Bee", "I-PER")], *sentences()])
-    shown = seqloom("init", "mine.conll")
+    shown = seqloom("init", "--no-estimate", "mine.conll")
     assert shown.code == 0, shown.err
-    assert "60 sentences," in shown.out and "spans of 2 types to train on." in shown.out
+    assert "60 sentences," in shown.out and "119 spans to train on." in shown.out
     assert "repaired" in shown.out
     _, recipe = read_recipe("mine.yaml")
     assert recipe.task == "tag" and recipe.model.crf and recipe.data.format == "conll"
@@ -109,8 +114,8 @@ def test_part_of_speech_recipe_is_trained(seqloom: Any, workdir: Path) -> None:
         for one in words
     ]
     Path("mine.conllu").write_text("\n".join(rows))
-    shown = seqloom("init", "mine.conllu")
-    assert "2 tags to train on" in shown.out
+    shown = seqloom("init", "--no-estimate", "mine.conllu")
+    assert "2 tags" in shown.out
     _, recipe = read_recipe("mine.yaml")
     assert not recipe.model.crf and recipe.data.format == "conllu"
     assert seqloom("train", *steps("mine.yaml")).code == 0
@@ -119,27 +124,23 @@ def test_part_of_speech_recipe_is_trained(seqloom: Any, workdir: Path) -> None:
 def test_unique_labels_are_noted(seqloom: Any, workdir: Path) -> None:
     rows = "".join(f"{n},this is text {n}\n" for n in range(50))
     (workdir / "mine.csv").write_text(f"id,text\n{rows}")
-    shown = seqloom("init", "mine.csv", "--label", "id")
+    shown = seqloom("init", "--no-estimate", "mine.csv", "--label", "id")
     assert shown.code == 0, shown.err
     assert "48 of the 48 labels have only one training example; check data.label" in shown.out
 
 
 @pytest.mark.parametrize("words", [500, 20_000, 200_000, 5_000_000])
 def test_sizes_grow_with_the_text(words: int) -> None:
-    small, large = choose_reader_size(words // 2), choose_reader_size(words)
-    assert small["hidden"] <= large["hidden"] and small["tokens"] <= large["tokens"]
-    assert small["epochs"] >= large["epochs"]
+    small, large = choose_setting("tag", words // 2, Request([])), choose_setting("tag", words, Request([]))
+    assert small["hidden"] <= large["hidden"]
+    assert scale(small["tokens"], words // 2) <= scale(large["tokens"], words)
+    assert scale(small["epochs"], words // 2) >= scale(large["epochs"], words)
 
 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (
-            ["reviews.csv"],
-            2,
-            "reviews.csv has no column 'text'. Name the column of texts with --text: review, verdict.",
-        ),
-        (["reviews.csv", "--text", "review"], 2, "Name the column of labels with --label: review, verdict."),
+        (["numbers.csv"], 2, "numbers.csv was not recognized as data for any task. Its columns: a, b."),
         (
             ["reviews.csv", "--text", "reviw", "--label", "verdict"],
             3,
@@ -151,7 +152,7 @@ def test_sizes_grow_with_the_text(words: int) -> None:
             3,
             "plain.txt has no column 'a' for --text",
         ),
-        (["plain.md", "--task", "classify"], 2, ".csv, .tsv or .jsonl, with or without .gz; got plain.md"),
+        (["plain.md", "--task", "classify"], 2, "was not recognized as data for the task classify"),
         (["plain.txt", "--text", "a", "--task", "tag"], 2, "--text and --label require a classifier"),
         (["reviews.csv", "plain.txt", "--task", "classify"], 2, "needs one file"),
         (["missing.csv", "--text", "a", "--label", "b"], 3, "missing.csv"),
@@ -163,7 +164,8 @@ def test_sizes_grow_with_the_text(words: int) -> None:
 def test_invalid_input_is_rejected(seqloom: Any, workdir: Path, words: list[str], code: int, message: str) -> None:
     write_reviews(workdir / "reviews.csv")
     (workdir / "same.csv").write_text("text,label\n" + "".join(f"text {n},same\n" for n in range(20)))
+    (workdir / "numbers.csv").write_text("a,b\n2,1\n1,2\n")
     for name in ("plain.txt", "plain.md"):
         (workdir / name).write_text("one line of text\nand another\n")
-    seqloom("init", *words).fails_with(code, message)
+    seqloom("init", "--no-estimate", *words).fails_with(code, message)
     assert not list(workdir.glob("*.yaml"))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from seqloom.cli._recipe_drafts import name_recipe
 from seqloom.config import load_yaml
+from seqloom.recipes.drafts import name_recipe
 
 NOUNS = {"the cat": "die Katze", "a dog": "ein Hund", "the owl": "die Eule", "a fox": "ein Fuchs"}
 VERBS = {"sat": "sass", "saw": "sah", "slept": "schlief"}
@@ -36,10 +36,12 @@ def files(workdir: Path) -> Path:
 
 
 def test_recipe_of_two_files(seqloom: Any, files: Path) -> None:
-    shown = seqloom("init", "a.en", "a.de")
+    shown = seqloom("init", "--no-estimate", "a.en", "a.de")
     assert shown.code == 0 and shown.err == ""
     assert shown.out == (
-        "a.en and a.de: 36 pairs, 144 and 144 words in train.\nWrote a.yaml. Check it, then run: seqloom train a.yaml\n"
+        "a.en and a.de: two files aligned by line. 36 pairs, 144 source words, 575 source characters, "
+        "144 target words, 704 target characters to train on.\n"
+        "Wrote a.yaml. Check it, then run: seqloom train a.yaml\n"
     )
     recipe = load_yaml(files / "a.yaml")
     assert recipe["task"] == "translate" and recipe["tokenizer"]["kind"] == "byte-pair"
@@ -50,7 +52,7 @@ def test_recipe_of_two_files(seqloom: Any, files: Path) -> None:
 
 
 def test_recipe_is_trained_as_written(seqloom: Any, files: Path) -> None:
-    assert seqloom("init", "a.en", "a.de").code == 0
+    assert seqloom("init", "--no-estimate", "a.en", "a.de").code == 0
     trained = seqloom("train", "a.yaml", "train.epochs=30", "train.evaluate_every=30")
     assert trained.code == 0, trained.err
     card = (files / "runs/a/card.md").read_text()
@@ -64,7 +66,7 @@ def test_recipe_is_trained_as_written(seqloom: Any, files: Path) -> None:
 
 @pytest.mark.parametrize("tokens", ["characters", "words", "byte-pair"])
 def test_table_with_every_tokenizer(seqloom: Any, files: Path, tokens: str) -> None:
-    shown = seqloom("init", "a.tsv", "--tokens", tokens)
+    shown = seqloom("init", "--no-estimate", "a.tsv", "--tokens", tokens)
     assert shown.code == 0, shown.err
     recipe = load_yaml(files / "a.yaml")
     assert recipe["data"]["train"] == "a.tsv" and recipe["tokenizer"]["kind"] == tokens
@@ -76,7 +78,7 @@ def test_table_with_every_tokenizer(seqloom: Any, files: Path, tokens: str) -> N
 def test_table_with_header(seqloom: Any, files: Path) -> None:
     text = "en\tpt-BR\tnote\n" + "".join(f"{source}\t{target}\tx\n" for source, target in pairs(40))
     (files / "b.tsv.gz").write_bytes(gzip.compress(text.encode()))
-    assert seqloom("init", "b.tsv.gz").code == 0
+    assert seqloom("init", "--no-estimate", "b.tsv.gz").code == 0
     data = load_yaml(files / "b.yaml")["data"]
     assert (data["columns"], data["source"], data["target"]) == (["en", "pt-BR"], "en", "pt-BR")
     assert seqloom("train", "b.yaml", *SHORT).code == 0
@@ -84,22 +86,24 @@ def test_table_with_header(seqloom: Any, files: Path) -> None:
 
 def test_task_option(seqloom: Any, files: Path) -> None:
     (files / "a.tsv").rename(files / "t.txt")
-    assert seqloom("init", "t.txt", "--task", "translate").code == 0
+    assert seqloom("init", "--no-estimate", "t.txt", "--task", "translate").code == 0
     assert load_yaml(files / "t.yaml")["task"] == "translate"
     (files / "t.txt").rename(files / "l.tsv")
-    assert seqloom("init", "l.tsv", "--task", "language-model", "--out", "l.yaml").code == 0
+    assert seqloom("init", "--no-estimate", "l.tsv", "--task", "language-model", "--out", "l.yaml").code == 0
     assert load_yaml(files / "l.yaml")["task"] == "language-model"
 
 
 def test_skipped_pairs_are_noted(seqloom: Any, files: Path) -> None:
     (files / "a.de").write_text("".join(f"{target}\n" if n != 6 else "\n" for n, (_, target) in enumerate(pairs(40))))
-    shown = seqloom("init", "a.en", "a.de")
+    shown = seqloom("init", "--no-estimate", "a.en", "a.de")
     assert "1 example has a blank side and was left out, at line 7 of a.en and a.de.\n" in shown.out
 
 
 def test_larger_files_get_larger_models_and_hold_out_less(seqloom: Any, files: Path) -> None:
     (files / "large.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs(50_000)))
-    assert seqloom("init", "large.tsv").code == 0 and seqloom("init", "a.tsv").code == 0
+    assert (
+        seqloom("init", "--no-estimate", "large.tsv").code == 0 and seqloom("init", "--no-estimate", "a.tsv").code == 0
+    )
     large, small = load_yaml(files / "large.yaml"), load_yaml(files / "a.yaml")
     assert large["model"]["hidden"] > small["model"]["hidden"]
     assert (large["data"]["dev_fraction"], small["data"]["dev_fraction"]) == (0.04, 0.05)
@@ -109,7 +113,7 @@ def test_larger_files_get_larger_models_and_hold_out_less(seqloom: Any, files: P
 def test_unusual_file_names_are_quoted(seqloom: Any, files: Path, name: str) -> None:
     for language in ("en", "de"):
         (files / f"a.{language}").rename(files / f"{name}.{language}")
-    shown = seqloom("init", f"./{name}.en", f"./{name}.de")
+    shown = seqloom("init", "--no-estimate", f"./{name}.en", f"./{name}.de")
     assert shown.code == 0, shown.err
     assert load_yaml(files / f"{name}.yaml")["data"]["train"] == [f"{name}.en", f"{name}.de"]
     assert shown.out.endswith(f"seqloom train {shlex.quote(name + '.yaml')}\n")
@@ -136,7 +140,7 @@ def test_recipe_name(names: list[str], created: str) -> None:
         (["a.en", "nowhere.de"], 3, "nowhere.de does not exist. Check the name and the current folder"),
         (["a.en", "/no/where.de"], 3, "/no/where.de does not exist. Check the name.\n"),
         (["a.en", "a.en"], 2, "two different files"),
-        (["a.en", "a.de", "a.tsv"], 2, "got 3"),
+        (["a.en", "a.de", "a.tsv"], 2, "got 3 files"),
         (["a.en", "a.de", "--task", "language-model"], 2, "needs one file or folder"),
         (["bad.tsv"], 3, "Line 2 of bad.tsv"),
         (["few.tsv"], 3, "few.tsv is too short: "),
@@ -149,5 +153,5 @@ def test_invalid_input_is_rejected(seqloom: Any, files: Path, words: list[str], 
     (files / "short.de").write_text("one\ntwo\n")
     (files / "bad.tsv").write_text("a\tb\nc\nd\te\nf\tg\n")
     (files / "few.tsv").write_text("a\tb\nc\td\n")
-    seqloom("init", *words).fails_with(code, message)
+    seqloom("init", "--no-estimate", *words).fails_with(code, message)
     assert not list(files.glob("*.yaml"))

@@ -1,6 +1,7 @@
-"""`seqloom init`: write a recipe for texts, sentence pairs, labelled texts, tagged sentences or a series."""
+"""Write a recipe for one's own data."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,79 +10,156 @@ import typer
 from seqloom.cli._output import check_parent_folder
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import is_unicode
+from seqloom.data.files import expand_home, guess_encoding, read_bytes
+from seqloom.data.tables import format_of
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json")  # texts with labels
-CONLL_SUFFIXES = (".conll", ".conllu", ".iob", ".bio", ".iob2")  # tagged sentences
+TASKS = Literal[
+    "language-model",
+    "translate",
+    "classify",
+    "tag",
+    "pair",
+    "choice",
+    "answer",
+    "instruct",
+    "forecast",
+    "series-classify",
+]
+OBJECTIONS = {  # options to object to what was recognized
+    "classify": "--text and --label name other columns",
+    "translate": "--task classify reads texts with labels",
+    "pair": "--task classify or --task translate reads it otherwise",
+    "language-model": "--task tag reads a word and its tag on each line",
+}
 
 
 def init(
-    texts: Annotated[
+    files: Annotated[
         list[Path],
         typer.Argument(
-            help="A UTF-8 text file, a .gz file, or a folder of .txt files. For a translator, two files; for a "
-            "classifier a .csv, .tsv or .jsonl file; for a tagger a .conll or .conllu file. With --task forecast, a "
-            ".csv file with a column of times and columns of numbers."
+            help="Your data: a text file or a folder of .txt files; a .csv, .tsv, .jsonl or .parquet table; a .conll, "
+            ".tmx, .xliff or .po file; a SQuAD .json file; two files aligned by line for a translator; or files named "
+            "after train, dev and test. All may end in .gz or .zst."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="The recipe to write. [default: NAME.yaml]")] = None,
+    task: Annotated[TASKS | None, typer.Option(help="The task. [default: recognized from the files]")] = None,
+    text: Annotated[str | None, typer.Option(help="The column of the texts: name or number.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column of the labels: name or number.")] = None,
     tokens: Annotated[
         Literal["characters", "words", "byte-pair"] | None,
         typer.Option(help="The tokenizer. [default: depends on the task]"),
     ] = None,
-    task: Annotated[
-        Literal["language-model", "translate", "classify", "tag", "forecast"] | None,
-        typer.Option(help="The task. [default: guessed from the files]"),
+    model: Annotated[
+        str | None,
+        typer.Option(help="The model, such as lstm or transformer. [default: depends on the data and the device]"),
     ] = None,
-    text: Annotated[str | None, typer.Option(help="Classifiers: the text column. [default: text]")] = None,
-    label: Annotated[str | None, typer.Option(help="Classifiers: the label column. [default: label]")] = None,
+    pretrained: Annotated[
+        str | None,
+        typer.Option("--from", help="Fine-tune this model: a run, a Hugging Face directory, or minilm."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="The device to write the recipe for: auto, cpu or cuda.")] = "auto",
+    minutes: Annotated[
+        float | None, typer.Option(min=0.1, help="Choose a model and a length that train in this time here.")
+    ] = None,
+    estimate: Annotated[bool, typer.Option(help="Train a few steps to estimate time and memory.")] = True,
 ) -> None:
     """Write a commented recipe for your own data: `seqloom init corpus.txt`, then `seqloom train corpus.yaml`."""
-    from seqloom.cli._recipe_drafts import Request, name_recipe, render_recipe
+    from seqloom.core.device import choose_device
     from seqloom.core.files import write_atomic
-    from seqloom.data.files import expand_home
+    from seqloom.data.detect import detect
+    from seqloom.data.files import use_encoding
+    from seqloom.recipes.drafts import Request, draft_recipe, name_recipe, shorten_training, smaller_drafts
 
-    chosen = choose_task(texts, task, text is not None or label is not None)
-    if chosen != "classify" and (text is not None or label is not None):
+    columns = {key: name for key, name in (("text", text), ("label", label)) if name is not None}
+    check_names(files)
+    encoding = find_encoding(files)
+    with use_encoding(encoding):
+        detected = detect(files, task, columns)
+    if columns and detected.task not in ("classify", "pair"):
         raise UsageError("--text and --label require a classifier: add --task classify, or leave them out.")
-    if chosen == "forecast" and tokens is not None:
+    if detected.task in ("forecast", "series-classify") and tokens is not None:
         raise UsageError("--tokens requires texts; leave it out for a series.")
-    for file in texts:
-        if not expand_home(file).exists():
-            hint = "" if file.is_absolute() else " and the current folder"
-            raise DataError(f"{file} does not exist. Check the name{hint}.")
-    name = name_recipe(chosen, texts)
+    name = name_recipe(detected.task, files)
     out = out or Path(f"{name or 'corpus'}.yaml")
     if out.exists():
         raise UsageError(f"{out} exists. Choose another name with --out, or remove it first.")
     if out.suffix not in (".yaml", ".yml"):
         raise UsageError(f"The name of a recipe must end in .yaml; got {out}.")
     check_parent_folder(out)
-    recipe, notes = render_recipe(chosen, Request(texts, tokens, text, label), name, shlex.quote(str(out)))
-    write_atomic(out, recipe)
-    print(f"{' and '.join(map(str, texts))}: {notes[0]}.")
-    for note in notes[1:]:
+    run = None if pretrained is None else find_run(pretrained)
+    request = Request(files, task, tokens, columns, model, run, choose_device(device).type)
+    draft = draft_recipe(detected, request, encoding, name, shlex.quote(str(out)))
+    write_atomic(out, draft.recipe)
+    print(f"{' and '.join(map(str, files))}: {detected.reason}. {draft.notes[0]}.")
+    if task is None and not columns and len(files) == 1 and files[0].is_file() and detected.task in OBJECTIONS:
+        print(f"If this is wrong: {OBJECTIONS[detected.task]}.")
+    if encoding != "utf-8":
+        print(f"The encoding is {encoding}, not UTF-8; the recipe says so.")
+    for note in draft.notes[1:]:
         print(f"{note}.")
+    if detected.task in ("pair", "choice", "answer") and run is None:
+        print("A pretrained model is usually much better at this task: use --from, for example --from minilm.")
+    if minutes is not None:
+        drafts = smaller_drafts(draft.setting, detected, request, encoding, name, shlex.quote(str(out)))
+        seconds = rehearse_recipe(out)
+        while seconds is not None and seconds > 60 * minutes:
+            smaller = next(drafts, None)
+            draft = smaller or replace(draft, recipe=shorten_training(draft.recipe, 60 * minutes / seconds))
+            write_atomic(out, draft.recipe)
+            seconds = None if smaller is None else rehearse_recipe(out)
+    elif estimate:
+        rehearse_recipe(out)
     print(f"Wrote {out}. Check it, then run: seqloom train {shlex.quote(str(out))}")
 
 
-def choose_task(texts: list[Path], task: str | None, columns: bool) -> str:
-    """Return the given task, or guess it: two files are for a translator, one file is judged by its suffix."""
-    for text in texts:
-        if not is_unicode(str(text)):
-            raise UsageError(f"The name of a file must be UTF-8; got {str(text)!r}. Rename the file.")
-    if len(texts) > 2:
-        raise UsageError(f"Name one file, or two files for a translator; got {len(texts)}.")
-    if len(texts) == 2 and texts[0] == texts[1]:
-        raise UsageError(f"A translator needs two different files; got {texts[0]} twice.")
-    if len(texts) == 2 and task == "language-model":
-        raise UsageError("A language model needs one file or folder; got two. Put the files into a folder and name it.")
-    if len(texts) == 2 and task in ("classify", "tag", "forecast"):
-        raise UsageError(f"The task {task} needs one file; got two. Name other files for dev and test in the recipe.")
-    if task is not None:
-        return task
-    suffix = Path(texts[0].name.removesuffix(".gz")).suffix.lower()  # .csv of reviews.csv.gz
-    if len(texts) == 2 or (suffix == ".tsv" and not columns):
-        return "translate"
-    if columns or suffix in TABLE_SUFFIXES:
-        return "classify"
-    return "tag" if suffix in CONLL_SUFFIXES else "language-model"
+def check_names(files: list[Path]) -> None:
+    for file in files:
+        if not is_unicode(str(file)):
+            raise UsageError(f"The name of a file must be UTF-8; got {str(file)!r}. Rename the file.")
+        if not expand_home(file).exists():
+            folder = "" if file.is_absolute() else " and the current folder"
+            raise DataError(f"{file} does not exist. Check the name{folder}.")
+
+
+def find_encoding(files: list[Path]) -> str:
+    """Return the encoding of the first file; UTF-8 if it is no text or in no known encoding."""
+    path = expand_home(files[0])
+    if path.is_dir():
+        path = next((file for file in sorted(path.rglob("*.txt*")) if file.is_file()), path)
+    if path.is_dir() or format_of(path) in ("parquet", "tmx", "xliff"):
+        return "utf-8"
+    return guess_encoding(read_bytes(path)) or "utf-8"
+
+
+def find_run(source: str) -> Path:
+    """Return the run to fine-tune. MiniLM and Hugging Face directories are imported into `runs` first."""
+    path = expand_home(Path(source))
+    is_minilm = source == "minilm" and not path.exists()
+    run = Path("runs") / (source if is_minilm else path.name)
+    if not is_minilm and not path.exists():
+        raise UsageError(f"--from {source}: there is no such run or directory.")
+    if (path / "recipe.yaml").exists():
+        return path
+    if not run.exists():
+        from seqloom.cli.exchange import import_hf, import_minilm
+
+        if is_minilm:
+            import_minilm(run)
+        else:
+            import_hf(path, run)
+    return run
+
+
+def rehearse_recipe(path: Path) -> float | None:
+    """Train a few steps, print the time and the memory of the complete training, and return the time in seconds."""
+    from seqloom.cli.doctor import describe_budget
+    from seqloom.inspect.doctor import examine
+    from seqloom.recipes import read_recipe
+
+    diagnosis = examine(read_recipe(path)[1])
+    for line in describe_budget(diagnosis):
+        print(line)
+    for warning in diagnosis.warnings:
+        print(f"warning: {warning}")
+    return diagnosis.seconds

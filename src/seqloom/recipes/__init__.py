@@ -1,7 +1,7 @@
 """Recipes: found by name or by path, overridden, checked."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -24,14 +24,17 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in RECIPES.glob("*.yaml"))
 
 
-def read_recipe(source: str | Path, overrides: Iterable[str] = ()) -> tuple[str, Recipe]:
+def read_recipe(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> tuple[str, Recipe]:
     """A shipped recipe by name or a YAML file by path, overridden and checked: its name, and the recipe.
 
     Files of one's own, and the run to begin with, get their whole paths, so that they are found
     from any folder.
     """
-    name, mapping = recipe_mapping(source)
-    folder = _find_recipe(str(source))[1].parent
+    if isinstance(source, Mapping):
+        name, mapping, folder, source = str(source.get("task", "recipe")), dict(source), Path(), "recipe"
+    else:
+        name, mapping = recipe_mapping(source)
+        folder = _find_recipe(str(source))[1].parent
     mapping = apply_overrides(mapping, parse_overrides(overrides))
     init: Json = mapping.get("init")
     if isinstance(init, dict) and isinstance(init.get("from"), str):
