@@ -104,7 +104,8 @@ def test_terminal_without_texts_is_an_error(
     seqloom("score", runs / "chars").fails_with(2, "Give texts to score", lines=1)
 
 
-def test_json_is_ascii_and_one_line_per_text(seqloom: Any, runs: Path) -> None:
-    shown = seqloom("score", runs / "chars", "naïve\nfox", "Ω", "--json")
-    assert shown.out.isascii()
-    assert [json.loads(line)["text"] for line in shown.out.splitlines()] == ["naïve\nfox", "Ω"]
+def test_json_keeps_unicode_and_is_one_line_per_text(seqloom: Any, runs: Path) -> None:
+    texts = ["naïve\nfox", "Ω", "line\u2028separator"]
+    shown = seqloom("score", runs / "chars", *texts, "--json")
+    assert "naïve" in shown.out and "Ω" in shown.out
+    assert [json.loads(line)["text"] for line in shown.out.splitlines()] == texts

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -110,8 +111,9 @@ def print_notes(notes: Iterable[str]) -> None:
 
 
 def print_json(value: Mapping[str, object]) -> None:
-    """Print a JSON object on one line, in ASCII."""
-    print(json.dumps(to_plain(value), allow_nan=False), flush=True)
+    """Print a JSON object on one line. Only line separators and unpaired surrogates are escaped."""
+    text = json.dumps(to_plain(value), allow_nan=False, ensure_ascii=False)
+    print(re.sub("[\x85\u2028\u2029\ud800-\udfff]", lambda match: f"\\u{ord(match[0]):04x}", text), flush=True)
 
 
 def to_plain(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """`seqloom evaluate`: measure a trained model, or several models combined."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -46,7 +47,13 @@ Interpolate = Annotated[bool, typer.Option("--interpolate", help="Interpolate se
 
 
 def evaluate(
-    runs: Annotated[list[Path], typer.Argument(help="A run, or several runs as an ensemble or with --interpolate.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A run, or several runs as an ensemble or with --interpolate; then, optionally, a file of examples to "
+            "use instead of a split."
+        ),
+    ],
     split: Annotated[str | None, typer.Option(help="The split to evaluate: dev, test or train. [default: dev]")] = None,
     text: Annotated[
         Path | None, typer.Option(help="Evaluate this text instead: a file, a .gz file or a folder.")
@@ -67,7 +74,15 @@ def evaluate(
     as_json: JsonObject = False,
     device: Device = "auto",
 ) -> None:
-    """Evaluate a run on a split with all metrics: `seqloom evaluate runs/lm-char-lstm --split test`."""
+    """Evaluate a run on a split or a file: `seqloom evaluate runs/X --split test` or `seqloom evaluate runs/X new.csv`.
+
+    A file is read with the columns of the recipe, or recognized as `seqloom init` does.
+    """
+    runs, files = [path for path in runs if not is_data(path)], [path for path in runs if is_data(path)]
+    if files and (text is not None or source is not None or split is not None or interpolate or len(runs) != 1):
+        raise UsageError("A file is evaluated with one run and without --split, --text, --source and --interpolate.")
+    if len(files) > 1:
+        raise UsageError(f"One file is evaluated at a time; got {', '.join(map(str, files))}.")
     if text is not None and split is not None:
         raise UsageError("--split and --text exclude each other: evaluate a split or another text.")
     if documents is not None and text is None:
@@ -90,6 +105,10 @@ def evaluate(
     with use_data_folder(data_dir):
         try:
             model = mix(models, mixture_weights) if interpolate else models[0]
+            if files and issubclass(model.evaluation_class, MetricsEvaluation):
+                options = replace(options, text=files[0])
+            elif files:
+                model, options = model.on_file(files[0]), replace(options, split="other")
             kind = model.evaluation_class
             kind = kind if text is None or "text" in kind.option_groups else MetricsEvaluation
             refuse_unused_options(model, bool(search or pairs), out is not None, plots)
@@ -113,6 +132,13 @@ def evaluate(
     for line in evaluation.lines(console):
         print(line) if isinstance(line, str) else console.print(line, end="", crop=False)
     print_notes(evaluation.remarks)
+
+
+def is_data(path: Path) -> bool:
+    """Return whether a path is a file, or a folder of the `datasets` library, and not a run."""
+    from seqloom.data.formats.arrow_tables import is_dataset_folder
+
+    return path.is_file() or is_dataset_folder(path)
 
 
 def parse_weights(words: str | None, interpolate: bool, runs: int) -> list[float] | None:

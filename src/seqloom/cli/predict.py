@@ -22,6 +22,7 @@ from seqloom.cli._options import (
     window_option,
 )
 from seqloom.cli._output import open_console, predict_lines, print_predictions
+from seqloom.cli._tables import Table, TableColumns, TableIn, TableOut, check_table_options
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import format_value, one_line
 
@@ -124,8 +125,15 @@ def classify(
     batch: Batch = BATCH_SIZE,
     window: Window = None,
     device: Device = "auto",
+    table: TableIn = None,
+    column: TableColumns = None,
+    out: TableOut = None,
 ) -> None:
-    """Classify texts: `seqloom classify runs/X "a gripping, funny film" --top 2 --why`, or `… < input.txt`."""
+    """Classify texts: `seqloom classify runs/X "a gripping, funny film" --top 2 --why`, or `… < input.txt`.
+
+    With --in, the labels are added to the table: `seqloom classify runs/X --in in.csv --column text --out out.csv`.
+    """
+    check_table_options(table, column, out, texts)
     from seqloom.predict.classify import ClassifierPredictor, SeriesClassifierPredictor
     from seqloom.predict.loader import load
 
@@ -134,6 +142,10 @@ def classify(
         print_predictions(model, model.predict(open_lines(texts, 1, 1)[0], top=top), as_json)
         return
     classifier = load(run, device, ClassifierPredictor)
+    if table is not None:
+        rows = Table(table, column, out, classifier.run)
+        rows.write(classifier.classify(rows.texts, top=top, batch_size=batch))
+        return
     console, is_coloured = open_console(color)
     has_few_colours = console.color_system in ("standard", "windows")
 
@@ -186,14 +198,25 @@ def tag(
     batch: Batch = BATCH_SIZE,
     window: Window = None,
     device: Device = "auto",
+    table: TableIn = None,
+    column: TableColumns = None,
+    out: TableOut = None,
 ) -> None:
-    """Tag the words of sentences: `seqloom tag runs/tag-people "Pankaj lives in Munich"`, or `… < input.txt`."""
+    """Tag the words of sentences: `seqloom tag runs/tag-people "Pankaj lives in Munich"`, or `… < input.txt`.
+
+    With --in, the tags are added to the table: `seqloom tag runs/X --in in.csv --column text --out out.csv`.
+    """
+    check_table_options(table, column, out, texts)
     if as_json and form is not None:
         raise UsageError("--json and --format exclude each other; leave out one of them.")
     from seqloom.predict.loader import load
     from seqloom.predict.tag import TaggerPredictor
 
     model = load(run, device, TaggerPredictor)
+    if table is not None:
+        rows = Table(table, column, out, model.run)
+        rows.write(model.tag(rows.texts, spaces=spaces, batch_size=batch))
+        return
     predict_lines(model, model.tag, texts, batch, window, as_json, FORMATS[form or "text"], spaces=spaces)
 
 
@@ -208,13 +231,24 @@ def match(
     batch: Annotated[int, batch_option("Pairs read together.")] = BATCH_SIZE,
     window: Annotated[int | None, window_option("Pairs")] = None,
     device: Device = "auto",
+    table: TableIn = None,
+    column: TableColumns = None,
+    out: TableOut = None,
 ) -> None:
-    """Classify or score sentence pairs: `seqloom match runs/pair-rte "It rained." "It is wet."`, or `… < pairs.tsv`."""
+    """Classify or score sentence pairs: `seqloom match runs/pair-rte "It rained." "It is wet."`, or `… < pairs.tsv`.
+
+    With --in, the results are added to the table: `… --in in.csv --column first --column second --out out.csv`.
+    """
+    check_table_options(table, column, out, pairs)
     from seqloom.predict.base import split_columns
     from seqloom.predict.loader import load
     from seqloom.predict.matching import PairPredictor
 
     model = load(run, device, PairPredictor)
+    if table is not None:
+        both_columns = Table(table, column, out, model.run, count=2)
+        both_columns.write(model.match(both_columns.pairs, top=top, batch_size=batch))
+        return
     lines, size = open_lines(pairs, batch, window)
     if pairs and len(pairs) % 2:
         raise DataError(f"The number of texts must be even; got {len(pairs)}, the last {format_value(pairs[-1])}.")

@@ -12,6 +12,7 @@ import typer
 from seqloom.cli._input import check_unicode, open_lines
 from seqloom.cli._options import BATCH_SIZE, Beam, Device, Window, batch_option, drop_unset, json_option
 from seqloom.cli._output import print_predictions
+from seqloom.cli._tables import Table, TableColumns, TableIn, TableOut, check_table_options
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,8 +57,14 @@ def translate(
     batch: Annotated[int, batch_option("Lines decoded together.")] = BATCH_SIZE,
     window: Window = None,
     device: Device = "auto",
+    table: TableIn = None,
+    column: TableColumns = None,
+    out: TableOut = None,
 ) -> None:
-    """Translate texts: `seqloom translate runs/X < input.txt > output.txt`."""
+    """Translate texts: `seqloom translate runs/X < input.txt > output.txt`.
+
+    With --in, the translations are added to a table: `seqloom translate runs/X --in in.csv --column en --out out.csv`.
+    """
     options = drop_unset(
         beam=beam,
         n_best=n_best,
@@ -78,7 +85,14 @@ def translate(
     from seqloom.predict.translate import TranslatorPredictor
 
     runs, texts = split_words(words)
+    check_table_options(table, column, out, texts)
+    if table is not None and rescore is not None:
+        raise UsageError("--in cannot be combined with --rescore; leave out one of them.")
     model = ensemble(runs, device) if len(runs) > 1 else load(runs[0], device, TranslatorPredictor)
+    if table is not None:
+        rows = Table(table, column, out, model.run)
+        rows.write(model.translate(rows.texts, batch_size=batch, prefix=check_unicode([prefix])[0], **options))
+        return
     lines, size = open_lines(texts, batch, window)
     translations: Iterator[Translation]
     if rescore is None:

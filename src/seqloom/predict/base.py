@@ -3,9 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +19,7 @@ from seqloom.core.errors import DataError, ResourceError, SeqloomError, UsageErr
 from seqloom.core.limits import max_source
 from seqloom.core.progress import check_cancelled
 from seqloom.core.words import format_value, one_line
+from seqloom.data.detect import load_examples
 from seqloom.predict.evaluation import AnswerRow, Evaluation, MetricsEvaluation
 from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
@@ -137,6 +140,19 @@ class Predictor(Generic[P]):
     def compute_report(self, split: str) -> Any:
         return self.training_task.report(self.model, split)
 
+    def on_file(self, path: str | Path, data: Mapping[str, object] | None = None) -> Self:
+        """Return this model with the examples of a file as its data, in the split "other".
+
+        Columns are those of the recipe, or recognized as `seqloom init` does; `data` names them
+        instead, with the keys of the section `data` of a recipe.
+        """
+        corpus = load_examples(Path(path), self.recipe.task, self.recipe.data, data)
+        other = type(self)(copy(self.run), self._device)
+        other.model = self.model
+        other.training_task = self.task_class.of_corpus(self.recipe, self.run, corpus)
+        other.run.data = {**self.run.data, "corpus": str(path), "counts": {"other": corpus.sizes("other")}}
+        return other
+
     def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:
         """Compute all metrics on other documents."""
         metrics: dict[str, float] = self.task(documents).evaluate(self.model, "other")
@@ -149,6 +165,8 @@ class Predictor(Generic[P]):
 
     def save_metrics(self, split: str, metrics: Mapping[str, Any]) -> None:
         """Store metrics in the run, if it is writable."""
+        if split == "other":
+            return
         with suppress(ResourceError):
             self.run.save_metrics(split, metrics)
 

@@ -134,7 +134,8 @@ class Evaluation(ABC):
     @property
     def data(self) -> str:
         """The name of the data."""
-        return f"{self.model.run.data['corpus']}, {self.split}"
+        name = str(self.model.run.data["corpus"])
+        return name if self.split == "other" else f"{name}, {self.split}"
 
     @abstractmethod
     def to_json(self) -> dict[str, object]:

@@ -236,13 +236,18 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
         """Prepare the task of an existing run; reject data that has changed since."""
         corpus = cls.load(recipe)
         reject_changed_data(run, corpus)
-        tokenizer = run.tokenizer if cls.reads_tokens else None
-        task = cls(recipe, corpus, tokenizer, run.labels if cls.predicts_labels(recipe) else ())
+        task = cls.of_corpus(recipe, run, corpus)
         if recipe.init is not None:
             from seqloom.runs.transfer import resumed_source
 
             task.pretrained = resumed_source(recipe, run)
         return task
+
+    @classmethod
+    def of_corpus(cls, recipe: R, run: "Run", corpus: Any) -> Self:
+        """Return the task of an existing run on other data."""
+        tokenizer = run.tokenizer if cls.reads_tokens else None
+        return cls(recipe, corpus, tokenizer, run.labels if cls.predicts_labels(recipe) else ())
 
     @classmethod
     def of_documents(cls, recipe: R, run: "Run", documents: Sequence[str]) -> Self:

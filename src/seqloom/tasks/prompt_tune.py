@@ -8,7 +8,7 @@ the highest log p per token, as in `seqloom prompt`.
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -74,8 +74,8 @@ class Task(CompletionTask[Recipe, SoftPromptModel]):
         return task
 
     @classmethod
-    def reopen(cls, recipe: Recipe, run: "Run") -> Self:
-        task = super().reopen(recipe, run)
+    def of_corpus(cls, recipe: Recipe, run: "Run", corpus: Any) -> Self:
+        task = super().of_corpus(recipe, run, corpus)
         task.frozen = run.frozen()
         return task
 

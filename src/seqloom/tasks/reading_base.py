@@ -187,8 +187,8 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
         return task
 
     @classmethod
-    def reopen(cls, recipe: R, run: "Run") -> Self:
-        task = super().reopen(recipe, run)
+    def of_corpus(cls, recipe: R, run: "Run", corpus: Any) -> Self:
+        task = super().of_corpus(recipe, run, corpus)
         task.spellings = spellings_of(run)
         return task
 
