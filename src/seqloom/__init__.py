@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING
 from seqloom.core import VERSION as __version__
 
 if TYPE_CHECKING:
+    from seqloom.estimators import Classifier, LanguageModel, PairClassifier, Tagger, Translator
     from seqloom.predict.ensembles import average, ensemble, interpolate
     from seqloom.predict.loader import export_hf, import_hf, import_minilm, load
     from seqloom.training import train_recipe
 
 __all__ = [
+    "Classifier",
+    "LanguageModel",
+    "PairClassifier",
+    "Tagger",
+    "Translator",
     "__version__",
     "average",
     "ensemble",
@@ -23,6 +29,7 @@ __all__ = [
 ]
 
 MODULES = {
+    **dict.fromkeys(("Classifier", "LanguageModel", "PairClassifier", "Tagger", "Translator"), "estimators"),
     "average": "predict.ensembles",
     "ensemble": "predict.ensembles",
     "export_hf": "predict.loader",

@@ -1,6 +1,6 @@
 """Trainings: start one from a recipe or resume one from a run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -116,15 +116,31 @@ def check_resumable(run: Run, recipe: Any) -> bool:
     return bool(changes)
 
 
-def train_recipe(recipe: str | Path, *overrides: str, out: str | Path | None = None) -> Any:
+def begin_or_resume(recipe: Any, path: Path) -> Training:
+    """Resume the run at a path, or begin one if there is none."""
+    return resume(path, recipe=recipe) if path.exists() else begin(recipe, path)
+
+
+def train_recipe(
+    recipe: str | Path | Mapping[str, Any],
+    *overrides: str,
+    out: str | Path | None = None,
+    on_event: Callable[[Event], object] | None = None,
+    resume: bool = False,
+) -> Any:
     """Train a recipe and return the trained model.
 
-    `recipe` is the name of a shipped recipe or the path of a YAML file; each override is
-    "key.path=value". The run is written to `out`, or to runs/<name of the recipe>.
+    `recipe` is the name of a shipped recipe, the path of a YAML file, or a dictionary with the same
+    keys; each override is "key.path=value". The run is written to `out`, or to runs/<name of the
+    recipe>. `on_event` is called with each event of the training. With `resume`, an existing run
+    continues from its last checkpoint.
     """
     name, checked = read_recipe(recipe, overrides)
-    training = begin(checked, Path(out) if out is not None else Path("runs") / name)
+    path = Path(out) if out is not None else Path("runs") / name
+    training = begin_or_resume(checked, path) if resume else begin(checked, path)
     for event in training.events():
+        if on_event is not None:
+            on_event(event)
         if isinstance(event, Stopped):
             raise Interrupted(f"Stopped at step {event.step}.")
     return load(training.run.path)

@@ -1,0 +1,190 @@
+"""Estimators: fit, predict, evaluate, save and load, and the conventions of scikit-learn."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import seqloom
+from seqloom import Classifier, LanguageModel, PairClassifier, Tagger, Translator
+
+GOOD, BAD = ["great", "lovely", "brilliant", "superb"], ["dull", "awful", "boring", "weak"]
+FILLERS = ["the", "film", "was", "a", "really", "quite", "story", "plot"]
+
+
+def reviews(count: int) -> tuple[list[str], list[int]]:
+    generator, texts, labels = random.Random(1), [], []
+    for i in range(count):
+        words = [*generator.choices(FILLERS, k=5), generator.choice(GOOD if i % 2 else BAD)]
+        generator.shuffle(words)
+        texts.append(" ".join(words))
+        labels.append(i % 2)
+    return texts, labels
+
+
+@pytest.fixture(scope="module")
+def classifier() -> Classifier:
+    return Classifier(overrides=["train.epochs=8", "model.encoder.hidden=16"]).fit(*reviews(300))
+
+
+def test_classifier_learns_and_keeps_the_type_of_labels(classifier: Classifier) -> None:
+    texts, labels = reviews(300)
+    assert classifier.classes_ == [0, 1]
+    assert classifier.predict(["the film was superb", "the film was dull"]) == [1, 0]
+    assert classifier.score(texts, labels) > 0.95
+    metrics = classifier.evaluate(texts, labels)
+    assert metrics["accuracy"] == pytest.approx(classifier.score(texts, labels))
+    probabilities = classifier.predict_proba(texts[:7])
+    assert probabilities.shape == (7, 2)
+    np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
+    assert (probabilities.argmax(1) == np.array(classifier.predict(texts[:7]))).all()
+
+
+def test_saved_model_predicts_the_same(classifier: Classifier, tmp_path: Path) -> None:
+    texts, _ = reviews(20)
+    expected = [str(label) for label in classifier.predict(texts)]
+    path = classifier.save(tmp_path / "mine")
+    assert Classifier.load(path).predict(texts) == expected
+    with pytest.raises(FileExistsError, match="exists"):
+        classifier.save(path)
+    with pytest.raises(ValueError, match="has the task classify; Tagger needs tag"):
+        Tagger.load(path)
+    assert seqloom.load(path).recipe.task == "classify"
+
+
+def test_same_seed_gives_the_same_model() -> None:
+    texts, labels = reviews(60)
+    models = [Classifier(overrides=["train.epochs=2"], seed=seed).fit(texts, labels) for seed in (3, 3, 4)]
+    first, second, other = (model.predict_proba(texts) for model in models)
+    assert (first == second).all()
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize("kind", ["list", "tuple", "array", "pandas", "generator"])
+def test_inputs_of_any_kind(classifier: Classifier, kind: str) -> None:
+    texts, _ = reviews(6)
+    kinds: dict[str, Any] = {"list": list, "tuple": tuple, "array": np.array, "generator": iter, "pandas": list}
+    values: Any = kinds[kind](texts)
+    if kind == "pandas":
+        values = pytest.importorskip("pandas").Series(texts)
+    assert classifier.predict(values) == classifier.predict(texts)
+
+
+@pytest.mark.parametrize(
+    ("texts", "error", "message"),
+    [
+        ("a text", TypeError, r"texts must be a list of texts, got one text: write \[texts\]"),
+        (None, TypeError, "texts must be a list of texts, got NoneType"),
+        (3, TypeError, "texts must be a list of texts, got int"),
+        ({"a": 1}, TypeError, "texts must be a list of texts, got dict"),
+        (["a", None], ValueError, r"texts\[1\] must be text, got None"),
+        (["a", float("nan")], ValueError, r"texts\[1\] must be text, got nan"),
+        ([["a", "b"]], TypeError, r"texts\[0\] must be text, got list; join its words with spaces"),
+        (["a", 3], TypeError, r"texts\[1\] must be text, got int"),
+    ],
+)
+def test_wrong_input_is_explained(classifier: Classifier, texts: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        classifier.predict(texts)
+    with pytest.raises(error, match=message):
+        Classifier().fit(texts, ["a", "b"])
+
+
+def test_lengths_and_fractions_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"texts \(2\) and labels \(1\) differ in length"):
+        Classifier().fit(["a", "b"], ["x"])
+    with pytest.raises(ValueError, match="texts must not be empty"):
+        Classifier().fit([], [])
+    with pytest.raises(ValueError, match="validation must be between 0 and 1"):
+        Classifier().fit(*reviews(20), validation=2)
+    with pytest.raises(ValueError, match=r"labels\[1\] must be a label, got None"):
+        Classifier().fit(["a", "b"], ["x", None])
+    with pytest.raises(ValueError, match="This Classifier is not trained: call fit first"):
+        Classifier().predict(["a"])
+
+
+def test_scikit_learn_conventions() -> None:
+    base = pytest.importorskip("sklearn.base")
+    from sklearn.model_selection import cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    model = Classifier("lstm-small", overrides=("train.epochs=8", "model.encoder.hidden=16"))
+    copied = base.clone(model)
+    assert copied is not model and copied.get_params() == model.get_params()
+    assert model.set_params(seed=2).seed == 2
+    with pytest.raises(ValueError, match="no parameter 'sede'"):
+        model.set_params(sede=2)
+    assert "Classifier('lstm" not in repr(model) and "not trained" in repr(model)
+    texts, labels = reviews(240)
+    assert cross_val_score(model, texts, labels, cv=2).mean() > 0.8
+    lower = FunctionTransformer(lambda values: [value.lower() for value in values])
+    pipeline = make_pipeline(lower, base.clone(model)).fit(texts, labels)
+    assert pipeline.score([text.upper() for text in texts], labels) > 0.8
+
+
+def test_tagger(tmp_path: Path) -> None:
+    generator = random.Random(2)
+    tags_of = {"Ann": "NAME", "Bob": "NAME", "runs": "VERB", "sees": "VERB", "a": "DET", "dog": "NOUN", "cat": "NOUN"}
+    sentences = [generator.choices(list(tags_of), k=generator.randint(3, 6)) for _ in range(200)]
+    tags = [[tags_of[word] for word in sentence] for sentence in sentences]
+    model = Tagger(out=tmp_path / "tagger", overrides=["train.epochs=6", "model.encoder.hidden=16"]).fit(
+        sentences, tags
+    )
+    assert model.predict([["Ann", "sees", "a", "cat"]]) == [["NAME", "VERB", "DET", "NOUN"]]
+    assert model.evaluate(sentences, tags)["token_accuracy"] > 0.9
+    assert (tmp_path / "tagger" / "model.safetensors").is_file()
+    with pytest.raises(ValueError, match="without spaces, got 'New York'"):
+        model.fit([["New York"]], [["NAME"]])
+    with pytest.raises(ValueError, match=r"sentences\[0\] \(2\) and tags\[0\] \(1\) differ in length"):
+        model.fit([["a", "b"]], [["x"]])
+
+
+def test_translator() -> None:
+    generator = random.Random(3)
+    digits = [" ".join(map(str, generator.choices(range(10), k=3))) for _ in range(300)]
+    words = dict(enumerate(["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]))
+    target = [" ".join(words[int(digit)] for digit in line.split()) for line in digits]
+    model = Translator(overrides=["train.epochs=1", "model.hidden=16", "tokenizer.size=300"]).fit(digits, target)
+    assert len(model.predict(["1 2 3", "4 5 6"])) == 2
+    assert {"bleu", "chrf"} <= model.evaluate(digits[:20], target[:20]).keys()
+
+
+def test_sentence_pairs() -> None:
+    texts, labels = reviews(60)
+    settings = ["train.epochs=1", "model.backbone.d_model=16"]
+    model = PairClassifier(overrides=settings).fit(texts, texts, ["yes" if label else "no" for label in labels])
+    assert set(model.predict(texts[:4], texts[:4])) <= {"yes", "no"}
+    scores = PairClassifier(overrides=settings).fit(texts, texts, [i / 10 + 0.01 for i in range(60)])
+    assert all(isinstance(score, float) for score in scores.predict(texts[:4], texts[:4]))
+    assert "pearson" in scores.evaluate(texts, texts, [i / 10 + 0.01 for i in range(60)])
+
+
+def test_language_model() -> None:
+    texts = ["the cat sat on the mat . " * 3] * 40
+    model = LanguageModel(overrides=["train.epochs=4", "model.hidden=32"]).fit(texts)
+    assert model.evaluate(texts[:5])["perplexity"] < 10
+    (continuation,) = model.predict(["the cat"], max_tokens=20)
+    assert isinstance(continuation, str) and continuation
+
+
+def test_recipe_as_a_dictionary(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("the cat sat on the mat .\n" * 200)
+    recipe = {
+        "task": "language-model",
+        "data": {"corpus": "text", "train": str(tmp_path / "text.txt")},
+        "tokenizer": {"kind": "characters"},
+        "batch": {"size": 4, "length": 16},
+        "model": {"kind": "recurrent-lm", "cell": "gru", "hidden": 8},
+        "train": {"steps": 6, "schedule": "constant", "save_every": 2},
+    }
+    events: list[str] = []
+    seqloom.train_recipe(
+        recipe, "train.steps=3", out=tmp_path / "run", on_event=lambda event: events.append(type(event).__name__)
+    )
+    assert events[0] == "Started" and "Finished" in events
+    steps: list[int] = []
+    seqloom.train_recipe(recipe, out=tmp_path / "run", resume=True, on_event=lambda event: steps.append(event.step))
+    assert steps[0] == 3 and steps[-1] == 6
