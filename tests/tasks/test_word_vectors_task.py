@@ -182,7 +182,7 @@ def test_other_texts_and_imported_vectors(recipe, tmp_path, monkeypatch):
     other = import_vectors(tmp_path / "v.bin", tmp_path / "imported")
     assert [near.word for near in other.nearest("cat")] == [near.word for near in model.nearest("cat")]
     assert other.space.words == model.space.words
-    with pytest.raises(DataError, match=r"was imported and has no text.*SEQLOOM_DATA"):
+    with pytest.raises(DataError, match=r"was imported without data.*SEQLOOM_DATA"):
         other.evaluate()
     with pytest.raises(CheckpointError, match="not a readable safetensors file"):
         (tmp_path / "imported" / "model.safetensors").write_bytes(b"no")

@@ -299,18 +299,12 @@ def _write_counts(axes: "Axes", confusion: Confusion, cell: float) -> None:
     rates = confusion.rates()
     for row, column in np.argwhere(confusion.counts).tolist():
         texts, rate = int(confusion.counts[row, column]), float(rates[row, column])
-        shown = f"{_format_percent(rate)}\n{texts:,}" if cell >= MIN_TWO_LINE_CELL else _abbreviate(texts)
+        percent = "<1%" if rate < 0.005 else ">99%" if 0.995 <= rate < 1 else f"{rate:.0%}"
+        shown = f"{percent}\n{texts:,}" if cell >= MIN_TWO_LINE_CELL else _abbreviate(texts)
         room = 72 * 0.86 * cell / (0.64 * max(map(len, shown.split("\n"))))  # font size that fits the width
         colour = "white" if rate**0.5 > WHITE_TEXT_SHADE else "black"
         middle: Style = {"ha": "center", "va": "center", "linespacing": 1.25}
         axes.text(column, row, shown, color=colour, fontsize=min(room, 10.0), **middle)
-
-
-def _format_percent(rate: float) -> str:
-    """Format a percentage that is 0% or 100% only if exactly so."""
-    if rate < 0.005:
-        return "<1%"
-    return ">99%" if 0.995 <= rate < 1 else f"{rate:.0%}"
 
 
 def _abbreviate(count: int) -> str:

@@ -46,17 +46,14 @@ def render_heat_map(
     heads, sides = ([_format_label(word, format_label) for word in words] for words in (columns, rows))
     side = max(map(_cell_width, sides), default=0) + 2
     longest = [max((len(row[column]) for row in numbers or ()), default=0) for column in range(len(heads))]
-    widths = [max(_cell_width(head), number_width) + 2 for head, number_width in zip(heads, longest, strict=True)]
+    widths = [max(_cell_width(head), size) + 2 for head, size in zip(heads, longest, strict=True)]
     text = Text(no_wrap=True, overflow="ignore")
     if side + sum(widths) > width:
         entries = [f"{number} {_isolate(head)}  " for number, head in enumerate(heads, start=1)]
         for block in _split_columns(list(map(_cell_width, entries)), width):
             text.append("".join(entries[column] for column in block).rstrip() + "\n", style="dim")
         heads = [str(number) for number in range(1, len(heads) + 1)]
-        widths = [
-            max(NUMBERED_WIDTH, len(head) + 1, number_width + 1)
-            for head, number_width in zip(heads, longest, strict=True)
-        ]
+        widths = [max(NUMBERED_WIDTH, len(head) + 1, size + 1) for head, size in zip(heads, longest, strict=True)]
     for block in _split_columns(widths, width - side):
         if block.start > 0:
             text.append("\n")
@@ -67,8 +64,16 @@ def render_heat_map(
         for row, word in enumerate(sides):
             text.append(" " * (side - 1 - _cell_width(word)) + _isolate(word) + " ")
             for column in block:
-                shown = None if numbers is None else numbers[row][column]
-                _append_cell(text, float(weights[row, column]), widths[column], colour, shown)
+                weight, cell = float(weights[row, column]), widths[column]
+                background = "on rgb({},{},{})".format(*interpolate_colour(COLOURS, weight)) if colour else ""
+                if numbers is not None:
+                    ink = "#000000" if weight > 0.5 else "#ffffff"
+                    text.append(_align_right(numbers[row][column], cell), style=f"{ink} {background}" if colour else "")
+                elif colour:
+                    text.append(" " * cell, style=background)
+                else:
+                    step = min(int(weight * 4), 3) + 1 if weight >= MIN_SHOWN_WEIGHT else 0
+                    text.append(_centre(SHADES[step] * (cell - 2 if step else 1), cell))
             text.append("\n")
     return text
 
@@ -98,24 +103,8 @@ def render_scale(colour: bool) -> "Text":
 
     text = Text("0 ", no_wrap=True)
     for step in range(11 if colour else 0):
-        text.append("  ", style=_style(step / 10))
+        text.append("  ", style="on rgb({},{},{})".format(*interpolate_colour(COLOURS, step / 10)))
     return text.append(f"{'' if colour else SHADES} 1")
-
-
-def _append_cell(text: "Text", weight: float, width: int, colour: bool, shown: str | None) -> None:
-    if shown is not None:
-        ink = "#000000" if weight > 0.5 else "#ffffff"
-        text.append(_align_right(shown, width), style=f"{ink} {_style(weight)}" if colour else "")
-        return
-    if colour:
-        text.append(" " * width, style=_style(weight))
-        return
-    step = min(int(weight * 4), 3) + 1 if weight >= MIN_SHOWN_WEIGHT else 0
-    text.append(_centre(SHADES[step] * (width - 2 if step else 1), width))
-
-
-def _style(weight: float) -> str:
-    return "on rgb({},{},{})".format(*interpolate_colour(COLOURS, weight))
 
 
 def _split_columns(widths: Sequence[int], width: int) -> list[range]:
