@@ -30,7 +30,7 @@ class Translator(TranslatingModel):
     model: Any
     tokenizer: Tokenizer
     name: str = "runs/x"
-    what: str = "a translator"
+    description: str = "a translator"
     run: Any = None
     device: Any = None
     task: Any = None

@@ -29,7 +29,7 @@ def by_hand(length: int, width: int) -> list[list[float]]:
 class Trained:
     model: Any
     name: str = "runs/x"
-    what: str = "a translator"
+    description: str = "a translator"
     run: Any = None
     tokenizer: Any = None
     device: Any = None
