@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from benchmarks.cells import VARIANTS, Way, arithmetic, measure
+from benchmarks.cells import VARIANTS, Program, arithmetic, measure
 from tests.nn.run_layer import run
 from tests.standard import STANDARD_CELLS
 from torch import nn
@@ -26,9 +26,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def measure_seconds(ways: dict[str, Way], rounds: int) -> dict[str, float]:
-    measure(ways, rounds, time.thread_time)
-    return {name: way.unit for name, way in ways.items()}
+def measure_seconds(programs: dict[str, Program], rounds: int) -> dict[str, float]:
+    measure(programs, rounds, time.thread_time)
+    return {name: program.unit for name, program in programs.items()}
 
 
 def run_layer(layer, x):
@@ -44,11 +44,11 @@ def make_layer(name, size):
 def test_faster_than_the_plain_loop(name):
     layer, x = make_layer(name, 64), torch.randn(16, 32, 64, requires_grad=True)
     first, leaves = layer.cell.initial_state(16), [x, *layer.parameters()]
-    ways = {
-        "whole": Way(lambda: sequences.run(layer.cell, x, first)[0], 1, leaves),
-        "loop": Way(lambda: run(layer, x, first, fused=False)[0], 1, leaves),
+    programs = {
+        "whole": Program(lambda: sequences.run(layer.cell, x, first)[0], 1, leaves),
+        "loop": Program(lambda: run(layer, x, first, fused=False)[0], 1, leaves),
     }
-    seconds = measure_seconds(ways, 7)
+    seconds = measure_seconds(programs, 7)
     assert seconds["loop"] > 1.2 * seconds["whole"]  # measured: 1.7 to 2.6
 
 
@@ -56,12 +56,11 @@ def test_faster_than_the_plain_loop(name):
 def test_time_per_operation_is_close_to_lstm():
     x = torch.randn(32, 64, 256, requires_grad=True)
     lstm = nn.LSTM(256, 256, batch_first=True)
-    ways = {"lstm itself": Way(lambda: lstm(x)[0], 4 * 256 * 512, [x, *lstm.parameters()])}
+    programs = {"lstm itself": Program(lambda: lstm(x)[0], 4 * 256 * 512, [x, *lstm.parameters()])}
     for name in WITH_KERNELS:
         layer = make_layer(name, 256)
-        ways[name] = Way(partial(run_layer, layer, x), arithmetic(layer.cell), [x, *layer.parameters()])
-    seconds = measure_seconds(ways, 7)
+        programs[name] = Program(partial(run_layer, layer, x), arithmetic(layer.cell), [x, *layer.parameters()])
+    seconds = measure_seconds(programs, 7)
     ratios = {name: duration / seconds["lstm itself"] for name, duration in seconds.items()}
-    assert max(ratios.values()) < (1.6 if numba_steps.library() is None else 1.4), (
-        ratios
-    )  # measured with numba: 1.0 to 1.15
+    limit = 1.6 if numba_steps.library() is None else 1.4  # measured with numba: 1.0 to 1.15
+    assert max(ratios.values()) < limit, ratios
