@@ -140,7 +140,7 @@ def test_inspect_states_of_a_text(seqloom: Any, run_folder: Path, tmp_path: Path
     assert sum(result["fractions"]) == pytest.approx(1)
     for shares in result["letter_kinds"].values():
         assert sum(shares) == pytest.approx(1)
-    seqloom("inspect", "states", run_folder / "letters", "123").fails_with(3, "has no tokens of the model")
+    seqloom("inspect", "states", run_folder / "letters", "123").fails_with(3, "has no tokens that the model knows")
     seqloom("inspect", "states", run_folder / "names").fails_with(2, "Only hidden Markov models have states")
     assert seqloom("inspect", "states", run_folder / "words", "--out", tmp_path / "w.svg", "--top", "3").code == 0
 

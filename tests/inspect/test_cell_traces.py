@@ -149,7 +149,7 @@ def test_invalid_requests_are_rejected(sources: Any) -> None:
     with pytest.raises(UsageError, match="Only translators accept a translation"):
         cell_traces(source, line, "something")
     with pytest.raises(UsageError, match="at most 3 can be shown"):
-        cell_traces(source, line, longest=3)
+        cell_traces(source, line, max_tokens=3)
     with pytest.raises(UsageError, match="Only recurrent language models accept token ids"):
         cell_traces(source, [1, 2])
     with pytest.raises(UsageError, match="The text is empty"):

@@ -106,7 +106,7 @@ def test_translator_streams_greedy_and_sampled_tokens(kind: str) -> None:
         max_tokens=9,
         end=0,
         seed=3,
-        source=start.tree(),
+        source=start.source_batch(),
     )
     drawn = list(stream_tokens(trained, "bad cab", [5], temperature=1.4, max_tokens=9, seed=3))
     assert [token.token for token in drawn] == [5, *(int(step.tokens[0]) for step in steps)]

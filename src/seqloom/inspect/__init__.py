@@ -1,1 +1,1 @@
-"""Seeing inside: what models and trainings did, as plain arrays and as pictures of them."""
+"""Inspection of models and training: plain values, plots, tours, and the doctor."""

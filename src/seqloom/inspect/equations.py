@@ -8,7 +8,7 @@
     step.lines[1].value         σ(1.30) = 0.786
 
 `Cell.equations` runs once in float64 while every operation is recorded. Each value that it returns
-becomes a line, and so does an intermediate result that is multiplied as a expression. No code here is
+becomes a line, and so does an intermediate result that is multiplied as a whole. No code here is
 specific to a cell. `arithmetic` shows one unit of a step: a matrix product is one row of the matrix
 times a vector, and `summands` are its weight · input products, largest first.
 """

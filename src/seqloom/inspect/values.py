@@ -40,11 +40,11 @@ def to_plain(value: object) -> Any:
     return value
 
 
-def check_choices(who: str, of_whom: str = "", **choices: Sequence[object]) -> None:
+def check_choices(subject: str, suffix: str = "", **choices: Sequence[object]) -> None:
     """Refuse a list of choices that is empty or has duplicates."""
     for name, values in choices.items():
         if not values:
-            raise UsageError(f"{who} needs at least one of {name}; got none.")
+            raise UsageError(f"{subject} needs at least one of {name}; got none.")
         if len(set(values)) < len(values):
             listed = ", ".join(map(str, values))
-            raise UsageError(f"The {name}{of_whom} must differ from each other; got {listed}.")
+            raise UsageError(f"The {name}{suffix} must differ from each other; got {listed}.")

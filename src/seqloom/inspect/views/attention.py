@@ -373,7 +373,7 @@ def read_words(pair: SequencePair) -> list[Word]:
 
 
 def words_before(target_words: Sequence[Word], tokens: int) -> list[Word]:
-    """Return the same for target words with this number of tokens, END included if present."""
+    """Shift target words by one position, after END; `tokens` is the target length, END included if present."""
     later = shift_words(target_words, 1)
     inside = [Word(word.text, tuple(token for token in word.tokens if token < tokens)) for word in later]
     return [
@@ -408,14 +408,14 @@ def gpt_heads_view(trained: TrainedModel, text: str) -> HeadsView:
 
 def bert_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     """Run a BERT on a text, which may contain [MASK], between [CLS] and [SEP]. Dropout is off."""
-    tokenizer, longest = trained.tokenizer, trained.model.config.longest
+    tokenizer, max_tokens = trained.tokenizer, trained.model.config.longest
     specials = Specials.after(len(tokenizer))
     text = one_line(text, "text")
     gaps = read_gaps(tokenizer, specials, text)
     row = frame_texts(specials, "bert", gaps.ids).tokens
-    if longest is not None and len(row) > longest:
+    if max_tokens is not None and len(row) > max_tokens:
         raise UsageError(
-            f"{trained.name} reads at most {longest:,} tokens, [CLS] and [SEP] included; the text has {len(row):,}. "
+            f"{trained.name} reads at most {max_tokens:,} tokens, [CLS] and [SEP] included; the text has {len(row):,}. "
             "Shorten it."
         )
     with eval_mode(trained.model), torch.no_grad():

@@ -258,14 +258,14 @@ class CellTraces:
 
 
 def cell_traces(
-    source: Source, text: Text, target: str | None = None, *, allow_unknown: bool = False, longest: int | None = None
+    source: Source, text: Text, target: str | None = None, *, allow_unknown: bool = False, max_tokens: int | None = None
 ) -> CellTraces:
     """Run a model on a text and return the values of all cells. Dropout is off.
 
     `source` is the result of `seqloom.load`, or a `RecurrentLM`, whose text is given as ids. `target`
     is a forced translation; by default the translation of the model.
     """
-    read, model = read_text(source, text, target, allow_unknown=allow_unknown, longest=longest), model_of(source)
+    read, model = read_text(source, text, target, allow_unknown=allow_unknown, max_tokens=max_tokens), model_of(source)
     parts = {}
     with eval_mode(model), torch.no_grad(), capture(model, Cell, ResidualConnection) as captured:
         read.run(model)

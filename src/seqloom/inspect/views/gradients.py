@@ -152,7 +152,7 @@ def gradient_parts(
     of: Of = "last",
     at: int | None = None,
     allow_unknown: bool = False,
-    longest: int | None = None,
+    max_tokens: int | None = None,
     max_operations: float | None = MAX_OPERATIONS,
 ) -> GradientParts:
     """Compute ‖∂L/∂h_t‖ of every layer of every part at every step; 0 if L does not depend on a state.
@@ -160,7 +160,7 @@ def gradient_parts(
     L is the loss of the prediction with index `at`, counted from 0. `max_operations` limits the
     computation of ‖∂h_t/∂h_k‖; None is no limit.
     """
-    read = read_text(source, text, target, allow_unknown=allow_unknown, longest=longest)
+    read = read_text(source, text, target, allow_unknown=allow_unknown, max_tokens=max_tokens)
     at = len(read.predictions) - 1 if at is None else at
     if of == "last" and not 0 <= at < len(read.predictions):
         raise UsageError(

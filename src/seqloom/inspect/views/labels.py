@@ -95,8 +95,8 @@ def explain(
 ) -> list[WordWeights]:
     """Compute the word weights for the most probable label of each text, or for `labels` (B,).
 
-    The default is attention if the model has attention pooling, otherwise influence. `batch` has the texts
-    in order, `tokens` the spans of the tokens of each, and `before` special tokens begin each row.
+    The default is attention if the model has attention pooling, otherwise influence. `batch` has the texts in
+    order, `tokens` their token spans, and `before` the number of special tokens at the start of each row.
     """
     result_kind: WordWeightsKind = "attention"
     weights = None if kind == "influence" else model.attention(batch)
@@ -262,7 +262,7 @@ def _read_ids(trained: TrainedModel, text: str) -> Tensor:
     assert isinstance(trained, WritingModel)
     ids = trained.tokenizer.encode(trained.to_training_format(text))
     if not ids:
-        raise DataError("The text has no tokens of the model. Give at least one word.")
+        raise DataError("The text has no tokens that the model knows. Give at least one word.")
     return torch.tensor(ids)
 
 

@@ -78,7 +78,7 @@ class DecodingStart:
         """Return the display name of a token."""
         return self.names.get(token) or self.trained.tokenizer.token(token)
 
-    def tree(self) -> Tree:
+    def source_batch(self) -> Tree:
         """Return the source in the form of `model.start`."""
         if self.source is None:
             return None
@@ -86,7 +86,7 @@ class DecodingStart:
         return {"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)}
 
     def start(self) -> DecodeState:
-        return self.trained.model.start(self.tree())
+        return self.trained.model.start(self.source_batch())
 
     def inputs(self, tokens: Sequence[int]) -> Tensor:
         """Return tokens with END before them, as in training (1, T)."""
@@ -95,12 +95,12 @@ class DecodingStart:
     def limit_length(self, max_tokens: int) -> int:
         """Limit the number of new tokens to the maximum target length of the model."""
         model = self.trained.model
-        longest = model.longest_target if isinstance(model, Transformer | Ensemble) else None
-        if longest is None:
+        max_target = model.longest_target if isinstance(model, Transformer | Ensemble) else None
+        if max_target is None:
             return max_tokens
-        if len(self.prefix) >= longest:
-            raise UsageError(f"The prefix has {len(self.prefix)} tokens; the model generates at most {longest}.")
-        return min(max_tokens, longest - len(self.prefix))
+        if len(self.prefix) >= max_target:
+            raise UsageError(f"The prefix has {len(self.prefix)} tokens; the model generates at most {max_target}.")
+        return min(max_tokens, max_target - len(self.prefix))
 
     def decoder(self) -> StreamDecoder:
         """Return a decoder of the tokens after the prompt."""
@@ -155,9 +155,11 @@ def prepare_decoding(trained: TrainedModel, text: str, forced: Ids = ()) -> Deco
     tokenizer, source, names, banned = trained.tokenizer, None, dict[int, str](), tuple(trained.tokenizer.banned)
     if isinstance(trained, TranslatingModel):
         text = one_line(text, "text")
-        source, longest = [*tokenizer.encode(text), END], trained.longest_source
-        if longest is not None and len(source) > longest:
-            raise DataError(f"The text has {len(source):,} tokens, END included; the model reads at most {longest:,}.")
+        source, max_source = [*tokenizer.encode(text), END], trained.longest_source
+        if max_source is not None and len(source) > max_source:
+            raise DataError(
+                f"The text has {len(source):,} tokens, END included; the model reads at most {max_source:,}."
+            )
         notes = unknown_notes(tokenizer.unknown_pieces(text), "text")
     elif isinstance(trained, DenoisingModel):
         text, names = one_line(text, "text"), special_names(tokenizer, trained.sentinels)
@@ -285,7 +287,7 @@ def stream_tokens(
             if END in start.forced:
                 return
             prompt = start.inputs(start.prefix)
-            source = start.tree()
+            source = start.source_batch()
             sampled = generate(
                 recorder, prompt, options=sampling, max_tokens=max_tokens, end=END, seed=seed, source=source
             )
@@ -391,7 +393,7 @@ def search_tree(
         raise UsageError(f"{error}.") from None
     (hypotheses,) = beam_search(
         trained.model,
-        source=start.tree(),
+        source=start.source_batch(),
         prompt=torch.tensor([prefix], dtype=torch.long) if prefix or start.source is None else None,
         options=config,
         end=END,

@@ -44,7 +44,7 @@ def components(trained: TrainedModel, split: str = "test", variable: str | None 
         )
     if model.structure not in PARTS:
         raise UsageError(
-            f"The state of {trained.name} has no named components. Train a model with some, for example "
+            f"The state of {trained.name} has no named components. Train a model that has them, for example "
             "model.structure=trend."
         )
     series = task.corpus.split(split)[0]
@@ -166,13 +166,19 @@ def track_trace(trained: TrainedModel, split: str = "test", number: int = 1) -> 
         raise UsageError(f"--number must be from 1 to {len(tracks)}, the tracks of {split}; got {number}.")
     track, model = tracks[number - 1], trained.model
     values = torch.from_numpy(track.observed)[None]
-    filtered, smoothed = model.filter(values), model.smooth(values)
-    filtered_moments, smoothed_moments = (
+    filtered, smoothed = (
         [part[0].cpu().numpy() for part in model.emission_moments(states.means, states.factors)]
-        for states in (filtered, smoothed)
+        for states in (model.filter(values), model.smooth(values))
     )
     return TrackTrace(
-        track.name, track.observed, track.truth, *filtered_moments, *smoothed_moments, measure_tracks(model, [track])
+        name=track.name,
+        observed=track.observed,
+        truth=track.truth,
+        filtered=filtered[0],
+        filtered_covariances=filtered[1],
+        smoothed=smoothed[0],
+        smoothed_covariances=smoothed[1],
+        metrics=measure_tracks(model, [track]),
     )
 
 

@@ -263,11 +263,11 @@ def _kind_of(source: Source) -> str:
 
 
 def read_text(
-    source: Source, text: Text, target: str | None = None, *, allow_unknown: bool = False, longest: int | None = None
+    source: Source, text: Text, target: str | None = None, *, allow_unknown: bool = False, max_tokens: int | None = None
 ) -> ReadText:
     """Encode a text for a model with recurrent cells. Ids are for a `RecurrentLM` without a tokenizer.
 
-    Texts with more than `longest` tokens are refused. The caller turns off dropout.
+    Texts with more than `max_tokens` tokens are refused. The caller turns off dropout.
     """
     model = model_of(source)
     if not cells_of(model):
@@ -292,13 +292,13 @@ def read_text(
             name = "This model" if isinstance(source, nn.Module) else source.name
             raise UsageError(f"{name} has recurrent cells, but does not read a single text.")
     count = max(map(len, read.tokens.values()))
-    if longest is not None and count > longest:
-        raise UsageError(f"The text has {count:,} tokens; at most {longest} can be shown. Shorten it.")
+    if max_tokens is not None and count > max_tokens:
+        raise UsageError(f"The text has {count:,} tokens; at most {max_tokens} can be shown. Shorten it.")
     return read
 
 
 def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_unknown: bool) -> ReadText:
-    """Read END and the text; for both directions also END after it. The last token is read, but predicts nothing."""
+    """Read END and the text, and END again for a bidirectional model. The last token is read, but predicts nothing."""
     tokenizer = None if isinstance(source, nn.Module) else source.tokenizer
     notes: tuple[str, ...] = ()
     if isinstance(text, str):

@@ -124,7 +124,7 @@ def _compute_layer(body: LayerRequest, run: OpenRun) -> tuple[CellTraces, CellPa
     text, target = body.text, body.forced_target
     traces = run.get_or_compute(
         ("cells", text, target),
-        lambda: cell_traces(run.trained, text, target, allow_unknown=True, longest=MAX_TOKENS),
+        lambda: cell_traces(run.trained, text, target, allow_unknown=True, max_tokens=MAX_TOKENS),
     )
     part = traces[body.part]
     return traces, part, part.layer(body.layer)
@@ -167,7 +167,7 @@ def gradients(body: GradientRequest, run: OpenRun) -> object:
     gradients = run.get_or_compute(
         ("gradients", text, target, body.of, body.at),
         lambda: gradient_parts(
-            run.trained, text, target, of=body.of, at=body.at, allow_unknown=True, longest=MAX_TOKENS
+            run.trained, text, target, of=body.of, at=body.at, allow_unknown=True, max_tokens=MAX_TOKENS
         ),
     )
     matrices = run.get_or_compute("matrices", lambda: part_matrices(run.trained))
