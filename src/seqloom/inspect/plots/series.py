@@ -140,7 +140,8 @@ def draw_track(trace: TrackTrace, title: str = "") -> "Figure":
 
 def _draw_plane(axes: "Axes", trace: TrackTrace) -> None:
     axes.plot(*trace.truth.T, color="black", linewidth=1.6, label="truth", zorder=3)
-    axes.scatter(*trace.observed.T, color=OBSERVED, s=13, label="observed", zorder=2, linewidths=0)
+    x, y = trace.observed.T
+    axes.scatter(x, y, color=OBSERVED, s=13, label="observed", zorder=2, linewidths=0)
     axes.plot(*trace.filtered.T, color=ORANGE, linewidth=1.1, linestyle="--", label="filtered (past)", zorder=4)
     axes.plot(*trace.smoothed.T, color=BLUE, linewidth=1.6, label="smoothed (past and future)", zorder=5)
     even = np.linspace(0, len(trace.truth) - 1, ELLIPSES).astype(int)
@@ -226,9 +227,8 @@ def _draw_text_states(view: TextStates) -> "Figure":
             axes.set_axis_off()
             continue
         emissions = view.emissions[state][:symbols]
-        axes.barh(
-            range(len(emissions)), [probability for _, probability in emissions], color=_state_colour(state, states)
-        )
+        probabilities = [probability for _, probability in emissions]
+        axes.barh(range(len(emissions)), probabilities, color=_state_colour(state, states))
         names = [escape_math(format_token(symbol)) for symbol, _ in emissions]
         axes.set_yticks(range(len(emissions)), names, family="monospace", fontsize=9)
         axes.invert_yaxis()
