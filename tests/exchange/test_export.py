@@ -160,7 +160,7 @@ def test_unsupported_values_are_reported(tmp_path: Path) -> None:
     assert first == f"{run.path} cannot be exported: no family supports its config:"
     assert gpt2 == (
         "  GPT-2: model.embed_scale must be false; it is true; model.output_bias must be false; it is true; "
-        "model.kv_heads must equal heads; it is 1; model.context must be all 512 positions; it is 32"
+        "model.kv_heads must equal heads; it is 1; model.context must be 512, the number of positions; it is 32"
     )
     assert llama.startswith("  Llama: model.norm must be 'rms'; it is 'layer'; ")
     assert llama.endswith("model.positions.kind must be rotary; it is learned")

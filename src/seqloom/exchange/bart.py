@@ -53,11 +53,11 @@ class BART(EncoderDecoder):
         )
 
     def read_config(self, config: Config, ids: Ids) -> Json:
-        found, begin = super().read_config(config, ids), config.token("bos_token_id", ids, self._bos(config))
-        if config.boolean("force_bos_token_to_be_generated", False) and found["target_bos"] is None:
-            found["target_bos"] = begin  # the key of earlier versions
+        section, begin = super().read_config(config, ids), config.token("bos_token_id", ids, self._bos(config))
+        if config.boolean("force_bos_token_to_be_generated", False) and section["target_bos"] is None:
+            section["target_bos"] = begin  # the key of earlier versions
         return {
-            **found,
+            **section,
             "source_bos": begin,
             "positions": {"kind": "learned", "max_length": config.integer("max_position_embeddings", 1024)},
             "tied": "all" if config.boolean("tie_word_embeddings", True) else "none",

@@ -122,14 +122,13 @@ class BERTFamily(Family[BERTConfig]):
 
     def special_ids(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
         pad = config.get("pad_token_id", 0)
-        found: Json = {PAD: token_id(file, PAD) if pad is None else pad}
-        found |= {name: token_id(file, name) for name in (CLASSIFY_TEXT, SEPARATE_TEXT, MASK_TEXT)}
-        if missing := [name for name, id in found.items() if type(id) is not int]:
+        ids: Json = {PAD: token_id(file, PAD) if pad is None else pad}
+        ids |= {name: token_id(file, name) for name in (CLASSIFY_TEXT, SEPARATE_TEXT, MASK_TEXT)}
+        if missing := [name for name, id in ids.items() if type(id) is not int]:
             raise CheckpointError(
-                f"The tokenizer of {config.where} must have the tokens {', '.join(found)}; "
-                f"missing: {', '.join(missing)}."
+                f"The tokenizer of {config.where} must have the tokens {', '.join(ids)}; missing: {', '.join(missing)}."
             )
-        end, *last = found.values()
+        end, *last = ids.values()
         return end, last
 
     def read_config(self, config: Config, ids: Ids) -> Json:
@@ -153,7 +152,7 @@ class BERTFamily(Family[BERTConfig]):
     def obstacles(self, model: BERTConfig) -> Iterator[str]:
         yield from super().obstacles(model)
         if model.positions.kind == "learned" and model.longest != model.positions.longest:
-            yield f"model.context must be all {model.positions.longest} positions; it is {model.context}"
+            yield f"model.context must be {model.positions.longest}, the number of positions; it is {model.context}"
 
     def weight_table(self, model: BERTConfig, ids: Ids) -> list[WeightEntry]:
         every, predicted = TokenRows(ids.order, ids.rows), TokenRows(ids.order[: ids.vocabulary], ids.rows)

@@ -123,16 +123,16 @@ class GPT2(CausalFamily):
         summary_type summary_use_proj"""
 
     def read_config(self, config: Config, ids: Ids) -> Json:
-        found = super().read_config(config, ids)
+        section = super().read_config(config, ids)
         length = config.integer("n_positions", 1024, least=2)
         config.require("n_ctx", length)
         inner = None if config.get("n_inner") is None else config.integer("n_inner")
-        return {**found, "d_ff": inner, "positions": {"kind": "learned", "max_length": length}, "bias": True}
+        return {**section, "d_ff": inner, "positions": {"kind": "learned", "max_length": length}, "bias": True}
 
     def obstacles(self, model: GPTConfig) -> Iterator[str]:
         yield from super().obstacles(model)
         if model.positions.kind == "learned" and model.window != model.longest:
-            yield f"model.context must be all {model.longest} positions; it is {model.window}"
+            yield f"model.context must be {model.longest}, the number of positions; it is {model.window}"
 
     def write_config(self, model: GPTConfig, ids: Ids) -> Json:
         sizes = {"n_inner": model.d_ff, "n_positions": model.longest, "embd_pdrop": model.dropout}
@@ -211,14 +211,14 @@ class Llama(CausalFamily):
     ignored_keys = "is_llama_config"  # of some published models
 
     def read_config(self, config: Config, ids: Ids) -> Json:
-        found = super().read_config(config, ids)
+        section = super().read_config(config, ids)
         if config.get("head_dim") is not None:
-            config.require("head_dim", found["d_model"] // found["heads"])
+            config.require("head_dim", section["d_model"] // section["heads"])
         config.one_of("hidden_act", {"silu": None, "swish": None}, "silu")
         kv_heads = config.get("num_key_value_heads", self.default_kv_heads)
-        same = kv_heads in (None, found["heads"])
+        same = kv_heads in (None, section["heads"])
         return {
-            **found,
+            **section,
             "kv_heads": None if same else config.integer("num_key_value_heads", kv_heads),
             "positions": {"kind": "rotary", "layout": "halves", "base": _base(config)},
             "context": config.integer("max_position_embeddings", self.default_context, least=2),
@@ -228,9 +228,9 @@ class Llama(CausalFamily):
 
     def bias(self, config: Config) -> bool:
         """Return whether layers have biases; we have one key for all layers."""
-        found = config.boolean("attention_bias", False)
-        config.require("mlp_bias", found, default=False)
-        return found
+        has_bias = config.boolean("attention_bias", False)
+        config.require("mlp_bias", has_bias, default=False)
+        return has_bias
 
     def write_config(self, model: GPTConfig, ids: Ids) -> Json:
         base = model.positions.base or BASE
@@ -292,14 +292,14 @@ class Mistral(Llama):
 def _base(config: Config) -> float:
     """Return the base of rotary positions: rope_theta, in newer files inside rope_parameters."""
     base, sections = config.get("rope_theta"), {key: config.get(key) for key in ("rope_parameters", "rope_scaling")}
-    for key, found in sections.items():
-        if found is None:
+    for key, options in sections.items():
+        if options is None:
             continue
-        kind = found.get("rope_type", found.get("type", "default")) if isinstance(found, dict) else None
-        if kind != "default" or not found.keys() <= {"rope_type", "type", "rope_theta"}:
-            config.problem(key, "must have the default type and only rope_theta", found)
+        kind = options.get("rope_type", options.get("type", "default")) if isinstance(options, dict) else None
+        if kind != "default" or not options.keys() <= {"rope_type", "type", "rope_theta"}:
+            config.problem(key, "must have the default type and only rope_theta", options)
             return BASE
-        base = found.get("rope_theta", base)
+        base = options.get("rope_theta", base)
     if base is not None and (type(base) not in (int, float) or base <= 1):
         config.problem("rope_theta", "must be a number above 1", base)
         return BASE

@@ -136,60 +136,59 @@ def check_table(family: Family[Any], table: Iterable[Any], ours: Iterable[str]) 
         raise AssertionError(f"the table of {family.name} lacks {', '.join(uncovered)}")
 
 
-def create_run(found: ImportedModel, out: Path) -> Run:
+def create_run(imported: ImportedModel, out: Path) -> Run:
     """Create the run of an imported model, complete or not at all."""
-    files, task = found.directory.sha256(), found.family.task
-    corpus, languages = CORPORA.get(task, "imported"), found.tokenizer.languages
+    files, task = imported.directory.sha256(), imported.family.task
+    corpus, languages = CORPORA.get(task, "imported"), imported.tokenizer.languages
     mapping = {
         "task": task,
-        "data": {"corpus": corpus, "directory": found.name, **languages},
-        "tokenizer": {"kind": found.tokenizer.kind},
-        "model": to_mapping(found.model),
+        "data": {"corpus": corpus, "directory": imported.name, **languages},
+        "tokenizer": {"kind": imported.tokenizer.kind},
+        "model": to_mapping(imported.model),
         "train": TRAIN,
-        **found.family.recipe_keys(found.model),
-        **found.family.decoding(found.directory),
+        **imported.family.recipe_keys(imported.model),
+        **imported.family.decoding(imported.directory),
     }
     recipe = to_mapping(build(task_info(task).recipe, mapping, source="the imported model"))
-    source = {"directory": found.name, "family": found.family.name, "sha256": files}
-    about = {"corpus": corpus, "version": found.name, "licence": found.licence, **languages}
+    source = {"directory": imported.name, "family": imported.family.name, "sha256": files}
+    about = {"corpus": corpus, "version": imported.name, "licence": imported.licence, **languages}
     data = {
         **about,
         "sha256": {},
         "counts": {},
-        "imported": {**source, "initialized": found.initialized, "unused": found.unused},
+        "imported": {**source, "initialized": imported.initialized, "unused": imported.unused},
     }
     entry = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "event": "imported",
         "step": 0,
-        "family": found.family.name,
+        "family": imported.family.name,
         "sha256": files,
-        "parameters": found.parameters,
+        "parameters": imported.parameters,
     }
-    records = {"log.jsonl": f"{json.dumps(entry)}\n".encode(), "card.md": format_card(out.name, found, files).encode()}
-    documents = {"tokenizer.json": found.tokenizer.to_json(), "data.json": data}
-    return Run.create(out, recipe, documents, weights=found.weights, records=records)
+    records = {
+        "log.jsonl": f"{json.dumps(entry)}\n".encode(),
+        "card.md": format_card(out.name, imported, files).encode(),
+    }
+    documents = {"tokenizer.json": imported.tokenizer.to_json(), "data.json": data}
+    return Run.create(out, recipe, documents, weights=imported.weights, records=records)
 
 
-def format_card(name: str, found: ImportedModel, files: Mapping[str, str]) -> str:
+def format_card(name: str, imported: ImportedModel, files: Mapping[str, str]) -> str:
     """Return the card of an imported run, which describes the model and its source."""
     listed = "\n".join(f"| {file} | {digest} |" for file, digest in files.items())
-    initialized = (
-        f"\nInitialized randomly, because they were missing: {', '.join(found.initialized)}.\n"
-        if found.initialized
-        else ""
-    )
-    initialized += f"\nNot imported: {', '.join(found.unused)}.\n" if found.unused else ""
+    notes = {"Initialized randomly, because they were missing": imported.initialized, "Not imported": imported.unused}
+    lines = "".join(f"\n{note}: {', '.join(names)}.\n" for note, names in notes.items() if names)
     return f"""# {name}
 
-A `{found.model.kind}` model for the task `{found.family.task}`, imported by seqloom {VERSION} from the Hugging Face
-directory `{found.name}` ({found.family.name}). For its training data, see the source of the model.
-Licence: {found.licence}. `recipe.yaml` describes the model.
+A `{imported.model.kind}` model for the task `{imported.family.task}`, imported by seqloom {VERSION} from the
+Hugging Face directory `{imported.name}` ({imported.family.name}). For its training data, see the source of the model.
+Licence: {imported.licence}. `recipe.yaml` describes the model.
 
 ## Weights
 
-{found.parameters:,} parameters; {format_count(len(found.tokenizer), "token")} in the vocabulary.
-{initialized}
+{imported.parameters:,} parameters; {format_count(len(imported.tokenizer), "token")} in the vocabulary.
+{lines}
 | file | sha256 |
 |---|---|
 {listed}

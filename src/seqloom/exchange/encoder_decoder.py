@@ -117,15 +117,15 @@ class EncoderDecoder(Family[StartTokenConfig]):
         return config.end_token(self.rows(config), self.ids["eos_token_id"]), []
 
     def read_config(self, config: Config, ids: Ids) -> Json:
-        found = super().read_config(config, ids)
-        config.require("num_hidden_layers", found["encoder_layers"])
+        section = super().read_config(config, ids)
+        config.require("num_hidden_layers", section["encoder_layers"])
         for ours, theirs, default in (("heads", "attention_heads", 16), ("d_ff", "ffn_dim", 4096)):
-            found[ours] = config.integer(f"encoder_{theirs}", default)
-            config.require(f"decoder_{theirs}", found[ours], default=default)
+            section[ours] = config.integer(f"encoder_{theirs}", default)
+            config.require(f"decoder_{theirs}", section[ours], default=default)
         start = config.integer("decoder_start_token_id", self.ids["decoder_start_token_id"], least=0)
         begin = None if start == ids.order[END] else config.token("decoder_start_token_id", ids, start)
         forced = config.token("forced_bos_token_id", ids, config.get("forced_bos_token_id"))
-        return {**found, "bos": begin, "target_bos": forced}
+        return {**section, "bos": begin, "target_bos": forced}
 
     def decoding(self, directory: Directory) -> Json:
         """Return the search options; as in transformers, `generation_config.json` replaces those of config.json."""

@@ -32,7 +32,7 @@ _IGNORED_KEYS = {
     "implementation": """
         gradient_checkpointing chunk_size_feed_forward use_bfloat16 tf_legacy_loss _attn_implementation
         _attn_implementation_autoset attn_implementation pretraining_tp""",
-    "generation, which has options of its own": """
+    "generation, which has separate options": """
         do_sample temperature top_k top_p typical_p num_beams num_beam_groups diversity_penalty max_length min_length
         max_new_tokens length_penalty repetition_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
         num_return_sequences early_stopping output_scores return_dict_in_generate remove_invalid_values
@@ -106,37 +106,37 @@ class Config:
     def end_token(self, rows: int, default: int) -> int:
         """Read `eos_token_id`, which must be a single token."""
         key = "eos_token_id"
-        found = self.get(key, default)
-        if isinstance(found, list) and len(found) == 1:
-            found = found[0]
-        if type(found) is int and 0 <= found < rows:
-            return found
-        if isinstance(found, list):
-            self.problem(key, "must be a single token: edit config.json to keep the token that ends your texts", found)
+        value = self.get(key, default)
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        if type(value) is int and 0 <= value < rows:
+            return value
+        if isinstance(value, list):
+            self.problem(key, "must be a single token: edit config.json to keep the token that ends your texts", value)
         elif not any(problem.startswith("vocab_size ") for problem in self.problems):
-            self.problem(key, f"must be one token below vocab_size, {rows}", found)
+            self.problem(key, f"must be one token below vocab_size, {rows}", value)
         return 0
 
     def number(self, key: str, default: float) -> float:
-        found = self.get(key, default)
-        if type(found) in (int, float):
-            return float(found)
-        self.problem(key, "must be a number", found)
+        value = self.get(key, default)
+        if type(value) in (int, float):
+            return float(value)
+        self.problem(key, "must be a number", value)
         return default
 
     def boolean(self, key: str, default: bool) -> bool:
-        found = self.get(key, default)
-        if type(found) is bool:
-            return found
-        self.problem(key, "must be true or false", found)
+        value = self.get(key, default)
+        if type(value) is bool:
+            return value
+        self.problem(key, "must be true or false", value)
         return default
 
     def one_of(self, key: str, values: Mapping[str, Any], default: str) -> Any:
         """Read a string and return its value in `values`."""
-        found = self.get(key, default)
-        if isinstance(found, str) and found in values:
-            return values[found]
-        self.problem(key, f"must be {' or '.join(values)}", found)
+        value = self.get(key, default)
+        if isinstance(value, str) and value in values:
+            return values[value]
+        self.problem(key, f"must be {' or '.join(values)}", value)
         return values[default]
 
     def activation(self, key: str, default: str) -> str:
@@ -154,16 +154,16 @@ class Config:
 
     def require(self, key: str, *values: Any, default: Any = ABSENT) -> None:
         """Check that a key has one of these values; `default` is by default the first."""
-        found = self.get(key, values[0] if default is ABSENT else default)
-        if not any(found == value and isinstance(found, bool) == isinstance(value, bool) for value in values):
-            self.problem(key, f"must be {' or '.join(map(format_value, values))}", found)
+        value = self.get(key, values[0] if default is ABSENT else default)
+        if not any(value == allowed and isinstance(value, bool) == isinstance(allowed, bool) for allowed in values):
+            self.problem(key, f"must be {' or '.join(map(format_value, values))}", value)
 
     def ignore(self, *keys: str) -> None:
         """Mark keys that have no effect on outputs as read."""
         self._read_keys.update(keys)
 
-    def problem(self, key: str, rule: str, found: Any) -> None:
-        self.problems.append(f"{key} {rule}; it is {'missing' if found is ABSENT else format_value(found)}")
+    def problem(self, key: str, rule: str, value: Any) -> None:
+        self.problems.append(f"{key} {rule}; it is {'missing' if value is ABSENT else format_value(value)}")
 
     def check(self) -> None:
         """Raise an error for all problems and unread keys."""
@@ -309,7 +309,7 @@ def token_id(file: Mapping[str, Any], name: str) -> int | None:
             return int(entry["id"])
     vocabulary = file["model"].get("vocab")
     if isinstance(vocabulary, Mapping):
-        found = vocabulary.get(name)
-        return found if isinstance(found, int) else None
+        index = vocabulary.get(name)
+        return index if isinstance(index, int) else None
     pieces = vocabulary if isinstance(vocabulary, list) else []  # pairs of piece and score
     return next((id for id, piece in enumerate(pieces) if isinstance(piece, list) and piece[:1] == [name]), None)

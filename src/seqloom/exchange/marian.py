@@ -89,13 +89,13 @@ class Marian(EncoderDecoder):
     def read_config(self, config: Config, ids: Ids) -> Json:
         config.integer("max_position_embeddings", MAX_POSITIONS)
         config.require("decoder_vocab_size", ids.rows, None)
-        found = super().read_config(config, ids)
+        section = super().read_config(config, ids)
         tied, shared = (
             config.boolean("tie_word_embeddings", True),
             config.boolean("share_encoder_decoder_embeddings", True),
         )
         return {
-            **found,
+            **section,
             "positions": {"kind": "sinusoidal", "layout": "halves"},
             "tied": "none" if not tied else "all" if shared else "decoder",
         }

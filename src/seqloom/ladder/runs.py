@@ -245,8 +245,8 @@ def collect_results(ladder: Ladder, out: Path, split: str = "dev") -> LadderResu
         variants.append(VariantResult(*head, of_variant, mean, deviation, speed, seconds, memory))
     sign = -1 if ladder.higher_is_better else 1
     variants.sort(key=lambda variant: (math.isnan(variant.mean), sign * variant.mean))
-    shown = ladder.sizes, ladder.config.also
-    return LadderResult(ladder.name, split, ladder.metric, ladder.higher_is_better, *shown, variants)
+    columns = ladder.sizes, ladder.config.also
+    return LadderResult(ladder.name, split, ladder.metric, ladder.higher_is_better, *columns, variants)
 
 
 def read_result(source: LadderRun, ladder: Ladder, split: str) -> RunResult:

@@ -246,11 +246,11 @@ class ClassifierPredictor(LabelPredictor[Classification]):
         by: WordWeightsKind | None = "influence" if kind == "occlusion" else kind
         (reason,) = self.explain(reader, batch, [line], labels=labels, kind=by)
         if kind == "occlusion":
-            p, *rest = (
+            p, *without_word = (
                 next((each.probability for each in one.candidates if each.label == label), None)
                 for one in [answer, *self.classify(remove_each_word(line, reason.words))]
             )
-            drops = [0.0 if other is None or p is None else p - other for other in rest]
+            drops = [0.0 if other is None or p is None else p - other for other in without_word]
             words = [replace(word, weight=drop) for word, drop in zip(reason.words, drops, strict=True)]
             reason = WordWeights("occlusion", words, 0.0)
         return reason.shift(len(text) - len(text.lstrip()))

@@ -53,8 +53,8 @@ class PromptAnswer(Prediction):
 
     def to_json(self) -> dict[str, object]:
         expected = {} if self.expected is None else {"expected": self.expected or None}
-        rest = {"unknown": list(self.unknown), "dropped_shots": self.dropped_shots, "cut": self.cut}
-        return {"text": self.text, **super().to_json(), **expected, **rest}
+        details = {"unknown": list(self.unknown), "dropped_shots": self.dropped_shots, "cut": self.cut}
+        return {"text": self.text, **super().to_json(), **expected, **details}
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
         reader = self.reader()
         split: Callable[[str], list[Span]] = split_at_spaces if spaces else word_spans
         spans = [split(line) for line in lines]
-        words = [[line[start:end] for start, end in own] for line, own in zip(lines, spans, strict=True)]
+        words = [[line[start:end] for start, end in line_spans] for line, line_spans in zip(lines, spans, strict=True)]
         pieces = reader.pieces(words)
         tags = self._tag_pieces(reader.batches(words, pieces, tokens=1), pieces, batch_size) if pieces else []
         by_line: list[list[tuple[str, float]]] = [[] for _ in lines]
