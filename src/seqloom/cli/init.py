@@ -1,4 +1,4 @@
-"""Write a recipe for one's own data."""
+"""Write a recipe for the user's data."""
 
 import shlex
 from dataclasses import replace
