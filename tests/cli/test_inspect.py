@@ -22,7 +22,7 @@ def test_gates_as_json(seqloom: Any, runs: Path) -> None:
     assert result["tokens"] == ["</s>", *TEXT]
     assert (result["cell"], result["layer"], result["layers"], result["hidden"]) == ("lstm", 1, 1, 12)
     assert list(result["gates"]) == ["i", "f", "o"]
-    assert result["gates"]["f"]["does"] == "near 1 keeps the old content of the cell"
+    assert result["gates"]["f"]["effect"] == "near 1 keeps the old content of the cell"
     assert 0 <= result["gates"]["f"]["closed"] <= result["gates"]["f"]["closed"] + result["gates"]["f"]["open"] <= 1
     assert list(result["levels"]) == ["i", "f", "o", "g", "c", "h"]
     for name, level in result["levels"].items():

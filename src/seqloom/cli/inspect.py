@@ -71,8 +71,8 @@ def gates(
             "hidden": shown.hidden,
             "tokens": trace.tokens,
             "gates": {
-                name: {"does": does, "mean": float(shown.values[name].mean()), **shown.saturation(name)._asdict()}
-                for name, does in shown.gates.items()
+                name: {"effect": effect, "mean": float(shown.values[name].mean()), **shown.saturation(name)._asdict()}
+                for name, effect in shown.gates.items()
             },
             "levels": {name: shown.level(name) for name in shown.values},
             "most_varying": shown.most_varying(),

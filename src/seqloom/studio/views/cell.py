@@ -135,11 +135,11 @@ def _describe_gates(layer: LayerTrace, unit: int | None = None) -> list[dict[str
     return [
         {
             "name": name,
-            "does": does,
+            "effect": effect,
             "mean": float(layer.values[name][:, units].mean()),
             **layer.saturation(name, unit)._asdict(),
         }
-        for name, does in layer.gates.items()
+        for name, effect in layer.gates.items()
     ]
 
 

@@ -297,7 +297,7 @@ export function gateBars(gates, width = 900) {
         const mean = { x1: left + gate.mean * bar, x2: left + gate.mean * bar, y1: y - 4, y2: y + 28 };
         elements.push(s("line", { class: "mean-ground", ...mean }), s("line", { class: "mean", ...mean }));
         elements.push(s("text", { class: "label", x: left + bar + 16, y: y + 10 }, `mean ${formatNumber(gate.mean, 2)}`));
-        elements.push(s("text", { class: "tick", x: left + bar + 16, y: y + 28 }, gate.does));
+        elements.push(s("text", { class: "tick", x: left + bar + 16, y: y + 28 }, gate.effect));
         return elements;
     }
     return followTheme(drawing, draw);

@@ -240,7 +240,7 @@ class CellView {
         );
         this.gates.table(() => ({
             columns: ["gate", "mean", "below 0.1", "above 0.9", "effect near 1"],
-            rows: gates.map((gate) => [gate.name, gate.mean, gate.closed, gate.open, gate.does]),
+            rows: gates.map((gate) => [gate.name, gate.mean, gate.closed, gate.open, gate.effect]),
         }));
     }
 
