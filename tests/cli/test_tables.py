@@ -113,5 +113,5 @@ def test_run_is_usable_without_its_data(seqloom: Any, workdir: Path, run: Path) 
 
 
 def test_split_and_file_exclude_each_other(seqloom: Any, run: Path) -> None:
-    seqloom("evaluate", "runs/reviews", "reviews.csv", "--split", "dev").fails_with(2, "without --split", lines=1)
-    seqloom("evaluate", "runs/reviews", "reviews.csv", "in.csv").fails_with(2, "One file", lines=1)
+    seqloom("evaluate", "runs/reviews", "reviews.csv", "--split", "dev").fails_with(2, "leave out --split", lines=1)
+    seqloom("evaluate", "runs/reviews", "reviews.csv", "in.csv").fails_with(2, "Name one file", lines=1)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 TableIn = Annotated[
     Path | None,
-    typer.Option("--in", help="A table: .csv, .tsv, .jsonl or .parquet. Its rows are answered, and all columns kept."),
+    typer.Option(
+        "--in", help="A table: .csv, .tsv, .jsonl or .parquet. Each row gets a prediction; all columns are kept."
+    ),
 ]
 TableColumns = Annotated[
     list[str] | None,
@@ -29,7 +31,7 @@ TableColumns = Annotated[
 TableOut = Annotated[
     Path | None, typer.Option("--out", help="With --in: the table to write. [default: CSV on standard output]")
 ]
-INPUT_KEYS = ("text", "source", "first", "second")  # of predictions as JSON: columns of the table already
+INPUT_KEYS = ("text", "source", "first", "second")  # keys of predictions that the table has already
 DETAIL_KEYS = ("unknown", "cut", "candidates", "words", "pieces", "why", "source_words", "alignment")
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
 
@@ -66,7 +68,7 @@ class Table:
         self.columns = self._choose(list(columns or ()), run, count)
 
     def _choose(self, given: list[str], run: "Run", count: int) -> list[str]:
-        """Return the columns that the model reads: as given, as in training, or the only ones there are."""
+        """Return the columns that the model reads: as given, as in training, or the only columns."""
         data: Any = run.recipe.get("data") or {}
         usual = [data.get("text")] if count == 1 else [data.get("first"), data.get("second")]
         chosen = given or [str(name) for name in usual if name is not None]

@@ -80,9 +80,9 @@ def evaluate(
     """
     runs, files = [path for path in runs if not is_data(path)], [path for path in runs if is_data(path)]
     if files and (text is not None or source is not None or split is not None or interpolate or len(runs) != 1):
-        raise UsageError("A file is evaluated with one run and without --split, --text, --source and --interpolate.")
+        raise UsageError("A file requires a single run; leave out --split, --text, --source and --interpolate.")
     if len(files) > 1:
-        raise UsageError(f"One file is evaluated at a time; got {', '.join(map(str, files))}.")
+        raise UsageError(f"Name one file to evaluate; got {', '.join(map(str, files))}.")
     if text is not None and split is not None:
         raise UsageError("--split and --text exclude each other: evaluate a split or another text.")
     if documents is not None and text is None:

@@ -25,7 +25,7 @@ TASKS = Literal[
     "forecast",
     "series-classify",
 ]
-OBJECTIONS = {  # options to object to what was recognized
+OBJECTIONS = {  # options that override the recognized task
     "classify": "--text and --label name other columns",
     "translate": "--task classify reads texts with labels",
     "pair": "--task classify or --task translate reads it otherwise",
@@ -123,7 +123,7 @@ def check_names(files: list[Path]) -> None:
 
 
 def find_encoding(files: list[Path]) -> str:
-    """Return the encoding of the first file; UTF-8 if it is no text or in no known encoding."""
+    """Return the encoding of the first file; UTF-8 if it is not a text or the encoding is unknown."""
     path = expand_home(files[0])
     if path.is_dir():
         path = next((file for file in sorted(path.rglob("*.txt*")) if file.is_file()), path)
