@@ -172,7 +172,7 @@ class ResumableModel(Model, Protocol):
 @dataclass(frozen=True)
 class Loss:
     value: Tensor  # scalar: the mean over the predictions of the batch, attached to the graph
-    carry: Tree  # what the next batch may start from (truncated backpropagation), or None
+    carry: Tree  # initial state of the next batch (truncated backpropagation), or None
     tokens: int  # number of inputs read, in units of `Task.speed_unit`
     count: Tensor | None = None  # number of predictions in `value`; None if it is equal in all rows
 
