@@ -154,7 +154,7 @@ def test_invalid_requests_are_rejected(sources: Any) -> None:
         cell_traces(source, [1, 2])
     with pytest.raises(UsageError, match="The text is empty"):
         cell_traces(source, "  ")
-    with pytest.raises(UsageError, match=r"The position must be from 0 to 5, the tokens of the text; got 99"):
+    with pytest.raises(UsageError, match=r"The token position must be from 0 to 5; got 99"):
         cell_traces(source, line)[None].step_of(99)
 
 

@@ -327,10 +327,7 @@ def tokenizer_facts(task: TextTask | TranslateTask | ReadingTask) -> TokenizerFa
     if isinstance(task, ReadingTask):
         tokens = len(task.batches.texts.ids)
         unknown = tokens * task.unknown_rate("train")
-        characters = sum(
-            len(text) + 1
-            for text in task.plain_texts("train")  # END counts as one character
-        )
+        characters = sum(len(text) + 1 for text in task.plain_texts("train"))  # END counts as one
     elif isinstance(task, TranslateTask):
         counts = {side: len(task.side_tokens("train", side).ids) for side in SIDES}
         tokens, unknown = sum(counts.values()), sum(n * task.unknown_rate("train", side) for side, n in counts.items())
@@ -397,10 +394,10 @@ def warn_examples(facts: ExampleFacts) -> Iterator[str]:
             )
     counts = list(facts.classes.values())
     if rare := [name for name, count in facts.classes.items() if count < MIN_CLASS_EXAMPLES]:
-        which = (
+        few = (
             f"{len(rare)} of {len(counts)} classes have" if len(rare) > 1 else f"The class {format_value(rare[0])} has"
         )
-        yield f"{which} fewer than {MIN_CLASS_EXAMPLES} training {facts.class_unit}, which are hard to learn from."
+        yield f"{few} fewer than {MIN_CLASS_EXAMPLES} training {facts.class_unit}, which are hard to learn from."
     if counts and facts.class_unit == "texts" and max(counts) > MAX_CLASS_RATIO * min(counts):
         yield (
             f"The largest class has {max(counts) / min(counts):.0f} times as many texts as the smallest. Watch macro "

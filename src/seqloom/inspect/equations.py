@@ -15,7 +15,7 @@ times a vector, and `summands` are its weight · input products, largest first.
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -197,11 +197,7 @@ class _Writer:
         """Yield a line, after the lines of the intermediate results that it needs."""
         is_function = expression.operation not in ("leaf", "sum", "product", "matrix", "complement")
         function = is_function and len(expression.arguments) == 1
-        inner = (
-            expression.arguments[0]
-            if function
-            else Expression(expression.operation, expression.value, expression.arguments)
-        )
+        inner = expression.arguments[0] if function else replace(expression, symbol="")
         terms = inner.parts("sum") if not inner.symbol else [inner]
         for term in terms:
             factors = term.parts("product")

@@ -173,9 +173,7 @@ def group_by_part(named: Mapping[str, T]) -> dict[str, dict[CellPosition, T]]:
     """Group values by part, encoders and forward directions first, each from the lowest layer to the top."""
     values = {position: named[name] for name, position in cell_positions(named).items()}
     parts: dict[str, dict[CellPosition, T]] = {}
-    for position in sorted(
-        values, key=lambda position: (position.role != "encoder", position.direction == "backwards", position.layer)
-    ):
+    for position in sorted(values, key=lambda p: (p.role != "encoder", p.direction == "backwards", p.layer)):
         parts.setdefault(position.part, {})[position] = values[position]
     return parts
 
@@ -229,9 +227,7 @@ class CellPart(GateTrace):
     def step_of(self, position: int) -> int:
         """Return the step that reads the token at a position of the text."""
         if not 0 <= position < len(self.tokens):
-            raise UsageError(
-                f"The position must be from 0 to {len(self.tokens) - 1}, the tokens of the text; got {position}."
-            )
+            raise UsageError(f"The token position must be from 0 to {len(self.tokens) - 1}; got {position}.")
         return self.order.index(position)
 
 

@@ -352,9 +352,8 @@ def _text_states(trained: TrainedModel, model: HiddenMarkov, text: str | None, t
         kind = torch.tensor([LETTER_KINDS.index(kind_of(tokenizer.token(number))) for number in range(len(tokenizer))])
         cells = kind[stream[inside]] * model.states + all_states[inside]
         table = torch.bincount(cells, minlength=len(LETTER_KINDS) * model.states).view(-1, model.states).double()
-        kinds = {
-            name: (row / row.sum()).tolist() for name, row in zip(LETTER_KINDS, table, strict=True) if row.sum() > 0
-        }
+        rows = zip(LETTER_KINDS, table, strict=True)
+        kinds = {name: (row / row.sum()).tolist() for name, row in rows if row.sum() > 0}
     return TextStates(
         emissions=emissions,
         transition=model.transition.exp().numpy(),

@@ -204,10 +204,8 @@ def window_view(
     assert isinstance(task, TextTask)
     targets = task.stream(split)[:max_tokens].to(device_of(model))
     inputs = windows_before(model, targets, within_documents=recipe.batch.cross_document_attention is False)
-    losses = [
-        window_loss(model, permute_position(inputs, distance), targets)
-        for distance in range(1, model.config.window + 1)
-    ]
+    distances = range(1, model.config.window + 1)
+    losses = [window_loss(model, permute_position(inputs, distance), targets) for distance in distances]
     return WindowView(name or trained.run.path.name, len(targets), window_loss(model, inputs, targets), losses)
 
 

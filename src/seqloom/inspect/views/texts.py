@@ -273,10 +273,8 @@ def read_text(
     if not cells_of(model):
         raise UsageError(f"Only a model with recurrent cells has gates and states; {_kind_of(source)}.")
     if target is not None and not isinstance(model, RecurrentSeq2Seq):
-        model_kind = (
-            "this is not a translator" if isinstance(source, nn.Module) else f"{source.name} is {source.description}"
-        )
-        raise UsageError(f"Only translators accept a translation; {model_kind}.")
+        kind = "this is not one" if isinstance(source, nn.Module) else f"{source.name} is {source.description}"
+        raise UsageError(f"Only translators accept a translation; {kind}.")
     match model:
         case RecurrentLM() | BiLM():
             read = _read_tokens(source, model, text, allow_unknown)
