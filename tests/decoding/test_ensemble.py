@@ -160,7 +160,7 @@ def test_ensemble_of_one_model_with_itself_equals_the_model(name: str, times: in
 
 
 def test_attention_of_layers_and_heads_is_averaged() -> None:
-    class Looking:
+    class WithAttention:
         def __init__(self, attention: Tensor | None) -> None:
             self.attention = attention
 
@@ -169,7 +169,7 @@ def test_attention_of_layers_and_heads_is_averaged() -> None:
 
     plain, by_head = torch.rand(2, 4), torch.rand(2, 3, 5, 4, dtype=torch.float64)
     state = DecodeState((None, None, None), (None, None, None))
-    parts = [Looking(plain), Looking(None), Looking(by_head)]
+    parts = [WithAttention(plain), WithAttention(None), WithAttention(by_head)]
     output = Mixture(parts, [0.2, 0.5, 0.3]).step(torch.zeros(2, 1), state)
     assert_exactly(output.attention, (plain.double() + by_head.mean((1, 2))) / 2)
     assert mean_attention([None, None]) is None

@@ -20,7 +20,7 @@ words = st.lists(st.sampled_from(["a", "b", "c", "the", "."]), max_size=9).map("
 sentences = st.tuples(words, st.lists(words, min_size=1, max_size=3))
 
 
-def explained(hypothesis: str, *references: str) -> bleu.Explanation:
+def explain_texts(hypothesis: str, *references: str) -> bleu.Explanation:
     return explain(hypothesis.split(), [reference.split() for reference in references])
 
 
@@ -32,11 +32,11 @@ def fraction(explanation: bleu.Explanation, n: int) -> tuple[int, int]:
 
 
 def test_unigram_precision() -> None:
-    assert fraction(explained("He ate an apple", "He eats an apple"), 1) == (3, 4)
+    assert fraction(explain_texts("He ate an apple", "He eats an apple"), 1) == (3, 4)
 
 
 def test_clipping_limits_repeated_words() -> None:
-    explanation = explained("he he he", "he eats an apple")  # caseless
+    explanation = explain_texts("he he he", "he eats an apple")  # caseless
     assert sum(count.unclipped for count in explanation.counts[0]) == 3
     assert fraction(explanation, 1) == (1, 3)
     assert any(
@@ -46,14 +46,14 @@ def test_clipping_limits_repeated_words() -> None:
 
 
 def test_clipping_against_two_references() -> None:
-    explanation = explained("He He He eats tasty fruit", "He eats a sweet apple", "He is eating a tasty apple")
+    explanation = explain_texts("He He He eats tasty fruit", "He eats a sweet apple", "He is eating a tasty apple")
     assert fraction(explanation, 1) == (3, 6)
     counts = {count.ngram[0]: (count.count, count.reference_count, count.clipped) for count in explanation.counts[0]}
     assert counts == {"He": (3, 1, 1), "eats": (1, 1, 1), "tasty": (1, 1, 1), "fruit": (1, 0, 0)}
 
 
 def test_scores_and_explanation_of_a_sentence() -> None:
-    explanation = explained(GUARD, GUARD_REFERENCE)
+    explanation = explain_texts(GUARD, GUARD_REFERENCE)
     assert [fraction(explanation, n) for n in range(1, 5)] == [(5, 8), (4, 7), (3, 6), (2, 5)]
     assert explanation.statistics.brevity_penalty == 1
     assert [f"{explanation.statistics.bleu(order):.2f}" for order in range(1, 5)] == [
@@ -70,7 +70,7 @@ def test_scores_and_explanation_of_a_sentence() -> None:
 def test_documentation_shows_the_explanation() -> None:
     page = (Path(__file__).parents[2] / "docs/explanations/bleu.md").read_text("utf-8")
     (block,) = [block for block in page.split("```")[1::2] if "p_2 = " in block]
-    assert set(block.strip("\n").split("\n")) <= set(bleu.describe_sentence(explained(GUARD, GUARD_REFERENCE)))
+    assert set(block.strip("\n").split("\n")) <= set(bleu.describe_sentence(explain_texts(GUARD, GUARD_REFERENCE)))
 
 
 # --- equal to sacrebleu ---------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def assert_same(ours: Statistics, theirs: object) -> None:
 @given(sentences)
 def test_sentence_equals_sacrebleu(sentence: tuple[str, list[str]]) -> None:
     hypothesis, references = sentence
-    explanation = explained(hypothesis, *references)
+    explanation = explain_texts(hypothesis, *references)
     columns = [[reference] for reference in references]
     assert_same(explanation.statistics, BLEU(smooth_method="none", tokenize="none").corpus_score([hypothesis], columns))
     smoothed = BLEU(effective_order=True, tokenize="none").sentence_score(hypothesis, references).score
@@ -177,7 +177,7 @@ def test_closest_length_prefers_the_shorter_reference(lengths: list[int], closes
 
 def test_brevity_penalty() -> None:
     def penalty(c: int, r: int) -> float:
-        return replace(explained("a", "a").statistics, length=c, reference_length=r).brevity_penalty
+        return replace(explain_texts("a", "a").statistics, length=c, reference_length=r).brevity_penalty
 
     assert penalty(9, 8) == 1
     assert penalty(8, 8) == 1
@@ -187,7 +187,7 @@ def test_brevity_penalty() -> None:
 
 
 def test_missing_4_grams_are_explained() -> None:
-    explanation = explained("He ate it", "He ate it today")
+    explanation = explain_texts("He ate it", "He ate it today")
     assert explanation.statistics.bleu() == 0
     text = "\n".join(bleu.describe_sentence(explanation))
     assert "4-grams: a hypothesis of 3 tokens has none" in text
@@ -202,23 +202,23 @@ def test_missing_4_grams_are_explained() -> None:
 
 
 def test_smoothing_is_explained() -> None:
-    text = "\n".join(bleu.describe_sentence(explained("He He He eats tasty fruit", "He eats fruit", "tasty apple")))
+    text = "\n".join(bleu.describe_sentence(explain_texts("He He He eats tasty fruit", "He eats fruit", "tasty apple")))
     assert "BLEU-3 and higher orders is 0 because no 3-gram matches" in text
     assert "× 0.5/4 × 0.25/3)^(1/4)" in text
-    assert "does not smooth if no token matches" in "\n".join(bleu.describe_sentence(explained("a b c d e", "f g")))
+    assert "does not smooth if no token matches" in "\n".join(bleu.describe_sentence(explain_texts("a b c d e", "f g")))
 
 
 def test_empty_hypothesis() -> None:
-    explanation = explained("", "He ate")
+    explanation = explain_texts("", "He ate")
     assert explanation.statistics.bleu() == explanation.statistics.smoothed_bleu(is_corpus=False) == 0
     assert "  the hypothesis is empty, so BP = 0" in bleu.describe_sentence(explanation)
 
 
 def test_all_reference_lengths_are_listed() -> None:
-    text = bleu.describe_sentence(explained("a b c d", "a b c", "a b c d e", "a b c d e f"))
+    text = bleu.describe_sentence(explain_texts("a b c d", "a b c", "a b c d e", "a b c d e f"))
     assert "  c = 4 tokens in the hypothesis, r = 3 in the reference, the closest of the lengths 3, 5, 6" in text
 
 
 def test_explanation_respects_the_line_width() -> None:
     hypothesis = " ".join(f"word{i}" for i in range(60))
-    assert max(map(len, bleu.describe_sentence(explained(hypothesis, "another text"))[2:])) <= bleu.LINE_WIDTH
+    assert max(map(len, bleu.describe_sentence(explain_texts(hypothesis, "another text"))[2:])) <= bleu.LINE_WIDTH

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 from tests.studio.conftest import StudioPage
-from tests.studio.test_write import answered, turn
+from tests.studio.test_write import turn, wait_for_answer
 
 from seqloom import load
 from seqloom.cli.app import main
@@ -23,7 +23,7 @@ def post_beam(client: TestClient, **question: Any) -> dict[str, Any]:
     return result
 
 
-def printed(run: Path, *options: str) -> str:
+def print_translation(run: Path, *options: str) -> str:
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(io.StringIO()):
         assert main(["translate", str(run), DATE, *options, "--device", "cpu"]) == 0
@@ -35,7 +35,7 @@ def best_candidate(page: Any) -> str:
     return text
 
 
-def listed(text: str) -> str:
+def display_text(text: str) -> str:
     """Return a text as the list displays it: white space as symbols."""
     return text if text.strip() else text.replace(" ", "␣").replace("\n", "↵") or "(empty)"
 
@@ -43,7 +43,7 @@ def listed(text: str) -> str:
 @pytest.mark.parametrize("run", ["translate-gru", "translate-transformer"])
 def test_best_leaf_equals_translate_output(studio_page: StudioPage, runs: Path, run: str) -> None:
     page = studio_page.open("beam", run=run, text=DATE)
-    assert best_candidate(page) == listed(printed(runs / run))
+    assert best_candidate(page) == display_text(print_translation(runs / run))
     rows = studio_page.table("beam")[1:]
     leaf = max((row for row in rows if row[8] == "1"), key=lambda row: int(row[0]))
     (translation,) = load(runs / run, "cpu").translate(DATE)
@@ -54,25 +54,29 @@ def test_best_leaf_equals_translate_output(studio_page: StudioPage, runs: Path, 
 
 def test_beam_size_and_length_penalty(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("beam", run="translate-gru", text=DATE)
-    with answered(page, "beam"):
+    with wait_for_answer(page, "beam"):
         turn(page, "Beam size k", 2)
-    assert best_candidate(page) == listed(printed(runs / "translate-gru", "--beam", "2"))
+    assert best_candidate(page) == display_text(print_translation(runs / "translate-gru", "--beam", "2"))
     rows = studio_page.table("beam")[1:]
     for step in {row[0] for row in rows}:
         here = [row for row in rows if row[0] == step]
         assert sum(row[7] not in ("pruned", "finished") for row in here) <= 2 and len(here) <= 4
-    with answered(page, "beam"):
+    with wait_for_answer(page, "beam"):
         turn(page, "Length penalty α", 0)
-    assert best_candidate(page) == listed(printed(runs / "translate-gru", "--beam", "2", "--length-penalty", "0"))
+    assert best_candidate(page) == display_text(
+        print_translation(runs / "translate-gru", "--beam", "2", "--length-penalty", "0")
+    )
     for row in studio_page.table("beam")[1:]:
         assert float(row[5]) == pytest.approx(float(row[6]))  # without penalty the score is Σ log p
-    with answered(page, "beam"):
+    with wait_for_answer(page, "beam"):
         turn(page, "Beam size k", 6)
-    with answered(page, "beam"):
+    with wait_for_answer(page, "beam"):
         turn(page, "n-best", 4)
-    lines = printed(runs / "translate-gru", "--beam", "6", "--length-penalty", "0", "--n-best", "4").splitlines()
+    lines = print_translation(
+        runs / "translate-gru", "--beam", "6", "--length-penalty", "0", "--n-best", "4"
+    ).splitlines()
     candidates = page.locator(".beam-list ol .candidate-text").all_text_contents()
-    assert candidates == [listed(line.split(" ||| ")[1]) for line in lines]
+    assert candidates == [display_text(line.split(" ||| ")[1]) for line in lines]
     assert "beam=6" in page.url and "penalty=0" in page.url and "nbest=4" in page.url
 
 
@@ -81,7 +85,7 @@ def test_beam_search_of_language_model(studio_page: StudioPage, runs: Path, run:
     page = studio_page.open("beam", run=run, text="The class", beam="3", nbest="3", length="6")
     hypotheses = load(runs / run, "cpu").search("The class", max_tokens=6, beam=3, n_best=3)
     assert page.locator(".beam-list ol .candidate-text").all_text_contents() == [
-        listed(hypothesis.text) for hypothesis in hypotheses
+        display_text(hypothesis.text) for hypothesis in hypotheses
     ]
     assert page.locator(".search-tree .root .word").text_content() == "The class"
     sums = page.locator(".beam-list ol .candidate-sum b").all_text_contents()

@@ -119,7 +119,7 @@ def test_all_model_endpoints_are_queued() -> None:
 
 
 @contextmanager
-def occupied(queues: Queues, run: str) -> Iterator[Endless]:
+def occupy_model(queues: Queues, run: str) -> Iterator[Endless]:
     """Run a slow computation of a model during the block."""
     computations = Computations()
     computations.app.state.queues = queues
@@ -136,7 +136,7 @@ def occupied(queues: Queues, run: str) -> Iterator[Endless]:
 def test_busy_model_does_not_block_others(runs: Path) -> None:
     """Even with more waiting requests than the server has threads."""
     queues = Queues(slots=60)
-    with Studio(runs, queues=queues).running() as studio, occupied(queues, "gpt"):
+    with Studio(runs, queues=queues).running() as studio, occupy_model(queues, "gpt"):
         waiting = [ask(studio.port, "/api/write/next", {"run": "gpt", "text": "a"}, studio.token) for _ in range(50)]
         wait_until(lambda: queues._held["gpt"] == 51)
         assert answer(ask(studio.port, "/api/runs", {}, studio.token))[0] == 200
@@ -188,5 +188,5 @@ def test_full_queue_is_reported_on_the_page(window: Window, runs: Path) -> None:
 
 
 def busy_page(opened: StudioPage, queues: Queues) -> Any:
-    with occupied(queues, "gpt"):
+    with occupy_model(queues, "gpt"):
         return opened.open("write", run="gpt", text="The class")

@@ -63,7 +63,7 @@ def test_notebook_may_embed_the_page(runs: Path, browser: Any) -> None:
     """A page on another local port, such as a notebook, may embed the studio."""
     embedded = seqloom.studio.show(runs, view="walk", run="lm-elman", text="The class")
     errors: list[str] = []
-    with served(f"<!doctype html><title>notebook</title><body>{embedded._repr_html_()}</body>") as address:
+    with serve_page(f"<!doctype html><title>notebook</title><body>{embedded._repr_html_()}</body>") as address:
         page = browser.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(address)
@@ -73,7 +73,7 @@ def test_notebook_may_embed_the_page(runs: Path, browser: Any) -> None:
 
 
 @contextmanager
-def served(html: str) -> Iterator[str]:
+def serve_page(html: str) -> Iterator[str]:
     """Serve a page on another port."""
 
     class Page(BaseHTTPRequestHandler):

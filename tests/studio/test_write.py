@@ -46,7 +46,7 @@ def turn(page: Any, label: str, value: float) -> None:
 
 
 @contextmanager
-def answered(page: Any, path: str = "write/stream") -> Iterator[None]:
+def wait_for_answer(page: Any, path: str = "write/stream") -> Iterator[None]:
     """Wait for the request that the block causes and for its result to be drawn."""
     with page.expect_response(f"**/api/{path}"):
         yield
@@ -139,13 +139,13 @@ def test_page_matches_generate(studio_page: StudioPage, runs: Path) -> None:
     options: dict[str, Any] = {"temperature": 0.8, "max_tokens": 30}
     model = load(runs / "lm-lstm", "cpu")
     assert wait_for_text(page) == "".join(model.generate("The class", seed=3, **options))
-    with answered(page):
+    with wait_for_answer(page):
         page.get_by_role("button", name="Another seed").click()
     assert wait_for_text(page) == "".join(model.generate("The class", seed=4, **options))
     assert "seed=4" in page.url and page.get_by_label("Seed").input_value() == "4"
     box = page.get_by_label("Prompt")
     box.fill("An object")
-    with answered(page):
+    with wait_for_answer(page):
         page.get_by_role("button", name="Generate").click()
     assert wait_for_text(page) == "".join(model.generate("An object", seed=4, **options))
     rows = studio_page.table("surprisal")[1:]
@@ -208,7 +208,7 @@ def test_resampling_and_keyboard_navigation(studio_page: StudioPage, runs: Path)
     page.keyboard.press("ArrowRight")
     wait_for_position(page, 6)
     assert page.locator("figure[data-figure=next-token] h2").inner_text() == "Next-token distribution at position 7"
-    with answered(page):
+    with wait_for_answer(page):
         turn(page, "Temperature τ", 1.9)
     after = tokens_of(page)
     assert after[:6] == before[:6] and after != before
@@ -220,7 +220,7 @@ def test_resampling_and_keyboard_navigation(studio_page: StudioPage, runs: Path)
     wait_for_position(page, 6)
     page.locator(".bar-row").first.focus()
     page.keyboard.press("ArrowDown")
-    with answered(page):
+    with wait_for_answer(page):
         page.keyboard.press("Enter")
     assert "forced=" in page.url and page.locator(".written .tok.kept").count() == 7
 
@@ -233,7 +233,7 @@ def test_token_is_forced(studio_page: StudioPage, runs: Path, run: str) -> None:
     before = tokens_of(page)
     row = page.locator(".bar-row:not(.chosen)").nth(1)
     name = row.locator("text.name").text_content().replace("␣", " ").replace("↵", "\n")
-    with answered(page):
+    with wait_for_answer(page):
         row.click()
     after = tokens_of(page)
     assert after[:2] == before[:2] and name.strip() in ("</s>", after[2].strip())
@@ -243,7 +243,7 @@ def test_token_is_forced(studio_page: StudioPage, runs: Path, run: str) -> None:
     events = events_of(page, run=run, text=text, forced=forced, temperature=1, seed=5, max_tokens=15)
     assert [event["forced"] for event in events[:4]][:3] == [True] * 3
     assert "".join(event["text"] for event in events) == wait_for_text(page)
-    with answered(page):
+    with wait_for_answer(page):
         page.get_by_role("button", name="Restart").click()
     assert tokens_of(page) == before and "forced" not in page.url
 

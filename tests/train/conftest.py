@@ -25,7 +25,7 @@ from seqloom.train.wrappers import wrap
 V, H, ROWS, WIDTH, EPOCH = 7, 6, 3, 4, 5
 
 
-class Spoilt(torch.autograd.Function):
+class NonFiniteGradient(torch.autograd.Function):
     """The identity in the forward pass, a non-finite gradient in the backward pass."""
 
     @staticmethod
@@ -49,7 +49,7 @@ class TinyModel(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, h: Tensor | None, spoil: float | None = None) -> tuple[Tensor, Tensor]:
-        weight = self.embed.weight if spoil is None else Spoilt.apply(self.embed.weight, spoil)
+        weight = self.embed.weight if spoil is None else NonFiniteGradient.apply(self.embed.weight, spoil)
         h = weight.new_zeros(len(tokens), H) if h is None else h
         logits = []
         for x in F.embedding(tokens, weight).unbind(1):
@@ -97,7 +97,7 @@ class TinyTask(Task):
         assert split == "dev"
         assert not model.training
         self.evaluations += 1
-        torch.rand(3)  # an evaluation that draws numbers must not disturb the training
+        torch.rand(3)  # random numbers drawn by an evaluation must not affect training
         self.on_evaluate()
         text = torch.randint(V, (2, 9), generator=make_generator(5, "dev")).to(model.embed.weight.device)
         logits, _ = model(text[:, :-1], None)
@@ -150,7 +150,7 @@ def contents(folder: Path) -> dict[str, Any]:
     for path in sorted(folder.iterdir()):
         if path.suffix == ".safetensors":
             content[path.name] = tensors_from_file(path)
-        elif path.name == "manifest.json":  # safetensors writes its header in any order, so digests may differ
+        elif path.name == "manifest.json":  # the order of the safetensors header varies, so digests may differ
             manifest = json.loads(path.read_text())
             content[path.name] = {**manifest, "files": sorted(manifest["files"])}
         else:

@@ -31,7 +31,7 @@ from seqloom.train.state import TrainState
 from seqloom.training import begin, resume
 
 PHASES = ("starting", "training", "evaluating", "saving")
-shared = mmap.mmap(-1, 16)  # what the child is doing, seen by the parent: phase, steps made in this life
+shared = mmap.mmap(-1, 16)  # shared with the parent: phase and number of steps of the child
 
 
 def recipe() -> Any:
@@ -102,13 +102,15 @@ def finish(path: Path) -> float:
 
 def main(folder: Path, kills: int, seed: int) -> None:
     torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # no thread of ours
+    warnings.filterwarnings(
+        "ignore", "This process .* is multi-threaded", DeprecationWarning
+    )  # without threads, a fork is safe
     record.open_tensorboard = lambda run, step: None
     loop.make_step = mark_phase("training", loop.make_step)
     TrainState.evaluate = mark_phase("evaluating", TrainState.evaluate)  # type: ignore[method-assign]
     CheckpointStore.save = mark_phase("saving", CheckpointStore.save)  # type: ignore[method-assign]
     CheckpointStore.save_best = mark_phase("saving", CheckpointStore.save_best)  # type: ignore[method-assign]
-    train(folder / "first")  # in this process, so that the children find everything torch imports on first use
+    train(folder / "first")  # imports the lazy modules of torch once for all children
     duration = finish(folder / "whole")
     generator = random.Random(seed)
     hits: list[dict[str, Any]] = []
@@ -117,8 +119,8 @@ def main(folder: Path, kills: int, seed: int) -> None:
         path = folder / f"run-{len(finished)}"
         exists = path.exists()
         identity = child(path)
-        time.sleep(generator.uniform(0, 0.5 * min(duration, 0.8)))  # on a slow disk too, all of it takes half a minute
-        os.kill(identity, signal.SIGKILL)  # a child that ended is not yet waited for, so this is never another process
+        time.sleep(generator.uniform(0, 0.5 * min(duration, 0.8)))  # on a slow disk, everything takes half a minute
+        os.kill(identity, signal.SIGKILL)  # an ended child keeps its process id until it is waited for
         _, status = os.waitpid(identity, 0)
         if os.WIFSIGNALED(status):
             assert os.WTERMSIG(status) == signal.SIGKILL
@@ -127,7 +129,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
             assert os.waitstatus_to_exitcode(status) == 0, f"resuming {path} failed"
             finished.append(path.name)
     path = folder / f"run-{len(finished)}"
-    finish(path)  # the last one too must come to the same end
+    finish(path)  # the last run must have the same result, too
     print(json.dumps({"hits": hits, "finished": [*finished, path.name], "seconds_undisturbed": duration}))
 
 

@@ -119,7 +119,7 @@ def test_checkpoint_contains_no_pickle(two):
 @pytest.mark.parametrize("keep", [1, 2, 3])
 def test_newest_checkpoints_are_kept(tmp_path, keep):
     store = CheckpointStore(tmp_path, keep)
-    for step in (2, 4, 9, 10, 100):  # by number, not by name: step-9 is older than step-10
+    for step in (2, 4, 9, 10, 100):  # sorted by number: step-9 is older than step-10
         store.save(step, parts(step))
     assert names(store) == sorted(["latest.json", *(f"step-{step}" for step in (4, 9, 10, 100)[-keep:])])
     assert loaded_step(store) == 100
@@ -258,7 +258,7 @@ def test_missing_checkpoint_is_reported(two):
     assert value_of(store.load()) == 1
     assert [name for name, _ in store.damaged] == ["step-8"]
     shutil.rmtree(two.folder / "step-5")
-    with pytest.raises(CheckpointError, match="step-8"):  # and training does not silently begin again
+    with pytest.raises(CheckpointError, match="step-8"):  # training does not silently start again
         store.load()
 
 
@@ -285,7 +285,7 @@ class Crash(BaseException):
 class Disk:
     """Count changes of the disk and let the k-th fail: permanently (a crash) or once (a full disk)."""
 
-    MENDING = ("unlink", "rmdir")  # a full disk does not hinder these
+    MENDING = ("unlink", "rmdir")  # these succeed on a full disk
 
     def __init__(self, monkeypatch, fail_at, error=None):
         self.count, self.fail_at, self.error = 0, fail_at, error
@@ -348,7 +348,7 @@ def prepare(path, situation):
     store = CheckpointStore(path, keep=1 if "only" in situation else 2)
     if situation != "first":
         store.save(8 if "again" in situation else 5, parts(1))
-    if situation == "over a relic":  # of a crash between the rename and the pointer
+    if situation == "over a relic":  # after a crash between the rename and the update of latest.json
         store.save(8, parts(7))
         (store.folder / "latest.json").write_text('{"step": 5}')
     return store
@@ -388,12 +388,12 @@ def test_crash_at_any_point_leaves_the_old_or_the_new_checkpoint(tmp_path, monke
     old = OLD.get(situation, {1})
     values, operations = [], set()
     for _point, operation, raised, store, value in outcomes(tmp_path, monkeypatch, situation, None):
-        assert isinstance(raised, Crash) or value == 2  # rmtree may swallow what happens in the very last deletions
+        assert isinstance(raised, Crash) or value == 2  # rmtree may ignore errors in the last deletions
         assert value in old | {2}
         assert store.damaged == []
         values.append(value)
         operations.add(operation)
-        store.save(11, parts(3))  # and nothing that was left behind is in the way
+        store.save(11, parts(3))  # leftover files do not prevent it
         assert value_of(store.load()) == 3
         assert not [name for name in names(store) if name.startswith(".")]
     assert len(values) > 12

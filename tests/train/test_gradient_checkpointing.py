@@ -66,7 +66,7 @@ def translator(order: str) -> Callable[[], Any]:
 
 
 ENCODER = TransformerEncoderConfig(d_model=16, heads=2, layers=6, dropout=0.2)
-# Builds it, its loss, and how much of its memory it takes at most when recomputed.
+# How to build the model, its loss, and the maximum memory ratio with recomputation.
 MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor], float]] = {
     "gpt": (lambda: GPTConfig(**BODY).build(V), stream, 0.45),
     "bert": (lambda: BERTConfig(**BODY).build(V), hidden, 0.45),
@@ -79,7 +79,7 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor], float]] = {
     "lstm": (recurrent("lstm"), stream, 0.7),
     "gru-cho": (recurrent("gru-cho"), stream, 0.7),
     "bahdanau": (translator("bahdanau"), pairs, 0.7),
-    "luong": (translator("luong"), pairs, 0.95),  # scores all states in one go, so that little is gained
+    "luong": (translator("luong"), pairs, 0.95),  # scores all states in one operation, so little memory is saved
 }
 
 

@@ -91,7 +91,7 @@ def test_captured_and_replayed_steps_increment_weight_versions(tiny_task):
         assert tensor_versions(fast.state.model.parameters()) != before
     assert (
         isinstance(fast.step, GraphedStep) and fast.step.is_enabled and len(fast.step.graphs) < 6
-    )  # some were repeated
+    )  # some were replayed
 
 
 @cuda
@@ -148,7 +148,7 @@ def test_loss_that_synchronizes_runs_eagerly(session, tiny_task):
 
 @cuda
 @pytest.mark.parametrize("recipe", ["translate-cldr", "translate-cldr-transformer", "lm-bpe-gru", "gpt-pydocs"])
-@pytest.mark.parametrize("steps", [20, 2000])  # recorded; compiled and recorded
+@pytest.mark.parametrize("steps", [20, 2000])  # graphed; compiled and graphed
 def test_graphed_and_eager_training_agree(recipe, steps, tmp_path):
     _, config = read_recipe(recipe, [f"train.steps={steps}", "train.device=cuda", "train.precision=bf16"])
     losses = {}

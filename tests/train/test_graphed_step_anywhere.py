@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.train.conftest import Session, TinyTask
-from tests.train.test_microbatches import Crowded
+from tests.train.test_microbatches import LimitedMemoryTask
 
 from seqloom.accel.training import graphed_step
 from seqloom.accel.training.graphed_step import GraphedStep
@@ -95,7 +95,7 @@ def assert_same_training(first: ShortTraining, second: ShortTraining) -> None:
 @pytest.mark.parametrize("spoil", [{}, {0: "loss"}, {0: float("inf"), 1: float("nan")}, {4: "loss"}], ids=str)
 def test_non_finite_steps_change_nothing(optimizer: str, spoil: dict[int, Any]) -> None:
     options: dict[str, Any] = {"optimizer": optimizer, "momentum": 0.9}
-    rubbish = [torch.full((6, 18), 7e5) for _ in range(50)]  # what new memory will hold
+    rubbish = [torch.full((6, 18), 7e5) for _ in range(50)]  # the content of uninitialized memory
     del rubbish
     fast = ShortTraining(TinyTask(dropout=0.0, spoil=spoil), **options)
     assert fast.step.is_enabled
@@ -136,9 +136,9 @@ def test_optimizer_out_of_memory_leaves_no_state(calls: int, monkeypatch: pytest
 def test_resume_keeps_microbatches(tmp_path: Any, same: Any) -> None:
     def run(name: str, until: int | None) -> Any:
         session = Session(tmp_path / name, steps=8, save_every=1)
-        session.train(Crowded(3, dropout=0.3), until=until)
+        session.train(LimitedMemoryTask(3, dropout=0.3), until=until)
         if until:
-            session.train(Crowded(dropout=0.3), resume=True)  # where there is room for the whole
+            session.train(LimitedMemoryTask(dropout=0.3), resume=True)  # with enough memory for the whole batch
         return session.checkpoint(8)["model.safetensors"]
 
     assert same(run("whole", None), run("stopped", 4))

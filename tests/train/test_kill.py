@@ -32,7 +32,7 @@ def killed(tmp_path_factory, request):
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",  # with a GPU, torch starts threads that a fork does not take along
+        "CUDA_VISIBLE_DEVICES": "",  # with a GPU, torch starts threads, which a fork does not copy
     }
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
     assert done.returncode == 0, done.stderr
@@ -46,7 +46,7 @@ def test_kills_hit_every_phase(killed):
     _, report = killed
     hits = report["hits"]
     phases = [hit["phase"] for hit in hits]
-    least = len(hits) // 16  # about a third of fifty hit each, so that few could hit one of them never
+    least = len(hits) // 16  # about a third of fifty kills hit each phase; a few kills could miss one
     assert phases.count("saving") >= least, phases
     assert phases.count("training") + phases.count("evaluating") >= least, phases
     assert any(not hit["resumed"] for hit in hits)

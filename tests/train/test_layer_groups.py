@@ -77,7 +77,7 @@ def test_only_unfrozen_layer_groups_change(grouped_task: Any) -> None:
     plain = TrainState(grouped_task(), FitConfig(steps=20, lr=0.1, weight_decay=0.5, device="cpu"), 3)
     before = weights(plain)
     make_step(plain)
-    assert changed_groups(before, weights(plain)) == [True, True, True]  # the control
+    assert changed_groups(before, weights(plain)) == [True, True, True]  # negative control
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
@@ -118,7 +118,7 @@ def test_resume_is_exact_across_an_unfreezing(session: Any, grouped_task: Any, s
     events = complete.train(grouped_task())
     assert isinstance(events[-1], Finished)
     assert isinstance(events[0], Started) and events[0].notes
-    for step in (3, 5, 9):  # before one, at it, in between
+    for step in (3, 5, 9):  # before, at and between unfreezings
         parts = session(f"parts-{step}", **CASES[case])
         assert isinstance(parts.train(grouped_task(), until=step)[-1], Stopped)
         parts.train(grouped_task(), resume=True)

@@ -60,7 +60,7 @@ def test_gradient_clipping_follows_the_formula(tiny_task, clip):
     clipped = trainer(tiny_task(), optimizer="sgd", lr=1.0, clip_norm=clip)
     before = weights(plain.model)
     norm = make_step(plain).gradient_norm
-    assert make_step(clipped).gradient_norm == norm  # reported as it was before clipping
+    assert make_step(clipped).gradient_norm == norm  # the norm before clipping is reported
     gradient = {name: before[name] - after for name, after in weights(plain.model).items()}
     total = math.sqrt(sum(g.double().square().sum().item() for g in gradient.values()))
     assert norm == pytest.approx(total, rel=1e-5)
@@ -117,7 +117,7 @@ def test_non_finite_step_leaves_weights_and_optimizer_unchanged(tiny_task, same,
     assert update.cause == cause
     assert same(weights(subject.model), before)
     assert str(subject.optimizer.state_dict()) == optimizer_before
-    assert subject.carry is None  # it may be as spoilt as the gradient
+    assert subject.carry is None  # may be non-finite like the gradient
     assert subject.tally.skips == 1
     assert make_step(subject).cause is None
     assert subject.tally.skips == 0
@@ -146,7 +146,7 @@ def test_divergence_error_names_step_and_cause(session, tiny_task):
     spoil = {
         1: "loss",
         **dict.fromkeys(range(3, 20), math.inf),
-    }  # a single one does not count towards four consecutive ones
+    }  # a single skip does not count towards four consecutive skips
     run, events = session(max_nonfinite_steps=4, save_every=1), []
     with pytest.raises(
         DivergedError, match=r"at step 7: the gradient of embed\.weight is not finite in 4 consecutive steps"
@@ -186,7 +186,7 @@ def test_json_has_no_nan():
             {"accumulate_steps": 2},
             [2, 4, 6, 8, 10, 12, 14],
             [2, 4, 6, 8, 10, 12, 14],
-        ),  # 5 batches are 2 updates and a half
+        ),  # 5 batches are 2.5 updates
         ({"accumulate_steps": 9}, list(range(1, 15)), list(range(1, 15))),
         ({"evaluate_every": 99}, [14], [14]),
     ],

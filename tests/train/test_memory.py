@@ -23,20 +23,20 @@ def block(count: int = 1) -> torch.Tensor:
 def test_live_tensors_are_counted() -> None:
     live = block(3)
     with measure_peak(CPU, [live, live[1:]]) as peak:
-        assert peak.bytes == 3 * KIB  # a view is no second block
+        assert peak.bytes == 3 * KIB  # a view shares the memory of its block
         a = live * 2
         assert peak.bytes == 6 * KIB
         b = a[:1] + 1
         del a
         assert peak.bytes == 7 * KIB
-        c = b.repeat(2, 1)  # 3 + 1 + 2: fewer than before
+        c = b.repeat(2, 1)  # 3 + 1 + 2: below the previous peak
         assert peak.bytes == 7 * KIB
         d = torch.cat([c, c])
         assert peak.bytes == 10 * KIB
         d.mul_(2)
         d.view(-1)
     assert peak.bytes == 10 * KIB
-    block(100) + 1  # outside of the block
+    block(100) + 1  # outside the block
     assert peak.bytes == 10 * KIB
 
 
@@ -46,7 +46,7 @@ def test_activations_are_counted_until_the_backward_pass() -> None:
         with measure_peak(CPU, [x]) as peak:
             y = x
             for _ in range(depth):
-                y = y.tanh()  # whose gradient needs its result
+                y = y.tanh()  # an operation whose gradient needs its result
             if grad:
                 y.sum().backward()
         return peak.bytes
@@ -59,7 +59,7 @@ def test_training_reports_its_memory(tiny_task, session) -> None:
     *_, end = session(steps=6, optimizer="adam").train(tiny_task())
     assert isinstance(end, Finished)
     numbers = sum(p.numel() for p in tiny_task().model().parameters())
-    assert end.memory and end.memory > 4 * 4 * numbers  # weights, gradients, two numbers of the optimizer for each
+    assert end.memory and end.memory > 4 * 4 * numbers  # weights, gradients and two optimizer values per weight
 
 
 def test_resumed_training_keeps_the_measured_memory(tiny_task, session) -> None:
@@ -101,14 +101,14 @@ def test_largest_batch_is_measured() -> None:
         make_step(every, measure_memory(training_step, range(1, every.total)))
         measured_steps.append(every.tally.memory)
     assert len(set(measured_steps[1:])) > 3
-    assert usual.tally.memory >= 0.97 * max(measured_steps)  # most cells are nearly, not always exactly, most bytes
+    assert usual.tally.memory >= 0.97 * max(measured_steps)  # the batch with most cells needs almost the most memory
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_gpu_memory_comes_from_the_allocator() -> None:
     device = torch.device("cuda")
     live = torch.ones(1 << 20, device=device)
-    other = torch.ones(1 << 20, device=device)  # of somebody else
+    other = torch.ones(1 << 20, device=device)  # allocated outside the measurement
     with measure_peak(device, [live]) as peak:
         a = live * 2
         b = a + 1

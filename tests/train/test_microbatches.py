@@ -36,14 +36,14 @@ class FullInBackward(torch.autograd.Function):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
 
-class Crowded(TinyTask):
+class LimitedMemoryTask(TinyTask):
     """A task with memory for a number of examples, whose examples have different numbers of targets."""
 
     def __init__(self, fits: int = 100, backward: bool = False, dropout: float = 0.0) -> None:
         super().__init__(dropout, batch_rows=ROWS)
         self.fits, self.in_backward, self.refused = fits, backward, 0
         self.is_counted = torch.rand(ROWS, 4, generator=torch.Generator().manual_seed(3)) < 0.6
-        self.is_counted[0] = False  # a row, and so perhaps a part, without any
+        self.is_counted[0] = False  # an example, and possibly a microbatch, without targets
 
     def model(self) -> TinyModel:
         return super().model().double()
@@ -61,12 +61,12 @@ class Crowded(TinyTask):
         total = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
         count = batch["counted"].sum()
         value = total / count.clamp(min=1)
-        if full:  # when much of the gradient has been added already
+        if full:  # after part of the gradient has been accumulated
             value = value + 0 * FullInBackward.apply(model.embed.weight).sum()
         return Loss(value, {"h": h}, batch["read"], count)
 
 
-def train(task: Crowded, **options: Any) -> TrainState:
+def train(task: LimitedMemoryTask, **options: Any) -> TrainState:
     state = TrainState(task, FitConfig(**{"steps": 7, "device": "cpu", "lr": 0.05, **options}), 3)
     step = accelerate(split_on_oom, state)
     for _ in range(state.total):
@@ -78,9 +78,9 @@ def train(task: Crowded, **options: Any) -> TrainState:
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("fits", [5, 3, 2, 1])
 def test_microbatches_give_the_step_of_the_whole_batch(fits: int, accumulate: int, backward: bool) -> None:
-    task = Crowded(fits, backward)
-    unsplit, split = train(Crowded(), accumulate_steps=accumulate), train(task, accumulate_steps=accumulate)
-    assert task.refused == {5: 1, 3: 1, 2: 2, 1: 3}[fits]  # and never again
+    task = LimitedMemoryTask(fits, backward)
+    unsplit, split = train(LimitedMemoryTask(), accumulate_steps=accumulate), train(task, accumulate_steps=accumulate)
+    assert task.refused == {5: 1, 3: 1, 2: 2, 1: 3}[fits]  # only once
     for name, value in unsplit.model.state_dict().items():
         torch.testing.assert_close(split.model.state_dict()[name], value, atol=1e-12, rtol=0)
     torch.testing.assert_close(split.carry["h"], unsplit.carry["h"], atol=1e-12, rtol=0)
@@ -89,30 +89,30 @@ def test_microbatches_give_the_step_of_the_whole_batch(fits: int, accumulate: in
 
 
 def test_split_is_reported_once(session) -> None:
-    events = session(steps=5).train(Crowded(2))
+    events = session(steps=5).train(LimitedMemoryTask(2))
     assert [event for event in events if isinstance(event, BatchSplit)] == [BatchSplit(1, ROWS, 4)]
 
 
 def test_resume_uses_the_same_microbatches(session, same) -> None:
     """Dropout is drawn for each microbatch, so the split must not depend on the resume."""
     complete, stopped = session("whole", steps=6), session("stopped", steps=6)
-    complete.train(Crowded(3, dropout=0.3))
-    stopped.train(Crowded(3, dropout=0.3), until=3)
-    again = Crowded(3, dropout=0.3)
+    complete.train(LimitedMemoryTask(3, dropout=0.3))
+    stopped.train(LimitedMemoryTask(3, dropout=0.3), until=3)
+    again = LimitedMemoryTask(3, dropout=0.3)
     stopped.train(again, resume=True)
     assert again.refused == 0
     assert same(stopped.checkpoint(6), complete.checkpoint(6))
 
 
 def test_single_example_that_does_not_fit_raises() -> None:
-    task = Crowded(0)
+    task = LimitedMemoryTask(0)
     with pytest.raises(torch.OutOfMemoryError):
         train(task)
-    assert task.refused == 4  # 1, 2, 4 and 6 parts
+    assert task.refused == 4  # 1, 2, 4 and 6 microbatches
 
 
 def test_other_errors_are_not_caught() -> None:
-    class Broken(Crowded):
+    class Broken(LimitedMemoryTask):
         def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
             raise RuntimeError("shapes do not fit")
 
@@ -186,7 +186,7 @@ def test_every_task_counts_the_predictions_of_its_loss(name: str) -> None:
         torch.testing.assert_close(split_gradient, unsplit_gradient, atol=1e-9, rtol=1e-9)
 
 
-class Heavy(Crowded):
+class LargeTask(LimitedMemoryTask):
     """A model that needs a quarter of a gigabyte per example."""
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
@@ -199,19 +199,19 @@ class Heavy(Crowded):
 @pytest.mark.parametrize("fast", [True, False])
 def test_full_gpu_splits_batches(fast: bool) -> None:
     accel.install()
-    unsplit = train(Heavy(), device="cuda", cuda_graphs=fast)
+    unsplit = train(LargeTask(), device="cuda", cuda_graphs=fast)
     expected, tokens = {name: value.clone() for name, value in unsplit.model.state_dict().items()}, unsplit.tally.tokens
-    del unsplit  # and what it recorded
+    del unsplit  # and its graphs
     gc.collect()
     torch.cuda.empty_cache()
-    room = torch.cuda.memory_reserved() + (1 << 30)  # for four rows of six
+    room = torch.cuda.memory_reserved() + (1 << 30)  # for four of six examples
     torch.cuda.set_per_process_memory_fraction(room / torch.cuda.get_device_properties(0).total_memory)
     try:
-        divided = train(Heavy(), device="cuda", cuda_graphs=fast)
+        divided = train(LargeTask(), device="cuda", cuda_graphs=fast)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     (split,) = [event for event in divided.events if isinstance(event, BatchSplit)]
-    assert split.microbatches in (2, 4)  # what else lies there may leave no gap for three rows
+    assert split.microbatches in (2, 4)  # fragmentation may leave no gap for three examples
     for name, value in expected.items():
         torch.testing.assert_close(divided.model.state_dict()[name], value, atol=1e-6, rtol=0)
     assert divided.tally.tokens == tokens

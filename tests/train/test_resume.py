@@ -28,7 +28,7 @@ CASES = {
         "steps": 30,
     },
 }
-STEPS = (1, 4, 7, 10)  # in the first epoch, at its end but one, in the middle of the second, at an epoch's end
+STEPS = (1, 4, 7, 10)  # in the first epoch, one step before its end, in the second epoch, at the end of an epoch
 
 
 def end(session):
@@ -49,7 +49,7 @@ def curve(events):
     ]
 
 
-def calling(first, method, at=1):
+def call_before(first, method, at=1):
     """Return `method` with `first` called before its `at`-th call."""
     calls = itertools.count(1)
 
@@ -104,7 +104,7 @@ def test_log_window_may_span_a_stop(session, tiny_task, same):
     complete, parts = session("whole", log_every=5), session("parts", log_every=5)
     events = complete.train(tiny_task())
     stop, task = Stop(), tiny_task()
-    task.batch = calling(stop.request, task.batch, at=7)
+    task.batch = call_before(stop.request, task.batch, at=7)
     before = list(parts.events(task, stop=stop))
     assert before[-1] == Stopped(7)
     after = parts.train(tiny_task(), resume=True)
@@ -195,9 +195,9 @@ def test_stop_request_in_any_phase(session, tiny_task, same, monkeypatch, when):
     if when == "evaluating":
         task.on_evaluate = stop.request
     elif when == "training":
-        task.loss = calling(stop.request, task.loss, at=8)
+        task.loss = call_before(stop.request, task.loss, at=8)
     else:
-        monkeypatch.setattr(CheckpointStore, "_fill", calling(stop.request, CheckpointStore._fill))
+        monkeypatch.setattr(CheckpointStore, "_fill", call_before(stop.request, CheckpointStore._fill))
     before = list(parts.events(task, stop=stop))
     monkeypatch.undo()
     monkeypatch.setattr(os, "fsync", lambda handle: None)
@@ -205,7 +205,7 @@ def test_stop_request_in_any_phase(session, tiny_task, same, monkeypatch, when):
     assert isinstance(before[-2], Saved)
     assert before[-1].step == before[-2].step == (8 if when == "training" else 5)
     evaluated = [event.step for event in before if isinstance(event, Evaluated)]
-    assert evaluated == ([] if when == "evaluating" else [5])  # broken off at once, and made after the resume
+    assert evaluated == ([] if when == "evaluating" else [5])  # interrupted immediately, and run after the resume
     after = parts.train(tiny_task(), resume=True)
     assert isinstance(after[-1], Finished)
     assert same(parts.checkpoint(14), complete.checkpoint(14))

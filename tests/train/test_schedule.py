@@ -42,7 +42,7 @@ def test_cosine():
         angle = math.pi * (step - WARMUP) / (TOTAL - WARMUP)
         assert actual[step] == pytest.approx(FLOOR + (PEAK - FLOOR) * 0.5 * (1 + math.cos(angle)), rel=1e-12)
     assert actual[WARMUP] == PEAK
-    assert learning_rate("cosine", 1.0, 10, 20) == pytest.approx(0.5)  # halfway, half the peak
+    assert learning_rate("cosine", 1.0, 10, 20) == pytest.approx(0.5)  # halfway: half of the peak
     assert learning_rate("cosine", PEAK, TOTAL, TOTAL, WARMUP, FLOOR) == pytest.approx(FLOOR)
     assert learning_rate("cosine", PEAK, TOTAL + 7, TOTAL, WARMUP, FLOOR) == pytest.approx(FLOOR)
     assert actual[int(WARMUP + half)] > (PEAK + FLOOR) / 2 > actual[int(WARMUP + half) + 1]

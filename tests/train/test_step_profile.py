@@ -45,7 +45,7 @@ def profile_step(name: str, overrides: list[str]) -> tuple[set[str], list[str]]:
                 caller = caller.f_back
 
     with accel.disabled():
-        make_step(state)  # what happens only once
+        make_step(state)  # excludes one-time initialization
         sys.setprofile(profile)
         try:
             make_step(state)

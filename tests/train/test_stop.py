@@ -47,7 +47,7 @@ def test_request_at_the_end_of_a_block_resets_its_state():
     block.__enter__()
     with pytest.raises(Interrupted):
         stop.request()
-    stop.request()  # the block was never left, and yet this does not raise
+    stop.request()  # must not raise although the block was not left
 
 
 def test_blocks_can_be_nested():

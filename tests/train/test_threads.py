@@ -41,7 +41,7 @@ def train_and_resume(session: Any, task: Any, name: str, first: int, then: int) 
     run.train(task, until=UNTIL)
     torch.set_num_threads(then)
     started = run.train(task, resume=True)[0]
-    assert torch.get_num_threads() == then  # of the process, afterwards
+    assert torch.get_num_threads() == then  # restored for the process
     return run.checkpoint(STEPS), started
 
 

@@ -212,7 +212,7 @@ def store_sums(typing: Value, address: Value, a: Value, b: Value, c: Value, d: V
     """Store the sums of four vectors at an address, with half the operations of four separate sums."""
 
     def add_halves(builder: Builder, a: Value, b: Value, distance: int) -> Value:
-        """Add the second halves of all groups of 2 · distance lanes to the first; lanes of a, then lanes of b."""
+        """Add the second half of each group of 2 · distance lanes to its first half; sums of a, then of b."""
         low = [j for j in range(LANES) if j // distance % 2 == 0]
         low += [j + LANES for j in low]
         orders = low, [j + distance for j in low]

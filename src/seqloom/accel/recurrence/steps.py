@@ -364,7 +364,7 @@ class ResetSteps(Steps):
         return da, dh, self.weight_gradient(da, saved, initial)
 
     def blocks(self, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split W: r (with z, if z reads h), z (if it reads tanh h), candidate."""
+        """Split W into the blocks of r (and z, if z reads h), of z (if it reads tanh h), and of the candidate."""
         hidden = w.shape[1]
         joint = (2 if self.z_input == "h" else 1) * hidden
         return w[:joint], w[joint:-hidden], w[-hidden:]
