@@ -63,7 +63,7 @@ class LabelPrediction(Prediction):
 
     def to_line(self) -> str:
         """Return tab-separated labels and probabilities."""
-        return ranked_fields((one.label, one.probability) for one in self.candidates)
+        return ranked_fields((candidate.label, candidate.probability) for candidate in self.candidates)
 
     def to_json(self) -> dict[str, object]:
         labels: dict[str, object] = {"label": None, "probability": None}
@@ -118,8 +118,9 @@ class ClassEvaluation(LabelEvaluation):
     def answers(self) -> Iterator[str]:
         """Yield a table with true label, predicted label, probability and text."""
         yield "expected\tpredicted\tprobability\ttext\n"
-        for one in self.model.predict_split(self.split):
-            yield f"{one_line(one.expected)}\t{one_line(one.label)}\t{one.probability:.4f}\t{one_line(one.text)}\n"
+        for example in self.model.predict_split(self.split):
+            expected, label, text = map(one_line, (example.expected, example.label, example.text))
+            yield f"{expected}\t{label}\t{example.probability:.4f}\t{text}\n"
 
 
 class ClassifierEvaluation(ClassEvaluation):
@@ -129,13 +130,13 @@ class ClassifierEvaluation(ClassEvaluation):
 
     def lines(self, console: Console) -> Iterator[RenderableType]:
         yield from super().lines(console)
-        wrong = [one for one in self.model.predict_split(self.split) if one.label != one.expected]
-        wrong.sort(key=lambda one: -one.probability)
+        wrong = [example for example in self.model.predict_split(self.split) if example.label != example.expected]
+        wrong.sort(key=lambda example: -example.probability)
         if wrong:
             yield "\nmost confident mistakes"
-        for one in wrong[:EXAMPLES]:
-            expected, label = (escape_controls(one_line(part)) for part in (one.expected, one.label))
-            yield f"  {expected}, predicted {label} ({one.probability:.1%}): {shorten_example(one.text)}"
+        for example in wrong[:EXAMPLES]:
+            expected, label = (escape_controls(one_line(part)) for part in (example.expected, example.label))
+            yield f"  {expected}, predicted {label} ({example.probability:.1%}): {shorten_example(example.text)}"
 
     def draw(self, plot: str) -> "tuple[Figure, bool, str | None]":
         from seqloom.inspect.plots.measurements import draw_reliability
@@ -161,7 +162,9 @@ class LabelPredictor(SplitPredictor[P]):
         """Return all examples of a split with their predicted labels."""
         best = self.outputs(split).exp().max(dim=1)
         rows = zip(self.training_task.corpus.split(split), best.indices.tolist(), best.values.tolist(), strict=True)
-        return [PredictedExample(one.text, one.label, self.labels[label], value) for one, label, value in rows]
+        return [
+            PredictedExample(example.text, example.label, self.labels[label], value) for example, label, value in rows
+        ]
 
 
 class ClassifierPredictor(LabelPredictor[Classification]):
@@ -247,8 +250,8 @@ class ClassifierPredictor(LabelPredictor[Classification]):
         (reason,) = self.explain(reader, batch, [line], labels=labels, kind=by)
         if kind == "occlusion":
             p, *without_word = (
-                next((each.probability for each in one.candidates if each.label == label), None)
-                for one in [answer, *self.classify(remove_each_word(line, reason.words))]
+                next((each.probability for each in prediction.candidates if each.label == label), None)
+                for prediction in [answer, *self.classify(remove_each_word(line, reason.words))]
             )
             drops = [0.0 if other is None or p is None else p - other for other in without_word]
             words = [replace(word, weight=drop) for word, drop in zip(reason.words, drops, strict=True)]

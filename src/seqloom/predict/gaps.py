@@ -77,8 +77,10 @@ class FilledText(Prediction):
 
     def to_line(self) -> str:
         """Return the filled text, then one field per mask with tokens and probabilities."""
-        masks = (" ".join(f"{mark_spaces(one.token)} {one.probability:.4f}" for one in best) for best in self.masks)
-        return "\t".join([one_line(self.filled), *masks])
+        fields = [one_line(self.filled)]
+        for candidates in self.masks:
+            fields.append(" ".join(f"{mark_spaces(each.token)} {each.probability:.4f}" for each in candidates))
+        return "\t".join(fields)
 
 
 def mark_spaces(token: str) -> str:

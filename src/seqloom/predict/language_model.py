@@ -70,7 +70,7 @@ class PromptedChoice(PromptAnswer):
 
     def to_line(self) -> str:
         """Return tab-separated labels and probabilities."""
-        return ranked_fields((one.label, one.probability) for one in self.candidates)
+        return ranked_fields((candidate.label, candidate.probability) for candidate in self.candidates)
 
     def to_json(self) -> dict[str, object]:
         return {**super().to_json(), "label": self.label or None}
@@ -228,8 +228,10 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
     description = "a language model"
     usage = "use `seqloom generate` and `seqloom score`"
     notes: ClassVar = {
-        "{lines}: the first shots were dropped because the prompt was too long": lambda one: one.dropped_shots > 0,
-        "{lines} too long even without shots: only the end was read": lambda one: one.cut,
+        "{lines}: the first shots were dropped because the prompt was too long": lambda answer: (
+            answer.dropped_shots > 0
+        ),
+        "{lines} too long even without shots: only the end was read": lambda answer: answer.cut,
     }
 
     @property
