@@ -27,7 +27,7 @@ TEXTS = ["abc def", "fed cab", "a bad cab", "dead beef", "a face"] * 3
 class ModelWithoutRun:
     """A predictor of a model without a run."""
 
-    name, what = "", "a small model"
+    name, description = "", "a small model"
     model: Any = None
     tokenizer = Characters(LETTERS)
     longest_source, longest_key = None, "model.positions.max_length"

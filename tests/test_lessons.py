@@ -28,7 +28,7 @@ def missing_quotes(markdown: str) -> list[str]:
 
 
 @each_lesson
-def test_lesson_has_the_common_structure(path: Path) -> None:
+def test_lesson_has_common_structure(path: Path) -> None:
     text = re.sub(lessons.FENCE, "", text_of(path))
     assert re.match(rf"# {int(path.stem[:2])}\. \w", text)
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == HEADINGS
@@ -105,7 +105,7 @@ def test_notebook_is_valid(path: Path, tmp_path: Path) -> None:
     assert len(code) == 1 + sum(block.is_run for block in lessons.read_blocks(visible_text))
 
 
-def test_cells_of_a_notebook_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_notebook_cells_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     cells = notebooks.notebook(PATHS[0], tmp_path)["cells"]
     first, second = [cell for cell in cells if cell["cell_type"] == "code"][:2]
     for cell in (first, second):

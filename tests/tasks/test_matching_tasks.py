@@ -82,7 +82,7 @@ def test_answer_targets_cover_answer_text(tmp_path: Path) -> None:
 
 def test_truncated_examples_are_counted(tmp_path: Path) -> None:
     task = task_of(recipe(tmp_path, "pair", "batch.max_length=7"))
-    assert task.truncated_count() == len(task.batches) and "their texts are truncated" in task.warnings()[-1]
+    assert task.truncated_count() == len(task.batches) and "tokens per row and are truncated" in task.warnings()[-1]
     shorter = task_of(
         recipe(tmp_path, "pair", "model.backbone.positions.kind=learned", "model.backbone.positions.max_length=7")
     )

@@ -296,5 +296,5 @@ class RowTask(ReadingTask[R, M]):
     def truncation_note(self, count: int) -> str:
         return (
             f"{count:,} of {len(self.batches):,} training examples have more than {max_row_length(self.recipe)} tokens "
-            "in a row: their texts are truncated (batch.max_length, or the maximum of the backbone)."
+            "per row and are truncated (batch.max_length, or the maximum of the backbone)."
         )
