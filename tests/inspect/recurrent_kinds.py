@@ -67,4 +67,4 @@ def readers(folder: Path) -> dict[str, Any]:
         "tagger, each by itself": tag_recipe(folder, *by_itself, *QUICK),
         "bilm": bidirectional_recipe(document, "model.hidden=6", *QUICK),
     }
-    return {name: loaded(recipe, folder / f"run-{place}") for place, (name, recipe) in enumerate(recipes.items())}
+    return {name: loaded(recipe, folder / f"run-{index}") for index, (name, recipe) in enumerate(recipes.items())}

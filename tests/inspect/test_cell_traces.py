@@ -69,23 +69,23 @@ def test_steps_chain_states_and_follow_equations(kind: str, sources: Any) -> Non
         for layer, shown in zip(part.steps, part.layers, strict=True):
             for name in layer.cell.state_names:
                 torch.testing.assert_close(layer.before[name][1:], layer.after[name][:-1])
-            for step, place in enumerate(part.order):
+            for step, position in enumerate(part.order):
                 before = {name: value[step : step + 1] for name, value in layer.before.items()}
                 with torch.no_grad():
                     expected = layer.cell.equations(layer.x[step : step + 1], before)
                 for name, value in expected.items():
-                    np.testing.assert_allclose(shown.values[name][place], value[0].numpy(), atol=2e-6)
+                    np.testing.assert_allclose(shown.values[name][position], value[0].numpy(), atol=2e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_unit_equals_manual_computation(kind: str, sources: Any) -> None:
     source, texts = sources[kind]
     for part in cell_traces(source, *texts).parts.values():
-        layer, shown, place = part.steps[-1], part.layers[-1], len(part.tokens) // 2
-        step = part.step_of(place)
+        layer, shown, position = part.steps[-1], part.layers[-1], len(part.tokens) // 2
+        step = part.step_of(position)
         result = arithmetic(layer.cell, layer.x[step], {k: v[step] for k, v in layer.before.items()}, 2)
         for name, values in shown.values.items():
-            assert result[name] == pytest.approx(values[place, 2], abs=5e-6)
+            assert result[name] == pytest.approx(values[position, 2], abs=5e-6)
 
 
 def test_backward_cells_read_text_from_end(sources: Any) -> None:
@@ -94,10 +94,10 @@ def test_backward_cells_read_text_from_end(sources: Any) -> None:
     layer, state = part.steps[0], part.steps[0].cell.initial_state(1)
     assert part.order == list(range(len(part.tokens)))[::-1]
     assert part.title == "right to left ←"
-    for place in part.order:
+    for position in part.order:
         with torch.no_grad():
-            state = layer.cell(layer.x[part.step_of(place)][None], state)
-        np.testing.assert_allclose(part.layers[0].values["h"][place], state["h"][0].numpy(), atol=1e-6)
+            state = layer.cell(layer.x[part.step_of(position)][None], state)
+        np.testing.assert_allclose(part.layers[0].values["h"][position], state["h"][0].numpy(), atol=1e-6)
 
 
 def test_reversed_source_keeps_end_last(sources: Any) -> None:
@@ -168,7 +168,7 @@ def test_capture_removes_hooks(sources: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "place"),
+    ("name", "position"),
     [
         ("stack.layers.1.cell", CellPosition("reader", "", 1)),
         ("encoder.stack.layers.0.backwards.cell", CellPosition("reader", "backwards", 0)),
@@ -176,8 +176,8 @@ def test_capture_removes_hooks(sources: Any) -> None:
         ("backbone.ways.forwards.layers.1.cell", CellPosition("reader", "forwards", 1)),
     ],
 )
-def test_cell_positions_from_module_names(name: str, place: CellPosition) -> None:
-    assert cell_positions([name]) == {name: place}
+def test_cell_positions_from_module_names(name: str, position: CellPosition) -> None:
+    assert cell_positions([name]) == {name: position}
 
 
 def test_cell_positions_of_translator() -> None:

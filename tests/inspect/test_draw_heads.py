@@ -57,8 +57,8 @@ def test_all_heads_share_one_scale() -> None:
     figure = draw_heads(found, ["cross-attention: every head", "Sunday, November 15, 2026"])
     panels = thumbnails(figure)
     assert len(panels) == 12
-    for place, axes in enumerate(panels):
-        layer, head = divmod(place, 4)
+    for index, axes in enumerate(panels):
+        layer, head = divmod(index, 4)
         np.testing.assert_array_equal(np.asarray(axes.images[0].get_array()), found.weights[layer, head])
         assert axes.images[0].get_clim() == (0, 1)
         assert axes.get_title() == (f"head {head + 1}" if layer == 0 else "")
@@ -135,10 +135,10 @@ def test_lines_join_query_and_key_by_weight() -> None:
     weights = np.array([[0.9, 0.1, 0], [0, 0.4, 0.6]])
     figure = draw_links(AttentionMap(["x", "y"], ["a", "b", "c"], weights))
     axes: Any = figure.axes[0]
-    place = {text.get_text(): text.get_position() for text in axes.texts}
-    assert place["x"][0] < 0 < 1 < place["a"][0]  # queries on the left
+    position = {text.get_text(): text.get_position() for text in axes.texts}
+    assert position["x"][0] < 0 < 1 < position["a"][0]  # queries on the left
     assert (
-        place["x"][1] < place["y"][1] and place["a"][1] < place["b"][1] < place["c"][1]
+        position["x"][1] < position["y"][1] and position["a"][1] < position["b"][1] < position["c"][1]
     )  # downwards: the axis is inverted
     assert axes.yaxis_inverted()
     found = {}
@@ -147,8 +147,8 @@ def test_lines_join_query_and_key_by_weight() -> None:
     ):
         ends = tuple(path.vertices[0]), tuple(path.vertices[-1])
         assert (ends[0][0], ends[1][0]) == (0, 1)
-        row = next(word for word in "xy" if place[word][1] == ends[0][1])
-        column = next(word for word in "abc" if place[word][1] == ends[1][1])
+        row = next(word for word in "xy" if position[word][1] == ends[0][1])
+        column = next(word for word in "abc" if position[word][1] == ends[1][1])
         found[row + column] = width, colour[3]
     assert sorted(found, key=found.__getitem__) == ["xb", "yb", "yc", "xa"]  # by width and by opacity
     assert sorted(found, key=lambda pair: found[pair][1]) == ["xb", "yb", "yc", "xa"]
@@ -174,7 +174,7 @@ def test_link_plot_size_is_limited() -> None:
     assert found.get_figheight() < 70 and len(lines(found).get_paths()) == 400
 
 
-def test_link_selection() -> None:
+def test_links_exclude_small_weights() -> None:
     assert find_links(np.array([[0.05, 0.95], [0.04, 0.2]])) == [(0, 0, 0.05), (0, 1, 0.95), (1, 1, 0.2)]
     assert find_links(np.zeros((2, 2))) == []
 

@@ -187,7 +187,7 @@ def test_last_state_equals_manual_elman_network() -> None:
     np.testing.assert_allclose(state, h, atol=1e-12)
 
 
-def test_cosine_equals_numpy() -> None:
+def test_cosine_of_sparse_vectors() -> None:
     assert cosine({0: 1, 1: 2}, {0: 2, 1: 4}) == pytest.approx(1) and cosine({0: 1}, {1: 5}) == 0
     assert cosine({0: 3, 2: 4}, {0: 1}) == pytest.approx(0.6)
 

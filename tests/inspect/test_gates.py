@@ -66,9 +66,9 @@ def test_dropout_is_off_and_mode_is_restored(make: Any, ids: list[int]) -> None:
 def test_levels_saturation_and_varying_units(make: Any, ids: list[int]) -> None:
     layer = gate_trace(make("lstm", layers=1), ids).layers[0]
     f, h = layer.values["f"], layer.values["h"]
-    for place in range(len(ids) + 1):
-        assert layer.level("f")[place] == pytest.approx(sum(f[place]) / 5)
-        assert layer.level("h")[place] == pytest.approx(sum(abs(h[place])) / 5)
+    for position in range(len(ids) + 1):
+        assert layer.level("f")[position] == pytest.approx(sum(f[position]) / 5)
+        assert layer.level("h")[position] == pytest.approx(sum(abs(h[position])) / 5)
     assert layer.saturation("f") == pytest.approx(
         (sum(v > 0.9 for v in f.flat) / f.size, sum(v < 0.1 for v in f.flat) / f.size)
     )

@@ -70,9 +70,9 @@ def test_gradients_equal_finite_differences(kind: str, of: Any, sources: Any, mo
     assert all(parameter.grad is None for parameter in source.model.parameters())
     model, read = exact_copy(source.model), read_text(source, *texts)
     largest = 0.0
-    for name, place in cell_positions(cells_of(model)).items():
-        part, cell = gradients.parts[place.part], model.get_submodule(name)
-        for state, norms in part.layers[place.layer].items():
+    for name, position in cell_positions(cells_of(model)).items():
+        part, cell = gradients.parts[position.part], model.get_submodule(name)
+        for state, norms in part.layers[position.layer].items():
             step = len(norms) // 2
             expected = by_moving(model, read, of, name, state, step, cell.hidden)
             assert norms[part.order[step]] == pytest.approx(expected, abs=1e-7)

@@ -62,14 +62,14 @@ def test_each_activation_equals_reference(activation: str, make: Any, by_hand: A
 def test_residual_connections_carry_gradients(make: Any, by_hand: Any, ids: list[int]) -> None:
     model = make("lstm", connections="residual", embedding=5)
     expected = reference(by_hand(model, ids), "last")
-    norms_by_state = gradient_trace(model, ids)
-    assert len(norms_by_state.layers) == 2
-    for layer, states in zip(norms_by_state.layers, expected, strict=True):
+    trace = gradient_trace(model, ids)
+    assert len(trace.layers) == 2
+    for layer, states in zip(trace.layers, expected, strict=True):
         for name in ("h", "c"):
             np.testing.assert_allclose(layer[name], states[name], **EXACT)
 
 
-def test_loss_is_exact_for_each_output_layer(make: Any, ids: list[int]) -> None:
+def test_loss_is_exact_with_adaptive_softmax(make: Any, ids: list[int]) -> None:
     model = make("gru", softmax=AdaptiveSoftmaxConfig(cutoffs=(4,))).eval()
     log_probs, _ = model.score(torch.tensor([[0, *ids[:-1]]]), torch.tensor([ids]), model.start(rows=1))
     assert gradient_trace(model, ids, of="total").loss == pytest.approx(-log_probs.sum().item(), abs=1e-10)

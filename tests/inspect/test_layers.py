@@ -229,12 +229,12 @@ def test_line_labels_do_not_overlap() -> None:
     to_bytes(figure)
     for axes in figure.axes:
         boxes = [text.get_window_extent() for text in axes.texts]
-        assert not any(a.overlaps(b) for place, a in enumerate(boxes) for b in boxes[:place])
+        assert not any(a.overlaps(b) for index, a in enumerate(boxes) for b in boxes[:index])
         assert not any(box.overlaps(axes.get_window_extent()) for box in boxes)
         assert all(box.x1 <= figure.bbox.x1 for box in boxes)
 
 
-def test_heights_keep_minimum_gap() -> None:
+def test_labels_keep_minimum_gap() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     from seqloom.inspect.plots.measurements import spread_labels
 

@@ -61,7 +61,7 @@ def test_recipes_differ_only_in_cell_lag_and_seed(test: str) -> None:
     assert (longer.batch, longer.train, longer.model) == (recipe.batch, recipe.train, recipe.model)
 
 
-def test_lag_defines_sequence_length() -> None:
+def test_lag_sets_data_options() -> None:
     assert plan(test="adding").recipe("lstm", 7, 1, 4).data.length == 14
     recall = plan().recipe("lstm", 7, 1, 4).data
     assert (recall.lag, recall.min_lag) == (7, 1)

@@ -77,13 +77,13 @@ def test_tsne_gradient_equals_autograd(scale: float, few: int, monkeypatch: pyte
     p = affinities(x, 10)
     y = (scale * np.random.default_rng(2).normal(size=(150, 2))).astype(np.float32)
     computed = gradient(p, y, RepulsionGrid())
-    places = torch.tensor(y, dtype=torch.float64, requires_grad=True)
-    square = (places.unsqueeze(1) - places).pow(2).sum(dim=2)  # the square root has no gradient at 0
+    points_tensor = torch.tensor(y, dtype=torch.float64, requires_grad=True)
+    square = (points_tensor.unsqueeze(1) - points_tensor).pow(2).sum(dim=2)  # the square root has no gradient at 0
     kernel = (1 / (1 + square)) * (1 - torch.eye(150))
     table = dense(p)
     near = table > 0
     loss = (table[near] * torch.log(table[near] / (kernel / kernel.sum())[near])).sum()
-    (known,) = torch.autograd.grad(loss, places)
+    (known,) = torch.autograd.grad(loss, points_tensor)
     off = np.linalg.norm(computed - known.numpy()) / np.linalg.norm(known.numpy())
     assert off < (1e-5 if few else 0.04)  # the grid is an approximation
 
@@ -120,7 +120,7 @@ def test_neighbours_and_analogies_equal_word_space() -> None:
     space = WordSpace([f"w{n}" for n in range(30)], random.normal(size=(30, 8)).astype(np.float32))
     points = Points("words", space, [], "")
     cosines = space.unit @ space.unit[4]
-    order = [place for place in np.argsort(-cosines) if place != 4][:6]
+    order = [index for index in np.argsort(-cosines) if index != 4][:6]
     nearest = neighbours(points, "w4", 6)
     assert [match.index for match in nearest] == order
     assert [match.cosine for match in nearest] == pytest.approx(cosines[order].tolist(), abs=1e-6)

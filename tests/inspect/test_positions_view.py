@@ -20,8 +20,8 @@ from seqloom.nn.positions import PositionsConfig
 def by_hand(length: int, width: int) -> list[list[float]]:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d))"""
     return [
-        [(math.cos if i % 2 else math.sin)(place / 10000 ** ((i - i % 2) / width)) for i in range(width)]
-        for place in range(length)
+        [(math.cos if i % 2 else math.sin)(position / 10000 ** ((i - i % 2) / width)) for i in range(width)]
+        for position in range(length)
     ]
 
 
@@ -169,5 +169,5 @@ def test_plot_shows_computed_values(view: PositionsView) -> None:
     positions = "1 position" if view.length == 1 else f"{view.length} positions"
     assert f"({positions} × {view.width}" in figure.get_suptitle()
     for axis in (table.xaxis, table.yaxis, products.xaxis, products.yaxis, curves.xaxis, distances.xaxis):
-        assert all(float(place).is_integer() for place in axis.get_ticklocs())
+        assert all(float(position).is_integer() for position in axis.get_ticklocs())
     assert to_bytes(figure).startswith(b"\x89PNG")

@@ -29,7 +29,7 @@ def test_plot_shows_values_mean_and_spread() -> None:
     assert "lower is better" in left.get_xlabel()
 
 
-def test_means_have_equal_digits() -> None:
+def test_means_have_four_digits() -> None:
     assert [format_four_digits(value) for value in (2.33, 2.335, 0.5, 1234.4)] == ["2.330", "2.335", "0.5000", "1234"]
     assert [format_four_digits(value, 92.79) for value in (92.786, 8.9863, 0.00741, 100.0)] == [
         "92.79",
