@@ -176,7 +176,7 @@ def test_missing_file_is_reported_with_its_key(seqloom: Any, workdir: Path, reci
         (b"\n  \n", ["is empty"]),
         ("one\ntwo\ncafé\n".encode("latin1"), ["UTF-8", "line 3", "0xE9"]),
         (b"one\ntw\0o\n", ["line 2", "NUL"]),
-        ("one\ntwo\n".encode("utf-16"), ["UTF-16", "iconv"]),
+        ("one\ntwo\n".encode("utf-16"), ["UTF-16", "data.encoding=utf-16"]),
         (b"only one line", ["is too short", "it has only 1 line", "data.dev"]),
     ],
     ids=["missing", "empty", "blank", "latin1", "binary", "utf16", "one line"],

@@ -78,7 +78,8 @@ def evaluate(
 
     A file is read with the columns of the recipe, or recognized as `seqloom init` does.
     """
-    runs, files = [path for path in runs if not is_data(path)], [path for path in runs if is_data(path)]
+    files = [path for path in runs[1:] if is_data(path)]
+    runs = [path for path in runs if path not in files]
     if files and (text is not None or source is not None or split is not None or interpolate or len(runs) != 1):
         raise UsageError("A file requires a single run; leave out --split, --text, --source and --interpolate.")
     if len(files) > 1:

@@ -7,11 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from seqloom.cli._options import Device
 from seqloom.cli._output import check_parent_folder
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import is_unicode
-from seqloom.data.files import expand_home, guess_encoding, read_bytes
-from seqloom.data.tables import format_of
 
 TASKS = Literal[
     "language-model",
@@ -58,7 +57,7 @@ def init(
         str | None,
         typer.Option("--from", help="Fine-tune this model: a run, a Hugging Face directory, or minilm."),
     ] = None,
-    device: Annotated[str, typer.Option(help="The device to write the recipe for: auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     minutes: Annotated[
         float | None, typer.Option(min=0.1, help="Choose a model and a length that train in this time here.")
     ] = None,
@@ -114,6 +113,8 @@ def init(
 
 
 def check_names(files: list[Path]) -> None:
+    from seqloom.data.files import expand_home
+
     for file in files:
         if not is_unicode(str(file)):
             raise UsageError(f"The name of a file must be UTF-8; got {str(file)!r}. Rename the file.")
@@ -124,6 +125,9 @@ def check_names(files: list[Path]) -> None:
 
 def find_encoding(files: list[Path]) -> str:
     """Return the encoding of the first file; UTF-8 if it is not a text or the encoding is unknown."""
+    from seqloom.data.files import expand_home, guess_encoding, read_bytes
+    from seqloom.data.tables import format_of
+
     path = expand_home(files[0])
     if path.is_dir():
         path = next((file for file in sorted(path.rglob("*.txt*")) if file.is_file()), path)
@@ -134,6 +138,8 @@ def find_encoding(files: list[Path]) -> str:
 
 def find_run(source: str) -> Path:
     """Return the run to fine-tune. MiniLM and Hugging Face directories are imported into `runs` first."""
+    from seqloom.data.files import expand_home
+
     path = expand_home(Path(source))
     is_minilm = source == "minilm" and not path.exists()
     run = Path("runs") / (source if is_minilm else path.name)
