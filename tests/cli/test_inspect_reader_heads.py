@@ -88,7 +88,7 @@ def test_text_output_and_plots(seqloom: Any, runs: Path, tmp_path: Path) -> None
 def test_notes_about_the_text(seqloom: Any, runs: Path) -> None:
     shown = seqloom("inspect", "attention", runs / "tagger", f"{LINE} " * 9, "--view", "heat")
     assert "tokens are shown, the maximum that the model reads" in shown.err
-    assert seqloom("inspect", "attention", runs / "classifier", "a zebra").err == ""  # byte pairs have no unknown words
+    assert seqloom("inspect", "attention", runs / "classifier", "a zebra").err == ""  # its characters are read
 
 
 @pytest.mark.parametrize(
