@@ -18,6 +18,7 @@ from seqloom.config.constraints import Ge, key_of
 from seqloom.config.yaml_text import parse_yaml
 from seqloom.core.errors import SeqloomError
 from seqloom.recipes import read_recipe, recipe_mapping, recipe_names
+from seqloom.recipes.reference import all_sections, default_of
 from seqloom.train.events import Event
 from seqloom.training import RESUMABLE_KEYS
 
@@ -47,7 +48,7 @@ def shipped_sections() -> dict[str, Any]:
     headings = dict(recipe_reference.parts(page("docs/reference/recipes.md")))
     return {
         heading: section
-        for heading, section in recipe_reference.all_sections(documented_tasks()).items()
+        for heading, section in all_sections(documented_tasks()).items()
         if heading in headings or not heading.startswith("`data`, corpus") or heading.split("`")[3] in SHIPPED_CORPORA
     }
 
@@ -85,7 +86,7 @@ def mistakes(table: dict[str, str], section: Any) -> list[str]:
     wrong = [f"{key} is missing" for key in entries.keys() - table.keys()]
     wrong += [f"{key} does not exist" for key in table.keys() - entries.keys()]
     for key in entries.keys() & table.keys():
-        expected, given = recipe_reference.default_of(entries[key]), parse_yaml(table[key], key)
+        expected, given = default_of(entries[key]), parse_yaml(table[key], key)
         if given != expected or isinstance(given, bool) != isinstance(expected, bool):
             wrong.append(f"{key} defaults to {expected!r}, not to {given!r}")
     return sorted(wrong)

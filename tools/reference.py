@@ -17,6 +17,7 @@ from tools import recipe_reference
 from seqloom import tasks
 from seqloom.cli import app
 from seqloom.predict import evaluation, forecast, word_vectors
+from seqloom.recipes.reference import all_sections, comments_of
 from seqloom.runs import layout
 from seqloom.train import checkpoints, events
 
@@ -106,7 +107,7 @@ def events_page(_: str) -> str:
     """Return the page of all events with their fields."""
     parts = [EVENTS]
     for event in events.Event.__subclasses__():
-        comments, fields = recipe_reference.comments_of(event), dataclasses.fields(event)[1:]  # after `step`
+        comments, fields = comments_of(event), dataclasses.fields(event)[1:]  # after `step`
         rows = [f"| `{field.name}` | `{annotation(field)}` | {comments[field.name]} |" for field in fields]
         parts.append(f"## {event.__name__}\n\n{inspect.getdoc(event)}\n")
         parts += ["\n".join(["| field | type | meaning |", "|---|---|---|", *rows, ""])] if rows else []
@@ -139,7 +140,7 @@ def first_tree(module: Any) -> str:
 
 
 PAGES: dict[str, Callable[[str], str]] = {
-    "recipes.md": lambda text: recipe_reference.update(text, recipe_reference.all_sections(tasks.names())),
+    "recipes.md": lambda text: recipe_reference.update(text, all_sections(tasks.names())),
     "commands.md": commands_page,
     "events.md": events_page,
     "metrics.md": metrics_page,

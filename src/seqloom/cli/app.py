@@ -32,6 +32,7 @@ GROUPS = {
         "quickstart": "seqloom.cli.quickstart:quickstart",
         "init": "seqloom.cli.init:init",
         "list": "seqloom.cli.list:list_names",
+        "recipe": "seqloom.cli.recipe:recipe",
         "data": "seqloom.cli.data:data",
         "doctor": "seqloom.cli.doctor:doctor",
     },

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 def train(
     arguments: RecipeWords = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Resume this run.")] = None,
+    resume_or_start: Annotated[
+        bool, typer.Option("--resume-or-start", help="Resume the run if it exists, otherwise start it; for clusters.")
+    ] = False,
     out: Annotated[Path | None, run_out_option("runs/RECIPE")] = None,
     seeds: Annotated[str | None, typer.Option(help="Train one run per seed: 1,2,3.")] = None,
     data_dir: DataDir = None,
@@ -35,6 +38,8 @@ def train(
         raise UsageError("Name a recipe (`seqloom list recipes`), a YAML file, or a run to --resume.")
     if resume is not None and (seeds or out):
         raise UsageError("--resume continues one run in its directory; leave out --seeds and --out.")
+    if resume_or_start and (seeds or resume is not None):
+        raise UsageError("--resume-or-start trains one run; leave out --seeds and --resume.")
     from seqloom.data.files import use_data_folder
     from seqloom.recipes import read_recipe
     from seqloom.train.stop import Stop
@@ -44,7 +49,7 @@ def train(
     with use_data_folder(data_dir), stop.on_signals():
         if resume is None:
             assert recipe is not None
-            begin_runs(recipe, overrides, out, parse_seeds(seeds), stop, as_json)
+            begin_runs(recipe, overrides, out, parse_seeds(seeds), stop, as_json, resume_or_start)
             return
         checked = read_recipe(recipe)[1] if recipe else None
         try:
@@ -76,18 +81,25 @@ def parse_seeds(text: str | None) -> list[int]:
 
 
 def begin_runs(
-    recipe: str, overrides: list[str], out: Path | None, seeds: list[int], stop: "Stop", as_json: bool
+    recipe: str,
+    overrides: list[str],
+    out: Path | None,
+    seeds: list[int],
+    stop: "Stop",
+    as_json: bool,
+    may_resume: bool = False,
 ) -> None:
     """Train a recipe once, or with each of several seeds."""
     from seqloom.recipes import read_recipe
-    from seqloom.training import begin
+    from seqloom.training import begin, begin_or_resume
 
     name, checked = read_recipe(recipe, overrides)
     out = Path("runs") / name if out is None else out
     if not out.name:
         raise UsageError(f"--out must be the name of a new directory; got {str(out)!r}.")
     if not seeds:
-        follow(prepare(lambda: begin(checked, out), stop), stop, as_json)
+        start = begin_or_resume if may_resume else begin
+        follow(prepare(lambda: start(checked, out), stop), stop, as_json)
         return
     paths = [out.with_name(f"{out.name}-seed{seed}") for seed in seeds]
     for path in paths:  # check all of them before training
