@@ -190,3 +190,9 @@ def test_scores_are_not_stratified(tmp_path: Path, generator: random.Random) -> 
     detected = detect([table(tmp_path / "sts.tsv", "sentence1\tsentence2\tscore", rows)])
     corpus = load(find("sentence-pairs").Config(**detected.data))
     assert 35 <= len(corpus.split("dev")) <= 45
+
+
+@pytest.mark.parametrize("header", ["note\turgency", None])
+def test_unfamiliar_header_is_recognized(tmp_path: Path, generator: random.Random, header: str | None) -> None:
+    rows = [[f"{sentence(generator)} {i}", generator.choice(["high", "low"])] for i in range(60)]
+    check(table(tmp_path / "a.tsv", header, rows), "classify", label="urgency" if header else 2)

@@ -308,9 +308,11 @@ def _has_header(rows: Sequence[Sequence[str]], cells: Sequence[Sequence[str]], c
     }
     if {cell.casefold() for cell in first} & known or (len(first) >= 2 and all(map(is_language, first[:2]))):
         return True
-    # A name over numbers is not a number.
-    numeric = [ColumnProfile("", 0, column[1:]).is_numeric for column in cells]
-    return any(numeric) and not any(ColumnProfile("", 0, [cell]).is_numeric for cell in first)
+    # The name of a column of numbers is not a number, and that of a column of labels is not one of them.
+    below = [ColumnProfile("", 0, column[1:]) for column in cells]
+    if any(column.is_numeric for column in below):
+        return not any(ColumnProfile("", 0, [cell]).is_numeric for cell in first)
+    return any(column.is_label and cell not in column.texts for column, cell in zip(below, first, strict=True))
 
 
 def _detect_table(table: Table, task: str | None, columns: Mapping[str, str]) -> Detected:
