@@ -36,7 +36,7 @@ DETAIL_KEYS = ("unknown", "cut", "candidates", "words", "pieces", "why", "source
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
 
 
-class Table:
+class TableFile:
     """A table whose rows get predictions."""
 
     def __init__(self, path: Path, columns: Sequence[str] | None, out: Path | None, run: "Run", count: int = 1):

@@ -22,7 +22,7 @@ from seqloom.cli._options import (
     window_option,
 )
 from seqloom.cli._output import open_console, predict_lines, print_predictions
-from seqloom.cli._tables import Table, TableColumns, TableIn, TableOut, check_table_options
+from seqloom.cli._tables import TableColumns, TableFile, TableIn, TableOut, check_table_options
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import format_value, one_line
 
@@ -143,7 +143,7 @@ def classify(
         return
     classifier = load(run, device, ClassifierPredictor)
     if table is not None:
-        rows = Table(table, column, out, classifier.run)
+        rows = TableFile(table, column, out, classifier.run)
         rows.write(classifier.classify(rows.texts, top=top, batch_size=batch))
         return
     console, is_coloured = open_console(color)
@@ -214,7 +214,7 @@ def tag(
 
     model = load(run, device, TaggerPredictor)
     if table is not None:
-        rows = Table(table, column, out, model.run)
+        rows = TableFile(table, column, out, model.run)
         rows.write(model.tag(rows.texts, spaces=spaces, batch_size=batch))
         return
     predict_lines(model, model.tag, texts, batch, window, as_json, FORMATS[form or "text"], spaces=spaces)
@@ -246,7 +246,7 @@ def match(
 
     model = load(run, device, PairPredictor)
     if table is not None:
-        both_columns = Table(table, column, out, model.run, count=2)
+        both_columns = TableFile(table, column, out, model.run, count=2)
         both_columns.write(model.match(both_columns.pairs, top=top, batch_size=batch))
         return
     lines, size = open_lines(pairs, batch, window)

@@ -12,7 +12,7 @@ import typer
 from seqloom.cli._input import check_unicode, open_lines
 from seqloom.cli._options import BATCH_SIZE, Beam, Device, Window, batch_option, drop_unset, json_option
 from seqloom.cli._output import print_predictions
-from seqloom.cli._tables import Table, TableColumns, TableIn, TableOut, check_table_options
+from seqloom.cli._tables import TableColumns, TableFile, TableIn, TableOut, check_table_options
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def translate(
         raise UsageError("--in cannot be combined with --rescore; leave out one of them.")
     model = ensemble(runs, device) if len(runs) > 1 else load(runs[0], device, TranslatorPredictor)
     if table is not None:
-        rows = Table(table, column, out, model.run)
+        rows = TableFile(table, column, out, model.run)
         rows.write(model.translate(rows.texts, batch_size=batch, prefix=check_unicode([prefix])[0], **options))
         return
     lines, size = open_lines(texts, batch, window)

@@ -110,8 +110,8 @@ class ColumnProfile:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A sample of the rows of a table."""
+class TableSample:
+    """The first rows of a table."""
 
     path: Path
     form: Format
@@ -269,19 +269,19 @@ def _looks_tagged(path: Path) -> bool:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def profile_table(path: Path, form: Format, columns: Mapping[str, str]) -> Table:
+def profile_table(path: Path, form: Format, columns: Mapping[str, str]) -> TableSample:
     """Read the first rows of a table and find out whether its first row names the columns."""
     if form not in ("tsv", "csv"):
         records = [cells for _, cells in read_records(path, form)[:SAMPLE_ROWS]]
         names = list(dict.fromkeys(name for cells in records for name in cells))
         profiles = [ColumnProfile(name, i, [cells.get(name) for cells in records]) for i, name in enumerate(names, 1)]
-        return Table(path, form, True, profiles)
+        return TableSample(path, form, True, profiles)
     rows = table_rows(path, form, SAMPLE_ROWS)
     width = len(rows[0])
     cells = [[row[index] if index < len(row) else "" for row in rows] for index in range(width)]
     has_header = _has_header(rows, cells, columns)
     names = [cell.strip() for cell in rows[0]] if has_header else [str(index + 1) for index in range(width)]
-    return Table(
+    return TableSample(
         path,
         form,
         has_header,
@@ -315,7 +315,7 @@ def _has_header(rows: Sequence[Sequence[str]], cells: Sequence[Sequence[str]], c
     return any(column.is_label and cell not in column.texts for column, cell in zip(below, first, strict=True))
 
 
-def _detect_table(table: Table, task: str | None, columns: Mapping[str, str]) -> Detected:
+def _detect_table(table: TableSample, task: str | None, columns: Mapping[str, str]) -> Detected:
     """Try the kinds of tables, the most specific first."""
     for key, name in columns.items():
         if name not in table.names and not (name.isascii() and name.isdigit() and int(name) <= len(table.names)):
@@ -326,7 +326,7 @@ def _detect_table(table: Table, task: str | None, columns: Mapping[str, str]) ->
     return _refuse(table.path, task, table)
 
 
-def _refuse(path: Path, task: str | None, table: Table | None = None) -> Detected:
+def _refuse(path: Path, task: str | None, table: TableSample | None = None) -> Detected:
     if task == "translate" and table is not None and table.form == "tsv":
         return Detected("translate", {"corpus": "parallel"}, "a table")  # its reader says what is wrong
     kinds = f"the task {task}" if task else "any task"
@@ -337,7 +337,7 @@ def _refuse(path: Path, task: str | None, table: Table | None = None) -> Detecte
     )
 
 
-def _instructions(table: Table, columns: Mapping[str, str]) -> Detected | None:
+def _instructions(table: TableSample, columns: Mapping[str, str]) -> Detected | None:
     instruction, output = table.find("instruction", "prompt"), table.find(*OUTPUTS)
     if instruction is None or output is None or table.form not in ("jsonl", "parquet"):
         return None
@@ -347,7 +347,7 @@ def _instructions(table: Table, columns: Mapping[str, str]) -> Detected | None:
     )
 
 
-def _choices(table: Table, columns: Mapping[str, str]) -> Detected | None:
+def _choices(table: TableSample, columns: Mapping[str, str]) -> Detected | None:
     text, answer, listed = table.find(*CONTEXTS), table.find(*ANSWERS), table.find(*OPTION_LISTS)
     options = [column for column in table.columns if OPTION.fullmatch(column.name.casefold())]
     if text is None or answer is None or (listed is None and len(options) < 2):
@@ -361,7 +361,7 @@ def _choices(table: Table, columns: Mapping[str, str]) -> Detected | None:
     return Detected("choice", data, f"multiple choice: {table.describe(text)}, answers in {table.describe(answer)}")
 
 
-def _pairs(table: Table, columns: Mapping[str, str]) -> Detected | None:
+def _pairs(table: TableSample, columns: Mapping[str, str]) -> Detected | None:
     sides: Sequence[ColumnProfile | None] = (None, None)
     for names in PAIRS:
         if all(found := [table.find(name) for name in names]):
@@ -393,7 +393,7 @@ def _pairs(table: Table, columns: Mapping[str, str]) -> Detected | None:
     )
 
 
-def _translations(table: Table, columns: Mapping[str, str]) -> Detected | None:
+def _translations(table: TableSample, columns: Mapping[str, str]) -> Detected | None:
     pairs = [(column, column.name.rpartition(".")[2]) for column in table.columns]
     languages = [column for column, name in pairs if is_language(name) and column.is_text]
     sides: Sequence[ColumnProfile | None] = languages if table.has_header and len(languages) == 2 else (None, None)
@@ -412,13 +412,13 @@ def _translations(table: Table, columns: Mapping[str, str]) -> Detected | None:
     )
 
 
-def _labelled_by_name(table: Table, columns: Mapping[str, str]) -> Detected | None:
+def _labelled_by_name(table: TableSample, columns: Mapping[str, str]) -> Detected | None:
     """Recognize texts and labels whose columns have the usual names, or those that the user gave."""
     is_named = [key in columns or table.find(*names) for key, names in (("text", TEXTS), ("label", LABELS))]
     return _labelled(table, columns) if table.has_header and all(is_named) else None
 
 
-def _labelled(table: Table, columns: Mapping[str, str]) -> Detected | None:
+def _labelled(table: TableSample, columns: Mapping[str, str]) -> Detected | None:
     text = _given(table, columns, "text") or table.find(*TEXTS)
     label = _given(table, columns, "label") or table.find(
         *(name for name in LABELS if text is None or name != text.name)
@@ -434,7 +434,7 @@ def _labelled(table: Table, columns: Mapping[str, str]) -> Detected | None:
     return Detected("classify", data, f"texts in {table.describe(text)}, labels in {table.describe(label)}")
 
 
-def _series(table: Table, columns: Mapping[str, str]) -> Detected | None:
+def _series(table: TableSample, columns: Mapping[str, str]) -> Detected | None:
     time, *values = table.columns
     if not table.has_header or not time.is_time or not values or not any(column.is_numeric for column in values):
         return None
@@ -442,7 +442,7 @@ def _series(table: Table, columns: Mapping[str, str]) -> Detected | None:
     return Detected("forecast", data, f"a series with times in {table.describe(time)}")
 
 
-def _series_rows(table: Table, columns: Mapping[str, str]) -> Detected | None:
+def _series_rows(table: TableSample, columns: Mapping[str, str]) -> Detected | None:
     values = [column for column in table.columns if column.is_numeric]
     labels = [table.columns[0], table.columns[-1]]
     label = next((column for column in labels if column.is_label and not column.is_score), None)
@@ -452,14 +452,14 @@ def _series_rows(table: Table, columns: Mapping[str, str]) -> Detected | None:
     return Detected("series-classify", data, f"a series in every row, labels in {table.describe(label)}")
 
 
-def _given(table: Table, columns: Mapping[str, str], key: str) -> ColumnProfile | None:
+def _given(table: TableSample, columns: Mapping[str, str], key: str) -> ColumnProfile | None:
     """Return the column that the user named, by name or number."""
     if key not in columns:
         return None
     return next((c for c in table.columns if columns[key] in (c.name, str(c.number))), None)
 
 
-RECOGNIZERS: Sequence[tuple[str, Callable[[Table, Mapping[str, str]], Detected | None]]] = (
+RECOGNIZERS: Sequence[tuple[str, Callable[[TableSample, Mapping[str, str]], Detected | None]]] = (
     ("instruct", _instructions),
     ("choice", _choices),
     ("series-classify", _series_rows),
