@@ -77,7 +77,7 @@ def test_every_shipped_recipe_loads(name):
     assert to_mapping(recipe)["task"] in tasks.names()
 
 
-def test_recipe_path_with_overrides(recipe):
+def test_overrides_change_a_recipe_read_from_a_path(recipe):
     name, config = read_recipe(recipe, ["model.cell=lstm", "train.lr=1e-3", "seed=9"])
     assert (name, config.model.cell, config.train.lr, config.seed) == ("small", "lstm", 1e-3, 9)
 

@@ -38,7 +38,7 @@ def model(runs: Path, request: pytest.FixtureRequest) -> ClassifierPredictor:
     return predictions
 
 
-def test_one_prediction_per_text_in_order(model: ClassifierPredictor) -> None:
+def test_each_text_has_one_prediction_in_order(model: ClassifierPredictor) -> None:
     texts = ["a gripping, funny film", "", "a dull, bland plot", "   ", *ODD, "a warm, clever story"]
     alone = [next(model.classify(text)) for text in texts]
     assert [prediction.text for prediction in alone] == texts

@@ -63,7 +63,7 @@ def test_same_seed_gives_the_same_model() -> None:
 
 
 @pytest.mark.parametrize("kind", ["list", "tuple", "array", "pandas", "generator"])
-def test_inputs_of_any_kind(classifier: Classifier, kind: str) -> None:
+def test_predictions_are_equal_for_any_kind_of_input(classifier: Classifier, kind: str) -> None:
     texts, _ = reviews(6)
     kinds: dict[str, Any] = {"list": list, "tuple": tuple, "array": np.array, "generator": iter, "pandas": list}
     values: Any = kinds[kind](texts)
@@ -105,7 +105,7 @@ def test_lengths_and_fractions_are_checked() -> None:
         Classifier().predict(["a"])
 
 
-def test_scikit_learn_conventions() -> None:
+def test_estimator_works_with_clone_cross_validation_and_pipelines() -> None:
     base = pytest.importorskip("sklearn.base")
     from sklearn.model_selection import cross_val_score
     from sklearn.pipeline import make_pipeline
@@ -125,7 +125,7 @@ def test_scikit_learn_conventions() -> None:
     assert pipeline.score([text.upper() for text in texts], labels) > 0.8
 
 
-def test_tagger(tmp_path: Path) -> None:
+def test_tagger_learns_tags_and_rejects_invalid_words(tmp_path: Path) -> None:
     generator = random.Random(2)
     tags_of = {"Ann": "NAME", "Bob": "NAME", "runs": "VERB", "sees": "VERB", "a": "DET", "dog": "NOUN", "cat": "NOUN"}
     sentences = [generator.choices(list(tags_of), k=generator.randint(3, 6)) for _ in range(200)]
@@ -142,7 +142,7 @@ def test_tagger(tmp_path: Path) -> None:
         model.fit([["a", "b"]], [["x"]])
 
 
-def test_translator() -> None:
+def test_translator_predicts_lines_and_reports_bleu_and_chrf() -> None:
     generator = random.Random(3)
     digits = [" ".join(map(str, generator.choices(range(10), k=3))) for _ in range(300)]
     words = dict(enumerate(["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]))
@@ -152,7 +152,7 @@ def test_translator() -> None:
     assert {"bleu", "chrf"} <= model.evaluate(digits[:20], target[:20]).keys()
 
 
-def test_sentence_pairs() -> None:
+def test_pair_classifier_predicts_labels_or_scores() -> None:
     texts, labels = reviews(60)
     settings = ["train.epochs=1", "model.backbone.d_model=16"]
     model = PairClassifier(overrides=settings).fit(texts, texts, ["yes" if label else "no" for label in labels])
@@ -162,7 +162,7 @@ def test_sentence_pairs() -> None:
     assert "pearson" in scores.evaluate(texts, texts, [i / 10 + 0.01 for i in range(60)])
 
 
-def test_language_model() -> None:
+def test_language_model_lowers_perplexity_and_continues_text() -> None:
     texts = ["the cat sat on the mat . " * 3] * 40
     model = LanguageModel(overrides=["train.epochs=4", "model.hidden=32"]).fit(texts)
     assert model.evaluate(texts[:5])["perplexity"] < 10
@@ -170,7 +170,7 @@ def test_language_model() -> None:
     assert isinstance(continuation, str) and continuation
 
 
-def test_recipe_as_a_dictionary(tmp_path: Path) -> None:
+def test_recipe_may_be_a_dictionary_and_resumes(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("the cat sat on the mat .\n" * 200)
     recipe = {
         "task": "language-model",

@@ -39,20 +39,20 @@ def scores(text: str) -> list[float]:
     return [float(value) for value in re.findall(r"^ +(-\d+\.\d+)  ", text, re.MULTILINE)]
 
 
-def test_train_and_generate(run: Run) -> None:
+def test_train_and_generate_example_learns_and_continues_the_prompt(run: Run) -> None:
     out = run("train_and_generate.py")
     assert "\nThe class" in out
     assert number(r"test: perplexity (\S+),", out) < 25  # an untrained model has more than 100
 
 
-def test_own_text(run: Run) -> None:
+def test_own_text_example_learns_its_lines(run: Run) -> None:
     out = run("own_text.py")
     assert number(r"held-out lines: (\S+)", out) < 1.5
     for line in ("7 green bottles", "12 brown birds", "3 blue bells"):
         assert f"\n{line} sitting on the wall\n" in out
 
 
-def test_score_sentences(run: Run) -> None:
+def test_score_sentences_example_prefers_the_original_word_order(run: Run) -> None:
     out = run("score_sentences.py")
     lstm, lstm_shuffled, ngram, ngram_shuffled, *unknown = scores(out)
     assert lstm > lstm_shuffled
@@ -61,21 +61,21 @@ def test_score_sentences(run: Run) -> None:
     assert "Not in the vocabulary: plays, Kohli, cricket, India, Virat." in out
 
 
-def test_events(run: Run) -> None:
+def test_events_example_draws_a_decreasing_loss(run: Run) -> None:
     out = run("events.py")
     bars = [len(bar) for bar in re.findall("█+", out)]
     assert len(bars) == 12 and bars[-1] < bars[0]
     assert "parameters on " in out and " bits per character" in out and "all steps are done" in out
 
 
-def test_cell_by_hand(run: Run) -> None:
+def test_cell_by_hand_example_equals_the_fused_kernel(run: Run) -> None:
     out = run("cell_by_hand.py")
     assert out.count("\n  f = [") == 4
     assert "gate f: near 1 keeps the old content of the cell" in out
     assert number(r"fused kernel: (\S+)", out) < 1e-6
 
 
-def test_ngram_by_hand(run: Run) -> None:
+def test_ngram_by_hand_example_has_probabilities_that_sum_to_one(run: Run) -> None:
     out = run("ngram_by_hand.py")
     assert number(r"all \d+ together: (\S+)", out) == 1
     first = out.partition("after 'sat on the':\n")[2].split()
@@ -83,7 +83,7 @@ def test_ngram_by_hand(run: Run) -> None:
     assert "\\data\\\nngram 1=12\n" in out
 
 
-def test_gradient_flow(run: Run) -> None:
+def test_gradient_flow_example_stays_within_its_bounds(run: Run) -> None:
     out = run("gradient_flow.py")
     flows = [(float(a), float(b)) for a, b in re.findall(r": gradient (\S+), bound ([\d.e+-]+)", out)]
     linear, tanh, shift = flows[:3], flows[3:6], flows[6]
@@ -94,33 +94,33 @@ def test_gradient_flow(run: Run) -> None:
     assert "‖g‖ = 800 becomes 1" in out
 
 
-def test_topology_one_to_one(run: Run) -> None:
+def test_one_to_one_example_computes_parity(run: Run) -> None:
     out = run("topology_one_to_one.py")
     assert "0001 odd" in out and "0011 even" in out
     assert number(r"correct: (\d+) of 16", out) == 16
 
 
-def test_topology_one_to_many(run: Run) -> None:
+def test_one_to_many_example_spells_most_numbers(run: Run) -> None:
     out = run("topology_one_to_many.py")
     assert number(r"correct: (\d) of 8", out) >= 6
     for line in out.splitlines()[:8]:
         assert re.fullmatch(r"\d\d [a-z]+(-[a-z]+)?", line)
 
 
-def test_topology_many_to_one(run: Run) -> None:
+def test_many_to_one_example_classifies_new_waves(run: Run) -> None:
     out = run("topology_many_to_one.py")
     losses = [float(loss) for loss in re.findall(r"loss (\S+)", out)]
     assert losses[0] > 1 > 0.5 > losses[-1]
     assert number(r"correct: (\S+) of new waves", out) > 0.95
 
 
-def test_topology_many_to_many_aligned(run: Run) -> None:
+def test_aligned_example_is_correct_beyond_the_training_length(run: Run) -> None:
     out = run("topology_many_to_many_aligned.py")
     assert number(r"8 digits, correct: (\S+)", out) > 0.99
     assert number(r"64 digits, correct: (\S+)", out) > 0.95  # eight times as long as the training sequences
 
 
-def test_topology_encoder_decoder(run: Run) -> None:
+def test_encoder_decoder_example_reverses_new_words(run: Run) -> None:
     out = run("topology_encoder_decoder.py")
     assert number(r"correct: (\S+) of new words", out) > 0.9
     pairs = re.findall(r"^([a-h]{5}) → ([a-h]{5})$", out, re.MULTILINE)

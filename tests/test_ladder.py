@@ -70,7 +70,7 @@ def test_shipped_ladders_have_equal_sizes_and_budgets(name: str) -> None:
     assert len({variant.tokens for variant in solved.variants}) == 1
 
 
-def test_cells_gives_one_variant_per_cell() -> None:
+def test_ladder_over_cells_has_one_variant_per_cell() -> None:
     read = ladder.read_ladder("ladder-lm")
     assert [(variant.name, variant.recipe.model.cell) for variant in read.variants] == [(name, name) for name in CELLS]
 

@@ -55,7 +55,7 @@ def marked(mark: str) -> list[str]:
     ("names", "extras"), [(list(PINS), ["dev", "docs"]), (marked("demo"), ["demo"])], ids=["all", "demo"]
 )
 def test_requirements_of_pins_are_pinned_everywhere(names: list[str], extras: list[str]) -> None:
-    """They are pinned for every platform and Python version, at an accepted version."""
+    """Each requirement is pinned for every platform and Python version, at an accepted version."""
     pins = {name: Requirement(PINS[name].splitlines()[0].removesuffix(" \\")) for name in names}
     requirements = [("seqloom", Requirement(text)) for text in project_requirements(extras)]
     requirements += [(name, Requirement(text)) for name in pins for text in installed_requirements(name)]

@@ -58,7 +58,7 @@ def test_choices_are_ranked_by_mean_log_prob(model: Any) -> None:
         assert math.log(best.probability / other.probability) == pytest.approx(best.score - other.score, abs=1e-6)
 
 
-def test_sum_and_calibrated_scores(model: Any) -> None:
+def test_scores_can_be_sums_or_calibrated_means(model: Any) -> None:
     (mean,) = model.choose("a film", ["good", "bad indeed"])
     (summed,) = model.choose("a film", ["good", "bad indeed"], by="sum")
     assert {candidate.label: candidate.log_prob for candidate in summed.candidates} == pytest.approx(

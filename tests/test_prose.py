@@ -122,7 +122,7 @@ def test_prose_is_plain(part: Path) -> None:
 
 
 def test_dialect_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control: docstrings, comments, messages and pages are all read, code is not."""
+    """Control: docstrings, comments, messages and pages are all read; code is not."""
     monkeypatch.setattr("tests.test_prose.ROOT", tmp_path)
     module, page = tmp_path / "a.py", tmp_path / "b.md"
     module.write_text('"""Nobody asks."""\nso_many = 1  # so many of them\nprint(f"go on with {so_many}")\n')

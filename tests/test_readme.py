@@ -45,7 +45,7 @@ STEPS = 3
 BATCH_SIZE = 4
 HELD_OUT = 0.02  # fraction of the Python documentation for dev and test
 CHECKPOINTS = (
-    r"(--last |last=)\d+"  # a short training has only one; see test_trainings_keep_enough_checkpoints_to_average
+    r"(--last |last=)\d+"  # a short training has only one; see test_training_runs_keep_enough_checkpoints_to_average
 )
 
 NOT_RUN = {
@@ -354,7 +354,7 @@ def page_parameter(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("path", [page_parameter(path) for path in PAGES if blocks(path)])
-def test_blocks_run(
+def test_code_blocks_run_without_errors(
     path: Path, workplace: Path, trained: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
@@ -373,8 +373,8 @@ def test_blocks_run(
 AVERAGE = r"""(?:seqloom average |average\(")runs/([\w-]+)"?,? [^\n]*?(?:--last |last=)(\d+)"""
 
 
-def test_trainings_keep_enough_checkpoints_to_average() -> None:
-    """`test_blocks_run` averages a single checkpoint; this test compares the numbers of the pages."""
+def test_training_runs_keep_enough_checkpoints_to_average() -> None:
+    """The test above averages a single checkpoint; this test compares the numbers on the pages."""
     compared = 0
     for path in PAGES:
         page = path.read_text("utf-8")

@@ -61,7 +61,7 @@ def test_entities_have_positions_in_line(model: TaggerPredictor) -> None:
     assert all(0 < word.probability <= 1 + 1e-6 for word in prediction.words)
 
 
-def test_one_prediction_per_line_in_order(model: TaggerPredictor) -> None:
+def test_each_line_has_one_prediction_in_order(model: TaggerPredictor) -> None:
     lines = ["Ann lives in Rome .", "", *ODD, "Bob works in São Paulo."]
     alone = [next(model.tag(line)) for line in lines]
     assert [prediction.text for prediction in alone] == lines
@@ -99,7 +99,7 @@ def test_punctuation_is_split_by_default(runs: Path) -> None:
     assert [word.text for word in next(model.tag("Ann, Bob", spaces=True)).words] == ["Ann,", "Bob"]
 
 
-def test_tags_without_spans(runs: Path) -> None:
+def test_tags_without_spans_are_marked_on_every_word(runs: Path) -> None:
     (prediction,) = load(runs / "parts", "cpu").tag("Ann lives in Rome.")
     assert prediction.entities is None
     assert prediction.marked == "Ann:NAME lives:X in:X Rome:PLACE .:X"

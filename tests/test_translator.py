@@ -172,7 +172,7 @@ def test_lines_before_unreadable_line_are_translated(translator: TranslatorPredi
         next(translations)
 
 
-def test_line_of_ten_thousand_tokens(translator: TranslatorPredictor) -> None:
+def test_line_of_ten_thousand_tokens_is_translated_within_a_minute(translator: TranslatorPredictor) -> None:
     long = "猫 dog " * 2_001
     began = time.perf_counter()
     short, translations, other = translator.translate(["the cat", long, "the dog"], beam=2)
@@ -219,7 +219,7 @@ def test_unknown_characters_are_translated_and_reported(runs: Path) -> None:
     assert spelled.unknown == ()
 
 
-def test_forced_prefix(runs: Path) -> None:
+def test_translations_start_with_the_forced_prefix(runs: Path) -> None:
     words = load(runs / "words", "cpu", TranslatorPredictor)
     for translation in words.translate(["the cat", "a dog saw 3 .", ""], prefix="die Katze", n_best=2):
         assert all(candidate.text.startswith("die Katze") for candidate in translation.candidates) == bool(
@@ -229,7 +229,7 @@ def test_forced_prefix(runs: Path) -> None:
         words.translate("the cat", prefix="die 猫")
 
 
-def test_prefix_longer_than_length_limit(runs: Path) -> None:
+def test_prefix_may_exceed_the_length_limit(runs: Path) -> None:
     words, prefix = load(runs / "words", "cpu", TranslatorPredictor), "die Katze sass " * 10
     for translation in words.translate(["a", "the cat sat 3 .", "the cat sat " * 20], prefix=prefix):
         assert translation.text.startswith(prefix.strip())

@@ -82,7 +82,7 @@ def test_products_have_float32_precision(rows: int, width: int, depth: int, acti
 
 
 @pytest.mark.parametrize(("rows", "width", "depth"), PRODUCTS)
-def test_product_with_norm(rows: int, width: int, depth: int):
+def test_product_with_norm_equals_pytorch(rows: int, width: int, depth: int):
     torch.manual_seed(0)
     x, addend = torch.randn(rows, depth, device="cuda"), torch.randn(rows, width, device="cuda")
     layer, norm = nn.Linear(depth, width, device="cuda"), nn.LayerNorm(width, device="cuda")

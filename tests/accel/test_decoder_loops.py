@@ -99,8 +99,8 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tenso
 @pytest.mark.parametrize("size", [1, 3, 4, 15, 16, 17, 40])
 @pytest.mark.parametrize(("d", "k"), [(16, 1), (32, 5), (48, 2), (64, 3)])
 @pytest.mark.parametrize("scale", [1.0, 40.0])
-def test_attention_to_source(size: int, d: int, k: int, scale: float) -> None:
-    """Masks are random, empty for the last source; with a large scale, most weights are 0."""
+def test_attention_to_source_equals_its_definition(size: int, d: int, k: int, scale: float) -> None:
+    """Masks are random, and empty for the last source; with a large scale, most weights are 0."""
     B, N, draw = 4, 3, generator(size)
     q, (keys, values) = scale * torch.randn(B * k, N, d, generator=draw), torch.randn(2, B, N, size, d, generator=draw)
     mask = torch.rand(B, size, generator=draw) < 0.7
@@ -117,7 +117,7 @@ def test_attention_to_source(size: int, d: int, k: int, scale: float) -> None:
 @pytest.mark.parametrize("size", [5, 16, 33])
 @pytest.mark.parametrize(("d", "k"), [(16, 1), (32, 5), (64, 3)])
 @pytest.mark.parametrize("room", [0, 7])
-def test_attention_to_cache(size: int, d: int, k: int, room: int) -> None:
+def test_attention_to_cache_equals_its_definition(size: int, d: int, k: int, room: int) -> None:
     B, N, draw = 4, 2, generator(size)
     qkv, cache = torch.randn(B * k, 3, N, d, generator=draw), torch.randn(B, N, 2, size + room, d, generator=draw)
     cache = cache[:, :, :, :size]
@@ -152,7 +152,7 @@ def test_free_slots_are_taken(sources: int, k: int, size: int, seed: int) -> Non
 
 
 @pytest.mark.parametrize("width", [16, 48, 512])
-def test_layer_norm(width: int) -> None:
+def test_layer_norm_equals_pytorch(width: int) -> None:
     norm, x = nn.LayerNorm(width), torch.randn(7, width, generator=generator(1)) * 5 + 3
     x[3] = 2.0
     nn.init.normal_(norm.weight)
@@ -192,7 +192,7 @@ def test_numba_step_equals_plain_step(kind: str, monkeypatch: pytest.MonkeyPatch
 @torch.no_grad()
 @pytest.mark.usefixtures("small_batches")
 def test_mixed_steps_equal_plain_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Single tokens, several tokens per step, padding, finished sources and a wider beam."""
+    """The steps include single and several tokens, padding, finished sources and a wider beam."""
     model, V, empty = build_model(WIDE["plain"]), 37, Tensor.new_empty
     monkeypatch.setattr(Tensor, "new_empty", lambda *arguments, **extra: empty(*arguments, **extra).fill_(torch.nan))
 
@@ -277,7 +277,7 @@ def test_ties_go_to_the_better_hypothesis_then_to_the_lower_token(monkeypatch: p
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_search_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_without_numba_gives_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     options = BeamConfig(beam=3, n_best=2)
     with_numba = run_search(build_model(WIDE["plain"]), options)
     monkeypatch.setattr(decoder_numba, "kernels", lambda: None)
@@ -305,7 +305,7 @@ def test_kernels_are_not_loaded_without_numba(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_default_dtype_and_device_do_not_matter() -> None:
+def test_results_do_not_depend_on_default_dtype_and_device() -> None:
     """Results do not depend on torch's defaults."""
     model, options, default = build_model(WIDE["plain"]), BeamConfig(beam=3, n_best=2), torch.get_default_dtype()
     expected, logits = run_search(model, options), torch.randn(5, 90)
@@ -338,7 +338,7 @@ def test_other_dtypes_are_rejected() -> None:
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_sources_without_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_without_tokens_give_the_same_results_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     model, source = build_model(WIDE["plain"]), {"tokens": torch.zeros(3, 0, dtype=torch.long)}
     source["mask"] = source["tokens"].bool()
 

@@ -176,7 +176,7 @@ def count_calls(function: Callable[..., Any], calls: list[Any]) -> Callable[...,
     return wrapper
 
 
-def test_model_built_in_inference_mode() -> None:
+def test_model_built_in_inference_mode_gives_the_same_results() -> None:
     with torch.inference_mode():
         model = build_model(PLAIN)
         results = run_steps(model, count=2)
@@ -253,7 +253,7 @@ def test_best_tokens_equal_top_k(rows: int) -> None:
         assert torch.equal(packed.rank_tokens(x, 4)[1].sort(dim=1).values, ids)
 
 
-def test_split_tf32_is_exact() -> None:
+def test_sum_of_split_tf32_parts_is_exact() -> None:
     weight = torch.randn(100, 100) * 10.0 ** torch.randint(-20, 20, (100, 100))
     high, low = decoder_gpu.split_tf32(weight)
     assert torch.equal(high + low, weight)

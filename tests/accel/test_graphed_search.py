@@ -216,7 +216,9 @@ def test_replayed_search_equals_plain_search(name: str, chosen: str) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("predicate", ["supports_weight", "supports_ranking"])
 @pytest.mark.parametrize("name", ["untied", "luong"])
-def test_replayed_search_without_triton_kernels(name: str, predicate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replayed_search_without_triton_kernels_equals_plain_search(
+    name: str, predicate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PyTorch ranks the tokens of large vocabularies and of other dtypes."""
     monkeypatch.setattr(decoder_gpu, predicate, lambda tensor: False)
     model, options = build_model(name).cuda(), OPTIONS["usual"]

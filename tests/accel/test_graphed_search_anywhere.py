@@ -38,7 +38,7 @@ def run_search(model: Any, seed: int = 1, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["transformer", "luong"])
-def test_replayed_search_with_other_shapes_and_weights(name: str) -> None:
+def test_replayed_search_follows_changed_shapes_and_weights(name: str) -> None:
     model = build_model(name)
     for seed in range(4):
         if seed == 2:
@@ -71,7 +71,7 @@ def test_least_recently_used_graphs_are_released(monkeypatch: pytest.MonkeyPatch
     graphed_search.release_graphs(model)
 
 
-def test_search_after_inference_mode() -> None:
+def test_search_after_inference_mode_gives_the_same_results() -> None:
     model = build_model("transformer")
     with torch.inference_mode():
         expected = run_search(model)
@@ -106,7 +106,7 @@ def test_endless_search_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("width", "hypotheses", "is_supported"), [(64, 5, True), (24, 5, False), (256, 5, False), (64, 33, False)]
 )
-def test_attention_kernel_limits(width: int, hypotheses: int, is_supported: bool) -> None:
+def test_attention_kernel_supports_only_some_sizes(width: int, hypotheses: int, is_supported: bool) -> None:
     assert decoder_gpu.supports_attention(width, hypotheses) == is_supported
 
 

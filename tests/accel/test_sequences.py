@@ -82,7 +82,7 @@ def test_every_cell_has_steps():
     masked=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_whole_equals_plain_with_gradients(name, dtype, batch, steps, inputs, hidden, masked, seed):
+def test_sequence_kernel_equals_plain_loop_with_gradients(name, dtype, batch, steps, inputs, hidden, masked, seed):
     layer = recurrent(name, inputs, hidden, dtype, seed)
     x, state = make_inputs(layer, batch, steps)
     mask = make_mask(batch, steps) if masked else None
@@ -93,7 +93,7 @@ def test_whole_equals_plain_with_gradients(name, dtype, batch, steps, inputs, hi
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", VARIANTS)
-def test_realistic_sizes(name, masked):
+def test_sequence_kernel_equals_plain_loop_for_realistic_sizes(name, masked):
     layer = recurrent(name, 48, 64, torch.float32)
     x, state = make_inputs(layer, 8, 30)
     mask = make_mask(8, 30) if masked else None
@@ -107,7 +107,7 @@ def test_realistic_sizes(name, masked):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_gradcheck_with_parameters(name):
+def test_gradients_equal_finite_differences(name):
     layer = recurrent(name, 2, 3)
     x, state = make_inputs(layer, 2, 3)
     mask = torch.tensor([[True, True, False], [False, True, True]])
@@ -184,7 +184,7 @@ def test_chunks_with_state_equal_whole_sequence(name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_any_memory_layout(name):
+def test_results_do_not_depend_on_memory_layout(name):
     layer = recurrent(name, 4, 4)
     x, state = make_inputs(layer, 4, 6)
     state = {key: leaf.detach().t().requires_grad_() for key, leaf in state.items()}
@@ -205,7 +205,7 @@ def test_any_memory_layout(name):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_computed_weights_receive_gradients(name):
-    """As with weight dropout: the gradient flows to the original weights."""
+    """As with weight dropout, the gradient flows to the original weights."""
     layer, results = recurrent(name), []
     layer.weight_dropout = 0.4
     x, _ = make_inputs(layer, 4, 20)
@@ -218,7 +218,7 @@ def test_computed_weights_receive_gradients(name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_content_of_padding_does_not_matter(name):
+def test_results_do_not_depend_on_the_content_of_padding(name):
     layer = recurrent(name)
     x, state = make_inputs(layer, 3, 6)
     mask = torch.tensor([[1, 1, 1, 0, 0, 0], [0, 1, 0, 1, 1, 1], [0] * 6], dtype=torch.bool)
@@ -259,7 +259,7 @@ def test_inference_saves_no_tensors(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_repeated_backward_and_second_derivative(name):
+def test_backward_can_be_repeated_but_not_differentiated(name):
     layer = recurrent(name)
     x, state = make_inputs(layer, 3, 6)
     outputs, _ = run_whole(layer, x, state)
@@ -305,7 +305,7 @@ def record_uses(monkeypatch):
     return used
 
 
-def test_used_if_faster(monkeypatch):
+def test_kernel_is_used_only_where_it_is_faster(monkeypatch):
     used = record_uses(monkeypatch)
     mask = torch.ones(2, 16, dtype=torch.bool)
     padded = mask.clone()
@@ -351,7 +351,7 @@ def test_results_are_deterministic(name):
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
-def test_stack_with_highway_connections_and_mask():
+def test_fused_highway_stack_with_padding_equals_plain_loop():
     torch.manual_seed(0)
     stack = Stack([CELLS["mut1"](3, 5), CELLS["gru-cho"](5, 5), CELLS["gru"](5, 5)], connections="highway").double()
     x, mask = torch.randn(4, 20, 3, dtype=torch.float64, requires_grad=True), make_mask(4, 20)

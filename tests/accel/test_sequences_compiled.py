@@ -79,14 +79,14 @@ def test_numba_kernels_equal_plain_loop(name, masked):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_odd_sizes(name):
+def test_odd_sizes_give_the_same_results(name):
     for rows, steps, inputs, hidden in ((1, 21, 5, 7), (3, 1, 4, 13), (33, 5, 9, 21), (1, 1, 3, 3)):
         assert difference(name, rows, steps, inputs, hidden, False) < 2e-6
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_products_in_several_blocks(name):
-    """More rows than a block, with a partial last block; more columns, forward and backward."""
+def test_products_in_several_blocks_give_the_same_results(name):
+    """Rows and columns exceed one block, forward and backward, and the last block is partial."""
     assert difference(name, 13, 11, 259, 261, False) < 2e-6
 
 
@@ -97,14 +97,14 @@ def test_rows_are_split_among_threads(name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_more_threads_than_rows(name, monkeypatch):
+def test_more_threads_than_rows_give_the_same_results(name, monkeypatch):
     monkeypatch.setattr(numba_steps, "MIN_ROWS_PER_THREAD", 0)
     torch.set_num_threads(3)
     assert difference(name, 2, 16, 6, 12, True) < 2e-6
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_any_memory_layout(name):
+def test_results_do_not_depend_on_memory_layout(name):
     layer, x = recurrent(name, 8, 8), torch.randn(4, 20, 8)
     state, dy = make_state(layer, 4), torch.randn(4, 20, 8)
 
@@ -144,7 +144,7 @@ def test_unsaturated_gate_is_detected(name, monkeypatch):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_nan_is_propagated(name):
-    """The training loop must detect it."""
+    """The training loop must be able to detect NaN."""
     layer, x = recurrent(name, 3, 16), torch.randn(4, 20, 3)
     x[1, 3, 0] = torch.nan
     outputs = results_and_gradients(layer, x, make_state(layer, 4), None, True)["outputs"]
@@ -152,7 +152,7 @@ def test_nan_is_propagated(name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_large_inputs(name):
+def test_outputs_for_large_inputs_are_close_to_double_precision(name):
     layer = recurrent(name, 3, 16)
     x, state = torch.randn(4, 20, 3) * (1 if name == "elman-relu" else 1000), make_state(layer, 4)
     actual, expected = (
@@ -181,7 +181,7 @@ def test_results_are_deterministic(name):
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
-def test_used_if_faster(monkeypatch):
+def test_kernels_are_used_only_where_they_are_faster(monkeypatch):
     monkeypatch.undo()
     state, threads = torch.randn(16 * torch.get_num_threads(), 256), torch.get_num_threads()
     assert numba_steps.applies(state, 64)

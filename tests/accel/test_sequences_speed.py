@@ -41,7 +41,7 @@ def make_layer(name, size):
 
 
 @pytest.mark.parametrize("name", WITH_KERNELS)
-def test_faster_than_the_plain_loop(name):
+def test_sequence_kernel_is_faster_than_the_plain_loop(name):
     layer, x = make_layer(name, 64), torch.randn(16, 32, 64, requires_grad=True)
     first, leaves = layer.cell.initial_state(16), [x, *layer.parameters()]
     programs = {

@@ -142,7 +142,7 @@ def test_steps_with_gaps_are_excluded_from_least_squares() -> None:
     assert torch.allclose(model.weights, halves.weights) and torch.allclose(model.covariance, halves.covariance)
 
 
-def test_state_round_trip_and_rejected_inputs() -> None:
+def test_state_survives_a_round_trip_and_invalid_inputs_are_rejected() -> None:
     model, values, mask = fit_model(3, variables=2)
     assert isinstance(model, Forecastable)
     other = Autoregressive(3, 0, 2)

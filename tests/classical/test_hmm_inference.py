@@ -207,8 +207,8 @@ def test_scaled_recursion_detects_underflow() -> None:
 
 @pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("low", [-100.0, -400.0, -800.0])
-def test_outliers_with_zero_transitions(low: float) -> None:
-    """A left-to-right model with unlikely values, within and beyond the range of float64."""
+def test_unlikely_values_with_zero_transitions_are_exact(low: float) -> None:
+    """The left-to-right model reads unlikely values, within and beyond the range of float64."""
     random = np.random.default_rng(3)
     transition = torch.from_numpy(np.triu(random.dirichlet(np.ones(4), 4))).log()
     emission = torch.from_numpy(random.uniform(low, 0, (5, 30, 4)))

@@ -60,7 +60,7 @@ def test_scores_equal_path_enumeration() -> None:
     assert float(after.exp().sum()) == pytest.approx(1, abs=1e-12)
 
 
-def test_chunked_and_masked_equal_unpadded() -> None:
+def test_reading_in_chunks_with_padding_equals_reading_at_once() -> None:
     model, tokens = random_model(4), torch.tensor([[0, 2, 3, 0, 5], [0, 1, 1, 6, 4]])
     targets = tokens.roll(-1, 1)
     whole, end = model.score(tokens, targets, model.start(rows=2))
@@ -258,7 +258,7 @@ def test_gaussian_iterations_equal_hmmlearn(kind: str) -> None:
     np.testing.assert_allclose(model.transition.exp().numpy(), other.transmat_, atol=1e-8)
 
 
-def test_missing_values_are_marginalised() -> None:
+def test_missing_values_are_marginalized() -> None:
     """Integrating over a value equals leaving it out; other scores do not change."""
     values = two_regimes(6)
     model, _ = gaussian_model(two_regimes()).improve([two_regimes()])
@@ -379,7 +379,7 @@ def test_interpolated_transitions_sum_to_one() -> None:
     np.testing.assert_allclose(flat, np.broadcast_to(flat[:1], flat.shape))  # order 2 ignores the first tag
 
 
-def test_word_shapes() -> None:
+def test_words_of_equal_form_share_a_shape() -> None:
     alphabet = sorted(set("abcABC12-.é"))
     kinds, lowercase = (torch.from_numpy(table) for table in classify_letters(alphabet))
     numbers = {letter: number for number, letter in enumerate(alphabet, start=2)}

@@ -66,7 +66,7 @@ def test_equal_gaps_are_computed_once() -> None:
     assert len(filtered.patterns) == 2 and filtered.factors.shape == (6, 9, 3, 3)
 
 
-def test_chunked_equals_whole() -> None:
+def test_reading_in_chunks_equals_reading_at_once() -> None:
     system = random_system(3, 2)
     values, mask = random_values(4, 10, 2)
     whole = kalman_filter(system, values, mask)
@@ -229,7 +229,7 @@ def test_divergent_state_is_rejected() -> None:
         kalman_filter(system, values, mask)
 
 
-def test_triangular_factor() -> None:
+def test_triangular_factor_has_the_covariance_of_the_array() -> None:
     array = torch.randn(2, 3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     lower = triangular(array)
     assert torch.equal(lower, lower.tril())

@@ -234,7 +234,7 @@ def test_fixed_parameters_do_not_change() -> None:
         assert not torch.equal(getattr(model.system, name), getattr(before, name))
 
 
-def test_named_structures_learn_noises_only() -> None:
+def test_named_structures_learn_only_noises() -> None:
     data = draw_walks(2, 20, 2, 0)
     model = KalmanConfig(structure="constant-velocity", rounds=10).build(2)
     *_, _ = model.estimates(data)
@@ -251,7 +251,7 @@ def test_named_structures_learn_noises_only() -> None:
 
 
 def test_damped_level_decays_to_its_mean() -> None:
-    """ρ = 0.7 around 20 without a trend; an undamped level stays constant."""
+    """The level decays to 20 with ρ = 0.7 and no trend; an undamped level stays constant."""
     draw, values = torch.Generator().manual_seed(0), [0.0]
     for noise in torch.randn(400, generator=draw).tolist():
         values.append(0.7 * values[-1] + noise)
@@ -278,7 +278,7 @@ def test_first_state_is_learned_from_several_sequences() -> None:
     assert covariance(model.system.factor).item() == pytest.approx(0.5, abs=0.1)
 
 
-def test_noise_factors() -> None:
+def test_noise_factors_respect_the_floor_and_shared_variances() -> None:
     moments = torch.tensor([[4.0, 1, 0], [1, 2, 0], [0, 0, 0]], dtype=torch.float64)
     floor = torch.tensor(1e-4, dtype=torch.float64)
     torch.testing.assert_close(
@@ -289,7 +289,7 @@ def test_noise_factors() -> None:
     )
 
 
-def test_regression_on_collinear_inputs() -> None:
+def test_regression_on_collinear_inputs_has_the_smallest_weights() -> None:
     square = torch.ones(2, 2, dtype=torch.float64)
     found = regress(torch.tensor([[2.0, 2.0]]).double(), square, torch.zeros(1, 2).double(), torch.tensor([True, True]))
     torch.testing.assert_close(found, torch.tensor([[1.0, 1.0]]).double())

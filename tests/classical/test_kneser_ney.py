@@ -158,7 +158,7 @@ def test_wrong_discount_changes_probabilities(monkeypatch: pytest.MonkeyPatch) -
     assert max(differences(3)) > 1e-6
 
 
-def test_discounts_of_given_counts() -> None:
+def test_discounts_equal_their_formula() -> None:
     counts = np.array([0] * 9 + [1] * 8 + [2] * 4 + [3] * 2 + [4] * 1 + [7] * 3)
     y = 8 / 16
     discounts, fallback = estimate_discounts(counts)

@@ -167,7 +167,7 @@ def copy_state(model: LinearDynamical) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("structure", ["free", "trend"])
 @pytest.mark.parametrize("stopped", [2, 5])
-def test_resumed_equals_uninterrupted(structure: str, stopped: int) -> None:
+def test_resumed_estimation_equals_uninterrupted_estimation(structure: str, stopped: int) -> None:
     data, config = draw_walks(2, 16, 1, seed=4), KalmanConfig(structure=structure, hidden=2, rounds=9, tolerance=0)  # type: ignore[arg-type]
     whole = config.build(1)
     parts = {stage.step: copy_state(whole) for stage in whole.estimates(data)}
@@ -249,7 +249,7 @@ def test_invalid_values_are_rejected(attempt: Callable[[LinearDynamical], object
         attempt(random_model(inputs=1))
 
 
-def test_forecast_after_one_step() -> None:
+def test_forecast_after_one_step_is_finite() -> None:
     mean, spread = random_model().exact_forecast(torch.zeros(1, 1, 2), None, 2)
     assert mean.shape == (1, 2, 2) and torch.isfinite(spread).all()
 

@@ -180,7 +180,7 @@ def test_numba_kernels_equal_the_equations(objective):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("engine", ["numba", "torch"])
-def test_resumed_training_equals_uninterrupted(objective, engine):
+def test_resumed_training_equals_uninterrupted_training(objective, engine):
     if engine == "numba":
         pytest.importorskip("numba")
     batch = {} if engine == "numba" else {"batch": 16}
@@ -219,7 +219,7 @@ def test_workers_make_every_step_once(monkeypatch):
     assert one.run(range(1)).read == two.run(range(1)).read
 
 
-def test_learning_rate_schedules():
+def test_learning_rate_decreases_linearly_or_stays_constant():
     trainer = train_model("skipgram", steps=[], engine="torch", lr=None, min_lr=0.001)
     rates = [trainer.rate(step) for step in range(trainer.total)]
     assert rates[0] == 0.025 and rates == sorted(rates, reverse=True)
@@ -244,7 +244,7 @@ def test_numba_compiles_without_a_cache_folder(monkeypatch):
     assert asked == [True, False]
 
 
-def test_engine_selection(monkeypatch):
+def test_engine_is_numba_if_installed_and_torch_otherwise(monkeypatch):
     monkeypatch.setattr(words_training, "has_numba", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert select_engine(WordTrainConfig())[0] == "torch"

@@ -162,7 +162,7 @@ def text_of(hypothesis: Hypothesis) -> str:
 
 
 def test_beam_of_two_beats_greedy_search() -> None:
-    """With k = 2, "he hit a" scores higher than "he hit me" for one step only."""
+    """With k = 2, "he hit a" scores higher than "he hit me" for only one step."""
     (greedy,) = beam_search(TreeModel(), options=replace(SUM, beam=1), end=END)[0]
     assert text_of(greedy) == "he hit a pie"
     assert greedy.log_prob == pytest.approx(math.log(0.5 * 0.4 * 0.4 * 0.3 * 0.3))
@@ -174,7 +174,7 @@ def test_beam_of_two_beats_greedy_search() -> None:
     assert best.finished and best.attention is None
 
 
-def test_beam_contents_step_by_step() -> None:
+def test_beam_contains_the_documented_hypotheses_at_each_step() -> None:
     """Compare the beam after each step with docs/explanations/decoding.md."""
     beams: list[list[str]] = []
 
@@ -236,7 +236,7 @@ def test_exhaustive_beam_equals_enumeration(
 
 @pytest.mark.parametrize("stopping", ["usual", "exact"])
 @pytest.mark.parametrize("beta", [0.0, 0.2, 1.0])
-def test_exhaustive_beam_with_sources_and_coverage(beta: float, stopping: Any) -> None:
+def test_exhaustive_beam_with_coverage_equals_enumeration(beta: float, stopping: Any) -> None:
     model = Tables(3, seed=2)
     batch = sources([1, 2, 2, 1, 0], [2, 0], [1, 1, 1, 0])
     options = BeamConfig(beam=100, n_best=3, coverage_penalty=beta, length_penalty=0.7, max_length=4, stopping=stopping)

@@ -22,7 +22,7 @@ END = 0
 
 
 def test_exact_stopping_uses_the_length_bound() -> None:
-    """END at log ½ per token now, or a better score later: only the length bound decides."""
+    """The search can end now with log ½ per token or score better later: only the length bound decides."""
 
     class Late:
         def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
@@ -157,7 +157,7 @@ class Fixed:
         return StepOutput(torch.where(tokens[:, -1:] == self.token, self.last, self.probs).log(), state)
 
 
-def test_fewer_hypotheses_than_requested() -> None:
+def test_only_possible_hypotheses_are_returned() -> None:
     options = BeamConfig(beam=5, n_best=5, max_length=3)
     hypotheses = beam_search(Fixed([0.0, 1.0, 0.0], token=1, last=[1.0, 0.0, 0.0]), options=options, end=END)[0]
     assert [(h.tokens, h.finished, h.log_prob) for h in hypotheses] == [([1], True, 0.0)]
@@ -199,7 +199,7 @@ def test_nan_probabilities_are_rejected() -> None:
     ],
     ids=str,
 )
-def test_settings_are_checked(wrong: dict[str, Any], words: str) -> None:
+def test_invalid_settings_are_rejected(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         BeamConfig(**wrong)
 
@@ -217,6 +217,6 @@ def test_settings_are_checked(wrong: dict[str, Any], words: str) -> None:
     ],
     ids=str,
 )
-def test_arguments_are_checked(arguments: dict[str, Any], words: str) -> None:
+def test_invalid_arguments_are_rejected(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         beam_search(Fixed([0.5, 0.25, 0.25]), **{"options": BeamConfig(max_length=9), "end": END, **arguments})

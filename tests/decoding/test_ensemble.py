@@ -231,7 +231,7 @@ SEARCHES = [BeamConfig(beam=4, n_best=4, max_length=7), BeamConfig(beam=3, lengt
 
 @pytest.mark.parametrize("names", TEAMS, ids="+".join)
 @pytest.mark.parametrize("options", SEARCHES, ids=["usual", "exact"])
-def test_cached_equals_uncached(names: tuple[str, ...], options: BeamConfig) -> None:
+def test_cached_search_equals_uncached_search(names: tuple[str, ...], options: BeamConfig) -> None:
     models, source = team(*names), some_source((4, 2, 3, 1))
     actual = facts(beam_search(Ensemble(models), source=source, options=options, end=END))
     assert actual == facts(beam_search(Uncached(models), source=source, options=options, end=END))

@@ -83,7 +83,7 @@ def test_model_reads_at_most_its_memory() -> None:
         forecast(model, VALUES, KNOWN, 0)
 
 
-def test_exact_quantiles_and_exponentials() -> None:
+def test_exact_and_sampled_forecasts_have_known_quantiles_and_moments() -> None:
     mean, deviation = torch.full((1, 1, 1), 2.0).double(), torch.full((1, 1, 1), 0.5).double()
     result = Forecast.normal(mean, deviation)
     assert result.exact and result.quantile(0.975).item() == pytest.approx(2 + 0.5 * 1.959964, rel=1e-6)

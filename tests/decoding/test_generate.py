@@ -193,7 +193,7 @@ def test_finished_rows_leave_the_batch() -> None:
     assert model.rows_seen == [5, 3, 2, 1]
 
 
-def test_the_consumer_can_end_rows() -> None:
+def test_rows_can_be_ended_by_the_caller() -> None:
     model = Bigram([[0.0, 1.0], [0.0, 1.0]])
     steps = generate(model, torch.ones(3, 1, dtype=torch.long), options=GREEDY, max_tokens=4, end=END)
     next(steps)
@@ -205,7 +205,7 @@ def test_the_consumer_can_end_rows() -> None:
     assert model.rows_seen == [3, 2]
 
 
-def test_seeds_reproduce_and_differ_past_a_block_of_draws() -> None:
+def test_equal_seeds_give_equal_texts_and_other_seeds_do_not() -> None:
     prompt = torch.ones(2, 1, dtype=torch.long)
     options = SamplingConfig(min_tokens=2 * BLOCK)
     first = run(CumulativeModel(), prompt, options=options, max_tokens=2 * BLOCK, seed=5)
@@ -259,7 +259,7 @@ def test_nan_probabilities_are_reported() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_gpu_equals_cpu() -> None:
+def test_gpu_tokens_equal_cpu_tokens() -> None:
     log_probs = torch.randn(64, 5000, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
     draws = torch.rand(64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     assert torch.equal(choose(log_probs, draws), choose(log_probs.cuda(), draws.cuda()).cpu())

@@ -45,7 +45,7 @@ def assert_exactly(actual: Any, expected: Any) -> None:
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
-def test_mixture_is_a_normalised_language_model(parts: list[Any]) -> None:
+def test_mixture_is_a_normalized_language_model(parts: list[Any]) -> None:
     mixture = Mixture(parts, [0.3, 0.7])
     assert isinstance(mixture, LanguageModel)
     output = mixture.step(tokens(), mixture.start(rows=B))
@@ -94,7 +94,7 @@ def test_weights_of_one_and_zero_select_a_model(parts: list[Any]) -> None:
         assert_exactly(actual.double(), part.score(inputs, inputs, part.start(rows=B))[0].double())
 
 
-def test_beam_search_over_a_mixture(parts: list[Any]) -> None:
+def test_generation_from_identical_models_equals_that_of_one_model(parts: list[Any]) -> None:
     prompt = torch.zeros(2, 1, dtype=torch.long)
     options = SamplingConfig()
     mixture = [s.tokens for s in generate(Mixture(parts, [0.5, 0.5]), prompt, options=options, max_tokens=12, end=0)]
@@ -155,5 +155,5 @@ def test_invalid_weights_are_rejected(weights: list[float], words: str) -> None:
         normalize_weights(weights, 2)
 
 
-def test_rounded_weights_are_normalised() -> None:
+def test_rounded_weights_are_normalized() -> None:
     assert sum(normalize_weights([0.33333, 0.33333, 0.33333], 3)) == pytest.approx(1, abs=1e-15)

@@ -98,14 +98,14 @@ def test_repetition_penalty_divides_the_odds_once(row: list[int], penalty: float
     assert result == pytest.approx([e / sum(expected) for e in expected])
 
 
-def test_min_tokens_bans_end_and_renormalises() -> None:
+def test_min_tokens_bans_end_and_renormalizes() -> None:
     log_probs = distribution([2, 1, 1])
     early, late = torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 3, dtype=torch.long)
     assert ban(log_probs, early, tokens=(0,), until=3).exp()[0].tolist() == pytest.approx([0, 0.5, 0.5])
     assert torch.equal(ban(log_probs, late, tokens=(0,), until=3), log_probs)
 
 
-def test_banned_tokens_are_removed_and_the_rest_renormalised() -> None:
+def test_banned_tokens_are_removed_and_the_rest_renormalized() -> None:
     empty_history = torch.zeros(1, 0, dtype=torch.long)
     assert ban(distribution([2, 1, 1]), empty_history, tokens=(0,)).exp()[0].tolist() == pytest.approx([0, 0.5, 0.5])
     greedy = SamplingConfig(temperature=0, banned=(0, 2)).processors(end=0)
@@ -117,7 +117,7 @@ def test_end_stays_possible_if_nothing_else_is() -> None:
     assert ban(distribution([1, 0]), empty_history, tokens=(0,), until=3).exp().tolist() == [[1, 0]]
 
 
-def test_order_of_application() -> None:
+def test_processors_are_applied_in_the_documented_order() -> None:
     # penalty: token 1 from 8 to 2; END banned; temperature ½ squares: 4, 9, 1; top-2: 4, 9; top-p 0.6: 9
     options = SamplingConfig(temperature=0.5, top_k=2, top_p=0.6, min_tokens=5, repetition_penalty=4)
     row, history = distribution([50, 8, 3, 1]), torch.tensor([[1]])

@@ -68,7 +68,7 @@ def generate_pieces(pieces: list[str], max_tokens: int = 100) -> tuple[CountingM
 @example(["ab", "b"], ["abb", "b"])
 @example(["abb"], ["abb", "b"])
 @example(["aab"], ["aab", "ab", "b"])
-def test_cutter_equals_naive_cut(pieces: list[str], stop: list[str]) -> None:
+def test_text_is_cut_at_the_first_stop_string(pieces: list[str], stop: list[str]) -> None:
     cutter = StopCutter(stop)
     streamed = ""
     for size, piece in enumerate(pieces, 1):

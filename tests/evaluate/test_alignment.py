@@ -59,7 +59,7 @@ def join_words(pieces: Sequence[str]) -> list[str]:
         (" \n\u2028", []),
     ],
 )
-def test_word_spans(text: str, words: list[str]) -> None:
+def test_words_are_split_in_any_script(text: str, words: list[str]) -> None:
     assert [text[start:end] for start, end in word_spans(text)] == words
 
 
@@ -94,7 +94,7 @@ def test_every_token_has_one_word_and_words_stay_in_order(pieces: list[str]) -> 
         assert all(word.text == word.text.strip() for word in words)
 
 
-def test_merged_weights() -> None:
+def test_merging_sums_over_source_tokens_and_averages_over_target_tokens() -> None:
     weights = np.array([[0.5, 0.2, 0.3], [0.1, 0.5, 0.4], [0.0, 0.0, 1.0]])
     target, source = [Word("xy", (0, 1)), Word("</s>", (2,))], [Word("ab", (0, 1)), Word("</s>", (2,))]
     np.testing.assert_allclose(merge(weights, target, source), [[0.65, 0.35], [0.0, 1.0]])
@@ -112,7 +112,7 @@ def test_merged_rows_sum_to_one(data: st.DataObject) -> None:
 # --- links ----------------------------------------------------------------------------------------------------------
 
 
-def test_hard_links() -> None:
+def test_hard_links_have_the_largest_weight_or_exceed_the_threshold() -> None:
     weights = np.array([[0.4, 0.5, 0.1], [0.3, 0.3, 0.4], [0.5, 0.5, 0.0]])
     assert hard_links(weights) == [(1, 0), (2, 1), (0, 2)]
     assert hard_links(weights, 0.5) == [(0, 2), (1, 0), (1, 2)]
@@ -120,11 +120,11 @@ def test_hard_links() -> None:
 
 
 @given(st.sets(st.tuples(st.integers(0, 30), st.integers(0, 30))))
-def test_pharaoh_round_trip(links: set[tuple[int, int]]) -> None:
+def test_links_survive_a_pharaoh_round_trip(links: set[tuple[int, int]]) -> None:
     assert set(from_pharaoh(to_pharaoh(links))) == links
 
 
-def test_pharaoh_format() -> None:
+def test_pharaoh_links_are_sorted_and_any_white_space_is_read() -> None:
     assert to_pharaoh([(2, 1), (0, 0), (1, 12)]) == "0-0 1-12 2-1"
     assert from_pharaoh(" 0-0\t2-1\n") == [(0, 0), (2, 1)]
     assert from_pharaoh("") == [] and to_pharaoh([]) == ""
@@ -136,7 +136,7 @@ def test_malformed_alignments_are_rejected(line: str) -> None:
         from_pharaoh(line)
 
 
-def test_alignment_error_rate() -> None:
+def test_alignment_error_rate_equals_its_definition() -> None:
     sure, possible = [(0, 0), (1, 1)], [(1, 2), (2, 2)]
     assert alignment_error_rate(sure, sure, possible) == 0
     assert alignment_error_rate([*sure, *possible], sure, possible) == 0  # possible links are not errors
@@ -146,7 +146,7 @@ def test_alignment_error_rate() -> None:
     assert alignment_error_rate([], []) == 0
 
 
-def test_diagonal_links() -> None:
+def test_diagonal_links_scale_with_both_lengths() -> None:
     assert diagonal_links(4, 4) == [(0, 0), (1, 1), (2, 2), (3, 3)]
     assert diagonal_links(4, 2) == [(0, 0), (0, 1), (1, 2), (1, 3)]
     assert diagonal_links(2, 4) == [(1, 0), (3, 1)]
@@ -168,7 +168,7 @@ def example(choices: dict[int, int]) -> ForcedPair:
     return ForcedPair(weights, spans(SOURCE), spans(TARGET), LINKS)
 
 
-def test_token_slots() -> None:
+def test_slots_contain_the_tokens_of_linked_spans() -> None:
     slots = token_slots(spans(SOURCE), spans(TARGET), LINKS)
     actual = [(set(sources), set(targets)) for sources, targets in slots.slots]
     assert actual == [({0, 1}, {4, 5}), ({3, 4}, {0, 1}), ({5}, {2})]
@@ -177,7 +177,7 @@ def test_token_slots() -> None:
     assert slots.possible == {(0, 4), (0, 5), (1, 4), (1, 5), (3, 0), (3, 1), (4, 0), (4, 1), (5, 2)}
 
 
-def test_perfect_attention() -> None:
+def test_perfect_attention_has_no_alignment_error() -> None:
     metrics = score_alignments([example(PERFECT)] * 2)
     assert metrics["alignment_error_rate"] == 0 and metrics["alignment_accuracy"] == metrics["alignment_slots"] == 1
     assert metrics["alignment_error_rate_diagonal"] == 1  # the order is reversed
@@ -195,15 +195,17 @@ def test_perfect_attention() -> None:
         (dict.fromkeys(range(6), 2), 1, 0, 0),
     ],
 )
-def test_metrics_of_wrong_links(change: dict[int, int], error: float, accuracy: float, slots: float) -> None:
+def test_wrong_links_lower_the_metrics_by_known_amounts(
+    change: dict[int, int], error: float, accuracy: float, slots: float
+) -> None:
     metrics = score_alignments([example({**PERFECT, **change})])
     assert metrics["alignment_error_rate"] == pytest.approx(error)
     assert metrics["alignment_accuracy"] == pytest.approx(accuracy)
     assert metrics["alignment_slots"] == pytest.approx(slots)
 
 
-def test_rows_belong_to_the_token_they_produce() -> None:
-    """Negative control: weights shifted by one step are bad."""
+def test_shifted_rows_have_a_high_alignment_error() -> None:
+    """Negative control: weights shifted by one step give a high error."""
     shifted = {target + 1: source for target, source in PERFECT.items() if target < 6}
     assert score_alignments([example(shifted)])["alignment_error_rate"] > 0.5
 

@@ -28,7 +28,7 @@ WORDS = st.lists(st.sampled_from(["a", "the", "an", "red", "Red!", "fox", "fox."
         ("«the»", "« »"),
     ],
 )
-def test_normalise_answer(answer: str, expected: str) -> None:
+def test_case_articles_and_ascii_punctuation_are_removed(answer: str, expected: str) -> None:
     assert normalise_answer(answer) == expected
 
 
@@ -45,7 +45,7 @@ def test_normalise_answer(answer: str, expected: str) -> None:
         ("October 1973", "1973 in October", 2 * 1 * (2 / 3) / (5 / 3)),
     ],
 )
-def test_f1(predicted: str, expected: str, score: float) -> None:
+def test_f1_counts_common_words(predicted: str, expected: str, score: float) -> None:
     assert f1(predicted, expected) == pytest.approx(score, abs=1e-15)
 
 
@@ -96,7 +96,7 @@ def test_f1_equals_the_reference(first_words: list[str], second_words: list[str]
 
 
 @given(st.text(max_size=20))
-def test_normalising_twice_changes_nothing(text: str) -> None:
+def test_normalizing_twice_changes_nothing(text: str) -> None:
     result = normalise_answer(text)
     assert normalise_answer(result) == result or not result.isascii()
     assert not set(result) & set(string.punctuation)

@@ -31,7 +31,7 @@ def fraction(explanation: bleu.Explanation, n: int) -> tuple[int, int]:
 # --- worked examples ------------------------------------------------------------------------------------------------
 
 
-def test_unigram_precision() -> None:
+def test_unigram_precision_counts_common_words() -> None:
     assert fraction(explain_texts("He ate an apple", "He eats an apple"), 1) == (3, 4)
 
 
@@ -45,14 +45,14 @@ def test_clipping_limits_repeated_words() -> None:
     )
 
 
-def test_clipping_against_two_references() -> None:
+def test_counts_are_clipped_to_the_larger_reference_count() -> None:
     explanation = explain_texts("He He He eats tasty fruit", "He eats a sweet apple", "He is eating a tasty apple")
     assert fraction(explanation, 1) == (3, 6)
     counts = {count.ngram[0]: (count.count, count.reference_count, count.clipped) for count in explanation.counts[0]}
     assert counts == {"He": (3, 1, 1), "eats": (1, 1, 1), "tasty": (1, 1, 1), "fruit": (1, 0, 0)}
 
 
-def test_scores_and_explanation_of_a_sentence() -> None:
+def test_explanation_shows_precisions_and_scores_of_each_order() -> None:
     explanation = explain_texts(GUARD, GUARD_REFERENCE)
     assert [fraction(explanation, n) for n in range(1, 5)] == [(5, 8), (4, 7), (3, 6), (2, 5)]
     assert explanation.statistics.brevity_penalty == 1
@@ -175,7 +175,7 @@ def test_closest_length_prefers_the_shorter_reference(lengths: list[int], closes
     assert bleu.closest_length(4, lengths) == closest
 
 
-def test_brevity_penalty() -> None:
+def test_brevity_penalty_applies_only_to_short_hypotheses() -> None:
     def penalty(c: int, r: int) -> float:
         return replace(explain_texts("a", "a").statistics, length=c, reference_length=r).brevity_penalty
 
@@ -208,7 +208,7 @@ def test_smoothing_is_explained() -> None:
     assert "does not smooth if no token matches" in "\n".join(bleu.describe_sentence(explain_texts("a b c d e", "f g")))
 
 
-def test_empty_hypothesis() -> None:
+def test_empty_hypothesis_scores_zero() -> None:
     explanation = explain_texts("", "He ate")
     assert explanation.statistics.bleu() == explanation.statistics.smoothed_bleu(is_corpus=False) == 0
     assert "  the hypothesis is empty, so BP = 0" in bleu.describe_sentence(explanation)

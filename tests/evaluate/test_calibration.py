@@ -28,7 +28,7 @@ def test_bins_equal_scikit_learn(bins: int) -> None:
     assert sum(bin_.count for bin_ in calibration.bins) == 3000 and len(calibration.bins) == bins
 
 
-def test_bins_of_given_values() -> None:
+def test_bins_and_errors_equal_manual_values() -> None:
     confidence, correct = np.array([0.5, 0.51, 0.9, 1.0, 0.95]), np.array([True, False, True, True, False])
     calibration = calibrate(confidence, correct, bins=2)
     first, second = calibration.bins

@@ -130,8 +130,8 @@ def test_metrics_equal_manual_counts(pairs: list[tuple[str, str]]) -> None:
     assert [one.count for one in mistakes] == sorted((one.count for one in mistakes), reverse=True)
 
 
-def test_two_classes() -> None:
-    """For two classes, Matthews is the correlation of two binary variables."""
+def test_metrics_of_two_classes_equal_binary_definitions() -> None:
+    """For two classes, the Matthews coefficient is the correlation of two binary variables."""
     pairs = [("yes", "yes")] * 6 + [("yes", "no")] * 2 + [("no", "yes")] * 1 + [("no", "no")] * 3
     expected, predicted = sides(pairs)
     result = confusion_metrics(Confusion.of(expected, predicted, ["no", "yes"]))
@@ -157,7 +157,7 @@ def test_metrics_do_not_depend_on_class_names_and_order(pairs: list[tuple[str, s
 
 
 @given(answers)
-def test_swapping_expected_and_predicted(pairs: list[tuple[str, str]]) -> None:
+def test_swapping_expected_and_predicted_swaps_precision_and_recall(pairs: list[tuple[str, str]]) -> None:
     confusion, swapped = Confusion.of(*sides(pairs)), Confusion.of(*sides(pairs)[::-1])
     assert {name: (hits.precision, hits.recall, hits.f1) for name, hits in confusion.hits.items()} == {
         name: (hits.recall, hits.precision, hits.f1) for name, hits in swapped.hits.items()
@@ -166,7 +166,7 @@ def test_swapping_expected_and_predicted(pairs: list[tuple[str, str]]) -> None:
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=2))
-def test_perfect_and_constant_predictions(expected: list[str]) -> None:
+def test_perfect_predictions_score_one_and_constant_ones_have_no_matthews(expected: list[str]) -> None:
     result = confusion_metrics(Confusion.of(expected, expected))
     several = len(set(expected)) > 1
     assert result["accuracy"] == result["macro_f1"] == result["weighted_f1"] == 1
@@ -175,7 +175,7 @@ def test_perfect_and_constant_predictions(expected: list[str]) -> None:
     assert guess["matthews"] == 0 and guess["accuracy"] <= guess["majority"]
 
 
-def test_metrics_of_batched_matrices() -> None:
+def test_batched_metrics_equal_metrics_of_single_matrices() -> None:
     matrices = np.random.default_rng(0).integers(0, 9, size=(5, 4, 4))
     matrices[0, 2] = matrices[0, :, 2] = 0  # absent classes are excluded from the mean
     figures_of: list[Any] = [accuracy, macro_f1, matthews]
@@ -201,7 +201,7 @@ def test_unseen_labels_are_wrong_and_reported() -> None:
     assert math.isnan(log_loss(["new"], log_probs[:1], labels))
 
 
-def test_rates_are_normalised_by_row() -> None:
+def test_rates_are_normalized_by_row() -> None:
     confusion = Confusion.of(["a", "a", "b"], ["a", "b", "b"], ["a", "b", "never"])
     assert confusion.rates().tolist() == [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 0]]
     assert confusion.support == [2, 1, 0] and confusion.total == 3
@@ -215,7 +215,7 @@ def test_bootstrap_interval_of_accuracy_is_close_to_wilson() -> None:
     assert report(expected, log_probs, labels).intervals == result.intervals
 
 
-def test_a_thousand_classes() -> None:
+def test_interval_of_300_classes_contains_the_metric() -> None:
     draw = np.random.default_rng(0)
     labels = [str(number) for number in range(300)]
     expected = [labels[index] for index in draw.integers(0, 300, size=600)]

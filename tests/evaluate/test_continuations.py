@@ -49,12 +49,12 @@ def test_scores_depend_on_the_prompt(model: Any) -> None:
     assert (first - second).abs().max() > 1e-4
 
 
-def test_scores_from_the_first_token(model: Any) -> None:
+def test_scores_from_the_first_token_equal_text_scores(model: Any) -> None:
     (log_probs,) = continuation_log_probs(model, [[1, 2, 3]], [0], end=0)
     torch.testing.assert_close(log_probs, score_texts(model, [[1, 2, 3]], end=0)[0][:-1], rtol=0, atol=1e-10)
 
 
-def test_common_prefix_length() -> None:
+def test_common_prefix_ends_at_the_first_difference_or_shortest_text() -> None:
     assert common_prefix_length([[1, 2, 3], [1, 2], [1, 2, 4]]) == 2
     assert common_prefix_length([[1], [2]]) == 0
     assert common_prefix_length([[1, 2]]) == 2

@@ -28,7 +28,7 @@ def test_correlations_equal_scipy(pairs: list[tuple[int, float]]) -> None:
     assert ranks(x).tolist() == stats.rankdata(x).tolist()
 
 
-def test_correlations_of_given_values() -> None:
+def test_correlations_and_ranks_equal_manual_values() -> None:
     assert pearson([1, 2, 3], [1, 2, 4]) == pytest.approx(9 / (2 * 21**0.5))  # 3 / √(2 · 14/3)
     assert spearman([1, 2, 3], [1, 20, 400]) == pytest.approx(1)
     assert spearman([1, 2, 2, 4], [4, 3, 2, 1]) == pytest.approx(-4.5 / (4.5 * 5) ** 0.5)
@@ -36,12 +36,12 @@ def test_correlations_of_given_values() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-160, 1e160])
-def test_tiny_and_huge_scores(scale: float) -> None:
+def test_pearson_is_independent_of_scale(scale: float) -> None:
     x = np.array([1.0, 2.0, 4.0, 8.0])
     assert pearson(x * scale, x**2) == pytest.approx(pearson(x, x**2), abs=1e-12)
 
 
-def test_report_metrics_and_intervals() -> None:
+def test_intervals_contain_the_metric_and_equal_those_of_fisher() -> None:
     draws = np.random.default_rng(0)
     x = draws.normal(size=400)
     result = report(x.tolist(), (x + draws.normal(size=400)).tolist())
@@ -60,13 +60,13 @@ def test_too_few_or_unequal_scores_are_rejected() -> None:
             pearson(x, y)
 
 
-def test_mean_interval() -> None:
+def test_mean_interval_equals_the_normal_approximation() -> None:
     values = [0.0] * 50 + [1.0] * 50
     low, high = mean_interval(values)
     assert (low, high) == pytest.approx((0.4, 0.6), abs=0.02)
 
 
-def test_multiple_choice_report() -> None:
+def test_choice_report_has_accuracy_chance_and_loss() -> None:
     result = report_choices([0, 2, 1], [[-0.1, -3, -4], [-1, -0.5, -2], [-2.0, -0.2]])
     assert result.metrics["accuracy"] == pytest.approx(2 / 3)
     assert result.metrics["chance"] == pytest.approx((1 / 3 + 1 / 3 + 1 / 2) / 3)

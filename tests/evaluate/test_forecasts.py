@@ -24,7 +24,7 @@ def test_scale_is_the_naive_error_of_train() -> None:
     assert naive_error([values], 1)[0] == pytest.approx(4)
 
 
-def test_crps_of_a_gaussian() -> None:
+def test_crps_of_a_gaussian_equals_its_closed_form() -> None:
     """Compare with the closed form σ (z (2Φ(z) − 1) + 2φ(z) − 1/√π)."""
     for truth in (-1.0, 0.3, 4.0):
         z = truth / 2
@@ -42,7 +42,7 @@ def test_crps_equals_the_sum_over_all_pairs() -> None:
     assert crps(np.full((1, 5, 1, 1), 2.0), np.zeros((1, 1, 1))).item() == pytest.approx(2.0)  # for one point: |error|
 
 
-def test_metrics_of_given_forecasts() -> None:
+def test_metrics_equal_manual_values_and_ignore_missing_values() -> None:
     truth = np.array([[[1.0], [4.0], [np.nan]]])
     errors = Errors.of(normal([2.0, 2.0, 2.0], 1.0), truth)
     actual = errors.metrics(np.array([2.0]))
@@ -53,7 +53,7 @@ def test_metrics_of_given_forecasts() -> None:
     assert errors.metrics(np.array([2.0]), "naive_").keys() == {f"naive_{name}" for name in actual}
 
 
-def test_calibrated_intervals_have_their_coverage() -> None:
+def test_calibrated_intervals_have_nominal_coverage() -> None:
     truth = np.random.default_rng(1).normal(size=(2000, 1, 1))
     centre = torch.zeros(2000, 1, 1).double()
     actual = Errors.of(Forecast.normal(centre, centre + 1), truth).metrics(np.ones(1))

@@ -27,7 +27,7 @@ class Copying:
         return StepOutput(scores.log_softmax(dim=1), DecodeState({"read": read}))
 
 
-def test_accuracy_by_group() -> None:
+def test_accuracy_is_computed_for_each_group() -> None:
     documents = [[2, 7, 3, 8, 2, 7, 3, 4], [2, 1]]  # keys 2 and 3; the last answer for 3 has changed
     questions = [
         [

@@ -132,7 +132,7 @@ def test_float32_scores_are_summed_in_float64() -> None:
     assert totals.nll == pytest.approx(1_000_003 * float(torch.tensor(0.1)), rel=1e-12)
 
 
-def test_metrics_of_given_totals() -> None:
+def test_metrics_equal_manual_values() -> None:
     # 8 tokens of probability 1/4 each: 16 bits.
     actual = metrics(Totals(nll=8 * math.log(4), tokens=8), words=4, characters=10, size=16)
     assert list(actual) == NAMES

@@ -50,14 +50,14 @@ def test_scores_equal_sacrebleu() -> None:
     assert metrics["bleu"] == bleu(hypotheses, expected, language="de")
 
 
-def test_exact_match_ignores_white_space_only() -> None:
+def test_exact_match_ignores_only_white_space() -> None:
     hypotheses = ["a b", " a  b ", "a\u00a0b", "A b", "a b .", ""]
     metrics = score_translations(hypotheses, ["a b"] * 5 + [""], language="en").metrics
     assert metrics["exact_match"] == 3 / 5  # blank pairs are excluded
     assert score_translations([""], [""], language="en").metrics["exact_match"] == 0
 
 
-def test_perfect_translation() -> None:
+def test_perfect_translation_has_maximum_scores() -> None:
     _, expected = draw_lines(10)
     metrics = score_translations(expected, expected, language="en").metrics
     assert [round(metrics[name], 9) for name in ("bleu", "bleu_lowercase", "chrf", "exact_match")] == [100, 100, 100, 1]
@@ -95,7 +95,7 @@ def test_invalid_inputs_are_rejected() -> None:
         score_translations([], [], language="en")
 
 
-def test_no_warnings_and_no_downloads(caplog: pytest.LogCaptureFixture) -> None:
+def test_scoring_logs_no_warnings_or_downloads(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         score_translations(["a tokenized line ."] * 120, ["a tokenized line ."] * 120, language="ja")
     assert caplog.records == []
@@ -162,7 +162,7 @@ def test_buckets_do_not_depend_on_the_hypotheses() -> None:
 # --- reports --------------------------------------------------------------------------------------------------------
 
 
-def test_report() -> None:
+def test_report_contains_scores_metrics_and_length_buckets() -> None:
     hypotheses, expected = draw_lines(40)
     lines = [
         TranslatedLine(f"source {i}", reference, hypothesis)
@@ -193,7 +193,7 @@ def test_examples_show_mistakes_first() -> None:
     assert len(result.examples(100)) == 40
 
 
-def test_describe_decoding() -> None:
+def test_decoding_is_described_with_its_non_default_options() -> None:
     assert describe_decoding(BeamConfig()) == "beam search, 5 hypotheses, length penalty 1"
     assert describe_decoding(BeamConfig(beam=1)) == "greedy search"
     full = BeamConfig(beam=3, length_penalty=0.6, coverage_penalty=0.2, min_length=2, max_length=9, stopping="exact")

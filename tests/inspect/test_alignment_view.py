@@ -62,7 +62,7 @@ def make(tokenizer: Any = None, attention: Any = None, seed: int = 3, **options:
 
 @pytest.mark.parametrize("order", ["luong", "bahdanau"])
 @pytest.mark.parametrize("reverse", [True, False])
-def test_view_equals_attention_of_search(order: Any, reverse: bool) -> None:
+def test_view_equals_attention_during_search(order: Any, reverse: bool) -> None:
     translator = make(attention=AttentionConfig(order=order, score="additive"), reverse=reverse)
     view = alignment_view(translator, "the cat sat")
     hypothesis = translator.last.hypothesis
@@ -104,7 +104,7 @@ def test_dropout_is_off_and_mode_is_restored() -> None:
 
 @pytest.mark.parametrize("tokenizer", [CharactersConfig(), WordsConfig(), BytePairConfig(size=280)])
 @pytest.mark.parametrize("source", TEXTS)
-def test_alignment_by_each_tokenizer(tokenizer: Any, source: str) -> None:
+def test_word_weights_sum_to_one_with_each_tokenizer(tokenizer: Any, source: str) -> None:
     view = alignment_view(make(tokenizer), source, "猫はここ è")
     assert view.words.weights.shape == (len(view.words.rows), len(view.words.columns))
     np.testing.assert_allclose(view.words.weights.sum(axis=1), 1)
@@ -120,7 +120,7 @@ def test_unknown_words_are_reported() -> None:
     assert view.words.columns == ["the", "zebra", "sat,", "here", "</s>"]  # tokens are not truncated
 
 
-def test_unfinished_translation_has_note() -> None:
+def test_unfinished_translation_is_noted() -> None:
     translator = make(seed=1)
     view = alignment_view(translator, "the cat", beam=1, max_length=3, min_length=3)
     assert not view.finished and len(view.tokens.rows) == len(view.tokens.weights) == 3

@@ -109,7 +109,7 @@ def test_reversed_source_keeps_end_last(sources: Any) -> None:
     torch.testing.assert_close(part.steps[0].x[:-1], tokens.flip(0).detach())
 
 
-def test_tokens_and_targets_by_role(sources: Any) -> None:
+def test_each_part_is_labelled_with_the_tokens_it_reads_and_predicts(sources: Any) -> None:
     source, texts = sources["luong"]
     traces = cell_traces(source, *texts)
     assert traces["encoder-forwards"].tokens == [*SOURCE, "</s>"]
@@ -122,7 +122,7 @@ def test_tokens_and_targets_by_role(sources: Any) -> None:
     assert cell_traces(bilm, *text)["reader-forwards"].tokens == ["</s>", *text[0].split(), "</s>"]
 
 
-def test_gate_trace_of_selected_part(sources: Any) -> None:
+def test_gate_trace_follows_the_selected_part(sources: Any) -> None:
     source, (line,) = sources["classifier, kept apart"]
     trace = gate_trace(source, line, part="reader-backwards")
     assert trace.cell == "lstm" and len(trace.layers) == 2
@@ -176,10 +176,10 @@ def test_capture_removes_hooks(sources: Any) -> None:
         ("backbone.ways.forwards.layers.1.cell", CellPosition("reader", "forwards", 1)),
     ],
 )
-def test_cell_positions_from_module_names(name: str, position: CellPosition) -> None:
+def test_module_name_gives_part_direction_and_layer(name: str, position: CellPosition) -> None:
     assert cell_positions([name]) == {name: position}
 
 
-def test_cell_positions_of_translator() -> None:
+def test_encoder_and_decoder_cells_are_distinguished() -> None:
     positions = cell_positions(["encoder.layers.0.forwards.cell", "decoder.layers.1.cell"])
     assert list(positions.values()) == [CellPosition("encoder", "forwards", 0), CellPosition("decoder", "", 1)]

@@ -37,7 +37,7 @@ def printed(thing: Any, width: int = 100) -> str:
 # --- in the terminal ------------------------------------------------------------------------------------------------
 
 
-def test_table_of_known_matrix() -> None:
+def test_table_shows_counts_with_dots_for_zeros() -> None:
     shown = render_confusion(WORDS, width=80, colour=False).plain
     assert shown.split("\n") == [
         "      no    yes ",
@@ -93,7 +93,7 @@ def test_class_names_are_escaped(name: str, shown: str) -> None:
     assert format_class(name) == shown
 
 
-def test_table_of_classes() -> None:
+def test_class_table_shows_metrics_and_three_averages() -> None:
     shown = printed(
         build_class_table({"PER": Hits(1, 2, 4), "[bold]x": Hits(3, 3, 3)}, label_kind="type", unit="spans")
     )
@@ -109,7 +109,7 @@ def test_table_of_classes() -> None:
     assert "0.0000" in printed(build_class_table({}))
 
 
-def test_most_frequent_errors() -> None:
+def test_most_frequent_errors_are_listed_first() -> None:
     confusion = Confusion(("a b", "العربية", "c"), np.array([[5, 3, 12], [3, 1, 0], [0, 0, 9]]))
     assert list_mistakes(confusion) == [
         "12 ×  a b predicted as c  (60.0% of 20)",
@@ -182,7 +182,7 @@ def test_labels_do_not_overlap(count: int) -> None:
     assert title.get_text().endswith("…") and title.get_window_extent().width < width
 
 
-def test_many_classes_and_long_names() -> None:
+def test_many_classes_and_long_names_do_not_enlarge_the_plot() -> None:
     pytest.importorskip("matplotlib")
     confusion = Confusion(tuple(map(str, range(300))), np.eye(300, dtype=np.int64))
     figure = draw_confusion(confusion)
@@ -191,7 +191,7 @@ def test_many_classes_and_long_names() -> None:
     assert max(size(to_bytes(long))) < 1200
 
 
-def test_names_with_dollar_signs_and_any_script() -> None:
+def test_dollar_signs_and_all_scripts_are_drawn_as_text() -> None:
     pytest.importorskip("matplotlib")
     confusion = random_confusion(["$x_1$", "a $ b", "\\alpha", "", *SCRIPTS])
     figure = draw_confusion(confusion, ["$5 and $6"])

@@ -109,7 +109,7 @@ def test_cells_without_kernel_are_named(cell: str, monkeypatch: pytest.MonkeyPat
     assert (f"no sequence kernel for {cell}" in note) == (torch_kernels.kernel_name(instance) is None)
 
 
-def test_budget_of_training(tmp_path: Path) -> None:
+def test_budget_counts_steps_epochs_tokens_and_evaluations(tmp_path: Path) -> None:
     text = "\n".join("0123456789" for _ in range(100))  # 1,100 tokens, 550 a row, 69 chunks of 8
     changes = ["train.epochs=3", "train.accumulate_steps=2", "train.evaluate_every=20"]
     budget = doctor.examine(recipe(tmp_path, text, "0", *changes)).budget
@@ -157,7 +157,7 @@ def test_model_larger_than_memory_is_not_rehearsed(tmp_path: Path, monkeypatch: 
     assert warning.endswith("Use a smaller model.")  # no batch size helps
 
 
-def test_unusable_data_raises_error_of_training(tmp_path: Path) -> None:
+def test_unusable_data_raises_the_error_that_training_raises(tmp_path: Path) -> None:
     short = recipe(tmp_path, "abc\n", "b", "batch.size=4")
     with pytest.raises(DataError) as trained:
         begin(short, tmp_path / "run")
@@ -178,7 +178,7 @@ def test_ngram_model_is_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("count", "words"), [(12, "12 bytes"), (1 << 20, "1 MiB"), (700 << 20, "700 MiB"), (3 << 29, "1.5 GiB")]
 )
-def test_format_bytes(count: int, words: str) -> None:
+def test_bytes_are_shown_in_binary_units(count: int, words: str) -> None:
     assert format_bytes(count) == words
 
 

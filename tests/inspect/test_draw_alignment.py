@@ -97,7 +97,7 @@ def test_plot_size_is_limited() -> None:
     assert max(width, height) < 2000
 
 
-def test_dollar_signs_are_not_formulas() -> None:
+def test_dollar_signs_are_not_read_as_formulas() -> None:
     figure = draw_alignment(grid(["$x_1$", "$", "a_b^c"], ["\\alpha", "$5", "\n", ""]), ["$5 and $6"])
     assert size(to_bytes(figure))
     title: Any = figure._suptitle  # type: ignore[attr-defined]
@@ -126,7 +126,7 @@ def test_missing_glyphs_are_reported() -> None:
 
 
 @pytest.mark.usefixtures("bare")
-def test_additional_fonts_only_if_needed() -> None:
+def test_fonts_are_added_only_for_missing_glyphs() -> None:
     assert choose_fonts(["abc é Жﻼ ◌ …"]) == Fonts(["DejaVu Sans"], "", choose_fonts(["ﻼ"]).shapes_text)
     assert choose_fonts(["a" + STIX]) == Fonts(["DejaVu Sans", "STIXGeneral"], "", True)
     assert choose_fonts(["日"]).families == ["DejaVu Sans"]  # not the font of placeholder boxes

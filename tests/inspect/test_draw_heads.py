@@ -124,7 +124,7 @@ def test_twelve_words_have_distinct_colours() -> None:
 
 
 @pytest.mark.parametrize("least", [0.0, MIN_LINK_WEIGHT, 0.3, 1.1])
-def test_one_line_per_weight_above_threshold(least: float) -> None:
+def test_each_weight_above_threshold_is_drawn_as_one_line(least: float) -> None:
     found = grid(FRENCH, ENGLISH)
     figure = draw_links(found, ["a title"], min_weight=least)
     assert len(lines(figure).get_paths()) == int((found.weights >= least).sum())
@@ -202,7 +202,7 @@ def test_right_to_left_scripts_are_joined(kind: str) -> None:
     assert joined < 0.9 * broken
 
 
-def test_dollar_signs_are_not_formulas() -> None:
+def test_dollar_signs_are_not_read_as_formulas() -> None:
     words = ["$x_1$", "$", "a_b^c", "\n", ""]
     for figure in (draw_heads(maps(1, 2, words, words), ["$5 and $6"]), draw_links(grid(words, words), ["$5 and $6"])):
         assert size(to_bytes(figure))

@@ -37,7 +37,7 @@ def encoded(*texts: str, keep_case: bool = False) -> list[Encoded]:
 # --- definitions ------------------------------------------------------------------------------------------------------
 
 
-def test_encodings_of_short_text() -> None:
+def test_short_text_has_known_encodings_and_sizes() -> None:
     (text,) = encoded("the market falls")
     assert list(text.vocabulary.words) == ["falls", "market", "the"]  # equal counts, so in alphabetical order
     assert text.columns == [2, 1, 0]
@@ -113,7 +113,7 @@ def test_bags_ignore_order_and_recurrent_network_does_not() -> None:
 
 
 def test_trained_bag_guesses_and_recurrent_network_learns() -> None:
-    """Train on both texts: from bags the loss is that of guessing, in order it reaches 0."""
+    """After training on both texts, the loss is that of guessing with bags and 0 with the word order."""
     import torch
     from torch import nn
 
@@ -187,7 +187,7 @@ def test_last_state_equals_manual_elman_network() -> None:
     np.testing.assert_allclose(state, h, atol=1e-12)
 
 
-def test_cosine_of_sparse_vectors() -> None:
+def test_cosine_of_sparse_vectors_equals_manual_values() -> None:
     assert cosine({0: 1, 1: 2}, {0: 2, 1: 4}) == pytest.approx(1) and cosine({0: 1}, {1: 5}) == 0
     assert cosine({0: 3, 2: 4}, {0: 1}) == pytest.approx(0.6)
 
@@ -221,7 +221,7 @@ def test_unknown_words_share_one_column() -> None:
     assert encode(["The bear falls"], listed)[0].columns == [0, 2, 1]
 
 
-def test_vocabulary_from_tokenizer() -> None:
+def test_vocabulary_has_the_columns_of_the_tokenizer() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["the market falls", "the bear"])
     texts = ["the market rises", "falls"]
     vocabulary = vocabulary_of_tokenizer(tokenizer, "mine", texts)

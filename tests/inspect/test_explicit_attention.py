@@ -108,7 +108,7 @@ def text(tokens: list[int] | None = None) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", SWITCHES)
-def test_translator_passes_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_attention_of_translator_equals_fused_attention(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = ready(transformer(**SWITCHES[name])), pairs()
     agree(model, lambda: model.target_log_probs(batch), lambda: model.attentions(batch), monkeypatch)
 
@@ -122,13 +122,15 @@ def test_translator_passes_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     ],
     ids=["learned", "rotary", "norms after"],
 )
-def test_gpt_passes_agree(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_attention_of_gpt_equals_fused_attention(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, tokens = ready(GPTConfig(**{**SHAPE, **options}).build(V)), text()["tokens"]
     agree(model, lambda: model(tokens), lambda: model.attentions(tokens), monkeypatch)
 
 
 @pytest.mark.parametrize("config", [BERTConfig, ElectraConfig])
-def test_encoder_passes_agree(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_attention_of_encoder_equals_fused_attention(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokens = ready(config(**SHAPE, positions=PositionsConfig(kind="rotary")).build(V)), text()["tokens"]
     agree(model, lambda: model.backbone.read(tokens), lambda: model.attentions(tokens), monkeypatch)
 
@@ -142,14 +144,16 @@ def test_encoder_passes_agree(config: Any, monkeypatch: pytest.MonkeyPatch) -> N
         pytest.param(lambda: build(TaggerConfig, {"embedding": 12, "encoder": ENCODER}).build(V, 4, 0), id="tags"),
     ],
 )
-def test_classifier_and_tagger_passes_agree(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_attention_of_readers_equals_fused_attention(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made, batch = ready(model()), text()
     agree(made, lambda: made(batch), lambda: made.attentions(batch), monkeypatch)
 
 
 @pytest.mark.parametrize("config", [FineTunedClassifierConfig, FineTunedTaggerConfig])
 @pytest.mark.parametrize("kind", ["gpt", "bert", "electra", "transformer"])
-def test_fine_tuned_model_passes_agree(kind: str, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_attention_of_fine_tuned_model_equals_fused_attention(
+    kind: str, config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backbone = {"kind": kind, **BACKBONES[kind]}
     model = ready(build(config, {"backbone": backbone, "dropout": 0.0}).build(V, 3))
     batch = text(frame_texts(Specials.after(V), model.backbone.form, torch.randint(1, V, (S,)).tolist()).tokens)

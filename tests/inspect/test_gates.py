@@ -63,7 +63,7 @@ def test_dropout_is_off_and_mode_is_restored(make: Any, ids: list[int]) -> None:
     np.testing.assert_array_equal(first.layers[1].values["h"], gate_trace(model, ids).layers[1].values["h"])
 
 
-def test_levels_saturation_and_varying_units(make: Any, ids: list[int]) -> None:
+def test_levels_saturation_and_varying_units_equal_manual_values(make: Any, ids: list[int]) -> None:
     layer = gate_trace(make("lstm", layers=1), ids).layers[0]
     f, h = layer.values["f"], layer.values["h"]
     for position in range(len(ids) + 1):

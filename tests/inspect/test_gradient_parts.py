@@ -97,7 +97,7 @@ def test_language_model_gradients_equal_trace(cell: str, of: Any, make: Any, ids
         np.testing.assert_allclose(flow.measured, own_flow.measured, atol=1e-12)
 
 
-def test_loss_of_any_token(make: Any, ids: list[int]) -> None:
+def test_loss_of_a_token_ignores_later_tokens(make: Any, ids: list[int]) -> None:
     """The loss of a token does not depend on later tokens, and earlier gradients are those of the shorter text."""
     model = make("lstm")
     full, short = gradient_parts(model, ids, at=4), gradient_parts(model, ids[:5])

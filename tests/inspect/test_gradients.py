@@ -89,7 +89,7 @@ def test_precision_and_training_mode_do_not_matter(make: Any, ids: list[int]) ->
     assert model.training and model.embed.weight.dtype == torch.float32
 
 
-def test_tokens_distances_and_target(make: Any, ids: list[int]) -> None:
+def test_trace_has_input_tokens_distances_and_target(make: Any, ids: list[int]) -> None:
     trace = gradient_trace(make("gru"), ids)
     assert trace.tokens == ["0", "3", "7", "7", "2", "10", "5", "1", "4"]  # the input tokens
     assert trace.target == "9"
@@ -98,7 +98,7 @@ def test_tokens_distances_and_target(make: Any, ids: list[int]) -> None:
     assert (alone.tokens, alone.target, alone.steps_per_tenth()) == (["0"], "4", None)
 
 
-def test_steps_per_tenth_of_known_decay() -> None:
+def test_steps_per_tenth_equal_those_of_known_decays() -> None:
     from seqloom.inspect.views.gradients import GradientTrace
 
     def trace(norms: list[float]) -> GradientTrace:
@@ -115,7 +115,7 @@ def test_steps_per_tenth_of_known_decay() -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_singular_values_of_named_blocks(cell: str, make: Any) -> None:
+def test_singular_values_equal_those_of_the_named_blocks(cell: str, make: Any) -> None:
     model = make(cell)
     matrices = recurrent_matrices(model)
     names = list(model.stack.cells[0].recurrent_matrices())
@@ -188,7 +188,7 @@ def test_bound_is_exact_for_scaled_permutation_without_nonlinearity(gamma: float
 
 
 def test_bound_is_not_exact_with_tanh(make: Any, ids: list[int]) -> None:
-    """Control of the test above, and the second part of the claim: γ_W > 1 need not explode."""
+    """Negative control for the test above; it also shows that gradients need not explode if γ_W > 1."""
     (flow,) = flows(with_matrix(make("elman", layers=1), 1.25 * orthogonal(5)), ids * 2)
     assert flow.bound[-1] > 40
     assert flow.measured[-1] < 1e-2 * flow.bound[-1]
@@ -238,7 +238,7 @@ def test_clipping_equals_torch(ratio: float | None, make: Any, ids: list[int]) -
     assert result.clipped == pytest.approx(after, rel=1e-5)  # torch adds 1e-6 to the norm
 
 
-def test_clipping_factor() -> None:
+def test_clipping_scales_only_norms_above_the_threshold() -> None:
     assert Clipping(4.0, 1.0).factor == 0.25
     assert Clipping(1.0, 1.0).factor == Clipping(0.5, 1.0).factor == Clipping(9.0, None).factor == 1
     assert Clipping(4.0, 1.0).clipped == 1

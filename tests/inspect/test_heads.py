@@ -103,7 +103,7 @@ def test_weights_equal_model_attention(translator: Translator, view: HeadsView) 
     assert view.log_prob == pytest.approx(float(log_probs.sum()))
 
 
-def test_labels_of_rows_and_columns(view: HeadsView) -> None:
+def test_rows_and_columns_are_labelled_with_tokens_and_words(view: HeadsView) -> None:
     assert view.encoder.tokens.rows == view.encoder.tokens.columns == [*"the cat", "</s>"]
     assert view.cross.tokens.rows == [*"il gatto", "</s>"] and view.cross.tokens.columns == [*"the cat", "</s>"]
     assert view.decoder.tokens.rows == view.decoder.tokens.columns == ["</s>", *"il gatto"]  # the tokens it reads
@@ -173,7 +173,7 @@ def test_words_sum_columns_and_average_rows(view: HeadsView) -> None:
 
 @pytest.mark.parametrize("tokenizer", [CharactersConfig(), WordsConfig(), BytePairConfig(size=280)])
 @pytest.mark.parametrize("source", TEXTS)
-def test_heads_by_each_tokenizer(tokenizer: Any, source: str) -> None:
+def test_rows_sum_to_one_with_each_tokenizer(tokenizer: Any, source: str) -> None:
     view = heads_view(make(tokenizer, decoder_layers=1), source, "猫はここ è")
     for part in view.parts.values():
         for maps in (part.tokens, part.words):
@@ -182,7 +182,7 @@ def test_heads_by_each_tokenizer(tokenizer: Any, source: str) -> None:
     assert "".join(view.encoder.words.rows[:-1]) == source.replace(" ", "")
 
 
-def test_unfinished_translation_has_note(translator: Translator) -> None:
+def test_unfinished_translation_is_noted(translator: Translator) -> None:
     view = heads_view(translator, "the cat", beam=1, max_length=3, min_length=3)
     assert not view.finished and "did not predict END" in view.notes[0]
     decoder = view.decoder
@@ -223,7 +223,7 @@ def test_end_can_be_hidden(view: HeadsView) -> None:
 # --- single heads -----------------------------------------------------------------------------------------------------
 
 
-def test_grid_of_head_and_mean_over_heads(view: HeadsView) -> None:
+def test_grid_shows_one_head_or_the_mean_over_heads(view: HeadsView) -> None:
     part = view.decoder
     np.testing.assert_array_equal(part.grid(2, 3).weights, part.words.weights[1, 2])
     np.testing.assert_allclose(part.grid(2, tokens=True).weights, part.tokens.weights[1].mean(axis=0))
@@ -250,7 +250,7 @@ def by_hand(name: Any, weights: list[list[float]]) -> Part:
     return Part(name, maps, maps, 1)
 
 
-def test_statistics_of_known_weights() -> None:
+def test_statistics_equal_manual_values() -> None:
     (sharp,) = by_hand("encoder", [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 1.0]]).statistics()
     assert sharp == HeadStatistics(
         1, 1, 0, 0.75, 0.5

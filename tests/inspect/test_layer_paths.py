@@ -65,7 +65,9 @@ def test_measured_path_equals_theory(kind: str, n: int) -> None:
         ("recurrent", {"cell": "elman"}, 19, 19),
     ],
 )
-def test_paths_of_known_layers(kind: str, options: dict[str, int | str], n: int, expected: int) -> None:
+def test_known_layers_have_expected_path_lengths(
+    kind: str, options: dict[str, int | str], n: int, expected: int
+) -> None:
     assert path(maker(kind, **options), WIDTH, n) == expected
 
 

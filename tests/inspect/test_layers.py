@@ -152,7 +152,7 @@ def test_explicit_weights_need_quadratic_memory() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory limit needs Linux")
 def test_out_of_memory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 60 MiB free, the weights of two heads at 4,096 positions, 128 MiB, do not fit; a convolution does."""
+    """With 60 MiB free, a convolution fits; 128 MiB of weights (two heads, 4,096 positions) do not."""
     monkeypatch.setattr(layers, "free_memory", lambda device: 60 * 2**20)
     settings = plan(kinds=("self-attention", "dilated"), lengths=(64, 4096, 5000), weights=True, repeats=1)
     rows = {(row.kind, row.length): row for row in measure(settings)}
@@ -243,7 +243,7 @@ def test_labels_keep_minimum_gap() -> None:
     assert spread_labels([0.2, 0.5, 0.5, 0.55, 0.9], 0.2) == pytest.approx([0.13, 0.33, 0.53, 0.73, 0.93], abs=0.01)
 
 
-def test_plot_without_memory_measurements() -> None:
+def test_plot_marks_missing_memory_measurements() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     from seqloom.inspect.plots.figures import to_bytes
     from seqloom.inspect.plots.measurements import draw_layers

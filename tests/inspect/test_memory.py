@@ -68,7 +68,7 @@ def test_lag_sets_data_options() -> None:
     assert plan(exact=True).recipe("lstm", 7, 1, 4).data.min_lag == 7
 
 
-def test_forget_bias_applies_to_lstm_only() -> None:
+def test_forget_bias_applies_only_to_lstm() -> None:
     open_gates = plan(forget_bias=4.0)
     assert open_gates.recipe("lstm", 5, 1, 4).model.forget_bias == 4
     assert open_gates.recipe("gru", 5, 1, 4).model.forget_bias is None
@@ -92,7 +92,7 @@ def test_outcomes_are_collected_in_order(test: str) -> None:
 
 
 def test_training_succeeds_and_single_update_does_not() -> None:
-    """A gated cell learns a lag of three; control: not after a single update."""
+    """A gated cell learns a lag of three. Negative control: a single update is not enough."""
     settled = {"cells": ("gru",), "lags": (3,), "seeds": (1,), "hidden": 24, "batch_size": 32}
     (learnt,) = measure(plan(**{**settled, "steps": 250}))
     (fresh,) = measure(plan(**{**settled, "steps": 1}))
@@ -140,7 +140,7 @@ def test_plot_shows_means_bands_and_guessing() -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == ["5", "10", "20"]
 
 
-def test_more_cells_than_colours_differ_in_style() -> None:
+def test_all_cells_differ_in_colour_or_line_style() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     settings = plan(cells=tuple(CELLS), lags=(1,), seeds=(1,))
     result = collect(settings, [Outcome(cell, 1, 1, 0.5, 0.1) for cell in CELLS])

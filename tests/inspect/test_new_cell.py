@@ -52,7 +52,7 @@ def writer(monkeypatch: pytest.MonkeyPatch) -> Trained:
     return Trained(randomise(model), tokenizer, "recurrent-lm", "language-model")
 
 
-def test_equations_are_derived() -> None:
+def test_equations_are_derived_from_the_code_of_the_cell() -> None:
     torch.manual_seed(3)
     cell = Peephole(4, 5).double()
     x, state = torch.randn(4).double(), {name: torch.randn(5).double() for name in ("h", "c")}
@@ -80,7 +80,7 @@ def test_new_cell_is_traced_and_drawn(writer: Trained) -> None:
         assert to_bytes(figure).startswith(b"\x89PNG")
 
 
-def test_new_cell_has_tour(writer: Trained) -> None:
+def test_tour_explains_a_new_cell(writer: Trained) -> None:
     walk = walk_through(writer, "the cat", Follow(word=4, layer=2))
     check_walk(walk)
     assert walk.difference < 1e-9

@@ -65,7 +65,7 @@ def test_probabilities_equal_model_and_processors(kind: str, options: dict[str, 
     assert distribution.tokens == [trained.tokenizer.token(token) for token in distribution.ids.tolist()]
 
 
-def test_names_and_entropy() -> None:
+def test_distribution_has_requested_names_entropy_and_ranks() -> None:
     distribution = next_tokens(writer("lstm"), "", top=3)
     assert len(distribution.tokens) == 3
     p = distribution.probabilities

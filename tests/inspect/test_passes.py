@@ -133,7 +133,7 @@ def test_load_of_other_processes_is_measured(monkeypatch: pytest.MonkeyPatch) ->
     assert after[2] > before[2] and after[1] >= before[1] and after[0] > before[0]
 
 
-def test_no_limit_by_default() -> None:
+def test_memory_is_not_limited_by_default() -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
     with memory_limit(None, CPU):
         assert resource.getrlimit(resource.RLIMIT_DATA) == before

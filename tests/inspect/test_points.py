@@ -88,7 +88,7 @@ def test_tsne_gradient_equals_autograd(scale: float, few: int, monkeypatch: pyte
     assert off < (1e-5 if few else 0.04)  # the grid is an approximation
 
 
-def test_affinities_have_perplexity_and_nearest_neighbours() -> None:
+def test_neighbours_are_nearest_and_affinities_have_the_perplexity() -> None:
     x, _ = cloud(80)
     near, square = nearest(x, 30)
     table = ((x[:, None] - x) ** 2).sum(axis=2) + np.diag(np.full(80, np.inf))
@@ -140,7 +140,7 @@ def test_too_few_or_equal_points_are_rejected() -> None:
         next(project_tsne(same, 6))
 
 
-def test_groups_by_size_and_form() -> None:
+def test_words_are_grouped_by_label_frequency_and_script() -> None:
     colouring = colour_by_group("label", "", [*"aaabbc", ""])
     assert colouring.groups == ["a", "b", "c", "other"] and colouring.values.tolist() == [0, 0, 0, 1, 1, 2, 3]
     many = colour_by_group("label", "", [str(n) for n in range(30)])

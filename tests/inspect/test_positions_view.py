@@ -64,7 +64,7 @@ def test_products_depend_only_on_distance() -> None:
     assert (high - low).max() > 0.5 and random.by_distance[0] == pytest.approx(1)
 
 
-def test_wavelengths_and_informative_dimensions() -> None:
+def test_informative_dimensions_have_short_wavelengths_or_vary_most() -> None:
     view = sinusoids_view(width=128, length=100)
     assert view.wavelengths[0] == pytest.approx(2 * math.pi)
     assert view.wavelengths[-1] == pytest.approx(2 * math.pi * 10000 ** (126 / 128))
@@ -93,7 +93,7 @@ def test_json_has_table_and_wavelengths() -> None:
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_learned_table_of_run(side: Any) -> None:
+def test_learned_positions_equal_the_embeddings_of_the_run(side: Any) -> None:
     trained = transformer(kind="learned", max_length=20)
     view = run_positions(trained, side=side)
     table = getattr(trained.model, f"{side}_embed").positions.weight.detach().numpy()
@@ -104,7 +104,7 @@ def test_learned_table_of_run(side: Any) -> None:
         run_positions(trained, 21)
 
 
-def test_sinusoids_of_run() -> None:
+def test_sinusoids_use_layout_and_base_of_the_run() -> None:
     trained = transformer(layout="halves", base=100.0)
     view = run_positions(trained)
     np.testing.assert_allclose(view.table, trained.model.source_embed.positions(torch.arange(100)).numpy())

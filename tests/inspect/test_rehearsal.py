@@ -128,7 +128,7 @@ def test_long_evaluation_is_interrupted(tmp_path: Path, monkeypatch: pytest.Monk
     assert result.evaluation_seconds is not None and result.evaluation_seconds < 5
 
 
-def test_gradual_unfreezing_is_rehearsed_unfrozen(tmp_path: Path) -> None:
+def test_rehearsal_trains_all_layers_that_will_be_unfrozen(tmp_path: Path) -> None:
     source = pretrained_run(tmp_path / "gpt", "gpt")
     recipe = classify_recipe(tmp_path, source, "train.unfreeze_every=50", "train.freeze=1", "train.layer_decay=0.9")
     rehearsal.run_rehearsal(recipe, tmp_path)

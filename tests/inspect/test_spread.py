@@ -40,7 +40,7 @@ def test_means_have_four_digits() -> None:
 
 
 @pytest.mark.parametrize(("suffix", "head"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
-def test_plot_without_times(suffix: str, head: bytes) -> None:
+def test_plot_without_times_has_one_panel(suffix: str, head: bytes) -> None:
     figure = draw_spread([Spread("a", [1.0])], title="t", metric="m", better="higher")
     assert len(figure.axes) == 1
     assert to_bytes(figure, suffix).startswith(head)

@@ -91,7 +91,7 @@ def test_forbidden_transitions_have_probability_zero(runs: Path) -> None:
     assert lattice.posterior[0, index["I-LOC"]] == 0
 
 
-def test_no_pairs_for_one_word_or_between_pieces(runs: Path) -> None:
+def test_single_word_and_piece_boundaries_have_no_tag_pairs(runs: Path) -> None:
     tagger = load(runs / "crf", "cpu")
     assert tagger.paths("Ann").pairs.shape == (0, len(tagger.tags), len(tagger.tags))
     long = "Ann sings in Oslo . " * 20  # 100 words, read in pieces of 24 tokens
@@ -110,7 +110,7 @@ def test_pairs_of_extreme_scores_are_finite() -> None:
     assert np.isfinite(pairs).all() and pairs.sum(axis=(1, 2)) == pytest.approx(1)
 
 
-def test_lattice_of_batch_equals_sentence(runs: Path) -> None:
+def test_best_path_of_a_batch_equals_that_of_the_sentence(runs: Path) -> None:
     tagger = load(runs / "hmm", "cpu")
     words, reader = LINE.split(), tagger.reader()
     batch = reader.batches([words], reader.pieces([words]), tokens=1).collate(np.array([0]))

@@ -34,7 +34,7 @@ def plain(rows: list[str], columns: list[str], weights: Any, width: int = 80) ->
     return render_heat_map(rows, columns, np.asarray(weights), width=width, colour=False).plain.split("\n")
 
 
-def test_known_heat_map() -> None:
+def test_heat_map_shows_known_weights_as_shades() -> None:
     weights = [[0.04, 0.05, 0.91], [0.3, 0.6, 0.1]]
     assert plain(["le", "chien"], ["a", "dog", "</s>"], weights) == [
         "        a  dog  </s> ",
@@ -48,7 +48,7 @@ def test_known_heat_map() -> None:
     ("weight", "shade"),
     [(0, "·"), (0.049, "·"), (0.05, "░"), (0.25, "▒"), (0.5, "▓"), (0.75, "█"), (1, "█"), (1.1, "█")],
 )
-def test_shade_of_weight(weight: float, shade: str) -> None:
+def test_larger_weights_have_darker_shades(weight: float, shade: str) -> None:
     assert plain(["x"], ["y"], [[weight]])[1] == f" x  {shade} "
 
 
@@ -118,7 +118,7 @@ def test_long_words_are_truncated() -> None:
         ("", ""),
     ],
 )
-def test_labels_in_any_script(word: str, shown: str) -> None:
+def test_invisible_and_combining_characters_are_made_visible(word: str, shown: str) -> None:
     assert format_word(word) == shown
 
 
@@ -128,7 +128,7 @@ def printed(text: Any) -> str:
     return file.getvalue()
 
 
-def test_heat_map_with_colours() -> None:
+def test_coloured_heat_map_uses_backgrounds_instead_of_shades() -> None:
     shown = printed(render_heat_map(["a", "b"], ["x", "y"], np.array([[1.0, 0.0], [0.5, 0.5]]), width=80, colour=True))
     none, everything = ("48;2;{};{};{}m".format(*COLOURS[end]) for end in (0, -1))
     first = shown.split("\n")[1]
@@ -142,7 +142,7 @@ def test_legend_shows_scale() -> None:
     assert printed(render_scale(True)).count("48;2;") == 11
 
 
-def test_known_links() -> None:
+def test_links_are_listed_by_weight_with_numbered_repetitions() -> None:
     weights = np.array([[0.3, 0.6, 0.04], [0, 0.05, 0.95], [0, 0, 0]])
     assert render_links(["le", "نوفمبر", "日"], [",", "dog", ","], weights).plain.split("\n") == [
         "    le → dog 0.60   , [1] 0.30",

@@ -44,7 +44,7 @@ def test_invalid_rankings_are_rejected() -> None:
         rank(VALUES, "correlation")
 
 
-def test_token_classes() -> None:
+def test_tokens_are_assigned_to_their_classes() -> None:
     text = 'It\'s (a 2) "No" x'
     assert marked(text, "space") == "....x..x..x....x."
     assert marked(text, "capital letter") == "x...........x...."
@@ -57,7 +57,7 @@ def test_token_classes() -> None:
     np.testing.assert_array_equal(token_classes(list("ab\ncd"))["position in the line"], [0, 1, 2, 0, 1])
 
 
-def test_special_tokens_and_space_symbols() -> None:
+def test_special_tokens_have_no_class_and_space_symbols_start_words() -> None:
     tokens = ["</s>", "▁The", "▁cat", "s", "<unk>", "."]
     assert marked(tokens, "starts a word") == ".xx..."
     assert marked(tokens, "space") == ".xx..."

@@ -308,7 +308,7 @@ def test_shown_units_change_most() -> None:
     np.testing.assert_allclose(panel.terms[-1].values, h[4][[unit - 1 for unit in most]].detach(), atol=1e-9)
 
 
-def test_text_of_queries_depends_on_layer() -> None:
+def test_explanation_of_queries_depends_on_layer() -> None:
     for layer in (1, 2):
         words = walk_through(transformer(), "the cat", Follow(layer=layer)).stage("encoder-queries").text
         assert ("depends only on the token itself" in words) == (layer == 1)
@@ -332,7 +332,7 @@ def test_spaces_are_visible() -> None:
     assert "stands for a space" in walk.stage("tokens").text
 
 
-def test_invalid_requests_are_refused() -> None:
+def test_invalid_requests_are_rejected() -> None:
     writer = language_model(RecurrentLMConfig(hidden=4), "recurrent-lm")
     for text, follow, words in [
         ("cat", Follow(word=9), "no token 9"),
@@ -350,7 +350,7 @@ def test_invalid_requests_are_refused() -> None:
         walk_through(Trained(writer.model, writer.tokenizer, "ngram", "language-model"), "cat")
 
 
-def test_recipes_with_tours() -> None:
+def test_only_supported_models_have_tours() -> None:
     assert has_tour({"task": "translate", "model": {"kind": "transformer"}})
     assert has_tour({"task": "tag", "model": {"kind": "tagger"}})
     assert not has_tour({"task": "language-model", "model": {"kind": "ngram"}})

@@ -56,7 +56,7 @@ def check_single_precision(walk: Walk) -> None:
     check_walk(walk, tolerance=1e-4)
 
 
-def test_fine_tuned_model_is_refused(tmp_path: Path) -> None:
+def test_fine_tuned_model_is_rejected(tmp_path: Path) -> None:
     reader = seqloom.load(trained(classify_recipe(tmp_path, *TWO_STEPS), tmp_path / "run"))
     reader.run.recipe["model"]["kind"] = "fine-tuned-classifier"
     with pytest.raises(UsageError, match="it is of kind fine-tuned-classifier"):

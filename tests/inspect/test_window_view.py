@@ -22,7 +22,7 @@ def model() -> Any:
     return lm
 
 
-def test_windows_of_stream() -> None:
+def test_windows_contain_preceding_tokens_or_stop_at_documents() -> None:
     stream = torch.tensor([5, END, 6, 7, 8])
     joined = [[END, END, END], [END, END, 5], [END, 5, END], [5, END, 6], [END, 6, 7]]
     assert windows_before(model(), stream, within_documents=False).tolist() == joined

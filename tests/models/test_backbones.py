@@ -213,7 +213,7 @@ def test_layer_groups_contain_every_parameter_once(kind: str) -> None:
     assert id(backbone.token_embedding().weight) in groups[0]
 
 
-def test_layer_groups_of_connected_layers() -> None:
+def test_layer_groups_contain_the_gates_of_highway_layers() -> None:
     backbone = build_backbone(config_of("recurrent-lm", layers=3, connections="highway", embedding=10), V)
     assert sum(len(group) for group in backbone.layer_groups()) == len(list(backbone.parameters()))
     both = build_backbone(config_of("bilm", layers=3, connections="highway"), V)
@@ -255,7 +255,7 @@ def test_renamed_weights_load_into_another_backbone() -> None:
         assert all(torch.equal(tensor, second.state_dict()[name]) for name, tensor in first.state_dict().items())
 
 
-def test_forms_and_limits_of_backbones() -> None:
+def test_each_backbone_has_its_form_and_maximum_length() -> None:
     assert BACKBONES.paths.keys() <= MODELS.paths.keys()
     assert {kind: form_of(config_of(kind)) for kind in KINDS} == {
         "recurrent-lm": "causal",

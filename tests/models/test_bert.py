@@ -78,7 +78,7 @@ def test_packed_documents_are_independent() -> None:
     assert torch.equal(reached, documents == 2)
 
 
-def test_control_texts_without_document_numbers_interact() -> None:
+def test_documents_without_numbers_affect_each_other() -> None:
     model = bert()
     source = pack(TEXTS, model.specials, S)
     tokens, documents = (torch.from_numpy(part.astype(np.int64)) for part in source)
@@ -133,7 +133,7 @@ def test_row_without_masked_tokens_has_zero_loss() -> None:
     assert model.loss(batch).item() == 0
 
 
-def test_eight_rows_are_memorised() -> None:
+def test_eight_rows_are_memorized() -> None:
     torch.manual_seed(0)
     model = BERTConfig(**{**SHAPE, "d_model": 32, "norm_first": True}).build(V)
     batch = packed([torch.randint(1, V, (20,)).tolist() for _ in range(8)], model)
@@ -162,7 +162,7 @@ def test_embeddings_and_output_are_tied() -> None:
     assert (before != after).nonzero().tolist() == [[0, 3]]
 
 
-def test_attention_weights_of_every_layer_and_head() -> None:
+def test_attention_weights_of_every_layer_and_head_sum_to_one() -> None:
     layers = bert().attentions(torch.arange(1, 9).unsqueeze(0))
     assert [tuple(layer.shape) for layer in layers] == [(1, 2, 8, 8)] * 2
     assert all(torch.allclose(layer.sum(dim=3), torch.ones(1, 2, 8, dtype=torch.float64)) for layer in layers)

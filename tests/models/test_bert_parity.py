@@ -153,7 +153,7 @@ def test_masked_language_model_equals_transformers() -> None:
     torch.testing.assert_close(logits[batch["mask"]], result[batch["mask"]][:, :V], rtol=1e-10, atol=1e-10)
 
 
-def test_control_different_segments_change_the_logits() -> None:
+def test_different_segments_change_the_logits() -> None:
     ours, theirs = both(SHAPES[0])
     batch = rows()
     result = theirs(

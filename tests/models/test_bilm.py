@@ -77,7 +77,7 @@ def test_no_direction_reads_its_targets(bilm: BiLM) -> None:
     assert torch.equal(right[1:], changed_right[1:]) and torch.equal(left[1:], changed_left[1:])
 
 
-def test_no_gradient_from_targets_or_padding(bilm: BiLM) -> None:
+def test_targets_and_padding_have_no_gradient(bilm: BiLM) -> None:
     given, seen = batch(), []
     handle = bilm.backbone.embed.register_forward_hook(lambda *arguments: seen.append(arguments[2].requires_grad_()))
     right, left = bilm(given["tokens"], given["mask"])
@@ -114,7 +114,7 @@ def test_loss_is_the_mean_of_both_directions(bilm: BiLM) -> None:
     torch.testing.assert_close(scored[0].sum() + scored[1].sum(), right.sum() + left.sum())
 
 
-def test_texts_are_memorised() -> None:
+def test_texts_are_memorized() -> None:
     """First tokens are excluded: they cannot be predicted."""
     bilm = BiLMConfig(hidden=24, layers=1).build(V)
     tokens = torch.tensor([[0, n, n + 1, (3 * n) % 7 + 1, n, 0] for n in range(1, 9)])
@@ -129,7 +129,7 @@ def test_texts_are_memorised() -> None:
     assert right[:, 0].mean().item() == pytest.approx(-torch.tensor(8.0).log().item(), abs=0.2)
 
 
-def test_dropout_is_active_in_training_only() -> None:
+def test_dropout_is_active_only_in_training() -> None:
     bilm, given = model(dropout=0.4, embedding_dropout=0.2, weight_dropout=0.2, variational_dropout=True), batch()
     assert torch.equal(bilm.loss(given), bilm.loss(given))
     bilm.train()

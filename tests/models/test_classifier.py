@@ -85,7 +85,7 @@ def test_padding_has_no_gradient_and_empty_text_gets_the_bias(model) -> None:
 
 
 def test_only_a_bag_ignores_word_order() -> None:
-    """ "Market falls into bear territory" and "bear falls into market territory" differ in order only."""
+    """ "Market falls into bear territory" and "bear falls into market territory" differ only in word order."""
     ids = {word: position for position, word in enumerate(["market", "falls", "into", "bear", "territory"])}
     two = ["market falls into bear territory", "bear falls into market territory"]
     batch = {"tokens": torch.tensor([[ids[word] for word in text.split()] for text in two])}
@@ -181,7 +181,7 @@ def label_puzzle(order: bool) -> dict[str, Tensor]:
     }
 
 
-def test_small_dataset_is_memorised(model) -> None:
+def test_small_dataset_is_memorized(model) -> None:
     batch = label_puzzle(order=model.bag is None)
     model.float().train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -246,7 +246,7 @@ def test_tf_idf_uses_document_counts() -> None:
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_word_vectors_initialise_the_embeddings(frozen) -> None:
+def test_word_vectors_initialize_the_embeddings(frozen) -> None:
     model = classifier(vectors={"file": "x.txt", "frozen": frozen})
     rows, result = torch.randn(V, 16), torch.arange(V) % 2 == 0
     before = model.lexicon.embed.weight.detach().clone()
@@ -259,7 +259,7 @@ def test_word_vectors_initialise_the_embeddings(frozen) -> None:
         model.lexicon.set_vectors(rows[:, :5], result)
 
 
-def test_dropout_is_active_in_training_only() -> None:
+def test_dropout_is_active_only_in_training() -> None:
     for options in ({"dropout": 0.5}, {"embedding_dropout": 0.5}):
         model, batch = classifier(**options), texts()
         assert torch.equal(model(batch), model(batch))

@@ -115,7 +115,7 @@ def test_generator_logits_equal_transformers(number: int) -> None:
     torch.testing.assert_close(logits[batch["mask"]], result[batch["mask"]][:, :V], rtol=1e-10, atol=1e-10)
 
 
-def test_control_changed_weight_changes_the_logits() -> None:
+def test_changed_weight_changes_the_logits() -> None:
     model, batch = ours(0), rows()
     other = theirs(model, "ElectraForPreTraining")
     with torch.no_grad():

@@ -77,7 +77,7 @@ def test_poolings_equal_their_definitions(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_eight_texts_are_memorised(kind: str) -> None:
+def test_eight_texts_are_memorized(kind: str) -> None:
     model, batch = classifier(kind), batch_of(kind)
     for name, parameter in model.named_parameters():
         if "norm" not in name:

@@ -70,7 +70,7 @@ def test_step_agrees_with_score(kind: str, difference: Any) -> None:
 @kinds
 @pytest.mark.parametrize(("difference", "lag"), [("step", 1), ("season", SEASON), (None, SEASON)])
 def test_predictions_are_relative_to_the_lagged_value(kind: str, difference: Any, lag: int) -> None:
-    """A network with zero output predicts the value m steps earlier plus the mean change of train."""
+    """A network with zero output predicts the value m steps earlier plus the mean change in the training split."""
     model, values = build_forecaster(kind, difference=difference), series()[None]
     torch.nn.init.zeros_(model.output.weight)
     with torch.no_grad():
@@ -85,7 +85,7 @@ def test_predictions_are_relative_to_the_lagged_value(kind: str, difference: Any
 
 @kinds
 @differences
-def test_chunked_equals_whole(kind: str, difference: Any) -> None:
+def test_reading_in_chunks_equals_reading_at_once(kind: str, difference: Any) -> None:
     model, values = build_forecaster(kind, difference=difference), series(10)[None]
     with torch.no_grad():
         whole = model.step(values, model.start(1))

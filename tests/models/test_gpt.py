@@ -57,7 +57,7 @@ def test_predictions_are_causal(gpt: GPT, t: int) -> None:
     assert (before[:, t:] != after[:, t:]).any(dim=-1).all()
 
 
-def test_no_gradient_from_later_tokens(gpt: GPT) -> None:
+def test_later_tokens_have_no_gradient(gpt: GPT) -> None:
     tokens = torch.arange(T).unsqueeze(0)  # each token occurs once, so that rows of E correspond to positions
     gpt.output.requires_grad_(False)
     for parameter in (gpt.backbone.embed.weight, gpt.output.weight):
@@ -84,7 +84,7 @@ def expected_log_probs(gpt: GPT, inputs: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("pieces", [[23], [1] * 23, [4, 9, 1, 1, 8], [6, 6, 6, 5], [7, 16]], ids=str)
-def test_chunked_equals_whole_beyond_the_context(gpt: GPT, pieces: list[int]) -> None:
+def test_reading_in_chunks_equals_reading_at_once_beyond_the_context(gpt: GPT, pieces: list[int]) -> None:
     tokens = some_tokens(steps=24)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     expected = expected_log_probs(gpt, inputs)
@@ -194,7 +194,7 @@ def test_packed_documents_have_separate_gradients(gpt: GPT) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_eight_examples_are_memorised(kind: str) -> None:
+def test_eight_examples_are_memorized(kind: str) -> None:
     torch.manual_seed(0)
     gpt = GPTConfig(**{"d_model": 32, "layers": 2, "dropout": 0.0, **KINDS[kind]}).build(V)
     tokens = torch.randint(V, (8, WINDOW))

@@ -51,7 +51,7 @@ def test_every_packed_document_starts_with_bos() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 4])
-def test_steps_with_bos_equal_whole(cut: int) -> None:
+def test_steps_with_bos_equal_one_forward_pass(cut: int) -> None:
     model = build_gpt()
     ids = rows(END, 3, 4, END, 5, 6)
     expected = model(ids).log_softmax(dim=-1)
@@ -63,7 +63,7 @@ def test_steps_with_bos_equal_whole(cut: int) -> None:
         torch.testing.assert_close(output.log_probs, expected[:, start + piece.shape[1] - 1])
 
 
-def test_bos_after_left_padding() -> None:
+def test_bos_is_read_after_left_padding() -> None:
     model = build_gpt()
     ids, mask = torch.tensor([[0, 0, END, 3, 4]]), torch.tensor([[False, False, True, True, True]])
     output = model.step(ids, model.start(rows=1), mask)

@@ -94,7 +94,7 @@ def test_both_orders_make_the_pair_symmetric(backbone: Any) -> None:
     assert not torch.allclose(single[0], single[1], atol=1e-3)  # negative control: with one order they differ
 
 
-def test_scores_start_at_the_mean_and_are_standardised(backbone: Any) -> None:
+def test_scores_start_at_the_mean_and_are_standardized(backbone: Any) -> None:
     scores = [0.0, 2.0, 3.0, 5.0]
     model = double(FineTunedPairConfig(backbone=backbone).build(V, scores=1))
     model.set_score_scale(*mean_and_deviation(scores))
@@ -231,7 +231,7 @@ def test_empty_rows_and_padding_have_no_effect(backbone: Any, kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_few_examples_are_memorised(backbone: Any, kind: str) -> None:
+def test_few_examples_are_memorized(backbone: Any, kind: str) -> None:
     build, make = MODELS[kind]
     torch.manual_seed(0)
     model, batch = build(backbone), full_batch(make(backbone))

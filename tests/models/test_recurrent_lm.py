@@ -111,7 +111,7 @@ def test_row_without_tokens_keeps_its_prediction(lm):
     assert not torch.allclose(second.log_probs[0], first.log_probs[0])
 
 
-def test_log_probs_are_normalised_in_single_precision():
+def test_log_probs_are_normalized_in_single_precision():
     lm = model().to(torch.bfloat16)
     output = lm.step(some_tokens(), lm.start(rows=B))
     assert output.log_probs.dtype == torch.float32
@@ -125,7 +125,7 @@ def test_start_sets_rows_and_rejects_a_source(lm):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_eight_examples_are_memorised(cell):
+def test_eight_examples_are_memorized(cell):
     torch.manual_seed(0)
     lm = RecurrentLMConfig(cell=cell, hidden=48).build(V)
     tokens = torch.randint(1, V, (8, 10))
@@ -235,7 +235,7 @@ DROPOUTS = {"dropout": 0.4, "embedding_dropout": 0.3, "weight_dropout": 0.5}
 
 @pytest.mark.parametrize("options", [{name: fraction} for name, fraction in DROPOUTS.items()])
 @pytest.mark.parametrize("variational", [False, True])
-def test_every_dropout_is_active_in_training_only(options, variational) -> None:
+def test_every_dropout_is_active_only_in_training(options, variational) -> None:
     lm, tokens = model(**options, variational_dropout=variational), some_tokens()
     assert not torch.equal(lm.train()(tokens)[0], lm(tokens)[0])
     lm.eval()

@@ -65,7 +65,7 @@ def test_loss_is_exact_without_sampling_and_returns_the_state(softmax: dict[str,
     assert not torch.allclose(later, value)
 
 
-def test_eight_examples_are_memorised(softmax: dict[str, Any]) -> None:
+def test_eight_examples_are_memorized(softmax: dict[str, Any]) -> None:
     lm = model(softmax, hidden=48, layers=1).float().train()
     sequences = torch.randint(1, V, (8, 10), generator=torch.Generator().manual_seed(0))
     sequences[:, 0] = torch.arange(8)
@@ -83,7 +83,7 @@ def test_eight_examples_are_memorised(softmax: dict[str, Any]) -> None:
     assert loss < 0.03
 
 
-def test_default_is_the_full_softmax() -> None:
+def test_default_output_layer_is_the_full_softmax() -> None:
     lm = RecurrentLMConfig(hidden=8).build(V).double()
     assert {"output.weight", "output.bias"} == {name for name in lm.state_dict() if name.startswith("output")}
     value, _ = lm.loss(tokens(), tokens(2))

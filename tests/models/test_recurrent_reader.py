@@ -64,7 +64,7 @@ def test_rows_are_independent(model: RecurrentReader) -> None:
         torch.testing.assert_close(model(x[row : row + 1])[0], model(x)[row], atol=1e-12, rtol=0)
 
 
-def test_chunked_equals_whole(model: RecurrentReader) -> None:
+def test_reading_in_chunks_equals_reading_at_once(model: RecurrentReader) -> None:
     x = vectors()
     _, state = model.stack(x[:, :3])
     torch.testing.assert_close(model(x[:, 3:], state), model(x), atol=1e-10, rtol=0)
@@ -84,7 +84,7 @@ def test_reader_is_not_a_language_model(model: RecurrentReader) -> None:
     assert not isinstance(model, LanguageModel | Steppable)
 
 
-def test_dropout_is_active_in_training_only() -> None:
+def test_dropout_is_active_only_in_training() -> None:
     model, x = reader(dropout=0.5), vectors()
     assert torch.equal(model(x), model(x))
     model.train()

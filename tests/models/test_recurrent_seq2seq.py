@@ -46,8 +46,8 @@ def assert_steps_equal_whole(seq2seq, batch):
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("order", ORDERS)
-def test_steps_equal_whole(order, score, every):
-    """Each order and score tests every fifth combination with another offset, so that all are covered."""
+def test_steps_equal_one_forward_pass(order, score, every):
+    """Each pair of order and score tests every fifth combination; the offsets differ, so all are covered."""
     batch = some_batch((3, 2), (3, 3))
     choices = itertools.product((False, True), ("start", "every"), (False, True), ("elman", "lstm", "gru", "gru-cho"))
     first = (len(SCORES) * list(ORDERS).index(order) + list(SCORES).index(score)) % every
@@ -58,14 +58,14 @@ def test_steps_equal_whole(order, score, every):
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("context", ["start", "every"])
-def test_steps_equal_whole_without_attention(cell, context):
+def test_steps_equal_one_forward_pass_without_attention(cell, context):
     for reverse, layers in itertools.product((False, True), (1, 2)):
         options = {"encoder_layers": layers, "decoder_layers": 3 - layers, "reverse": reverse}
         assert_steps_equal_whole(model(attention=None, cell=cell, context=context, **options), some_batch())
 
 
 @pytest.mark.parametrize("options", [{"decoder_layers": 3}, {"encoder_layers": 2, "combine": "mix"}, {"tied": "all"}])
-def test_steps_equal_whole_for_other_options(seq2seq, options):
+def test_steps_equal_one_forward_pass_for_other_options(seq2seq, options):
     config = to_mapping(seq2seq.config) | options
     assert_steps_equal_whole(
         build(RecurrentSeq2SeqConfig, config | {"bidirectional": True}).build(V).double().eval(), some_batch()
@@ -162,7 +162,7 @@ def test_contexts_equal_their_equations(context):
 
 @pytest.mark.parametrize("score", ["dot", "general"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_luong_equals_torch_layers(cell, score):
+def test_luong_decoder_equals_torch_layers(cell, score):
     """Compare with torch layers, from tokens to logits."""
     seq2seq = model(cell=cell, attention={"score": score}, combine="concat")
     kind = torch.nn.GRU if cell == "gru" else torch.nn.LSTM
@@ -223,7 +223,7 @@ def test_sentence_alone_equals_sentence_in_a_padded_batch(lengths, more, name):
             exactly(weights[row, :t].sum(-1), torch.ones(t).double())
 
 
-def test_row_of_padding_is_harmless(seq2seq):
+def test_rows_of_padding_do_not_change_loss_and_gradients(seq2seq):
     batch = some_batch()
     expected = seq2seq.loss(batch)
     expected[0].backward()

@@ -96,7 +96,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_twenty_pairs_are_memorised(name):
+def test_twenty_pairs_are_memorized(name):
     torch.manual_seed(0)
     options: dict[str, Any] = {"hidden": 32, "embedding": 16, **LEARNERS[name]}
     if options["attention"] is not None:
@@ -159,7 +159,7 @@ def test_initial_distribution_is_nearly_uniform(name):
 
 @pytest.mark.parametrize("variational", [False, True])
 @pytest.mark.parametrize("name", REPRESENTATIVE)
-def test_dropout_is_active_in_training_only(name, variational):
+def test_dropout_is_active_only_in_training(name, variational):
     options = {**REPRESENTATIVE[name], "decoder_layers": 2}
     seq2seq, batch = model(dropout=0.4, variational_dropout=variational, **options), some_batch()
     assert seq2seq.train().loss(batch)[0] != seq2seq.loss(batch)[0]

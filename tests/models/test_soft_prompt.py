@@ -145,7 +145,7 @@ def test_generation_and_beam_search_agree_with_score(model: SoftPromptModel) -> 
         assert again.sum().item() == pytest.approx(hypothesis.log_prob, abs=1e-9)
 
 
-def test_state_dict_contains_the_prompt_only(model: SoftPromptModel) -> None:
+def test_state_dict_contains_only_the_prompt(model: SoftPromptModel) -> None:
     assert set(model.state_dict()) == {"prompt"}
     other = SoftPromptConfig(length=P, backbone=model.config.backbone).build(V).double().eval()
     frozen = {f"frozen.{name}": tensor for name, tensor in model.frozen.state_dict().items()}
@@ -162,7 +162,7 @@ def test_state_dict_contains_the_prompt_only(model: SoftPromptModel) -> None:
         other.load_state_dict({"prompt": torch.zeros(P + 1, model.prompt.shape[1])})
 
 
-def test_prompt_can_be_initialised_from_tokens(model: SoftPromptModel) -> None:
+def test_prompt_can_be_initialized_from_tokens(model: SoftPromptModel) -> None:
     """A prompt with the embeddings of tokens equals a written prompt."""
     model.init_from_tokens(torch.tensor([4, 7, 2]))
     frozen = model.frozen

@@ -212,8 +212,8 @@ def test_part_of_speech_tags_are_not_constrained() -> None:
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-def test_small_dataset_is_memorised(model) -> None:
-    """Tags are random, so they depend on positions and neighbours only."""
+def test_small_dataset_is_memorized(model) -> None:
+    """Tags are random, so they depend only on positions and neighbours."""
     model.constrain(["A", "B", "C", "D", "E"])
     batch = sentences(((1, 3, 1, 2), (2, 2, 1), (1, 1, 1), (3, 1)))
     model.float().train()

@@ -37,12 +37,12 @@ def assert_steps_equal_whole(model) -> None:
         state = output.state
 
 
-def test_steps_equal_whole(model):
+def test_steps_equal_one_forward_pass(model):
     assert_steps_equal_whole(model)
 
 
 @torch.no_grad()
-def test_steps_of_a_long_target_equal_whole(model):
+def test_steps_of_a_long_target_equal_one_forward_pass(model):
     """The cache grows several times."""
     batch = some_batch((3,), (38,))
     whole, state = log_probs(model, batch), model.start(source_of(batch))
@@ -186,7 +186,7 @@ def test_forward_accepts_target_padding_at_any_position(model):
         exactly(result[row, mask[row]], expected[0])
 
 
-def test_row_of_padding_is_harmless(model):
+def test_row_of_padding_does_not_change_gradients(model):
     """Batches of a fixed shape may have rows of padding."""
     batch = some_batch()
     model.loss(batch)[0].backward()
@@ -222,7 +222,7 @@ def test_order_is_ignored_without_positions():
 # --- attention weights ------------------------------------------------------------------------------------------------
 
 
-def test_attention_weights_of_every_layer_and_head(model):
+def test_attention_weights_sum_to_one_and_respect_the_masks(model):
     batch = some_batch()
     result, config = model.attentions(batch), model.config
     attends = config.encoder_layer in ("self-attention", "windowed")
@@ -256,7 +256,7 @@ def test_attention_weights_of_every_layer_and_head(model):
     name=st.sampled_from(["2017", "today", "learned", "rotary"]),
 )
 @torch.no_grad()
-def test_steps_equal_whole_for_any_lengths(lengths, name):
+def test_steps_equal_one_forward_pass_for_any_lengths(lengths, name):
     model = transformer(**SWITCHES[name])
     batch = some_batch(*zip(*lengths, strict=True))
     whole, state = model.target_log_probs(batch), model.start(source_of(batch))

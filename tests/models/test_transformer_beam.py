@@ -42,7 +42,7 @@ def cached_and_not(model: Any, coverage: float = 0.3) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_cached_equals_uncached(name):
+def test_cached_search_equals_uncached_search(name):
     model = translator(name)
     result, source = cached_and_not(model), batch()
     assert len({tuple(h.tokens) for row in result for h in row}) > 4
@@ -62,7 +62,7 @@ def test_cached_equals_uncached(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_cached_equals_uncached_with_prompts_and_greedy_search(name):
+def test_batched_search_with_prompts_equals_single_search(name):
     model, source = translator(name), batch()
     prompt = torch.tensor([[3, 4, 5], [7, 0, 0], [1, 2, 0], [0, 0, 0]])
     options = BeamConfig(beam=5, n_best=5, max_length=20)
@@ -85,8 +85,8 @@ def test_cached_equals_uncached_with_prompts_and_greedy_search(name):
         assert result.tokens[forced:] == (tokens[: tokens.index(END)] if END in tokens else tokens)
 
 
-def test_control_lost_cache_changes_the_results(monkeypatch):
-    """Negative control."""
+def test_lost_cache_changes_the_results(monkeypatch):
+    """Negative control for the tests above."""
     model = translator("2017")
     cached_and_not(model)
     monkeypatch.setattr("seqloom.decoding.beam.select_rows", select_without_cache)

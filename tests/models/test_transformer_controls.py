@@ -96,7 +96,7 @@ def select_without_cache(tree, rows):
     return select_rows(tree, rows)
 
 
-def test_control_cache_without_reordering_is_detected(monkeypatch):
+def test_cache_without_reordering_is_detected(monkeypatch):
     model = transformer()
     assert_reordering_works(model)
     monkeypatch.setattr("seqloom.core.protocols.select_rows", select_without_cache)
@@ -104,7 +104,7 @@ def test_control_cache_without_reordering_is_detected(monkeypatch):
         assert_reordering_works(model)
 
 
-def test_control_ignored_source_mask_is_detected(monkeypatch):
+def test_ignored_source_mask_is_detected(monkeypatch):
     model = transformer()
     assert_padding_has_no_effect(model)
     attend = MultiHeadAttention.attend
@@ -118,8 +118,8 @@ def test_control_ignored_source_mask_is_detected(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["sinusoidal", "learned", "rotary"])
-def test_control_wrong_positions_are_detected(kind, monkeypatch):
-    """A decoder that gives every token position 0."""
+def test_wrong_positions_are_detected(kind, monkeypatch):
+    """The decoder gives every token position 0."""
     model = transformer(positions=kind)
     assert_steps_equal_whole(model)
 
@@ -133,7 +133,7 @@ def test_control_wrong_positions_are_detected(kind, monkeypatch):
 
 
 @pytest.mark.parametrize("part", ["scale", "residual", "position"])
-def test_control_missing_part_is_detected(part, monkeypatch):
+def test_missing_part_is_detected(part, monkeypatch):
     torch_equivalent(norm_first=False)
     attend = MultiHeadAttention.attend
     if part == "scale":

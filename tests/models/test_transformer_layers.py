@@ -39,7 +39,7 @@ def test_every_encoder_parameter_has_a_gradient(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_pairs_are_memorised_and_generated(kind: str) -> None:
+def test_pairs_are_memorized_and_generated(kind: str) -> None:
     torch.manual_seed(0)
     sizes = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "d_ff": 48, "dropout": 0.0}
     model = TransformerConfig(encoder_layer=kind, **sizes).build(V)  # type: ignore[arg-type]

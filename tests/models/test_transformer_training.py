@@ -36,7 +36,7 @@ def test_loss_is_the_mean_without_padding(model):
 
 
 @pytest.mark.parametrize("name", ["2017", "today"])
-def test_eight_pairs_are_memorised(name):
+def test_eight_pairs_are_memorized(name):
     torch.manual_seed(0)
     config = transformer(**SWITCHES[name]).config
     model = StartTokenConfig(**{**vars(config), "d_model": 32, "d_ff": 64, "dropout": 0.0}).build(V)
@@ -64,7 +64,7 @@ def test_initial_distribution_is_nearly_uniform(tied):
     assert (model.source_embed.embed is model.target_embed.embed) == (tied == "all")
 
 
-def test_dropout_is_active_in_training_only():
+def test_dropout_is_active_only_in_training():
     batch = some_batch()
     for key in ("dropout", "attention_dropout", "activation_dropout"):
         options: dict[str, Any] = {"dropout": 0.0, key: 0.5}

@@ -108,8 +108,8 @@ def test_training_step_needs_no_device_synchronization(model) -> None:
     assert value.isfinite()
 
 
-def test_control_device_synchronization_is_detected() -> None:
-    """Negative control."""
+def test_device_synchronization_is_detected() -> None:
+    """Negative control for the tests above."""
     with pytest.raises(RuntimeError, match="synchroniz"), forbid_device_sync():
         torch.ones(3, device="cuda").sum().item()
 

@@ -96,7 +96,7 @@ def test_forward_equals_single_windows(lm: Any) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, K - 1, K, K + 1, T - 1])
-def test_chunked_equals_whole(lm: Any, cut: int) -> None:
+def test_reading_in_chunks_equals_reading_at_once(lm: Any, cut: int) -> None:
     inputs, targets = some_tokens(), some_tokens(seed=2)
     whole, after = lm.score(inputs, targets, lm.start(rows=B))
     first, state = lm.score(inputs[:, :cut], targets[:, :cut], lm.start(rows=B))
@@ -121,7 +121,7 @@ def test_step_forward_and_score_agree(lm: Any, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("t", range(T))
-def test_predictions_depend_on_the_window_only(t: int) -> None:
+def test_predictions_depend_only_on_the_window(t: int) -> None:
     """Tokens before the window have no effect: results are bit-identical."""
     lm, tokens = model(direct=True), some_tokens()
     edited = tokens.clone()
@@ -207,7 +207,7 @@ def test_window_hides_previous_documents() -> None:
     ]
 
 
-def test_windows_of_an_example() -> None:
+def test_windows_continue_the_previous_window_and_skip_padding() -> None:
     seen, after = token_windows(torch.tensor([[4, 5, 6]]), torch.tensor([[2, 3]]))
     assert seen.tolist() == [[[3, 4], [4, 5], [5, 6]]] and after.tolist() == [[5, 6]]
     mask = torch.tensor([[True, False, True]])
@@ -234,7 +234,7 @@ def test_loss_and_gradient_equal_the_scores(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"direct": True, "tied": True}, {"layers": 2, "activation": "relu"}], ids=str)
-def test_eight_examples_are_memorised(options: dict[str, Any]) -> None:
+def test_eight_examples_are_memorized(options: dict[str, Any]) -> None:
     torch.manual_seed(0)
     lm = WindowLMConfig(window=9, embedding=16, hidden=48, **options).build(V)
     tokens = torch.randint(1, V, (8, 10))
@@ -257,7 +257,7 @@ def test_initial_distribution_is_nearly_uniform(options: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("options", [{"dropout": 0.4}, {"embedding_dropout": 0.4}], ids=str)
-def test_every_dropout_is_active_in_training_only(options: dict[str, Any]) -> None:
+def test_every_dropout_is_active_only_in_training(options: dict[str, Any]) -> None:
     lm, tokens = model(**options), some_tokens()
     assert not torch.equal(lm.train()(tokens)[0], lm(tokens)[0])
     lm.eval()
@@ -320,7 +320,7 @@ def test_all_problems_are_reported() -> None:
         assert f"{word}: must be" in str(caught.value)
 
 
-def test_log_probs_are_normalised_in_single_precision() -> None:
+def test_log_probs_are_normalized_in_single_precision() -> None:
     lm = model().to(torch.bfloat16)
     output = lm.step(some_tokens(), lm.start(rows=B))
     assert output.log_probs.dtype == torch.float32

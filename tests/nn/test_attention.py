@@ -73,8 +73,8 @@ def test_attention_is_permutation_equivariant(order, name):
     exactly(there, weights[..., order])
 
 
-def test_control_location_score_depends_on_the_order():
-    """Negative control."""
+def test_location_score_depends_on_the_order():
+    """Negative control for the tests above."""
     attention, query, memory = make("location"), some(B, T, H), some(B, S, M)
     context, _ = attention(query, attention.prepare(memory, MASK))
     moved, _ = attention(query, attention.prepare(memory.flip(1), MASK.flip(1)))

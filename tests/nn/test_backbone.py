@@ -75,7 +75,7 @@ def test_packed_documents_are_independent(backbone: TransformerBackbone, changed
     assert (before[:, ~same] != after[:, ~same]).any(dim=-1).all()
 
 
-def test_no_gradient_between_documents(backbone: TransformerBackbone) -> None:
+def test_other_documents_have_no_gradient(backbone: TransformerBackbone) -> None:
     x = torch.randn(1, 12, D, dtype=torch.float64, requires_grad=True)
     _, scope = backbone.embed_tokens(some_tokens(1, 12), None, None, documents())
     h = backbone.norm(backbone.blocks(x, scope).x)
@@ -147,7 +147,7 @@ def test_segments_change_the_states() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_steps_equal_whole(name: str) -> None:
+def test_reading_in_chunks_equals_reading_at_once(name: str) -> None:
     backbone, tokens = make(**SHAPES[name]), some_tokens(3, 9)
     known, caches, parts = empty_state(), backbone.blocks.empty_caches(3), []
     for piece in tokens.split([3, 1, 1, 4], dim=1):
@@ -160,7 +160,7 @@ def test_steps_equal_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
-def test_initial_weights_and_residual_scaling(norm_first: bool) -> None:
+def test_initial_weights_have_the_expected_scale(norm_first: bool) -> None:
     torch.manual_seed(0)
     backbone = TransformerBackbone(
         BackboneOptions(d_model=64, layers=8, norm_first=norm_first), 100, causal=True, segments=2

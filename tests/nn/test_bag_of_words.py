@@ -80,7 +80,7 @@ def test_layer_equals_vector_times_matrix(kind) -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, V - 1), max_size=12), min_size=1, max_size=5))
-def test_token_counts_per_row(texts) -> None:
+def test_tokens_are_counted_per_row_without_padding(texts) -> None:
     tokens, mask = padded(texts)
     expected = [[text.count(token) for token in text] for text in texts]
     result = counts_in_row(tokens, mask)

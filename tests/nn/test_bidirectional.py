@@ -156,7 +156,7 @@ def test_depths_differ_only_with_several_layers() -> None:
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_directions_are_independent_with_depth_apart(depth) -> None:
-    """The first forward step depends on the first input only, unless lower layers are combined."""
+    """The first forward step depends only on the first input, unless lower layers are combined."""
     stack, x = stack_of(depth=depth), double(B, T, D).requires_grad_()
     outputs, _ = stack(x)
     (gradient,) = torch.autograd.grad(outputs[:, 0, :H].sum(), x)
@@ -172,7 +172,7 @@ def test_directions_have_separate_weights() -> None:
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("combine", COMBINATIONS)
 @pytest.mark.parametrize("position", MASKS)
-def test_no_gradient_from_padding(combine, depth, position) -> None:
+def test_padding_has_no_gradient(combine, depth, position) -> None:
     stack, x, mask = stack_of(combine=combine, depth=depth), double(B, T, D).requires_grad_(), as_mask(position)
     outputs, state = stack(x, None, mask)
     loss = outputs.square().sum() + sum(leaf.sum() for leaf in leaves(state))
@@ -219,7 +219,7 @@ def test_ends_are_the_final_outputs_of_both_directions(combine, depth) -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_dropout_is_active_in_training_only(depth) -> None:
+def test_dropout_is_active_only_in_training(depth) -> None:
     stack, x = stack_of(depth=depth, dropout=0.5, weight_dropout=0.5, variational_dropout=True), double(B, T, D)
     assert not torch.equal(stack(x)[0], stack(x)[0])
     stack.eval()

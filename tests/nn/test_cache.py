@@ -51,7 +51,7 @@ def read(ours, x, pieces, masks):
 
 @settings(max_examples=25)
 @given(st.data())
-def test_chunked_equals_whole(data):
+def test_reading_in_chunks_equals_reading_at_once(data):
     """For any pieces and padding, real tokens have the outputs of the row alone in one call."""
     rotary = data.draw(st.sampled_from([None, Rotary()]))
     ours = attention(kv_heads=data.draw(st.sampled_from([None, 1])), rotary=rotary)

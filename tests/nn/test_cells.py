@@ -167,7 +167,7 @@ def test_gates_are_documented_and_between_0_and_1(variant):
         assert ((values[gate] > 0) & (values[gate] < 1)).all()
 
 
-def test_initialisation_is_uniform_in_the_expected_range(variant):
+def test_initial_weights_are_uniform_in_the_expected_range(variant):
     torch.manual_seed(2)
     name, options = variant
     cell = CELLS[name](50, 100, **options)
@@ -179,7 +179,7 @@ def test_initialisation_is_uniform_in_the_expected_range(variant):
 
 
 @pytest.mark.parametrize("bias", [0.0, 1.0, 2.5])
-def test_forget_bias_changes_the_forget_gate_only(bias):
+def test_forget_bias_changes_only_the_forget_gate(bias):
     means = LSTM(3, 400, forget_bias=bias).bias_x.detach().view(4, 400).mean(dim=1)
     torch.testing.assert_close(means, torch.tensor([0.0, bias, 0.0, 0.0]), atol=0.01, rtol=0)
 
@@ -225,7 +225,7 @@ def test_meaning_of_z_is_documented(name, keeps):
     assert ("near 1 keeps" if keeps > 0 else "near 1 takes") in cell.gates["z"]
 
 
-def test_recurrent_matrices_by_name(variant):
+def test_recurrent_matrices_are_named_blocks_of_the_weight(variant):
     cell, *_ = make(variant)
     matrices = cell.recurrent_matrices()
     assert all(matrix.shape == (H, H) for matrix in matrices.values())

@@ -174,8 +174,8 @@ def test_decoded_tags_are_valid_for_any_emissions(types, scheme, length, seed, s
         assert read_tags([names[tag] for tag in row], scheme).mistakes == []
 
 
-def test_control_unconstrained_tags_are_invalid() -> None:
-    """Negative control."""
+def test_unconstrained_tags_are_invalid() -> None:
+    """Negative control for the tests above."""
     emissions = torch.randn(50, 6, len(SPANS), generator=torch.Generator().manual_seed(0))
     free, bound = LinearChainCRF(len(SPANS)), LinearChainCRF(len(SPANS))
     bound.constrain(SPANS)

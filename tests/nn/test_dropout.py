@@ -48,7 +48,7 @@ def mask(monkeypatch):
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.5, 0.8])
-def test_plain_drops_the_fraction_and_keeps_the_mean(fraction) -> None:
+def test_plain_dropout_drops_the_fraction_and_keeps_the_mean(fraction) -> None:
     torch.manual_seed(0)
     outputs = Dropout(fraction)(torch.ones(400, 501))
     assert outputs.unique().tolist() == pytest.approx([0.0, 1 / (1 - fraction)], rel=1e-4)
@@ -62,13 +62,13 @@ def test_plain_drops_the_fraction_and_keeps_the_mean(fraction) -> None:
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (5, 7, 3), (0, 4)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_plain_supports_any_shape(shape, dtype) -> None:
+def test_plain_dropout_supports_any_shape(shape, dtype) -> None:
     outputs = Dropout(0.5)(torch.ones(shape, dtype=dtype))
     assert outputs.shape == shape and outputs.dtype == dtype
     assert set(outputs.flatten().tolist()) <= {0.0, 2.0}
 
 
-def test_plain_masks_the_gradient() -> None:
+def test_plain_dropout_masks_the_gradient() -> None:
     x = double(6, 11).requires_grad_()
     outputs = Dropout(0.3)(x)
     outputs.sum().backward()
@@ -76,14 +76,14 @@ def test_plain_masks_the_gradient() -> None:
     assert 0 < (x.grad == 0).sum() < x.numel()
 
 
-def test_plain_is_identity_if_inactive() -> None:
+def test_inactive_plain_dropout_is_the_identity() -> None:
     x = double(3, 5)
     assert Dropout(0.0)(x) is x and Dropout(0.9).eval()(x) is x
     with pytest.raises(ValueError, match="below 1"):
         Dropout(1.0)
 
 
-def test_plain_is_reproducible_with_a_seed() -> None:
+def test_plain_dropout_is_reproducible_with_a_seed() -> None:
     drop, x = Dropout(0.5), torch.ones(4, 25)
     first, second = (torch.manual_seed(3), drop(x))[1], drop(x)
     torch.manual_seed(3)
@@ -102,7 +102,7 @@ def test_recurrent_dropout_equals_torch() -> None:
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.5, 0.8])
-def test_variational_drops_the_fraction_and_scales_the_rest(fraction) -> None:
+def test_variational_dropout_drops_the_fraction_and_scales_the_rest(fraction) -> None:
     torch.manual_seed(0)
     outputs = VariationalDropout(fraction)(torch.ones(200, 3, 300))
     assert outputs.unique().tolist() == pytest.approx([0.0, 1 / (1 - fraction)])
@@ -110,7 +110,7 @@ def test_variational_drops_the_fraction_and_scales_the_rest(fraction) -> None:
     assert outputs.mean().item() == pytest.approx(1, abs=0.02)
 
 
-def test_variational_mask_is_constant_over_steps_but_not_rows() -> None:
+def test_variational_mask_is_constant_over_steps_but_not_over_rows() -> None:
     torch.manual_seed(0)
     x = double(8, 20, 30)
     factor = VariationalDropout(0.5)(x) / x
@@ -120,7 +120,7 @@ def test_variational_mask_is_constant_over_steps_but_not_rows() -> None:
     assert not torch.equal(plain, plain[:, :1].expand_as(plain))  # negative control
 
 
-def test_variational_draws_a_new_mask_per_call() -> None:
+def test_variational_dropout_draws_a_new_mask_per_call() -> None:
     drop, x = VariationalDropout(0.5), torch.ones(4, 6, 30)
     assert not torch.equal(drop(x), drop(x))
     assert drop(torch.ones(4, 30)).shape == (4, 30)
@@ -128,7 +128,7 @@ def test_variational_draws_a_new_mask_per_call() -> None:
     assert drop(torch.ones(4, 0, 30)).shape == (4, 0, 30)
 
 
-def test_variational_is_used_in_the_stack() -> None:
+def test_variational_dropout_is_used_in_the_stack() -> None:
     torch.manual_seed(0)
     stack = Stack([CELLS["gru"](D, H), CELLS["gru"](H, H)], dropout=0.5, variational_dropout=True).double()
     seen: list[torch.Tensor] = []
@@ -170,7 +170,7 @@ def test_embedding_dropout_equals_dropout_on_table_rows(monkeypatch) -> None:
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", CELLS)
-def test_weight_dropout_fused_equals_plain_equals_masked_cell(name, padded, mask) -> None:
+def test_fused_and_plain_weight_dropout_equal_a_masked_cell(name, padded, mask) -> None:
     layer = recurrent(name)
     x = double(B, T, D).requires_grad_()
     real = torch.rand(B, T) < 0.6 if padded else None
@@ -238,7 +238,7 @@ def test_weight_dropout_does_not_change_the_parameters() -> None:
 
 
 def test_flattened_copies_pass_gradients_to_the_originals() -> None:
-    """As on a GPU with dropped weights, but with a test layout instead of that of cuDNN."""
+    """This is what happens with dropped weights on a GPU; a test layout replaces that of cuDNN."""
 
     def flatten_tensors(tensors):
         flat = torch.cat([tensor.flatten() for tensor in tensors])

@@ -86,7 +86,7 @@ def test_outputs_depend_on_the_order(encoder) -> None:
     assert not torch.allclose(encoder(x.flip(1), mask).flip(1), encoder(x, mask))
 
 
-def test_dropout_is_active_in_training_only(encoder) -> None:
+def test_dropout_is_active_only_in_training(encoder) -> None:
     x, mask = sequences()
     assert torch.equal(encoder(x, mask), encoder(x, mask))
 
@@ -116,7 +116,7 @@ def test_unidirectional_is_causal_and_bidirectional_is_not() -> None:
         assert has_gradient == ([True] * 6 if bidirectional else [True] * 3 + [False] * 3)
 
 
-def test_receptive_field_of_a_convolution() -> None:
+def test_convolution_reads_positions_within_its_width() -> None:
     x, mask = sequences((9,))
     x.requires_grad_()
     for width, positions in ((1, [4]), (2, [4, 5]), (3, [3, 4, 5]), (4, [3, 4, 5, 6]), (5, [2, 3, 4, 5, 6])):
@@ -237,7 +237,7 @@ def test_text_longer_than_learned_positions_is_rejected() -> None:
     torch.testing.assert_close(encoder(x, short)[:, :4], encoder(x[:, :4], mask[:, :4]), atol=1e-10, rtol=0)
 
 
-def test_notes_of_encoders() -> None:
+def test_notes_describe_projections_and_ineffective_options() -> None:
     assert build_encoder(kind="recurrent", cell="mut1").notes()
     assert "variational_dropout has no effect" in build_encoder(kind="recurrent", variational_dropout=True).notes()[0]
     assert build_encoder(kind="convolution").notes() == []

@@ -134,7 +134,7 @@ def test_path_length_equals_the_formula(kind: str, n: int) -> None:
 
 
 def test_dilated_stack_connects_all_positions() -> None:
-    """For any kernel size. Negative control: with distances k^depth, some positions are not connected."""
+    """This holds for any kernel size. Negative control: with distances k^depth, some positions are not connected."""
     for kernel in (3, 5):
         for n in range(1, 30):
             length = make("dilated", kernel=kernel).path_length(n)
@@ -148,7 +148,7 @@ def test_dilated_stack_connects_all_positions() -> None:
     assert not reachable_positions(stack, 6)[0]
 
 
-def test_path_lengths_of_the_documented_table() -> None:
+def test_path_lengths_equal_the_documented_table() -> None:
     result = {
         kind: make_mixer(kind, 8, 2, window=32, kernel=3 if kind in ("convolution", "dilated") else None)
         for kind in MIXERS
@@ -282,7 +282,7 @@ def test_convolution_equals_its_equation(kernel: int, depth: int, n: int) -> Non
             exactly(result[row, t], expected)
 
 
-def test_receptive_field_of_dilated_layers() -> None:
+def test_receptive_field_of_dilated_layers_grows_exponentially() -> None:
     """With kernel 3, L dilated layers read 2^L − 1 positions on either side; undilated layers read L."""
     n = 61
     for layers, receptive_field in ((1, 3), (2, 7), (3, 15), (4, 31)):
@@ -414,7 +414,7 @@ def test_dilated_layers_support_any_depth() -> None:
     assert "is limited to" in deep.notes()[0] and plain.notes() == []
 
 
-def test_kinds_are_consistent() -> None:
+def test_command_line_and_code_name_the_same_kinds() -> None:
     from seqloom.cli.measurements import KINDS
 
     assert KINDS.split(",") == list(MIXERS) == list(get_args(mixers.MixerKind))

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_gpu_equals_cpu(kind: str) -> None:
+def test_gpu_results_equal_cpu_results(kind: str) -> None:
     torch.manual_seed(0)
     mixer = make_mixer(kind, 16, 2, depth=1, window=3 if kind == "windowed" else None).double()
     mask = torch.arange(50) < torch.tensor([[50], [7], [0]])  # the last row is padding
@@ -37,7 +37,7 @@ def test_gpu_equals_cpu(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MIXERS if kind != "recurrent"])
-def test_no_device_synchronization(kind: str) -> None:
+def test_layers_need_no_device_synchronization(kind: str) -> None:
     """A recurrent layer needs the lengths of its rows; the others do not."""
     mixer = make_mixer(kind, 16, 2).cuda()
     x, mask = torch.randn(2, 40, 16, device="cuda"), torch.ones(2, 40, dtype=torch.bool, device="cuda")

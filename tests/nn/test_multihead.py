@@ -102,7 +102,7 @@ def both_implementations(ours, *arguments, **options):
 @pytest.mark.parametrize("scale", [True, False])
 @pytest.mark.parametrize("rotary", [None, Rotary()])
 @pytest.mark.parametrize("causal", [False, True])
-def test_fused_equals_plain(kv_heads, scale, rotary, causal):
+def test_fused_attention_equals_plain_attention(kv_heads, scale, rotary, causal):
     ours = attention(kv_heads=kv_heads, scale=scale, rotary=rotary)
     x = torch.randn(B, T, D, dtype=torch.float64)
     mask = torch.rand(B, 1, T, T) < 0.6  # some rows, with `causal` the first ones, are fully masked
@@ -178,7 +178,7 @@ def test_attention_equals_its_equation():
         exactly(ours(x, memory)[0][0], expected)
 
 
-def test_rotary_attention_depends_on_relative_positions_only():
+def test_rotary_attention_depends_only_on_relative_positions():
     ours, x, places = attention(rotary=Rotary()), torch.randn(B, T, D, dtype=torch.float64), torch.arange(T)
     for weights in (False, True):
         expected = ours(x, is_causal=True, weights=weights)[0]
@@ -210,7 +210,7 @@ def test_causal_queries_are_aligned_with_the_last_keys():
                 exactly(last_weights, attention_weights[:, :, -last:])
 
 
-def test_dropout_applies_to_weights_in_training_only():
+def test_dropout_applies_to_weights_only_in_training():
     ours = attention(dropout=0.5)
     x = torch.randn(B, T, D, dtype=torch.float64)
     for weights in (False, True):
@@ -236,7 +236,7 @@ def test_invalid_heads_are_rejected():
 
 
 @pytest.mark.parametrize("S", [1, SIMD_WIDTH - 1, SIMD_WIDTH, SIMD_WIDTH + 1])
-def test_softmax_for_any_number_of_keys(S):
+def test_softmax_is_exact_for_any_number_of_keys(S):
     """Numbers of keys that do not fill a register use a separate softmax."""
     ours = attention()
     x, memory = torch.randn(B, 2, D, dtype=torch.float64), torch.randn(B, S, D, dtype=torch.float64)

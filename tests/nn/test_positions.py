@@ -42,7 +42,7 @@ def test_shifted_sinusoids_are_a_rotation():
 
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 @given(a=st.integers(0, 500), b=st.integers(0, 500), shift=st.integers(0, 500))
-def test_rotary_depends_on_relative_positions_only(layout, a, b, shift):
+def test_rotary_products_depend_only_on_relative_positions(layout, a, b, shift):
     torch.manual_seed(0)
     rotary, (q, k) = Rotary(layout), torch.randn(2, 1, 1, 2, 6, dtype=torch.float64)
 

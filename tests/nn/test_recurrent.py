@@ -80,7 +80,7 @@ def layer(request):
 
 @pytest.mark.parametrize("mask", [None, *MASKS])
 @pytest.mark.parametrize("name", FUSED)
-def test_fused_equals_plain(name, mask):
+def test_fused_kernel_equals_plain_loop(name, mask):
     layer = recurrent(name)
     x, state = double(B, T, D).requires_grad_(), some_state(layer)
     mask = None if mask is None else as_mask(mask)
@@ -192,7 +192,7 @@ def test_empty_inputs_keep_the_state(layer):
     assert layer(double(0, T, D))[0].shape == (0, T, H)
 
 
-def test_stepwise_and_chunked_equal_whole(layer):
+def test_reading_in_steps_and_chunks_equals_reading_at_once(layer):
     x, first = double(B, T, D), some_state(layer)
     whole, last = layer(x, first)
     for sizes in ([1] * T, [3, 4], [2, 1, 4]):
@@ -229,7 +229,7 @@ def test_masked_steps_have_no_effect(layer, position, fused):
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("position", MASKS)
-def test_no_gradient_from_padding(layer, position, fused):
+def test_padding_has_no_gradient(layer, position, fused):
     mask, x = as_mask(position), double(B, T, D).requires_grad_()
     outputs, last = run(layer, x, some_state(layer), mask, fused=fused)
     (gradient,) = gradients(outputs, last, [x], [])
@@ -238,7 +238,7 @@ def test_no_gradient_from_padding(layer, position, fused):
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_no_gradient_from_later_steps(layer, fused):
+def test_later_steps_have_no_gradient(layer, fused):
     x = double(B, T, D).requires_grad_()
     outputs, _ = run(layer, x, fused=fused)
     (gradient,) = torch.autograd.grad(outputs[:, 3].sum(), x)
@@ -303,7 +303,7 @@ def test_wrong_shapes_are_rejected():
 # Depth.
 
 
-def test_dropout_applies_between_layers_only():
+def test_dropout_applies_only_between_layers():
     torch.manual_seed(0)
     stack = Stack(cells("gru", (D, H), (H, H)), dropout=0.5)
     x, seen = double(B, T, D), []

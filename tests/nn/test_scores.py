@@ -64,7 +64,7 @@ def test_several_queries_share_a_source(name):
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_query_without_time_dimension(name):
+def test_query_without_time_dimension_equals_a_single_step(name):
     score = make(name)
     s, h = torch.randn(B, H).double(), torch.randn(B, S, M).double()
     exactly(score(s, score.prepare(h)), score(s.unsqueeze(1), score.prepare(h)).squeeze(1))
@@ -106,7 +106,7 @@ def test_cosine_strength_sharpens_the_weights():
     assert best[1.0] < 0.3 and best[10.0] > 0.99
 
 
-def test_projection_only_for_different_sizes_is_noted():
+def test_projection_is_noted_only_for_different_sizes():
     for name in SCORES:
         assert make(name, H, H).notes() == [] and make(name, H, H).project is None
     for name in ("dot", "scaled-dot", "cosine"):

@@ -68,7 +68,7 @@ def gradients(value: Tensor, *of: Tensor) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
-def test_output_layers_are_exact_and_normalised(config: Any) -> None:
+def test_output_layers_are_exact_and_normalized(config: Any) -> None:
     output_layer = layer(config)
     hidden, targets = data()
     assert issubclass(type(output_layer), OutputLayer)
@@ -128,8 +128,8 @@ def test_full_softmax_equals_a_linear_layer() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 40, 10**6])
-def test_full_softmax_in_pieces(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Used in decoding on a CPU, without gradients."""
+def test_full_softmax_in_pieces_equals_one_call(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoding on a CPU computes the softmax in pieces, without gradients."""
     monkeypatch.setattr("seqloom.accel.cross_entropy.CPU_CHUNK_LOGITS", at_once)
     monkeypatch.setattr("seqloom.accel.cross_entropy.MIN_CHUNK_ROWS", 1)
     layer = FullSoftmaxConfig().build(H, V).double()
@@ -141,7 +141,7 @@ def test_full_softmax_in_pieces(at_once: int, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("config", [FullSoftmaxConfig(), KINDS["blackout"]], ids=["full", "sampled"])
-def test_tied_matrix_is_shared_and_not_reinitialised(config: Any) -> None:
+def test_tied_matrix_is_shared_and_not_reinitialized(config: Any) -> None:
     weight = nn.Parameter(torch.randn(V, H))
     output_layer, before = config.build(H, V, weight), weight.detach().clone()
     output_layer.initialise(0.05)
@@ -181,7 +181,7 @@ def test_adaptive_softmax_equals_its_equation() -> None:
     exactly(output_layer.log_probs(h)[torch.tensor([3, 9, 25])], expected)
 
 
-def test_adaptive_softmax_with_unused_clusters() -> None:
+def test_unused_clusters_of_adaptive_softmax_have_no_gradient() -> None:
     output_layer = layer(KINDS["adaptive"])
     hidden, _ = data()
     value = output_layer.loss(hidden, torch.full((N,), 2))
@@ -236,7 +236,7 @@ def test_sampling_the_vocabulary_equals_the_full_softmax(sampler: str, samples: 
     exactly(gradients(value, *output_layer.parameters()), gradients(full, *output_layer.parameters()))
 
 
-def test_control_sampling_almost_the_vocabulary_differs() -> None:
+def test_sampling_almost_the_vocabulary_differs_from_the_full_softmax() -> None:
     """Negative control: the layer does sample."""
     output_layer, (hidden, targets) = sampled("uniform", V - 1), data()
     value, full = output_layer.loss(hidden, targets), F.cross_entropy(output_layer(hidden), targets)
@@ -338,7 +338,7 @@ def test_sampled_training_learns_the_distribution(sampler: str) -> None:
     assert (truth * (truth.log() - learned)).sum() < 0.02  # the initial value is 0.8
 
 
-def test_samples_depend_on_the_seed_only() -> None:
+def test_samples_depend_only_on_the_seed() -> None:
     output_layer = sampled("log-uniform", 9)
     drawn = []
     for seed in (1, 2, 1):
@@ -373,8 +373,8 @@ def test_invalid_samples_are_rejected(options: dict[str, Any], words: str) -> No
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
-def test_gpu_equals_cpu(config: Any, precision: torch.dtype) -> None:
-    """Also with autocast, with hidden states in half precision and weights in single precision."""
+def test_gpu_results_equal_cpu_results(config: Any, precision: torch.dtype) -> None:
+    """With autocast, hidden states have half precision and weights have single precision."""
     output_layer, (hidden, targets) = layer(config).float(), data()
     expected = output_layer.target_log_probs(hidden.float(), targets)
     output_layer, hidden, targets = output_layer.cuda(), hidden.cuda().to(precision), targets.cuda()

@@ -46,7 +46,7 @@ def test_selected_head_matches_inspect(studio_page: StudioPage, runs: Path) -> N
     np.testing.assert_allclose(numbers(studio_page.table("alignment")), cross.grid(1, 3).weights, atol=6e-4)
 
 
-def test_forced_translation(studio_page: StudioPage, runs: Path) -> None:
+def test_forced_translation_is_aligned_like_in_python(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("alignment", run="translate-gru", text=TEXT)
     page.get_by_label("Force this translation").fill(TARGET)
     page.keyboard.press("Enter")
@@ -104,7 +104,7 @@ def test_hovered_word_highlights_row_or_column(studio_page: StudioPage, runs: Pa
     assert float(readout.split(": ")[-1].replace("−", "-")) == pytest.approx(weights[1, 1], rel=1e-3, abs=5e-4)
 
 
-def test_right_to_left_and_scripts_without_spaces(studio_page: StudioPage) -> None:
+def test_words_of_any_script_keep_their_direction(studio_page: StudioPage) -> None:
     page = studio_page.open(
         "alignment", run="translate-gru", text="الأحد ١٥ نوفمبر", target="猫はここ", **{"as": "both"}
     )
@@ -146,7 +146,7 @@ def unpack_response(body: bytes) -> tuple[dict[str, Any], list[Any]]:
     return head, arrays
 
 
-def test_suitable_runs() -> None:
+def test_view_suits_only_runs_with_cross_attention() -> None:
     assert suits({"task": "translate", "model": {"kind": "recurrent-seq2seq"}})
     assert not suits({"task": "translate", "model": {"kind": "recurrent-seq2seq", "attention": None}})
     assert suits({"task": "denoise", "model": {"kind": "transformer"}})

@@ -42,7 +42,7 @@ def test_packed_arrays_round_trip() -> None:
     assert head["arrays"]["wide"]["low"] == wide.min() and head["arrays"]["small"]["high"] == small.max()
 
 
-def test_given_range_and_constant_array() -> None:
+def test_values_are_clipped_to_range_and_constant_arrays_are_exact() -> None:
     _, arrays = unpack(pack_arrays({}, a=pack_uint8([[0.5, 2.0]], 0.0, 1.0), b=pack_uint8(np.full((2, 2), 3.0))).body)
     np.testing.assert_allclose(arrays["a"], [[0.5, 1.0]], atol=1 / 255)
     assert (arrays["b"] == 3.0).all()
@@ -60,7 +60,7 @@ def test_empty_array_round_trips() -> None:
     assert arrays["a"].shape == (0, 4)
 
 
-def test_error_is_last_line() -> None:
+def test_error_is_the_last_line_of_a_stream() -> None:
     def events() -> Any:
         yield {"token": "a\nb"}
         raise UsageError("no more")
@@ -77,7 +77,7 @@ def test_error_is_last_line() -> None:
 
 @pytest.mark.parametrize("sent", [1, 3])
 def test_events_are_closed_after_disconnection(sent: int) -> None:
-    """Explicitly, not by garbage collection: the test keeps a reference."""
+    """The events are closed explicitly, not by garbage collection: the test keeps a reference."""
     closed: list[int] = []
 
     def counting() -> Any:

@@ -52,7 +52,7 @@ def test_best_leaf_equals_translate_output(studio_page: StudioPage, runs: Path, 
     assert float(leaf[6]) == pytest.approx(translation.score, rel=1e-4)
 
 
-def test_beam_size_and_length_penalty(studio_page: StudioPage, runs: Path) -> None:
+def test_beam_size_penalty_and_n_best_controls_match_translate(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("beam", run="translate-gru", text=DATE)
     with wait_for_answer(page, "beam"):
         turn(page, "Beam size k", 2)
@@ -81,7 +81,7 @@ def test_beam_size_and_length_penalty(studio_page: StudioPage, runs: Path) -> No
 
 
 @pytest.mark.parametrize("run", ["lm-lstm", "gpt"])
-def test_beam_search_of_language_model(studio_page: StudioPage, runs: Path, run: str) -> None:
+def test_candidates_of_language_model_match_python_search(studio_page: StudioPage, runs: Path, run: str) -> None:
     page = studio_page.open("beam", run=run, text="The class", beam="3", nbest="3", length="6")
     hypotheses = load(runs / run, "cpu").search("The class", max_tokens=6, beam=3, n_best=3)
     assert page.locator(".beam-list ol .candidate-text").all_text_contents() == [
@@ -94,7 +94,7 @@ def test_beam_search_of_language_model(studio_page: StudioPage, runs: Path, run:
     )
 
 
-def test_search_tree_drawing(studio_page: StudioPage, client: TestClient) -> None:
+def test_search_tree_shows_requested_nodes_and_steps(studio_page: StudioPage, client: TestClient) -> None:
     page = studio_page.open("beam", run="translate-gru", text=DATE, beam="3")
     nodes = post_beam(client, run="translate-gru", text=DATE, beam=3)["nodes"]
     check_nodes(page, nodes)
@@ -157,7 +157,7 @@ def check_path(page: Any) -> None:
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "start"
 
 
-def test_invalid_requests_are_refused(client: TestClient) -> None:
+def test_invalid_requests_are_rejected(client: TestClient) -> None:
     def refused(**question: Any) -> int:
         return client.post("/api/beam", json=question).status_code
 

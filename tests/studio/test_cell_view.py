@@ -79,7 +79,7 @@ def test_step_matches_cell_equations(runs: Path, studio_page: Any) -> None:
     assert page.evaluate("location.hash").endswith("term=f.0")
 
 
-def test_step_and_line_buttons(studio_page: Any) -> None:
+def test_buttons_show_more_lines_and_the_next_step(studio_page: Any) -> None:
     page = studio_page.open(VIEW, run="lm-lstm", text=TEXT, position="4")
     step = page.locator('figure[data-figure="cell-step"]')
     assert step.locator(".equation").count() == 6
@@ -94,7 +94,7 @@ def test_step_and_line_buttons(studio_page: Any) -> None:
     assert step.locator(".equation").count() == 2  # the number of shown lines is kept
 
 
-def test_quantity_order_and_unit_controls(runs: Path, studio_page: Any) -> None:
+def test_controls_select_quantity_order_and_unit(runs: Path, studio_page: Any) -> None:
     page = studio_page.open(VIEW, run="lm-lstm", text=TEXT, count="5")
     title = page.locator('figure[data-figure="cell-units"] h2')
     assert title.text_content() == "Hidden state h of 5 units"
@@ -114,7 +114,7 @@ def test_quantity_order_and_unit_controls(runs: Path, studio_page: Any) -> None:
     assert f"unit={rows[3][0]}&position=2" in page.evaluate("location.hash")
 
 
-def test_same_units_on_second_text(runs: Path, studio_page: Any) -> None:
+def test_second_text_shows_the_same_units(runs: Path, studio_page: Any) -> None:
     page = studio_page.open(VIEW, run="lm-lstm", text=TEXT, count="5")
     box = page.get_by_role("textbox", name="Second text")
     box.fill("A list of (two) names")
@@ -127,7 +127,7 @@ def test_same_units_on_second_text(runs: Path, studio_page: Any) -> None:
     np.testing.assert_allclose(numbers(other), values["h"][:, [int(unit) for unit in units]].T, atol=1e-3)
 
 
-def test_backward_encoder_of_translator(runs: Path, studio_page: Any) -> None:
+def test_backward_encoder_reads_from_the_last_token(runs: Path, studio_page: Any) -> None:
     text = "Sunday, November 15, 2026"
     page = studio_page.open(VIEW, run="translate-gru", text=text, part="encoder-backwards", unit="3")
     table = studio_page.table("cell-unit")
@@ -150,7 +150,7 @@ def test_backward_encoder_of_translator(runs: Path, studio_page: Any) -> None:
     page.locator(".step-note", has_text=", target ").wait_for()
 
 
-def test_tagger_cells(studio_page: Any) -> None:
+def test_tagger_columns_are_words_and_both_directions_are_offered(studio_page: Any) -> None:
     page = studio_page.open(VIEW, run="tagger", text="Maria Keller lives in Oslo.")
     head = studio_page.table("cell-units")[0]
     assert head[1:4] == ["Maria", "Keller", "lives"]  # also words that are not in the vocabulary
@@ -176,7 +176,7 @@ def test_invalid_requests_are_explained(client: Any) -> None:
     assert client.post("/api/cell", json={**where, "count": 10_000}).status_code == 422
 
 
-def test_suitable_runs() -> None:
+def test_view_suits_only_recurrent_models() -> None:
     assert suits({"task": "language-model", "model": {"kind": "recurrent-lm"}})
     assert suits({"task": "translate", "model": {"kind": "recurrent-seq2seq"}})
     assert suits({"task": "tag", "model": {"kind": "tagger", "encoder": {"kind": "recurrent"}}})

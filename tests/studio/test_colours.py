@@ -47,7 +47,7 @@ def stops(name: str, theme: str) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_red_is_positive_and_blue_negative(theme: str) -> None:
+def test_red_is_positive_and_blue_is_negative(theme: str) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     from seqloom.inspect.plots.figures import SIGNED_COLORMAP
 
@@ -100,7 +100,7 @@ def test_page_and_plots_share_palette() -> None:
     }
 
 
-def test_style_sheet_background_matches() -> None:
+def test_style_sheet_has_the_background_of_the_palette() -> None:
     papers = re.findall(r"--paper: (#[0-9a-f]{6});", (WEB / "style.css").read_text())
     assert papers == [PAPER["light"], PAPER["dark"]]
 

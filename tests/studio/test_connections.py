@@ -66,7 +66,7 @@ def test_slow_headers_time_out(port: int) -> None:
 
 @pytest.mark.parametrize("path", ["/echo", "/nowhere"])
 def test_slow_body_times_out(port: int, path: str) -> None:
-    """Also if the response was sent before the body arrived."""
+    """The limit also applies if the response was sent before the body arrived."""
     connection = connect(port)
     connection.sendall(question(path, {}, length=100_000))
     if path == "/nowhere":
@@ -100,7 +100,7 @@ def test_slow_request_within_limit_is_answered(port: int) -> None:
 
 
 def test_connection_is_reused(port: int) -> None:
-    """For longer than the limit of one request."""
+    """The connection stays open for longer than the limit of one request."""
     connection, began = connect(port), time.monotonic()
     with connection:
         while time.monotonic() - began < 2 * LIMIT_SECONDS:

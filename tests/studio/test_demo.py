@@ -54,7 +54,7 @@ def test_demo_models_are_reused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_full_demo(tmp_path: Path) -> None:
+def test_full_demo_trains_models_that_load_and_translate(tmp_path: Path) -> None:
     folder = train_demo(tmp_path / "demo", print)
     for model in MODELS:
         assert seqloom.load(folder / model.name).model is not None
@@ -63,7 +63,7 @@ def test_full_demo(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
-def test_signal_stops_trainings_and_removes_unfinished_models(tmp_path: Path, how: signal.Signals) -> None:
+def test_signal_stops_training_and_removes_unfinished_models(tmp_path: Path, how: signal.Signals) -> None:
     program = (
         "from pathlib import Path\nfrom seqloom.studio.demo import Demo, train_demo\n"
         f"train_demo(Path({str(tmp_path)!r}), lambda line: print(line, flush=True), "

@@ -134,7 +134,7 @@ def occupy_model(queues: Queues, run: str) -> Iterator[Endless]:
 
 
 def test_busy_model_does_not_block_others(runs: Path) -> None:
-    """Even with more waiting requests than the server has threads."""
+    """Other models answer even if more requests are waiting than the server has threads."""
     queues = Queues(slots=60)
     with Studio(runs, queues=queues).running() as studio, occupy_model(queues, "gpt"):
         waiting = [ask(studio.port, "/api/write/next", {"run": "gpt", "text": "a"}, studio.token) for _ in range(50)]

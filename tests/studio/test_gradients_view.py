@@ -68,7 +68,7 @@ def test_singular_values_match_weights(runs: Path, studio_page: Any) -> None:
     assert (measured <= bound[name] * 1.0001).all() and measured[0] == 1
 
 
-def test_clipping_slider(runs: Path, studio_page: Any) -> None:
+def test_clipping_slider_changes_the_clipping_factors(runs: Path, studio_page: Any) -> None:
     page = studio_page.open(VIEW, **BOTH, clip="0.1")
     norms = [clipping(seqloom.load(runs / run, "cpu"), TEXT, None).norm for run in ("lm-elman", "lm-lstm")]
     rows = studio_page.table("gradient-clipping")[1:]
@@ -93,7 +93,7 @@ def test_clipped_fraction_counts_all_steps() -> None:
     assert sum(size > 89.5 for size in many["sorted_norms"]) / 5000 == pytest.approx(0.1, abs=1e-3)
 
 
-def test_forced_translation(runs: Path, studio_page: Any) -> None:
+def test_forced_translation_defines_the_decoder_steps(runs: Path, studio_page: Any) -> None:
     source, target = "Sunday, November 15, 2026", "lundi"
     page = studio_page.open(VIEW, run="translate-gru", text=source, part="decoder")
     page.get_by_label("Force this translation").fill(target)

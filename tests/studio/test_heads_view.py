@@ -96,7 +96,7 @@ def check_thumbnails(page: Any, weights: Any) -> None:
         assert (height, width) == (rows, columns) and reds[0] > reds[-1] and (np.diff(reds) <= 1).all()
 
 
-def test_all_parts_of_translator(studio_page: StudioPage, runs: Path) -> None:
+def test_all_parts_of_translator_match_python(studio_page: StudioPage, runs: Path) -> None:
     text, target = "Sunday, November 15, 2026", "dimanche 15 novembre 2026"
     page = studio_page.open("heads", run="translate-transformer", text=text, target=target)
     assert target in page.locator(".model-output").inner_text()
@@ -124,7 +124,7 @@ def test_gpt_rows_are_queries(studio_page: StudioPage, runs: Path) -> None:
     assert sorted(titles) == ["key (attended to)"] * 2 + ["query (attends)"] * 2
 
 
-def test_mean_over_heads_of_encoder(studio_page: StudioPage, runs: Path) -> None:
+def test_mean_over_heads_of_encoder_matches_python(studio_page: StudioPage, runs: Path) -> None:
     studio_page.open("heads", run="bert", text=TEXT, layer="1", head="mean", by="tokens")
     table, part = studio_page.table("head"), load_part(runs, "bert", "encoder")
     assert table[0][1] == table[1][0] == "[CLS]"
@@ -175,7 +175,7 @@ def test_links_are_highlighted(studio_page: StudioPage, runs: Path) -> None:
     assert widths == sorted(widths) and widths[-1] == pytest.approx(0.6 + 6.4 * grid.weights.max(), abs=0.02)
 
 
-def test_word_token_and_end_controls(studio_page: StudioPage, runs: Path) -> None:
+def test_controls_switch_to_tokens_and_hide_end(studio_page: StudioPage, runs: Path) -> None:
     part = load_part(runs, "gpt", "decoder")
     page = studio_page.open("heads", run="gpt", text=TEXT, layer="1", head="1")
     page.get_by_role("radio", name="Tokens").check()
@@ -192,7 +192,7 @@ def test_word_token_and_end_controls(studio_page: StudioPage, runs: Path) -> Non
 # --- suitable runs and refusals ---------------------------------------------------------------------------------------
 
 
-def test_suitable_runs() -> None:
+def test_view_suits_only_models_with_attention_heads() -> None:
     def of(task: str, **model: Any) -> bool:
         return suits({"task": task, "model": model})
 
@@ -205,7 +205,7 @@ def test_suitable_runs() -> None:
     assert not suits({})
 
 
-def test_invalid_requests_are_refused(client: Any, runs: Path) -> None:
+def test_invalid_requests_are_rejected(client: Any, runs: Path) -> None:
     def refuse(path: str = "heads", **question: Any) -> tuple[int, str]:
         answer = client.post(f"/api/{path}", json={"run": "gpt", "text": TEXT, **question})
         return answer.status_code, answer.json()["error"]
@@ -296,7 +296,7 @@ def test_head_of_512_tokens_is_drawn_in_100_ms(wide_page: StudioPage) -> None:
 
 
 def test_grid_of_144_heads_is_drawn_in_one_second(wide_page: StudioPage) -> None:
-    """Time from the click to the last thumbnail."""
+    """The time is measured from the click to the last thumbnail."""
     page = wide_page.open("heads", run="many", text=text_of(wide_page.studio, 40), by="tokens")
     page.locator('figure[data-figure="heads"][data-shown]').wait_for()
     times = []

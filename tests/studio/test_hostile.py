@@ -73,7 +73,7 @@ def no_dialogs(studio_page: StudioPage) -> list[str]:
     return opened
 
 
-def test_at_least_200_hostile_strings() -> None:
+def test_at_least_200_hostile_strings_are_typed() -> None:
     assert len(set(HOSTILE)) >= 200
     typed = " ".join(pack_texts())
     assert all(" ".join(text.split()) in typed for text in HOSTILE)
@@ -81,7 +81,7 @@ def test_at_least_200_hostile_strings() -> None:
 
 @pytest.mark.parametrize("view", [view for view in VIEWS if view != "runs"])
 def test_typed_text_is_escaped(hostile_page: StudioPage, view: str) -> None:
-    """With models whose vocabularies contain the strings, so that they are displayed."""
+    """The vocabularies of the models contain the strings, so that they are displayed."""
     run = f"{OWN[view]} {NAME}"
     hostile_page.open(view, run=run)
     for text in pack_texts(WORDS if view in SHORT else LETTERS):
@@ -94,7 +94,7 @@ def test_typed_text_is_escaped(hostile_page: StudioPage, view: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("view", [view for view in VIEWS if view != "runs"])
-def test_arbitrary_address_parameters(studio_page: StudioPage, view: str) -> None:
+def test_hostile_address_parameters_do_not_break_a_view(studio_page: StudioPage, view: str) -> None:
     """A view with invalid parameters draws what it can or shows an error."""
     studio_page.refusals = True
     studio_page.open(view, run=FOR[view])

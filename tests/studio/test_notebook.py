@@ -135,7 +135,7 @@ def test_static_view_uses_parameters(runs: Path, run: str, view: str, alternativ
             seqloom.studio.show(runs / run, view=view, static=True, layer=1, head=99, **plain)
 
 
-def test_invalid_views_are_refused(runs: Path) -> None:
+def test_invalid_views_are_rejected(runs: Path) -> None:
     with pytest.raises(UsageError, match="no view 'head'"):
         seqloom.studio.show(runs, view="head")
     with pytest.raises(UsageError, match="for beam, leave static out"):

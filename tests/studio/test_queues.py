@@ -81,7 +81,7 @@ def test_keys_take_turns() -> None:
     assert order[:4] == ["a", "b", "c", "a"] and len(order) == 12
 
 
-def test_full_queue_refuses_only_its_key() -> None:
+def test_full_queue_rejects_only_requests_of_its_key() -> None:
     async def main() -> None:
         queues = Queues(slots=3)
         slow = Endless()
@@ -249,7 +249,7 @@ def test_idle_threads_exit() -> None:
     in_loop(main())
 
 
-def test_many_requests_of_many_keys() -> None:
+def test_many_requests_of_many_keys_get_their_own_results() -> None:
     """Some are cancelled; all others get their own result, and no state remains."""
 
     def job(number: int) -> int:

@@ -72,7 +72,7 @@ def test_late_mask_prediction_is_ignored(studio_page: StudioPage) -> None:
     assert page.get_by_label(label).input_value() == "a newer [MASK] of all"
 
 
-def test_card_belongs_to_last_selected_run(studio_page: StudioPage) -> None:
+def test_card_shows_the_last_selected_run(studio_page: StudioPage) -> None:
     page = studio_page.open("runs", runs="lm-lstm")
     late = Late(page, "runs/card")
     with page.expect_request(late.path):
@@ -118,7 +118,7 @@ def test_old_walk_is_inactive_while_loading(studio_page: StudioPage) -> None:
     page.wait_for_url(lambda url: "stage=tokens" in url)
 
 
-def test_control_keeps_focus(studio_page: StudioPage) -> None:
+def test_control_keeps_focus_after_its_value_changes(studio_page: StudioPage) -> None:
     page = studio_page.open("alignment", run="translate-transformer")
     page.get_by_label("Head", exact=True).focus()
     page.keyboard.press("ArrowDown")

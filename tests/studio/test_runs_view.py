@@ -67,7 +67,7 @@ def test_curves_match_log(runs: Path, client: TestClient) -> None:
     assert {"key": "model.cell", "values": {"lm-lstm": "lstm", "lm-elman": "elman"}} in response["differences"]
 
 
-def test_training_run_is_live(runs: Path, tmp_path: Path) -> None:
+def test_unfinished_run_is_marked_as_live(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "lm-elman", tmp_path / "run_folder" / "training")
     log = tmp_path / "run_folder" / "training" / "log.jsonl"
     log.write_text("".join(line for line in log.read_text().splitlines(True) if '"finished"' not in line))
@@ -125,7 +125,7 @@ def test_two_hundred_runs_are_listed_in_a_second(runs: Path, tmp_path: Path) -> 
     assert repeated < 1.0 and seconds < 5.0, (seconds, repeated)
 
 
-def test_list_search_and_overlaid_curves(studio_page: StudioPage, runs: Path) -> None:
+def test_runs_can_be_searched_and_their_curves_overlaid(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("runs", runs=["lm-lstm", "lm-elman"])
     assert page.locator(".runs-table tbody tr").count() == len(RUNS)
     page.get_by_label("Search").fill("recurrent elman")
@@ -159,7 +159,7 @@ UNITS = {
 }
 
 
-def test_unit_of_loss(client: Any) -> None:
+def test_unit_of_loss_depends_on_task_and_tokenizer(client: Any) -> None:
     curves = client.post("/api/runs/curves", json={"runs": list(UNITS)}).json()["curves"]
     losses = {
         name: [curve for curve in by_name.values() if curve["group"] == "loss"] for name, by_name in curves.items()
@@ -203,7 +203,7 @@ def test_charts_have_one_unit(studio_page: StudioPage) -> None:
     assert charts("speed")[0] == ("characters/s", {"lm-lstm", "lm-elman", "classifier"})
 
 
-def test_bits_per_character_compare_models_of_different_tokens(studio_page: StudioPage) -> None:
+def test_models_of_different_tokens_are_compared_in_bits_per_character(studio_page: StudioPage) -> None:
     page = studio_page.open("runs", runs=["lm-lstm", "gpt"])
     first = page.locator("figure[data-figure]").first
     page.locator('figure[data-figure="curve-loss-2"]').wait_for()
@@ -229,7 +229,7 @@ def test_newest_run_with_curve_is_selected(window: Window, runs: Path, tmp_path:
         assert page.locator(".runs-table tr.chosen").count() == 1
 
 
-def test_special_characters_in_run_names(window: Window, runs: Path, tmp_path: Path) -> None:
+def test_run_names_with_special_characters_can_be_selected(window: Window, runs: Path, tmp_path: Path) -> None:
     names = ["a|b", "a", "b & c"]
     for name in names:
         shutil.copytree(runs / "lm-elman", tmp_path / name)

@@ -53,7 +53,7 @@ def test_loopback_hosts_are_accepted(client: TestClient, host: str) -> None:
         *("localhost\\", "local_host", "http://localhost", "localhost%00", "localhost\t:80"),
     ],
 )
-def test_other_hosts_are_refused(client: TestClient, host: str) -> None:
+def test_other_hosts_are_rejected(client: TestClient, host: str) -> None:
     assert ask(client, host=host).status_code == 400
     assert client.get("/", headers={"host": host}).status_code == 400
 
@@ -63,13 +63,13 @@ def test_host_header_must_be_ascii(header: str) -> None:
     assert host_name(header) is None
 
 
-def test_several_host_headers_are_refused(client: TestClient) -> None:
+def test_several_host_headers_are_rejected(client: TestClient) -> None:
     for hosts in (["localhost", "localhost"], ["localhost", "evil.example"], ["evil.example", "localhost"]):
         assert client.get("/", headers=[(b"host", host.encode()) for host in hosts]).status_code == 400
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "file://"])
-def test_other_origins_are_refused(client: TestClient, origin: str) -> None:
+def test_other_origins_are_rejected(client: TestClient, origin: str) -> None:
     response = ask(client, origin=origin)
     assert response.status_code == 403 and "runs" not in response.json()
 
@@ -81,7 +81,7 @@ def test_own_origin_is_accepted(client: TestClient) -> None:
 @pytest.mark.parametrize(
     "header", ["", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", TOKEN, "Bearer ümläut", "Basic abc"]
 )
-def test_requests_without_token_are_refused(client: TestClient, header: str) -> None:
+def test_requests_without_valid_token_are_rejected(client: TestClient, header: str) -> None:
     headers = [(b"host", b"127.0.0.1"), (b"authorization", header.encode())]
     response = client.post("/api/runs", headers=headers, content="{}")
     assert response.status_code == 401
@@ -250,7 +250,7 @@ def test_token_is_random_and_in_fragment(runs: Path) -> None:
         second.socket.close()
 
 
-def test_invalid_folder_is_refused(tmp_path: Path) -> None:
+def test_invalid_folder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
         RunFolder(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")

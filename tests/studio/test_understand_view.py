@@ -56,7 +56,7 @@ def test_labels_and_weights_match_classify(studio_page: StudioPage, classifier: 
     )
 
 
-def test_other_label_and_occlusion(studio_page: StudioPage, classifier: Any) -> None:
+def test_another_label_can_be_explained_also_by_occlusion(studio_page: StudioPage, classifier: Any) -> None:
     page = studio_page.open("understand", run="classifier", text=TEXT)
     bar = page.locator(".bars g").nth(2)
     label = bar.get_attribute("aria-label").removeprefix("Explain ")
@@ -124,7 +124,7 @@ def test_differing_tags_are_listed(studio_page: StudioPage, runs: Path) -> None:
     assert "other=none" in page.url
 
 
-def test_arrow_keys_in_lattice(studio_page: StudioPage, runs: Path) -> None:
+def test_arrow_keys_move_the_lattice_cursor_and_announce_probabilities(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("understand", run="hmm-tagger", other="none", text=SENTENCE, all="1")
     drawing = page.locator("svg.lattice")
     drawing.focus()
@@ -205,7 +205,7 @@ def test_unnamed_states_have_paths(ask: Any, pairs: Path) -> None:
     assert np.sum(response["posterior"], axis=1) == pytest.approx(1)
 
 
-def test_unsuitable_runs_are_refused(ask: Any, client: TestClient) -> None:
+def test_unsuitable_runs_and_invalid_requests_are_rejected(ask: Any, client: TestClient) -> None:
     assert ask("classify", run="pair", text="x").json()["error"].startswith("pair is a model of sentence pairs.")
     assert ask("tag", run="answer", text="x").status_code == 400
     assert ask("match", run="pair", first=" ", second="x").json()["error"].startswith("The first text is empty")
@@ -216,7 +216,7 @@ def test_unsuitable_runs_are_refused(ask: Any, client: TestClient) -> None:
     assert suits({"task": "hmm-tag"}) and suits({"task": "classify"}) and not suits({"task": "translate"})
 
 
-def test_tag_help(studio_page: StudioPage) -> None:
+def test_tag_help_explains_tags_and_stays_open(studio_page: StudioPage) -> None:
     page = studio_page.open("understand", run="tagger", all="1")
     page.get_by_text("What the tags mean").click()
     words = page.locator(".tag-words").inner_text()
@@ -227,7 +227,7 @@ def test_tag_help(studio_page: StudioPage) -> None:
     assert page.locator(".tag-words dl").first.is_visible()  # the details stay open
 
 
-def test_pair_and_answer_pages(window: Window, pairs: Path) -> None:
+def test_pages_of_pairs_choices_scores_and_answers_show_predictions(window: Window, pairs: Path) -> None:
     with Studio(pairs, port=None).running() as serving, window.showing(serving) as opened:
         page = opened.open("understand", run="pair", first="a red fox")
         page.get_by_label("Second text").fill("it is blue")

@@ -125,7 +125,7 @@ def test_tsne_is_streamed_then_cached(client: TestClient) -> None:
 # --- controls ---------------------------------------------------------------------------------------------------------
 
 
-def test_search_lists_and_selects(studio_page: StudioPage, words: Any) -> None:
+def test_search_lists_matching_words_and_selects_the_first(studio_page: StudioPage, words: Any) -> None:
     page = studio_page.open("vectors", run="words", n="500")
     page.get_by_role("searchbox", name="Search").fill("CLASS")
     listed = page.locator(".names button").all_text_contents()
@@ -137,7 +137,7 @@ def test_search_lists_and_selects(studio_page: StudioPage, words: Any) -> None:
     page.wait_for_url(lambda url: "find=class" not in url.split("&"))
 
 
-def test_point_is_hovered_and_clicked(studio_page: StudioPage, words: Any) -> None:
+def test_hovered_point_is_described_and_clicked_point_selected(studio_page: StudioPage, words: Any) -> None:
     page = studio_page.open("vectors", run="words", n="500")
     points = coordinates(studio_page.table("vectors"))
     box = page.locator("canvas.scatter").bounding_box()
@@ -204,7 +204,7 @@ def test_invalid_requests_are_explained(studio_page: StudioPage, client: TestCli
     assert client.post("/api/vectors", json={"run": "hmm-tagger"}).json()["error"].endswith("words, tokens or texts.")
 
 
-def test_suitable_runs() -> None:
+def test_view_suits_only_models_with_vectors() -> None:
     assert suits({"task": "word-vectors"}) and suits({"task": "translate"}) and suits({"task": "tag"})
     assert not suits({"task": "hmm-tag"}) and not suits({"task": "forecast"}) and not suits({"task": "ngram"})
 

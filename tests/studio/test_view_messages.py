@@ -73,7 +73,7 @@ def test_cleared_text_stays_empty(page: StudioPage, view: str, run: str, label: 
     expect(view_page.locator(".failed")).to_have_count(0)
 
 
-def test_default_run_of_every_view(page: StudioPage) -> None:
+def test_every_view_opens_its_default_run(page: StudioPage) -> None:
     def first(view: str) -> str:
         value: str = page.open(view).get_by_label("Run", exact=True).input_value()
         return value
@@ -99,7 +99,7 @@ def test_unknown_names_are_reported(page: StudioPage) -> None:
 
 
 @pytest.mark.parametrize("view", ["write", "alignment", "beam", "heads", "walk"])
-def test_example_texts(page: StudioPage, view: str) -> None:
+def test_example_text_is_inserted_when_clicked(page: StudioPage, view: str) -> None:
     view_page: Any = page.open(view, run="translate-transformer")
     expect(view_page.locator(".examples")).to_contain_text("Trained on dates")
     offered = view_page.locator(".examples button").nth(1)

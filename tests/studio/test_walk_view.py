@@ -168,7 +168,7 @@ def wait_for_walk(page: Any) -> None:
     page.locator(".walk:not([aria-busy])").wait_for()
 
 
-def test_token_step_layer_and_text_controls(studio_page: StudioPage) -> None:
+def test_controls_select_token_step_layer_and_text(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="lm-lstm", text="The class", stage="tokens")
     page.locator(".tile").nth(2).click()
     page.wait_for_url(lambda url: "word=3" in url)
@@ -220,14 +220,14 @@ def test_window_moves_with_the_text(studio_page: StudioPage) -> None:
     assert read_tiles()[:3] == ["an", "object", "is"]
 
 
-def test_links_to_other_views(studio_page: StudioPage) -> None:
+def test_stage_links_to_the_heads_view(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="translate-transformer", text=DATE, stage="encoder-weights")
     link = page.locator(".walk-foot a", has_text="Show all layers and heads")
     assert "#/heads?" in link.get_attribute("href")
     assert "part=encoder" in link.get_attribute("href")
 
 
-def test_refusal_is_shown(studio_page: StudioPage) -> None:
+def test_error_is_shown_until_the_text_is_corrected(studio_page: StudioPage) -> None:
     studio_page.refusals = True
     page = studio_page.open("walk", run="lm-lstm", text="x" * 200)
     page.locator(".problem").wait_for()
@@ -247,7 +247,7 @@ def test_refusal_is_shown(studio_page: StudioPage) -> None:
     ],
 )
 def test_stages_are_accessible(studio_page: StudioPage, run: str, stages: tuple[str, ...]) -> None:
-    """No serious accessibility violations in either theme."""
+    """Neither theme has serious accessibility violations."""
     for stage in stages:
         page = studio_page.open("walk", run=run, stage=stage)
         page.locator(".walk-title").wait_for()
@@ -256,7 +256,7 @@ def test_stages_are_accessible(studio_page: StudioPage, run: str, stages: tuple[
             assert violations(page) == [], (stage, theme)
 
 
-def test_forced_translation(studio_page: StudioPage, runs: Path) -> None:
+def test_forced_translation_defines_the_output_tokens(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("walk", run="translate-gru", text="Sunday", stage="next")
     box = page.get_by_label("Force this translation")
     box.fill("lundi")
@@ -271,7 +271,7 @@ def test_forced_translation(studio_page: StudioPage, runs: Path) -> None:
 # --- endpoint ---------------------------------------------------------------------------------------------------------
 
 
-def test_invalid_requests_are_refused(client: TestClient) -> None:
+def test_invalid_requests_are_rejected(client: TestClient) -> None:
     assert client.post("/api/walk", json={"run": "nobody"}).status_code == 404
     assert client.post("/api/walk", json={"run": "gpt", "numbers": 999}).status_code == 422
     refused = client.post("/api/walk", json={"run": "gpt", "layer": 40})

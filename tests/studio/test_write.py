@@ -89,7 +89,7 @@ def test_greedy_translation_equals_beam_of_one(client: TestClient, runs: Path, r
     assert begin["begin"] == {"source": True, "prompt": "", "notes": []}
 
 
-def test_invalid_requests_are_refused(client: TestClient) -> None:
+def test_invalid_requests_are_rejected(client: TestClient) -> None:
     def refused(**question: Any) -> tuple[int, str]:
         answer = client.post("/api/write/stream", json=question)
         return answer.status_code, answer.json()["error"]
@@ -199,7 +199,7 @@ def events_of(page: Any, **question: Any) -> list[dict[str, Any]]:
     return events
 
 
-def test_resampling_and_keyboard_navigation(studio_page: StudioPage, runs: Path) -> None:
+def test_text_after_the_selected_token_is_resampled(studio_page: StudioPage, runs: Path) -> None:
     """The text after the selected position is resampled; the text before it is kept."""
     page = studio_page.open("write", run="lm-lstm", text="The", seed="2", length="20")
     wait_for_text(page)
@@ -286,7 +286,7 @@ def test_generation_can_be_stopped(studio_page: StudioPage) -> None:
     assert page.get_by_role("button", name="Stop").is_disabled()
 
 
-def test_prompt_is_escaped_and_right_to_left(studio_page: StudioPage) -> None:
+def test_prompt_is_escaped_and_displayed_from_right_to_left(studio_page: StudioPage) -> None:
     hostile = 'שלום <img src=x onerror="window.hurt=1"> \u202eabc </script> 日本語'
     page = studio_page.open("write", run="gpt", text=hostile, length="8")
     wait_for_text(page)

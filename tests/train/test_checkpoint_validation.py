@@ -209,7 +209,7 @@ def test_momentum_of_every_optimizer_is_validated(session, tiny_task, optimizer)
 
 
 def test_carry_of_another_precision_is_converted(sessions, tiny_task):
-    """As after a move from a GPU, which computes in bfloat16, to a CPU."""
+    """This happens after a move from a GPU, which computes in bfloat16, to a CPU."""
     _, parts = sessions
     checkpoint = newest(parts)
     trainer = TrainState(tiny_task(), parts.config, seed=3)

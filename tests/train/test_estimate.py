@@ -61,7 +61,7 @@ def kinds(events):
     return [type(event) for event in events]
 
 
-def test_events_of_an_estimation(tmp_path):
+def test_estimation_yields_progress_evaluation_and_result(tmp_path):
     events = list(run(tmp_path, Halving()))
     stage = [Progress, Progress, Saved]
     assert kinds(events) == [Started, *stage * 3, Evaluated, Finished]
@@ -75,7 +75,7 @@ def test_events_of_an_estimation(tmp_path):
 
 
 @pytest.mark.parametrize("when", [1, 2, 3, 4, 5, 6, "evaluation"])
-def test_estimation_stopped_anywhere_and_resumed_is_equal(tmp_path, when):
+def test_estimation_stopped_anywhere_and_resumed_has_equal_results(tmp_path, when):
     stop = Stop()
     events = list(run(tmp_path, Halving(lambda stage: stop.request() if stage == when else None), stop))
     assert isinstance(events[-1], Stopped)
@@ -89,7 +89,7 @@ def test_estimation_stopped_anywhere_and_resumed_is_equal(tmp_path, when):
     assert after[-1].best == {"loss": 2.0**-6}
 
 
-def test_stop_request_while_saving(tmp_path, monkeypatch):
+def test_stop_request_while_saving_takes_effect_after_the_save(tmp_path, monkeypatch):
     stop = Stop()
     fill = CheckpointStore._fill
 

@@ -94,7 +94,7 @@ def measure_training(model: Any, loss: Callable[[Any], Tensor]) -> tuple[float, 
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_equal_gradients_with_less_memory(kind: str) -> None:
+def test_recomputation_gives_equal_gradients_with_less_memory(kind: str) -> None:
     torch.manual_seed(0)
     build, loss, at_most = MODELS[kind]
     plain = build()
@@ -156,7 +156,7 @@ def test_copied_model_recomputes_and_keeps_weight_names() -> None:
     assert any(p.grad is not None for p in copied.parameters())
 
 
-def test_training_is_equal_with_less_memory(tiny_task) -> None:
+def test_training_gives_equal_weights_with_less_memory(tiny_task) -> None:
     small = [
         "batch.size=8",
         "batch.length=32",

@@ -36,7 +36,7 @@ def test_stopped_training_keeps_the_same_checkpoints(session, tiny_task, content
         assert same(*(contents(run.path / "checkpoints" / name) for run in (parts, complete)))
 
 
-def test_control_without_temporary_checkpoints(session, tiny_task, monkeypatch):
+def test_permanent_save_at_a_stop_displaces_a_checkpoint(session, tiny_task, monkeypatch):
     """Negative control: a stop would displace a checkpoint if its save were not temporary."""
     monkeypatch.setattr(CheckpointStore, "is_temporary", lambda self, step: False)
     parts = session("parts", **OPTIONS)
@@ -108,7 +108,7 @@ def test_checkpoints_after_latest_json_are_ignored(store):
     assert [step for step, _ in weights(store, 2)] == [10, 9]
 
 
-def test_read_only_run(store, monkeypatch):
+def test_read_only_run_is_read_without_deleting_leftovers(store, monkeypatch):
     leftover = temporary_path(store.folder / "step-7")
     leftover.mkdir()
     monkeypatch.setattr("os.access", lambda path, mode: False)

@@ -44,7 +44,7 @@ def changed_groups(before: Any, after: Any) -> list[bool]:
     return [any(not torch.equal(old[name], new[name]) for name in old) for old, new in zip(before, after, strict=True)]
 
 
-def test_rates_and_unfreezing() -> None:
+def test_rates_decay_downwards_and_groups_unfreeze_over_steps() -> None:
     groups = LayerGroups([[nn.Parameter(torch.zeros(1))] for _ in range(4)], decay=0.5, every=10, freeze=1)
     assert [groups.scale(level) for level in range(4)] == [0.125, 0.25, 0.5, 1.0]
     assert [groups.lowest(step) for step in (0, 9, 10, 19, 20, 29, 30, 1000)] == [3, 3, 2, 2, 1, 1, 1, 1]
@@ -125,7 +125,7 @@ def test_resume_is_exact_across_an_unfreezing(session: Any, grouped_task: Any, s
         assert same(parts.checkpoint(14), complete.checkpoint(14))
 
 
-def test_different_schedule_gives_a_different_training(session: Any, grouped_task: Any, same: Any) -> None:
+def test_different_schedule_gives_different_weights(session: Any, grouped_task: Any, same: Any) -> None:
     """Negative control for the test above."""
     runs = [session(str(every), unfreeze_every=every) for every in (1.0, 2.0)]
     for run in runs:

@@ -32,7 +32,7 @@ def of_kind(events, kind):
 
 
 def test_steps_equal_an_explicit_loop(tiny_task, same):
-    """Without dropout: the gradient of each batch, a detached carried state and torch's Adam."""
+    """The loop uses the gradient of each batch, a detached carried state and torch's Adam, without dropout."""
     ours = trainer(tiny_task(dropout=0.0), optimizer="adam", lr=0.02, clip_norm=None)
     task = tiny_task(dropout=0.0)
     model = task.model()
@@ -191,7 +191,7 @@ def test_json_has_no_nan():
         ({"evaluate_every": 99}, [14], [14]),
     ],
 )
-def test_steps_of_evaluations_and_saves(session, tiny_task, options, evaluated, saved):
+def test_evaluations_and_saves_follow_their_intervals(session, tiny_task, options, evaluated, saved):
     events = session(**options).train(tiny_task())
     assert [event.step for event in of_kind(events, Evaluated)] == evaluated
     assert [event.step for event in of_kind(events, Saved)] == saved
@@ -209,11 +209,11 @@ def test_steps_of_evaluations_and_saves(session, tiny_task, options, evaluated, 
         ({"epochs": 2, "steps": 3}, 3),
     ],
 )
-def test_total_steps(options, total):
+def test_total_steps_follow_from_steps_or_epochs(options, total):
     assert FitConfig(**options).total_steps(5) == total
 
 
-def test_order_of_events(session, tiny_task):
+def test_events_are_complete_and_in_order(session, tiny_task):
     events = session(steps=5).train(tiny_task())
     kinds = [type(event) for event in events]
     assert kinds == [Started, *[Progress] * 5, Evaluated, Saved, Finished]
@@ -273,7 +273,7 @@ def test_only_plateau_lowers_the_rate(tiny_task):
     assert evaluate_losses(trainer(tiny_task(), schedule="constant"), [1, 2, 3])[-1] == (False, 1.0)
 
 
-def test_higher_may_be_better(tiny_task):
+def test_monitored_metric_may_be_maximized(tiny_task):
     task = tiny_task()
     task.monitor = Monitor("loss", higher_is_better=True)
     assert [best for best, _ in evaluate_losses(trainer(task), [1, 2, 1.5, 3])] == [True, True, False, True]
@@ -325,7 +325,7 @@ def test_best_weights_are_from_the_best_step(session, tiny_task, same):
     assert not same([best_weights[name] for name in names], [last[f"leaf{index}"] for index in range(len(names))])
 
 
-def test_kept_checkpoints(session, tiny_task):
+def test_newest_checkpoints_are_kept(session, tiny_task):
     run = session(keep_checkpoints=2)
     run.train(tiny_task())
     assert sorted(path.name for path in (run.path / "checkpoints").glob("step-*")) == ["step-10", "step-14"]

@@ -69,7 +69,7 @@ def test_resumed_training_keeps_the_measured_memory(tiny_task, session) -> None:
     assert end.memory == session("whole", steps=6).train(tiny_task())[-1].memory
 
 
-def test_optimizer_state_counts_and_measuring_changes_nothing(tiny_task) -> None:
+def test_optimizer_state_is_counted_without_changing_training(tiny_task) -> None:
     def train(optimizer: OptimizerName, measured: set[int]) -> TrainState:
         state = TrainState(tiny_task(), FitConfig(steps=4, device="cpu", optimizer=optimizer), 3)
         for _ in range(4):

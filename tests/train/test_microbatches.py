@@ -218,7 +218,7 @@ def test_full_gpu_splits_batches(fast: bool) -> None:
 
 
 @pytest.mark.parametrize("weight", [0.05, 1.0, 0.0])
-def test_sum_of_prediction_weights_below_one(weight: float) -> None:
+def test_microbatches_with_small_prediction_weights_give_equal_gradients(weight: float) -> None:
     torch.manual_seed(0)
     layer, x = torch.nn.Linear(3, 2).double(), torch.randn(4, 3).double()
 

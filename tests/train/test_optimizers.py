@@ -46,7 +46,7 @@ def test_optimizer_equals_torch(name):
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
-def test_weight_decay_applies_to_matrices_only(name):
+def test_weight_decay_applies_only_to_matrices(name):
     network = model()
     before = copy.deepcopy(network)
     optimizer = build_optimizer(name, network, lr=1e-6, weight_decay=0.5)
@@ -77,7 +77,7 @@ def test_frozen_parameters_are_excluded():
     assert held == {id(p) for p in network.parameters() if p.requires_grad}
 
 
-def test_model_with_vectors_only():
+def test_model_without_matrices_is_trained():
     layer = nn.LayerNorm(3)
     optimizer = build_optimizer("sgd", layer, lr=0.5)
     layer(torch.tensor([[1.0, 2.0, 6.0]])).sum().backward()
@@ -85,7 +85,7 @@ def test_model_with_vectors_only():
     assert math.isclose(layer.bias.sum().item(), -1.5)
 
 
-def test_momentum_of_a_parameter_with_a_late_first_gradient():
+def test_momentum_starts_at_the_first_gradient():
     network, other = model(), model()
     other.load_state_dict(network.state_dict())
     optimizer = build_optimizer("sgd", network, lr=0.1, momentum=0.9)

@@ -90,7 +90,7 @@ def test_plateau_case_lowers_the_rate(session, tiny_task):
     assert max(STEPS) < events[-1].step
 
 
-def test_repeated_stops_and_resumes(session, tiny_task, same):
+def test_repeated_stops_and_resumes_are_bit_identical(session, tiny_task, same):
     complete, parts = session("whole"), session("parts")
     complete.train(tiny_task())
     for step in range(1, 15):
@@ -131,16 +131,16 @@ def forget(monkeypatch, **replaced):
     monkeypatch.setattr(TrainState, "restore", restore_incompletely)
 
 
-def test_control_with_the_complete_state(session, tiny_task, same):
+def test_resume_with_the_complete_state_is_exact(session, tiny_task, same):
     assert not differs(session, tiny_task, same)
 
 
-def test_control_without_the_carry(session, tiny_task, same, monkeypatch):
+def test_resume_without_the_carry_differs(session, tiny_task, same, monkeypatch):
     forget(monkeypatch, carry=None)
     assert differs(session, tiny_task, same)
 
 
-def test_control_without_the_optimizer(session, tiny_task, same, monkeypatch):
+def test_resume_without_the_optimizer_state_differs(session, tiny_task, same, monkeypatch):
     restore = TrainState.restore
 
     def restore_incompletely(trainer, checkpoint):
@@ -152,12 +152,12 @@ def test_control_without_the_optimizer(session, tiny_task, same, monkeypatch):
     assert differs(session, tiny_task, same)
 
 
-def test_control_without_seeding_each_step(session, tiny_task, same, monkeypatch):
+def test_resume_without_seeding_each_step_differs(session, tiny_task, same, monkeypatch):
     monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     assert differs(session, tiny_task, same)
 
 
-def test_control_without_the_lowered_rate(session, tiny_task, same, monkeypatch):
+def test_resume_without_the_lowered_rate_differs(session, tiny_task, same, monkeypatch):
     restore = TrainState.restore
 
     def restore_incompletely(trainer, checkpoint):
@@ -168,7 +168,7 @@ def test_control_without_the_lowered_rate(session, tiny_task, same, monkeypatch)
     assert differs(session, tiny_task, same, schedule="plateau", lr=0.3, evaluate_every=1)
 
 
-def test_control_another_seed(session, tiny_task, same):
+def test_another_seed_gives_different_weights(session, tiny_task, same):
     first, second = session("one"), session("other")
     list(first.events(tiny_task(), seed=1))
     list(second.events(tiny_task(), seed=2))
@@ -188,7 +188,7 @@ def test_evaluations_do_not_change_training(session, tiny_task, same):
 
 
 @pytest.mark.parametrize("when", ["evaluating", "saving", "training"])
-def test_stop_request_in_any_phase(session, tiny_task, same, monkeypatch, when):
+def test_stop_request_in_any_phase_saves_and_resumes_exactly(session, tiny_task, same, monkeypatch, when):
     complete, parts = session("whole"), session("parts")
     events = complete.train(tiny_task())
     stop, task = Stop(), tiny_task()
@@ -213,7 +213,7 @@ def test_stop_request_in_any_phase(session, tiny_task, same, monkeypatch, when):
     assert same(curve(before + after), curve(events))
 
 
-def test_stop_request_before_the_first_step(session, tiny_task, same):
+def test_training_stopped_before_the_first_step_resumes_exactly(session, tiny_task, same):
     complete, parts = session("whole"), session("parts")
     complete.train(tiny_task())
     stop = Stop()
@@ -223,7 +223,7 @@ def test_stop_request_before_the_first_step(session, tiny_task, same):
     assert same(parts.checkpoint(14), complete.checkpoint(14))
 
 
-def test_stop_request_during_the_last_save_finishes_after_a_resume(session, tiny_task, monkeypatch):
+def test_training_stopped_during_the_last_save_finishes_after_a_resume(session, tiny_task, monkeypatch):
     stop, run = Stop(), session()
     for event in run.events(tiny_task(), stop=stop):
         if isinstance(event, Evaluated) and event.step == 14:

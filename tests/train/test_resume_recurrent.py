@@ -37,14 +37,14 @@ def test_stop_and_resume_is_bit_identical(session, same, cell, connections) -> N
 
 
 @pytest.mark.parametrize("name", ["dropout", "embedding_dropout", "weight_dropout"])
-def test_control_without_step_seeding_each_dropout_differs(session, same, monkeypatch, name) -> None:
+def test_resume_without_seeding_each_step_differs_for_each_dropout(session, same, monkeypatch, name) -> None:
     """Each kind of dropout draws random numbers that a resume would lose."""
     monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     only = {key: value if key == name else 0.0 for key, value in DROPOUTS.items() if key != "variational_dropout"}
     assert resumed_differs_from_complete(session, same, **only)
 
 
-def test_control_without_dropout_is_equal(session, same, monkeypatch) -> None:
+def test_resume_without_seeding_and_dropout_is_exact(session, same, monkeypatch) -> None:
     monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     none = {"dropout": 0.0, "embedding_dropout": 0.0, "weight_dropout": 0.0}
     assert not resumed_differs_from_complete(session, same, **none)

@@ -28,14 +28,14 @@ def test_constant_stays_at_the_peak(schedule):
     assert rates(schedule, warmup=0) == [PEAK] * TOTAL
 
 
-def test_inverse_square_root():
-    """After the warmup, step n (from 1) has the rate peak·√(warmup/n)."""
+def test_inverse_square_root_schedule_equals_its_formula():
+    """After the warmup, step n (counted from 1) has the rate peak·√(warmup/n)."""
     expected = [PEAK * (WARMUP / number) ** 0.5 for number in range(WARMUP + 1, TOTAL + 1)]
     assert rates("inverse-sqrt")[WARMUP:] == pytest.approx(expected, rel=1e-12)
     assert rates("inverse-sqrt", warmup=0) == pytest.approx([PEAK / n**0.5 for n in range(1, TOTAL + 1)], rel=1e-12)
 
 
-def test_cosine():
+def test_cosine_schedule_equals_its_formula_and_ends_at_the_floor():
     actual = rates("cosine", floor=FLOOR)
     half = (TOTAL - WARMUP) / 2
     for step in range(WARMUP, TOTAL):
@@ -54,7 +54,7 @@ def test_cosine():
     total=st.integers(1, 60),
     floor=st.floats(0, PEAK),
 )
-def test_rate_rises_then_never_rises_again_within_bounds(schedule, warmup, total, floor):
+def test_rate_rises_only_during_warmup_and_stays_within_bounds(schedule, warmup, total, floor):
     rates_by_step = [learning_rate(schedule, PEAK, step, total, warmup, floor) for step in range(total)]
     rise, decay = rates_by_step[:warmup], rates_by_step[warmup:]
     assert all(a < b for a, b in itertools.pairwise(rise))

@@ -75,7 +75,7 @@ def test_equal_thread_count_has_no_note(session: Any, tiny_task: Any) -> None:
     assert started.notes == ()
 
 
-def test_at_most_one_thread_per_core() -> None:
+def test_resume_uses_at_most_one_thread_per_core() -> None:
     torch.set_num_threads(1)
     note = resume_threads(3, CPU)
     assert note is not None and "continues with 1, because only 2 cores can be used" in note
