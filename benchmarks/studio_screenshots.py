@@ -49,7 +49,7 @@ def main() -> None:
     with Studio(args.runs).running() as serving, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         for theme in ("light", "dark"):
-            page = browser.new_context(viewport={"d_model": WIDTH, "height": HEIGHT}, color_scheme=theme).new_page()
+            page = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=theme).new_page()
             for view in args.views:
                 parameters, height = VIEWS[view]
                 page.goto("about:blank")
