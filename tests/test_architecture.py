@@ -26,7 +26,7 @@ DEPENDENCIES: dict[str, set[str]] = {
     "accel": {"nn", "models", "decoding", "train", "classical"},
     "runs": {"models", "classical", "text", "data", "train"},
     "tasks": {"runs", "evaluate"},
-    "inspect": {"tasks", "accel"},  # accel: for the rehearsal of a training
+    "inspect": {"tasks", "accel"},  # accel: for the rehearsal of a training run
     "exchange": {"tasks"},
     "recipes": {"tasks"},
     "predict": {"recipes", "inspect", "exchange", "accel"},

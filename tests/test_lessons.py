@@ -1,6 +1,6 @@
 """The lessons in docs/learn: structure, quoted source, commands, notebooks, and in full every block.
 
-tests/test_readme.py runs their blocks with short trainings.
+tests/test_readme.py runs their blocks with short training runs.
 """
 
 import re

@@ -95,7 +95,7 @@ def test_site_is_built_without_torch() -> None:
 
 
 def installed_requirements(name: str) -> list[str]:
-    """Return the requirements of a package; none if it may be missing or is used by the documentation site only."""
+    """Return the requirements of a package; none if it may be missing or is used only by the documentation site."""
     return [] if name in (*OPTIONAL, *marked("only")) else metadata.requires(name) or []
 
 

@@ -1,7 +1,8 @@
 """Every block of the README and the docs runs: commands through the command line, and Python.
 
-Trainings by gradient are shortened to a few steps, and generated or embedded corpora are smaller; everything else is as
-for a reader. The rules in `NOT_RUN` skip other programs (make, pip, …); a command without a rule fails.
+Training runs by gradient descent are shortened to a few steps, and generated or embedded corpora are smaller;
+everything else is as for a reader. The rules in `NOT_RUN` skip other programs (make, pip, …); a command without a
+rule fails.
 """
 
 import dataclasses
@@ -112,7 +113,7 @@ def blocks(path: Path) -> list[Block]:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Prepare a directory with the files of a reader, and shorten trainings to a few steps."""
+    """Prepare a directory with the files of a reader, and shorten training runs to a few steps."""
     read = read_recipe
 
     def read_short_recipe(*arguments: Any) -> tuple[str, Any]:
@@ -389,7 +390,7 @@ def test_training_runs_keep_enough_checkpoints_to_average() -> None:
 
 
 def checkpoints_of(name: str, overrides: list[str]) -> int:
-    """Return the minimum number of checkpoints of a training."""
+    """Return the minimum number of checkpoints of a training run."""
     _, recipe = read_recipe(name, overrides)
     if recipe.data.corpus in NEED_DATA and not os.environ.get(DATA_VARIABLE):
         return int(recipe.train.keep_checkpoints)

@@ -60,7 +60,7 @@ def test_scores_equal_path_enumeration() -> None:
     assert float(after.exp().sum()) == pytest.approx(1, abs=1e-12)
 
 
-def test_reading_in_chunks_with_padding_equals_reading_at_once() -> None:
+def test_reading_in_chunks_with_padding_equals_reading_in_one_call() -> None:
     model, tokens = random_model(4), torch.tensor([[0, 2, 3, 0, 5], [0, 1, 1, 6, 4]])
     targets = tokens.roll(-1, 1)
     whole, end = model.score(tokens, targets, model.start(rows=2))

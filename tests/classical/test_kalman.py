@@ -66,7 +66,7 @@ def test_equal_gaps_are_computed_once() -> None:
     assert len(filtered.patterns) == 2 and filtered.factors.shape == (6, 9, 3, 3)
 
 
-def test_reading_in_chunks_equals_reading_at_once() -> None:
+def test_reading_in_chunks_equals_reading_in_one_call() -> None:
     system = random_system(3, 2)
     values, mask = random_values(4, 10, 2)
     whole = kalman_filter(system, values, mask)

@@ -63,7 +63,7 @@ def test_step_agrees_with_score(model: NGram) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(cuts=st.lists(st.integers(0, 40), max_size=4), order=st.integers(1, 4))
-def test_reading_in_chunks_equals_reading_at_once(cuts: list[int], order: int) -> None:
+def test_reading_in_chunks_equals_reading_in_one_call(cuts: list[int], order: int) -> None:
     model = train_model(order)
     tokens = text(3, 41)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]

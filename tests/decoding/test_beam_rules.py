@@ -67,7 +67,7 @@ def test_improbable_endings_do_not_stop_the_search() -> None:
         assert best.tokens == [1] * 10 and best.finished
 
 
-def test_usual_stopping_compares_finished_and_unfinished() -> None:
+def test_usual_stopping_compares_finished_and_unfinished_hypotheses() -> None:
     table = torch.tensor([0.3, 0.4, 0.2, 0.1]).log()
 
     class Same:

@@ -93,7 +93,7 @@ def test_step_is_the_mean_of_the_probabilities(names: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("names", TEAMS, ids="+".join)
 @torch.no_grad()
-def test_target_log_probs_equal_its_steps(names: tuple[str, ...]) -> None:
+def test_target_log_probs_equal_those_of_single_steps(names: tuple[str, ...]) -> None:
     models, source = team(*names), some_source()
     ensemble = Ensemble(models)
     targets = torch.randint(1, V, (3, 5), generator=torch.Generator().manual_seed(4))
@@ -254,7 +254,7 @@ def test_missing_reordering_of_one_state_is_detected(monkeypatch: pytest.MonkeyP
 
 
 @torch.no_grad()
-def test_row_order_does_not_matter() -> None:
+def test_results_do_not_depend_on_row_order() -> None:
     models, source = team("fed", "transformer", "blind"), some_source((4, 2, 3))
     ensemble = Ensemble(models)
     state = ensemble.step(torch.tensor([[1], [2], [3]]), ensemble.start(source)).state

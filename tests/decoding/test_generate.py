@@ -131,7 +131,7 @@ def test_frequencies_equal_the_exact_distribution(options: SamplingConfig) -> No
     assert chi_square(rows, wrong) > limit  # negative control: another distribution is rejected
 
 
-def test_greedy_follows_the_most_probable_token() -> None:
+def test_greedy_search_follows_the_most_probable_token() -> None:
     table = [[0.1, 0.2, 0.7, 0.0], [0.4, 0.3, 0.2, 0.1], [0.1, 0.1, 0.2, 0.6], [0.2, 0.5, 0.2, 0.1]]
     prompt = torch.tensor([[0], [3], [1]])
     assert run(Bigram(table), prompt, options=GREEDY) == [[2, 3, 1, 0], [1, 0], [0]]

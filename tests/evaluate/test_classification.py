@@ -166,7 +166,7 @@ def test_swapping_expected_and_predicted_swaps_precision_and_recall(pairs: list[
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=2))
-def test_perfect_predictions_score_one_and_constant_ones_have_no_matthews(expected: list[str]) -> None:
+def test_perfect_predictions_score_one_and_constant_ones_have_zero_matthews(expected: list[str]) -> None:
     result = confusion_metrics(Confusion.of(expected, expected))
     several = len(set(expected)) > 1
     assert result["accuracy"] == result["macro_f1"] == result["weighted_f1"] == 1

@@ -15,7 +15,7 @@ def normal(mean: list[float], deviation: float) -> Forecast:
     return Forecast.normal(centre, torch.full_like(centre, deviation))
 
 
-def test_scale_is_the_naive_error_of_train() -> None:
+def test_scale_is_the_naive_error_on_the_training_split() -> None:
     values = np.array([[1.0, 5.0], [2.0, 5.0], [4.0, 5.0], [8.0, 5.0]])
     assert naive_error([values], 1)[0] == pytest.approx((1 + 2 + 4) / 3)
     assert naive_error([values], 2)[0] == pytest.approx((3 + 6) / 2)

@@ -1,4 +1,4 @@
-"""Mixture weights: expectation–maximisation compared with a grid search and known solutions."""
+"""Mixture weights: expectation–maximization compared with a grid search and known solutions."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def draw_log_probs(models: int, tokens: int, seed: int) -> list[Tensor]:
 
 @settings(max_examples=30, deadline=None)
 @given(tokens=st.integers(1, 60), seed=st.integers(0, 1000))
-def test_weights_are_better_than_a_grid(tokens: int, seed: int) -> None:
+def test_weights_are_better_than_a_grid_search(tokens: int, seed: int) -> None:
     log_probs = draw_log_probs(2, tokens, seed)
     fitted = best_weights(log_probs)
     assert sum(fitted) == pytest.approx(1, abs=1e-12) and min(fitted) >= 0
@@ -32,7 +32,7 @@ def test_weights_are_better_than_a_grid(tokens: int, seed: int) -> None:
     assert likelihood(log_probs, fitted) >= best - 1e-6
 
 
-def test_three_models_are_better_than_a_grid() -> None:
+def test_weights_of_three_models_are_better_than_a_grid_search() -> None:
     log_probs = draw_log_probs(3, 200, 1)
     fitted = best_weights(log_probs)
     grid = [[a / 40, b / 40, (40 - a - b) / 40] for a in range(41) for b in range(41 - a)]

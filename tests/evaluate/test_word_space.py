@@ -19,7 +19,7 @@ def cosine(x, y):
     return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
 
 
-def test_nearest_words_equal_a_loop():
+def test_nearest_words_equal_those_of_a_loop():
     word_space = space()
     expected = sorted(
         ((cosine(word_space.vector("king"), word_space.vector(word)), word) for word in WORDS if word != "king"),

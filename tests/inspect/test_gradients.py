@@ -82,7 +82,7 @@ def test_fused_kernel_captures_no_states(make: Any, ids: list[int], monkeypatch:
         gradient_trace(make("lstm"), ids, of="total")
 
 
-def test_precision_and_training_mode_do_not_matter(make: Any, ids: list[int]) -> None:
+def test_trace_does_not_depend_on_precision_and_training_mode(make: Any, ids: list[int]) -> None:
     model = make("gru").float().train()
     exact = gradient_trace(make("gru").float().double().eval(), ids)
     np.testing.assert_array_equal(gradient_trace(model, ids).layers[0]["h"], exact.layers[0]["h"])
@@ -194,7 +194,7 @@ def test_bound_is_not_exact_with_tanh(make: Any, ids: list[int]) -> None:
     assert flow.measured[-1] < 1e-2 * flow.bound[-1]
 
 
-def test_large_singular_value_need_not_explode(make: Any, ids: list[int]) -> None:
+def test_gradient_need_not_explode_with_a_large_singular_value(make: Any, ids: list[int]) -> None:
     """W shifts and doubles: each step doubles some vector, but five steps map all vectors to zero."""
     model = with_matrix(make("elman", layers=1, activation="relu"), 2 * torch.diag(torch.ones(4).double(), 1), bias=1e4)
     (flow,) = flows(model, ids)

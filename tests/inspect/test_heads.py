@@ -161,7 +161,7 @@ def test_dropout_is_off() -> None:
 # --- by words -------------------------------------------------------------------------------------------------------
 
 
-def test_words_sum_columns_and_average_rows(view: HeadsView) -> None:
+def test_word_weights_sum_columns_and_average_rows(view: HeadsView) -> None:
     tokens, words = view.cross.tokens.weights[1, 2], view.cross.words.weights[1, 2]
     assert words[0, 0] == pytest.approx(tokens[:2, :3].sum() / 2)  # rows i and l, columns t, h and e
     assert words[1, 1] == pytest.approx(tokens[2:8, 3:7].sum() / 6)  # white space belongs to the next word

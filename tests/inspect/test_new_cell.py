@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.inspect.walk_checks import Trained, build_tokenizer, check_walk, randomise
+from tests.inspect.walk_checks import Trained, build_tokenizer, check_walk, randomize
 from torch import Tensor, nn
 
 from seqloom.inspect.equations import arithmetic, trace_equations
@@ -49,7 +49,7 @@ def writer(monkeypatch: pytest.MonkeyPatch) -> Trained:
     monkeypatch.setitem(CELLS, "peephole", Peephole)
     tokenizer = build_tokenizer()
     model = RecurrentLMConfig(cell="peephole", hidden=20, layers=2).build(len(tokenizer))
-    return Trained(randomise(model), tokenizer, "recurrent-lm", "language-model")
+    return Trained(randomize(model), tokenizer, "recurrent-lm", "language-model")
 
 
 def test_equations_are_derived_from_the_code_of_the_cell() -> None:

@@ -140,7 +140,7 @@ def test_too_few_or_equal_points_are_rejected() -> None:
         next(project_tsne(same, 6))
 
 
-def test_words_are_grouped_by_label_frequency_and_script() -> None:
+def test_groups_are_ordered_by_size_and_words_classified_by_script() -> None:
     colouring = colour_by_group("label", "", [*"aaabbc", ""])
     assert colouring.groups == ["a", "b", "c", "other"] and colouring.values.tolist() == [0, 0, 0, 1, 1, 2, 3]
     many = colour_by_group("label", "", [str(n) for n in range(30)])

@@ -1,4 +1,4 @@
-"""The rehearsal predicts the cost of the real training."""
+"""The rehearsal predicts the cost of the real training run."""
 
 import io
 import json
@@ -48,7 +48,7 @@ SHAPES = {
 
 
 def measured(words: list[str], out: Path) -> tuple[int, int]:
-    """Return the peak memory of a real training in bytes: of the process and of the GPU."""
+    """Return the peak memory of a real training run in bytes: of the process and of the GPU."""
     done = subprocess.run(
         [sys.executable, "-c", TRAIN, "train", *words, "--out", str(out)], capture_output=True, text=True
     )

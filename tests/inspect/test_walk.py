@@ -1,4 +1,4 @@
-"""Walks: their values equal the model, sums add up, and invalid requests are refused."""
+"""Walks: their values equal the model, sums add up, and invalid requests are rejected."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.inspect.walk_checks import Trained, build_tokenizer, check_walk, keys, randomise, stage_output
+from tests.inspect.walk_checks import Trained, build_tokenizer, check_walk, keys, randomize, stage_output
 
 from seqloom.core.errors import UsageError
 from seqloom.exchange.start_tokens import StartTokenConfig
@@ -31,18 +31,18 @@ TINY: dict[str, Any] = {"d_model": 12, "heads": 3, "dropout": 0.3}
 def transformer(**options: Any) -> Trained:
     tokenizer = build_tokenizer()
     config = StartTokenConfig(**{**TINY, "encoder_layers": 2, "decoder_layers": 2, **options})
-    return Trained(randomise(config.build(len(tokenizer))), tokenizer, "transformer", "translate")
+    return Trained(randomize(config.build(len(tokenizer))), tokenizer, "transformer", "translate")
 
 
 def seq2seq(**options: Any) -> Trained:
     tokenizer = build_tokenizer()
     config = RecurrentSeq2SeqConfig(**{"hidden": 6, "dropout": 0.3, **options})
-    return Trained(randomise(config.build(len(tokenizer))), tokenizer, "recurrent-seq2seq", "translate")
+    return Trained(randomize(config.build(len(tokenizer))), tokenizer, "recurrent-seq2seq", "translate")
 
 
 def language_model(config: Any, kind: str) -> Trained:
     tokenizer = build_tokenizer()
-    return Trained(randomise(config.build(len(tokenizer))), tokenizer, kind, "language-model")
+    return Trained(randomize(config.build(len(tokenizer))), tokenizer, kind, "language-model")
 
 
 def check(walk: Walk) -> None:
@@ -237,7 +237,7 @@ def test_walk_at_end_of_text_has_continuation() -> None:
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 def test_bert_scores_equal_model(norm: Norm) -> None:
     tokenizer = build_tokenizer()
-    model = randomise(BERTConfig(**TINY, layers=2, norm=norm, tied=norm == "layer").build(len(tokenizer)))
+    model = randomize(BERTConfig(**TINY, layers=2, norm=norm, tied=norm == "layer").build(len(tokenizer)))
     reader = Trained(model, tokenizer, "bert", "masked-lm")
     walk = walk_through(reader, "the [MASK]at")
     check(walk)
@@ -247,7 +247,7 @@ def test_bert_scores_equal_model(norm: Norm) -> None:
 
 def test_bert_without_output_layer_ends_with_vectors() -> None:
     tokenizer = build_tokenizer()
-    reader = Imported(randomise(BERTConfig(**TINY, layers=2).build(len(tokenizer))), tokenizer, "bert", "masked-lm")
+    reader = Imported(randomize(BERTConfig(**TINY, layers=2).build(len(tokenizer))), tokenizer, "bert", "masked-lm")
     walk = walk_through(reader, "the cat", Follow(word=3))
     check(walk)
     assert {"logits", "softmax", "transform"}.isdisjoint(keys(walk.stages))

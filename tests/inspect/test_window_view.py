@@ -1,4 +1,4 @@
-"""Permutation importance of window positions equals manual computation and permutes one position only."""
+"""Permutation importance of window positions equals manual computation and permutes only one position."""
 
 from typing import Any
 

@@ -86,7 +86,7 @@ class Trained(TranslatingModel):
         yield SimpleNamespace(candidates=[best])
 
 
-def randomise(model: Any) -> Any:
+def randomize(model: Any) -> Any:
     """Give a model large random weights in double precision; it stays in training mode, where dropout would show."""
     torch.manual_seed(5)
     model = model.double().train()

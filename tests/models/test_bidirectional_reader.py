@@ -40,7 +40,7 @@ def test_reversed_input_with_swapped_directions_gives_the_same_output() -> None:
     assert not torch.allclose(model(x), model(x.flip(1)))
 
 
-def test_direction_options_need_bidirectional() -> None:
+def test_direction_options_need_a_bidirectional_model() -> None:
     with pytest.raises(ValueError, match="need bidirectional=true"):
         RecurrentReaderConfig(combine="sum")
     with pytest.raises(ValueError, match="need bidirectional=true"):

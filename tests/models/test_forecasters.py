@@ -85,7 +85,7 @@ def test_predictions_are_relative_to_the_lagged_value(kind: str, difference: Any
 
 @kinds
 @differences
-def test_reading_in_chunks_equals_reading_at_once(kind: str, difference: Any) -> None:
+def test_reading_in_chunks_equals_reading_in_one_call(kind: str, difference: Any) -> None:
     model, values = build_forecaster(kind, difference=difference), series(10)[None]
     with torch.no_grad():
         whole = model.step(values, model.start(1))

@@ -84,7 +84,7 @@ def expected_log_probs(gpt: GPT, inputs: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("pieces", [[23], [1] * 23, [4, 9, 1, 1, 8], [6, 6, 6, 5], [7, 16]], ids=str)
-def test_reading_in_chunks_equals_reading_at_once_beyond_the_context(gpt: GPT, pieces: list[int]) -> None:
+def test_reading_in_chunks_equals_reading_in_one_call_beyond_the_context(gpt: GPT, pieces: list[int]) -> None:
     tokens = some_tokens(steps=24)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     expected = expected_log_probs(gpt, inputs)

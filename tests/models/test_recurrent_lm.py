@@ -285,7 +285,7 @@ def test_projections_are_noted() -> None:
     assert model(cell="mut1", embedding=6).notes() == ["MUT1 projects its input from 6 to 8 dimensions first (W_xp)"]
 
 
-def test_variational_without_dropout_is_noted() -> None:
+def test_variational_dropout_without_dropout_is_noted() -> None:
     assert model(variational_dropout=True, dropout=0.1).notes() == []
     assert model(variational_dropout=True, dropout=0.0).notes() == [
         "variational_dropout has no effect while dropout is 0"

@@ -113,7 +113,7 @@ def test_tied_embeddings_of_another_size_are_projected(kind: str) -> None:
     exactly(lm.step(tokens(), lm.start(rows=len(tokens()))).log_probs, logits[:, -1].log_softmax(-1))
 
 
-def test_tied_with_several_matrices_is_rejected() -> None:
+def test_tied_embeddings_with_several_output_matrices_are_rejected() -> None:
     with pytest.raises(UsageError, match=r"tied needs one output matrix for all tokens.*softmax\.kind to full"):
         model(SOFTMAXES["adaptive"], tied=True)
 

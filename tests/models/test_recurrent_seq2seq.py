@@ -73,7 +73,7 @@ def test_steps_equal_one_forward_pass_for_other_options(seq2seq, options):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_residual_adds_embeddings_to_encoder_states(reverse):
+def test_residual_connections_add_embeddings_to_encoder_states(reverse):
     options = {"attention": {"score": "additive"}, "combine": "sum", "hidden": 6, "embedding": 6, "reverse": reverse}
     plain, residual = model(**options), model(**options, residual=True)
     residual.load_state_dict(plain.state_dict())
@@ -318,7 +318,7 @@ def test_reversal_keeps_end_and_padding_last():
 
 
 @pytest.mark.parametrize("options", [{"attention": None}, {"attention": {}}, {"attention": {}, "bidirectional": False}])
-def test_reverse_equals_reading_the_reversed_source(options):
+def test_reverse_option_equals_reading_the_reversed_source(options):
     """The memory is in the order of the source, and so are the attention weights."""
     batch = some_batch()
     plain, reverse = model(**options), model(**options, reverse=True)

@@ -1,7 +1,7 @@
 """The Transformer compared with four models of `transformers` for equal random weights: logits and search.
 
-    Marian    post-norm, sinusoids in halves       Bart     post-norm, learned positions, normalised embeddings
-    Pegasus   pre-norm, sinusoids in halves        MBart    pre-norm, learned positions, normalised embeddings
+    Marian    post-norm, sinusoids in halves       Bart     post-norm, learned positions, normalized embeddings
+    Pegasus   pre-norm, sinusoids in halves        MBart    pre-norm, learned positions, normalized embeddings
 
 The two beam searches have equal rules if all k hypotheses are returned (n_best = beam, num_return_sequences =
 num_beams): `early_stopping=False` equals `stopping: usual`, and both divide by length^α, which includes END but not

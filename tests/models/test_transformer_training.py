@@ -1,4 +1,4 @@
-"""Training of the Transformer: loss, initialisation, learned positions and configuration."""
+"""Training of the Transformer: loss, initialization, learned positions and configuration."""
 
 import math
 from typing import Any

@@ -96,7 +96,7 @@ def test_forward_equals_single_windows(lm: Any) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, K - 1, K, K + 1, T - 1])
-def test_reading_in_chunks_equals_reading_at_once(lm: Any, cut: int) -> None:
+def test_reading_in_chunks_equals_reading_in_one_call(lm: Any, cut: int) -> None:
     inputs, targets = some_tokens(), some_tokens(seed=2)
     whole, after = lm.score(inputs, targets, lm.start(rows=B))
     first, state = lm.score(inputs[:, :cut], targets[:, :cut], lm.start(rows=B))
@@ -207,7 +207,7 @@ def test_window_hides_previous_documents() -> None:
     ]
 
 
-def test_windows_continue_the_previous_window_and_skip_padding() -> None:
+def test_windows_continue_previous_tokens_and_skip_padding() -> None:
     seen, after = token_windows(torch.tensor([[4, 5, 6]]), torch.tensor([[2, 3]]))
     assert seen.tolist() == [[[3, 4], [4, 5], [5, 6]]] and after.tolist() == [[5, 6]]
     mask = torch.tensor([[True, False, True]])

@@ -1,4 +1,4 @@
-"""The Transformer backbone of GPT and BERT: packed documents, padding, positions and initialisation."""
+"""The Transformer backbone of GPT and BERT: packed documents, padding, positions and initialization."""
 
 import math
 from itertools import pairwise
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.nn.torch_layers import exactly, randomise
+from tests.nn.torch_layers import exactly, randomize
 from torch import Tensor
 
 from seqloom.core.errors import UsageError
@@ -35,7 +35,7 @@ def backbone(request: Any) -> TransformerBackbone:
 def make(*, causal: bool = True, segments: int = 0, **shape: Any) -> TransformerBackbone:
     torch.manual_seed(0)
     shape = {"d_model": D, "heads": 3, "layers": 2, "d_ff": 16, "dropout": 0.0, **shape}
-    backbone: TransformerBackbone = randomise(
+    backbone: TransformerBackbone = randomize(
         TransformerBackbone(BackboneOptions(**shape), V, causal=causal, segments=segments)
     ).eval()
     return backbone
@@ -147,7 +147,7 @@ def test_segments_change_the_states() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_reading_in_chunks_equals_reading_at_once(name: str) -> None:
+def test_reading_in_chunks_equals_reading_in_one_call(name: str) -> None:
     backbone, tokens = make(**SHAPES[name]), some_tokens(3, 9)
     known, caches, parts = empty_state(), backbone.blocks.empty_caches(3), []
     for piece in tokens.split([3, 1, 1, 4], dim=1):
@@ -156,7 +156,7 @@ def test_reading_in_chunks_equals_reading_at_once(name: str) -> None:
     exactly(torch.cat(parts, dim=1), backbone.read(tokens))
 
 
-# --- initialisation and options -------------------------------------------------------------------------------------
+# --- initialization and options -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("norm_first", [True, False])

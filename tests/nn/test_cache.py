@@ -3,7 +3,7 @@
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.nn.torch_layers import D, N, exactly, randomise
+from tests.nn.torch_layers import D, N, exactly, randomize
 
 from seqloom.core.tree import GrowingBuffer, clone, select_rows
 from seqloom.nn.attention import MultiHeadAttention
@@ -14,7 +14,7 @@ from seqloom.nn.positions import Rotary
 
 def attention(**options):
     torch.manual_seed(2)
-    return randomise(MultiHeadAttention(D, N, **options)).eval()
+    return randomize(MultiHeadAttention(D, N, **options)).eval()
 
 
 class CachedReader:
@@ -51,7 +51,7 @@ def read(ours, x, pieces, masks):
 
 @settings(max_examples=25)
 @given(st.data())
-def test_reading_in_chunks_equals_reading_at_once(data):
+def test_reading_in_chunks_equals_reading_in_one_call(data):
     """For any pieces and padding, real tokens have the outputs of the row alone in one call."""
     rotary = data.draw(st.sampled_from([None, Rotary()]))
     ours = attention(kv_heads=data.draw(st.sampled_from([None, 1])), rotary=rotary)

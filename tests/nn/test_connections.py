@@ -62,7 +62,7 @@ def test_outputs_states_and_gradients_equal_the_equations(connections, inputs, m
     exactly(*results)
 
 
-def test_connections_differ() -> None:
+def test_each_kind_of_connection_gives_different_outputs() -> None:
     x = double(B, T, H)
     outputs = [stack_of(connections)(x)[0] for connections in KINDS]
     assert all(not torch.allclose(a, b) for i, a in enumerate(outputs) for b in outputs[:i])

@@ -106,7 +106,7 @@ def test_dropout_changes_training_outputs(options) -> None:
     assert not torch.equal(encoder(x, mask), encoder(x, mask))
 
 
-def test_unidirectional_is_causal_and_bidirectional_is_not() -> None:
+def test_only_unidirectional_encoders_are_causal() -> None:
     x, mask = sequences((6,))
     for bidirectional in (False, True):
         encoder = build_encoder(kind="recurrent", hidden=4, bidirectional=bidirectional)

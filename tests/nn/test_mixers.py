@@ -191,7 +191,7 @@ def full_attention_with_band(
     rotary=st.booleans(),
     cut=st.integers(0, 89),
 )
-def test_windowed_equals_masked_full_attention(
+def test_windowed_attention_equals_masked_full_attention(
     length: int, reach: int, block: int, kv_heads: int, rotary: bool, cut: int
 ) -> None:
     """Compare outputs, weights and gradients for any length, window, block size and padding."""
@@ -250,7 +250,7 @@ def largest_tensor_size(mixer: Mixer, n: int) -> int:
     return most
 
 
-def test_windowed_memory_is_linear_in_the_length() -> None:
+def test_memory_of_windowed_attention_is_linear_in_the_length() -> None:
     mixer = make("windowed", window=4)
     assert (
         largest_tensor_size(mixer, 2048) == 2 * largest_tensor_size(mixer, 1024) < 2048 * (mixers.BLOCK + 8) * HEADS * 2

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tests.nn.torch_layers import D, N, assert_equal_gradients, copy_attention, exactly, randomise
+from tests.nn.torch_layers import D, N, assert_equal_gradients, copy_attention, exactly, randomize
 from torch import nn
 
 from seqloom.accel import layers
@@ -29,7 +29,7 @@ def padding(lengths=LENGTHS, width=S):
 
 def attention(**options):
     torch.manual_seed(2)
-    return randomise(MultiHeadAttention(D, N, **options)).eval()
+    return randomize(MultiHeadAttention(D, N, **options)).eval()
 
 
 MASKS = {
@@ -44,7 +44,7 @@ def assert_equals_torch(masked: str, cross: bool, bias: bool = True) -> None:
     """Compare outputs, weights and gradients with torch, for both implementations."""
     mask, causal = MASKS[masked]
     torch.manual_seed(1)
-    theirs = randomise(nn.MultiheadAttention(D, N, bias=bias, batch_first=True))
+    theirs = randomize(nn.MultiheadAttention(D, N, bias=bias, batch_first=True))
     ours = MultiHeadAttention(D, N, bias=bias).double()
     pairs = copy_attention(ours, theirs)
     x = torch.randn(B, T, D, dtype=torch.float64)
@@ -144,7 +144,7 @@ def test_gradients_equal_finite_differences():
 
 def test_grouped_heads_equal_repeated_heads():
     torch.manual_seed(3)
-    grouped = randomise(MultiHeadAttention(D, 6, kv_heads=2))
+    grouped = randomize(MultiHeadAttention(D, 6, kv_heads=2))
     full = MultiHeadAttention(D, 6).double()
     with torch.no_grad():
         for repeated, shared in (

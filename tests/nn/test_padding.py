@@ -70,7 +70,7 @@ def assert_ignores(module, compute, mask, width=D, dtype=torch.float32):
 @pytest.mark.parametrize("fused", [True, False], ids=["selected", "plain loop"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("name", CELLS)
-def test_recurrent_ignores_padding(name, dtype, fused):
+def test_recurrent_layer_ignores_padding(name, dtype, fused):
     torch.manual_seed(0)
     layer = Recurrent(CELLS[name](D, H)).to(dtype)
     for steps in STEPS:

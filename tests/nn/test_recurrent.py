@@ -192,7 +192,7 @@ def test_empty_inputs_keep_the_state(layer):
     assert layer(double(0, T, D))[0].shape == (0, T, H)
 
 
-def test_reading_in_steps_and_chunks_equals_reading_at_once(layer):
+def test_reading_in_steps_and_chunks_equals_reading_in_one_call(layer):
     x, first = double(B, T, D), some_state(layer)
     whole, last = layer(x, first)
     for sizes in ([1] * T, [3, 4], [2, 1, 4]):

@@ -12,7 +12,7 @@ from tests.nn.torch_layers import (
     encoder_block,
     exactly,
     make_block,
-    randomise,
+    randomize,
 )
 from torch import nn
 
@@ -27,7 +27,7 @@ REAL = torch.arange(S) < torch.tensor([5, 2, 3]).unsqueeze(1)
 def assert_encoder_equals_torch(activation: str, norm_first: bool, masked: bool) -> None:
     torch.manual_seed(0)
     options: dict[str, Any] = {"dropout": 0.0, "activation": activation, "norm_first": norm_first, "batch_first": True}
-    theirs = randomise(nn.TransformerEncoderLayer(D, N, INNER, **options))
+    theirs = randomize(nn.TransformerEncoderLayer(D, N, INNER, **options))
     ours, pairs = encoder_block(theirs, activation, norm_first)
     x, cotangent = torch.randn(2, B, S, D, dtype=torch.float64)
     (theirs(x, src_key_padding_mask=~REAL if masked else None) * cotangent)[REAL].sum().backward()
@@ -45,7 +45,7 @@ def assert_encoder_equals_torch(activation: str, norm_first: bool, masked: bool)
 def assert_decoder_equals_torch(activation: str, norm_first: bool, masked: bool) -> None:
     torch.manual_seed(0)
     options: dict[str, Any] = {"dropout": 0.0, "activation": activation, "norm_first": norm_first, "batch_first": True}
-    theirs = randomise(nn.TransformerDecoderLayer(D, N, INNER, **options))
+    theirs = randomize(nn.TransformerDecoderLayer(D, N, INNER, **options))
     ours, pairs = decoder_block(theirs, activation, norm_first)
     x, cotangent = torch.randn(2, B, T, D, dtype=torch.float64)
     source = torch.randn(B, S, D, dtype=torch.float64)
@@ -73,7 +73,7 @@ def test_blocks_equal_torch_layers(activation, norm_first, masked):
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_feed_forward_equals_its_equation(activation):
-    fed = randomise(FeedForward(D, INNER, activation))
+    fed = randomize(FeedForward(D, INNER, activation))
     x = torch.randn(2, 3, D, dtype=torch.float64)
     up = x @ fed.up.weight.T + fed.up.bias
     inner = {"relu": up.clamp(min=0), "gelu": up * (1 + torch.erf(up / 2**0.5)) / 2, "silu": up * up.sigmoid()}
@@ -85,7 +85,7 @@ def test_feed_forward_equals_its_equation(activation):
 def test_norms_equal_their_equations():
     x = torch.randn(2, 3, D, dtype=torch.float64)
     for epsilon, (e_layer, e_rms) in {None: (1e-5, 1e-6), 0.1: (0.1, 0.1)}.items():
-        layer, rms = randomise(make_norm("layer", D, epsilon)), randomise(make_norm("rms", D, epsilon))
+        layer, rms = randomize(make_norm("layer", D, epsilon)), randomize(make_norm("rms", D, epsilon))
         centred = x - x.mean(-1, keepdim=True)
         variance = centred.square().mean(-1, keepdim=True)
         exactly(layer(x), layer.weight * centred / (variance + e_layer).sqrt() + layer.bias)
@@ -98,7 +98,7 @@ def test_norms_equal_their_equations():
 @pytest.mark.parametrize("norm", ["layer", "rms", "none"])
 def test_residuals_equal_their_equations(norm, residual, norm_first):
     torch.manual_seed(4)
-    block = randomise(make_block(ResidualConfig(D, norm, norm_first, residual)))
+    block = randomize(make_block(ResidualConfig(D, norm, norm_first, residual)))
     x = torch.randn(1, S, D, dtype=torch.float64)
     y = x
     sublayers = (block.mixer_residual.norm, block.mixer), (block.feed_forward_residual.norm, block.feed_forward)

@@ -17,7 +17,7 @@ def exactly(actual, expected):
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
 
 
-def randomise(module):
+def randomize(module):
     """Convert to double precision, with weights large enough for every part to have an effect."""
     for parameter in module.parameters():
         nn.init.uniform_(parameter, -0.7, 0.7)

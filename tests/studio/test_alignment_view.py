@@ -46,7 +46,7 @@ def test_selected_head_matches_inspect(studio_page: StudioPage, runs: Path) -> N
     np.testing.assert_allclose(numbers(studio_page.table("alignment")), cross.grid(1, 3).weights, atol=6e-4)
 
 
-def test_forced_translation_is_aligned_like_in_python(studio_page: StudioPage, runs: Path) -> None:
+def test_forced_translation_is_aligned_as_in_python(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("alignment", run="translate-gru", text=TEXT)
     page.get_by_label("Force this translation").fill(TARGET)
     page.keyboard.press("Enter")

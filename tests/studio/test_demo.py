@@ -83,7 +83,7 @@ def test_signal_stops_training_and_removes_unfinished_models(tmp_path: Path, how
         finally:
             making.kill()
     assert not (tmp_path / "lm").exists()
-    assert not (tmp_path / STAGING).exists()  # deleted after the trainings have ended
+    assert not (tmp_path / STAGING).exists()  # deleted after training has ended
 
 
 def test_demo_folder_is_locked(tmp_path: Path) -> None:

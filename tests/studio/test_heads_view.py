@@ -189,7 +189,7 @@ def test_controls_switch_to_tokens_and_hide_end(studio_page: StudioPage, runs: P
     assert min(sums(table)) < 0.99  # the rest is the weight of END
 
 
-# --- suitable runs and refusals ---------------------------------------------------------------------------------------
+# --- suitable runs and rejected requests ------------------------------------------------------------------------------
 
 
 def test_view_suits_only_models_with_attention_heads() -> None:

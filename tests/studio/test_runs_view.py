@@ -40,7 +40,7 @@ def test_damaged_run_is_listed_with_reason(runs: Path, tmp_path: Path) -> None:
     assert "is damaged" in runs_listed[0]["problem"] and runs_listed[1]["problem"] is None
 
 
-def test_truncated_recipe_is_damaged(runs: Path, tmp_path: Path) -> None:
+def test_run_with_truncated_recipe_is_listed_as_damaged(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "lm-elman", tmp_path / "run_folder" / "cut")
     recipe = tmp_path / "run_folder" / "cut" / "recipe.yaml"
     recipe.write_text(recipe.read_text().partition("\nmodel:")[0] + "\n")

@@ -19,7 +19,7 @@ def page(studio_page: StudioPage) -> StudioPage:
     return studio_page
 
 
-def test_too_few_texts_can_be_corrected(page: StudioPage) -> None:
+def test_error_about_too_few_texts_disappears_when_corrected(page: StudioPage) -> None:
     view_page = page.open("vectors", run="lm-lstm", kind="sentences", lines="one\ntwo\nthree")
     expect(view_page.locator(".notice")).to_contain_text("at least 4 points; got 3")
     assert not view_page.locator("figure[data-figure=vectors]").is_visible()

@@ -189,5 +189,5 @@ def _contents() -> Callable[[Path], dict[str, Any]]:
 
 @pytest.fixture
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip flushing to disk, which takes most of the time of a small training."""
+    """Skip flushing to disk, which takes most of the time of a small training run."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)

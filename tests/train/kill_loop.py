@@ -1,10 +1,10 @@
-"""Kill and resume a training repeatedly until it is done; run by test_kill.py.
+"""Kill and resume a training run repeatedly until it is done; run by test_kill.py.
 
     python kill_loop.py FOLDER KILLS SEED
 
-A training runs in a child made by fork (so torch is imported once) and gets SIGKILL after a random delay. Then another
-child resumes it. When it comes to its end it is put aside and a new one begun, until there were KILLS kills. Prints one
-JSON object: for each kill the phase it hit and the step the run stood at, and the folders of the finished runs.
+A training run is a forked child process, so that torch is imported only once, and gets SIGKILL after a random delay.
+Then another child resumes it. A finished run is set aside and a new one begins, until there were KILLS kills. The
+script prints one JSON object: the phase and the step of each kill, and the folders of the finished runs.
 """
 
 import json
@@ -93,7 +93,7 @@ def child(path: Path) -> int:
 
 
 def finish(path: Path) -> float:
-    """Run a training without interruption and return its seconds."""
+    """Run a training run without interruption and return its seconds."""
     began = time.perf_counter()
     _, status = os.waitpid(child(path), 0)
     assert os.waitstatus_to_exitcode(status) == 0, "the undisturbed training failed"

@@ -172,7 +172,7 @@ def test_tensor_used_twice_is_rejected(sessions, tiny_task):
     assert parts.train(tiny_task(), resume=True)[1].checkpoint == "step-8"
 
 
-def test_truncated_optimizer_tensors_exit_with_4(sessions, tiny_task):
+def test_truncated_optimizer_tensors_cause_exit_code_4(sessions, tiny_task):
     """Without validation the optimizer would write beyond the end of the tensors."""
     _, parts = sessions
     for folder in (parts.path / "checkpoints").glob("step-*"):

@@ -270,7 +270,7 @@ def test_damaged_latest_json_loses_nothing(two, text):
     assert len(store.damaged) == 1
 
 
-def test_without_latest_json_the_newest_checkpoint_is_loaded(two):
+def test_newest_checkpoint_is_loaded_without_latest_json(two):
     (two.folder / "latest.json").unlink()
     assert value_of(CheckpointStore(two.run).load()) == 2
 

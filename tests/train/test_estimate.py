@@ -114,7 +114,7 @@ def test_damage_is_reported_and_the_previous_checkpoint_used(tmp_path):
     assert events[-1].best == {"loss": 2.0**-6}
 
 
-def test_only_damaged_checkpoints_raise_an_error(tmp_path):
+def test_run_with_only_damaged_checkpoints_raises_an_error(tmp_path):
     list(run(tmp_path, Halving()))
     for path in (tmp_path / "checkpoints").glob("step-*/state.json"):
         path.unlink()

@@ -47,7 +47,7 @@ def test_cpu_results_are_available_immediately(tiny_task):
 
 
 class Training:
-    """Create a training and its step."""
+    """Create a training run and its step."""
 
     def __init__(self, task: Any, config: FitConfig, seed: int = 1) -> None:
         accel.install()

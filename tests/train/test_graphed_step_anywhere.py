@@ -62,7 +62,7 @@ def is_enabled(step: Any, state: Any) -> Any:
 
 
 class ShortTraining:
-    """Create a training of a few steps and its step."""
+    """Create a training run of a few steps and its step."""
 
     def __init__(self, task: Any = None, steps: int = 9, **options: Any) -> None:
         config = FitConfig(**{"steps": steps, "device": "cpu", "lr": 0.05, "clip_norm": 0.05, **options})

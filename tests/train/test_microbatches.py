@@ -104,7 +104,7 @@ def test_resume_uses_the_same_microbatches(session, same) -> None:
     assert same(stopped.checkpoint(6), complete.checkpoint(6))
 
 
-def test_single_example_that_does_not_fit_raises() -> None:
+def test_single_example_that_does_not_fit_raises_an_error() -> None:
     task = LimitedMemoryTask(0)
     with pytest.raises(torch.OutOfMemoryError):
         train(task)

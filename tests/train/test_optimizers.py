@@ -1,4 +1,4 @@
-"""The optimizers are torch's, with weight decay on matrices only."""
+"""The optimizers are torch's, with weight decay only on matrices."""
 
 import copy
 import math

@@ -62,7 +62,7 @@ def call_before(first, method, at=1):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_stop_and_resume_is_bit_identical(session, tiny_task, same, case):
+def test_stopped_and_resumed_training_is_bit_identical(session, tiny_task, same, case):
     complete = session("whole", **CASES[case])
     events = complete.train(tiny_task())
     assert isinstance(events[-1], Finished)

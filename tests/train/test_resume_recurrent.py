@@ -32,7 +32,7 @@ def resumed_differs_from_complete(session, same, until=4, **model):
 
 @pytest.mark.parametrize("cell", ["lstm", "mut1"])
 @pytest.mark.parametrize("connections", ["none", "residual", "highway", "dense"])
-def test_stop_and_resume_is_bit_identical(session, same, cell, connections) -> None:
+def test_stopped_and_resumed_training_is_bit_identical(session, same, cell, connections) -> None:
     assert not resumed_differs_from_complete(session, same, cell=cell, connections=connections)
 
 

@@ -23,7 +23,7 @@ def test_warmup_is_linear_and_ends_at_the_peak(schedule):
 
 
 @pytest.mark.parametrize("schedule", ["constant", "plateau"])
-def test_constant_stays_at_the_peak(schedule):
+def test_constant_schedule_stays_at_the_peak(schedule):
     assert rates(schedule)[WARMUP:] == [PEAK] * (TOTAL - WARMUP)
     assert rates(schedule, warmup=0) == [PEAK] * TOTAL
 

@@ -86,7 +86,7 @@ def interrupt(command, number, at):
 @pytest.mark.parametrize(
     ("recipe", "number"), [("training", signal.SIGINT), ("evaluating", signal.SIGTERM)], indirect=["recipe"]
 )
-def test_signal_saves_and_exits_with_75(recipe, number, tmp_path, monkeypatch, capsys, contents, same):
+def test_signal_saves_and_exits_with_code_75(recipe, number, tmp_path, monkeypatch, capsys, contents, same):
     phase, path, at = recipe
     out = tmp_path / "runs" / "small"
     code, events, complaint = interrupt(["train", str(path), "--out", str(out), "--json"], number, at)

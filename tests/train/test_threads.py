@@ -35,7 +35,7 @@ def make_normed_task(tiny_task: Any) -> Any:
 
 
 def train_and_resume(session: Any, task: Any, name: str, first: int, then: int) -> tuple[Any, Started]:
-    """Return the last checkpoint of a training that starts with `first` threads and resumes with `then`."""
+    """Return the last checkpoint of a training run that starts with `first` threads and resumes with `then`."""
     run = session(name, steps=STEPS)
     torch.set_num_threads(first)
     run.train(task, until=UNTIL)
