@@ -151,7 +151,8 @@ def _draw_plane(axes: "Axes", trace: TrackTrace) -> None:
         name = "95 % confidence ellipse" if position == 0 else None
         axes.fill(*border.T, facecolor=BLUE, edgecolor=BLUE, alpha=0.16, zorder=1, label=name)
     for first, last in trace.gaps:
-        axes.plot(*trace.truth[first : last + 1].T, color="white", linewidth=0.7, zorder=3.5)
+        for colour, width in (("black", 5.0), ("white", 2.8)):
+            axes.plot(*trace.truth[first : last + 1].T, color=colour, linewidth=width, zorder=3)
     start = trace.truth[0]
     axes.plot(*start, marker="o", color="black", markersize=7, zorder=6)
     axes.annotate("start", start, xytext=(7, 5), textcoords="offset points", fontsize=10, zorder=6)
@@ -175,8 +176,9 @@ def _draw_errors(axes: "Axes", trace: TrackTrace, axis: int) -> None:
         axes.plot(steps, error, color=colour, linewidth=1.2, label=name)
     axes.scatter(steps, trace.observed[:, axis] - truth, color=OBSERVED, s=8, linewidths=0, label="observed")
     axes.axhline(0, color="black", linewidth=1)
-    errors = np.concatenate([trace.observed - trace.truth, trace.filtered - trace.truth])
-    limit = 1.35 * np.nanquantile(np.abs(errors), 0.995)
+    deviations = np.sqrt(trace.filtered_covariances.diagonal(axis1=1, axis2=2))
+    bands = np.abs(trace.filtered - trace.truth) + Z_95 * deviations  # the whole band of a gap is visible
+    limit = 1.05 * max(bands.max(), float(np.nanmax(np.abs(trace.observed - trace.truth))))
     axes.set_ylim(-limit, limit)
     axes.set_xlim(0, len(truth) + 1)
     axes.set_ylabel(f"metres {'east' if axis == 0 else 'north'}")
