@@ -306,7 +306,6 @@ def test_kernels_are_not_loaded_without_numba(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("small_batches")
 def test_results_do_not_depend_on_default_dtype_and_device() -> None:
-    """Results do not depend on torch's defaults."""
     model, options, default = build_model(WIDE["plain"]), BeamConfig(beam=3, n_best=2), torch.get_default_dtype()
     expected, logits = run_search(model, options), torch.randn(5, 90)
     best = find_best_tokens(logits, 4)

@@ -43,7 +43,7 @@ def test_fit_and_forecast_equal_statsmodels() -> None:
     assert model.score(values[None], mask[None])[0, 4:].sum().item() == pytest.approx(theirs.llf, rel=1e-9)
 
 
-def test_fit_of_several_variables_equals_statsmodels_var() -> None:
+def test_fit_and_forecast_of_several_variables_equal_statsmodels() -> None:
     module: Any = pytest.importorskip("statsmodels.tsa.api")
     model, values, mask = fit_model(2, variables=3)
     theirs = module.VAR(values.numpy()).fit(2, trend="c")
