@@ -294,7 +294,7 @@ def test_training_page_lists_every_event_and_exit_code() -> None:
 def test_training_page_lists_keys_that_resume_may_change() -> None:
     text = page("docs/explanations/training.md")
     paragraph = text.partition("Overrides, or a recipe, may be given with `--resume`")[2]
-    paragraph = paragraph.partition("Anything else is refused")[0]
+    paragraph = paragraph.partition("Any other change is rejected")[0]
     assert set(re.findall(r"`(train\.\w+)`", paragraph)) == RESUMABLE_KEYS
 
 
