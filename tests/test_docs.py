@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import pytest
 import typer
+import yaml
 from tools import recipe_reference, reference
 
 from seqloom import tasks
@@ -148,6 +149,31 @@ def test_tool_corrects_wrong_page() -> None:
 def test_generated_pages_are_current(name: str) -> None:
     text = page(f"docs/reference/{name}")
     assert reference.PAGES[name](text) == text, "run make reference"
+
+
+def test_equations_lead_to_the_lines_that_compute_them() -> None:
+    """This test parses the page independently of the tool."""
+    topics = yaml.safe_load(page("tools/equations.yaml"))
+    expected = [row["code"] for files in topics.values() for rows in files.values() for row in rows]
+    text = page("docs/reference/equations.md")
+    links = re.findall(r"^\| .+ \| \[(.+):(\d+)\]\(\.\./\.\./src/seqloom/(.+)#L(\d+)\) \|$", text, re.MULTILINE)
+    assert len(links) == len(expected) > 200
+    for (shown, shown_line, file, line), code in zip(links, expected, strict=True):
+        assert (shown, shown_line) == (file, line)
+        assert code in page(f"src/seqloom/{file}").splitlines()[int(line) - 1]
+    names = re.findall(r"^\| (.+?) \| `", text, re.MULTILINE)
+    assert len(set(names)) == len(names) == len(expected)
+
+
+def test_missing_and_ambiguous_equations_are_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "cells.py"
+    path.write_text("class A:\n    x = 1\n\n\nclass B:\n    x = 1\n    y = 2\n")
+    assert reference.find_line(path, "y = 2") == 7
+    assert reference.find_line(path, "x = 1", "B") == 6
+    with pytest.raises(ValueError, match=r"one line of cells\.py; 'x = 1' is in lines 2, 6$"):
+        reference.find_line(path, "x = 1")
+    with pytest.raises(ValueError, match=r"one line of A in cells\.py; 'y = 2' is in no line$"):
+        reference.find_line(path, "y = 2", "A")
 
 
 def test_removed_and_new_metrics_are_detected() -> None:

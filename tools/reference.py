@@ -1,9 +1,11 @@
 """Write the generated pages and tables in docs/reference. Called by `make reference`.
 
 Commands come from the command line, events and the files of a run from their modules, and keys from the configs. The
-names of metrics come from the reports of `seqloom evaluate`; their meanings are written by hand and kept.
+names of metrics come from the reports of `seqloom evaluate`; their meanings are written by hand and kept. Equations
+come from tools/equations.yaml, and their lines from the source.
 """
 
+import ast
 import dataclasses
 import inspect
 import re
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+import yaml
 from tools import recipe_reference
 
 from seqloom import tasks
@@ -21,7 +24,8 @@ from seqloom.recipes.reference import all_sections, comments_of
 from seqloom.runs import layout
 from seqloom.train import checkpoints, events
 
-FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "reference"
 COMMANDS = """\
 # Commands
 
@@ -50,6 +54,21 @@ Each checkpoint is a directory:
 ```
 {checkpoints}
 ```
+"""
+EQUATIONS = """\
+# Equations in the code
+
+Each row leads to the line that computes an equation. Search this page for a name, such as "Kalman gain" or "RMSNorm".
+File names are relative to `src/seqloom`. The lines are the definitions; `src/seqloom/accel` has faster implementations
+of some of them, which the tests compare with the definitions.
+
+Notation: x_t input, h_t hidden state, c_t cell state or context, s_t decoder state, ⊙ element-wise product, σ logistic
+function, [a; b] concatenation.
+
+Not implemented yet: the LSTM without a forget gate (1997), with peepholes or with coupled gates, minGRU, minLSTM,
+RG-LRU, sLSTM, mLSTM, gated DeltaNet, models of images and speech, and the fit of scaling laws.
+
+{topics}
 """
 REMARK = re.compile(r"\[(default: [^\]]*|required|[\d.]*[<=]*x[<>=][^\]]*)\]")
 PLACEHOLDERS = {
@@ -139,12 +158,50 @@ def first_tree(module: Any) -> str:
     return next(part for part in str(module.__doc__).split("\n\n") if part.partition("\n")[0].endswith("/")).rstrip()
 
 
+# --- equations --------------------------------------------------------------------------------------------------------
+
+
+def equations_page(_: str) -> str:
+    """Return the page of equations, with a table for each topic of tools/equations.yaml."""
+    topics = yaml.safe_load((ROOT / "tools/equations.yaml").read_text("utf-8"))
+    anchors = {topic: re.sub(r"[^\w\- ]", "", topic.lower()).replace(" ", "-") for topic in topics}
+    parts = [EQUATIONS.format(topics="\n".join(f"- [{topic}](#{anchor})" for topic, anchor in anchors.items()))]
+    for topic, files in topics.items():
+        rows = [equation_row(file, row) for file, file_rows in files.items() for row in file_rows]
+        parts.append("\n".join([f"## {topic}\n", "| name | equation | line |", "|---|---|---|", *rows, ""]))
+    return "\n".join(parts)
+
+
+def equation_row(file: str, row: dict[str, str]) -> str:
+    """Return the row of an equation with a link to its line."""
+    line = find_line(ROOT / "src/seqloom" / file, row["code"], row.get("scope"))
+    equation = row["equation"].replace("|", "\\|")
+    return f"| {row['name']} | `{equation}` | [{file}:{line}](../../src/seqloom/{file}#L{line}) |"
+
+
+def find_line(path: Path, code: str, scope: str | None = None) -> int:
+    """Return the number of the line with `code`; raise `ValueError` unless there is exactly one."""
+    text = path.read_text("utf-8")
+    spans: list[tuple[int, int | None]] = [(1, None)]
+    if scope is not None:
+        blocks = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef | ast.FunctionDef))
+        spans = [(block.lineno, block.end_lineno) for block in blocks if block.name == scope]
+    lines = list(enumerate(text.splitlines(), 1))
+    found = [number for first, last in spans for number, line in lines[first - 1 : last] if code in line]
+    if len(found) != 1:
+        where = path.name if scope is None else f"{scope} in {path.name}"
+        places = f"lines {', '.join(map(str, found))}" if found else "no line"
+        raise ValueError(f"tools/equations.yaml: code must be in one line of {where}; {code!r} is in {places}")
+    return found[0]
+
+
 PAGES: dict[str, Callable[[str], str]] = {
     "recipes.md": lambda text: recipe_reference.update(text, all_sections(tasks.names())),
     "commands.md": commands_page,
     "events.md": events_page,
     "metrics.md": metrics_page,
     "run-files.md": files_page,
+    "equations.md": equations_page,
 }
 
 if __name__ == "__main__":

@@ -25,10 +25,9 @@ def recipe_names() -> list[str]:
 
 
 def read_recipe(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> tuple[str, Recipe]:
-    """A shipped recipe by name or a YAML file by path, overridden and checked: its name, and the recipe.
+    """Read a shipped recipe by name or a YAML file by path, apply the overrides and check it; return name and recipe.
 
-    Files of one's own, and the run to begin with, get their whole paths, so that they are found
-    from any folder.
+    Paths of data files and of the run in `init.from` become absolute, so that they are found from any folder.
     """
     if isinstance(source, Mapping):
         name, mapping, folder, source = str(source.get("task", "recipe")), dict(source), Path(), "recipe"
