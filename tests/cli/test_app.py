@@ -93,7 +93,7 @@ def test_argument_names_become_options(
     assert capsys.readouterr().err == f"seqloom: {shown}\n"
 
 
-def test_torch_out_of_memory_is_recognised() -> None:
+def test_torch_out_of_memory_is_recognized() -> None:
     import torch
 
     assert app.explain(torch.OutOfMemoryError("CUDA out of memory"))[0] == 5

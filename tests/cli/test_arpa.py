@@ -86,7 +86,7 @@ def test_model_without_unknown_word_is_rejected(seqloom: Any, tmp_path: Path) ->
     assert not (tmp_path / "run").exists()
 
 
-def test_scores_of_handwritten_model(seqloom: Any, tmp_path: Path) -> None:
+def test_handwritten_model_has_its_listed_scores(seqloom: Any, tmp_path: Path) -> None:
     (tmp_path / "tiny.arpa").write_text(TINY)
     assert seqloom("arpa", "import", tmp_path / "tiny.arpa", tmp_path / "run").code == 0
     known, unknown = seqloom("score", tmp_path / "run", "one two", "two three", "--json").objects

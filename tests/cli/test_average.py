@@ -61,7 +61,7 @@ def test_newest_checkpoints_are_averaged_and_evaluated(seqloom: Any, copies: Pat
     assert result["metrics"]["loss"] != result["alone"][0]["metrics"]["loss"]
 
 
-def test_text_output(seqloom: Any, copies: Path) -> None:
+def test_text_output_compares_average_and_best_checkpoint(seqloom: Any, copies: Path) -> None:
     shown = seqloom("average", copies / "one", "--last", "4")
     assert shown.code == 0 and shown.err == ""
     first, heads, *rows, last = shown.out.splitlines()
@@ -163,7 +163,7 @@ def test_average_cannot_be_resumed(seqloom: Any, averaged: Path, translators: Pa
     )
 
 
-def test_python_api(copies: Path) -> None:
+def test_average_returns_a_predictor_of_the_new_run(copies: Path) -> None:
     mean = package.average(copies / "one", last=2)
     assert isinstance(mean, TranslatorPredictor)
     assert mean.run.path == copies / "one-averaged"
@@ -287,7 +287,9 @@ def test_empty_list_of_runs_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("word", [".", "..", "../one"])
-def test_relative_path_inside_the_run(copies: Path, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_average_is_written_next_to_a_run_named_by_relative_path(
+    copies: Path, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(copies / "one" / "checkpoints" if word == ".." else copies / "one")
     created = package.average(word, last=2)
     assert created.run.path.resolve() == (copies / "one-averaged").resolve()

@@ -39,7 +39,9 @@ def test_scores_equal_sacrebleu(seqloom: Any, files: tuple[Path, Path, Path]) ->
 
 
 @pytest.mark.parametrize("tokenize", ["13a", "char", "intl", "none", "zh"])
-def test_tokenizer_and_lowercase_options(seqloom: Any, files: tuple[Path, Path, Path], tokenize: str) -> None:
+def test_tokenize_and_lowercase_give_the_scores_of_sacrebleu(
+    seqloom: Any, files: tuple[Path, Path, Path], tokenize: str
+) -> None:
     hypotheses, one, _ = files
     words = ["--reference", one, "--hypothesis", hypotheses, "--tokenize", tokenize, "--lowercase", "--json"]
     result = seqloom("bleu", *words, "--explain", 2).json
@@ -73,7 +75,7 @@ def test_explain_prints_each_step(seqloom: Any, files: tuple[Path, Path, Path]) 
     assert "the closest of the lengths 5, 6" in shown
 
 
-def test_explanation_as_json(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
+def test_json_explanation_has_counts_of_every_ngram(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
     hypotheses, one, _ = files
     result = seqloom("bleu", "--reference", one, "--hypothesis", hypotheses, "--explain", 1, "--json").json["explained"]
     assert result["line"] == 1
@@ -84,7 +86,7 @@ def test_explanation_as_json(seqloom: Any, files: tuple[Path, Path, Path]) -> No
     assert [len(ngrams) for ngrams in result["ngrams"]] == [8, 7, 6, 5]
 
 
-def test_hypotheses_from_standard_input(seqloom: Any, type_in: Any, files: tuple[Path, Path, Path]) -> None:
+def test_hypotheses_are_read_from_standard_input(seqloom: Any, type_in: Any, files: tuple[Path, Path, Path]) -> None:
     hypotheses, one, _ = files
     from_file = seqloom("bleu", "--reference", one, "--hypothesis", hypotheses).out
     type_in(hypotheses.read_bytes())

@@ -49,7 +49,7 @@ def runs(folder: Path, tmp_path: Path) -> Path:
 # --- classify -------------------------------------------------------------------------------------------------------
 
 
-def test_one_output_line_per_input_line(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_each_input_line_gives_one_output_line(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     type_in("\ufeffa gripping, funny film\n\na dull plot\r\nzebra\u2028film".encode())
     shown = seqloom("classify", runs / "gru")
     assert shown.code == 0
@@ -67,7 +67,7 @@ def test_top_shows_several_labels(seqloom: Any, runs: Path) -> None:
     assert float(one) + float(two) == pytest.approx(1.0, abs=2e-4)
 
 
-def test_why_without_colours(seqloom: Any, runs: Path) -> None:
+def test_why_prints_a_weight_after_each_word(seqloom: Any, runs: Path) -> None:
     shown = seqloom("classify", runs / "bag", "a gripping, funny film", "--why")
     weights = shown.out.rstrip("\n").split("\t")[2]
     assert re.fullmatch(r"a [+-][\d.]+ gripping \+[\d.]+ , [+-][\d.]+ funny \+[\d.]+ film [+-][\d.]+", weights)
@@ -75,7 +75,7 @@ def test_why_without_colours(seqloom: Any, runs: Path) -> None:
     assert re.fullmatch(r"a 0\.\d+ film 0\.\d+", shown.out.rstrip("\n").split("\t")[2])
 
 
-def test_why_with_colours(seqloom: Any, runs: Path) -> None:
+def test_why_colours_words_on_request(seqloom: Any, runs: Path) -> None:
     shown = seqloom("classify", runs / "bag", " a gripping, dull film", "--why", "--color")
     answer, text = shown.out.splitlines()
     assert re.fullmatch(r"(good|bad) [\d.]+", answer)
@@ -87,7 +87,7 @@ def test_why_with_colours(seqloom: Any, runs: Path) -> None:
     assert "\x1b" not in plain.out
 
 
-def test_why_with_few_colours(runs: Path) -> None:
+def test_why_uses_named_colours_if_few_are_available(runs: Path) -> None:
     (one,) = load(runs / "bag", "cpu", ClassifierPredictor).classify("a gripping, dull film", why=True)
     assert one.why is not None
     styles = {str(span.style) for span in shade_words(one.text, one.why, few_colours=True).spans}
@@ -96,7 +96,9 @@ def test_why_with_few_colours(runs: Path) -> None:
     }  # fmt: skip
 
 
-def test_json_output(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_json_output_has_candidates_and_word_offsets(
+    seqloom: Any, runs: Path, type_in: Callable[[bytes], None]
+) -> None:
     type_in(b" a gripping zebra\n\n")
     one, blank = seqloom("classify", runs / "gru", "--json", "--why", "--top", 2).objects
     assert one["text"] == " a gripping zebra"
@@ -238,7 +240,7 @@ def test_evaluate_prints_all_metrics_and_plots(seqloom: Any, runs: Path) -> None
     assert head == "expected\tpredicted\tprobability\ttext" and len(rows) == 12
 
 
-def test_evaluate_json_output(seqloom: Any, runs: Path) -> None:
+def test_evaluate_json_has_consistent_counts_and_intervals(seqloom: Any, runs: Path) -> None:
     result = seqloom("evaluate", runs / "gru", "--split", "test", "--json").json
     low, high = result["intervals"]["accuracy"]
     assert low <= result["accuracy"] <= high

@@ -169,7 +169,7 @@ def test_brackets_in_names_are_not_markup(seqloom: Any, runs: Path, tmp_path: Pa
 
 
 def test_title_of_differences_is_not_wrapped(seqloom: Any, copy: Any, tmp_path: Path) -> None:
-    """Also if the table is narrow."""
+    """The title is also kept on one line above a narrow table."""
     one, two = copy("chars"), tmp_path / "b"
     shutil.copytree(one, two)
     recipe = two / "recipe.yaml"

@@ -21,7 +21,7 @@ def test_json_equals_python_api(seqloom: Any, name: str) -> None:
     assert result["absent"] == {}
 
 
-def test_text_output(seqloom: Any, texts: Path) -> None:
+def test_text_output_shows_counts_and_first_lines(seqloom: Any, texts: Path) -> None:
     settings = [f"{name}={texts / name}.txt" for name in ("train", "dev", "test")]
     shown = seqloom("data", "show", "text", *settings, "documents=line", "--lines=2")
     assert shown.code == 0 and shown.err == ""
@@ -35,7 +35,7 @@ def test_text_output(seqloom: Any, texts: Path) -> None:
         assert lines[2] not in shown.out.split(f"{name} begins:")[1].split("begins:")[0].splitlines()[3:]
 
 
-def test_lines_option(seqloom: Any) -> None:
+def test_lines_option_limits_the_lines_shown(seqloom: Any) -> None:
     assert "begins" not in seqloom("data", "show", "toys", "--lines=0").out
     shown = seqloom("data", "show", "pydocs", "--lines=3").out
     assert len(shown.partition("dev begins:\n")[2].partition("\n\n")[0].splitlines()) <= 3

@@ -14,7 +14,7 @@ pytest.importorskip("faker")
 SMALL = ["train=240", "dev=48", "test=48"]
 
 
-def test_labels_in_text_output(seqloom: Any) -> None:
+def test_text_output_shows_label_frequencies_and_examples(seqloom: Any) -> None:
     shown = seqloom("data", "show", "names", *SMALL, "--lines=2")
     assert shown.code == 0 and shown.err == ""
     assert re.search(r"^split +examples +labels +words +characters +new words   sha256$", shown.out, re.MULTILINE)
@@ -23,13 +23,13 @@ def test_labels_in_text_output(seqloom: Any) -> None:
     assert re.search(r"\ntest begins:\n  Croatian: .+\n  Czech: .+\n$", shown.out)
 
 
-def test_spans_in_text_output(seqloom: Any) -> None:
+def test_text_output_shows_span_frequencies_and_brackets(seqloom: Any) -> None:
     shown = seqloom("data", "show", "people", *SMALL, "--lines=40").out
     assert re.search(r"^spans:  (PER|LOC) \d+\.\d%, (PER|LOC) \d+\.\d%$", shown, re.MULTILINE)
     assert re.search(r"\[[^\]]+ PER\]", shown) and re.search(r"\[[^\]]+ LOC\]", shown)
 
 
-def test_tags_in_text_output(seqloom: Any, tmp_path: Path) -> None:
+def test_text_output_shows_tag_frequencies_and_tagged_words(seqloom: Any, tmp_path: Path) -> None:
     (tmp_path / "a.conllu").write_text(
         "".join(f"{n}\tw{n}\t_\t{t}\t_\t_\t0\t_\t_\t_\n" for n, t in ((1, "X"), (2, "Y")))
     )
@@ -57,7 +57,7 @@ def test_json_equals_python_api(seqloom: Any, name: str) -> None:
     assert result["notes"] == list(corpus.notes) and result["absent"] == {}
 
 
-def test_notes_and_invalid_input(seqloom: Any, tmp_path: Path) -> None:
+def test_omitted_rows_are_noted_and_invalid_columns_rejected(seqloom: Any, tmp_path: Path) -> None:
     path = tmp_path / "reviews.csv"
     path.write_text("review,stars\n" + "".join(f"fine {n},{n % 2}\n" for n in range(40)) + ",1\n")
     show = ["data", "show", "table", f"train={path}"]

@@ -95,7 +95,7 @@ def test_each_line_is_denoised_and_blank_lines_stay_blank(seqloom: Any, folder: 
     assert plain[0].count("\t") == (0 if name == "bart" else 2)
 
 
-def test_output_equals_the_search(folder: Path) -> None:
+def test_output_equals_a_greedy_search_by_hand(folder: Path) -> None:
     model = load(folder / "bart", "cpu")
     (result,) = model.denoise(WHOLE, beam=1)
     source = torch.tensor([[*model.tokenizer.encode(WHOLE), 0]])
@@ -130,7 +130,7 @@ def test_noise_depends_on_seed_and_line_number(seqloom: Any, folder: Path, name:
     assert fields[0] == one[0]["corrupted"] and fields[1] == one[0]["denoised"]
 
 
-def test_batched_equals_single(folder: Path) -> None:
+def test_batched_results_equal_single_results(folder: Path) -> None:
     model = load(folder / "spans", "cpu")
     lines = [GAPS, "They [MASK] .", "[MASK] is what cows eat ."] * 3
     together = [one.denoised for one in model.denoise(lines, batch_size=4, window=5)]
@@ -165,7 +165,7 @@ def test_unknown_words_are_noted(seqloom: Any, folder: Path) -> None:
     assert shown.code == 0 and "note: the vocabulary lacks parts of 1 line; the first is line 1: 'zebras'" in shown.err
 
 
-def test_evaluate_compare_and_average(seqloom: Any, folder: Path, tmp_path: Path) -> None:
+def test_denoisers_are_evaluated_compared_and_averaged(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     result = seqloom("evaluate", folder / "spans", "--split", "test", "--json").json
     assert {"loss", "hidden_accuracy", "target_accuracy", "exact_spans"} <= result.keys()
     assert "exact texts" in seqloom("evaluate", folder / "bart").out
@@ -192,7 +192,7 @@ def test_training_prints_next_command(seqloom: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["spans", "bytes"])
-def test_gaps_round_trip(folder: Path, name: str) -> None:
+def test_decoded_gaps_encode_to_the_same_ids(folder: Path, name: str) -> None:
     model = load(folder / name, "cpu")
     specials = Specials.after(len(model.tokenizer))
     for text in (GAPS, "[MASK] eat milk .", "They eat [MASK]", "a [MASK] [MASK] b".replace("b", "day")):
@@ -205,7 +205,7 @@ def test_gaps_round_trip(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["spans", "bytes", "bart"])
 @pytest.mark.parametrize("part", ["encoder", "decoder", "cross"])
-def test_heads_as_json(seqloom: Any, folder: Path, name: str, part: str) -> None:
+def test_json_heads_have_weights_for_every_token_and_word(seqloom: Any, folder: Path, name: str, part: str) -> None:
     result = seqloom("inspect", "attention", folder / name, GAPS, "--part", part, "--json").json
     weights = torch.tensor(result["maps"][0]["weights"])
     assert weights.shape == (len(result["row_tokens"]), len(result["column_tokens"]))
@@ -237,7 +237,7 @@ def test_spans_follow_their_sentinels(folder: Path) -> None:
         assert part.words.weights == pytest.approx(part.tokens.weights)
 
 
-def test_heads_in_text_output(seqloom: Any, folder: Path) -> None:
+def test_heads_are_shown_as_text_and_target_is_rejected(seqloom: Any, folder: Path) -> None:
     assert "cross-attention, heads" in seqloom("inspect", "attention", folder / "bart", GAPS).out
     shown = seqloom("inspect", "attention", folder / "bart", GAPS, "--target", "x")
     shown.fails_with(2, "--beam and --target require a translator")

@@ -99,7 +99,7 @@ def test_long_text_is_read_in_pieces(readers: dict[str, Path], name: str, room: 
 
 
 def test_token_vectors_are_pooled_immediately(readers: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Token vectors are not kept, whatever the number of texts."""
+    """The token vectors of at most two reads exist at the same time."""
     model, most = load(readers["bert"], "cpu"), 0
     alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
     read = model.model.read

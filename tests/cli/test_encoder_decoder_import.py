@@ -248,8 +248,8 @@ def test_unexpected_special_tokens_are_rejected(seqloom: Any, copied: Any) -> No
     )
 
 
-def test_missing_bias_and_other_heads(seqloom: Any, copied: Any) -> None:
-    """BartModel has no output bias, which is then 0; the head of a classifier is not imported."""
+def test_missing_bias_is_zero_and_other_heads_are_noted(seqloom: Any, copied: Any) -> None:
+    """BartModel has no output bias, so the bias is 0; the head of a classifier is not imported."""
     path = copied("bart")
     complete = load_file(path / "model.safetensors")
     bias = complete.pop("final_logits_bias")
@@ -275,7 +275,7 @@ def test_marian_positions_must_be_sinusoids(seqloom: Any, copied: Any) -> None:
 
 
 def test_pairs_longer_than_the_context_are_skipped_or_truncated(seqloom: Any, folder: Path, tmp_path: Path) -> None:
-    """Training skips them if allowed; dev and other pairs are truncated."""
+    """Training skips long pairs if the recipe allows it; pairs of dev and other files are truncated."""
     run, long = folder / "bart-run", "Le chat dort. " * 40
     for name, lines in {"dev.en": ["The cat sat", long], "dev.fr": ["Le chat", long]}.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))

@@ -17,7 +17,7 @@ from seqloom.text import WordsConfig, train_tokenizer
 BEAR = ["Market falls into bear territory", "Bear falls into market territory"]
 
 
-def test_text_output(seqloom: Any) -> None:
+def test_text_output_shows_matrices_and_sizes(seqloom: Any) -> None:
     shown = seqloom("encodings", "the market falls")
     assert shown.code == 0 and "\x1b" not in shown.out
     assert shown.err == "note: tf–idf equals the counts, since there is only one document; add texts or --corpus\n"
@@ -50,7 +50,7 @@ def test_equal_bags_of_words_are_not_distinguishable(seqloom: Any) -> None:
     assert "no: the same words in the same order" in same and same.count("yes: ") == 0
 
 
-def test_json_output(seqloom: Any) -> None:
+def test_json_output_has_vectors_sizes_and_comparisons(seqloom: Any) -> None:
     result = seqloom("encodings", *BEAR, "--width", "4,2", "--json").json
     assert result["vocabulary"] == {"size": 5, "source": "these 2 texts", "documents": 2}
     assert [word["word"] for word in result["words"]] == ["bear", "falls", "into", "market", "territory"]
@@ -96,7 +96,7 @@ def test_characters_without_font_are_noted(seqloom: Any, tmp_path: Path, monkeyp
 # --- vocabularies ---------------------------------------------------------------------------------------------------
 
 
-def test_vocabulary_of_a_corpus(seqloom: Any) -> None:
+def test_vocabulary_and_idf_come_from_the_corpus(seqloom: Any) -> None:
     shown = seqloom("encodings", "the class falls into bear territory", "--corpus", "pydocs")
     assert "note: not in the vocabulary, so encoded as the same word: bear, territory\n" in shown.err
     result = seqloom("encodings", "the class falls into bear territory", "--corpus", "pydocs", "--json").json
@@ -109,7 +109,7 @@ def test_vocabulary_of_a_corpus(seqloom: Any) -> None:
     assert seen.endswith(f"; {size - 5:,} columns not shown, all 0 here")
 
 
-def test_text_of_every_form_of_example() -> None:
+def test_every_form_of_example_has_a_text() -> None:
     tagged = TokenClassificationExample(words=("a", "b"), tags=("O", "O"), text="a b", spans=((0, 1), (2, 3)))
     examples: list[str | Example] = [
         "a b",
@@ -121,7 +121,7 @@ def test_text_of_every_form_of_example() -> None:
     assert [encodings.get_text(example) for example in examples] == ["a b"] * 4 + [""]
 
 
-def test_vocabulary_of_files(seqloom: Any, tmp_path: Path) -> None:
+def test_vocabulary_is_read_from_a_text_or_word_list(seqloom: Any, tmp_path: Path) -> None:
     text, listed = tmp_path / "text.txt", tmp_path / "words.txt"
     text.write_text("the market\nthe bear\n", "utf-8")
     listed.write_text("Market\n\nbear\n", "utf-8")
@@ -135,7 +135,7 @@ def test_vocabulary_of_files(seqloom: Any, tmp_path: Path) -> None:
     assert [own["one_hot"] for own in kept["texts"]] == [[0, 0], [2]]
 
 
-def test_vocabulary_of_a_tokenizer(seqloom: Any, tmp_path: Path) -> None:
+def test_vocabulary_is_read_from_a_tokenizer(seqloom: Any, tmp_path: Path) -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["the market falls", "the bear"])
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps(tokenizer.to_json()), "utf-8")
@@ -193,7 +193,7 @@ def test_markup_and_control_characters_are_escaped(seqloom: Any) -> None:
     assert "[bold]" in seqloom("encodings", "[bold]b[/bold]", "c").out
 
 
-def test_colours_are_used_on_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_colours_are_used_only_on_terminals(capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
     terminal = Console(force_terminal=True, color_system="truecolor", width=80, file=sys.stdout)

@@ -31,7 +31,9 @@ def copies(translators: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("names", [("one", "two"), ("one", "transformer"), ("blind", "transformer", "two")])
-def test_runs_precede_texts(seqloom: Any, translators: Path, type_in: Any, names: tuple[str, ...]) -> None:
+def test_paths_before_texts_are_combined_as_an_ensemble(
+    seqloom: Any, translators: Path, type_in: Any, names: tuple[str, ...]
+) -> None:
     paths = [translators / name for name in names]
     expected = [one.text for one in package.ensemble(paths, "cpu").translate(LINES)]
     shown = seqloom("translate", *paths, *LINES)
@@ -236,7 +238,7 @@ def test_loss_is_that_of_the_mean_probability(translators: Path) -> None:
     assert package.ensemble(parts).evaluate("dev")["loss"] == pytest.approx(total / count, rel=1e-6)
 
 
-def test_text_output(seqloom: Any, copies: Path) -> None:
+def test_text_output_lists_members_and_ensemble(seqloom: Any, copies: Path) -> None:
     paths = [copies / "one", copies / "two"]
     shown = seqloom("evaluate", *paths)
     result = seqloom("evaluate", *paths, "--json").json
@@ -249,7 +251,9 @@ def test_text_output(seqloom: Any, copies: Path) -> None:
     assert together.split()[1] == f"{result['bleu']:.2f}" and one.split()[-1] == f"{result['alone'][0]['loss']:.4f}"
 
 
-def test_search_options_and_other_sentences(seqloom: Any, copies: Path, pairs: Path) -> None:
+def test_search_options_and_other_sentences_do_not_change_saved_metrics(
+    seqloom: Any, copies: Path, pairs: Path
+) -> None:
     paths = [copies / "one", copies / "two"]
     before = [(path / "metrics/dev.json").read_text() for path in paths]
     result = seqloom("evaluate", *paths, "--beam", "1", "--json").json
@@ -292,7 +296,7 @@ def test_only_language_models_are_interpolated(seqloom: Any, translators: Path, 
 # --- Python API -----------------------------------------------------------------------------------------------------
 
 
-def test_python_api(translators: Path) -> None:
+def test_ensemble_translates_evaluates_and_shows_attention(translators: Path) -> None:
     one = load(translators / "one", "cpu", TranslatorPredictor)
     together = package.ensemble([one, translators / "transformer"], "cpu")
     assert repr(together) == f"<{translators / 'one'} + {translators / 'transformer'}>"

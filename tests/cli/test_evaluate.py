@@ -50,7 +50,7 @@ def test_metrics_are_one_total_over_different_counts(seqloom: Any, copy: Any) ->
     assert math.log(result["word_perplexity"]) * result["words"] == pytest.approx(total)
 
 
-def test_text_output(seqloom: Any, copy: Any) -> None:
+def test_text_output_shows_the_metrics_of_the_json_output(seqloom: Any, copy: Any) -> None:
     run = copy("chars")
     shown = seqloom("evaluate", run)
     result = seqloom("evaluate", run, "--json").json
@@ -159,7 +159,7 @@ class ShortEvaluation(MetricsEvaluation):
         return ["one\n", "two\n"]
 
 
-def test_predictor_defines_the_evaluation(seqloom: Any, runs: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_evaluation_class_of_the_predictor_is_used(seqloom: Any, runs: Path, tmp_path: Path, monkeypatch: Any) -> None:
     plain = seqloom("evaluate", runs / "chars", "--json").json
     seqloom("evaluate", runs / "chars", "--out", tmp_path / "x").fails_with(2, "--out require a translator")
     monkeypatch.setattr(LanguageModelPredictor, "evaluation_class", ShortEvaluation)

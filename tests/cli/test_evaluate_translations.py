@@ -98,7 +98,7 @@ def test_metrics_are_saved_for_compare(seqloom: Any, run: Path) -> None:
     assert all(isinstance(value, float) for value in row["metrics"].values())
 
 
-def test_copy_baseline(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_baseline_is_reported_for_cldr_but_not_for_train(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = load(trained).task()
     pairs = [
         ParallelExample(f"the {word} sat here .", f"die {word} sass hier .") for word in ("cat", "dog", "caterpillar")
@@ -167,7 +167,7 @@ def test_number_of_lines_is_preserved(seqloom: Any, run: Path, tmp_path: Path) -
     assert len(output) == 5 and output[1] == output[3] == "" and output[0] and output[4]
 
 
-def test_text_output(seqloom: Any, run: Path) -> None:
+def test_text_output_shows_metrics_signature_and_examples(seqloom: Any, run: Path) -> None:
     shown = seqloom("evaluate", run)
     result = seqloom("evaluate", run, "--json").json
     assert shown.code == 0 and shown.err == ""

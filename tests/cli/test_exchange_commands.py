@@ -81,7 +81,7 @@ def test_imported_model_cannot_be_resumed(seqloom: Any, run: Path) -> None:
     seqloom("average", run).fails_with(2, f"{run} has no checkpoints to average", lines=1)
 
 
-def test_imported_model_is_inspected(seqloom: Any, run: Path, type_in: Any) -> None:
+def test_imported_model_works_with_inspect_similar_and_compare(seqloom: Any, run: Path, type_in: Any) -> None:
     assert seqloom("inspect", "attention", run, TEXT).code == 0
     type_in(f"{TEXT}\na cat\n".encode())
     assert seqloom("similar", run, "--query", "the dog", "--device", "cpu").code == 0
@@ -110,7 +110,7 @@ def test_imported_model_is_fine_tuned_and_exported(seqloom: Any, run: Path, text
     assert seqloom("train", "--resume", tmp_path / "tuned").code == 0
 
 
-def test_fine_tuning_settings_are_checked(seqloom: Any, run: Path, text_file: Path, tmp_path: Path) -> None:
+def test_invalid_fine_tuning_settings_are_rejected(seqloom: Any, run: Path, text_file: Path, tmp_path: Path) -> None:
     begin = ["train", "gpt-finetune", f"data.train={text_file}", "--out", str(tmp_path / "new")]
     seqloom(*begin, f"init.from={run}").fails_with(
         2, "batch.length must be at most 10, the context of the model", "Set batch.length=10"
@@ -165,7 +165,7 @@ def test_invalid_input_is_rejected(seqloom: Any, directory: Path, run: Path, tmp
     assert not (tmp_path / "new").exists()
 
 
-def test_python_api(directory: Path, tmp_path: Path) -> None:
+def test_functions_import_and_export_a_model(directory: Path, tmp_path: Path) -> None:
     model = package.import_hf(directory, tmp_path / "run", device="cpu")
     assert model.score("the dog barks")[0].log_prob < 0
     written = package.export_hf(tmp_path / "run", tmp_path / "out")

@@ -70,7 +70,7 @@ def test_probabilities_equal_the_model(folder: Path) -> None:
     assert sum(guess.probability for guess in result.masks[0]) == pytest.approx(1, abs=1e-5)
 
 
-def test_batched_equals_single(folder: Path) -> None:
+def test_batched_results_equal_single_results(folder: Path) -> None:
     model = load(folder / "words", "cpu")
     lines = [SENTENCE, "They eat [MASK] .", "[MASK]", f"We hear them [MASK] . {SENTENCE}"]
     for line, among in zip(lines, model.fill_mask(lines), strict=True):
@@ -127,7 +127,7 @@ def test_blank_lines_and_lines_before_an_error_are_printed(seqloom: Any, folder:
 
 
 def test_other_models_are_rejected(seqloom: Any, runs: Path) -> None:
-    """Its vocabulary has no mask: [MASK] would be encoded as text."""
+    """The vocabulary of other models has no mask, so [MASK] would be encoded as text."""
     seqloom("fill-mask", runs / "chars", SENTENCE).fails_with(2, "is a language model", "needs a masked language model")
 
 
@@ -139,7 +139,7 @@ def test_masked_model_cannot_generate(seqloom: Any, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["words", "bytes"])
-def test_heads_of_a_text_with_mask(seqloom: Any, folder: Path, tmp_path: Path, name: str) -> None:
+def test_heads_are_shown_for_a_text_with_mask(seqloom: Any, folder: Path, tmp_path: Path, name: str) -> None:
     out = tmp_path / "heads.png"
     shown = seqloom(
         "inspect", "attention", folder / name, SENTENCE, "--out", out, "--layer", 1, "--head", 2, "--json"

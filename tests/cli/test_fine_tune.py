@@ -53,7 +53,7 @@ def table_of(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["from-lm", "from-bert"])
-def test_fine_tuned_classifier(seqloom: Seqloom, folder: Path, name: str) -> None:
+def test_fine_tuned_classifier_predicts_and_explains_labels(seqloom: Seqloom, folder: Path, name: str) -> None:
     result = seqloom("classify", folder / name, "a warm, funny film", "a dull plot", "--top", 2, "--json")
     assert [one["text"] for one in result.objects] == ["a warm, funny film", "a dull plot"]
     assert all(sum(output["probability"] for output in one["candidates"]) == pytest.approx(1) for one in result.objects)
@@ -64,13 +64,13 @@ def test_fine_tuned_classifier(seqloom: Seqloom, folder: Path, name: str) -> Non
     assert f"longer than {limit} tokens: only the beginning was read" in note.err
 
 
-def test_fine_tuned_tagger(seqloom: Seqloom, folder: Path) -> None:
+def test_fine_tuned_tagger_returns_every_word(seqloom: Seqloom, folder: Path) -> None:
     result = seqloom("tag", folder / "tagger", "Ann lives in New Delhi .", "", "--json").objects
     assert [word["text"] for word in result[0]["words"]] == ["Ann", "lives", "in", "New", "Delhi", "."]
     assert result[1]["words"] == []
 
 
-def test_evaluate_average_and_compare(seqloom: Seqloom, folder: Path, tmp_path: Path) -> None:
+def test_fine_tuned_runs_are_evaluated_averaged_and_compared(seqloom: Seqloom, folder: Path, tmp_path: Path) -> None:
     assert "accuracy" in seqloom("evaluate", folder / "from-lm", "--split", "test", "--json").json
     assert "span_f1" in seqloom("evaluate", folder / "tagger", "--json").json
     averaged = seqloom("average", folder / "from-bert", "--last", 2, "--out", tmp_path / "mean")
@@ -134,7 +134,7 @@ def test_recipe_names_the_run_to_train_first(seqloom: Seqloom, workdir: Path) ->
     seqloom("train", "classify-sst2-finetune").fails_with(4, "Train it first, `seqloom train bert-reviews`")
 
 
-def test_ladder_compares_fine_tuned_and_from_scratch(seqloom: Seqloom, folder: Path, tmp_path: Path) -> None:
+def test_ladder_compares_fine_tuning_and_training_from_scratch(seqloom: Seqloom, folder: Path, tmp_path: Path) -> None:
     fine: Any = ["tokenizer=null", "model.kind=fine-tuned-classifier", f"init.from={folder}/bert"]
     file = tmp_path / "shares.yaml"
     plain = {"base": "classify-sst2-bilstm", "equal": "nothing", "budget": "free", "seeds": [1]}

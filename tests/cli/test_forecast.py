@@ -43,7 +43,7 @@ def test_training_prints_next_command(seqloom: Any, folder: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(("name", "how"), [("ar", "exact"), ("lstm", "from sample paths")])
-def test_text_output(seqloom: Any, folder: Path, name: str, how: str) -> None:
+def test_text_output_has_intervals_for_each_step(seqloom: Any, folder: Path, name: str, how: str) -> None:
     shown = seqloom("forecast", folder / name)
     lines = shown.out.splitlines()
     assert lines[0] == f"{name} ({name}), 6 steps after 2007-12, {how}"
@@ -94,7 +94,7 @@ def test_plot_is_written(seqloom: Any, folder: Path, tmp_path: Path, name: str) 
         assert shown.code == 0 and (tmp_path / f"f{ending}").read_bytes().startswith(begins)
 
 
-def test_evaluate_and_compare(seqloom: Any, folder: Path) -> None:
+def test_evaluate_reports_naive_forecast_and_compare_ranks_by_crps(seqloom: Any, folder: Path) -> None:
     shown = seqloom("evaluate", folder / "ar", "--split", "test").out
     assert "6 steps ahead, from 3 origins" in shown and "MASE by steps ahead" in shown and "naive" in shown
     assert "the value one season (12 steps) earlier" in shown and "MASE of each variable" in shown
@@ -119,7 +119,7 @@ def test_init_writes_a_recipe(seqloom: Any, folder: Path, tmp_path: Path) -> Non
     assert seqloom("init", long, "--task", "forecast", "--tokens", "words").code == 2
 
 
-def test_doctor_and_data_show(seqloom: Any, folder: Path) -> None:
+def test_doctor_and_data_show_describe_the_series(seqloom: Any, folder: Path) -> None:
     shown = seqloom("doctor", folder / "ar" / "recipe.yaml").out
     assert "68 steps" in shown and "no problems found" in shown
     shown = seqloom("data", "show", "series-file", f"file={folder / 'sales.csv'}", "--lines", 2).out

@@ -121,7 +121,7 @@ def test_ctrl_c_exits_with_130_and_ends_the_line(seqloom: Any, runs: Path, monke
     assert "Traceback" not in shown.err
 
 
-def test_generate_in_a_subprocess(runs: Path) -> None:
+def test_subprocess_prints_the_text_of_the_python_api(runs: Path) -> None:
     words = ["generate", str(runs / "pairs"), "--prompt=the naïve", "--tokens=8", "--seed=2"]
     done = subprocess.run([sys.executable, "-m", "seqloom", *words], capture_output=True, encoding="utf-8")
     expected = "".join(load(runs / "pairs").generate("the naïve", max_tokens=8, seed=2))

@@ -52,13 +52,13 @@ def test_text_longer_than_context_is_generated(seqloom: Any, run: Path) -> None:
     )
 
 
-def test_beam_search(seqloom: Any, run: Path) -> None:
+def test_generate_with_beam_prints_n_best_and_equals_the_python_api(seqloom: Any, run: Path) -> None:
     result = seqloom("generate", run, "--prompt", "the owl", "--beam", 3, "--n-best", 3, "--tokens", 30)
     assert result.code == 0 and result.out.count("--- ") == 3
     assert f"the owl{load(run, 'cpu').search('the owl', beam=3, n_best=3, max_tokens=30)[0].text}\n" in result.out
 
 
-def test_score_of_texts_longer_than_context(seqloom: Any, run: Path) -> None:
+def test_text_longer_than_context_is_scored(seqloom: Any, run: Path) -> None:
     long = " ".join([TEXT] * 4)  # longer than its context
     short, other = seqloom("score", run, TEXT, long, "--json").objects
     assert len(short["tokens"]) == len(load(run, "cpu").tokenizer.encode(TEXT)) + 1
@@ -66,7 +66,7 @@ def test_score_of_texts_longer_than_context(seqloom: Any, run: Path) -> None:
     assert seqloom("score", run, TEXT, "--json").json["log_prob"] == pytest.approx(short["log_prob"], rel=1e-4)
 
 
-def test_evaluate_and_compare(seqloom: Any, folder: Path, runs: Path, tmp_path: Path) -> None:
+def test_gpt_runs_are_evaluated_and_compared(seqloom: Any, folder: Path, runs: Path, tmp_path: Path) -> None:
     for name in ("pairs", "letters"):
         result = seqloom("evaluate", folder / name, "--split", "test", "--json").json
         assert 1 < result["perplexity"] < 300
@@ -86,7 +86,9 @@ def test_separate_documents_are_independent_of_order(seqloom: Any, folder: Path,
         assert (one["loss"] == pytest.approx(other["loss"], rel=1e-6)) == same, name
 
 
-def test_interpolation_with_another_gpt(seqloom: Any, folder: Path, text_overrides: list[str], tmp_path: Path) -> None:
+def test_gpt_is_interpolated_with_another_gpt(
+    seqloom: Any, folder: Path, text_overrides: list[str], tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     assert (
         seqloom(
@@ -101,7 +103,7 @@ def test_interpolation_with_another_gpt(seqloom: Any, folder: Path, text_overrid
 # --- inspection -----------------------------------------------------------------------------------------------------
 
 
-def test_heads_as_json(seqloom: Any, run: Path) -> None:
+def test_json_heads_attend_only_to_previous_tokens(seqloom: Any, run: Path) -> None:
     result = seqloom("inspect", "attention", run, TEXT, "--json").json
     view = load(run, "cpu").heads(TEXT)
     assert (result["text"], result["part"], result["layers"], result["heads"]) == (TEXT, "decoder", 2, 4)
@@ -115,7 +117,7 @@ def test_heads_as_json(seqloom: Any, run: Path) -> None:
     assert view.decoder.layers == 2
 
 
-def test_heads_in_text_output(seqloom: Any, run: Path) -> None:
+def test_text_output_shows_a_table_or_a_single_head(seqloom: Any, run: Path) -> None:
     table = seqloom("inspect", "attention", run, TEXT)
     assert table.code == 0 and table.out.startswith(f"{TEXT}\nlog p = -") and "entropy" in table.out
     one = seqloom("inspect", "attention", run, TEXT, "--layer", 2, "--head", 3, "--no-end", "--no-color")
@@ -123,7 +125,7 @@ def test_heads_in_text_output(seqloom: Any, run: Path) -> None:
 
 
 @pytest.mark.parametrize("view", ["grid", "heat", "links"])
-def test_plots_of_heads(seqloom: Any, run: Path, tmp_path: Path, view: str) -> None:
+def test_every_view_of_heads_is_plotted(seqloom: Any, run: Path, tmp_path: Path, view: str) -> None:
     plot = tmp_path / "heads.png"
     result = seqloom("inspect", "attention", run, TEXT, "--view", view, "--layer", 1, "--out", plot)
     assert result.code == 0, result.err
@@ -131,7 +133,7 @@ def test_plots_of_heads(seqloom: Any, run: Path, tmp_path: Path, view: str) -> N
     assert width > 300 and height > 300
 
 
-def test_positions_of_runs(seqloom: Any, folder: Path) -> None:
+def test_positions_of_runs_are_learned_or_rotary(seqloom: Any, folder: Path) -> None:
     learned = seqloom("inspect", "positions", folder / "pairs", "--json").json
     assert (learned["kind"], learned["length"], learned["width"]) == ("learned", 16, 16)
     assert seqloom("inspect", "positions", folder / "letters", "--json").json["kind"] == "rotary"

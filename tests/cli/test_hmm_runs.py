@@ -69,7 +69,7 @@ def test_hmm_tagger_works_with_other_commands(
 
 
 def test_unknown_words_are_tagged_by_their_suffixes(seqloom: Any, tmp_path: Path) -> None:
-    """Names are capitalised and end in -ov, verbs end in -izes; without suffixes, unknown words are not recognised."""
+    """Names are capitalized and end in -ov, verbs end in -izes; without suffixes, unknown words are not recognized."""
     stems = ["mar", "tel", "kor", "ban", "dul", "fen", "gos", "hap", "jin", "lum"]
     output = [
         [(f"{one.title()}ov", "NAME"), (f"{other}izes", "VERB"), (f"{one}ness", "NOUN"), (".", "MARK")]
@@ -108,8 +108,8 @@ def test_hmm_language_model_works_with_other_commands(seqloom: Any, run_folder: 
     assert mixed["perplexity"] == pytest.approx(seqloom("evaluate", run_folder / "words", "--json").json["perplexity"])
 
 
-def test_text_is_normalised_as_in_training(seqloom: Any, run_folder: Path) -> None:
-    """Capitals, digits and punctuation are normalised in every command."""
+def test_text_is_normalized_as_in_training(seqloom: Any, run_folder: Path) -> None:
+    """Capitals, digits and punctuation are normalized in every command."""
     (plain, written) = seqloom("score", run_folder / "letters", "the cat", "The CAT, 7!", "--json").objects
     assert written["log_prob"] == plain["log_prob"]
     small, large = (
@@ -130,7 +130,7 @@ def test_states_correlate_with_unseen_tags(seqloom: Any, run_folder: Path) -> No
     assert cluster_metrics(labels, [int(one) for one in labels]) == {"many_to_one": 1.0, "v_measure": pytest.approx(1)}
 
 
-def test_inspect_states_of_a_text(seqloom: Any, run_folder: Path, tmp_path: Path) -> None:
+def test_inspect_states_describes_the_states_of_a_text(seqloom: Any, run_folder: Path, tmp_path: Path) -> None:
     shown = seqloom("inspect", "states", run_folder / "letters", "--out", tmp_path / "s.png")
     assert shown.code == 0 and "state 1," in shown.out and "vowels" in shown.out and "END" in shown.out
     assert (tmp_path / "s.png").stat().st_size > 5000
@@ -158,7 +158,7 @@ def test_missing_numba_gives_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
         assert task.warnings() == ([] if there else [WITHOUT_NUMBA])
 
 
-def test_inspect_states_of_a_series(seqloom: Any, run_folder: Path, tmp_path: Path) -> None:
+def test_inspect_states_finds_the_change_in_a_series(seqloom: Any, run_folder: Path, tmp_path: Path) -> None:
     """The flow of the Nile decreased at the end of the century: the state changes once."""
     result = seqloom("inspect", "states", run_folder / "nile", "--json", "--out", tmp_path / "n.png").json
     changes = [
@@ -177,7 +177,7 @@ def test_inspect_states_of_a_series(seqloom: Any, run_folder: Path, tmp_path: Pa
 def test_resumed_training_equals_uninterrupted(
     run_folder: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interrupted after each kind of checkpoint, the resumed model is bit-identical."""
+    """After an interruption at each kind of checkpoint, the resumed model is bit-identical."""
     monkeypatch.setattr("seqloom.classical.hmm.restarts.CHECKPOINT_INTERVAL", -1.0)
     assert CHECKPOINT_INTERVAL > 0
     files = [f"data.{name}={texts / name}.txt" for name in ("train", "dev", "test")]
@@ -240,7 +240,7 @@ def test_damaged_run_is_rejected(seqloom: Any, run_folder: Path, tmp_path: Path)
 
 
 def test_two_states_find_vowels(seqloom: Any, tmp_path: Path) -> None:
-    """As `hmm-letters`, with less text and fewer restarts."""
+    """This is `hmm-letters` with less text and fewer restarts."""
     corpus = pydocs.load(pydocs.Config())
     for split in ("train", "dev"):
         text = "\n".join(corpus.split(split))[: 60_000 if split == "train" else 10_000]

@@ -41,7 +41,7 @@ def test_smallest_text_is_trained(seqloom: Any, workdir: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "gz"])
-def test_folder_or_compressed_file(seqloom: Any, workdir: Path, kind: str) -> None:
+def test_folder_or_compressed_file_is_accepted(seqloom: Any, workdir: Path, kind: str) -> None:
     import gzip
 
     if kind == "folder":

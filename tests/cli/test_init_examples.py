@@ -75,7 +75,7 @@ def test_columns_text_and_label_are_the_default(seqloom: Any, workdir: Path, nam
     assert seqloom("train", *steps("own.yaml")).code == 0
 
 
-def test_columns_by_number(seqloom: Any, workdir: Path) -> None:
+def test_columns_are_selected_by_number(seqloom: Any, workdir: Path) -> None:
     Path("rows.tsv").write_text("".join(f"{n}\t{text}\t{label}\n" for n, (text, label) in enumerate(reviews())))
     assert seqloom("init", "--no-estimate", "rows.tsv", "--text", "2", "--label", "3").code == 0
     _, recipe = read_recipe("rows.yaml")

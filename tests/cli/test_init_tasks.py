@@ -29,7 +29,7 @@ def train(seqloom: Any, recipe: str, *overrides: str) -> Any:
     return seqloom("train", recipe, "train.steps=1", "train.warmup=0", "--out", "runs/it", *overrides)
 
 
-def test_sentence_pairs(seqloom: Any, workdir: Path, sentence: Any) -> None:
+def test_sentence_pairs_give_a_pair_recipe_that_trains(seqloom: Any, workdir: Path, sentence: Any) -> None:
     rows = [f"{i % 2}\t{i}\t{i}\t{sentence()}\t{sentence()}" for i in range(60)]
     write(workdir / "msr.tsv", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", rows)
     result = seqloom("init", "msr.tsv", "--no-estimate")
@@ -40,7 +40,7 @@ def test_sentence_pairs(seqloom: Any, workdir: Path, sentence: Any) -> None:
     assert train(seqloom, "msr.yaml", "model.backbone.d_model=8").code == 0
 
 
-def test_similarity(seqloom: Any, workdir: Path, sentence: Any) -> None:
+def test_similarity_scores_give_a_score_recipe_that_trains(seqloom: Any, workdir: Path, sentence: Any) -> None:
     rows = [f"{sentence()}\t{sentence()}\t{i % 40 / 8}" for i in range(60)]
     write(workdir / "sts.tsv", "sentence1\tsentence2\tscore", rows)
     assert seqloom("init", "sts.tsv", "--no-estimate").code == 0
@@ -48,14 +48,14 @@ def test_similarity(seqloom: Any, workdir: Path, sentence: Any) -> None:
     assert train(seqloom, "sts.yaml", "model.backbone.d_model=8").code == 0
 
 
-def test_multiple_choice(seqloom: Any, workdir: Path, sentence: Any) -> None:
+def test_multiple_choice_table_gives_a_recipe_that_trains(seqloom: Any, workdir: Path, sentence: Any) -> None:
     rows = [f"{sentence()},{sentence()},{sentence()},{i % 2}" for i in range(60)]
     write(workdir / "swag.csv", "startphrase,ending0,ending1,label", rows)
     assert seqloom("init", "swag.csv", "--no-estimate").code == 0
     assert train(seqloom, "swag.yaml", "model.backbone.d_model=8").code == 0
 
 
-def test_questions(seqloom: Any, workdir: Path, sentence: Any) -> None:
+def test_squad_file_gives_a_recipe_that_trains(seqloom: Any, workdir: Path, sentence: Any) -> None:
     paragraphs = []
     for i in range(60):
         context = f"{sentence()} {i}"
@@ -67,7 +67,7 @@ def test_questions(seqloom: Any, workdir: Path, sentence: Any) -> None:
     assert train(seqloom, "squad.yaml", "model.backbone.d_model=8").code == 0
 
 
-def test_series(seqloom: Any, workdir: Path) -> None:
+def test_series_give_forecast_and_classification_recipes(seqloom: Any, workdir: Path) -> None:
     rows = [f"{date(2024, 1, 1) + timedelta(i)},{100 + i % 7 * 10}" for i in range(200)]
     write(workdir / "sales.csv", "day,units", rows)
     assert seqloom("init", "sales.csv", "--no-estimate").code == 0
@@ -79,7 +79,7 @@ def test_series(seqloom: Any, workdir: Path) -> None:
     assert train(seqloom, "rows.yaml").code == 0
 
 
-def test_fine_tuning(seqloom: Any, workdir: Path, sentence: Any) -> None:
+def test_from_option_gives_fine_tuning_recipes_that_train(seqloom: Any, workdir: Path, sentence: Any) -> None:
     """Every task that reads text can start from a run."""
     write(workdir / "text.txt", "", [sentence() for _ in range(300)])
     assert seqloom("init", "text.txt", "--no-estimate", "--tokens", "words").code == 0

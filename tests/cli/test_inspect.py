@@ -16,7 +16,7 @@ TEXT = "the cat sat on a mat ."
 # --- gates ----------------------------------------------------------------------------------------------------------
 
 
-def test_gates_as_json(seqloom: Any, runs: Path) -> None:
+def test_json_gates_equal_the_trace(seqloom: Any, runs: Path) -> None:
     result = seqloom("inspect", "gates", runs / "chars", TEXT, "--json").json
     trace = gate_trace(load(runs / "chars", "cpu"), TEXT)
     assert result["tokens"] == ["</s>", *TEXT]
@@ -31,7 +31,7 @@ def test_gates_as_json(seqloom: Any, runs: Path) -> None:
     assert result["unit"] is None and result["values"] is None
 
 
-def test_single_unit_as_json(seqloom: Any, runs: Path) -> None:
+def test_json_values_of_a_unit_equal_the_trace(seqloom: Any, runs: Path) -> None:
     result = seqloom("inspect", "gates", runs / "gru", TEXT, "--unit", 7, "--layer", 1, "--json").json
     trace = gate_trace(load(runs / "gru", "cpu"), TEXT)
     assert result["unit"] == 7
@@ -55,7 +55,9 @@ def test_table_has_a_row_per_token(seqloom: Any, runs: Path) -> None:
     assert "\x1b" not in shown.out and "█" not in shown.out
 
 
-def test_saturation_of_a_unit(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unit_option_shows_the_saturation_of_the_unit(
+    seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     layer = gate_trace(load(runs / "chars", "cpu"), TEXT).layers[0]
     layer.values["f"][:] = 0.5
     layer.values["f"][:3, 4] = 0.95
@@ -76,7 +78,7 @@ def test_gates_are_bars_on_a_terminal(seqloom: Any, runs: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", ["chars", "gru", "pairs", "words", "toys"])
-def test_gates_with_every_tokenizer(seqloom: Any, runs: Path, name: str) -> None:
+def test_gates_are_shown_for_every_tokenizer(seqloom: Any, runs: Path, name: str) -> None:
     text = "a b" if name == "toys" else "the cat sat here ."
     run = load(runs / name, "cpu")
     if run.tokenizer.unknown_pieces(text):
@@ -116,7 +118,7 @@ def test_gates_require_a_recurrent_model(seqloom: Any, runs: Path, words: list[s
 
 
 @pytest.mark.parametrize("command", [["gates", "a"], ["gradients"]])
-def test_invalid_plot_path_is_rejected_first(
+def test_invalid_plot_path_is_rejected_before_the_run_is_opened(
     seqloom: Any, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     def inspect(run: str, out: Path) -> Any:
@@ -131,7 +133,7 @@ def test_invalid_plot_path_is_rejected_first(
 
 
 @pytest.mark.parametrize("unit", [[], ["--unit", "3"]])
-def test_plots_of_gates(seqloom: Any, runs: Path, tmp_path: Path, unit: list[str]) -> None:
+def test_gates_are_plotted(seqloom: Any, runs: Path, tmp_path: Path, unit: list[str]) -> None:
     pytest.importorskip("matplotlib")
     png = tmp_path / "gates.png"
     shown = seqloom("inspect", "gates", runs / "chars", TEXT, *unit, "--out", png, "--json")
@@ -143,7 +145,7 @@ def test_plots_of_gates(seqloom: Any, runs: Path, tmp_path: Path, unit: list[str
 # --- gradients ------------------------------------------------------------------------------------------------------
 
 
-def test_gradients_as_json(seqloom: Any, runs: Path) -> None:
+def test_json_gradients_equal_the_trace_and_the_log(seqloom: Any, runs: Path) -> None:
     result = seqloom("inspect", "gradients", runs / "chars", runs / "gru", "--text", TEXT, "--json").json
     assert result["of"] == "last"
     assert [(Path(run["run"]).name, run["cell"]) for run in result["runs"]] == [("chars", "lstm"), ("gru", "gru")]
@@ -163,7 +165,9 @@ def test_gradients_as_json(seqloom: Any, runs: Path) -> None:
     assert [matrix["name"] for matrix in result["runs"][0]["matrices"]] == ["i", "f", "g", "o"]
 
 
-def test_bound_of_elman_gradients(seqloom: Any, text_overrides: list[str], tmp_path: Path) -> None:
+def test_gradients_of_elman_layers_stay_below_their_bound(
+    seqloom: Any, text_overrides: list[str], tmp_path: Path
+) -> None:
     small = [
         "model.hidden=8",
         "model.layers=2",
@@ -196,7 +200,7 @@ def test_default_text_is_the_dev_split(seqloom: Any, runs: Path, texts: Path) ->
     assert given["tokens"] == ["</s>", *lines[0][:19]]
 
 
-def test_gradients_in_text_output(seqloom: Any, runs: Path) -> None:
+def test_text_output_shows_gradients_of_several_runs(seqloom: Any, runs: Path) -> None:
     shown = seqloom("inspect", "gradients", runs / "chars", runs / "gru", "--text", TEXT)
     assert shown.code == 0
     title, heads, *rows = [line.strip() for line in shown.out.splitlines()]
@@ -230,7 +234,7 @@ def test_gradients_require_a_recurrent_model(seqloom: Any, runs: Path) -> None:
     seqloom("inspect", "gradients").fails_with(2, "Missing argument")
 
 
-def test_plot_of_gradients(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+def test_gradients_are_plotted(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     svg = tmp_path / "flow.svg"
     assert seqloom("inspect", "gradients", runs / "chars", runs / "gru", "--out", svg).code == 0

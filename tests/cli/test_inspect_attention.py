@@ -47,7 +47,7 @@ def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_json_output(seqloom: Any, translators: Path) -> None:
+def test_json_output_equals_the_alignment_view(seqloom: Any, translators: Path) -> None:
     result = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--json").json
     view = alignment_view(load(translators / "pairs", "cpu"), SOURCE)
     assert result["run"] == str(translators / "pairs") and result["source"] == SOURCE
@@ -62,7 +62,7 @@ def test_json_output(seqloom: Any, translators: Path) -> None:
     assert output == f"{view.text}\n"
 
 
-def test_given_target(seqloom: Any, translators: Path) -> None:
+def test_target_option_replaces_the_translation(seqloom: Any, translators: Path) -> None:
     result = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--target", "القط جلس 猫", "--json").json
     assert result["given"] and result["finished"] and result["translation"] == "القط جلس 猫"
     assert result["target_words"] == ["القط", "جلس", "猫", "</s>"]
@@ -82,7 +82,7 @@ def test_piped_map_has_no_colours(seqloom: Any, translators: Path) -> None:
     assert "</s>" not in bare.out
 
 
-def test_tokens_instead_of_words(seqloom: Any, translators: Path) -> None:
+def test_tokens_option_shows_a_row_per_token(seqloom: Any, translators: Path) -> None:
     run, target = translators / "pairs", "猫 zq"
     view = alignment_view(load(run, "cpu"), SOURCE, target)
     assert len(view.tokens.rows) > len(view.words.rows)
@@ -92,7 +92,7 @@ def test_tokens_instead_of_words(seqloom: Any, translators: Path) -> None:
 
 
 @pytest.mark.parametrize(("option", "coloured"), [("--color", True), ("--no-color", False)])
-def test_colour_option(
+def test_colour_option_overrides_the_environment(
     seqloom: Any, translators: Path, monkeypatch: pytest.MonkeyPatch, option: str, coloured: bool
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
@@ -101,7 +101,7 @@ def test_colour_option(
     assert ("░" in shown or "▒" in shown) is not coloured
 
 
-def test_beam_option(seqloom: Any, translators: Path) -> None:
+def test_beam_option_sets_the_beam_of_the_search(seqloom: Any, translators: Path) -> None:
     result = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--beam", 1, "--json").json
     assert result["translation"] == alignment_view(load(translators / "pairs", "cpu"), SOURCE, beam=1).text
 

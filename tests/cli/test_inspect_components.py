@@ -48,7 +48,7 @@ def test_components_recover_the_generated_series(seqloom: Any, runs: Path) -> No
     assert deviation[7] > deviation[20] > 0  # less certain in a gap
 
 
-def test_column_plot_and_logarithms(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+def test_column_in_logarithms_is_shown_and_plotted(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plot = tmp_path / "parts.png"
     shown = seqloom("inspect", "components", runs / "log", "--column", "dry", "--out", plot)

@@ -28,7 +28,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", AROUND)
-def test_heads_of_a_classifier(seqloom: Any, runs: Path, kind: str) -> None:
+def test_heads_of_a_classifier_include_special_tokens(seqloom: Any, runs: Path, kind: str) -> None:
     result = seqloom("inspect", "attention", runs / f"classifier-{kind}", FILM, "--json").json
     before, after = AROUND[kind]
     assert result["row_words"] == result["column_words"] == [before, *FILM.split(), after]
@@ -63,7 +63,7 @@ def test_heads_equal_those_of_the_prediction(runs: Path, kind: str, task: str, m
     assert not np.allclose(part.tokens.weights[0], part.tokens.weights[1])
 
 
-def test_heads_of_a_tagger_by_words(seqloom: Any, runs: Path) -> None:
+def test_heads_of_a_tagger_are_shown_by_words(seqloom: Any, runs: Path) -> None:
     result = seqloom("inspect", "attention", runs / "tagger-bert", LINE, "--layer", 1, "--head", 2, "--json").json
     assert result["row_words"] == ["[CLS]", *LINE.split(), "[SEP]"]
     assert result["tags"] == seqloom("tag", runs / "tagger-bert", LINE).out.rstrip("\n")

@@ -57,7 +57,7 @@ def size(path: Path) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder", "cross"])
-def test_heads_as_json(seqloom: Any, translators: Path, part: str) -> None:
+def test_json_heads_equal_the_python_api(seqloom: Any, translators: Path, part: str) -> None:
     result = seqloom(
         "inspect", "attention", translators / "heads", SOURCE, "--target", TARGET, "--part", part, "--json"
     ).json
@@ -109,7 +109,7 @@ def test_default_is_the_alignment(seqloom: Any, translators: Path) -> None:
     assert "--part" not in seqloom("inspect", "attention", translators / "recurrent", SOURCE).out
 
 
-def test_single_head_in_text_output(seqloom: Any, translators: Path) -> None:
+def test_single_head_is_shown_as_text(seqloom: Any, translators: Path) -> None:
     command = ["inspect", "attention", translators / "heads", SOURCE, "--target", TARGET]
     shown = seqloom(*command, "--part", "decoder", "--layer", 2, "--head", 3)
     assert shown.code == 0 and shown.err == "" and "\x1b" not in shown.out
@@ -125,7 +125,7 @@ def test_single_head_in_text_output(seqloom: Any, translators: Path) -> None:
     assert len(pieces.out) > len(bare.out)
 
 
-def test_table_of_heads(seqloom: Any, translators: Path) -> None:
+def test_table_shows_statistics_of_every_head(seqloom: Any, translators: Path) -> None:
     run = translators / "heads"
     shown = seqloom("inspect", "attention", run, SOURCE, "--target", TARGET, "--part", "encoder")
     rows = [line.split() for line in shown.out.splitlines() if line.strip()[:1].isdigit()]
@@ -139,7 +139,7 @@ def test_table_of_heads(seqloom: Any, translators: Path) -> None:
 
 
 @pytest.mark.parametrize("run", ["heads", "recurrent"])
-def test_links_in_text_output(seqloom: Any, translators: Path, run: str) -> None:
+def test_links_view_shows_the_strongest_weights_of_each_word(seqloom: Any, translators: Path, run: str) -> None:
     command = ["inspect", "attention", translators / run, SOURCE, "--target", TARGET, "--view", "links"]
     result = seqloom(*command, "--json").json
     weights, columns = np.array(result["word_weights"]), result["source_words"]
@@ -216,7 +216,7 @@ def test_invalid_arguments_are_rejected(
     assert not any(workdir.iterdir())
 
 
-def test_recurrent_encoder_with_attention_decoder(seqloom: Any, translators: Path) -> None:
+def test_decoder_heads_are_shown_for_a_recurrent_encoder(seqloom: Any, translators: Path) -> None:
     command = ["inspect", "attention", translators / "reader", SOURCE, "--target", TARGET]
     assert seqloom(*command, "--part", "decoder", "--json").json["layers"] == 3
     assert seqloom(*command).code == 0
@@ -225,7 +225,7 @@ def test_recurrent_encoder_with_attention_decoder(seqloom: Any, translators: Pat
 # --- positions ------------------------------------------------------------------------------------------------------
 
 
-def test_positions_of_sinusoids(seqloom: Any, tmp_path: Path) -> None:
+def test_fixed_encodings_are_shown_without_a_run(seqloom: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "positions.png"
     shown = seqloom("inspect", "positions", "--width", 64, "--length", 50, "--layout", "halves", "--out", out)
@@ -244,7 +244,7 @@ def test_positions_of_sinusoids(seqloom: Any, tmp_path: Path) -> None:
     assert seqloom("inspect", "positions", "--length", 1).out.startswith("sinusoidal positions, 1 position × 128 ")
 
 
-def test_positions_of_runs(seqloom: Any, translators: Path) -> None:
+def test_learned_positions_equal_the_weights_of_the_run(seqloom: Any, translators: Path) -> None:
     for side in ("source", "target"):
         result = seqloom("inspect", "positions", translators / "learned", "--side", side, "--json").json
         model = load(translators / "learned", "cpu").model

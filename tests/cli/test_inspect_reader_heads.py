@@ -31,7 +31,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_heads_of_a_classifier(seqloom: Any, runs: Path) -> None:
+def test_json_heads_have_the_label_and_normalized_weights(seqloom: Any, runs: Path) -> None:
     result = seqloom("inspect", "attention", runs / "classifier", f" {FILM}", "--json").json
     words = ["a", "gripping", ",", "funny", "film", "</s>"]
     assert result["part"] == "encoder" and (result["layers"], result["heads"]) == (2, 2)
@@ -63,7 +63,7 @@ def test_heads_equal_the_model(runs: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert not np.allclose(part.tokens.weights[0], part.tokens.weights[1])
 
 
-def test_heads_of_a_tagger_by_words_of_several_tokens(seqloom: Any, runs: Path) -> None:
+def test_heads_of_a_tagger_are_merged_into_words(seqloom: Any, runs: Path) -> None:
     view = load(runs / "tagger", "cpu", TaggerPredictor).heads(LINE)
     part = view.encoder
     assert part.words.rows == ["Ann", "sings", "in", "New", "Delhi", ".", "</s>"]
@@ -75,7 +75,7 @@ def test_heads_of_a_tagger_by_words_of_several_tokens(seqloom: Any, runs: Path) 
     assert view.log_prob is not None and view.log_prob < 0
 
 
-def test_text_output_and_plots(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+def test_heads_are_shown_in_every_view_and_plotted(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     command = ["inspect", "attention", runs / "classifier", FILM]
     table = seqloom(*command, "--out", tmp_path / "heads.png")
     assert table.code == 0 and (tmp_path / "heads.png").stat().st_size > 5_000
@@ -85,7 +85,7 @@ def test_text_output_and_plots(seqloom: Any, runs: Path, tmp_path: Path) -> None
     assert "</s>" not in seqloom(*command, "--view", "heat", "--no-end").out
 
 
-def test_notes_about_the_text(seqloom: Any, runs: Path) -> None:
+def test_truncated_text_is_noted(seqloom: Any, runs: Path) -> None:
     shown = seqloom("inspect", "attention", runs / "tagger", f"{LINE} " * 9, "--view", "heat")
     assert "tokens are shown, the maximum that the model reads" in shown.err
     assert seqloom("inspect", "attention", runs / "classifier", "a zebra").err == ""  # its characters are read

@@ -43,7 +43,7 @@ def test_mixture_is_the_weighted_sum_per_token(seqloom: Any, runs: Path, trigram
     assert result["alone"][1]["loss"] == pytest.approx(-b.mean().item(), rel=1e-9)
 
 
-def test_default_weights_are_optimised_on_dev(seqloom: Any, runs: Path, trigram: Path) -> None:
+def test_default_weights_are_optimized_on_dev(seqloom: Any, runs: Path, trigram: Path) -> None:
     words = ["evaluate", runs / "words", trigram, "--interpolate", "--json"]
     dev, test = seqloom(*words).json, seqloom(*words, "--split=test").json
     assert dev["weights"] == test["weights"] and dev["weights_from"] == "dev"
@@ -54,7 +54,7 @@ def test_default_weights_are_optimised_on_dev(seqloom: Any, runs: Path, trigram:
     assert test["loss"] != dev["loss"]
 
 
-def test_text_output(seqloom: Any, runs: Path, trigram: Path) -> None:
+def test_text_output_shows_the_given_weights(seqloom: Any, runs: Path, trigram: Path) -> None:
     shown = seqloom("evaluate", runs / "words", trigram, "--interpolate", "--weights=0.25,0.75")
     assert shown.code == 0, shown.err
     first, *_, heading, a, b = shown.out.splitlines()
@@ -79,7 +79,7 @@ def test_repeated_model_shares_its_weight(seqloom: Any, runs: Path, trigram: Pat
     assert sum(three["weights"]) == pytest.approx(1)
 
 
-def test_python_api(runs: Path, trigram: Path) -> None:
+def test_interpolate_scores_generates_and_evaluates(runs: Path, trigram: Path) -> None:
     mixture = package.interpolate([runs / "words", load(trigram)], weights=[0.5, 0.5])
     text = "the cat sat here ."
     (scored,) = mixture.score([text])
@@ -117,7 +117,7 @@ def test_incompatible_arguments_are_rejected(seqloom: Any, runs: Path, words: li
 def test_different_data_requires_weights(
     seqloom: Any, tmp_path: Path, runs: Path, texts: Path, text_overrides: list[str]
 ) -> None:
-    """dev differs; train, and therefore the vocabulary, is equal."""
+    """The dev splits differ; the train splits, and therefore the vocabularies, are equal."""
     other = tmp_path / "dev.txt"
     other.write_text("the owl saw the cat .\n" * 9)
     words = [

@@ -69,7 +69,7 @@ def test_table_plot_and_files_are_written(seqloom: Any, tiny: str) -> None:
 
 
 def test_plot_title_has_actual_tokens(seqloom: Any, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number can be smaller than planned: the last batch of an epoch is shorter."""
+    """The number can be smaller than planned, because the last batch of an epoch is shorter."""
     titles: list[str] = []
 
     def record(rows: Any, *, title: str, **more: Any) -> Any:

@@ -8,7 +8,7 @@ KINDS = ["self-attention", "windowed", "recurrent", "convolution", "dilated"]
 TINY = ["--lengths", "4,8,16", "--d-model", "8", "--heads", "2", "--window", "2", "--repeats", "2", "--device", "cpu"]
 
 
-def test_json_output(seqloom: Any) -> None:
+def test_json_output_has_times_paths_and_exponents(seqloom: Any) -> None:
     shown = seqloom("layers", *TINY, "--json", "--cell", "gru", "--kernel", "5", "--threads", "1", "--seed", "3")
     result = shown.json
     assert (result["lengths"], result["d_model"], result["heads"], result["repeats"]) == ([4, 8, 16], 8, 2, 2)
@@ -26,7 +26,7 @@ def test_json_output(seqloom: Any) -> None:
     assert lines == [f"{kind}, n = {n}" for n in (4, 8, 16) for kind in KINDS]
 
 
-def test_text_output(seqloom: Any) -> None:
+def test_text_output_has_a_table_per_measure(seqloom: Any) -> None:
     shown = seqloom("layers", *TINY, "--threads", "1")
     assert shown.code == 0
     blocks = shown.out.split("\n\n")

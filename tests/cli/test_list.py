@@ -36,7 +36,7 @@ def test_lists_equal_the_registries(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ngram" in json.loads(listed(capsys, "tasks", "--json"))
 
 
-def test_all_lists(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_lists_are_shown_without_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(json.loads(listed(capsys, "--json"))) == list(LISTS)
     headings = [line for line in listed(capsys).splitlines() if not line.startswith(" ")]
     assert headings == [f"{kind}:" for kind in LISTS]

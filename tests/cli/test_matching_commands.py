@@ -38,7 +38,7 @@ def runs(folder: Path, tmp_path: Path) -> Path:
 # --- match ----------------------------------------------------------------------------------------------------------
 
 
-def test_one_output_line_per_pair(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_each_pair_gives_one_output_line(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     type_in(b"a grey fox\tit is red\n\na red zebra\tit is green\r\n\tit is red\n")
     shown = seqloom("match", runs / "pair")
     assert shown.code == 0
@@ -48,7 +48,7 @@ def test_one_output_line_per_pair(seqloom: Any, runs: Path, type_in: Callable[[b
     assert shown.err == "note: the vocabulary lacks parts of 1 line; the first is line 3: 'zebra'\n"
 
 
-def test_pairs_as_arguments_and_json_output(seqloom: Any, runs: Path) -> None:
+def test_pairs_in_arguments_give_json_candidates(seqloom: Any, runs: Path) -> None:
     result = seqloom(
         "match", runs / "pair", "a grey fox", "it is red", "a red fox", "it is green", "--top", 2, "--json"
     )
@@ -59,7 +59,7 @@ def test_pairs_as_arguments_and_json_output(seqloom: Any, runs: Path) -> None:
     assert one["probability"] == one["candidates"][0]["probability"] and one["unknown"] == [] and one["cut"] is False
 
 
-def test_similarity_scores(seqloom: Any, runs: Path) -> None:
+def test_similar_sentences_get_higher_scores(seqloom: Any, runs: Path) -> None:
     shown = seqloom("match", runs / "score", "a grey fox", "it is blue", "a grey fox", "it is green")
     high, low = map(float, shown.out.split())
     assert high > 3.5 and low < 1.5
@@ -158,7 +158,7 @@ def test_runs_of_other_tasks_are_rejected(seqloom: Any, runs: Path) -> None:
     seqloom("evaluate", runs / "choice", "--text", runs / "page.txt").fails_with(2, "seqloom choose")
 
 
-def test_evaluate_sentence_pairs(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+def test_evaluate_reports_and_plots_classes_of_pairs(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     plot = tmp_path / "confusion.svg"
     shown = seqloom("evaluate", runs / "pair", "--split", "test", "--out", tmp_path / "a.tsv", "--confusion", plot)
     assert re.search(r"^ *class .* pairs", shown.out, re.M), shown.out
@@ -173,7 +173,9 @@ def test_evaluate_sentence_pairs(seqloom: Any, runs: Path, tmp_path: Path) -> No
     ("name", "metric"),
     [("score", "Pearson correlation"), ("choice", "  chance baseline"), ("answer", "answer F1")],
 )
-def test_evaluate_scores_choices_and_answers(seqloom: Any, runs: Path, tmp_path: Path, name: str, metric: str) -> None:
+def test_evaluate_reports_metrics_and_predictions_of_each_task(
+    seqloom: Any, runs: Path, tmp_path: Path, name: str, metric: str
+) -> None:
     shown = seqloom("evaluate", runs / name, "--split", "test", "--out", tmp_path / "a.tsv")
     assert shown.code == 0 and metric in shown.out and "95 %:" in shown.out
     rows = (tmp_path / "a.tsv").read_text().rstrip("\n").split("\n")

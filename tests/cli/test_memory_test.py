@@ -7,7 +7,7 @@ import pytest
 TINY = ["--steps", "4", "--hidden", "5", "--lags", "2,4", "--seeds", "1,2", "--device", "cpu"]
 
 
-def test_json_output(seqloom: Any) -> None:
+def test_json_output_is_reproducible_and_has_results_per_lag_and_seed(seqloom: Any) -> None:
     result = seqloom("memory-test", *TINY, "--cells", "elman,gru", "--json").json
     assert (result["test"], result["lags"], result["seeds"], result["steps"]) == ("recall", [2, 4], [1, 2], 4)
     assert result["blind"] == 0.125 and not result["exact"]
@@ -21,7 +21,7 @@ def test_json_output(seqloom: Any) -> None:
     )
 
 
-def test_text_output(seqloom: Any) -> None:
+def test_text_output_shows_mean_and_range(seqloom: Any) -> None:
     shown = seqloom("memory-test", *TINY, "--cells", "lstm", "--test", "adding", "--forget-bias", "2")
     title, heads, row = shown.out.splitlines()
     assert title.startswith("adding, accuracy after 4 steps, mean over seeds (worst–best); without memory")
@@ -32,7 +32,7 @@ def test_text_output(seqloom: Any) -> None:
     assert [line.partition(":")[0] for line in shown.err.splitlines()] == ["lstm, lag 2", "lstm, lag 4"]
 
 
-def test_test_without_option_gets_a_suggestion(seqloom: Any) -> None:
+def test_argument_without_option_gets_a_suggestion(seqloom: Any) -> None:
     seqloom("memory-test", "adding").fails_with(2, "(adding); did you mean --test adding?")
     shown = seqloom("memory-test", "something")
     shown.fails_with(2, "(something)")

@@ -77,7 +77,7 @@ def test_language_model_continues_each_line(seqloom: Any, runs: Path) -> None:
     assert (one["text"], one["completion"], two["completion"]) == ("the cat", whole.completion, "")
 
 
-def test_series_is_one_line(seqloom: Any, folder: Path) -> None:
+def test_series_on_one_line_gives_its_forecast(seqloom: Any, folder: Path) -> None:
     shown = seqloom("predict", folder / "ar", SERIES, "")
     values, blank = shown.out.split("\n")[:2]
     assert shown.code == 0 and len(values.split("\t")) == 3 and blank == ""
@@ -86,7 +86,7 @@ def test_series_is_one_line(seqloom: Any, folder: Path) -> None:
     seqloom("predict", folder / "ar", "1 2 x").fails_with(3, "Line 1 must have finite numbers", "'1 2 x'")
 
 
-def test_lines_from_arguments_file_or_standard_input(
+def test_arguments_file_and_standard_input_give_equal_results(
     seqloom: Any, folder: Path, tmp_path: Path, type_in: Callable[[bytes], None]
 ) -> None:
     file = tmp_path / "lines.txt"

@@ -44,7 +44,9 @@ class Terminal:
         return self._bytes.decode()
 
 
-def test_progress_bar_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_shows_a_progress_bar_below_permanent_lines(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     for name in ("NO_COLOR", "COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
@@ -66,7 +68,7 @@ def test_progress_bar_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pyt
     assert any(line.startswith("The run is in") for line in lines)
 
 
-def test_json_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_on_a_terminal_has_no_progress_bar(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal.stream)
     try:
@@ -120,7 +122,7 @@ def test_json_on_a_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest.Monk
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, e.Event) else None,
 )
-def test_description_of_every_event(event: e.Event, line: str | None) -> None:
+def test_every_event_is_described(event: e.Event, line: str | None) -> None:
     assert progress.describe(event) == line
 
 

@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_one_output_line_per_input_line(seqloom: Any, folder: Path, type_in: Callable[[bytes], None]) -> None:
+def test_each_input_line_gives_one_output_line(seqloom: Any, folder: Path, type_in: Callable[[bytes], None]) -> None:
     type_in("\ufeffa clumsy story\n\na gripping film\r\n".encode())
     shown = seqloom("prompt", folder / "gpt", "--shots", folder / "shots.tsv", "--choices", "good,bad", "--top", 2)
     assert shown.code == 0 and shown.err == ""
@@ -36,7 +36,7 @@ def test_one_output_line_per_input_line(seqloom: Any, folder: Path, type_in: Cal
         assert re.fullmatch(r"(good\t0\.\d{4}\tbad|bad\t0\.\d{4}\tgood)\t0\.\d{4}", line)
 
 
-def test_json_output(seqloom: Any, folder: Path) -> None:
+def test_json_candidates_depend_on_prompt_and_scoring_options(seqloom: Any, folder: Path) -> None:
     words: list[object] = ["prompt", folder / "lstm", "a film", "a plot", "--json", "--top", 2]
     words += ["--shots", folder / "shots.tsv"]
     one = seqloom(*words).objects[0]
@@ -72,7 +72,7 @@ def test_check_counts_correct_answers(seqloom: Any, folder: Path, type_in: Calla
     assert one.json["expected"] == label
 
 
-def test_generate_option(seqloom: Any, folder: Path) -> None:
+def test_generate_option_prints_completions_and_excludes_choices(seqloom: Any, folder: Path) -> None:
     shown = seqloom("prompt", folder / "gpt", "a film", "a plot", "--shots", folder / "shots.tsv", "--generate")
     assert shown.code == 0 and shown.out.count("\n") == 2
     words = ["prompt", folder / "gpt", "a film", "--generate", "--max-tokens", 3, "--json"]
@@ -81,7 +81,7 @@ def test_generate_option(seqloom: Any, folder: Path) -> None:
         seqloom("prompt", folder / "gpt", "x", "--generate", *option).fails_with(2, "--generate excludes")
 
 
-def test_prompt_tuned_and_instructed_runs(seqloom: Any, folder: Path) -> None:
+def test_tuned_and_instructed_runs_are_prompted(seqloom: Any, folder: Path) -> None:
     shown = seqloom("prompt", folder / "tuned", "a film")  # the template and labels of the run
     assert re.match(r"(good|bad)\t0\.\d{4}\n", shown.out)
     shown = seqloom("prompt", folder / "instructed", "verdict", "--generate", "--max-tokens", 4)
@@ -129,7 +129,7 @@ def test_other_models_and_missing_choices_are_rejected(seqloom: Any, folder: Pat
     seqloom("prompt", folder / "gpt", "x").fails_with(2, "There must be at least two choices, but there are none")
 
 
-def test_evaluate_and_generate_with_tuned_runs(seqloom: Any, folder: Path) -> None:
+def test_tuned_and_instructed_runs_are_evaluated_and_generate(seqloom: Any, folder: Path) -> None:
     shown = seqloom("evaluate", folder / "tuned", "--split", "test")
     assert shown.code == 0 and re.search(r"accuracy +[\d.]+", shown.out) and "ends of documents" not in shown.out
     result = seqloom("evaluate", folder / "instructed", "--split", "test", "--json").json

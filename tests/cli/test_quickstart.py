@@ -63,7 +63,9 @@ def test_characters_without_font_give_an_svg(seqloom: Any, workdir: Path) -> Non
     assert drawn == ["attention.svg" if choose_fonts(["शनिवार"]).missing else "attention.png"]
 
 
-def test_program_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_program_name_is_a_path_unless_it_is_on_the_search_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from seqloom.cli.quickstart import find_program
 
     monkeypatch.setattr(sys, "argv", [".venv/bin/seqloom", "quickstart"])
@@ -75,14 +77,14 @@ def test_program_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert find_program() == "seqloom"
 
 
-def test_model_without_attention(seqloom: Any, workdir: Path) -> None:
+def test_model_without_attention_is_not_inspected(seqloom: Any, workdir: Path) -> None:
     shown = seqloom("quickstart", *TINY, "train.steps=2", "model.attention=null", "batch.dev_pairs=0")
     assert shown.code == 0, shown.err
     assert re.search(r"^step 2: loss \d", shown.out, re.MULTILINE)
     assert "has no attention. " in shown.out and "Translate your own text" in shown.out
 
 
-def test_unused_path_has_a_number(workdir: Path) -> None:
+def test_number_is_added_to_an_existing_path(workdir: Path) -> None:
     from seqloom.cli.quickstart import find_unused_path
 
     assert find_unused_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr")

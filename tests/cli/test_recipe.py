@@ -32,8 +32,8 @@ def test_keys_are_explained(seqloom: Any) -> None:
     seqloom("recipe", "explain", "clipnorm").fails_with(2, "did you mean train.clip_norm?", lines=1)
 
 
-def test_resume_or_start(seqloom: Any, workdir: Path) -> None:
-    """Two half trainings equal one whole training."""
+def test_resume_or_start_continues_an_existing_run_exactly(seqloom: Any, workdir: Path) -> None:
+    """Two steps followed by two more give the same weights as four steps in one run."""
     small = ["train.schedule=constant", "train.evaluate_every=2", "data.train=50", "data.dev=10", "data.test=10"]
     for steps in (2, 4):
         arguments = ["toys-copy", *small, f"train.steps={steps}", "--resume-or-start", "--out", "runs/parts"]

@@ -99,7 +99,7 @@ def test_weight_combines_model_and_list_scores(seqloom: Any, translators: Path, 
         assert score == pytest.approx(expected, abs=2e-4)
 
 
-def test_python_api(translators: Path) -> None:
+def test_ensemble_rescores_candidates(translators: Path) -> None:
     both = package.ensemble([translators / "one", translators / "two"], "cpu")
     (result,) = both.rescore([("the cat sat 3 .", ["3 Katze sass .", "Katze", "Katze"])], length_penalty=0.0)
     parts = [[log_p(part, "the cat sat 3 .", text) for part in both.parts] for text in ("3 Katze sass .", "Katze")]
@@ -141,7 +141,7 @@ def test_invalid_list_is_rejected(seqloom: Any, translators: Path, tmp_path: Pat
     assert shown.code == 3 and words.replace("NAME", str(path)) in shown.err and shown.err.count("\n") == 1
 
 
-def test_list_of_other_lines_is_rejected(seqloom: Any, translators: Path, nbest: Path, tmp_path: Path) -> None:
+def test_list_for_other_lines_is_rejected(seqloom: Any, translators: Path, nbest: Path, tmp_path: Path) -> None:
     run = translators / "one"
     shown = seqloom("translate", run, *LINES[:2], "--rescore", nbest)
     assert shown.code == 3 and shown.err == (

@@ -24,7 +24,7 @@ def test_json_equals_python_api(seqloom: Any, runs: Path, run: str) -> None:
         assert result["tokens"][-1]["token"] == "</s>"
 
 
-def test_text_output(seqloom: Any, runs: Path) -> None:
+def test_text_output_equals_python_api(seqloom: Any, runs: Path) -> None:
     shown = seqloom("score", runs / "grams", *TEXTS)
     assert shown.code == 0 and shown.err == ""
     for line, scored in zip(shown.out.splitlines(), load(runs / "grams").score(TEXTS), strict=True):

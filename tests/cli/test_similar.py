@@ -65,7 +65,7 @@ def test_line_is_most_similar_to_itself(runs: Path) -> None:
         assert result.query == line == result.best[0].text and result.best[0].score == pytest.approx(1, abs=1e-5)
 
 
-def test_several_queries(seqloom: Any, runs: Path, tmp_path: Path, type_in: Any) -> None:
+def test_each_query_gives_a_block_or_a_json_object(seqloom: Any, runs: Path, tmp_path: Path, type_in: Any) -> None:
     file = tmp_path / "queries.txt"
     file.write_text("a cat\n\nthe dog\tran\n", encoding="utf-8")
     words = ["similar", runs / "chars", "--query", QUERY, "--query-file", file, "--top", 2]
@@ -81,7 +81,7 @@ def test_several_queries(seqloom: Any, runs: Path, tmp_path: Path, type_in: Any)
     assert best["text"] == "a cat" and best["line"] == 3 and best["score"] == pytest.approx(1, abs=1e-5)
 
 
-def test_texts_on_the_command_line(seqloom: Any, runs: Path) -> None:
+def test_texts_are_read_from_the_command_line(seqloom: Any, runs: Path) -> None:
     shown = seqloom("similar", runs / "chars", "a cat", "the dog", "--query", "a cat", "--top", 1)
     assert shown.out == "1.0000\t1\ta cat\n" and shown.err == ""
 

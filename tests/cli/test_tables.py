@@ -94,7 +94,7 @@ def test_wrong_options_are_rejected(seqloom: Any, run: Path, options: list[str],
 
 
 def test_labelled_file_is_evaluated(seqloom: Any, workdir: Path, run: Path) -> None:
-    """A copy of the training file gives the same as the training file; other column names are recognized."""
+    """A copy with other column names gives the same accuracy as the training file."""
     content = (workdir / "reviews.csv").read_text()
     (workdir / "other.csv").write_text(content.replace("review,verdict", "text,label", 1))
     results = [

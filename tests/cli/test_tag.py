@@ -35,7 +35,7 @@ def runs(folder: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_one_output_line_per_input_line(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_each_input_line_gives_one_output_line(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     type_in(f"{LINE}\n\n  Dee sings in Oslo .  \r\n".encode())
     shown = seqloom("tag", runs / "names")
     assert shown.code == 0
@@ -48,18 +48,20 @@ def test_one_output_line_per_input_line(seqloom: Any, runs: Path, type_in: Calla
     assert shown.err == ""
 
 
-def test_texts_as_arguments(seqloom: Any, runs: Path) -> None:
+def test_texts_are_read_from_the_command_line(seqloom: Any, runs: Path) -> None:
     shown = seqloom("tag", runs / "parts", "Ann lives in Rome.", "Bob\nsings")
     assert shown.out == "Ann:NAME lives:X in:X Rome:PLACE .:X\nBob:NAME sings:X\n"
 
 
-def test_conll_format(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_conll_format_prints_a_word_and_tag_per_line(
+    seqloom: Any, runs: Path, type_in: Callable[[bytes], None]
+) -> None:
     type_in(b"Ann lives in New Delhi.\n\nBob\n")
     shown = seqloom("tag", runs / "names", "--format", "conll")
     assert shown.out == "Ann\tB-PER\nlives\tO\nin\tO\nNew\tB-LOC\nDelhi\tI-LOC\n.\tO\n\n\nBob\tB-PER\n\n"
 
 
-def test_words_format(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
+def test_words_format_prints_word_slash_tag(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     type_in(b"Ann lives in New Delhi.\n\n")
     shown = seqloom("tag", runs / "names", "--format", "words")
     assert shown.out == "Ann/B-PER lives/O in/O New/B-LOC Delhi/I-LOC ./O\n\n"
@@ -81,7 +83,7 @@ def test_json_offsets_refer_to_the_original_line(seqloom: Any, runs: Path, type_
     assert "spans" not in plain and plain["words"][0]["tag"] == "NAME"
 
 
-def test_spaces_option(seqloom: Any, runs: Path) -> None:
+def test_spaces_option_splits_words_only_at_spaces(seqloom: Any, runs: Path) -> None:
     shown = seqloom("tag", runs / "names", "Ann lives in Rome.", "--spaces", "--format", "words")
     assert [pair.rpartition("/")[0] for pair in shown.out.split()] == ["Ann", "lives", "in", "Rome."]
 

@@ -27,7 +27,7 @@ def test_training_prints_rounds_and_errors(seqloom: Any, tmp_path: Path) -> None
     assert "dev: loss " in shown.out and "rmse_observed" in shown.out and "rmse_smoothed" in shown.out
 
 
-def test_evaluate_and_compare(seqloom: Any, run: Path) -> None:
+def test_smoothed_error_is_evaluated_and_compared(seqloom: Any, run: Path) -> None:
     shown = seqloom("evaluate", run, "--split", "test")
     assert "2 tracks, 80 steps" in shown.out and "RMSE of observations" in shown.out
     result = seqloom("evaluate", run, "--split", "test", "--json").json
@@ -53,7 +53,7 @@ def test_inspect_track_prints_and_plots(seqloom: Any, run: Path, tmp_path: Path)
     assert seqloom("inspect", "track", run, "--out", tmp_path / "track.svg").code == 0
 
 
-def test_inspect_track_json_output(seqloom: Any, run: Path) -> None:
+def test_inspect_track_json_agrees_with_metrics_and_gaps(seqloom: Any, run: Path) -> None:
     result = seqloom("inspect", "track", run, "--split", "dev", "--json").json
     truth, smoothed = np.array(result["truth"]), np.array(result["smoothed"])
     assert truth.shape == smoothed.shape == (40, 2) and np.array(result["smoothed_covariances"]).shape == (40, 2, 2)

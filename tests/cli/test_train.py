@@ -86,7 +86,9 @@ def test_json_output_is_the_events(seqloom: Any, tmp_path: Path) -> None:
     assert kinds.count("evaluated") == 2
 
 
-def test_ngram_run_has_the_same_files(seqloom: Any, runs: Path, tmp_path: Path, text_overrides: list[str]) -> None:
+def test_ngram_run_has_the_same_files_as_a_neural_run(
+    seqloom: Any, runs: Path, tmp_path: Path, text_overrides: list[str]
+) -> None:
     words = ["ngram-kn5", *text_overrides, "model.order=2", "tokenizer.split=whitespace"]
     shown = seqloom("train", *words, "--out", tmp_path / "grams", "--json")
     assert shown.objects[-1]["event"] == "finished"
@@ -127,7 +129,7 @@ def test_seeds_train_a_run_each_and_report_deviation(seqloom: Any, tmp_path: Pat
     assert [load_yaml(tmp_path / f"run-seed{seed}/recipe.yaml")["seed"] for seed in (1, 2, 3)] == [1, 2, 3]
 
 
-def test_deviation_in_text_output(seqloom: Any, tmp_path: Path) -> None:
+def test_text_output_shows_mean_and_deviation_over_seeds(seqloom: Any, tmp_path: Path) -> None:
     lines = seqloom("train", *TOYS, "--seeds", "4,5", "--out", tmp_path / "run").out.splitlines()
     place = lines.index("2 seeds (4, 5), best evaluation on dev, mean ± standard deviation:")
     losses = [load(tmp_path / f"run-seed{seed}").evaluate("dev")["loss"] for seed in (4, 5)]
@@ -216,7 +218,7 @@ def test_resuming_a_finished_run_changes_nothing(seqloom: Any, copy: Any, runs: 
         assert (run / name).read_bytes() == (runs / "chars" / name).read_bytes()
 
 
-def test_resuming_with_more_steps(seqloom: Any, copy: Any) -> None:
+def test_resuming_with_more_steps_continues_training(seqloom: Any, copy: Any) -> None:
     run = copy("toys")
     shown = seqloom("train", "--resume", run, "train.steps=32")
     assert shown.code == 0

@@ -53,7 +53,7 @@ def lines_of(out: str) -> list[str]:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("last", ["", "\n"])
-def test_one_output_line_per_input_line(seqloom: Any, trained: Path, type_in: Any, end: str, last: str) -> None:
+def test_each_input_line_gives_one_output_line(seqloom: Any, trained: Path, type_in: Any, end: str, last: str) -> None:
     type_in(end.join(LINES).encode() + last.encode())
     shown = seqloom("translate", trained / "bytes")
     assert shown.code == 0
@@ -95,13 +95,13 @@ def test_byte_order_mark_is_removed(seqloom: Any, trained: Path, type_in: Any) -
     assert first == second
 
 
-def test_texts_on_the_command_line(seqloom: Any, trained: Path) -> None:
+def test_texts_are_read_from_the_command_line(seqloom: Any, trained: Path) -> None:
     shown = seqloom("translate", trained / "words", "the cat sat 3 .", "")
     (text, blank) = load(trained / "words", "cpu").translate(["the cat sat 3 .", ""])
     assert shown.out == f"{text.text}\n{blank.text}\n"
 
 
-def test_json_output(seqloom: Any, trained: Path, type_in: Any) -> None:
+def test_json_output_has_candidates_and_alignments(seqloom: Any, trained: Path, type_in: Any) -> None:
     type_in("\n".join(LINES).encode())
     result = seqloom("translate", trained / "bytes", "--json", "--n-best", "3", "--alignment").objects
     expected = list(load(trained / "bytes", "cpu").translate(LINES, n_best=3, attention=True))
@@ -267,7 +267,7 @@ def test_closed_output_ends_silently(process: Any) -> None:
 def test_line_with_too_many_tokens_is_rejected(
     seqloom: Any, trained: Path, type_in: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The previous lines are translated; memory and time do not depend on its length."""
+    """The previous lines are translated; memory and time do not depend on the length of the line."""
     type_in(b"the cat\n" + b"the cat " * 20_000 + b"\n")
     shown = seqloom("translate", trained / "bytes", "--window=1")
     assert (shown.code, shown.out.count("\n")) == (3, 1)

@@ -108,7 +108,7 @@ def test_by_option_selects_the_metric(seqloom: Any, runs: Path, metric: str) -> 
     assert shown["runs"][0]["metrics"][metric] == best
 
 
-def test_different_tokenizers_are_ranked_by_bleu_only(seqloom: Any, runs: Path) -> None:
+def test_different_tokenizers_are_ranked_only_by_bleu(seqloom: Any, runs: Path) -> None:
     assert seqloom("compare", runs / "one", runs / "words", "--json").json["ranked_by"] == "bleu"
     seqloom("compare", runs / "one", runs / "words", "--by", "loss").fails_with(
         2, "different tokenizers", "bleu", lines=1
@@ -172,7 +172,7 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "free_memory", lambda device: 1 << 32)
 
 
-def test_doctor_report(seqloom: Any, pair_overrides: list[str]) -> None:
+def test_doctor_reports_pairs_model_and_memory(seqloom: Any, pair_overrides: list[str]) -> None:
     shown = seqloom("doctor", "translate-files", *pair_overrides, *SMALL, "train.steps=20")
     assert shown.code == 0, shown.err
     for words in (
@@ -192,7 +192,7 @@ def test_doctor_report(seqloom: Any, pair_overrides: list[str]) -> None:
         assert words in shown.out, words
 
 
-def test_doctor_json_output(seqloom: Any, pair_overrides: list[str], canned: None) -> None:
+def test_doctor_json_counts_pairs_tokens_and_parameters(seqloom: Any, pair_overrides: list[str], canned: None) -> None:
     result = seqloom("doctor", "translate-files", *pair_overrides, *SMALL, "--json").json
     pairs, train = result["pairs"], result["pairs"]["splits"][0]
     assert result["splits"] == []
@@ -203,7 +203,7 @@ def test_doctor_json_output(seqloom: Any, pair_overrides: list[str], canned: Non
     assert sum(result["model"]["parts"].values()) == result["model"]["parameters"]
 
 
-def test_doctor_warnings(seqloom: Any, tmp_path: Path, canned: None) -> None:
+def test_doctor_warns_of_duplicates_leaks_and_unknown_tokens(seqloom: Any, tmp_path: Path, canned: None) -> None:
     lines = [f"number {n}" for n in range(40)]
     files = {}
     for split, source, target in (

@@ -104,7 +104,9 @@ def test_runs_of_different_data_are_not_ranked(seqloom: Any, vectors: Path, runs
     shown.fails_with(2, "Not ranked by bits_per_character: the task adding has no such metric", lines=1)
 
 
-def test_curves_of_different_tasks_in_one_plot(seqloom: Any, vectors: Path, runs: Path, tmp_path: Path) -> None:
+def test_curves_of_different_tasks_are_drawn_in_one_plot(
+    seqloom: Any, vectors: Path, runs: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     plot = tmp_path / "curves.png"
     assert seqloom("compare", vectors / "adding", runs / "chars", "--plot", plot).code == 0

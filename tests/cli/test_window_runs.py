@@ -21,7 +21,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, text_overrides: list[str]) -> 
     return path
 
 
-def test_generate_and_beam_search(seqloom: Any, run: Path) -> None:
+def test_sampling_is_reproducible_and_beam_gives_n_best(seqloom: Any, run: Path) -> None:
     words = ("generate", run, "--prompt", "the owl", "--tokens", 30, "--min-tokens", 20, "--seed", 3)
     result = seqloom(*words)
     assert result.code == 0 and result.out.startswith("the owl") and len(result.out.split()) > 15
@@ -39,7 +39,9 @@ def test_tokens_before_the_window_do_not_change_scores(seqloom: Any, run: Path) 
     assert all(a["log_prob"] != b["log_prob"] for a, b in zip(one[:5], other[:5], strict=True))
 
 
-def test_evaluate_compare_and_interpolate(seqloom: Any, run: Path, runs: Path, tmp_path: Path) -> None:
+def test_window_model_is_evaluated_compared_and_interpolated(
+    seqloom: Any, run: Path, runs: Path, tmp_path: Path
+) -> None:
     result = seqloom("evaluate", run, "--split", "test", "--json").json
     assert 1 < result["perplexity"] < 300
     plot = tmp_path / "curves.png"
@@ -52,7 +54,7 @@ def test_evaluate_compare_and_interpolate(seqloom: Any, run: Path, runs: Path, t
     assert seqloom("evaluate", run, "--text", text, "--json").json["loss"] > 0
 
 
-def test_embeddings_of_texts(run: Path) -> None:
+def test_different_texts_have_different_embeddings(run: Path) -> None:
     trained = load(run, "cpu")
     one, two = trained.embed([TEXT, "the dog sat here ."])
     assert one.shape == (6,) and (one != two).any()
@@ -101,7 +103,7 @@ def test_window_model_is_not_a_backbone(seqloom: Any, run: Path, tmp_path: Path)
 # --- importance of positions ----------------------------------------------------------------------------------------
 
 
-def test_importance_of_each_position(seqloom: Any, run: Path, tmp_path: Path) -> None:
+def test_inspect_window_shows_the_importance_of_each_position(seqloom: Any, run: Path, tmp_path: Path) -> None:
     plot = tmp_path / "window.png"
     result = seqloom("inspect", "window", run, "--json", "--out", plot)
     (one,) = result.json["runs"]

@@ -37,7 +37,7 @@ def text(folder):
     return path
 
 
-def test_nearest_neighbours(seqloom, vectors):
+def test_similar_lists_nearest_neighbours_of_each_word(seqloom, vectors):
     result = seqloom("words", "similar", vectors, "king", "--top", 2)
     assert result.code == 0 and {line.split("\t")[1] for line in result.out.splitlines()} == {"queen", "prince"}
     several = seqloom("words", "similar", vectors, "king", "milk", "--top", 1)
@@ -46,7 +46,7 @@ def test_nearest_neighbours(seqloom, vectors):
     assert created["similar"][0]["word"] == "red" and created["similar"][0]["best"][0]["word"] in ("blue", "Green")
 
 
-def test_analogy(seqloom, vectors):
+def test_analogy_lists_the_nearest_words(seqloom, vectors):
     best = [
         line.split("\t")[1] for line in seqloom("words", "analogy", vectors, "king", "queen", "milk").out.splitlines()
     ]
@@ -83,8 +83,8 @@ def test_invalid_plots_are_rejected(seqloom, vectors, folder):
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
-def test_plots_of_unusual_vectors(seqloom, folder, method):
-    """Equal vectors (where t-SNE fails), vectors of one number, words of one letter."""
+def test_equal_vectors_are_not_plotted_but_single_numbers_are(seqloom, folder, method):
+    """Vectors of one number are plotted; equal vectors, on which t-SNE fails, are rejected."""
     pytest.importorskip("matplotlib")
     for name, numbers in (("alike", "1 1 1 1 1"), ("narrow", "1 2 -1 3 -4")):
         lines = [f"{word} {number}" for word, number in zip("abcde", numbers.split(), strict=True)]
@@ -115,7 +115,7 @@ def test_file_with_unknown_word_is_imported(seqloom, folder):
 
 
 @pytest.mark.parametrize("name", ["out.txt", "out.bin", "out.txt.gz"])
-def test_export_and_import_round_trip(seqloom, vectors, folder, name):
+def test_exported_vectors_are_imported_unchanged(seqloom, vectors, folder, name):
     assert "9 words" in seqloom("words", "export", vectors, folder / name).out
     created = seqloom("words", "import", folder / name, folder / f"{name}-run")
     assert "9 words, vectors of 4 numbers" in created.out and "seqloom words similar" in created.out
@@ -133,7 +133,7 @@ def test_invalid_line_is_reported_by_number(seqloom, folder):
     assert not (folder / "bad").exists()
 
 
-def test_word_vectors_of_other_models(seqloom, folder, text):
+def test_only_word_level_models_have_word_vectors(seqloom, folder, text):
     """A word-level language model has word vectors; character-level and n-gram models have none."""
     small = [
         "batch.size=4",
@@ -159,7 +159,7 @@ def test_word_vectors_of_other_models(seqloom, folder, text):
     seqloom("words", "similar", folder / "ngram", "cat").fails_with(2, "kind ngram, which has no word vectors")
 
 
-def test_train_evaluate_list_and_compare(seqloom, folder, text, monkeypatch):
+def test_trained_vectors_work_with_other_commands(seqloom, folder, text, monkeypatch):
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
     data = ["data.corpus=text", f"data.train={text}", "data.documents=line"]
     small = [

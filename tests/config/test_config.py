@@ -172,7 +172,7 @@ def test_configs_are_frozen_and_keyword_only() -> None:
         ),
     ],
 )
-def test_message_of_each_problem(text: str, line: str) -> None:
+def test_each_problem_has_its_message(text: str, line: str) -> None:
     assert problems(text) == [line]
 
 
@@ -251,7 +251,7 @@ recipes = st.builds(
 
 
 @given(recipes)
-def test_recipe_round_trip_through_plain_values_and_yaml(recipe: Recipe) -> None:
+def test_recipe_round_trips_through_plain_values_and_yaml(recipe: Recipe) -> None:
     plain = to_mapping(recipe)
     assert build(Recipe, plain) == recipe
     text = dump_yaml(plain)
@@ -409,7 +409,7 @@ def test_differences_name_every_key_path() -> None:
     ]
 
 
-def test_nearest() -> None:
+def test_only_similar_names_are_suggested_and_case_is_ignored() -> None:
     assert find_nearest("hiden", ["hidden", "cell"]) == "hidden"
     assert find_nearest("LSTM", ["lstm"]) == "lstm"
     assert find_nearest("zzz", ["hidden", "cell"]) is None

@@ -38,7 +38,7 @@ def test_other_threads_are_not_cancelled() -> None:
     assert seen == [None]
 
 
-def test_cancelling_a_parent_cancels_its_child_only() -> None:
+def test_cancelling_a_parent_cancels_only_its_child() -> None:
     parent = Cancellation()
     child, sibling = Cancellation(parent), Cancellation(parent)
     sibling.cancel()

@@ -388,7 +388,7 @@ def test_views_and_parameters_are_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (1, 1, 1)])
-def test_single_number_with_any_stride(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_single_number_with_any_stride_is_written(tmp_path: Path, shape: tuple[int, ...]) -> None:
     single = torch.tensor([5.0, 6.0, 7.0]).as_strided(shape, (3,) * len(shape), storage_offset=1)
     write_atomic(tmp_path / "x", tensors_to_bytes({"x": single}))
     assert tensors_from_file(tmp_path / "x")["x"].tolist() == torch.full(shape, 6.0).tolist()

@@ -46,7 +46,7 @@ def sentences(draw: st.DrawFn) -> tuple[list[Span], int]:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_schemes_of_hand_written_example(scheme: Scheme) -> None:
+def test_every_scheme_gives_the_tags_of_the_worked_example(scheme: Scheme) -> None:
     tags = TAGS[scheme].split()
     assert write_tags(PANKAJ, 7, scheme) == tags
     assert extract_spans(tags) == extract_strict_spans(tags, scheme) == PANKAJ
@@ -132,7 +132,7 @@ def test_detected_scheme_has_fewest_mistakes() -> None:
         (["B-PER", "U-PER", "O"], False),
     ],
 )
-def test_span_tags_are_recognised(tags: list[str], does: bool) -> None:
+def test_span_tags_are_recognized(tags: list[str], does: bool) -> None:
     assert marks_spans(tags) is does
 
 

@@ -95,5 +95,5 @@ def test_devices_are_rejected(tmp_path: Path) -> None:
         refuse_device(tmp_path / "file", file.fileno())
 
 
-def test_format_bytes() -> None:
+def test_sizes_above_a_tebibyte_are_formatted_in_gibibytes() -> None:
     assert format_bytes(3 << 40) == "3,072.0 GiB"

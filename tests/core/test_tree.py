@@ -49,7 +49,7 @@ def are_equal(a: Tree, b: Tree) -> bool:
 
 
 @given(trees)
-def test_pack_round_trip_through_json(tree: Tree) -> None:
+def test_packed_tree_round_trips_through_json(tree: Tree) -> None:
     skeleton, named = pack(tree)
     assert are_equal(unpack(json.loads(json.dumps(skeleton)), named), tree)
     assert all(a is b for a, b in zip(named.values(), leaves(tree), strict=True))

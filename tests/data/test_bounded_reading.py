@@ -17,7 +17,7 @@ from seqloom.data.word_vectors import read_entries
 
 
 @pytest.mark.parametrize("read", [read_text, read_arpa, lambda path: list(read_entries(path))])
-def test_device_is_refused_as_data_file(read: Callable[[Path], object]) -> None:
+def test_device_is_rejected_as_data_file(read: Callable[[Path], object]) -> None:
     with pytest.raises(DataError, match="/dev/zero is a device, not a file"):
         read(Path("/dev/zero"))
 
@@ -30,7 +30,7 @@ def test_endless_zeros_are_reported_as_binary() -> None:
         decode_text(content, "The input")
 
 
-def test_gzip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gzip_bomb_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "GZIP_GRACE", 4 << 20)
     bomb = tmp_path / "bomb.txt.gz"
     bomb.write_bytes(gzip.compress(b"a" * (32 << 20), 9))
@@ -45,7 +45,7 @@ def test_ordinary_compressed_text_is_read(tmp_path: Path, monkeypatch: pytest.Mo
     assert read_text(tmp_path / "text.txt.gz") == text
 
 
-def test_text_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_larger_than_memory_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text.txt").write_text("a line\n" * 300_000)
     monkeypatch.setenv("SEQLOOM_MEMORY", "4M")
     with pytest.raises(ResourceError, match=r"text\.txt must fit into memory.* larger than 1 MiB.*SEQLOOM_MEMORY"):
@@ -65,7 +65,7 @@ def test_pipe_is_read(tmp_path: Path) -> None:
         os.close(read_end)
 
 
-def test_endless_recipe_is_refused(tmp_path: Path) -> None:
+def test_endless_recipe_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "endless.yaml").symlink_to("/dev/zero")
     with pytest.raises(UsageError, match="is not a recipe; a recipe has at most 10,000,000 bytes"):
         load_yaml(tmp_path / "endless.yaml")

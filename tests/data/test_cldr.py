@@ -146,8 +146,8 @@ def test_splits_of_every_language_pair_are_valid(corpus: Corpus[ParallelExample]
     check(corpus)
 
 
-def test_control_without_rule_has_new_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control: without the rule, held-out phrases contain new words."""
+def test_without_the_rule_held_out_phrases_have_new_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control for the rule that held-out phrases contain only words of train."""
     monkeypatch.setattr(cldr.PairDrawing, "has_only_train_words", lambda self, pair: True)
     loose = corpora.load(cldr.Config(source="en", target="de", **SMALL))
     with pytest.raises(AssertionError):
@@ -403,7 +403,7 @@ def test_links_are_consistent(corpus: Corpus[ParallelExample]) -> None:
         ({"test": 0}, "at least 1"),
     ],
 )
-def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_impossible_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         cldr.Config(**settings)
     assert "\n" not in str(caught.value)
@@ -416,7 +416,7 @@ def test_tags_may_have_script_or_territory(source: str, target: str) -> None:
     assert len(small(source, target, train=300, dev=10, test=10).split("train")) == 300
 
 
-def test_too_many_pairs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_pairs_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cldr, "KINDS", [kind for kind in cldr.KINDS if kind.name == "weekday and time"])
     with pytest.raises(DataError, match=r"data.train must be at most [\d,]+, the number .* got 20,000"):
         corpora.load(cldr.Config(train=20_000))

@@ -37,6 +37,6 @@ def test_only_requested_kinds_are_reported_missing() -> None:
         ((), "at least one kind"),
     ],
 )
-def test_unknown_kinds_are_refused(kinds: tuple[str, ...], message: str) -> None:
+def test_unknown_kinds_are_rejected(kinds: tuple[str, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         cldr.Config(kinds=kinds, **SMALL)

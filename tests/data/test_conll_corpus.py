@@ -139,7 +139,7 @@ def test_bilou_is_converted_to_iob2(tmp_path: Path) -> None:
     assert load(path).split("train")[0].tags == ("B-X", "I-X", "I-X", "O", "B-Y")
 
 
-def test_invalid_tags_are_repaired_and_counted_or_refused(tmp_path: Path) -> None:
+def test_invalid_tags_are_repaired_and_counted_or_rejected(tmp_path: Path) -> None:
     good = "a B-X\nb I-X\nc O\n\n" * 5
     path = write(tmp_path / "a.txt", good + "a O\nb I-X\nc I-Y\nd B-Y\n")
     corpus = load(path)
@@ -168,7 +168,7 @@ def test_equal_sentences_are_held_out_together(tmp_path: Path) -> None:
     assert [len(sentences) for sentences in corpus.splits.values()] == [56, 8, 16]
 
 
-def test_separate_files_for_splits(tmp_path: Path) -> None:
+def test_separate_files_for_splits_must_not_overlap(tmp_path: Path) -> None:
     train, dev = write(tmp_path / "a.txt", "a X\nb Y\n\nc X\n"), write(tmp_path / "d.txt", "a X\nb Y\n\ne Z\n")
     corpus = load(train, dev=str(dev))
     assert corpus.notes == (
@@ -200,7 +200,7 @@ def test_separate_files_for_splits(tmp_path: Path) -> None:
         ("a.conllu", CONLLU.replace("\tVERB\t", "\t\t", 1), "Line 7 of .* must have a form and its upos"),
     ],
 )
-def test_errors_are_reported(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_invalid_files_are_rejected(tmp_path: Path, name: str, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message) as error:
         load(write(tmp_path / name, text))
     assert "\n" not in str(error.value)
@@ -223,7 +223,7 @@ def test_missing_column_is_reported(tmp_path: Path) -> None:
         ({"dev_fraction": -0.1}, "at least 0"),
     ],
 )
-def test_invalid_settings_are_refused(setting: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_rejected(setting: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         build(corpora.CorpusConfig[TokenClassificationExample], {"corpus": "conll", "train": "a.txt", **setting})
 

@@ -97,7 +97,7 @@ def test_recipe_selects_corpus_config() -> None:
         build(Recipe, {"data": {"corpus": "toys", "sed": 1}})
 
 
-def test_unknown_name_is_refused() -> None:
+def test_unknown_name_is_rejected() -> None:
     with pytest.raises(UsageError, match="did you mean shakespeare"):
         corpora.find("shakespear")
 
@@ -246,6 +246,6 @@ class UnknownConfig:
     corpus: str
 
 
-def test_loading_unknown_corpus_is_refused() -> None:
+def test_loading_unknown_corpus_is_rejected() -> None:
     with pytest.raises(UsageError, match="Unknown corpus 'nothing'"):
         corpora.load(UnknownConfig("nothing"))

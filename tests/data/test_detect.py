@@ -43,7 +43,9 @@ def check(path: Path | list[Path], task: str, **data: object) -> None:
 
 
 @pytest.mark.parametrize("header", ["text\tlabel", "label\ttext", "id\tsentence\tcategory", None])
-def test_labelled_texts(tmp_path: Path, generator: random.Random, header: str | None) -> None:
+def test_labelled_texts_are_detected_for_classification(
+    tmp_path: Path, generator: random.Random, header: str | None
+) -> None:
     order = (header or "text\tlabel").split("\t")
     cells = {"text": 0, "sentence": 0, "label": 1, "category": 1, "id": 2}
     rows = []
@@ -55,18 +57,18 @@ def test_labelled_texts(tmp_path: Path, generator: random.Random, header: str | 
     check(path, "classify", text=text if header else 1, label=label if header else 2)
 
 
-def test_semicolons_and_multi_line_cells(tmp_path: Path, generator: random.Random) -> None:
+def test_semicolons_and_multi_line_cells_are_read(tmp_path: Path, generator: random.Random) -> None:
     rows = [[f'"{sentence(generator)} {i},\nsecond ""line"""', "ab"[i % 2]] for i in range(40)]
     check(table(tmp_path / "a.csv", "Message;Priority", rows, ";"), "classify", text="Message", label="Priority")
 
 
-def test_mrpc_columns_are_sentence_pairs(tmp_path: Path, generator: random.Random) -> None:
+def test_mrpc_columns_are_detected_as_sentence_pairs(tmp_path: Path, generator: random.Random) -> None:
     rows = [[i % 2, 2 * i, 2 * i + 1, f"{sentence(generator)} {i}", f"{sentence(generator)} {i}"] for i in range(60)]
     path = table(tmp_path / "msr.tsv", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", rows)
     check(path, "pair", first="#1 String", second="#2 String", label="Quality")
 
 
-def test_scores_of_pairs(tmp_path: Path, generator: random.Random) -> None:
+def test_pairs_with_scores_are_detected(tmp_path: Path, generator: random.Random) -> None:
     rows = [[f"{sentence(generator)} {i}", f"{sentence(generator)} {i}", i / 10 % 5] for i in range(60)]
     detected = detect([table(tmp_path / "sts.tsv", "sentence1\tsentence2\tscore", rows)])
     assert detected.task == "pair"
@@ -75,13 +77,15 @@ def test_scores_of_pairs(tmp_path: Path, generator: random.Random) -> None:
 
 
 @pytest.mark.parametrize("header", ["en\tde", "source\ttarget", None])
-def test_translations_in_a_table(tmp_path: Path, generator: random.Random, header: str | None) -> None:
+def test_two_text_columns_are_detected_as_translations(
+    tmp_path: Path, generator: random.Random, header: str | None
+) -> None:
     rows = [[f"{sentence(generator)} {i}", f"{sentence(generator)} {i}"] for i in range(60)]
     path = table(tmp_path / "a.tsv", header, rows)
     check(path, "translate", columns=tuple(header.split("\t")) if header else (1, 2))
 
 
-def test_two_files_are_translations(tmp_path: Path, generator: random.Random) -> None:
+def test_two_files_are_detected_as_translations(tmp_path: Path, generator: random.Random) -> None:
     paths = [
         table(tmp_path / f"a.{tag}", None, [[f"{sentence(generator)} {i}"] for i in range(60)]) for tag in ("en", "de")
     ]
@@ -90,7 +94,7 @@ def test_two_files_are_translations(tmp_path: Path, generator: random.Random) ->
         detect([paths[0], paths[0]])
 
 
-def test_nested_translations_in_json(tmp_path: Path, generator: random.Random) -> None:
+def test_nested_json_columns_are_detected_as_translations(tmp_path: Path, generator: random.Random) -> None:
     rows = [
         {"translation": {"en": f"{sentence(generator)} {i}", "ro": f"{sentence(generator)} {i}"}} for i in range(60)
     ]
@@ -99,14 +103,14 @@ def test_nested_translations_in_json(tmp_path: Path, generator: random.Random) -
     check(path, "translate", columns=("translation.en", "translation.ro"))
 
 
-def test_instructions(tmp_path: Path, generator: random.Random) -> None:
+def test_prompts_and_completions_are_detected_as_instructions(tmp_path: Path, generator: random.Random) -> None:
     rows = [{"prompt": f"{sentence(generator)} {i}", "completion": sentence(generator)} for i in range(40)]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     check(path, "instruct", instruction="prompt", output="completion")
 
 
-def test_multiple_choice(tmp_path: Path, generator: random.Random) -> None:
+def test_options_and_answer_are_detected_as_multiple_choice(tmp_path: Path, generator: random.Random) -> None:
     rows = [[f"{sentence(generator)} {i}", *(sentence(generator) for _ in range(4)), i % 4] for i in range(40)]
     path = table(tmp_path / "a.csv", "startphrase,ending0,ending1,ending2,ending3,label", rows, ",")
     check(path, "choice", text="startphrase", options=("ending0", "ending1", "ending2", "ending3"), index_base=0)
@@ -117,7 +121,7 @@ def test_multiple_choice(tmp_path: Path, generator: random.Random) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.conll", "a.txt"])
-def test_tagged_words(tmp_path: Path, generator: random.Random, name: str) -> None:
+def test_tagged_words_are_detected(tmp_path: Path, generator: random.Random, name: str) -> None:
     lines = []
     for _ in range(60):
         lines += [f"{word} {generator.choice(['O', 'B-PER', 'O', 'O'])}" for word in sentence(generator).split()] + [""]
@@ -125,7 +129,7 @@ def test_tagged_words(tmp_path: Path, generator: random.Random, name: str) -> No
     check(tmp_path / name, "tag", corpus="conll")
 
 
-def test_plain_text_and_folders(tmp_path: Path, generator: random.Random) -> None:
+def test_text_files_and_folders_are_detected_for_language_models(tmp_path: Path, generator: random.Random) -> None:
     (tmp_path / "books").mkdir()
     for i in range(3):
         table(tmp_path / "books" / f"{i}.txt", None, [[sentence(generator)] for _ in range(100)])
@@ -133,18 +137,18 @@ def test_plain_text_and_folders(tmp_path: Path, generator: random.Random) -> Non
     check(tmp_path / "books" / "0.txt", "language-model", corpus="text")
 
 
-def test_series(tmp_path: Path) -> None:
+def test_times_and_numbers_are_detected_as_series(tmp_path: Path) -> None:
     rows = [[f"2024-{1 + i // 28:02d}-{1 + i % 28:02d}", i * 2.5, i % 7] for i in range(84)]
     detected = detect([table(tmp_path / "sales.csv", "date,sales,visits", rows, ",")])
     assert (detected.task, detected.data["corpus"]) == ("forecast", "series-file")
 
 
-def test_labelled_series(tmp_path: Path, generator: random.Random) -> None:
+def test_label_and_numbers_are_detected_as_labelled_series(tmp_path: Path, generator: random.Random) -> None:
     rows = [[1 + i % 3, *(round(generator.random(), 3) for _ in range(20))] for i in range(60)]
     check(table(tmp_path / "ucr.tsv", None, rows), "series-classify", label=1)
 
 
-def test_files_named_after_splits(tmp_path: Path, generator: random.Random) -> None:
+def test_splits_are_detected_from_file_names(tmp_path: Path, generator: random.Random) -> None:
     for name in ("train", "dev", "test"):
         rows = [[f"{sentence(generator)} {name} {i}", "ab"[i % 2]] for i in range(40)]
         table(tmp_path / f"sst-{name}.tsv", "sentence\tlabel", rows)
@@ -171,7 +175,7 @@ def test_task_and_columns_of_the_user_are_used(tmp_path: Path, generator: random
         ("", None, {}, "is empty"),
     ],
 )
-def test_unknown_table_is_refused(
+def test_unknown_table_is_rejected(
     tmp_path: Path, content: str, task: str | None, columns: dict[str, str], message: str
 ) -> None:
     (tmp_path / "a.csv").write_text(content)
@@ -185,7 +189,7 @@ def test_missing_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_scores_are_not_stratified(tmp_path: Path, generator: random.Random) -> None:
-    """Scores hardly ever repeat: stratified by score, no pair would be held out."""
+    """Scores hardly ever repeat, so a split stratified by score would hold out no pair."""
     rows = [[f"{sentence(generator)} {i}", f"{sentence(generator)} {i}", i / 100 + 0.001] for i in range(400)]
     detected = detect([table(tmp_path / "sts.tsv", "sentence1\tsentence2\tscore", rows)])
     corpus = load(find("sentence-pairs").Config(**detected.data))

@@ -100,7 +100,7 @@ def test_toys_are_unchanged() -> None:
     assert list(load_toys(task="recall", max_length=4).split("dev")[:2]) == ["a4h2|h2", "f6c6h5a3|c6"]
 
 
-def test_too_many_toys_are_refused() -> None:
+def test_too_many_toys_are_rejected() -> None:
     with pytest.raises(DataError, match=r"half of the 30 possible documents, got 360"):
         load_toys(symbols=2, max_length=4)
 
@@ -115,6 +115,6 @@ def test_too_many_toys_are_refused() -> None:
         ({"task": "recall", "max_length": 9}, "each letter once"),
     ],
 )
-def test_impossible_toys_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_impossible_toys_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load_toys(**settings)

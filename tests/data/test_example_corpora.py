@@ -75,7 +75,7 @@ def test_config_round_trips(name: str, folder: Path) -> None:
     assert build(union, to_mapping(built)) == built
 
 
-def test_corpus_of_other_form_is_refused() -> None:
+def test_corpus_of_other_form_is_rejected() -> None:
     with pytest.raises(UsageError, match=r"corpus.*names"):
         build(CorpusConfig[TextClassificationExample], {"corpus": "people"})
 
@@ -121,7 +121,7 @@ def corpus_of(**splits: list[tuple[str, str]]) -> Corpus[TextClassificationExamp
     )
 
 
-def test_single_label_is_refused() -> None:
+def test_single_label_is_rejected() -> None:
     with pytest.raises(DataError, match=r"at least two labels.*all its training examples have .* 'good'.*column"):
         check_labels(corpus_of(train=[("a", "good"), ("b", "good")], dev=[("c", "bad")]))
 
@@ -140,7 +140,7 @@ def test_unique_labels_are_noted() -> None:
     assert corpus.notes == ("5 of the 5 labels have only one training example; check data.label",)
 
 
-def test_fraction_of_new_words() -> None:
+def test_new_words_are_counted_as_a_fraction() -> None:
     corpus = corpus_of(train=[("a b", "x"), ("c", "y")], dev=[("a d d, c", "x")])
     assert corpus.new_words("dev") == 3 / 5
     assert corpus.new_words("train") == 0

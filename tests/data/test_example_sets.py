@@ -64,7 +64,7 @@ def test_phrases_equal_to_held_out_sentences_are_excluded(phrase: str, is_kept: 
     assert bool(kept) is is_kept
 
 
-def test_fraction_reduces_training_texts_only(folder: Path) -> None:
+def test_fraction_reduces_only_training_texts(folder: Path) -> None:
     """dev and test are unchanged, and every label keeps at least one text."""
     complete, reduced = (load(folder, sst2.Config(fraction=fraction)) for fraction in (1.0, 0.5))
     assert sorted(example.label for example in reduced.split("train")) == ["negative", "positive"]

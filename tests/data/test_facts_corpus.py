@@ -12,7 +12,7 @@ from seqloom.data.corpora.facts import COLOURS, Config, load, probe_colours
 SMALL = Config(train=400, dev=20, test=30)
 
 
-def test_colours_are_constant_within_documents_only() -> None:
+def test_colours_are_constant_only_within_documents() -> None:
     corpus = load(SMALL)
     colours_of: dict[str, set[str]] = {}
     for document in corpus.split("train"):
@@ -64,6 +64,6 @@ def test_all_problems_are_reported_together() -> None:
         assert message in str(caught.value)
 
 
-def test_too_many_documents_are_refused() -> None:
+def test_too_many_documents_are_rejected() -> None:
     with pytest.raises(DataError, match=r"more than a quarter.*got 20,160.*Raise data\.lines"):
         load(Config(lines=2, colours=2, min_names=2, max_names=2))

@@ -57,11 +57,11 @@ def test_missing_file_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b" \n\t\n", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_empty_file_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
+def test_empty_file_is_rejected(tmp_path: Path, name: str, content: bytes) -> None:
     assert "is empty" in error_message(write(tmp_path / name, content))
 
 
-def test_folder_without_text_is_refused(tmp_path: Path) -> None:
+def test_folder_without_text_is_rejected(tmp_path: Path) -> None:
     write(tmp_path / "a.pdf", b"x")
     assert "must contain .txt or .txt.gz files" in error_message(tmp_path)
     write(tmp_path / "a.txt", b"\n")
@@ -83,25 +83,25 @@ def test_error_names_invalid_file_of_folder(tmp_path: Path) -> None:
         read_files(tmp_path)
 
 
-def test_binary_file_is_refused(tmp_path: Path) -> None:
+def test_binary_file_is_rejected(tmp_path: Path) -> None:
     assert "line 2 contains a NUL byte" in error_message(write(tmp_path / "a.txt", b"GIF\n\0\0"))
 
 
-def test_utf16_file_is_refused(tmp_path: Path) -> None:
+def test_utf16_file_is_rejected(tmp_path: Path) -> None:
     assert "UTF-16" in error_message(write(tmp_path / "a.txt", "hello".encode("utf-16")))
 
 
-def test_compressed_file_without_extension_is_refused(tmp_path: Path) -> None:
+def test_compressed_file_without_extension_is_rejected(tmp_path: Path) -> None:
     assert "compressed with gzip" in error_message(write(tmp_path / "a.txt", gzip.compress(b"hello")))
 
 
-def test_uncompressed_gz_file_is_refused(tmp_path: Path) -> None:
+def test_uncompressed_gz_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a.txt.gz"
     path.write_bytes(b"plain text")
     assert "must be gzip-compressed" in error_message(path)
 
 
-def test_truncated_and_damaged_files_are_refused(tmp_path: Path) -> None:
+def test_truncated_and_damaged_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a.txt.gz"
     compressed = gzip.compress(os.urandom(2000).hex().encode())
     for size in (5, 15, len(compressed) // 2, len(compressed) - 1):
@@ -113,7 +113,7 @@ def test_truncated_and_damaged_files_are_refused(tmp_path: Path) -> None:
     assert "gzip" in (message := error_message(path)) or "damaged" in message
 
 
-def test_folder_is_refused_as_file(tmp_path: Path) -> None:
+def test_folder_is_rejected_as_file(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     with pytest.raises(DataError, match="cannot be read"):
         read_text(tmp_path / "d")

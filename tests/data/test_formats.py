@@ -90,7 +90,7 @@ def test_encoding_is_guessed(encoding: str, text: str) -> None:
     assert guess_encoding(text.encode(encoding)) == encoding
 
 
-def test_latin_1_advice_is_windows_1252() -> None:
+def test_windows_1252_is_suggested_for_latin_1() -> None:
     """Latin-1 text is Windows-1252 text, but not the reverse: quotation marks would become control characters."""
     assert guess_encoding("Die Straße ist größer als früher.".encode("latin-1")) == "cp1252"
 
@@ -114,7 +114,7 @@ def test_utf_16_without_configuration_is_explained(tmp_path: Path) -> None:
         read_text(write(tmp_path / "a.txt", GERMAN, "utf-16"))
 
 
-def test_encoding_of_a_corpus_applies_to_its_files_only(tmp_path: Path) -> None:
+def test_encoding_of_a_corpus_applies_only_to_its_files(tmp_path: Path) -> None:
     lines = "".join("text,label\n" if i == 0 else f"„Straße {i}“,{'ab'[i % 2]}\n" for i in range(40))
     path = write(tmp_path / "a.csv", lines, "cp1252")
     corpus = load(table.Config(train=str(path), encoding="cp1252"))
@@ -141,7 +141,7 @@ def test_zstandard_is_read(tmp_path: Path) -> None:
         read_text(write(tmp_path / "a.txt", frame.decode("latin-1"), "latin-1"))
 
 
-def test_zstandard_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zstandard_bomb_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zstandard = pytest.importorskip("zstandard")
     monkeypatch.setenv("SEQLOOM_MEMORY", "10M")
     (tmp_path / "a.txt.zst").write_bytes(zstandard.ZstdCompressor().compress(b"a" * 20_000_000))
@@ -279,7 +279,7 @@ def test_datasets_folder_is_read(tmp_path: Path) -> None:
         load(table.Config(train=str(tmp_path), format="parquet"))
 
 
-def test_lists_and_instructions_in_parquet(tmp_path: Path) -> None:
+def test_lists_and_instructions_are_read_from_parquet(tmp_path: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     options = [[f"a{i}", f"b{i}"] for i in range(40)]
     path = tmp_path / "a.parquet"

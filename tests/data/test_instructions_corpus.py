@@ -46,7 +46,7 @@ def test_input_line_is_omitted_without_input() -> None:
         ("on {input}\n{instruction}\n{output}.", None),
     ],
 )
-def test_invalid_templates_are_refused(form: str, message: str | None) -> None:
+def test_invalid_templates_are_rejected(form: str, message: str | None) -> None:
     problem = instruction_template_problem(form)
     assert problem is None if message is None else message in str(problem)
 
@@ -90,14 +90,14 @@ def test_keys_can_be_configured_and_blank_fields_are_noted(tmp_path: Path) -> No
         ('{"instruction": "x", "output": "y"}', "too short"),
     ],
 )
-def test_unusable_files_are_refused(tmp_path: Path, content: str, message: str) -> None:
+def test_unusable_files_are_rejected(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "a.jsonl").write_text(content)
     with pytest.raises(DataError) as caught:
         load(Config(train=str(tmp_path / "a.jsonl")))
     assert message in str(caught.value)
 
 
-def test_equal_keys_are_refused(tmp_path: Path) -> None:
+def test_equal_keys_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="three different keys"):
         build(Config, {"train": "a.jsonl", "input": "output"})
     file = tmp_path / "a.jsonl"

@@ -32,7 +32,7 @@ def test_words_equal_words_of_facts_corpus() -> None:
         assert set(f"{example.text}: {example.label}".split()) <= vocabulary
 
 
-def test_invalid_arguments_are_refused() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(UsageError) as caught:
         build(corpora.find("known-facts").Config, {"known_names": 1, "colours": 99, "max_lines": -1, "dev": 0})
     for message in (

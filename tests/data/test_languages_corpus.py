@@ -86,12 +86,12 @@ def test_tags_are_the_labels() -> None:
         ({"dev": 33}, "at least 34"),
     ],
 )
-def test_invalid_settings_are_refused(setting: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_rejected(setting: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         build(corpora.CorpusConfig[TextClassificationExample], {"corpus": "languages", **setting})
 
 
-def test_too_many_phrases_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_phrases_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(languages, "KINDS", [kind for kind in KINDS if kind.name == "weekday and time"])
     with pytest.raises(DataError, match=r"too few different phrases in (en|fr)"):
         corpora.load(languages.Config(languages=("en", "fr"), train=60_000, dev=2, test=2))

@@ -69,7 +69,7 @@ def test_only_selected_tokens_change(count, length, probability, seed) -> None:
         assert np.floor(probability * n) <= len(selected) <= np.floor(probability * n) + 1
 
 
-def test_custom_fractions() -> None:
+def test_fractions_of_selected_and_masked_tokens_are_configurable() -> None:
     masked = mask(random_rows(2000), MasksConfig(mlm_probability=0.5, mask_replace_prob=0.0, random_replace_prob=0.0))
     assert (masked.tokens == random_rows(2000)).all()  # selected tokens are unchanged
     assert (masked.targets != NO_TARGET).sum() / (np.isin(random_rows(2000), range(1, V))).sum() == pytest.approx(
@@ -79,7 +79,7 @@ def test_custom_fractions() -> None:
     assert (all_masked.tokens == SPECIALS.mask).sum() == (all_masked.targets != NO_TARGET).sum()
 
 
-def test_invalid_fractions_are_refused_together() -> None:
+def test_invalid_fractions_are_rejected_together() -> None:
     with pytest.raises(
         ValueError,
         match=r"(?s)mlm_probability must be greater than 0.*random_replace_prob must be at .*at most 1; got 0.9",

@@ -155,7 +155,7 @@ def test_invalid_scores_are_reported(folder: Path) -> None:
     assert set(scores_of(load("sentence-pairs", folder), "train")) == {0.0, 1.0, 2.0}
 
 
-def test_infinite_scores_are_refused() -> None:
+def test_infinite_scores_are_rejected() -> None:
     corpus = Corpus("x", "-", {"train": [SentencePairExample.of("a", "b", "inf")]}, "-", "1")
     with pytest.raises(DataError, match="must be a number"):
         scores_of(corpus, "train")
@@ -173,7 +173,7 @@ def test_infinite_scores_are_refused() -> None:
         ("a\tb\tx\n", {"first": 1, "second": 2, "label": 3}, "too short: dev and test need"),
     ],
 )
-def test_invalid_tables_of_pairs_are_refused(tmp_path: Path, text: str, more: dict[str, Any], message: str) -> None:
+def test_invalid_tables_of_pairs_are_rejected(tmp_path: Path, text: str, more: dict[str, Any], message: str) -> None:
     (tmp_path / "a.tsv").write_text(text)
     with pytest.raises((DataError, UsageError), match=message):
         corpora.load(
@@ -246,7 +246,7 @@ def test_answer_is_given_by_number_or_text(tmp_path: Path) -> None:
         (["[1]"], "must be a JSON object"),
     ],
 )
-def test_invalid_choices_are_refused(tmp_path: Path, lines: list[str], message: str) -> None:
+def test_invalid_choices_are_rejected(tmp_path: Path, lines: list[str], message: str) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     with pytest.raises(DataError, match=message):
         corpora.load(
@@ -256,7 +256,7 @@ def test_invalid_choices_are_refused(tmp_path: Path, lines: list[str], message: 
         )
 
 
-def test_single_option_column_is_refused() -> None:
+def test_single_option_column_is_rejected() -> None:
     with pytest.raises(UsageError, match="a column for each option of a table"):
         build(corpora.CorpusConfig[MultipleChoiceExample], {"corpus": "choices", "train": "a.tsv"})
     with pytest.raises(UsageError, match="at least two columns"):
@@ -322,7 +322,7 @@ def test_questions_without_locatable_answer_are_left_out(tmp_path: Path) -> None
         ('{"data": []}', "must contain questions with answers"),
     ],
 )
-def test_invalid_squad_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_squad_files_are_rejected(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(DataError, match=message):
         read_squad(tmp_path / "a.json")

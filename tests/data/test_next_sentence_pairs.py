@@ -29,7 +29,7 @@ def test_sentences_end_at_punctuation() -> None:
 
 
 @pytest.mark.parametrize("space", [" ", "\n"])
-def test_long_gaps_are_fast(space: str) -> None:
+def test_long_gaps_are_split_quickly(space: str) -> None:
     """A search for a blank line from each of 60,000 positions would take several seconds."""
     text, began = f"One{space * 60_000}two", process_time()
     assert "".join(split_sentences(text)) == text
@@ -116,6 +116,6 @@ def test_long_sentences_are_divided_and_single_sentences_left_out() -> None:
     assert drawn.lengths.max() <= LENGTH
 
 
-def test_single_document_is_refused() -> None:
+def test_single_document_is_rejected() -> None:
     with pytest.raises(DataError, match=r"at least two documents .* the dev split has 1\. Set objective=mlm"):
         NextSentencePairs([[[1], [2]], [[3]]], SPECIALS, LENGTH, "the dev split")

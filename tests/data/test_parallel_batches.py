@@ -101,7 +101,7 @@ def test_padding_matches_masks(examples: Pairs, tokens: int, shapes: int | None)
     assert parallel.padding() == pytest.approx(1 - real / cells)
 
 
-def test_batch_is_pure_function() -> None:
+def test_batches_do_not_depend_on_the_order_of_calls() -> None:
     examples = sentences(300)
     first, second = batches(examples, tokens=200), batches(examples, tokens=200)
     forward = [first.batch(5, step) for step in range(60)]
@@ -161,7 +161,7 @@ def test_largest_step_has_most_cells() -> None:
     assert cells[parallel.largest_step(9)] == max(cells)
 
 
-def test_invalid_arguments_are_refused() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(DataError, match=r"All 1 pairs are longer than batch.max_length, 3 tokens"):
         batches([([1] * 9, [1])], tokens=10, max_length=3)
     with pytest.raises(DataError, match="it is empty"):

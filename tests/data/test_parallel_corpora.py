@@ -85,7 +85,7 @@ def test_no_sentence_is_in_two_splits(corpus: Corpus[ParallelExample]) -> None:
         assert all(not first & second for first, second in combinations(texts, 2))
 
 
-def test_counts_and_fingerprint(corpus: Corpus[ParallelExample]) -> None:
+def test_sides_have_equal_counts_and_splits_different_fingerprints(corpus: Corpus[ParallelExample]) -> None:
     counts = side_counts(corpus.split("train"))
     assert counts["source"].documents == counts["target"].documents == len(corpus.split("train"))
     assert len(set(corpus.fingerprint().values())) == 3
@@ -114,7 +114,7 @@ def test_fraction_of_multi30k_is_nested(folder: Path, tmp_path: Path) -> None:
         multi30k.Config(fraction=0)
 
 
-def test_multi30k_sides_of_different_length_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_multi30k_sides_of_different_length_are_rejected(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "other"
     (copy / "multi30k").mkdir(parents=True)
     for file in (folder / "multi30k").iterdir():
@@ -158,7 +158,7 @@ def test_tatoeba_max_words_excludes_long_pairs(tmp_path: Path) -> None:
         ({"max_words": 0}, "at least 1"),
     ],
 )
-def test_invalid_tatoeba_settings_are_refused(setting: dict[str, Any], message: str) -> None:
+def test_invalid_tatoeba_settings_are_rejected(setting: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         build(CorpusConfig[ParallelExample], {"corpus": "tatoeba", **setting})
 

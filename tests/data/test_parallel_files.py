@@ -79,7 +79,7 @@ def test_surrounding_white_space_is_removed(folder: Path) -> None:
     assert load(train=path, **NONE).split("train") == [ParallelExample("a b", "c")]
 
 
-def test_different_lengths_are_refused_with_both_counts(folder: Path) -> None:
+def test_different_lengths_are_rejected_with_both_counts(folder: Path) -> None:
     (folder / "b.de").write_text("Zeile\n" * 1234)
     with pytest.raises(DataError, match=r"a.en has 40 and b.de has 1,234"):
         load(train=["a.en", "b.de"])
@@ -100,7 +100,7 @@ def test_pairs_with_blank_side_are_left_out_and_counted(folder: Path) -> None:
         load(train=["c.en", "c.de"])
 
 
-def test_header_without_rows_is_refused(folder: Path) -> None:
+def test_header_without_rows_is_rejected(folder: Path) -> None:
     path = table(folder / "p.tsv", "en\tde\n")
     with pytest.raises(DataError, match="must contain sentence pairs, but it has no rows below the header"):
         load(train=path, columns=["en", "de"])
@@ -134,7 +134,7 @@ def test_missing_column_is_reported_with_line(folder: Path, columns: Any, text: 
         (b"a\0b", "NUL"),
     ],
 )
-def test_unreadable_files_are_refused(folder: Path, content: bytes | None, message: str) -> None:
+def test_unreadable_files_are_rejected(folder: Path, content: bytes | None, message: str) -> None:
     if content is not None:
         (folder / "b.de").write_bytes(content)
     with pytest.raises(DataError, match=message):
@@ -157,7 +157,7 @@ def test_given_splits_are_kept_and_repetitions_noted(folder: Path) -> None:
         corpus.split("test")
 
 
-def test_too_few_pairs_are_refused(folder: Path) -> None:
+def test_too_few_pairs_are_rejected(folder: Path) -> None:
     path = table(folder / "p.tsv", "a\tb\na\tc\nd\te\n")
     with pytest.raises(DataError, match=r"only 2 different.\n.*data.dev, data.test") as caught:
         load(train=path)
@@ -168,7 +168,7 @@ def test_too_few_pairs_are_refused(folder: Path) -> None:
     assert len(load(train=path, test_fraction=0.0).split("train")) >= 1
 
 
-def test_overlapping_or_swapped_files_are_refused(folder: Path) -> None:
+def test_overlapping_or_swapped_files_are_rejected(folder: Path) -> None:
     for name in ("b.en", "d.de", "d.en"):
         (folder / name).touch()
     with pytest.raises(DataError, match=r"data.train and data.dev must not overlap, but both read a.de"):
@@ -218,6 +218,6 @@ def test_located_files_are_absolute(folder: Path, monkeypatch: pytest.MonkeyPatc
         ({}, "train: missing"),
     ],
 )
-def test_invalid_settings_are_refused(setting: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_rejected(setting: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         build(corpora.CorpusConfig[ParallelExample], {"corpus": "parallel", **setting})

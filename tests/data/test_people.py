@@ -179,7 +179,7 @@ def test_spellings_of_a_name_share_a_split() -> None:
 
 
 @pytest.mark.parametrize("corpus_name", ["names", "people", "languages"])
-def test_empty_dev_split_is_refused(corpus_name: str) -> None:
+def test_empty_dev_split_is_rejected(corpus_name: str) -> None:
     config = (
         corpora.CorpusConfig[TokenClassificationExample]
         if corpus_name == "people"
@@ -189,6 +189,6 @@ def test_empty_dev_split_is_refused(corpus_name: str) -> None:
         build(config, {"corpus": corpus_name, "dev": 0})
 
 
-def test_too_many_names_are_refused() -> None:
+def test_too_many_names_are_rejected() -> None:
     with pytest.raises(DataError, match=r"data.dev exceeds the number of \w+ names"):
         corpora.load(names.Config(train=24, dev=60_000, test=24))

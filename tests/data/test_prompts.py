@@ -39,7 +39,7 @@ def test_literal_braces_are_doubled() -> None:
         ("{} {label}", "no other braces"),
     ],
 )
-def test_invalid_templates_are_refused(form: str, message: str) -> None:
+def test_invalid_templates_are_rejected(form: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         Template.parse(form)
     assert message in str(caught.value)
@@ -74,7 +74,7 @@ def test_shots_are_read_from_every_format(tmp_path: Path, name: str, content: st
         ("a.jsonl", '{"text": "x", "label": [1]}\n', "'label' at line 1 of"),
     ],
 )
-def test_invalid_shots_are_refused(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_invalid_shots_are_rejected(tmp_path: Path, name: str, content: str, message: str) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(DataError) as caught:
         read_shots(tmp_path / name)

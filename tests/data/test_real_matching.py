@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_rte_sizes_and_disjoint_splits() -> None:
+def test_rte_has_expected_sizes_and_disjoint_splits() -> None:
     corpus: Any = corpora.load(rte.Config())
     assert {split: len(pairs) for split, pairs in corpus.splits.items()} == {"train": 2_215, "dev": 246, "test": 277}
     firsts = {split: {pair.first for pair in pairs} for split, pairs in corpus.splits.items()}
@@ -31,7 +31,7 @@ def test_flickr8k_pairs_are_balanced() -> None:
     assert corpus.label_counts("dev") == {"0": 2_000, "5": 2_000}
 
 
-def test_squad_sizes_and_disjoint_articles() -> None:
+def test_squad_has_expected_sizes_and_disjoint_articles() -> None:
     corpus: Any = corpora.load(squad.Config())
     counts = {split: len(questions) for split, questions in corpus.splits.items()}
     assert counts == {"train": 7_305, "dev": 1_087, "test": 2_178} and sum(counts.values()) == 10_570
@@ -40,7 +40,7 @@ def test_squad_sizes_and_disjoint_articles() -> None:
     assert corpus.notes == ()  # every answer is at its answer_start
 
 
-def test_endings_of_wikitext_sizes() -> None:
+def test_endings_of_wikitext_have_expected_sizes() -> None:
     corpus: Any = corpora.load(endings.Config(text="wikitext2"))
     counts = {split: len(choices) for split, choices in corpus.splits.items()}
     assert counts == {"train": 60_977, "dev": 6_437, "test": 7_320}

@@ -188,7 +188,7 @@ def test_batches_are_a_function_of_seed_and_step() -> None:
     assert orders[0] != orders[1]
 
 
-def test_empty_split_is_refused() -> None:
+def test_empty_split_is_rejected() -> None:
     with pytest.raises(DataError, match="it is empty"):
         RowBatches([], tokens=10)
 

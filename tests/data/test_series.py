@@ -136,7 +136,7 @@ def test_missing_values_are_filled_or_masked() -> None:
     assert late.visible()[1].ravel().tolist() == [False, True], "there is no value before the first"
 
 
-def test_series_without_values_is_refused() -> None:
+def test_series_without_values_is_rejected() -> None:
     times = parse(*DAYS)
     with pytest.raises(DataError, match=r"The column 'b' of s must have values"):
         arrange_series(np.column_stack([np.arange(20.0), np.full(20, np.nan)]), times, ["a", "b"], name="s")
@@ -209,7 +209,7 @@ def test_missing_value_markers_are_recognized(tmp_path: Path, missing: str) -> N
         ("time,a\n2020,x\n2021,y\n", {}, r"must have a column of numbers"),
     ],
 )
-def test_invalid_files_are_refused(tmp_path: Path, text: str, settings: dict[str, Any], message: str) -> None:
+def test_invalid_files_are_rejected(tmp_path: Path, text: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         load_file(tmp_path / "s.csv", text, **settings)
 

@@ -93,13 +93,13 @@ def test_changing_a_batch_does_not_change_the_stream() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 7])
-def test_too_short_text_is_refused(size: int) -> None:
+def test_too_short_text_is_rejected(size: int) -> None:
     with pytest.raises(DataError, match=f"4 rows need at least 8 tokens, but the text has {size}"):
         StreamBatches(torch.ones(size, dtype=torch.long), size=4, length=3)
 
 
 @pytest.mark.parametrize(("rows", "chunk"), [(0, 3), (3, 0), (-1, 1)])
-def test_impossible_sizes_are_refused(rows: int, chunk: int) -> None:
+def test_impossible_sizes_are_rejected(rows: int, chunk: int) -> None:
     with pytest.raises(UsageError, match="at least 1"):
         StreamBatches(torch.arange(10), size=rows, length=chunk)
 

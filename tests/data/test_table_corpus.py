@@ -100,7 +100,7 @@ def test_json_labels_are_converted_to_text(tmp_path: Path) -> None:
 
 
 def test_text_of_100_000_words_is_read(tmp_path: Path) -> None:
-    """By default, the csv module refuses cells of more than 131,072 characters."""
+    """By default, the csv module rejects cells of more than 131,072 characters."""
     limit = csv.field_size_limit()
     long = "word " * 100_000
     path = write(tmp_path / "a.csv", f"text,label\n{long},x\nb,y\n")
@@ -116,7 +116,7 @@ def test_column_name_of_200_000_characters_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [",,,\n,,,\n", '"",""\n"",""\n'])
-def test_table_of_empty_cells_is_refused(tmp_path: Path, content: str) -> None:
+def test_table_of_empty_cells_is_rejected(tmp_path: Path, content: str) -> None:
     path = write(tmp_path / "a.csv", content)
     message = r"a\.csv must contain rows with text, but every cell is empty"
     with pytest.raises(DataError, match=message):
@@ -126,7 +126,7 @@ def test_table_of_empty_cells_is_refused(tmp_path: Path, content: str) -> None:
 
 
 def test_carriage_return_ends_header(tmp_path: Path) -> None:
-    """A carriage return ends a row, as in every other line."""
+    """A carriage return ends the header like any other row."""
     assert column_names(write(tmp_path / "a.csv", "te\rxt,label\na,b\n")) == ["te"]
 
 
@@ -153,7 +153,7 @@ def test_equal_texts_stay_in_one_split(tmp_path: Path) -> None:
     assert corpus.notes == ("20 of the 20 different texts of train have more than one label",)
 
 
-def test_separate_files_for_splits(tmp_path: Path) -> None:
+def test_separate_files_for_splits_must_not_overlap(tmp_path: Path) -> None:
     train = write(tmp_path / "a.tsv", "text\tlabel\na\tx\nb\ty\nc\tx\n")
     dev = write(tmp_path / "d.csv", "text,label\na,x\nd,z\n")
     corpus = load(train, dev=str(dev), test_fraction=0.0)
@@ -200,7 +200,7 @@ def test_files_are_located_beside_recipe(tmp_path: Path, monkeypatch: pytest.Mon
         ("a.csv", "text,label\na,x\nb,y\n", "too short: dev and test need"),
     ],
 )
-def test_errors_are_reported(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_invalid_files_are_rejected(tmp_path: Path, name: str, text: str, message: str) -> None:
     settings = {} if "too short" in message or "two labels" in message else NONE
     with pytest.raises(DataError, match=message) as error:
         load(write(tmp_path / name, text), **settings)
@@ -229,6 +229,6 @@ def test_excluded_examples_are_counted(tmp_path: Path) -> None:
         ({"format": "xml"}, "format"),
     ],
 )
-def test_invalid_settings_are_refused(setting: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_rejected(setting: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         build(corpora.CorpusConfig[TextClassificationExample], {"corpus": "table", "train": "a.csv", **setting})

@@ -67,7 +67,7 @@ def test_batch_equals_worked_example() -> None:
     assert batch["labels"][order].tolist() == [1, 0]
 
 
-def test_batch_is_pure_function() -> None:
+def test_batches_depend_only_on_seed_and_step() -> None:
     examples = [[1] * (n % 17) for n in range(300)]
     first, second = (TextBatches(examples, tokens=100) for _ in range(2))
     forward = [first.batch(5, step) for step in range(60)]
@@ -150,7 +150,7 @@ def test_largest_step_has_most_cells() -> None:
     assert cells[batches.largest_step(9)] == max(cells)
 
 
-def test_invalid_arguments_are_refused() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(DataError, match="it is empty"):
         TextBatches([], tokens=10)
     wrong: list[dict[str, Any]] = [{"tokens": 0}, {"tokens": 9, "shapes": 0}, {"tokens": 9, "max_length": 1}]

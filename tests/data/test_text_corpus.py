@@ -70,7 +70,7 @@ def test_single_line_is_enough_without_held_out_fractions(book: Path, tmp_path: 
 
 @pytest.mark.parametrize(("content", "count"), [("just one line\n", 1), ("one\ntwo\n", 2), ("\n\none\n\n", 1)])
 @pytest.mark.parametrize("documents", ["file", "line"])
-def test_too_few_lines_are_refused(tmp_path: Path, content: str, count: int, documents: str) -> None:
+def test_too_few_lines_are_rejected(tmp_path: Path, content: str, count: int, documents: str) -> None:
     path = tmp_path / "short.txt"
     path.write_text(content)
     with pytest.raises(DataError) as caught:
@@ -87,7 +87,7 @@ def test_three_lines_are_enough(tmp_path: Path) -> None:
     assert load(train=path).splits == {"train": ["one\n"], "dev": ["two\n"], "test": ["three"]}
 
 
-def test_overlapping_splits_are_refused(book: Path, tmp_path: Path) -> None:
+def test_overlapping_splits_are_rejected(book: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data.train and data.dev must not overlap, but both read .*book\.txt"):
         load(train=tmp_path, dev=book)
     copy = tmp_path / "copy.md"
@@ -105,7 +105,7 @@ def test_version_depends_on_content(book: Path) -> None:
     assert after.fingerprint()["train"] != before.fingerprint()["train"]
 
 
-def test_invalid_settings_are_refused() -> None:
+def test_invalid_settings_are_rejected() -> None:
     with pytest.raises(UsageError, match="must be less than 1"):
         build(
             corpora.CorpusConfig[str], {"corpus": "text", "train": "a.txt", "dev_fraction": 0.6, "test_fraction": 0.5}

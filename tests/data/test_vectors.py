@@ -60,7 +60,7 @@ def test_single_sequence_equals_batched_sequence(data: VectorData, seed: int, fi
     assert torch.equal(batch["targets"][index], single["targets"][0])
 
 
-def test_drawing_is_a_pure_function(data: VectorData) -> None:
+def test_sequences_depend_only_on_seed_and_position(data: VectorData) -> None:
     torch.manual_seed(1)
     first = data.batch(3, 640, 32)
     torch.manual_seed(2)
@@ -186,6 +186,6 @@ def test_distractors_are_uninformative() -> None:
         (RecallConfig, {"lenght": 5}, "no such key"),
     ],
 )
-def test_inconsistent_settings_are_refused(config: type, values: dict[str, int], message: str) -> None:
+def test_inconsistent_settings_are_rejected(config: type, values: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         build(config, values)

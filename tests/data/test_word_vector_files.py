@@ -83,7 +83,7 @@ def test_unknown_word_is_skipped(tmp_path):
     assert words == ["New York", "a"] and vectors.tolist() == [[3, 4], [5, 6]]
 
 
-def test_word_with_space_is_refused(tmp_path):
+def test_word_with_space_is_rejected(tmp_path):
     with pytest.raises(UsageError, match="not contain spaces; got 'a b'"):
         write_vectors(tmp_path / "v", ["a b"], VECTORS[:1], "text")
     assert not (tmp_path / "v").exists()

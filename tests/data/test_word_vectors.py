@@ -77,13 +77,13 @@ def test_unrequested_words_may_be_invalid_utf8(tmp_path) -> None:
         (gzip.compress(PLAIN.encode(), mtime=0), r"must end in \.gz"),
     ],
 )
-def test_errors_are_reported(tmp_path, text, message) -> None:
+def test_invalid_vector_files_are_rejected(tmp_path, text, message) -> None:
     with pytest.raises(DataError, match=message) as caught:
         read_vectors(write(tmp_path, text), ["the", "bear"], 3)
     assert caught.value.exit_code == 3 and str(tmp_path) in str(caught.value)
 
 
-def test_unreadable_files_are_refused(tmp_path, monkeypatch) -> None:
+def test_unreadable_files_are_rejected(tmp_path, monkeypatch) -> None:
     with pytest.raises(DataError, match="does not exist"):
         read_vectors(tmp_path / "no.txt", ["the"], 3)
     with pytest.raises(DataError, match="cannot be read"):

@@ -212,7 +212,7 @@ def test_fill_mask_equals_transformers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_export_and_import_round_trip(tmp_path: Path, name: str) -> None:
+def test_exported_model_is_imported_unchanged(tmp_path: Path, name: str) -> None:
     theirs, ours = import_bert(tmp_path, **SHAPES[name])
     export_run(ours.run.path, tmp_path / "out")
     back = transformers.BertForPreTraining.from_pretrained(tmp_path / "out").eval()

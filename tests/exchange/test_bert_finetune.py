@@ -103,7 +103,7 @@ def test_tagger_returns_character_offsets(run: Path, tmp_path: Path) -> None:
     assert all(line[word.start : word.end] == word.text for word in tagged.words)
 
 
-def test_classifier_weights_are_by_word(run: Path, tmp_path: Path) -> None:
+def test_classifier_shows_a_weight_for_each_word(run: Path, tmp_path: Path) -> None:
     trained(classify_recipe(tmp_path, run, *STEPS), tmp_path / "tuned")
     (told,) = load(tmp_path / "tuned", "cpu").classify(["Une crème à İstanbul"], why=True)
     assert [weight.text for weight in told.why.words] == ["Une", "crème", "à", "İstanbul"]

@@ -112,8 +112,8 @@ def test_greedy_search_equals_transformers(pair: Any) -> None:
 
 
 def test_beam_search_equals_transformers(pair: Any) -> None:
-    """Sums of log p are compared, since they leave a prompt out of lengths and we do not; all k hypotheses are wanted.
-    Where all ended: at the longest length they let what is cut short compete with what ended, and we do not."""
+    """Hypotheses are ranked by log-probability without length penalty, because transformers excludes the prompt from
+    lengths. Only rows whose hypotheses all end are compared: transformers also ranks truncated hypotheses."""
     theirs, found, model, _ = pair
     there, here = (tokens[:, :4] for tokens in encode_both(theirs, found.tokenizer))
     made = search_ours(model, here[:, 1:], beam=4, n_best=4, length_penalty=0.0)
@@ -126,8 +126,8 @@ def test_beam_search_equals_transformers(pair: Any) -> None:
 
 
 @torch.no_grad()
-def test_export_and_import_round_trip(pair: Any, tmp_path: Path) -> None:
-    """Importing, exporting and importing is exact, and transformers reads the export with equal logits."""
+def test_exported_model_is_imported_unchanged(pair: Any, tmp_path: Path) -> None:
+    """The second import equals the first, and transformers reads the export with equal logits."""
     theirs, _, _, path = pair
     run, found = import_directory(path, tmp_path / "run")
     written = export_run(run.path, tmp_path / "out")
@@ -150,8 +150,8 @@ def test_export_and_import_round_trip(pair: Any, tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_model_of_size_one(tmp_path: Path) -> None:
-    """The norm of a single number is its bias, so logits do not depend on the text, but must be equal."""
+def test_model_of_size_one_equals_transformers(tmp_path: Path) -> None:
+    """The norm of a single number is its bias, so the logits do not depend on the text, but they must be equal."""
     theirs = write(tmp_path / "gpt2", "gpt2-width-1", n_embd=1, n_head=1, n_layer=1)
     run, found = import_directory(tmp_path / "gpt2", tmp_path / "run")
     there, here = encode_both(theirs, found.tokenizer)
@@ -169,7 +169,7 @@ def test_odd_head_size_of_rotary_positions_is_rejected(tmp_path: Path) -> None:
 
 
 def test_wrong_conversions_change_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Controls: queries in another order, a matrix that is not transposed, swapped gates."""
+    """Controls: reordered queries, an untransposed matrix and swapped gates change the logits."""
     theirs = write(tmp_path / "llama", "llama-4-heads")
 
     def difference(name: str) -> float:
@@ -200,7 +200,7 @@ def _parts() -> dict[str, str]:
 
 @torch.no_grad()
 def test_backbone_and_tied_copies_are_read(tmp_path: Path) -> None:
-    """GPT2Model without a head, as published, and a tied head that is saved twice."""
+    """GPT2Model is published without a head, and a tied head can be saved twice."""
     theirs = make("gpt2-2-heads")
     save(theirs.transformer, tmp_path / "bare")
     there, here = encode_both(theirs, read_directory(tmp_path / "bare").tokenizer)

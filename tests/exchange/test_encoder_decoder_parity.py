@@ -74,7 +74,7 @@ def test_logits_equal_transformers(pair):
 )
 @torch.no_grad()
 def test_wrong_conversions_change_results(name, wrong, tmp_path, monkeypatch):
-    """Control for the equality of logits."""
+    """Control for `test_logits_equal_transformers`."""
     theirs = write(tmp_path / name, name)
     found: Any
     where, what, instead = wrong
@@ -133,8 +133,8 @@ def test_search_equals_transformers(pair, beams, penalty):
     assert compared
 
 
-def test_export_and_import_round_trip(pair, tmp_path):
-    """`transformers` reads the export with equal logits, and seqloom bit by bit."""
+def test_exported_model_is_imported_unchanged(pair, tmp_path):
+    """`transformers` reads the export with equal logits, and seqloom reads bit-identical weights."""
     theirs, found, _ = pair
     run = create_run(found, tmp_path / "run")
     written = export_run(run.path, tmp_path / "out")
@@ -210,7 +210,7 @@ def test_tokenizer_without_added_tokens_is_rejected(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bart-2-heads", "marian-2-heads"])
-def test_tokenizers_are_equal(name, tmp_path):
+def test_imported_and_exported_tokenizers_give_equal_ids(name, tmp_path):
     theirs = write(tmp_path / "in", name)
     found: Any = read_directory(tmp_path / "in")
     export_run(create_run(found, tmp_path / "run").path, tmp_path / "out")

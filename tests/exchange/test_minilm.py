@@ -53,7 +53,7 @@ def model(run: Path) -> Any:
 @installed
 @pytest.mark.filterwarnings("ignore")  # warning of transformers about old files
 def test_sentence_vectors_equal_transformers(model: Any) -> None:
-    """The normalized mean over the real tokens."""
+    """A sentence vector is the normalized mean over all tokens except padding."""
     transformers = pytest.importorskip("transformers")
     place = conversion.minilm_directory()
     reader, theirs = transformers.AutoTokenizer.from_pretrained(place), transformers.AutoModel.from_pretrained(place)
@@ -75,7 +75,7 @@ def test_sentence_vectors_equal_transformers(model: Any) -> None:
 
 
 @installed
-def test_import_from_python(tmp_path: Path, model: Any) -> None:
+def test_import_function_gives_equal_embeddings(tmp_path: Path, model: Any) -> None:
     made = seqloom.import_minilm(tmp_path / "minilm", "cpu")
     assert np.array_equal(made.embed(TEXTS[:2]), model.embed(TEXTS[:2]))
     shutil.rmtree(tmp_path / "minilm")

@@ -70,7 +70,7 @@ def test_logits_and_ids_equal_transformers(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["side by side", "learned"])
 @torch.no_grad()
-def test_export_and_import_round_trip(name, tmp_path):
+def test_exported_translator_is_imported_with_equal_outputs(name, tmp_path):
     model, tokenizer = make_run(tmp_path / "run", MODELS[name][1])
     export_run(tmp_path / "run", tmp_path / "out")
     found = read_directory(tmp_path / "out")

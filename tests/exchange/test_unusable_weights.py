@@ -55,7 +55,7 @@ def test_advice_for_pickles_keeps_head(folder: Path, architecture: str | None, m
 
 
 @pytest.mark.parametrize("said", [..., None, "gpt2", [3], ["Unused"]])
-def test_advice_for_pickles_of_unknown_model(folder: Path, said: Any) -> None:
+def test_advice_for_pickles_of_unknown_model_names_no_class(folder: Path, said: Any) -> None:
     configure(folder, model_type=["x"], architectures=said)
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     refused(folder, "from_pretrained(DIR).save_pretrained(NEW) of the matching AutoModelFor… class, and the tokenizer")

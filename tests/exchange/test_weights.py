@@ -87,7 +87,7 @@ def theirs(**changes: Any) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in {**found, **changes}.items() if tensor is not None}
 
 
-def test_table_round_trip() -> None:
+def test_table_round_trips() -> None:
     found, missing = read_tensors(TABLE, theirs(), SHAPES, "here")
     assert {name: tuple(tensor.shape) for name, tensor in found.items()} == OURS
     assert missing == []
@@ -172,7 +172,7 @@ def test_prefix_is_added_to_backbone() -> None:
     assert rename_tensors({"a": one}, "", ("b",)) == {"a": one}
 
 
-def test_map_layers() -> None:
+def test_map_layers_numbers_the_names_of_each_layer() -> None:
     found = map_layers("mine", "theirs", 2, {"up": "fc"}, ("weight",))
     assert [(one.ours, one.theirs) for one in found] == [
         (("mine.0.up.weight",), ("theirs.0.fc.weight",)),

@@ -65,7 +65,7 @@ def test_different_names_or_shapes_are_rejected(other: dict[str, torch.Tensor]) 
         mean([{"w": torch.ones(2)}, other])
 
 
-def test_description_of_steps() -> None:
+def test_description_shortens_long_lists_of_steps() -> None:
     run: Any = SimpleNamespace(path=Path("runs/one"))
 
     def words(steps: Iterable[int]) -> str:

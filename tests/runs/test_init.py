@@ -31,7 +31,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_recipe_key_is_from() -> None:
+def test_source_run_is_set_with_the_key_from() -> None:
     config = build(InitConfig, {"from": "runs/x"})
     assert config == InitConfig(from_="runs/x") and to_mapping(config) == {"from": "runs/x", "weights": True}
     with pytest.raises(UsageError, match="from: missing"):

@@ -199,7 +199,7 @@ def test_unreadable_checkpoint_is_not_reported_as_missing(unprivileged: Path, na
 
 
 def test_unreadable_checkpoint_folder_is_reported(unprivileged: Path) -> None:
-    """Otherwise the training would start from scratch."""
+    """Otherwise training would start from scratch."""
     forbid(unprivileged / "checkpoints")
     with pytest.raises(CheckpointError, match=r"checkpoints cannot be read \(Permission denied\)"):
         list(Run.open(unprivileged).store().newest_weights(1))

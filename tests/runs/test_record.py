@@ -76,7 +76,7 @@ def test_curve_of_stopped_and_resumed_run_equals_uninterrupted_curve(recipe, tmp
 
 
 def test_repeated_evaluation_is_logged_once(recipe, tmp_path):
-    """The training stops before the evaluation of step 4, resumes, and crashes before it is saved."""
+    """Training stops before the evaluation of step 4, resumes, and crashes before the step is saved."""
     list(begin(recipe(), tmp_path / "whole").events())
     stop = Stop()
     training = begin(recipe("train.log_every=1"), tmp_path / "parts")

@@ -202,7 +202,7 @@ def test_truncated_last_log_line_is_skipped(tmp_path):
     assert list(run.log()) == [{"event": "started", "step": 0}]
 
 
-def test_metrics_by_split(tmp_path):
+def test_newest_metrics_of_each_split_are_kept(tmp_path):
     run = Run.create(tmp_path / "one", {}, {})
     assert run.metrics("dev") is None
     run.save_metrics("dev", {"loss": 1.5})

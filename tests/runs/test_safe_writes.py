@@ -201,7 +201,7 @@ def test_log_line_without_event_is_skipped(run: Path, line: bytes) -> None:
     assert line not in log.read_bytes().split(b"\n")
 
 
-def test_tensorboard_folder_removed_during_training(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removed_tensorboard_folder_does_not_stop_training(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
     monkeypatch.setattr(record_module, "open_tensorboard", TENSORBOARD)
     events = training.resume(run, ["train.steps=20"]).events()

@@ -75,8 +75,8 @@ def test_blank_documents_are_ignored(tmp_path: Path) -> None:
         assert again[name] == pytest.approx(metrics[name])
 
 
-def test_training_learns(tmp_path: Path) -> None:
-    """In the artificial language, a word says much about its neighbours."""
+def test_training_lowers_both_perplexities(tmp_path: Path) -> None:
+    """In the artificial language, each word is followed and preceded by few others."""
     words = ["train.steps=120", "train.evaluate_every=120", "train.lr=2e-2", "train.log_every=120"]
     run = trained(bidirectional_recipe(tmp_path, *words), tmp_path / "run")
     metrics = load(run).evaluate("test")
@@ -97,7 +97,7 @@ def test_resume_is_exact(tmp_path: Path) -> None:
         assert_same_checkpoints(uninterrupted, other)
 
 
-def test_run_supports_embed_only(tmp_path: Path) -> None:
+def test_run_supports_embed_but_no_generation(tmp_path: Path) -> None:
     run = trained(bidirectional_recipe(tmp_path, "train.steps=2"), tmp_path / "run")
     model = load(run)
     assert model.evaluate_documents(["The cats purr all day ."])["forward_perplexity"] > 1

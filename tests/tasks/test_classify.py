@@ -39,7 +39,7 @@ def test_epoch_reads_every_text_once_with_its_label(task: Task) -> None:
     assert set(examples) <= set(reviews())
 
 
-def test_batches_depend_on_seed_and_step_only(task: Task, tmp_path: Path) -> None:
+def test_batches_depend_only_on_seed_and_step(task: Task, tmp_path: Path) -> None:
     again = Task.prepare(classify_recipe(tmp_path))
     other = [task.batch(2, step)["tokens"].tolist() for step in range(5)]
     for step in (7, 0, 3):
@@ -159,7 +159,7 @@ ENCODERS = {
 
 
 @pytest.mark.parametrize("overrides", ENCODERS.values(), ids=list(ENCODERS))
-def test_training_learns_and_resume_is_exact(tmp_path: Path, overrides: list[str]) -> None:
+def test_training_is_accurate_and_resume_is_exact(tmp_path: Path, overrides: list[str]) -> None:
     recipe = classify_recipe(tmp_path, *overrides)
     uninterrupted = trained(recipe, tmp_path / "whole")
     metrics = Run.open(uninterrupted).metrics("dev") or {}
@@ -175,7 +175,7 @@ def test_training_learns_and_resume_is_exact(tmp_path: Path, overrides: list[str
 
 
 def test_other_seeds_give_other_models(tmp_path: Path, weights: Callable[[Path], Any]) -> None:
-    """Control of the previous test."""
+    """Control for the previous test."""
     first = trained(classify_recipe(tmp_path), tmp_path / "one")
     second = trained(classify_recipe(tmp_path, "seed=2"), tmp_path / "two")
     assert weights(first) != weights(second)

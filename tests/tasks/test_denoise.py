@@ -78,13 +78,13 @@ def test_metrics_equal_independent_computation(tmp_path: Path, kind: str) -> Non
     assert task.evaluate(model, "dev") == metrics  # two evaluations use the same noise
 
 
-def test_evaluation_without_reconstructions(tmp_path: Path) -> None:
+def test_evaluation_without_dev_texts_omits_reconstruction_metrics(tmp_path: Path) -> None:
     task = prepared(tmp_path, "batch.dev_texts=0")
     metrics = task.evaluate(task.model().eval(), "dev")
     assert metrics.keys() == {"loss", "perplexity", "target_accuracy", "hidden_accuracy", "unknown_rate"}
 
 
-def test_training_learns(tmp_path: Path) -> None:
+def test_training_predicts_hidden_words_better_than_chance(tmp_path: Path) -> None:
     """In the artificial language, most hidden words follow from their neighbours."""
     changes = [
         "train.steps=240",
@@ -150,7 +150,7 @@ def test_other_text_is_corrupted_and_evaluated(tmp_path: Path) -> None:
     assert metrics["loss"] > 0 and 0 <= metrics["exact_spans"] <= 1
 
 
-def test_short_text_without_hidden_tokens(tmp_path: Path) -> None:
+def test_text_without_hidden_tokens_has_no_hidden_accuracy(tmp_path: Path) -> None:
     run = trained(denoise_recipe(tmp_path, "noise.kind=bart", "noise.infill=0.01"), tmp_path / "run")
     metrics = load(run).evaluate_documents(["cats"])
     assert "hidden_accuracy" not in metrics and 0 <= metrics["target_accuracy"] <= 1
@@ -186,7 +186,7 @@ def test_all_problems_of_recipe_are_reported(tmp_path: Path) -> None:
         denoise_recipe(tmp_path, "noise.kind=gauss")
 
 
-def test_exactly_enough_learned_positions(tmp_path: Path) -> None:
+def test_computed_number_of_learned_positions_suffices(tmp_path: Path) -> None:
     """No text becomes longer than the maximum that the recipe computes."""
     learned = ["model.positions.kind=learned", "model.positions.max_length=26", "noise.mean_span_length=0.5"]
     task = prepared(tmp_path, "noise.kind=bart", "noise.infill=0.6", *learned)

@@ -105,7 +105,7 @@ def test_training_starts_with_weights_of_run(runs: Path, tmp_path: Path, kind: s
     assert models["false"].shape == source_vectors.shape and not torch.equal(models["false"], source_vectors)
 
 
-def test_from_scratch_baseline_with_new_tokenizer(runs: Path, tmp_path: Path) -> None:
+def test_from_scratch_baseline_may_have_a_new_tokenizer(runs: Path, tmp_path: Path) -> None:
     words = [
         "init=null",
         "tokenizer.kind=words",
@@ -130,7 +130,7 @@ def test_auxiliary_language_model_keeps_output_layer(runs: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_learns(runs: Path, tmp_path: Path, kind: str) -> None:
+def test_trained_classifier_is_accurate_and_explains_labels(runs: Path, tmp_path: Path, kind: str) -> None:
     """Training from random weights succeeds, and the run supports all predictions."""
     words = ["train.lr=0.01", "train.steps=60", "train.evaluate_every=60", "model.pooling=mean"]
     model = load(trained(classify_recipe(tmp_path, runs / kind, *words), tmp_path / "out"))

@@ -96,7 +96,7 @@ def test_gradient_training_needs_epochs_or_steps() -> None:
 
 
 @pytest.mark.parametrize("kind", [AR, ("model.kind=kalman", "model.rounds=3"), LSTM])
-def test_training_uses_train_only(recipe: Callable[..., Any], tmp_path: Path, kind: tuple[str, ...]) -> None:
+def test_training_uses_only_train(recipe: Callable[..., Any], tmp_path: Path, kind: tuple[str, ...]) -> None:
     """Values of dev and test affect neither scale nor weights; values of train do."""
 
     def weights(begins: int | None) -> dict[str, torch.Tensor]:
@@ -116,7 +116,7 @@ def test_training_uses_train_only(recipe: Callable[..., Any], tmp_path: Path, ki
 
 @pytest.mark.parametrize("kind", [AR, LSTM])
 @pytest.mark.parametrize("fill", ["mask", "previous", "season"])
-def test_forecast_uses_past_values_only(make: Make, tmp_path: Path, kind: tuple[str, ...], fill: str) -> None:
+def test_forecast_uses_only_past_values(make: Make, tmp_path: Path, kind: tuple[str, ...], fill: str) -> None:
     def change(values: np.ndarray) -> None:
         values[0, 90] = np.nan
 
@@ -221,7 +221,7 @@ def test_unsuitable_series_are_rejected(make: Make, tmp_path: Path) -> None:
         make(*AR, "data.dev_fraction=0")
 
 
-def test_warnings(make: Make, tmp_path: Path) -> None:
+def test_short_split_and_nearly_constant_variables_give_warnings(make: Make, tmp_path: Path) -> None:
     def flat(values: np.ndarray) -> None:
         values[1] = 7.0
 
@@ -259,7 +259,7 @@ def test_resume_is_exact(recipe: Callable[..., Any], tmp_path: Path, kind: tuple
     assert all(torch.equal(value, theirs.parts["model"][name]) for name, value in ours.parts["model"].items())
 
 
-def test_run_reopens(recipe: Callable[..., Any], tmp_path: Path) -> None:
+def test_reopened_run_gives_equal_forecasts_and_checks_its_data(recipe: Callable[..., Any], tmp_path: Path) -> None:
     for name, kind in (("ar", AR), ("transformer", ("model.kind=transformer", "model.d_model=8", *LSTM[2:]))):
         training = begin(recipe(*kind), tmp_path / name)
         for _ in training.events():

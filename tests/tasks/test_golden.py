@@ -1,6 +1,7 @@
 """Twenty losses of each cell on the embedded toys, as last reviewed.
 
-Any change of initialisation, order of data, seeding, optimizer or cell shows here. If it is meant, write them anew:
+Any change of initialization, data order, seeding, optimizer or cell changes them.
+If the change is intended, record them again:
 
     python tests/tasks/test_golden.py
 """
@@ -39,7 +40,7 @@ def losses(cell: str) -> list[float]:
 
 
 @pytest.mark.parametrize("cell", STANDARD_CELLS)
-def test_first_twenty_losses(cell: str) -> None:
+def test_first_twenty_losses_equal_the_recorded_losses(cell: str) -> None:
     golden = json.loads(GOLDEN.read_text())
     assert cell in golden, "a new cell: write the golden losses anew (see above)"
     assert losses(cell) == pytest.approx(golden[cell], abs=1e-4)

@@ -85,7 +85,7 @@ def test_documents_are_independent_without_cross_document_attention(recipe: Make
 
 
 def test_evaluation_without_cross_document_attention_scores_single_documents(recipe: Make) -> None:
-    """Every document is scored after END only, and each token of the split is counted once."""
+    """Every document is scored with only END as its context, and each token of the split is counted once."""
     task = Task.prepare(recipe(*APART))
     model, total, count = model_of(task), 0.0, 0
     for document in task.corpus.split("dev"):
@@ -110,7 +110,7 @@ def test_stream_log_probs_are_independent_of_chunking(recipe: Make) -> None:
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-def test_first_ten_losses(recipe: Make) -> None:
+def test_first_ten_losses_equal_the_recorded_losses(recipe: Make) -> None:
     config = recipe(*GPT, "model.dropout=0.1", "model.output_bias=true", "train.lr=0.005")
     trainer = TrainState(Task.prepare(config), config.train, config.seed)
     assert [make_step(trainer).loss for _ in range(10)] == pytest.approx(GOLDEN, abs=1e-3)

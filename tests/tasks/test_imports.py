@@ -38,7 +38,7 @@ def test_reading_recipe_imports_few_modules() -> None:
     assert {name for name in modules if name.startswith("seqloom.data.corpora.")} == {"seqloom.data.corpora.pydocs"}
 
 
-def test_opening_run_imports_its_model_only(tmp_path: Path) -> None:
+def test_opening_run_imports_only_its_model(tmp_path: Path) -> None:
     _, recipe = read_recipe("lm-char-lstm", ["model.hidden=8"])
     training = begin(recipe, tmp_path / "run")
     training.run.store().save_best(training.task.model().state_dict())

@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_loss_covers_responses_only(folder: Path) -> None:
+def test_loss_covers_only_responses(folder: Path) -> None:
     task = Task.prepare(instruct_recipe(folder, folder / "gpt"))
     model, batch = task.model().eval(), task.batch(1, 0)
     answers = {example.output for example in task.corpus.split("train")}
@@ -55,7 +55,7 @@ def test_training_starts_with_weights_of_run(folder: Path) -> None:
     assert not torch.equal(fresh["backbone.embedded.embed.weight"], then["backbone.embedded.embed.weight"])
 
 
-def test_training_learns_and_model_responds(folder: Path) -> None:
+def test_training_halves_the_loss_and_model_responds(folder: Path) -> None:
     task = Task.prepare(instruct_recipe(folder, folder / "gpt"))
     before = task.evaluate(task.model().eval(), "dev")
     model = seqloom.load(folder / "done")
@@ -70,7 +70,7 @@ def test_training_learns_and_model_responds(folder: Path) -> None:
     assert picked.label == examples[0].output
 
 
-def test_exact_equals_greedy_search(folder: Path) -> None:
+def test_exact_metric_equals_greedy_search(folder: Path) -> None:
     model = seqloom.load(folder / "done")
     task = model.task()
     examples = task.corpus.split("test")

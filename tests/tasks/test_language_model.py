@@ -141,7 +141,7 @@ def test_evaluation_rows_start_with_initial_state(recipe):
 # --- batches and loss -------------------------------------------------------------------------------------------------
 
 
-def test_batch_is_pure_function(recipe):
+def test_batches_do_not_depend_on_the_order_of_calls(recipe):
     a, b = Task.prepare(recipe()), Task.prepare(recipe())
     steps = list(range(2 * a.steps_per_epoch()))
     forwards = [a.batch(1, step) for step in steps]
@@ -188,7 +188,7 @@ def test_loss_is_batch_mean_given_carried_state(recipe, cell):
     assert loss.value.requires_grad
 
 
-def test_state_reset_affects_chosen_rows_only(recipe):
+def test_state_reset_affects_only_the_chosen_rows(recipe):
     task = Task.prepare(recipe("batch.state_reset_probability=0.5"))
     torch.manual_seed(1)
     model = task.model().double()
@@ -208,7 +208,7 @@ def test_state_reset_affects_chosen_rows_only(recipe):
     assert all(never.batch(1, step)["remember"].all() for step in range(50))
 
 
-def test_tokenizer_loss_is_measured(recipe):
+def test_fraction_of_unchanged_documents_is_measured(recipe):
     """Characters preserve every document of the known alphabet; words lose repeated spaces."""
     characters = Task.prepare(recipe())
     assert characters.text_kept("train") == 1

@@ -109,7 +109,7 @@ def test_mlm_has_no_next_sentence_metrics(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm+nsp"])
-def test_training_learns(tmp_path: Path, objective: str) -> None:
+def test_training_predicts_masked_words_better_than_chance(tmp_path: Path, objective: str) -> None:
     """In the artificial language, most words follow from their neighbours."""
     changes = ["train.steps=250", "train.evaluate_every=250", "train.lr=1e-2", "batch.size=16", "train.log_every=250"]
     changes += ["model.dropout=0", "model.norm_first=true", "model.init=0.2"]

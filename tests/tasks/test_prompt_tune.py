@@ -63,7 +63,7 @@ def test_run_is_self_contained(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gpt", "lstm"])
-def test_training_learns_with_frozen_language_model(folder: Path, tmp_path: Path, kind: str) -> None:
+def test_training_lowers_the_loss_with_frozen_language_model(folder: Path, tmp_path: Path, kind: str) -> None:
     recipe = tune_recipe(folder, folder / kind, "train.steps=60", "train.evaluate_every=60", "train.lr=0.2")
     task = Task.prepare(recipe)
     batch = task.batch(1, 0)
@@ -75,7 +75,7 @@ def test_training_learns_with_frozen_language_model(folder: Path, tmp_path: Path
     assert all(torch.equal(model.frozen.state_dict()[name], tensor) for name, tensor in weights.items())
 
 
-def test_loss_covers_label_and_end_only(folder: Path) -> None:
+def test_loss_covers_only_label_and_end(folder: Path) -> None:
     task = Task.prepare(tune_recipe(folder, folder / "gpt"))
     batch, model = task.batch(1, 0), task.model().eval()
     losses = [

@@ -96,7 +96,9 @@ def test_waves_are_classified(run: Path, tmp_path: Path) -> None:
         model.classify(np.zeros((3, 2)))
 
 
-def test_commands(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_classify_and_data_show_accept_series(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["evaluate", str(run), "--split", "test", "--confusion", str(tmp_path / "c.svg")]) == 0
     output = capsys.readouterr().out
     assert "accuracy" in output and "series" in output and "confusion matrix" in output
@@ -145,7 +147,7 @@ def test_invalid_rows_are_rejected(
         read_rows(file, **settings)
 
 
-def test_digits_corpus() -> None:
+def test_digits_have_expected_splits_and_shapes() -> None:
     pytest.importorskip("sklearn")
     corpus = corpora.load(corpora.find("digits").Config())
     assert {split: len(corpus.split(split)) for split in corpus.splits} == {"train": 1165, "dev": 287, "test": 345}

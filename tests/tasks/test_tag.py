@@ -50,7 +50,7 @@ def test_predicted_tags_are_valid_sequences(task: Task) -> None:
 
 
 def test_unconstrained_tags_may_be_invalid(tmp_path: Path) -> None:
-    """Control of the previous test."""
+    """Control for the previous test."""
     task = Task.prepare(tag_recipe(tmp_path, "model.constrain=false"))
     torch.manual_seed(0)
     model = task.model().eval()
@@ -143,7 +143,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("overrides", KINDS.values(), ids=list(KINDS))
-def test_training_learns_and_resume_is_exact(tmp_path: Path, overrides: list[str]) -> None:
+def test_training_is_accurate_and_resume_is_exact(tmp_path: Path, overrides: list[str]) -> None:
     recipe = tag_recipe(tmp_path, *overrides)
     uninterrupted = trained(recipe, tmp_path / "whole")
     metrics = Run.open(uninterrupted).metrics("dev") or {}

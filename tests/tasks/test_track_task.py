@@ -50,7 +50,7 @@ def test_metrics_equal_manual_computation(tmp_path: Path) -> None:
     assert metrics["rmse_smoothed"] == pytest.approx(np.sqrt((errors[[0, 1, 3]] ** 2).mean()))
 
 
-def test_ellipse_contains_95_percent() -> None:
+def test_ellipse_contains_95_percent_of_errors() -> None:
     draw = torch.Generator().manual_seed(0)
     factor = torch.tensor([[2.0, 0], [1, 0.5]], dtype=torch.float64)
     errors = torch.randn(20_000, 2, generator=draw, dtype=torch.float64) @ factor.mT

@@ -80,7 +80,7 @@ def test_translator_starts_with_weights_of_run(runs: Path, tmp_path: Path, kind:
     assert task.tokenizer.to_json() == Run.open(runs / kind).tokenizer.to_json()
 
 
-def test_from_scratch_baseline_has_same_shape_only(runs: Path, tmp_path: Path) -> None:
+def test_from_scratch_baseline_has_equal_shapes_but_other_weights(runs: Path, tmp_path: Path) -> None:
     task = prepared(translate_recipe(tmp_path, runs / "bart", "init.weights=false"))
     torch.manual_seed(5)
     weights = task.model().state_dict()

@@ -95,7 +95,7 @@ def test_batch_contains_matching_pairs(recipe: Any) -> None:
     assert seen == 61
 
 
-def test_byte_pair_dropout_changes_segmentation_only(recipe: Any) -> None:
+def test_byte_pair_dropout_changes_only_the_segmentation(recipe: Any) -> None:
     task = Task.prepare(recipe("tokenizer.dropout=0.4", "tokenizer.size=300"))
     plain = Task.prepare(recipe("tokenizer.size=300"))
     steps = task.steps_per_epoch()
@@ -232,7 +232,7 @@ def test_monitor_selects_best_checkpoint(recipe: Any, tmp_path: Path, monitor: s
     assert (run.metrics("dev") or {})["step"] == best.best_step
 
 
-def test_training_learns(recipe: Any) -> None:
+def test_training_memorizes_sixty_pairs(recipe: Any) -> None:
     """Memorize sixty pairs and translate them correctly."""
     task = Task.prepare(recipe("model.hidden=48", "tokenizer.kind=words", "batch.tokens=400"))
     trainer = TrainState(task, replace(task.recipe.train, steps=150, lr=0.02), seed=1)
@@ -246,7 +246,7 @@ def test_training_learns(recipe: Any) -> None:
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
-def test_files_of_run(recipe: Any, tmp_path: Path) -> None:
+def test_run_records_counts_languages_and_metrics(recipe: Any, tmp_path: Path) -> None:
     run, _ = train(recipe(), tmp_path / "run")
     data = json.loads((run.path / "data.json").read_text())
     assert (data["corpus"], data["source"], data["target"], data["notes"]) == ("parallel", "en", "de", [])
@@ -301,7 +301,7 @@ def test_plain_text_evaluation_is_rejected(recipe: Any, tmp_path: Path) -> None:
 # --- warnings and errors ----------------------------------------------------------------------------------------------
 
 
-def test_warnings(recipe: Any) -> None:
+def test_omitted_pairs_and_unknown_tokens_give_warnings(recipe: Any) -> None:
     assert Task.prepare(recipe()).warnings() == []
     task = Task.prepare(recipe("batch.max_length=4", "tokenizer.kind=words", "tokenizer.min_count=40"))
     noted = Task(task.recipe, replace(task.corpus, notes=("3 pairs are blank",)), task.tokenizer)
@@ -364,7 +364,7 @@ def test_byte_pair_dropout_is_rejected_for_streams() -> None:
 
 
 @pytest.mark.usefixtures("stub_pretrained_runs")
-def test_shipped_recipes() -> None:
+def test_shipped_recipes_have_the_task_translate() -> None:
     names = [name for name in recipe_names() if name.startswith("translate-")]
     assert {"translate-cldr", "translate-files", "translate-multi30k-rnn", "translate-tatoeba"} <= set(names)
     assert {"translate-cldr-transformer", "translate-multi30k"} <= set(names)

@@ -56,7 +56,7 @@ class Fixed(nn.Module):
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-def test_batch_depends_on_seed_and_step_only(name: str) -> None:
+def test_batch_depends_only_on_seed_and_step(name: str) -> None:
     task, again = prepared(name), prepared(name)
     first, same = task.batch(1, 5), again.batch(1, 5)
     assert all(torch.equal(first[key], same[key]) for key in first)

@@ -134,7 +134,7 @@ def test_stream_log_probs_equal_single_windows(recipe: Make) -> None:
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-def test_first_ten_losses(recipe: Make) -> None:
+def test_first_ten_losses_equal_the_recorded_losses(recipe: Make) -> None:
     config = recipe(*WINDOW, "model.dropout=0.1", "model.direct=true")
     trainer = TrainState(Task.prepare(config), config.train, config.seed)
     assert [make_step(trainer).loss for _ in range(10)] == pytest.approx(GOLDEN, abs=1e-3)

@@ -171,7 +171,7 @@ def test_diverged_training_is_reported(recipe, tmp_path, monkeypatch):
 # --- evaluation and files ---------------------------------------------------------------------------------------------
 
 
-def test_other_texts_and_imported_vectors(recipe, tmp_path, monkeypatch):
+def test_other_texts_are_evaluated_and_imported_vectors_need_data(recipe, tmp_path, monkeypatch):
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
     list(begin(recipe(), tmp_path / "run").events())
     model = load(tmp_path / "run")

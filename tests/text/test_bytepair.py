@@ -63,7 +63,7 @@ def merge(word: tuple[bytes, ...], pair: tuple[bytes, bytes]) -> tuple[bytes, ..
 
 
 def test_merges_equal_worked_example() -> None:
-    """low×5 lower×2 newest×6 widest×3 → es, est, lo …"""
+    """The text is low×5, lower×2, newest×6 and widest×3; the first merges are es, est and lo."""
     learned = [(left + right).decode() for left, right in train(LECTURE, 257 + 8).merges()]
     assert learned == ["es", "est", "lo", "low", "ew", "new", "newest", "dest"]
 
@@ -132,10 +132,10 @@ def test_size_includes_bytes_and_end() -> None:
     assert len(train(["xyz"], 400)) == 257  # no pair occurs twice
 
 
-def test_lone_surrogate_is_refused() -> None:
+def test_lone_surrogate_is_rejected() -> None:
     with pytest.raises(DataError, match=r"character 3 is the lone surrogate U\+DCFF"):
         TOKENIZER.encode("ab\udcff")
 
 
-def test_byte_pair_is_a_tokenizer() -> None:
+def test_byte_pair_implements_the_tokenizer_protocol() -> None:
     assert isinstance(TOKENIZER, Tokenizer)

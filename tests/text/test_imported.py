@@ -182,7 +182,7 @@ def test_special_tokens_are_never_encoded(name: str, around: str) -> None:
     assert END in tokenizer.from_original_ids([end])
 
 
-def test_control_library_encodes_special_tokens() -> None:
+def test_library_itself_encodes_special_tokens() -> None:
     for name in ("bytes_like_gpt2", "words", "pieces_like_t5"):
         library, end, _ = LIBRARIES[name]
         assert end in library.encode(library.id_to_token(end), add_special_tokens=False).ids
@@ -256,14 +256,14 @@ def file(**changes: Any) -> dict[str, Any]:
         ({"file": file(model={"type": "WordLevel", "vocab": {"a": 0, "b": 2}, "unk_token": "a"})}, "have no gaps"),
     ],
 )
-def test_inconsistent_content_is_refused(content: dict[str, Any], message: str) -> None:
+def test_inconsistent_content_is_rejected(content: dict[str, Any], message: str) -> None:
     valid = {"file": file(), "end": 6, "last": [1, 5, 4], "rows": 7}
     Imported.from_content(valid)
     with pytest.raises(ValueError, match=message):
         Imported.from_content({**valid, **content})
 
 
-def test_damaged_content_is_refused() -> None:
+def test_damaged_content_is_rejected() -> None:
     value = TOKENIZERS["words"].to_json()
     value["content"] = {**value["content"], "end": 0}
     with pytest.raises(CheckpointError, match="checksum"):
@@ -275,7 +275,7 @@ def test_imported_tokenizer_cannot_be_trained() -> None:
         train_tokenizer(ImportedConfig(), TEXTS)
 
 
-def test_lone_surrogate_is_refused() -> None:
+def test_lone_surrogate_is_rejected() -> None:
     for read in (TOKENIZERS["words"].encode, TOKENIZERS["words"].spans):
         with pytest.raises(DataError, match="lone surrogate U\\+D800"):
             read("a \ud800")

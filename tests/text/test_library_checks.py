@@ -50,14 +50,14 @@ def test_usual_patterns_are_accepted(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", CATASTROPHIC)
-def test_catastrophic_patterns_are_refused(pattern: str) -> None:
+def test_catastrophic_patterns_are_rejected(pattern: str) -> None:
     assert backtracks(pattern)
     nested = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, split_by(pattern)]}
     with pytest.raises(ValueError, match=r"of its pre_tokenizer must not repeat .* exponential time"):
         Imported(tokenizer_file(pre_tokenizer=nested), end=1, last=[], rows=7)
 
 
-def test_exploding_normalizer_is_refused() -> None:
+def test_exploding_normalizer_is_rejected() -> None:
     double = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
     nested = {"type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": [double] * 6}] * 5}
     with pytest.raises(ValueError, match="its normalizer may lengthen a text 1,073,741,824 times"):
@@ -72,7 +72,7 @@ def test_usual_normalizers_are_accepted() -> None:
     check_time_and_growth({"normalizer": {"type": "Sequence", "normalizers": [spaces, marks, {"type": "NFKC"}]}})
 
 
-def test_deeply_nested_normalizer_is_refused() -> None:
+def test_deeply_nested_normalizer_is_rejected() -> None:
     section: dict[str, Any] = {"type": "NFC"}
     for _ in range(500):
         section = {"type": "Sequence", "normalizers": [section]}

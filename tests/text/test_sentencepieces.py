@@ -150,7 +150,7 @@ def test_invalid_content_is_reported(tmp_path, changes, message):
         SentencePieces({**content(tmp_path), **changes})
 
 
-def test_damaged_file_is_refused(tmp_path):
+def test_damaged_file_is_rejected(tmp_path):
     files(tmp_path)
     value = SentencePieces(content(tmp_path)).to_json()
     value["content"]["rows"] += 1
@@ -163,7 +163,7 @@ def test_sentencepiece_tokenizer_cannot_be_trained():
         train_tokenizer(SentencePieceConfig(), ["a"])
 
 
-def test_lone_surrogate_is_refused(tokenizer):
+def test_lone_surrogate_is_rejected(tokenizer):
     with pytest.raises(DataError, match=r"lone surrogate U\+D800"):
         tokenizer.encode("a\ud800")
 

@@ -104,5 +104,5 @@ def test_generated_tokens_have_spans() -> None:
     assert tokenizer.decoded_spans(broken) == [(0, 1), (0, 1), (0, 2), (2, 3), (3, 3)]
 
 
-def test_long_line_is_fast() -> None:
+def test_long_line_has_a_span_per_byte() -> None:
     assert len(TOKENIZERS["bytes"].spans("日a" * 20_000)) == 80_000

@@ -57,7 +57,7 @@ def test_config_round_trips(name: str) -> None:
     assert build(TokenizerConfig, to_mapping(CONFIGS[name])) == CONFIGS[name]
 
 
-def test_unknown_kind_and_key_are_refused() -> None:
+def test_unknown_kind_and_key_are_rejected() -> None:
     with pytest.raises(UsageError, match="byte-pair"):
         build(TokenizerConfig, {"kind": "byte-pear"})
     with pytest.raises(UsageError, match="min_count"):
@@ -72,7 +72,7 @@ def test_unknown_kind_and_key_are_refused() -> None:
         ({"kind": "byte-pair", "size": 256}, "at least 257"),
     ],
 )
-def test_impossible_sizes_are_refused(values: dict[str, Any], message: str) -> None:
+def test_impossible_sizes_are_rejected(values: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         build(TokenizerConfig, values)
 
@@ -115,7 +115,7 @@ def test_stream_continues_prompt(name: str, data: st.DataObject) -> None:
     assert prompt + stream.read(ids[cut:]) + stream.flush() == tokenizer.decode(ids)
 
 
-def test_ids_outside_vocabulary_are_refused(tokenizer: Tokenizer) -> None:
+def test_ids_outside_vocabulary_are_rejected(tokenizer: Tokenizer) -> None:
     for wrong in (-1, len(tokenizer)):
         with pytest.raises(IndexError, match="token ids go from 0"):
             tokenizer.decode([wrong])
@@ -155,18 +155,18 @@ def test_json_round_trips(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("foreign", [None, [], "x", {}, {"format": "other"}, {"model": {"type": "BPE"}}])
-def test_foreign_json_is_refused(foreign: Any) -> None:
+def test_foreign_json_is_rejected(foreign: Any) -> None:
     with pytest.raises(CheckpointError, match="not a seqloom tokenizer"):
         tokenizer_from_json(foreign)
 
 
-def test_newer_json_is_refused(tokenizer: Tokenizer) -> None:
+def test_newer_json_is_rejected(tokenizer: Tokenizer) -> None:
     with pytest.raises(CheckpointError, match=r"version 2; this seqloom reads up to 1.*newer"):
         tokenizer_from_json({**tokenizer.to_json(), "version": 2})
 
 
 @pytest.mark.parametrize("change", [{"version": "1"}, {"version": None}, {"kind": "syllables"}, {"kind": []}])
-def test_damaged_header_is_refused(tokenizer: Tokenizer, change: dict[str, Any]) -> None:
+def test_damaged_header_is_rejected(tokenizer: Tokenizer, change: dict[str, Any]) -> None:
     with pytest.raises(CheckpointError):
         tokenizer_from_json({**tokenizer.to_json(), **change})
 
@@ -195,7 +195,7 @@ def test_changed_entry_fails_checksum(tokenizer: Tokenizer) -> None:
         ("byte-pair", {"library": {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}}),
     ],
 )
-def test_invalid_content_is_refused(kind: str, content: dict[str, Any]) -> None:
+def test_invalid_content_is_rejected(kind: str, content: dict[str, Any]) -> None:
     value = {"format": "seqloom-tokenizer", "version": 1, "kind": kind, "content": content}
     with pytest.raises(CheckpointError, match="damaged"):
         tokenizer_from_json({**value, "sha256": digest(kind, content)})
@@ -203,7 +203,7 @@ def test_invalid_content_is_refused(kind: str, content: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("texts", [[], ["", ""]])
-def test_training_without_text_is_refused(name: str, texts: list[str]) -> None:
+def test_training_without_text_is_rejected(name: str, texts: list[str]) -> None:
     with pytest.raises(DataError, match="needs text"):
         train_tokenizer(CONFIGS[name], texts)
 

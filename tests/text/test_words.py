@@ -109,7 +109,7 @@ def test_text_round_trips_up_to_white_space(split: Literal["whitespace", "punctu
 
 
 @pytest.mark.parametrize("split", ["whitespace", "punctuation"])
-def test_encoding_is_fast(split: Literal["whitespace", "punctuation"]) -> None:
+def test_many_words_are_encoded_quickly(split: Literal["whitespace", "punctuation"]) -> None:
     """Two million words take a few seconds; this tests a tenth of them with a generous limit."""
     documents = [" ".join(f"w{(i * j) % 997}," for i in range(100)) for j in range(2000)]
     tokenizer = Words.train(WordsConfig(split=split), documents)
