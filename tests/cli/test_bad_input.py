@@ -482,7 +482,7 @@ def test_full_disk_at_start_is_reported(seqloom: Any, disk: Disk, runs: Path, te
 
 def test_export_to_full_disk_leaves_no_partial_file(seqloom: Any, disk: Disk, runs: Path) -> None:
     if disk._monkeypatch is not None:
-        pytest.skip("the simulated disk refuses to flush only")
+        pytest.skip("the simulated disk rejects only flushes")
     disk.fill(room=0)
     seqloom("arpa", "export", runs / "grams", disk.path / "a.arpa").fails_with(5, "The disk is full", lines=1)
     assert [path.name for path in disk.path.iterdir()] == ["filler"]

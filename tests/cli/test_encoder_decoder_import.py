@@ -102,7 +102,7 @@ def said_there(path: Path, lines: list[str], longest: int) -> list[str]:
     transformers: Any = importlib.import_module("transformers")
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path).eval()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about a punctuation normaliser that is not used
+        warnings.simplefilter("ignore")  # about a punctuation normalizer that is not used
         reader = transformers.AutoTokenizer.from_pretrained(path)
     read = reader(lines, padding=True, return_tensors="pt")
     model.generation_config.forced_eos_token_id = None

@@ -1,4 +1,4 @@
-"""`seqloom init` for every task: the recipe it writes can be trained as it is."""
+"""`seqloom init` for every task: the recipe that it writes can be trained without changes."""
 
 import json
 import random

@@ -38,7 +38,7 @@ def test_heads_of_a_classifier_include_special_tokens(seqloom: Any, runs: Path, 
     assert np.exp(result["log_prob"]) == pytest.approx(answer["probability"], abs=1e-6)
     words = np.array([one["word_weights"] for one in result["maps"]])
     np.testing.assert_allclose(words.sum(axis=-1), 1, atol=1e-5)
-    assert (np.abs(np.triu(words, 1)).max() > 0) == (kind == "bert")  # a GPT attends to previous tokens only
+    assert (np.abs(np.triu(words, 1)).max() > 0) == (kind == "bert")  # a GPT attends only to previous tokens
 
 
 @pytest.mark.parametrize("kind", AROUND)

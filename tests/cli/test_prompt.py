@@ -1,4 +1,4 @@
-"""Tests of Tests of `seqloom prompt`."""
+"""Tests of `seqloom prompt`."""
 
 import re
 from collections.abc import Callable

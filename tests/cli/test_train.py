@@ -97,7 +97,7 @@ def test_ngram_run_has_the_same_files_as_a_neural_run(
     assert names == {path.name for path in (runs / "chars").iterdir()}
 
 
-def test_new_tokenizer_kind_drops_keys_of_the_old(seqloom: Any, text_overrides: list[str], tmp_path: Path) -> None:
+def test_new_tokenizer_kind_drops_keys_of_the_old_kind(seqloom: Any, text_overrides: list[str], tmp_path: Path) -> None:
     words = ["ngram-kn5", *text_overrides, "model.order=2", "tokenizer.kind=characters"]
     assert seqloom("train", *words, "--out", tmp_path / "run").code == 0
     assert load_yaml(tmp_path / "run/recipe.yaml")["tokenizer"] == {"kind": "characters"}
@@ -115,7 +115,7 @@ def test_override_of_the_old_tokenizer_kind_is_rejected(
 # --- several seeds --------------------------------------------------------------------------------------------------
 
 
-def test_seeds_train_a_run_each_and_report_deviation(seqloom: Any, tmp_path: Path) -> None:
+def test_each_seed_trains_a_run_and_the_deviation_is_reported(seqloom: Any, tmp_path: Path) -> None:
     shown = seqloom("train", *TOYS, "--seeds", "1,2,3", "--out", tmp_path / "run", "--json")
     summary = shown.objects[-1]
     assert summary["event"] == "seeds"

@@ -1,4 +1,4 @@
-"""Cooperative cancellation: a cancelled computation stops at its next check, in its own thread only."""
+"""Cooperative cancellation: a cancelled computation stops at its next check, and only in its own thread."""
 
 import threading
 

@@ -65,7 +65,7 @@ def test_tags_round_trip(scheme: Scheme, sentence: tuple[list[Span], int]) -> No
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_sequence_is_valid_iff_all_neighbours_are(scheme: Scheme) -> None:
+def test_sequence_is_valid_if_and_only_if_all_adjacent_pairs_are(scheme: Scheme) -> None:
     """Two definitions of validity agree on every sequence of up to four tags, and valid sequences have unique spans."""
     for length in range(5):
         seen: dict[tuple[Span, ...], tuple[str, ...]] = {}

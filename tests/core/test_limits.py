@@ -1,4 +1,4 @@
-"""Limits: constants, environment variables, free memory, and models that do not fit."""
+"""Limits: constants, environment variables, free memory, and models that do not fit in memory."""
 
 from pathlib import Path
 

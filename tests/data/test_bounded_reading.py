@@ -1,4 +1,4 @@
-"""Endless data files and decompression bombs are refused quickly and in little memory."""
+"""Endless data files and decompression bombs are rejected quickly and with little memory."""
 
 import gzip
 import io

@@ -34,7 +34,7 @@ def test_colours_are_uniform() -> None:
     assert all(abs(count / 4000 - 1 / 16) < 0.015 for count in first.values())
 
 
-def test_documents_are_unique_and_seeded() -> None:
+def test_documents_are_unique_and_depend_on_the_seed() -> None:
     corpus = load(SMALL)
     documents = [document for split in corpus.splits.values() for document in split]
     assert len(set(documents)) == len(documents) == 450

@@ -1,4 +1,4 @@
-"""Formats beside plain text: Parquet, `datasets` folders, TMX, XLIFF, PO, Zstandard and other encodings."""
+"""Formats other than plain text: Parquet, `datasets` folders, TMX, XLIFF, PO, Zstandard and other encodings."""
 
 import gzip
 import json

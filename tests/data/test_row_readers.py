@@ -31,7 +31,7 @@ def text_of(row: list[int], tokenizer: Tokenizer = WORDS) -> str:
     return " ".join(names.get(token) or tokenizer.token(token) for token in row)
 
 
-def test_pairs_have_both_forms_and_orders() -> None:
+def test_pairs_are_read_in_both_forms_and_orders() -> None:
     (row,) = reader().pair("Ann lives", "in Bonn").rows
     assert text_of(row.tokens) == "[CLS] Ann lives [SEP] in Bonn [SEP]"
     assert row.segments == [0, 0, 0, 0, 1, 1, 1]

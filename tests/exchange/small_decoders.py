@@ -109,13 +109,13 @@ def write(directory: Path, name: str, **changes: Any) -> Any:
 
 
 def begins(model: Any) -> int:
-    """Return their id of the start token."""
+    """Return the id of the start token in `transformers`."""
     found = model.config.bos_token_id
     return END if found is None else int(found)
 
 
 def texts(rows: int = 4, length: int = 11) -> Tensor:
-    """Return random texts in their ids (rows, length)."""
+    """Return random texts as ids of `transformers` (rows, length)."""
     plain = torch.tensor([id for id in range(V) if id not in (BEGIN, END)])
     return plain[torch.randint(len(plain), (rows, length), generator=torch.Generator().manual_seed(3))]
 

@@ -1,7 +1,7 @@
-"""Every key of a config.json is honoured, or known to change nothing, or refused: none changes results silently.
+"""Every key of a config.json is supported, has no effect, or is rejected: none changes results silently.
 
-Each key that `transformers` knows of a family gets other values, one at a time. Then either the directory is refused,
-or both sides compute the same logits.
+Each key that `transformers` defines for a family is set to other values, one key at a time. Then either the directory
+is rejected, or both sides compute the same logits.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""BART and Marian, of random weights, as `transformers` writes them: here they compute the same, and go back so.
+"""Random BART and Marian models of `transformers`: equal outputs after import and export.
 
-Searches agree where their rules do. All k hypotheses are wanted, `early_stopping=False` is our `stopping: usual`, and
-nothing is forced to end. Where <s> is forced before a target, they count it as a token of a length and we do not, so
-sums are compared there (length_penalty 0).
+Searches are compared with settings under which both sides follow the same rules: all k hypotheses are returned,
+`early_stopping=False` corresponds to `stopping: usual`, and no end is forced. If <s> is forced before a target,
+`transformers` counts it in the length and seqloom does not, so these searches use length_penalty 0.
 """
 
 import json

@@ -109,7 +109,7 @@ def test_words_keep_their_offsets(model: Any) -> None:
 
 
 @installed
-def test_fine_tuning_starts_from_its_weights(run: Path, model: Any, tmp_path: Path) -> None:
+def test_fine_tuning_starts_from_the_weights_of_minilm(run: Path, model: Any, tmp_path: Path) -> None:
     recipe = classify_recipe(tmp_path, run, "train.steps=1", "train.evaluate_every=1", "batch.max_length=32")
     assert recipe.model.backbone.norm_epsilon == 1e-12 and recipe.model.backbone.layers == 6
     task = Task.prepare(recipe)

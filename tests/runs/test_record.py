@@ -1,4 +1,4 @@
-"""Records of a training in its run: log, card and metrics, independent of interruptions."""
+"""Records of training in a run: log, card and metrics, independent of interruptions."""
 
 import io
 import json
@@ -19,7 +19,7 @@ CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds", "step_seconds")
 
 
 def close(events: Any) -> None:
-    """Abort a training like a crash."""
+    """Abort training like a crash."""
     events.close()
 
 

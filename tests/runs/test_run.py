@@ -20,7 +20,7 @@ from seqloom.training import begin, resume
 
 
 def close(events: Any) -> None:
-    """Abort a training like a crash."""
+    """Abort training like a crash."""
     events.close()
 
 

@@ -1,4 +1,4 @@
-"""Twenty losses of each cell on the embedded toys, as last reviewed.
+"""The first twenty losses of each cell on the toy corpus, as last reviewed.
 
 Any change of initialization, data order, seeding, optimizer or cell changes them.
 If the change is intended, record them again:

@@ -1,4 +1,4 @@
-"""The translation task with every kind of encoder layer: short trainings on real phrases."""
+"""The translation task with every kind of encoder layer: short training runs on real phrases."""
 
 import statistics
 from typing import Any

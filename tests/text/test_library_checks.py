@@ -1,4 +1,4 @@
-"""Imported tokenizer files that need exponential time or memory are refused before they read text."""
+"""Imported tokenizer files that need exponential time or memory are rejected before they read text."""
 
 import subprocess
 import sys
