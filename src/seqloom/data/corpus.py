@@ -287,7 +287,7 @@ class FilesConfig(HoldoutConfig):
     """Base class of configs with files of the user, one or two for each key in `file_keys`."""
 
     file_keys: ClassVar[tuple[str, ...]] = SPLITS
-    encoding: str = "utf-8"  # of the files, such as cp1252 (Windows) or shift_jis
+    encoding: str = "utf-8"  # encoding of the files, such as cp1252 (Windows) or shift_jis
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
