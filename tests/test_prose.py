@@ -43,6 +43,8 @@ PATTERNS = {  # a pattern, and what to write instead
     r"\b(tell|tells|told) apart\b": "distinguish",
     r"\bwhat comes of it\b": "the result",
     r"\bin turns\b": "alternately",
+    r"\ba (tenth|fifth) each\b": "name both splits",
+    r"\bbest on dev of\b": "best of … on dev",
 }
 # Parts that follow the rules. A part is added when it has been rewritten, and never removed.
 CHECKED = [
