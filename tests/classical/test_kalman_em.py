@@ -19,9 +19,9 @@ from seqloom.classical.kalman.em import (
     Data,
     Rules,
     check_data,
-    expectation_maximisation,
+    expectation_maximization,
     extrapolate,
-    maximise,
+    maximize,
     noise_factor,
     regress,
 )
@@ -44,7 +44,7 @@ def draw_walks(batch: int, steps: int, columns: int, seed: int, missing: float =
 
 def run_rounds(model: LinearDynamical, data: Data, count: int) -> list[float]:
     model.begin(data)
-    results = islice(expectation_maximisation(model.system, data, model.rules), count)
+    results = islice(expectation_maximization(model.system, data, model.rules), count)
     return [result.log_likelihood for result in results]
 
 
@@ -92,7 +92,7 @@ def test_likelihood_decreases_with_a_wrong_m_step() -> None:
     for _ in range(30):
         smoothed = kalman_smoother(system, kalman_filter(system, data.values, data.mask))
         found.append(float(smoothed.log_likelihood.sum()))
-        system = maximise(system, data, smoothed, model.rules)
+        system = maximize(system, data, smoothed, model.rules)
         system = replace(system, observation=1.5 * system.observation)
     assert any(after < before for before, after in pairwise(found))
 
@@ -138,7 +138,7 @@ def test_m_step_is_a_local_maximum(seed: int, missing: float) -> None:
     inputs = torch.randn(2, 5, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     data, joints = Data(values, mask, inputs), [Joint(system, 5, one.numpy()) for one in inputs]
     smoothed = kalman_smoother(system, kalman_filter(system, values, mask, inputs))
-    best = maximise(system, data, smoothed, Rules(diagonal=False))
+    best = maximize(system, data, smoothed, Rules(diagonal=False))
 
     def value(candidate: System) -> float:
         parts = zip(joints, values.numpy(), mask.numpy(), inputs.numpy(), strict=True)
@@ -217,7 +217,7 @@ def test_extrapolation_speeds_up_em() -> None:
     for _ in range(15):
         smoothed = kalman_smoother(system, kalman_filter(system, data.values, data.mask))
         plain.append(float(smoothed.log_likelihood.sum()))
-        system = maximise(system, data, smoothed, model.rules)
+        system = maximize(system, data, smoothed, model.rules)
     assert extrapolated[-1] > plain[-1]
     assert extrapolate(model.system, system, Rules(), 1.0) is None
 

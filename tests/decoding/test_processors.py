@@ -16,7 +16,7 @@ from seqloom.decoding.processors import (
     ban,
     keep_top_k,
     keep_top_p,
-    penalise_repetition,
+    penalize_repetition,
     process,
 )
 
@@ -94,7 +94,7 @@ def test_repetition_penalty_divides_the_odds_once(row: list[int], penalty: float
     generated = [v for v in generated if v < len(row)]
     expected = [w / penalty if v in generated else w for v, w in enumerate(row)]
     history = torch.tensor([generated], dtype=torch.long)
-    result = penalise_repetition(distribution(row), history, penalty=penalty).exp()[0].tolist()
+    result = penalize_repetition(distribution(row), history, penalty=penalty).exp()[0].tolist()
     assert result == pytest.approx([e / sum(expected) for e in expected])
 
 

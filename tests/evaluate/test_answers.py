@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqloom.core.errors import DataError
-from seqloom.evaluate.answers import exact, f1, normalise_answer, report
+from seqloom.evaluate.answers import exact, f1, normalize_answer, report
 
 WORDS = st.lists(st.sampled_from(["a", "the", "an", "red", "Red!", "fox", "fox.", "—", "theatre", "an-d"]), max_size=6)
 
@@ -29,7 +29,7 @@ WORDS = st.lists(st.sampled_from(["a", "the", "an", "red", "Red!", "fox", "fox."
     ],
 )
 def test_case_articles_and_ascii_punctuation_are_removed(answer: str, expected: str) -> None:
-    assert normalise_answer(answer) == expected
+    assert normalize_answer(answer) == expected
 
 
 @pytest.mark.parametrize(
@@ -67,17 +67,17 @@ def test_each_metric_uses_its_best_reference() -> None:
 
 def reference_f1(predicted: str, expected: str) -> float:
     """Compute F1 word by word."""
-    left = normalise_answer(expected).split()
+    left = normalize_answer(expected).split()
     common = 0
-    for word in normalise_answer(predicted).split():
+    for word in normalize_answer(predicted).split():
         if word in left:
             left.remove(word)
             common += 1
     if common == 0:
         return 0.0
     precision, recall = (
-        common / len(normalise_answer(predicted).split()),
-        common / len(normalise_answer(expected).split()),
+        common / len(normalize_answer(predicted).split()),
+        common / len(normalize_answer(expected).split()),
     )
     return 2 * precision * recall / (precision + recall)
 
@@ -90,15 +90,15 @@ def test_f1_equals_the_reference(first_words: list[str], second_words: list[str]
     assert 0 <= f1(predicted, expected) <= 1
     assert f1(predicted.upper(), expected) == f1(predicted, expected)
     assert f1(" ".join(reversed(first_words)), expected) == pytest.approx(f1(predicted, expected), abs=1e-12)
-    same = Counter(normalise_answer(predicted).split()) == Counter(normalise_answer(expected).split())
-    assert (f1(predicted, expected) == 1) == (same and bool(normalise_answer(predicted)))
-    assert exact(predicted, expected) <= (same or not normalise_answer(predicted))
+    same = Counter(normalize_answer(predicted).split()) == Counter(normalize_answer(expected).split())
+    assert (f1(predicted, expected) == 1) == (same and bool(normalize_answer(predicted)))
+    assert exact(predicted, expected) <= (same or not normalize_answer(predicted))
 
 
 @given(st.text(max_size=20))
 def test_normalizing_twice_changes_nothing(text: str) -> None:
-    result = normalise_answer(text)
-    assert normalise_answer(result) == result or not result.isascii()
+    result = normalize_answer(text)
+    assert normalize_answer(result) == result or not result.isascii()
     assert not set(result) & set(string.punctuation)
     assert result == " ".join(result.split())
 

@@ -89,7 +89,7 @@ def test_output_layers_are_exact_and_normalized(config: Any) -> None:
 def test_initial_distribution_is_nearly_uniform(config: Any) -> None:
     for scale in (None, 0.01):
         output_layer = layer(config)
-        output_layer.initialise(scale)
+        output_layer.initialize(scale)
         log_probs = output_layer.log_probs(0.1 * data()[0])
         assert (log_probs + math.log(V)).abs().max() < 0.5
 
@@ -144,7 +144,7 @@ def test_full_softmax_in_pieces_equals_one_call(at_once: int, monkeypatch: pytes
 def test_tied_matrix_is_shared_and_not_reinitialized(config: Any) -> None:
     weight = nn.Parameter(torch.randn(V, H))
     output_layer, before = config.build(H, V, weight), weight.detach().clone()
-    output_layer.initialise(0.05)
+    output_layer.initialize(0.05)
     assert output_layer.weight is weight and torch.equal(weight, before)
     assert 0.02 < output_layer.bias.abs().max() <= 0.05
 
@@ -325,7 +325,7 @@ def test_sampled_training_learns_the_distribution(sampler: str) -> None:
     torch.manual_seed(0)
     truth = COUNTS / COUNTS.sum()
     output_layer = build(SoftmaxConfig, {"kind": "sampled", "sampler": sampler, "samples": 12}).build(1, V)
-    output_layer.initialise()
+    output_layer.initialize()
     output_layer.set_counts(COUNTS)
     optimizer = torch.optim.Adam([output_layer.bias], lr=0.1)
     for step in range(400):

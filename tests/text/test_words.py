@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from seqloom.core.errors import DataError
 from seqloom.text import Tokenizer, Words, WordsConfig, train_tokenizer
-from seqloom.text.vocabularies import GLUE, normalise
+from seqloom.text.vocabularies import GLUE, normalize
 
 
 def tokens_of(tokenizer: Tokenizer) -> list[str]:
@@ -50,7 +50,7 @@ def test_newline_is_a_token_and_other_white_space_is_not() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["a b\n\nc"])
     text = "  a \t b \r\n\n c\u00a0"
     assert [tokenizer.token(id) for id in tokenizer.encode(text)] == ["a", "b", "\n", "\n", "c"]
-    assert tokenizer.decode(tokenizer.encode(text)) == "a b\n\nc" == normalise(text)
+    assert tokenizer.decode(tokenizer.encode(text)) == "a b\n\nc" == normalize(text)
 
 
 def test_no_space_follows_end() -> None:
@@ -104,7 +104,7 @@ def test_text_round_trips_up_to_white_space(split: Literal["whitespace", "punctu
         tokenizer = train_tokenizer(config, [text + " x"])
     except DataError:
         pytest.fail("the word x must be learned")
-    assert tokenizer.decode(tokenizer.encode(text)) == normalise(text)
+    assert tokenizer.decode(tokenizer.encode(text)) == normalize(text)
     assert tokenizer.unknown_pieces(text) == []
 
 

@@ -35,7 +35,7 @@ class AutoregressiveConfig:
     kind: Literal["ar"] = "ar"
     taps: PositiveInt | None = None  # p, the number of previous values; None: season + 1, at least 8
     difference: Difference = "none"  # none, step or season: predict y_t − y_{t−1}, or y_t − y of a season ago
-    ridge: NonNegativeFloat = 0.0  # λ of the penalty λ ‖A‖² on standardised variables
+    ridge: NonNegativeFloat = 0.0  # λ of the penalty λ ‖A‖² on standardized variables
 
     def order(self, season: int) -> int:
         return max(8, season + 1) if self.taps is None else self.taps
@@ -206,7 +206,7 @@ def _log_density(factor: Tensor, error: Tensor) -> Tensor:
 
 
 def _least_squares(inputs: Tensor, targets: Tensor, ridge: float) -> Tensor:
-    """Return the (ridge) regression coefficients (K, C); the last row, the intercept, is not penalised."""
+    """Return the (ridge) regression coefficients (K, C); the last row, the intercept, is not penalized."""
     if not ridge:
         solution: Tensor = torch.linalg.lstsq(inputs, targets, driver="gelsd").solution
         return solution

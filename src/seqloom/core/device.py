@@ -166,7 +166,7 @@ def seed_step(seed: int, step: int, rank: int = 0) -> None:
     step_seed = derive_seed(seed, "step", step, rank)
     if torch.accelerator.is_available():
         torch.manual_seed(step_seed)
-    else:  # equivalent, but without recording a stack trace for devices that are not initialised
+    else:  # equivalent, but without recording a stack trace for devices that are not initialized
         torch.default_generator.manual_seed(step_seed)
 
 

@@ -239,7 +239,7 @@ def new_directory(path: Path) -> Iterator[Path]:
 
 
 def temporary_path(path: Path, folder: Path | None = None) -> Path:
-    """Return an unpredictable path in `folder`, or next to `path`, that `remove_leftovers` recognises."""
+    """Return an unpredictable path in `folder`, or next to `path`, that `remove_leftovers` recognizes."""
     return (folder or path.parent) / f".{path.name}.{secrets.token_hex(8)}.tmp"
 
 

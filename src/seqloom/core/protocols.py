@@ -48,7 +48,7 @@ class _WithAttention:
 
 @dataclass(frozen=True)
 class StepOutput(_WithAttention):
-    log_probs: Tensor  # (B, V), normalised, of the token after the last real one
+    log_probs: Tensor  # (B, V), normalized, of the token after the last real one
     state: DecodeState
     attention: Tensor | None = None
 
@@ -211,7 +211,7 @@ class Task(Protocol):
     speed_unit: str = "tokens"  # unit of the training speed
 
     def model(self) -> Any:
-        """Return a newly initialised `nn.Module`; the caller sets the seed."""
+        """Return a newly initialized `nn.Module`; the caller sets the seed."""
         ...
 
     def model_section(self) -> Any:
@@ -258,7 +258,7 @@ class Estimate:
 
 
 class Estimable(Protocol):
-    """The interface of a task that is estimated without gradients (counting, expectation–maximisation)."""
+    """The interface of a task that is estimated without gradients (counting, expectation–maximization)."""
 
     monitor: Monitor
 

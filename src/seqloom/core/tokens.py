@@ -36,7 +36,7 @@ def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def rank_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the same tokens, most probable first, without device synchronisation.
+    """Return the same tokens, most probable first, without device synchronization.
 
     A stable sort breaks ties by id. Only the `count` blocks with the largest maxima are sorted.
     """

@@ -286,7 +286,7 @@ class MaskedBatches:
 
 
 def collate_masked(arrays: dict[str, Array], members: Array) -> Tree:
-    """Return the chosen rows as tensors, and the number of their tokens, counted here to avoid synchronisation."""
+    """Return the chosen rows as tensors, and the number of their tokens, counted here to avoid synchronization."""
     rows = {name: array[members] for name, array in arrays.items()}
     tensors = {name: torch.from_numpy(a if a.dtype == bool else a.astype(np.int64)) for name, a in rows.items()}
     return {**tensors, "read": int(rows["mask"].sum())}

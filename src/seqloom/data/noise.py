@@ -289,5 +289,5 @@ class DenoisingBatches(Batches):
         hidden = np.zeros(batch["targets"].shape, dtype=bool)
         for row, text in enumerate(texts):
             hidden[row, : len(text.hidden)] = text.hidden
-        tokens = int(batch["target_mask"].sum())  # counted here to avoid a GPU synchronisation
+        tokens = int(batch["target_mask"].sum())  # counted here to avoid a GPU synchronization
         return {**batch, "hidden": torch.from_numpy(hidden), "read": tokens}

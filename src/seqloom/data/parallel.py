@@ -77,7 +77,7 @@ def candidates_of(lines: Iterable[str], path: Path) -> Iterator[tuple[str, list[
 def copy_baseline(train: Sequence[ParallelExample], sources: Sequence[str]) -> list[str]:
     """Return for each source the target of the nearest training source; ties go to the first.
 
-    A model that generalises exceeds this baseline. Similarity is the cosine between the sets of character trigrams,
+    A model that generalizes exceeds this baseline. Similarity is the cosine between the sets of character trigrams,
     weighted by inverse document frequency:
     cos(a, b) = Σ_{g ∈ a ∩ b} w_g² / (|a| |b|) with w_g = ln(N / n_g) + 1, where n_g of N training sources contain g.
     """

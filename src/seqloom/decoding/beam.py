@@ -232,7 +232,7 @@ class BeamSearch:
         return SearchStep(length, beams.source, parent, best.token, best.token_log_prob, best.total, score, node, ended)
 
     def find_done(self, beams: Beams, length: int) -> Tensor:
-        """Return which sources (b,) are done, on the CPU, with a single device synchronisation."""
+        """Return which sources (b,) are done, on the CPU, with a single device synchronization."""
         coverage = self.coverage(beams.attended, beams.mask)
         is_done = self.rules.is_done(beams.finished, beams.log_prob, beams.limit, length, coverage)
         is_broken = beams.log_prob[:, 0].isnan() | beams.finished["score"][:, 0].isnan()

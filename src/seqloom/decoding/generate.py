@@ -4,7 +4,7 @@
 
 Every row has a separate random stream that depends on its seed only, not on the other rows. Text
 ends at the stop string that is complete first (the longer of two that end at the same character),
-independently of the tokenisation. A possible beginning of a stop string is held back.
+independently of the tokenization. A possible beginning of a stop string is held back.
 """
 
 from collections.abc import Generator, Sequence

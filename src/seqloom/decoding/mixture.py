@@ -17,7 +17,7 @@ from seqloom.core.protocols import DecodeState, StepOutput, longest_target
 from seqloom.core.tree import Tree, leaves
 
 Part: TypeAlias = Any  # a language model with `score`, or a translator with `target_log_probs`
-WEIGHT_TOLERANCE = 1e-4  # allowed deviation of the sum of weights from 1 before normalisation
+WEIGHT_TOLERANCE = 1e-4  # allowed deviation of the sum of weights from 1 before normalization
 
 
 class Mixture:
@@ -107,7 +107,7 @@ def mix(log_probs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 
 
 def normalize_weights(weights: Sequence[float], models: int) -> list[float]:
-    """Normalise weights to sum to 1; raise `UsageError` unless they are non-negative and sum to about 1."""
+    """Normalize weights to sum to 1; raise `UsageError` unless they are non-negative and sum to about 1."""
     listed = ", ".join(f"{weight:g}" for weight in weights)
     if len(weights) != models:
         raise UsageError(f"There must be one weight for each of the {models} models, got {len(weights)}: {listed}.")

@@ -1,6 +1,6 @@
 """Score processors: transformations of p(next token) before a token is chosen.
 
-Each is a pure function from log-probabilities (B, V) to normalised log-probabilities (B, V) that may
+Each is a pure function from log-probabilities (B, V) to normalized log-probabilities (B, V) that may
 use the generated tokens (B, t), without the prompt. They are applied in this order:
 
     1. repetition penalty   p(v) ← p(v) / θ  for every v generated before
@@ -59,7 +59,7 @@ class SamplingConfig:
         """Return the processors that have an effect, in order."""
         k = self.top_k
         processors: list[tuple[bool, Processor]] = [
-            (self.repetition_penalty != 1, partial(penalise_repetition, penalty=self.repetition_penalty)),
+            (self.repetition_penalty != 1, partial(penalize_repetition, penalty=self.repetition_penalty)),
             (bool(self.banned), partial(ban, tokens=self.banned)),
             (self.min_tokens > 0, partial(ban, tokens=(end,), until=self.min_tokens)),
         ]
@@ -96,8 +96,8 @@ def keep_only(log_probs: Tensor, allowed: Tensor) -> Tensor:
     return torch.where(total == -math.inf, log_probs, banned - total)
 
 
-def penalise_repetition(log_probs: Tensor, generated: Tensor, *, penalty: float) -> Tensor:
-    """Divide p(v) by θ for every generated token v, regardless of its count, and normalise.
+def penalize_repetition(log_probs: Tensor, generated: Tensor, *, penalty: float) -> Tensor:
+    """Divide p(v) by θ for every generated token v, regardless of its count, and normalize.
 
     The odds of a used against an unused token decrease by the factor θ. CTRL's penalty divides
     positive logits by θ and multiplies negative ones, so it depends on the arbitrary offset of the
@@ -109,7 +109,7 @@ def penalise_repetition(log_probs: Tensor, generated: Tensor, *, penalty: float)
 
 
 def apply_temperature(log_probs: Tensor, temperature: float) -> Tensor:
-    """Return p(v)^(1/τ), normalised; subtracting the maximum first avoids overflow for small τ."""
+    """Return p(v)^(1/τ), normalized; subtracting the maximum first avoids overflow for small τ."""
     return ((log_probs - log_probs.amax(-1, keepdim=True)) / temperature).log_softmax(-1)
 
 

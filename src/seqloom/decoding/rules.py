@@ -3,7 +3,7 @@
     score(y) = Σ_t log p(y_t | y_<t, x) / |y|^α + β Σ_j log min(Σ_t a_tj, 1)
 
 Sources are rows b, their hypotheses columns, best first; a log-probability of −∞ marks an empty
-position. A length is a number, or a tensor to avoid device synchronisation. The second term of the
+position. A length is a number, or a tensor to avoid device synchronization. The second term of the
 score is the optional `coverage`.
 """
 

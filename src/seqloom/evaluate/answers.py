@@ -1,6 +1,6 @@
 """Metrics of question answering (SQuAD's exact match and F1) and of multiple choice.
 
-Answers are normalised first: lower case, no ASCII punctuation, no articles (a, an, the), single
+Answers are normalized first: lower case, no ASCII punctuation, no articles (a, an, the), single
 spaces. An answer is exact if it then equals a reference answer. F1 compares bags of words with c
 words in common:
 
@@ -25,20 +25,20 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
-def normalise_answer(answer: str) -> str:
-    """Normalise an answer for comparison, with the steps in SQuAD's order."""
+def normalize_answer(answer: str) -> str:
+    """Normalize an answer for comparison, with the steps in SQuAD's order."""
     letters = answer.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", letters).split())
 
 
 def exact(predicted: str, expected: str) -> float:
-    """Return 1 if the normalised answers are equal, else 0."""
-    return float(normalise_answer(predicted) == normalise_answer(expected))
+    """Return 1 if the normalized answers are equal, else 0."""
+    return float(normalize_answer(predicted) == normalize_answer(expected))
 
 
 def f1(predicted: str, expected: str) -> float:
-    """Return the F1 of the normalised bags of words."""
-    words, reference = (Counter(normalise_answer(answer).split()) for answer in (predicted, expected))
+    """Return the F1 of the normalized bags of words."""
+    words, reference = (Counter(normalize_answer(answer).split()) for answer in (predicted, expected))
     common = (words & reference).total()
     if not common:
         return 0.0

@@ -8,7 +8,7 @@ g runs over the n-grams of the hypothesis. If two references are equally close i
 shorter one is used. For a corpus, counts and lengths of all sentences are summed before dividing,
 so corpus BLEU is not the mean of sentence BLEU.
 
-The input is tokenised. Report the scores of sacrebleu (`seqloom.evaluate.translation`); tests
+The input is tokenized. Report the scores of sacrebleu (`seqloom.evaluate.translation`); tests
 compare each statistic with it.
 """
 

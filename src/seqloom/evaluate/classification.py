@@ -143,7 +143,7 @@ class Confusion:
         return {label: Hits(*(int(column[row]) for column in columns)) for row, label in enumerate(self.labels)}
 
     def rates(self) -> Values:
-        """Normalise each row (K, K), so that the diagonal is the recall; rows of absent classes are 0."""
+        """Normalize each row (K, K), so that the diagonal is the recall; rows of absent classes are 0."""
         return self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
 
     def mistakes(self, limit: int | None = None) -> list[Mistake]:

@@ -4,7 +4,7 @@
     sMAPE  mean 200 |y − ŷ| / (|y| + |ŷ|)                          in percent
     CRPS   E|Y − y| − ½ E|Y − Y'|,  Y and Y' from the forecast     scaled like MASE, which it equals for one point
 
-ŷ is the median of the forecast, which minimises absolute errors. Coverage is the fraction of true
+ŷ is the median of the forecast, which minimizes absolute errors. Coverage is the fraction of true
 values inside an interval; a calibrated 80 % interval covers 80 %. The seasonal naive forecast
 repeats the last season; its standard deviation for k seasons ahead is σ √k with σ from train.
 """

@@ -27,7 +27,7 @@ from seqloom.core.protocols import DecodeState, LanguageModel, Steppable, select
 
 CHUNK = 256  # tokens per row in one forward pass
 MIXTURE_PRECISION = 1e-7  # maximum distance from the optimal mixture, in nats per token
-MAX_MIXTURE_ROUNDS = 5000  # of expectation–maximisation
+MAX_MIXTURE_ROUNDS = 5000  # of expectation–maximization
 
 Device = torch.device | str
 
@@ -232,11 +232,11 @@ def recall(
 
 
 def best_weights(log_probs: Sequence[Tensor]) -> list[float]:
-    """Find the mixture weights that maximise the likelihood of a text, given log p (N,) of its tokens by each model.
+    """Find the mixture weights that maximize the likelihood of a text, given log p (N,) of its tokens by each model.
 
-        maximise   L(λ) = 1/N Σ_t log Σ_i λ_i p_i(x_t | x_<t)
+        maximize   L(λ) = 1/N Σ_t log Σ_i λ_i p_i(x_t | x_<t)
 
-    Expectation–maximisation replaces each weight by the mean responsibility of its model; L never
+    Expectation–maximization replaces each weight by the mean responsibility of its model; L never
     decreases:
 
         λ_i ← λ_i g_i,    g_i = 1/N Σ_t p_i(x_t) / Σ_j λ_j p_j(x_t)

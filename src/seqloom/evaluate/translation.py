@@ -152,11 +152,11 @@ def bleu_metric(tokenize: str, *, lowercase: bool = False) -> "BLEU":
     """Return sacrebleu's BLEU with default smoothing."""
     from sacrebleu.metrics.bleu import BLEU
 
-    return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)  # no warning for text that looks tokenised
+    return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)  # no warning for text that looks tokenized
 
 
 def tokens(metric: "BLEU", line: str) -> list[str]:
-    """Tokenise a line like a BLEU metric."""
+    """Tokenize a line like a BLEU metric."""
     parts: list[str] = metric.tokenizer((line.lower() if metric.lowercase else line).rstrip()).split()
     return parts
 

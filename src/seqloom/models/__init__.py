@@ -72,7 +72,7 @@ class InitConfig:
     """The run whose tokenizer and weights a training starts from."""
 
     from_: str  # the run directory
-    weights: bool = True  # false: copy the tokenizer and the backbone's config, and initialise all weights randomly
+    weights: bool = True  # false: copy the tokenizer and the backbone's config, and initialize all weights randomly
 
 
 def has_backbone(model: Any) -> bool:

@@ -35,8 +35,8 @@ MIN_CONTEXT = 3  # [CLS], a token, [SEP]
 class EncoderOptions(BackboneOptions):
     """The options that BERT and ELECTRA share."""
 
-    norm_first: bool = False  # normalise before each sublayer and after the last block, instead of after each sublayer
-    embed_norm: bool = True  # normalise the embeddings
+    norm_first: bool = False  # normalize before each sublayer and after the last block, instead of after each sublayer
+    embed_norm: bool = True  # normalize the embeddings
     tied: bool = True  # one matrix for input and output embeddings
     context: int | None = None  # maximum number of tokens; null: the number of learned positions, or no limit
 

@@ -92,7 +92,7 @@ class BiLM(nn.Module):
         self.config = config
         self.backbone = BiLMEncoder(config, vocabulary)
         self.output = FullSoftmax(config.hidden, vocabulary, self.backbone.embed.weight if config.tied else None)
-        self.output.initialise(config.init)
+        self.output.initialize(config.init)
         self.dropout = make_dropout(config.dropout, config.variational_dropout)
 
     def notes(self) -> list[str]:

@@ -5,7 +5,7 @@
     o_t = network(x_1 … x_t)
     p(y_{t+1}) = N(y_{t+1−m} + c + s μ(o_t), (s σ(o_t))²),   σ = softplus
 
-c and s are the mean and the standard deviation of d in train, one per variable, stored as buffers. Training maximises
+c and s are the mean and the standard deviation of d in train, one per variable, stored as buffers. Training maximizes
 log p of each value given the previous ones, as in DeepAR (Salinas et al. 2017). A network defines `initial_state` and
 `read`.
 """
@@ -30,7 +30,7 @@ from seqloom.nn.recurrent import RecurrentOptions
 from seqloom.nn.softmax import at_least_float32
 from seqloom.nn.transformer import TransformerOptions
 
-MIN_DEVIATION = 1e-3  # of the normalised values
+MIN_DEVIATION = 1e-3  # of the normalized values
 WINDOWS_PER_BATCH = 1024  # in `score`
 TARGETS_PER_WINDOW = 8  # in a training window of the feed-forward network
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}

@@ -78,7 +78,7 @@ class GPT(LeftToRightModel):
         self.output = FullSoftmax(config.d_model, vocabulary, tied, bias=config.output_bias)
         if not self.output.tied:
             nn.init.normal_(self.output.weight, std=config.init)
-        self.output.initialise()
+        self.output.initialize()
 
     def embedding_owner(self) -> Embedded:
         return self.backbone.embedded

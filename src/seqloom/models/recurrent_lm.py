@@ -92,14 +92,14 @@ class RecurrentLM(LeftToRightModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialise with small embeddings and zero output bias, so that all tokens are about equally probable."""
+        """Initialize with small embeddings and zero output bias, so that all tokens are about equally probable."""
         scale = self.config.init
         nn.init.uniform_(self.embed.weight, -(scale or 0.1), scale or 0.1)
         if scale is not None:
             self.stack.reset_parameters(scale)
             for matrix in self.project.parameters():
                 nn.init.uniform_(matrix, -scale, scale)
-        self.output.initialise(scale)
+        self.output.initialize(scale)
 
     def notes(self) -> list[str]:
         """Return notes for the user on behaviour that the recipe does not show."""

@@ -178,7 +178,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialise with zero output bias, so that all tokens are about equally probable.
+        """Initialize with zero output bias, so that all tokens are about equally probable.
 
         Embeddings are drawn from N(0, 1): attention learns faster if they differ clearly. Embeddings
         that are tied to the output layer are small.
@@ -188,7 +188,7 @@ class RecurrentSeq2Seq(Seq2Seq):
                 nn.init.uniform_(embed.weight, -0.1, 0.1)
             else:
                 nn.init.normal_(embed.weight)
-        self.output.initialise()
+        self.output.initialize()
 
     def notes(self) -> list[str]:
         """Return notes for the user on behaviour that the recipe does not show."""

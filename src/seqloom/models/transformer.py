@@ -37,7 +37,7 @@ class TransformerConfig(TokenTransformerOptions):
     encoder_layers: PositiveInt = 4  # number of blocks
     decoder_layers: PositiveInt = 4
     activation: Activation = "relu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
-    norm_first: bool = False  # normalise before each sublayer and after the last block, instead of after each sublayer
+    norm_first: bool = False  # normalize before each sublayer and after the last block, instead of after each sublayer
     residual: bool = True  # residual connections around the sublayers
     embed_scale: bool = True  # multiply embeddings by √d_model
     scale: bool = True  # divide attention scores by the square root of the head size
@@ -90,7 +90,7 @@ class Transformer(SourceEncoder, Seq2Seq):
             nn.init.normal_(embed.weight, std=config.d_model**-0.5)  # of norm about 1, or √D with `embed_scale`
         if not self.output.tied:
             nn.init.xavier_uniform_(self.output.weight)
-        self.output.initialise()
+        self.output.initialize()
 
     def notes(self) -> list[str]:
         """Return notes for the user on behaviour that the recipe does not show."""

@@ -99,13 +99,13 @@ class WindowLM(LeftToRightModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialise with small embeddings and zero output bias, so that all tokens are about equally probable."""
+        """Initialize with small embeddings and zero output bias, so that all tokens are about equally probable."""
         scale = self.config.init
         nn.init.uniform_(self.embed.weight, -(scale or 0.1), scale or 0.1)
         if scale is not None:
             for parameter in (*self.hidden.parameters(), *self.project.parameters()):
                 nn.init.uniform_(parameter, -scale, scale)
-        self.output.initialise(scale)
+        self.output.initialize(scale)
 
     # All tokens of a batch in one call.
 

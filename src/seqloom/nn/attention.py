@@ -122,7 +122,7 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialise with Xavier; queries, keys and values are scaled as if they were one matrix."""
+        """Initialize with Xavier; queries, keys and values are scaled as if they were one matrix."""
         for linear in (self.q, self.k, self.v):
             nn.init.xavier_uniform_(linear.weight, gain=1 / math.sqrt(2))
         nn.init.xavier_uniform_(self.out.weight)

@@ -28,7 +28,7 @@ from seqloom.nn.transformer import TransformerOptions, TransformerStack, make_no
 class TokenTransformerOptions(TransformerOptions):
     """The keys of every Transformer that embeds tokens."""
 
-    embed_norm: bool = False  # normalise the embeddings
+    embed_norm: bool = False  # normalize the embeddings
     embed_scale: bool = False  # multiply the embeddings by √d_model
 
     def problems(self) -> Iterator[str]:

@@ -173,7 +173,7 @@ class BidirectionalStack(nn.Module):
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Read complete sequences, padding last; return outputs (B, T, output_size), zero at padding, and `ends`.
 
-        Needs no device synchronisation; see `Stack.read`.
+        Needs no device synchronization; see `Stack.read`.
         """
         x, order = zero_padding(x, mask), reversal_indices(mask).unsqueeze(2)  # (B, T, 1)
         if self.depth == "each":

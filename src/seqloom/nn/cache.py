@@ -31,7 +31,7 @@ def empty_state() -> CacheState:
 
     owned (R, P): the slots that each hypothesis owns; None if each owns all. length (R,): the number
     of tokens each has read; None if it is the same for all. read: the maximum of these numbers,
-    known without a device synchronisation.
+    known without a device synchronization.
     """
     return {"owned": None, "length": None, "read": 0}
 
@@ -172,7 +172,7 @@ def _grow(caches: Caches, state: CacheState, needed: int, room: int, sources: in
 def _owned_slots(state: CacheState, sources: int) -> tuple[Tensor, CacheState]:
     """Return the slots (B, P') of each source that have an owner, in order, and the state without the other slots.
 
-    P' is the largest number of any source; reading it synchronises with the device once every
+    P' is the largest number of any source; reading it synchronizes with the device once every
     `STEPS_OF_GROWTH` steps.
     """
     owned = state["owned"]
@@ -184,7 +184,7 @@ def _owned_slots(state: CacheState, sources: int) -> tuple[Tensor, CacheState]:
 
 
 def enlarge(cache: GrowingBuffer, kept: Tensor | None, filled: int, slots: int) -> GrowingBuffer:
-    """Copy the `kept` slots (B, filled), or the first ones, into a larger, otherwise uninitialised cache."""
+    """Copy the `kept` slots (B, filled), or the first ones, into a larger, otherwise uninitialized cache."""
     B, N, _, before, d = cache.buffer.shape
     if kept is None:
         buffer = cache.buffer.new_empty(B, N, 2, slots, d)

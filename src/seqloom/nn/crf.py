@@ -116,7 +116,7 @@ class LinearChainCRF(nn.Module):
         emissions = self._validate(emissions, mask)
         alphas, betas = self._forward(emissions, mask), self._backward(emissions, mask)
         both = torch.stack([alpha + beta for alpha, beta in zip(alphas, betas, strict=True)], dim=1)
-        # Normalise at each t, so that rounding errors of log Z do not matter.
+        # Normalize at each t, so that rounding errors of log Z do not matter.
         return both.softmax(dim=2).masked_fill(~mask.unsqueeze(2), 0)
 
     @torch.no_grad()

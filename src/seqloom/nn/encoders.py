@@ -5,7 +5,7 @@
     transformer   self-attention: `seqloom.nn.transformer`
 
 All take x (B, S, D) and a mask (B, S), True at real positions, padding last. None needs a device
-synchronisation.
+synchronization.
 """
 
 import math

@@ -5,7 +5,7 @@
     cnn   c_i = max_t y_ti over the convolution features y_t (`seqloom.nn.encoders`)
     rnn   c = [→h_n; ←h_1], the final states of a bidirectional network over the characters
 
-E is initialised at random, or with pretrained vectors from a file. Characters are ids; 0 is padding
+E is initialized at random, or with pretrained vectors from a file. Characters are ids; 0 is padding
 and comes last. A word without characters has the zero vector.
 """
 
@@ -130,7 +130,7 @@ class Lexicon(nn.Module):
 
     @torch.no_grad()
     def set_vectors(self, rows: Tensor, has_vector: Tensor) -> None:
-        """Initialise the embeddings with vectors (V, D) where `has_vector` (V,) is True."""
+        """Initialize the embeddings with vectors (V, D) where `has_vector` (V,) is True."""
         if rows.shape != self.embed.weight.shape:
             expected, shape = tuple(self.embed.weight.shape), tuple(rows.shape)
             raise ValueError(f"the vectors must have shape {expected}; got {shape}")

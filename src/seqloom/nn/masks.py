@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @operation
 def all_known_true(mask: Tensor) -> bool:
-    """Return whether a mask is True everywhere; implementations may return False to avoid a device synchronisation."""
+    """Return whether a mask is True everywhere; implementations may return False to avoid a device synchronization."""
     return bool(mask.all())
 
 
 @operation
 def any_known_true(mask: Tensor) -> bool:
-    """Return whether a mask is True anywhere; implementations may return False to avoid a device synchronisation."""
+    """Return whether a mask is True anywhere; implementations may return False to avoid a device synchronization."""
     return bool(mask.any())
 
 

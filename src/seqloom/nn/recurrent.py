@@ -114,7 +114,7 @@ class ResidualConnection(nn.Module):
         self.project = nn.Linear(inputs, hidden, bias=False) if inputs != hidden else None
 
     def reset_parameters(self, scale: float | None = None) -> None:
-        """Draw every parameter uniformly from (-scale, scale); None is torch's initialisation."""
+        """Draw every parameter uniformly from (-scale, scale); None is torch's initialization."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 module.reset_parameters()
@@ -271,7 +271,7 @@ class Stack(nn.Module):
         """Read complete sequences, padding last; return outputs (B, T, H), zero at padding, and those of the last
         real steps.
 
-        `forward` with a mask skips padding, which needs a device synchronisation. `read` also computes the padded
+        `forward` with a mask skips padding, which needs a device synchronization. `read` also computes the padded
         steps, which do not affect real steps because they come last.
         """
         outputs = zero_padding(self(zero_padding(x, mask))[0], mask)

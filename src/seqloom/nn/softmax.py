@@ -45,8 +45,8 @@ class OutputLayer(Protocol):
         """Return the exact log-probability (N,) of each target (N,) given hidden (N, H)."""
         ...
 
-    def initialise(self, scale: float | None = None) -> None:
-        """Initialise to nearly uniform probabilities; with `scale`, draw all parameters from (-scale, scale)."""
+    def initialize(self, scale: float | None = None) -> None:
+        """Initialize to nearly uniform probabilities; with `scale`, draw all parameters from (-scale, scale)."""
         ...
 
 
@@ -75,8 +75,8 @@ class FullSoftmax(nn.Linear):
         if weight is not None:
             self.weight = weight
 
-    def initialise(self, scale: float | None = None) -> None:
-        if scale is not None and not self.tied:  # the embedding initialises a tied matrix
+    def initialize(self, scale: float | None = None) -> None:
+        if scale is not None and not self.tied:  # the embedding initializes a tied matrix
             nn.init.uniform_(self.weight, -scale, scale)
         if self.bias is not None:
             nn.init.zeros_(self.bias) if scale is None else nn.init.uniform_(self.bias, -scale, scale)
@@ -182,8 +182,8 @@ class AdaptiveSoftmax(nn.Module):
             for width, (first, last) in zip(config.widths(hidden), pairwise(self.bounds), strict=True)
         )
 
-    def initialise(self, scale: float | None = None) -> None:
-        """Initialise each cluster with the total probability of its tokens."""
+    def initialize(self, scale: float | None = None) -> None:
+        """Initialize each cluster with the total probability of its tokens."""
         nn.init.zeros_(self.head.bias)
         if scale is not None:
             for parameter in self.parameters():
@@ -209,7 +209,7 @@ class AdaptiveSoftmax(nn.Module):
         return torch.cat([frequent, *tails], dim=-1)
 
     def target_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """Return the exact log-probabilities; on a GPU this synchronises once per cluster."""
+        """Return the exact log-probabilities; on a GPU this synchronizes once per cluster."""
         cluster = torch.bucketize(targets, torch.tensor(self.bounds[:-1], device=targets.device), right=True)  # 0: head
         column = torch.where(cluster == 0, targets, self.bounds[0] - 1 + cluster)
         log_p = at_least_float32(self.head(hidden)).log_softmax(dim=1).gather(1, column.unsqueeze(1)).squeeze(1)

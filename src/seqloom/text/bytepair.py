@@ -76,7 +76,7 @@ def byte_text(token: str) -> str:
 class BytePair(Tokenizer):
     """A tokenizer of END, the 256 bytes, and the merges in the order they were learned.
 
-    Ties between pairs go to the smaller ids, so that training is deterministic. Nothing is normalised:
+    Ties between pairs go to the smaller ids, so that training is deterministic. Nothing is normalized:
     decode(encode(x)) = x for any Unicode text.
     """
 

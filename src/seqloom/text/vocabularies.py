@@ -72,7 +72,7 @@ class CharactersConfig:
 class Characters(VocabularyTokenizer):
     """A tokenizer whose tokens are the Unicode characters of the training text, sorted by code point.
 
-    Nothing is normalised: decode(encode(x)) = x for every x within the alphabet. An unknown character
+    Nothing is normalized: decode(encode(x)) = x for every x within the alphabet. An unknown character
     decodes to U+FFFD, so that a text keeps its length.
     """
 
@@ -132,7 +132,7 @@ class Words(VocabularyTokenizer):
     """A tokenizer whose tokens are words, sorted by falling frequency, then by code points.
 
     A line break within a document is a token; other white space only separates. Thus
-    decode(encode(x)) = `normalise(x)` if every word is known, in lowercase if `lowercase` is set. A
+    decode(encode(x)) = `normalize(x)` if every word is known, in lowercase if `lowercase` is set. A
     literal `<unk>` is the unknown word, as in published corpora.
     """
 
@@ -235,7 +235,7 @@ class Words(VocabularyTokenizer):
         return cls(WordsConfig(**settings), words)
 
 
-def normalise(text: str) -> str:
+def normalize(text: str) -> str:
     """Collapse white space to single spaces and strip lines; line breaks stay."""
     return NEWLINE.join(" ".join(line.split()) for line in text.split(NEWLINE))
 

@@ -1,4 +1,4 @@
-"""Training without gradients, by counting or expectation–maximisation, with the events and runs of `fit`."""
+"""Training without gradients, by counting or expectation–maximization, with the events and runs of `fit`."""
 
 from collections.abc import Iterator
 

@@ -6,12 +6,12 @@ Every document follows an END and closes with one. END is emitted by the last of
 and by no other, and this state emits nothing else. So π is the END row of A, the END column is the
 probability that a document ends, and a stream of documents is one sequence.
 
-The filtered distribution over the states summarises all tokens x_1 … x_t:
+The filtered distribution over the states summarizes all tokens x_1 … x_t:
 
     p(z_{t+1} = k | x_1 … x_t) = Σ_j p(z_t = j | x_1 … x_t) A_jk
     p(x_{t+1} | x_1 … x_t) = Σ_k p(z_{t+1} = k | x_1 … x_t) B_k(x_{t+1})
 
-Baum–Welch normalises expected counts. The smoothing s is added to every count, so that no
+Baum–Welch normalizes expected counts. The smoothing s is added to every count, so that no
 transition or symbol has probability 0:
 
     A_jk = (Σ_t p(z_t = j, z_{t+1} = k | x) + s) / Σ_k …        B_k(v) = (Σ_{t: x_t = v} p(z_t = k | x) + s) / Σ_v …
@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.classical.hmm.inference import MarkovModel, forward, log_matmul, normalise_rows, posterior
+from seqloom.classical.hmm.inference import MarkovModel, forward, log_matmul, normalize_rows, posterior
 from seqloom.classical.tensor_model import Bounds, check_log_probabilities
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveInt
@@ -76,7 +76,7 @@ class HiddenMarkov(MarkovModel):
         emission[:, END] = 0
         emission[-1], emission[-1, END] = 0, 1
         emission[emission.sum(dim=1) == 0, END + 1 :] = 1  # a state without counts emits uniformly
-        self.transition, self.emission = normalise_rows(transition).log(), normalise_rows(emission).log()
+        self.transition, self.emission = normalize_rows(transition).log(), normalize_rows(emission).log()
         return self
 
     # --- inference --------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class HiddenMarkov(MarkovModel):
         predicted = torch.cat([filtered.predicted[:, 1:], last], dim=1)  # (B, T, N+1): of the state of the target
         total = torch.logsumexp(predicted, dim=2)
         scores = torch.logsumexp(predicted + self.emission_log_probs(targets), dim=2) - total
-        return scores.where(total > -math.inf, -math.inf), DecodeState(_normalise(predicted[:, -1]))
+        return scores.where(total > -math.inf, -math.inf), DecodeState(_normalize(predicted[:, -1]))
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         """Return the next-token distribution (B, V) after tokens (B, T)."""
@@ -105,7 +105,7 @@ class HiddenMarkov(MarkovModel):
             order = (~mask).to(torch.int8).argsort(dim=1, stable=True)
             tokens, mask = tokens.gather(1, order), mask.gather(1, order)
         filtered = forward(state.hidden, self.transition, self.emission_log_probs(tokens), mask)
-        predicted = _normalise(log_matmul(filtered.alpha[:, -1], self.transition))
+        predicted = _normalize(log_matmul(filtered.alpha[:, -1], self.transition))
         if mask is not None:
             predicted = torch.where(mask[:, :1], predicted, state.hidden)
         log_probs = torch.logsumexp(predicted.unsqueeze(2) + self.emission, dim=1)
@@ -137,8 +137,8 @@ class HiddenMarkov(MarkovModel):
         return improved, total / len(tokens)
 
 
-def _normalise(scores: Tensor) -> Tensor:
-    """Normalise log p of the states (B, N+1); uniform after a sequence of probability 0."""
+def _normalize(scores: Tensor) -> Tensor:
+    """Normalize log p of the states (B, N+1); uniform after a sequence of probability 0."""
     total = torch.logsumexp(scores, dim=1, keepdim=True)
     return torch.where(total > -math.inf, scores - total, -math.log(scores.shape[1]))
 

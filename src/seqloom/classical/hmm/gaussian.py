@@ -2,7 +2,7 @@
 
     z_t ~ A(z_{t−1}, ·)      y_t ~ N(μ_{z_t}, Σ_{z_t})
 
-Values may be missing. Missing values m are marginalised out: log b uses the rows and columns of the
+Values may be missing. Missing values m are marginalized out: log b uses the rows and columns of the
 observed values o in μ and Σ. Estimation uses their conditional means and covariances:
 
     ŷ_o = y_o     ŷ_m = μ_m + Σ_mo Σ_oo⁻¹ (y_o − μ_o)     S_mm = Σ_mm − Σ_mo Σ_oo⁻¹ Σ_om      and S is 0 elsewhere
@@ -10,7 +10,7 @@ observed values o in μ and Σ. Estimation uses their conditional means and cova
     w_k = Σ_t p(z_t = k | y)        μ_k = Σ_t p(z_t = k | y) ŷ_t / w_k
     Σ_k = Σ_t p(z_t = k | y) ((ŷ_t − μ_k)(ŷ_t − μ_k)ᵀ + S_t) / w_k
 
-Internally, variables are standardised with the mean and variance of the training values; inputs and
+Internally, variables are standardized with the mean and variance of the training values; inputs and
 outputs are in the units of the data. A state that explains a single value, or values on a line,
 would have a singular Σ and an infinite density. Therefore no eigenvalue of Σ falls below
 `min_variance`.
@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.classical.hmm.inference import MarkovModel, forward, log_matmul, normalise_rows, posterior
+from seqloom.classical.hmm.inference import MarkovModel, forward, log_matmul, normalize_rows, posterior
 from seqloom.classical.tensor_model import Bounds, check_log_probabilities
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeFloat, PositiveInt
@@ -162,8 +162,8 @@ class GaussianHMM(MarkovModel):
             factor = self._factor(k, observed)
             centred = y - self.means[k, observed].unsqueeze(1)
             whitened = torch.linalg.solve_triangular(factor, centred, upper=False)
-            log_normaliser = factor.diagonal().log().sum() + len(observed) / 2 * math.log(2 * math.pi)
-            densities.append(-whitened.square().sum(dim=0) / 2 - log_normaliser)
+            log_normalizer = factor.diagonal().log().sum() + len(observed) / 2 * math.log(2 * math.pi)
+            densities.append(-whitened.square().sum(dim=0) / 2 - log_normalizer)
         return torch.stack(densities, dim=1)
 
     def _factor(self, state: int, observed: Sequence[int]) -> Tensor:
@@ -177,7 +177,7 @@ class GaussianHMM(MarkovModel):
     # --- estimation -------------------------------------------------------------------------------------------------
 
     def fit_scale(self, series: Sequence[Tensor], names: Sequence[str]) -> "GaussianHMM":
-        """Return a copy that standardises with the means and standard deviations of these series (T, C)."""
+        """Return a copy that standardizes with the means and standard deviations of these series (T, C)."""
         values = torch.cat(list(series))
         if bool(values.isinf().any()):
             raise DataError("Values must be finite or missing; the series contains an infinite value.")
@@ -219,7 +219,7 @@ class GaussianHMM(MarkovModel):
             total += float(expected.log_likelihood)
         values = torch.cat(list(series))
         means, covariances = self._moments((values - self.center) / self.scale, torch.cat(posteriors))
-        initial, transition = (first / first.sum()).log(), normalise_rows(transitions).log()
+        initial, transition = (first / first.sum()).log(), normalize_rows(transitions).log()
         improved = self.copy_with(initial=initial, transition=transition, means=means, covariances=covariances)
         return improved, total / int((~values.isnan()).sum())
 

@@ -107,7 +107,7 @@ def expected_states(initial: Tensor, transition: Tensor, emission: Tensor, mask:
     """Compute the posteriors without checks; a sequence of probability 0 has log-likelihood −inf."""
     filtered = forward(initial, transition, emission, mask)
     _, gamma = _backward(transition, emission, mask)
-    # normalise each t separately: log p is equal at every t only up to rounding
+    # normalize each t separately: log p is equal at every t only up to rounding
     states = torch.softmax(filtered.predicted + gamma, dim=2)
     if mask is not None:
         states = states.masked_fill(~mask.unsqueeze(2), 0)
@@ -236,7 +236,7 @@ class MarkovModel(TensorModel):
         return posterior(self.log_initial, self.transition, emission).states[0]
 
 
-def normalise_rows(counts: Tensor) -> Tensor:
+def normalize_rows(counts: Tensor) -> Tensor:
     """Divide each row by its sum; a row without counts becomes uniform."""
     total = counts.sum(dim=1, keepdim=True)
     return torch.where(total > 0, counts / total, 1 / counts.shape[1])

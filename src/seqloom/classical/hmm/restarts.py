@@ -1,4 +1,4 @@
-"""Expectation–maximisation with random restarts; the model with the highest likelihood is kept.
+"""Expectation–maximization with random restarts; the model with the highest likelihood is kept.
 
 `Search` holds the complete state: the current model, the best model so far, and the counters and
 likelihoods that decide how to continue. A checkpoint stores it, so resuming is exact.
@@ -25,7 +25,7 @@ CHECKPOINT_INTERVAL = 2.0  # minimum seconds between checkpoints: an iteration i
 
 @config
 class SearchConfig(EstimateConfig):
-    """Settings of expectation–maximisation with restarts."""
+    """Settings of expectation–maximization with restarts."""
 
     restarts: PositiveInt = 5  # random initial models; the best result is kept
     iterations: PositiveInt = 100  # maximum per restart

@@ -7,7 +7,7 @@ pair, so a step takes K³ instead of K⁴ products:
 
     f_t(j, k) = b(x_t | k) Σ_i f_{t−1}(i, j) A_ijk          g_t(i, j) = Σ_k A_ijk b(x_{t+1} | k) g_{t+1}(j, k)
 
-The last of the K + 1 tags is END, which no word has. f is normalised at every step, and the
+The last of the K + 1 tags is END, which no word has. f is normalized at every step, and the
 logarithms of the sums are accumulated. Sentences are short and emissions differ by a few powers of
 ten only, so nothing underflows.
 """
@@ -86,7 +86,7 @@ def _scale_emissions(emission: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _forward(transition: Tensor, emitted: Tensor, mask: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Return the normalised f (B, K+1, K) of every word, and log p(x) (B,) without the log max b."""
+    """Return the normalized f (B, K+1, K) of every word, and log p(x) (B,) without the log max b."""
     batch, length, tags = emitted.shape
     now = emitted.new_zeros(batch, tags + 1, tags)
     now[:, tags] = transition[tags, tags, :tags] * emitted[:, 0]

@@ -300,9 +300,9 @@ def word_shapes(characters: Tensor, first: Tensor, letter_kinds: Tensor) -> Tens
     """Return the shape id of words (…) with characters (…, C), padded by 0; `first` marks sentence beginnings."""
     real = characters > 0
     kinds = letter_kinds[characters] & real.unsqueeze(-1)  # (…, C, KINDS)
-    has, is_capitalised = kinds.any(dim=-2), kinds[..., 0, UPPER]
-    is_upper = is_capitalised & ~has[..., LOWER] & (real.sum(dim=-1) > 1)
-    capital = torch.where(is_upper, 3, torch.where(is_capitalised, torch.where(first, 1, 2), 0))
+    has, is_capitalized = kinds.any(dim=-2), kinds[..., 0, UPPER]
+    is_upper = is_capitalized & ~has[..., LOWER] & (real.sum(dim=-1) > 1)
+    capital = torch.where(is_upper, 3, torch.where(is_capitalized, torch.where(first, 1, 2), 0))
     is_number = has[..., DIGIT] & (kinds[..., NUMERIC] == real).all(dim=-1)
     digit = torch.where(is_number, 2, has[..., DIGIT].long())
     return (capital * DIGITS + digit) * 2 + has[..., HYPHEN]
@@ -323,11 +323,11 @@ def interpolate_counts(counts: Reals, order: int) -> tuple[Reals, list[float]]:
     weights[2] *= order == 3
     weights /= weights.sum()
 
-    def normalise(table: Reals) -> Reals:
+    def normalize(table: Reals) -> Reals:
         total = table.sum(axis=-1, keepdims=True)
         return table / np.where(total > 0, total, 1)
 
-    unigram, bigram, trigram = singles / singles.sum(), normalise(pairs), normalise(counts)
+    unigram, bigram, trigram = singles / singles.sum(), normalize(pairs), normalize(counts)
     # the weight of an unseen context goes to the shorter contexts
     seen_pair, seen = before[:, None] > 0, pairs_before[:, :, None] > 0
     two = (weights[0] * unigram + weights[1] * np.where(seen_pair, bigram, unigram)) / (weights[0] + weights[1])

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, get_args
 import torch
 from torch import Tensor
 
-from seqloom.classical.kalman.em import LEARNED, Data, Rules, check_data, expectation_maximisation
+from seqloom.classical.kalman.em import LEARNED, Data, Rules, check_data, expectation_maximization
 from seqloom.classical.kalman.filter import Belief, Filtered, SmoothedStates, System, kalman_filter, kalman_smoother
 from seqloom.classical.kalman.structures import Structure, first_guess, rules_for, state_size
 from seqloom.classical.tensor_model import Bounds, TensorModel
@@ -110,7 +110,7 @@ class LinearDynamical(TensorModel):
     # --- estimation --------------------------------------------------------------------------------------------------
 
     def begin(self, data: Data, resume: bool = False) -> None:
-        """Initialise system and variance floors from the data; to resume from a checkpoint, the floors only."""
+        """Initialize system and variance floors from the data; to resume from a checkpoint, the floors only."""
         if not resume:
             check_data(data, self.rules, self.inputs)
         config = self.config
@@ -126,7 +126,7 @@ class LinearDynamical(TensorModel):
         plan, count = self.config, int(data.mask.sum())
         if plan.rounds == 0:
             yield Estimate(0, 0, self, {})
-        rounds = expectation_maximisation(self.system, data, self.rules, float(self.rounds[2]))
+        rounds = expectation_maximization(self.system, data, self.rules, float(self.rounds[2]))
         while step < plan.rounds and float(self.rounds[1]) >= plan.tolerance * count:
             last = next(rounds)
             step, self.system = step + 1, last.system

@@ -1,4 +1,4 @@
-"""Expectation–maximisation for linear dynamical systems with missing values (Shumway and Stoffer, 1982).
+"""Expectation–maximization for linear dynamical systems with missing values (Shumway and Stoffer, 1982).
 
 The E-step is the smoother. The M-step consists of two regressions, of h_t on (h_{t-1}, x_t) and of
 y_t on (h_t, 1), with expectations over the hidden states:
@@ -6,7 +6,7 @@ y_t on (h_t, 1), with expectations over the hidden states:
     W = Σ E[target regressorᵀ] (Σ E[regressor regressorᵀ])⁻¹        noise = mean of E[(target − W regressor)(…)ᵀ]
 
 The noise is accumulated as residual · residualᵀ + factor · factorᵀ, so it cannot become negative.
-Each M-step maximises under the constraints on the parameters (fixed parts of W, diagonal or shared
+Each M-step maximizes under the constraints on the parameters (fixed parts of W, diagonal or shared
 variances, variance floors), so the likelihood never decreases.
 """
 
@@ -95,7 +95,7 @@ class Round:
     stretch: float  # extrapolation that the next round tries, in EM steps
 
 
-def expectation_maximisation(system: System, data: Data, rules: Rules, stretch: float = 1.0) -> Iterator[Round]:
+def expectation_maximization(system: System, data: Data, rules: Rules, stretch: float = 1.0) -> Iterator[Round]:
     """Yield EM rounds without end.
 
     EM converges slowly where a variance is small. Each round therefore also tries to extrapolate the
@@ -104,7 +104,7 @@ def expectation_maximisation(system: System, data: Data, rules: Rules, stretch: 
     """
     filtered = kalman_filter(system, data.values, data.mask, data.inputs)
     while True:
-        improved = maximise(system, data, kalman_smoother(system, filtered), rules)
+        improved = maximize(system, data, kalman_smoother(system, filtered), rules)
         after = kalman_filter(improved, data.values, data.mask, data.inputs)
         candidate = extrapolate(system, improved, rules, stretch)
         if candidate is not None:
@@ -133,7 +133,7 @@ def _extrapolate_factor(before: Tensor, after: Tensor, floor: Tensor, stretch: f
     return torch.diag((new * (new / old) ** stretch).maximum(floor.sqrt()))
 
 
-def maximise(system: System, data: Data, smoothed: SmoothedStates, rules: Rules) -> System:
+def maximize(system: System, data: Data, smoothed: SmoothedStates, rules: Rules) -> System:
     """Run the M-step for all parameters that are learned."""
     means, factors = smoothed.means[:, 0], smoothed.patterns[:, 0][smoothed.rows]  # (B, H), (B, H, H)
     mean, factor = means.mean(dim=0) if "mean" in rules.learn else system.mean, system.factor

@@ -5,7 +5,7 @@
     y_t = W_yh h_t + d + δ,               δ ~ N(0, R)     observation (C values, some of them missing)
 
 A covariance P is stored as a factor S with P = S Sᵀ. Every update is one orthogonal
-triangularisation (QR decomposition): [A | B] Θ = [L | 0] means A Aᵀ + B Bᵀ = L Lᵀ. Covariances are
+triangularization (QR decomposition): [A | B] Θ = [L | 0] means A Aᵀ + B Bᵀ = L Lᵀ. Covariances are
 never subtracted, so they stay symmetric and positive, and half of the digits suffice.
 
 Covariances depend on which values are observed, not on the values. They are therefore computed once

@@ -8,7 +8,7 @@ the standard file format of n-gram toolkits.
 
 The n-grams of order k are sorted 64-bit keys, (row of the first k−1 words in the table of order
 k−1)·(V+1) + last word. This fits any order and vocabulary, an n-gram is found by bisection, the
-continuations of a context are contiguous, and a text is scored with a few vectorised searches per
+continuations of a context are contiguous, and a text is scored with a few vectorized searches per
 order.
 
 Ids are those of the tokenizer: 0 … V−1, where 0 ends a document. The first word of a document

@@ -44,7 +44,7 @@ class WordVectorsConfig:
 
 
 class WordVectors(TensorModel):
-    """Vectors of V words, zero until `draw` initialises them or a checkpoint is loaded."""
+    """Vectors of V words, zero until `draw` initializes them or a checkpoint is loaded."""
 
     float_dtype = torch.float32
     bounds: Mapping[str, Bounds] = {"counts": (0, None)}

@@ -264,7 +264,7 @@ def update_in_batches(model: WordVectors, predictions: Predictions, rate: float,
 
 
 def update(model: WordVectors, predictions: Predictions, rate: float | Tensor) -> Tensor:
-    """Make one step in place, without device synchronisation; return the sum of the losses before it."""
+    """Make one step in place, without device synchronization; return the sum of the losses before it."""
     x, u, score = scores(model, predictions)
     y = torch.zeros_like(score)
     y[:, :1].fill_(1)
@@ -274,7 +274,7 @@ def update(model: WordVectors, predictions: Predictions, rate: float | Tensor) -
     step = (g.unsqueeze(2) * x.unsqueeze(1)).flatten(0, 1)
     model.contexts.index_add_(0, words, step * _step_scale(words, mask, rate, model.vocabulary))
     words, mask = predictions.inputs, predictions.input_mask
-    if e.device.type == "cpu":  # drop padding; on a GPU this would synchronise
+    if e.device.type == "cpu":  # drop padding; on a GPU this would synchronize
         words, step, mask = words[mask], e[mask.nonzero(as_tuple=True)[0]], mask[mask]
     else:
         step = (e.unsqueeze(1) * mask.unsqueeze(2)).flatten(0, 1)

@@ -98,7 +98,7 @@ class WordVectorTrainer:
             with ThreadPoolExecutor(self.train.workers) as pool:
                 results = list(pool.map(self._step, steps))
         measured = sum(count for _, count in results)
-        tensors = [loss for loss, _ in results if isinstance(loss, Tensor)]  # one synchronisation for all
+        tensors = [loss for loss, _ in results if isinstance(loss, Tensor)]  # one synchronization for all
         losses = torch.stack(tensors).tolist() if tensors else [float(loss) for loss, _ in results]
         loss = sum(losses) / measured if measured else 0.0
         return TrainingResult(loss, sum(self.sampler.read(step) for step in steps))

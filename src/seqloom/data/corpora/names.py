@@ -44,7 +44,7 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
-    """Generate names; no given or family name of dev or test occurs in train, so that memorising them is useless."""
+    """Generate names; no given or family name of dev or test occurs in train, so that memorizing them is useless."""
     require_faker("names")
     return Corpus(
         name="names",

@@ -41,7 +41,7 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> Corpus[TokenClassificationExample]:
-    """Generate sentences; names, places and templates of dev and test are new, so that memorising them is useless."""
+    """Generate sentences; names, places and templates of dev and test are new, so that memorizing them is useless."""
     require_faker("people")
     drawing = SentenceDrawing(config.seed)
     corpus = Corpus(

@@ -26,7 +26,7 @@ def load(config: Config) -> TextCorpus:
 
     The reference contains repetitions: `compound` includes `if`, `while`, `for` and other topics
     verbatim. Topics contained in others are dropped, and topics that share a long line are put in the
-    same split, so that no passage of dev or test can be memorised from train.
+    same split, so that no passage of dev or test can be memorized from train.
     """
     try:
         from pydoc_data.topics import topics as raw
