@@ -215,7 +215,7 @@ def test_model_stays_on_the_cpu() -> None:
 def test_damping_of_other_structures_is_rejected() -> None:
     for structure in ("free", "constant-velocity"):
         with pytest.raises(
-            UsageError, match=f"damped applies to structures level, trend and seasonal only, not to {structure}"
+            UsageError, match=f"damped applies only to structures level, trend and seasonal, not to {structure}"
         ):
             build(KalmanConfig, {"kind": "kalman", "structure": structure, "damped": True})
 

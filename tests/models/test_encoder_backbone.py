@@ -121,7 +121,7 @@ def test_mismatches_are_listed_and_no_weight_is_loaded() -> None:
     ):
         backbone = build_backbone(config_of(**changes), V)
         before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
-        with pytest.raises(UsageError, match=rf"runs/pretrained do not fit the backbone: .*{message}"):
+        with pytest.raises(UsageError, match=rf"runs/pretrained do not match the backbone: .*{message}"):
             backbone.load_pretrained(model.state_dict(), "runs/pretrained")
         assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
     with pytest.raises(UsageError, match=r"must be 20×12, got 21×12"):

@@ -83,11 +83,11 @@ def test_options_are_passed_to_the_layers() -> None:
         ({"encoder_layer": "recurrent", "cell": "lsmt"}, ["no cell is called 'lsmt': did you mean lstm"]),
         (
             {"window": 4, "cell": "gru"},
-            ["window is an option of windowed layers only", "cell is an option of recurrent layers"],
+            ["window applies only to windowed layers", "cell applies only to recurrent layers"],
         ),
         (
             {"encoder_layer": "dilated", "kernel": 4, "window": 2, "encoder_layers": 0},
-            ["kernel must be odd", "window is an option of windowed layers only", "encoder_layers: must be at least 1"],
+            ["kernel must be odd", "window applies only to windowed layers", "encoder_layers: must be at least 1"],
         ),
     ],
 )

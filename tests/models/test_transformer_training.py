@@ -162,8 +162,8 @@ def test_all_problems_are_reported():
         "align_layer must be one of the 4 decoder layers; got 5",
         "embed_norm needs a norm: set norm to layer or rms",
         "sinusoidal positions need an even d_model; got 9",
-        "window is an option of windowed layers only",
-        "cell is an option of recurrent layers only",
+        "window applies only to windowed layers",
+        "cell applies only to recurrent layers",
     ):
         assert problem in str(error.value)
     with pytest.raises(UsageError, match="even d_model / heads; got 12 / 4"):

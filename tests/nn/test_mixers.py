@@ -370,12 +370,12 @@ def test_unknown_layer_gets_a_suggestion() -> None:
         (
             {"kind": "self-attention", "window": 3, "kernel": 3, "cell": "gru"},
             [
-                "window is an option of windowed layers only; remove it for 'self-attention'",
-                "kernel is an option of convolution and dilated layers only",
-                "cell is an option of recurrent layers only",
+                "window applies only to windowed layers; remove it for 'self-attention'",
+                "kernel applies only to convolution and dilated layers",
+                "cell applies only to recurrent layers",
             ],
         ),
-        ({"kind": "windowed", "kernel": 4}, ["kernel is an option of"]),
+        ({"kind": "windowed", "kernel": 4}, ["kernel applies only to"]),
     ],
 )
 def test_all_problems_are_reported(choice: dict[str, Any], words: list[str]) -> None:

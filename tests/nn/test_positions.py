@@ -90,9 +90,9 @@ def test_incompatible_options_are_rejected():
     with pytest.raises(UsageError) as error:
         build(PositionsConfig, {"kind": "none", "layout": "halves", "max_length": 0, "base": 0.5})
     for problem in (
-        "layout is an option of sinusoidal and rotary positions only; remove it for 'none'",
-        "base is an option of sinusoidal and rotary",
-        "max_length is an option of learned positions only",
+        "layout applies only to sinusoidal and rotary positions; remove it for 'none'",
+        "base applies only to sinusoidal and rotary",
+        "max_length applies only to learned positions",
         "max_length: must be at least 1, got 0",
         "base: must be greater than 1.0, got 0.5",
     ):

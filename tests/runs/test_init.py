@@ -120,7 +120,7 @@ def test_mismatched_weights_are_rejected_at_start(runs: Path, tmp_path: Path) ->
     recipe.write_text(recipe.read_text().replace("layers: 2", "layers: 3"))
     update_checksums(tmp_path / "gpt")
     training = begin(classify_recipe(tmp_path, tmp_path / "gpt"), tmp_path / "out")
-    with pytest.raises(UsageError, match=r"do not fit the backbone: backbone\.blocks\.2\..* is missing.*more"):
+    with pytest.raises(UsageError, match=r"do not match the backbone: backbone\.blocks\.2\..* is missing.*more"):
         next(training.events())
 
 

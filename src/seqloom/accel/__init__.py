@@ -1,6 +1,6 @@
 """Faster implementations of operations: numba and Triton kernels, CUDA graphs, compilation.
 
-Definitions live in the other packages, as operations (`seqloom.core.operations`). `install` registers faster
+The definitions are in the other packages, as operations (`seqloom.core.operations`). `install` registers faster
 implementations of them. `tests/accel` checks that results and gradients are equal. Training and prediction call
 `install` once; within `disabled`, only definitions are used.
 """

@@ -1,4 +1,4 @@
-"""Chunked cross-entropy of an output layer: never holds the logits of all positions.
+"""Chunked cross-entropy of an output layer, which never stores the logits of all positions.
 
     ∂loss/∂s = p − t
 
@@ -51,7 +51,7 @@ def linear_cross_entropy(
 ) -> Tensor:
     """Sum the losses chunk by chunk, without device synchronization.
 
-    The forward pass computes the gradients, too. They cannot be differentiated again.
+    The forward pass also computes the gradients, which cannot be differentiated again.
     """
     counted = targets != IGNORE_INDEX
     if hidden.device.type != "cpu":  # selecting positions would synchronize

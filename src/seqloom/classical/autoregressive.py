@@ -34,7 +34,7 @@ MIN_VARIANCE_RATIO = 1e-12  # residual variance of a perfect fit, relative to th
 class AutoregressiveConfig:
     kind: Literal["ar"] = "ar"
     taps: PositiveInt | None = None  # p, the number of previous values; None: season + 1, at least 8
-    difference: Difference = "none"  # none, step or season: predict y_t − y_{t−1}, or y_t − y of a season ago
+    difference: Difference = "none"  # predict y_t, its change since the previous step, or since the previous season
     ridge: NonNegativeFloat = 0.0  # λ of the penalty λ ‖A‖² on standardized variables
 
     def order(self, season: int) -> int:

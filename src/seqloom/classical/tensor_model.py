@@ -33,7 +33,7 @@ class TensorModel:
         """Raise `CheckpointError` if individually valid tensors contradict each other."""
 
     def validate(self, tensors: Mapping[str, Tensor]) -> None:
-        """Raise `CheckpointError` unless the tensors fit this model."""
+        """Raise `CheckpointError` unless the tensors match this model."""
         expected = {}
         for name, tensor in self.tensors().items():
             rows = (None,) if name in self.resizable else tensor.shape[:1]

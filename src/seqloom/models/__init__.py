@@ -69,7 +69,7 @@ FINE_TUNED_PREFIX = "fine-tuned-"  # of model kinds with a pretrained backbone
 
 @config
 class InitConfig:
-    """The run whose tokenizer and weights a training starts from."""
+    """The run that provides the tokenizer and the initial weights."""
 
     from_: str  # the run directory
     weights: bool = True  # false: copy the tokenizer and the backbone's config, and initialize all weights randomly

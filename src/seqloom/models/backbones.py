@@ -129,7 +129,7 @@ class Backbone(nn.Module, ABC):
 
     @torch.no_grad()
     def load_pretrained(self, weights: Mapping[str, Tensor], origin: str) -> None:
-        """Copy the weights of a pretrained model; if they do not fit, raise an error that lists the mismatches."""
+        """Copy the weights of a pretrained model; if they do not match, raise an error that lists the mismatches."""
         prefixes = tuple(self.pretrained_names.values())
         given = {name: tensor for name, tensor in weights.items() if name.startswith(prefixes)}
         renamed, optional = self.rename_to_pretrained(self.state_dict(keep_vars=True)), self.optional_names
@@ -137,7 +137,7 @@ class Backbone(nn.Module, ABC):
         if mismatches := list(self._mismatches(needed, given)):
             more = f"; and {len(mismatches) - MAX_MISMATCHES} more" if len(mismatches) > MAX_MISMATCHES else ""
             raise UsageError(
-                f"The weights of {origin} do not fit the backbone: {'; '.join(mismatches[:MAX_MISMATCHES])}{more}."
+                f"The weights of {origin} do not match the backbone: {'; '.join(mismatches[:MAX_MISMATCHES])}{more}."
             )
         for name, tensor in needed.items():
             tensor[: len(given[name])].copy_(given[name])  # an embedding may have V rows instead of V + EXTRA

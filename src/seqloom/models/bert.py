@@ -96,12 +96,12 @@ class MaskedLanguageModel(nn.Module):
         return self.backbone.read(tokens, *text, **named)
 
     def attentions(self, tokens: Tensor, *text: Tensor | None, **named: Tensor | None) -> list[Tensor]:
-        """Return the attention weights of every layer (B, N, S, S), with the same arguments."""
+        """Return the attention weights of every layer (B, N, S, S), with the arguments of `read`."""
         return self.backbone.attentions(tokens, *text, **named)
 
 
 class BERT(MaskedLanguageModel, MaskedTokenLayer):
-    """BERT for tokens 0 … V + 2: those of the tokenizer, then [CLS], [SEP], [MASK]. It predicts the first V only."""
+    """BERT for tokens 0 … V + 2: those of the tokenizer, then [CLS], [SEP], [MASK]. It predicts only the first V."""
 
     def __init__(self, config: BERTConfig, vocabulary: int) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class BERT(MaskedLanguageModel, MaskedTokenLayer):
         return h, h.gather(1, batch["positions"].unsqueeze(2).expand(-1, -1, h.shape[2]))
 
     def forward(self, batch: Batch) -> BERTOutput:
-        """Compute logits at the masked positions only; those of all positions would take most of the time."""
+        """Compute logits only at the masked positions; computing them everywhere would take most of the time."""
         h, selected = self.read_batch(batch)
         return BERTOutput(self.masked_logits(selected), self.next_logits(h))
 

@@ -88,7 +88,7 @@ def label_loss(
     """Return the mean of ℓ = −log p over the labels (B,) ≥ 0, and their number, without device synchronization.
 
     With class weights w (L,), the mean is Σ w_y · (−log p(y)) / Σ w_y. With label smoothing ε, the
-    loss of a text is (1−ε) · (−log p(y)) + ε/L · Σ_v −log p(v), each −log p(v) times w_v. With
+    loss of a text is (1−ε) · (−log p(y)) + ε/L · Σ_v −log p(v), with each −log p(v) multiplied by w_v. With
     consistency α, the second half of the batch repeats the first (`repeat_for_consistency`), and the
     loss is (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
     """
@@ -137,7 +137,7 @@ class Classifier(ClassifierBase):
         return [] if self.encoder is None else self.encoder.notes()
 
     def set_documents(self, document_counts: Tensor, documents: int) -> None:
-        """Set the number of training texts that contain each token (V,), and of all training texts, for tf-idf."""
+        """Set the number of training texts that contain each token (V,), and the number of texts, for tf-idf."""
         if self.bag is not None:
             self.bag.set_documents(document_counts, documents)
 
@@ -214,7 +214,7 @@ class SeriesClassifier(ClassifierBase):
         self.register_buffer("scale", torch.ones(variables))
 
     def set_scale(self, series: Sequence[Tensor]) -> None:
-        """Set mean and deviation from training series (T, C) with NaN for missing values; 1 for constant variables."""
+        """Set mean and deviation (1 for constant variables) from training series (T, C), NaN where missing."""
         mean, deviation = masked_moments(series, [~values.isnan() for values in series])
         self.centre.copy_(mean)
         self.scale.copy_(deviation)

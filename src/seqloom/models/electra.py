@@ -34,7 +34,7 @@ class GeneratorConfig:
     """The generator: like the discriminator, but narrower."""
 
     size_ratio: Annotated[float, Gt(0), Le(1)] = 0.25  # heads relative to the discriminator, rounded up
-    layers: PositiveInt | None = None  # number of blocks; null: as many as the discriminator has
+    layers: PositiveInt | None = None  # number of blocks; null: that of the discriminator
 
 
 @config
@@ -136,7 +136,7 @@ class Electra(MaskedLanguageModel):
         return ElectraOutput(masked, inputs, inputs != original, mask & (original < self.vocabulary), logits)
 
     def losses(self, outputs: ElectraOutput, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sums of −log p over the targets (B, P) of at least 0, and over the detection of all tokens."""
+        """Return two sums of −log p: over the targets (B, P) ≥ 0, and over the detection labels of all tokens."""
         counted = targets.masked_fill(targets < 0, IGNORE_INDEX).flatten()
         generator_loss = F.cross_entropy(at_least_float32(outputs.masked).flatten(0, 1), counted, reduction="sum")
         logits = at_least_float32(outputs.logits)

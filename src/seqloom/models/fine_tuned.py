@@ -58,7 +58,7 @@ class Pooler(nn.Module):
     """Pooling of the states of a row: h (B, S, H) to c (B, H), and to weights (B, S) with attention.
 
     extract is the vector that the backbone extracts at [CLS], or the final state of an encoder above
-    it; last is the state before the final special token; mean, max and attention are over all tokens.
+    it; last is the state before the final special token; mean, max and attention pool all tokens.
     """
 
     def __init__(self, kind: PoolerKind, width: int) -> None:
@@ -217,7 +217,7 @@ class FineTunedTaggerConfig(FineTunedOptions):
     kind: Literal["fine-tuned-tagger"] = "fine-tuned-tagger"
     encoder: EncoderConfig | None = None  # above the backbone: recurrent, convolution or transformer
     crf: bool = False  # score the tags of a sentence jointly
-    constrain: bool = True  # for IOB tags, allow valid sequences only: no I-PER after O
+    constrain: bool = True  # for IOB tags, allow only valid sequences: no I-PER after O
 
     def build(self, vocabulary: int, tags: int) -> "FineTunedTagger":
         return FineTunedTagger(self, vocabulary, tags)

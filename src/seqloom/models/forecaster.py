@@ -75,8 +75,7 @@ class Forecaster(nn.Module, ABC):
 
     @abstractmethod
     def read(self, x: Tensor, state: Tree) -> tuple[Tensor, Tree]:
-        """Compute outputs (B, T, H) and the next state from x (B, T, 2C); without a state, perhaps only the outputs of
-        complete windows."""
+        """Map x (B, T, 2C) to outputs (B, T, H), or without a state to those of full windows, and the next state."""
 
     def set_scale(self, series: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Set mean and standard deviation from the training series, each as values and mask (T, C)."""
@@ -93,10 +92,10 @@ class Forecaster(nn.Module, ABC):
     def _inputs(
         self, values: Tensor, mask: Tensor, past: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the inputs x (B, n, 2C) of the last n values (B, T, C), all that have a value m steps earlier.
+        """Compute the inputs x (B, n, 2C) of the last n values (B, T, C), which have a value m steps earlier.
 
-        `past` are the values and the mask (B, P, C) before them. The result also has the history, values
-        and mask (B, P + T, C), with missing values replaced by those of m steps earlier.
+        `past` are the values and the mask (B, P, C) before them. Also return the history, values
+        and mask (B, P + T, C); missing values are replaced by those of m steps earlier.
         """
         history, observed = values, mask
         if past is not None:

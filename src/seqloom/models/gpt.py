@@ -150,7 +150,7 @@ class GPT(LeftToRightModel):
 
 
 def drop_first_half(text: Tensor, window: int) -> tuple[Tensor, Tensor]:
-    """Keep the last window/2 tokens of the rows of `text` (R, P) that have `window` tokens, and all of the others.
+    """Keep the last window/2 tokens of the rows of `text` (R, P) that have `window` tokens, and all of the other rows.
 
     Padding may be at any position. The result is the kept tokens (R, P'), padding last, and their mask.
     """

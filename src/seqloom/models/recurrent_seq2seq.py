@@ -66,7 +66,7 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
     combine: Combination = "concat"  # of the two directions: concat, sum or mix
     residual: bool = False  # with attention, add the token embedding to the encoder states: h_j + E x_j
     reverse: bool = False  # the encoder reads the source in reverse
-    context: Literal["start", "every"] = "start"  # c sets the initial state only, or is read at every step
+    context: Literal["start", "every"] = "start"  # c sets only the initial state, or is also read at every step
     attention: AttentionConfig | None = AttentionConfig()  # null: no attention
     dropout: Fraction = 0.0  # on the embeddings, between layers, on the encoder states and before the output layer
     variational_dropout: bool = False  # the same dropout mask at all steps of a sentence
@@ -204,7 +204,7 @@ class RecurrentSeq2Seq(Seq2Seq):
     def encode(self, tokens: Tensor, mask: Tensor | None = None) -> Memory:
         """Compute the context vector (B, M) of sources (B, S), and with attention the encoder states, keys and mask.
 
-        They are in the order of the source, also with `reverse`.
+        They are in the order of the source, even with `reverse`.
         """
         mask = mask_or_ones(mask, tokens)
         states, context = self.read_source(tokens, mask)

@@ -32,7 +32,7 @@ class TaggerConfig(LexiconOptions):
     kind: Literal["tagger"] = "tagger"
     encoder: EncoderConfig = RecurrentEncoderConfig()
     crf: bool = True  # score the tags of a sentence jointly
-    constrain: bool = True  # for IOB tags, allow valid sequences only: no I-PER after O
+    constrain: bool = True  # for IOB tags, allow only valid sequences: no I-PER after O
 
     @property
     def longest(self) -> int | None:
@@ -99,7 +99,7 @@ class TaggerBase(nn.Module):
     def probabilities(self, batch: Batch) -> Tensor:
         """Return the marginal p (B, W, K) of every tag of every word, 0 at padding.
 
-        After `constrain`, invalid sequences have probability 0, also without a CRF.
+        After `constrain`, invalid sequences have probability 0, even without a CRF.
         """
         return self.chain.marginals(self(batch), batch["words"])
 

@@ -48,7 +48,7 @@ class TransformerConfig(TokenTransformerOptions):
     kernel: int | None = None  # convolution, dilated: kernel size; null: 3
     cell: str | None = None  # recurrent: see `seqloom list cells`; null: lstm
     tied: Literal["none", "decoder", "all"] = "none"  # the target and output embeddings; all: also the source's
-    align_layer: int | None = None  # the decoder layer, from 1, whose attention is the alignment; null: the last
+    align_layer: int | None = None  # decoder layer, counted from 1, whose attention is the alignment; null: the last
 
     longest_key: ClassVar[str] = "positions.max_length"  # the option that limits the length of source and target
     longest_source = longest_target = TokenTransformerOptions.longest  # in tokens, END included; None means no limit
@@ -97,7 +97,7 @@ class Transformer(SourceEncoder, Seq2Seq):
         config, attends = self.config, mixer_class(self.config.encoder_layer).attends
         notes = list(dict.fromkeys(note for block in self.encoder for note in block.mixer.notes()))
         if not config.causal:
-            notes.append("causal is off: the decoder reads the tokens that it predicts, so its loss has no meaning")
+            notes.append("causal is off: the decoder reads the tokens that it predicts, so its loss is meaningless")
         if config.positions.kind == "none" and attends:
             notes.append("without positions the encoder ignores the order of the source tokens")
         if config.positions.kind == "rotary" and not attends:

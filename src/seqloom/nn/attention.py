@@ -6,9 +6,9 @@
     head_n = Attention(x W_n^Q, m W_n^K, m W_n^V)
     MultiHead(x, m) = [head_1; …; head_N] W^O
 
-Queries come from x, keys and values from the memory m; in self-attention x = m. With fewer key–value
-heads than heads, each is shared by a group of neighbouring heads. Without positions, attention treats
-its memory as a set (except with the location score).
+Queries come from x, keys and values from the memory m; in self-attention x = m. If there are fewer
+key–value heads than query heads, neighbouring query heads share one. Without positions, attention
+treats its memory as a set (except with the location score).
 
 `attention_with_weights` is the definition. If the weights are not requested, implementations of
 `scaled_dot_product_attention` may compute the same output without storing them.
@@ -34,7 +34,7 @@ Memory = dict[str, Tensor]  # of each source: encoder states (B, S, M), keys (B,
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """Return the softmax over the unmasked positions of the last dimension, at least in float32.
 
-    A row without unmasked positions gives zeros, with zero gradients: the fill value is finite.
+    A row without unmasked positions gives zeros with zero gradients, because the fill value is finite.
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1)
@@ -80,7 +80,7 @@ class AttentionOptions(TypedDict):
 
 
 def head_problems(d_model: int, heads: int, kv_heads: int | None) -> Iterator[str]:
-    """Yield the problems of a number of heads."""
+    """Yield problems with the numbers of heads."""
     if heads < 1:
         yield f"heads must be at least 1; got {heads}"
     elif d_model % heads:
@@ -122,7 +122,7 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialize with Xavier; queries, keys and values are scaled as if they were one matrix."""
+        """Initialize by Xavier's method; the projections of queries, keys and values are scaled as one matrix."""
         for linear in (self.q, self.k, self.v):
             nn.init.xavier_uniform_(linear.weight, gain=1 / math.sqrt(2))
         nn.init.xavier_uniform_(self.out.weight)
@@ -145,7 +145,7 @@ class MultiHeadAttention(nn.Module):
         """Attend from queries (B, T, D) to a memory (B, S, D), or to themselves if it is None.
 
         Return the output (B, T, D) and, if requested, the attention weights (B, N, T, S). `positions`
-        (T,) or (B, T) are used by rotary positions; None counts from 0.
+        (T,) or (B, T) are used by rotary positions; None means 0, 1, 2 …
         """
         if memory is None:
             return self.attend(*self.project_self(query, positions), mask, is_causal, weights)
@@ -224,7 +224,7 @@ def scaled_dot_product_attention(
 def attention_with_weights(
     q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None, is_causal: bool, scale: float, dropout: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Compute the same with the attention weights (B, N, T, S), at least in float32 and before dropout."""
+    """Compute the output, and the attention weights (B, N, T, S) before dropout, at least in float32."""
     (B, N, T, d), (_, kv_heads, S, _) = q.shape, k.shape
     mask = with_causal(mask, T, S, q.device) if is_causal else mask
     groups = B, kv_heads, N // kv_heads * T  # heads that share keys are computed together
@@ -258,7 +258,7 @@ def with_causal(mask: AttentionMask | None, T: int, S: int, device: torch.device
 
 
 class Mixer(nn.Module, ABC):
-    """A layer that mixes positions: x (B, S, D) and a mask (B, S) to y (B, S, D).
+    """A layer that mixes positions: it maps x (B, S, D) and a mask (B, S) to y (B, S, D).
 
     Padding does not affect real positions, and outputs at padding are undefined. A mixer that
     attends needs finite inputs at padding, since they are multiplied by weights of 0: encoders call

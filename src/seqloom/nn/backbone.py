@@ -4,9 +4,10 @@
     x ← block(x), L times:   self-attention, feed-forward       each within a residual
     h = norm(x)                                                 with norm_first
 
-A causal backbone attends to earlier positions only, optionally within a sliding window; otherwise
-attention is bidirectional. Several documents may be packed into a row: attention does not cross their boundaries, and
-positions restart at 0 in each. `seqloom.nn.transformer` has the blocks, `seqloom.nn.positions` PE.
+In a causal backbone, positions attend only to themselves and earlier ones, optionally within a
+sliding window; otherwise attention is bidirectional. Several documents may be packed into a row:
+attention does not cross their boundaries, and positions restart at 0 in each.
+The blocks are in `seqloom.nn.transformer`, the positional encodings PE in `seqloom.nn.positions`.
 """
 
 import math
@@ -67,7 +68,7 @@ class Embedded(nn.Module):
     def forward(
         self, tokens: Tensor, positions: Tensor, max_length: int, lengths: Tensor, segments: Tensor | None = None
     ) -> Tensor:
-        """Embed tokens (B, T) at positions (T,) or (B, T) and segments (B, T), None for the first, as (B, T, D).
+        """Embed tokens (B, T) at positions (T,) or (B, T) as (B, T, D); segments are (B, T), None for the first.
 
         `lengths` (B,) are the lengths of the rows after these tokens, at most `max_length`. Only padding
         may lie beyond them.
@@ -90,7 +91,7 @@ class Embedded(nn.Module):
 
 
 class SourceEncoder(nn.Module):
-    """The encoder of an encoder–decoder: source tokens (B, S) to x (B, S, D)."""
+    """The encoder of an encoder–decoder, which maps source tokens (B, S) to x (B, S, D)."""
 
     source_embed: Embedded
     encoder: TransformerStack
@@ -107,7 +108,7 @@ class SourceEncoder(nn.Module):
 
 
 class TransformerBackbone(nn.Module):
-    """The Transformer backbone: tokens (B, S) to h (B, S, D).
+    """The Transformer backbone, which maps tokens (B, S) to h (B, S, D).
 
     `rows` is the number of embeddings, `segments` the number of segments. With a sliding `window`,
     each position of a causal backbone attends to that many positions, including itself.
@@ -141,7 +142,7 @@ class TransformerBackbone(nn.Module):
         return self.embedded.embed
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        """Return the layer groups: the embeddings, then each block; the final norm belongs to the last."""
+        """Return the layer groups: the embeddings, then each block; the final norm belongs to the last group."""
         groups = [list(part.parameters()) for part in (self.embedded, *self.blocks)]
         groups[-1].extend(self.norm.parameters())
         return groups
@@ -175,7 +176,7 @@ class TransformerBackbone(nn.Module):
         return x, AttentionScope(allowed, self.causal and allowed is None, positions)
 
     def _attention_mask(self, mask: Tensor | None, documents: Tensor | None, S: int) -> AttentionMask | None:
-        """Return the attention mask (B or 1, 1, S or 1, S); None if no mask or the causal flag is sufficient."""
+        """Return the attention mask (B or 1, 1, S or 1, S); None if the causal flag is enough or no mask is needed."""
         if documents is None and not self.causal:
             return None if mask is None else AttentionMask(mask[:, None, None, :])
         if documents is None and (self.window is None or self.window >= S):
@@ -198,7 +199,7 @@ class TransformerBackbone(nn.Module):
     ) -> tuple[Tensor, CacheState, Caches]:
         """Read tokens (R, T) after those in the caches; return h (R, T, D), the new state and the new caches.
 
-        For causal backbones. Padding, where `mask` (R, T) is False, may be anywhere. The k hypotheses
+        The backbone must be causal. Padding, where `mask` (R, T) is False, may be anywhere. The k hypotheses
         of a text are read as k·T tokens of one row; see `seqloom.nn.cache`.
         """
         (R, T), B = tokens.shape, len(caches[0].buffer)

@@ -30,8 +30,7 @@ Depth = Literal["each", "apart"]
 
 
 class BothStates(TypedDict):
-    """The state of one layer: of the forward direction after the last real step, of the backward direction after the
-    first."""
+    """The states of one layer: of the forward cell after the last real step, of the backward cell after the first."""
 
     forwards: State
     backwards: State
@@ -173,7 +172,7 @@ class BidirectionalStack(nn.Module):
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Read complete sequences, padding last; return outputs (B, T, output_size), zero at padding, and `ends`.
 
-        Needs no device synchronization; see `Stack.read`.
+        No device synchronization is needed; see `Stack.read`.
         """
         x, order = zero_padding(x, mask), reversal_indices(mask).unsqueeze(2)  # (B, T, 1)
         if self.depth == "each":
@@ -217,7 +216,7 @@ class DirectionOptions(RecurrentOptions):
     layers: PositiveInt = 1  # number of layers
     hidden: PositiveInt = 64  # size of each layer's state, per direction
     bidirectional: bool = False  # read in both directions, with separate weights
-    combine: Combination = "concat"  # of both directions: concat, sum or mix
+    combine: Combination = "concat"  # how to combine both directions: concat, sum or mix
     depth: Depth = "each"  # combine after each layer, or keep both directions apart up to the top
 
     def problems(self) -> Iterator[str]:

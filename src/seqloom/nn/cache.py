@@ -153,13 +153,13 @@ def _within_window(window: int, owned: Tensor, positions: Tensor, T: int) -> Ten
 
     Slots are owned in reading order, so the n-th slot of a hypothesis holds its n-th token.
     """
-    number = owned.cumsum(dim=1).unsqueeze(1)  # (R, 1, P), from 1
+    number = owned.cumsum(dim=1).unsqueeze(1)  # (R, 1, P), counted from 1
     last = (positions.view(-1, T) if positions.dim() == 2 else positions[:T]).unsqueeze(-1) + 1  # (R, T, 1) or (T, 1)
     return number > last - window
 
 
 def _grow(caches: Caches, state: CacheState, needed: int, room: int, sources: int) -> tuple[Caches, CacheState]:
-    """Make sure that `needed` slots are free; otherwise allocate `room` slots and drop those without an owner."""
+    """Ensure that `needed` slots are free: if not, allocate `room` slots and drop those without an owner."""
     filled, kept = filled_slots(state), None
     if filled + needed <= caches[0].buffer.shape[3]:
         return caches, state
@@ -172,7 +172,7 @@ def _grow(caches: Caches, state: CacheState, needed: int, room: int, sources: in
 def _owned_slots(state: CacheState, sources: int) -> tuple[Tensor, CacheState]:
     """Return the slots (B, P') of each source that have an owner, in order, and the state without the other slots.
 
-    P' is the largest number of any source; reading it synchronizes with the device once every
+    P' is the largest number of such slots of any source; reading it synchronizes with the device once every
     `STEPS_OF_GROWTH` steps.
     """
     owned = state["owned"]

@@ -92,7 +92,7 @@ class LinearChainCRF(nn.Module):
         return torch.logsumexp(self._forward(emissions, mask)[-1] + end, dim=1).where(mask[:, 0], 0)
 
     def _forward(self, emissions: Tensor, mask: Tensor) -> list[Tensor]:
-        """Compute α_t (B, K) for every t; at padding it is that of the last word."""
+        """Compute α_t (B, K) for every t; padding repeats the value of the last word."""
         start, transitions, _ = self._potentials(FORBIDDEN)
         alphas = [start + emissions[:, 0]]
         for t in range(1, emissions.shape[1]):
@@ -101,7 +101,7 @@ class LinearChainCRF(nn.Module):
         return alphas
 
     def _backward(self, emissions: Tensor, mask: Tensor) -> list[Tensor]:
-        """Compute β_t (B, K) for every t; at padding it is that of the last word."""
+        """Compute β_t (B, K) for every t; padding repeats the value of the last word."""
         _, transitions, end = self._potentials(FORBIDDEN)
         betas = [end.expand(len(emissions), -1)]
         for t in range(emissions.shape[1] - 1, 0, -1):

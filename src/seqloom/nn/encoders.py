@@ -1,4 +1,4 @@
-"""Encoders: sequences of vectors to sequences of contextual vectors.
+"""Encoders, which map sequences of vectors to sequences of contextual vectors.
 
     recurrent    a stack of cells, unidirectional or bidirectional
     convolution   y_t = ReLU(Σ_i W_i x_{t+i} + b),  i = −⌊(k−1)/2⌋ … ⌊k/2⌋,  layer on layer

@@ -1,6 +1,6 @@
 """Masks, True at real positions, and dropout.
 
-Dropout is active in training only. Values that are kept are divided by the probability of keeping
+Dropout is active only in training. Values that are kept are divided by the probability of keeping
 them, so that sums have the same expectation. Every forward pass draws new dropout masks.
 """
 
@@ -76,7 +76,7 @@ class AttentionScope:
 
     mask: Tensor | AttentionMask | None = None  # (B, 1, T, ·)
     is_causal: bool = False
-    positions: Tensor | None = None  # (T,) or (B, T), for rotary positions; None counts from 0
+    positions: Tensor | None = None  # (T,) or (B, T), for rotary positions; None means 0, 1, 2 …
     padding: Tensor | None = None  # (B, T), False at padding, for mixers that do not attend
     update: "CacheUpdate | None" = None  # where keys and values are cached
 
@@ -178,8 +178,8 @@ def hypotheses(rows: Tensor, memory: Tensor) -> int:
 def make_dropout(p: float, variational: bool = False) -> nn.Module:
     """Create the dropout of recurrent models: elementwise, or variational with one mask for all steps of a sequence.
 
-    Elementwise dropout is torch's. `Dropout` is faster, but draws other numbers than those behind
-    the golden losses and the published results.
+    Elementwise dropout is torch's. `Dropout` is faster, but it draws other random numbers than
+    those of the golden losses and the published results.
     """
     return VariationalDropout(p) if variational else nn.Dropout(p)
 

@@ -33,7 +33,7 @@ BLOCK = 32  # minimum number of queries per block of windowed attention, for eff
 
 
 class WindowedSelfAttention(Mixer):
-    """Self-attention in which position t attends to t − r … t + r only.
+    """Self-attention in which position t attends only to t − r … t + r.
 
     Queries are processed in blocks of b with the b + 2r keys in their reach: n·(b + 2r) scores instead
     of n². b = max(r, `BLOCK`).
@@ -166,8 +166,9 @@ class Convolution(Mixer):
 class DilatedConvolution(Convolution):
     """Convolution with δ = (⌊k/2⌋ + 1)^depth: for k = 3 the layers of an encoder reach 1, 2, 4 … positions per side.
 
-    A stack of L layers reaches (⌊k/2⌋ + 1)^L − 1 positions. With k^depth it would reach further, but
-    by a single path each (5 = 9 − 3 − 1), which may lead beyond the ends. δ is at most `MAX_DILATION`.
+    A stack of L layers reaches (⌊k/2⌋ + 1)^L − 1 positions. With k^depth it would reach further,
+    but each position by a single path (5 = 9 − 3 − 1), which may lead beyond the ends. δ is at most
+    `MAX_DILATION`.
     """
 
     path = "log_k n"
@@ -209,7 +210,7 @@ def mixer_problems(
     for name, value in {"window": window, "kernel": kernel, "cell": cell}.items():
         if value is not None and name not in layer.options:
             users = " and ".join(other for other, mixer in MIXERS.items() if name in mixer.options)
-            yield f"{name} is an option of {users} layers only; remove it for {kind!r}"
+            yield f"{name} applies only to {users} layers; remove it for {kind!r}"
     if "window" in layer.options and window is not None and window < 1:
         yield f"window must be at least 1; got {window}"
     if "kernel" in layer.options and kernel is not None and (kernel < 3 or kernel % 2 == 0):
@@ -241,7 +242,7 @@ def make_mixer(
     dropout: float = 0.0,
     rotary: Rotary | None = None,
 ) -> Mixer:
-    """Create the layer at a depth of an encoder, 0 the lowest; options of other kinds are ignored."""
+    """Create the encoder layer at `depth` (0 is the lowest); options of other kinds are ignored."""
     layer = mixer_class(kind)
     mixer_options = {"window": window, "kernel": kernel, "cell": cell}
     options = {name: mixer_options[name] for name in layer.options if mixer_options[name] is not None}

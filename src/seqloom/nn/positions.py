@@ -29,12 +29,12 @@ BASE = 10000.0
 @config
 class PositionsConfig:
     kind: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
-    layout: Layout | None = None  # sinusoidal, rotary: order of sines and cosines; None is interleaved
+    layout: Layout | None = None  # sinusoidal, rotary: order of sines and cosines; None means interleaved
     max_length: PositiveInt | None = (
-        None  # learned: maximum length of a source, target or text in tokens, including END; None is 512
+        None  # learned: maximum length of a source, target or text in tokens, including END; None means 512
     )
     base: Annotated[float, Gt(1)] | None = (
-        None  # sinusoidal, rotary: the longest wavelength is 2π·base positions; None is 10000
+        None  # sinusoidal, rotary: the longest wavelength is 2π·base positions; None means 10000
     )
 
     def problems(self) -> Iterator[str]:
@@ -42,10 +42,10 @@ class PositionsConfig:
         for name, fits in (("layout", waves), ("base", waves), ("max_length", self.kind == "learned")):
             if getattr(self, name) is not None and not fits:
                 kinds = "learned" if name == "max_length" else "sinusoidal and rotary"
-                yield f"{name} is an option of {kinds} positions only; remove it for {self.kind!r}"
+                yield f"{name} applies only to {kinds} positions; remove it for {self.kind!r}"
 
     def size_problems(self, d_model: int, heads: int) -> Iterator[str]:
-        """Yield the problems of positions with this d_model; `head_problems` checks divisibility by heads."""
+        """Yield problems of these positions with `d_model`; `head_problems` checks divisibility by heads."""
         if self.kind == "sinusoidal" and d_model % 2:
             yield f"sinusoidal positions need an even d_model; got {d_model}"
         if self.kind == "rotary" and d_model % heads == 0 and (d_model // heads) % 2:
@@ -120,8 +120,8 @@ class AddedPositions(nn.Module):
         """Add the vectors of positions (T,) or (B, T) to x (B, T, D).
 
         `lengths` (B,) are the lengths of the rows, at most `max_row_length`; they are read from the device only if
-        that exceeds the maximum. `what` and `key`, the setting of the maximum, are for the error message. Only
-        padding may lie beyond it.
+        that exceeds the maximum. In the error message, `what` names the input and `key` the setting
+        of the maximum. Only padding may lie beyond it.
         """
         if self.longest is not None and max_row_length > self.longest and (length := int(lengths.max())) > self.longest:
             raise UsageError(
@@ -166,7 +166,7 @@ class Rotary(nn.Module):
 
         a' = a cos φ − b sin φ        b' = a sin φ + b cos φ
 
-    After rotations by p and p', q·k depends on the difference p − p' only.
+    After rotations by p and p', q·k depends only on the difference p − p'.
     """
 
     def __init__(self, layout: Layout = "interleaved", base: float = BASE) -> None:

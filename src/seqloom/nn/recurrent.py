@@ -53,8 +53,8 @@ def run_cell(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) ->
 class Recurrent(nn.Module):
     """A recurrent layer: a cell run over time.
 
-    `weight_dropout` is DropConnect on the recurrent matrix in training: W_h loses single weights,
-    drawn once per forward pass for all rows and steps.
+    `weight_dropout` applies DropConnect to the recurrent matrix in training: single weights of W_h
+    are set to 0. They are drawn once per forward pass, for all rows and steps.
     """
 
     recomputable = True  # see `seqloom.train.wrappers.checkpoint_activations`
@@ -114,7 +114,7 @@ class ResidualConnection(nn.Module):
         self.project = nn.Linear(inputs, hidden, bias=False) if inputs != hidden else None
 
     def reset_parameters(self, scale: float | None = None) -> None:
-        """Draw every parameter uniformly from (-scale, scale); None is torch's initialization."""
+        """Draw every parameter uniformly from (-scale, scale); None keeps torch's initialization."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 module.reset_parameters()

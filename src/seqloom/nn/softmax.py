@@ -137,7 +137,7 @@ class AdaptiveSoftmaxConfig:
             yield f"factor must be at least 1; got {self.factor}"
 
     def check(self, hidden: int, vocabulary: int) -> None:
-        """Raise `UsageError` if the cutoffs do not fit the vocabulary, whose size depends on the tokenizer."""
+        """Raise `UsageError` if the vocabulary, whose size depends on the tokenizer, is too small for the cutoffs."""
         if self.cutoffs[-1] >= vocabulary:
             raise UsageError(
                 f"model.softmax.cutoffs must be below the size of the vocabulary, {vocabulary} tokens; "
@@ -283,7 +283,7 @@ class SampledSoftmax(FullSoftmax):
             self.proposal.copy_(powers / powers.sum())
 
     def draw(self) -> tuple[Tensor, Tensor]:
-        """Draw K distinct tokens (K,); return them and the log-probability of each token (V,) to be drawn."""
+        """Draw K distinct tokens (K,); return them and, for each token (V,), the log-probability of being drawn."""
         vocabulary = len(self.proposal)
         if self.config.samples >= vocabulary:
             return torch.arange(vocabulary, device=self.proposal.device), torch.zeros_like(self.proposal)

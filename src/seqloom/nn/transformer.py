@@ -6,9 +6,9 @@
     FFN(x) = max(0, x W_1 + b_1) W_2 + b_2              or GELU (exact or tanh), SiLU instead of max(0, ·)
     SwiGLU(x) = (SiLU(x W_1 + b_1) ⊙ (x W_3 + b_3)) W_2 + b_2
 
-Encoders, decoders, GPT, BERT, ELECTRA and forecasters are stacks of the same block. `AttentionScope` says
-what a block may attend to; only decoder blocks attend to a source. Shapes: B batch, T positions, S source positions,
-D d_model, N heads.
+Encoders, decoders, GPT, BERT, ELECTRA and forecasters are stacks of the same block.
+`AttentionScope` defines what a block may attend to; only decoder blocks attend to a source. Shapes:
+B batch, T positions, S source positions, D d_model, N heads.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ class RMSNorm(nn.RMSNorm):
 
 
 def make_norm(kind: Norm, d_model: int, epsilon: float | None = None) -> nn.Module:
-    """Create a norm. `epsilon` is ε of the equations above; None is 1e-5 for a LayerNorm, 1e-6 for an RMSNorm."""
+    """Create a norm. `epsilon` is ε of the equations above; None means 1e-5 for a LayerNorm, 1e-6 for an RMSNorm."""
     if kind == "none":
         return nn.Identity()
     epsilon = EPSILON[kind] if epsilon is None else epsilon
@@ -57,7 +57,7 @@ def make_norm(kind: Norm, d_model: int, epsilon: float | None = None) -> nn.Modu
 
 
 class FeedForward(nn.Module):
-    """The position-wise feed-forward layer, (…, D) to (…, D), with inner size `d_ff`."""
+    """The position-wise feed-forward layer, which maps (…, D) to (…, D), with inner size `d_ff`."""
 
     def __init__(
         self, d_model: int, d_ff: int, activation: Activation = "relu", *, bias: bool = True, dropout: float = 0.0
@@ -244,11 +244,11 @@ class TransformerOptions:
     kind: str = ""
     d_model: PositiveInt = 128  # size of the vectors
     heads: PositiveInt = 4  # attention heads of size d_model / heads
-    kv_heads: PositiveInt | None = None  # key and value heads, shared by groups of heads; None is heads
-    d_ff: PositiveInt | None = None  # inner size of the feed-forward layers; None is 4 × d_model
+    kv_heads: PositiveInt | None = None  # key and value heads, shared by groups of heads; None means heads
+    d_ff: PositiveInt | None = None  # inner size of the feed-forward layers; None means 4 × d_model
     activation: Activation = "gelu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
     norm: Norm = "layer"  # layer, rms or none
-    norm_epsilon: Annotated[float, Gt(0), Lt(1)] | None = None  # ε of the norms; None is 1e-5 for layer, 1e-6 for rms
+    norm_epsilon: Annotated[float, Gt(0), Lt(1)] | None = None  # of the norms; None means 1e-5 for layer, 1e-6 for rms
     norm_first: bool = (
         True  # norm before each sublayer and after the last block; False: after each sublayer, as in 2017
     )

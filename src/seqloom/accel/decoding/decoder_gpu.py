@@ -1,4 +1,4 @@
-"""Parts of a decoder step for float32 tensors on a GPU, by the kernels of `seqloom.accel.decoding.decoder_triton`."""
+"""Parts of a decoder step for float32 tensors on a GPU, with the kernels of `seqloom.accel.decoding.decoder_triton`."""
 
 import functools
 import importlib

@@ -4,8 +4,9 @@
     best_tokens                 log softmax of logits and the largest values of each row, while the row is in the cache
     layer_norm                  γ ⊙ (x − μ) / √(σ² + ε) + β
 
-Compilers do not vectorize such short loops well, so they use `vector_intrinsics`, sixteen float32 at a time. numba
-recompiles a cached kernel only if this file changes: touch it after a change of the intrinsics.
+Compilers do not vectorize such short loops well, so they use `vector_intrinsics`, sixteen float32
+values at a time. numba recompiles a cached kernel only if this file changes: touch it after
+changing the intrinsics.
 
 Kernels take addresses and sizes of contiguous tensors, because converting tensors to arrays takes longer than some
 of the kernels. `seqloom.accel.decoding.decoder_numba` calls them.

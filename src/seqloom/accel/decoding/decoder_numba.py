@@ -1,4 +1,4 @@
-"""Parts of a decoder step for float32 tensors on a CPU, by the numba kernels of `decoder_loops`.
+"""Parts of a decoder step for float32 tensors on a CPU, with the numba kernels of `decoder_loops`.
 
 The batch size alone decides whether the kernels are loaded, so the same search always gives the same result.
 """
@@ -16,7 +16,7 @@ from seqloom.core.device import has_numba
 
 MIN_SOURCES = 32  # in a batch; with fewer, loading the kernels takes longer than they save
 MIN_LOGIT_ROWS = 128  # likewise, for `best_tokens`
-MAX_COUNT = 128  # tokens of a row; beyond, sorting is faster than the insertion of each
+MAX_COUNT = 128  # tokens of a row; for more, sorting is faster than inserting each
 NO_WEIGHTS = np.empty((0, 0, 0), dtype=np.float32)
 LANES = 16  # in a register; the widths of heads and norms must be multiples of it
 

@@ -131,7 +131,7 @@ class DecoderStep:
     def _select_backend(
         self, update: CacheUpdate | FixedUpdate, sources: int, source_mask: AttentionMask | Tensor, y: Tensor
     ) -> "TorchBackend | NumbaBackend":
-        """Select the backend, at the first token, which PyTorch computes; later tokens keep it."""
+        """Select the backend at the first token, which PyTorch computes; later tokens use the same backend."""
         if isinstance(update, FixedUpdate):
             is_supported = self.supports_gpu and decoder_gpu.supports_attention(self.blocks[0].width, update.k)
             return GPUBackend() if is_supported else TorchBackend()
@@ -201,7 +201,7 @@ def project_and_add(
 
 
 class TorchBackend:
-    """The operations between the products, by PyTorch."""
+    """The operations between the products, computed by PyTorch."""
 
     def attend_to_cache(
         self, qkv: Tensor, cache: GrowingBuffer, update: CacheUpdate | FixedUpdate

@@ -38,7 +38,7 @@ class FixedSteps(ABC, Generic[Model]):
         self.model = model
 
     def weights_key(self) -> Hashable:
-        """Return a key that changes with the weights of the model and with their values."""
+        """Return a key that changes when weights of the model are replaced or modified."""
         return tensor_versions(self.model.parameters()), rebuild_count()
 
     @abstractmethod

@@ -1,7 +1,8 @@
 """Packed linear layers for decoding: few rows per call, with the same weights in every call.
 
-On a CPU the weights are packed once for oneDNN, which fuses bias, activation and addition into the product. On a GPU,
-`seqloom.accel.decoding.decoder_gpu` does. Otherwise the plain layer is used.
+On a CPU the weights are packed once for oneDNN, which fuses bias, activation and addition into the
+product. On a GPU, `seqloom.accel.decoding.decoder_gpu` fuses them. Otherwise the plain layer is
+used.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""SIMD operations on sixteen float32 (`Lanes`) for numba, in the registers that the CPU has.
+"""SIMD operations on sixteen float32 values (`Lanes`) for numba, in the registers that the CPU has.
 
 Arguments named `address` are memory addresses.
 """

@@ -1,4 +1,4 @@
-"""Inference in hidden Markov models by numba kernels: scaled, one sequence at a time."""
+"""Inference in hidden Markov models with scaled numba kernels, one sequence at a time."""
 
 from typing import Any
 

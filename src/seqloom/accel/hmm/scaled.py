@@ -1,4 +1,4 @@
-"""The recursion of hidden Markov models by scaled matrix products instead of log space.
+"""The recursion of hidden Markov models with scaled matrix products instead of log space.
 
 - Scaling: each row is divided by its sum at every step, and the logarithms of the sums are accumulated. Terms below
   10⁻³⁰⁸ of the largest underflow. `reliable` marks the sequences in which every p_t was too large for underflow to

@@ -38,7 +38,7 @@ MAGIC, MAGIC_BITS = f32(12582912.0), 0x4B400000  # 1.5 · 2^23: the lowest bits 
 
 @function
 def exp(x: Scalar) -> Scalar:
-    """Compute e^x = 2^n e^r for x ≥ −87, with an error of at most 2 ulp; ∞ from 88.7 on; NaN for NaN."""
+    """Compute e^x = 2^n e^r for x ≥ −87, with an error of at most 2 ulp; ∞ for x ≥ 88.7; NaN for NaN."""
     shifted = x * f32(1.44269504) + MAGIC
     n = shifted - MAGIC
     r = x - n * f32(0.693359375) - n * f32(-2.12194440e-4)
@@ -67,7 +67,7 @@ def tanh(x: Scalar) -> Scalar:
 
 @function
 def thread_rows(rows: int) -> tuple[int, int]:
-    """Return the first and last + 1 row of this thread."""
+    """Return the first row of this thread and the row after its last."""
     number, count = thread_number(), thread_count()
     return rows * number // count, rows * (number + 1) // count
 

@@ -1,8 +1,8 @@
 """Whole sequences on the CPU with the numba kernels of `numba_loops`, run by torch's threads.
 
-They require numba, MKL and GNU OpenMP. Without them, or if they are not faster (`applies`), `steps` computes the same.
-The products of the steps and of the inputs use oneDNN, which is fast for few rows (MKL if oneDNN does not support the
-CPU); all other products use MKL.
+They require numba, MKL and GNU OpenMP. Without them, or if they are not faster (`applies`), `steps`
+computes the same results. The products of the steps and of the inputs use oneDNN, which is fast for
+few rows (MKL if oneDNN does not support the CPU); all other products use MKL.
 """
 
 import ctypes

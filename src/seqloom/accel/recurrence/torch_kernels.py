@@ -1,4 +1,4 @@
-"""`run_cell` by torch's fused recurrent kernels: oneDNN, cuDNN and native."""
+"""`run_cell` with torch's fused recurrent kernels: oneDNN, cuDNN and native ones."""
 
 import threading
 from collections.abc import Callable

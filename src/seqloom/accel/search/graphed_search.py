@@ -108,7 +108,7 @@ def can_fix_shapes(model: Steppable, source: Tree, options: BeamConfig) -> bool:
 def graphed_beam_search(
     model: Steppable, *, options: BeamConfig, end: int, source: Tree = None, banned: Collection[int] = (), **_: object
 ) -> list[list[Hypothesis]]:
-    """Run `beam_search` with CUDA graphs, or by definition if memory runs out."""
+    """Run `beam_search` with CUDA graphs, or its definition if memory runs out."""
     rules = BeamRules(options, end, tuple(sorted(set(banned) - {end})))
     hypotheses = search_fixed(model, source, rules)
     if hypotheses is None:

@@ -1,4 +1,4 @@
-"""Decoding of batches in threads: on a CPU one thread per batch, as many as torch has threads.
+"""Decoding of batches in threads: on a CPU one thread per batch, up to torch's number of threads.
 
 A search step is many small operations; threads that share an operation mostly wait for each other. On a GPU two batches
 alternate: one is prepared or collected while the GPU searches for the other.

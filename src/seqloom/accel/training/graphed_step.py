@@ -9,8 +9,9 @@ The graph never synchronizes; loss and ‖g‖ are read on demand. If either is 
 not change, and the carry is set to zero.
 
 The first step of a shape runs eagerly; then the same operations are captured. Both use the random seed of the step.
-The result therefore does not depend on which step was the first of its shape, and with deterministic kernels a resumed
-training is bit-identical. Regions of the model can be compiled first, see `seqloom.accel.training.compiled_regions`.
+The result therefore does not depend on which step was the first of its shape, and with
+deterministic kernels resumed training is bit-identical. Regions of the model can be compiled first,
+see `seqloom.accel.training.compiled_regions`.
 """
 
 import math
@@ -87,7 +88,7 @@ class GraphedStep:
         self.carries: dict[Hashable, Tree] = {}  # static buffers, by shape
         self.is_enabled = True
         self.compiler: RegionCompiler | None = None
-        # The compiler selects kernels by the first shapes it sees, so a resume would not be exact.
+        # The compiler selects kernels by the first shapes it sees, so resumed training would not be exact.
         if state.total >= MIN_COMPILED_STEPS and not state.config.deterministic:
             self.compiler = RegionCompiler(dynamic=state.task.largest_step(state.seed) is not None)
         self.seconds, self.shapes = 0.0, 0  # of preparation, since the last report

@@ -2,9 +2,9 @@
 
     z_t ~ A(z_{t−1}, ·)      x_t ~ B(z_t, ·)
 
-Every document follows an END and closes with one. END is emitted by the last of the N + 1 states
-and by no other, and this state emits nothing else. So π is the END row of A, the END column is the
-probability that a document ends, and a stream of documents is one sequence.
+Every document is preceded and followed by END. Only the last of the N + 1 states emits END, and it
+emits nothing else. π is therefore the END row of A, the END column is the probability that a
+document ends, and a stream of documents is one sequence.
 
 The filtered distribution over the states summarizes all tokens x_1 … x_t:
 

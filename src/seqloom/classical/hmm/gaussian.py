@@ -260,7 +260,7 @@ class GaussianHMM(MarkovModel):
         return deviations, conditional
 
     def _apply_floor(self, covariance: Tensor, k: int) -> Tensor:
-        """Raise the variances of Σ to the floor; refuse a singular Σ."""
+        """Raise the variances of Σ to the minimum; raise an error if Σ is singular."""
         floor = self.config.min_variance
         if self.config.covariance == "diagonal":
             floored = covariance.diagonal().clamp(min=floor).diag_embed()

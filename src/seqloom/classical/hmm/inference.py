@@ -75,7 +75,7 @@ def forward(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor 
 
 @operation
 def log_likelihood(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return log p(x) (B,) only."""
+    """Return only log p(x) (B,)."""
     return forward(initial, transition, emission, mask).log_likelihood
 
 

@@ -33,7 +33,7 @@ class SearchConfig(EstimateConfig):
 
 
 class Search:
-    """The state of a search over restarts; a `finished` search contains the best model only.
+    """The state of a search over restarts; a `finished` search contains only the best model.
 
     `build` creates an empty model. `config` bounds the counters accepted from a checkpoint.
     """
@@ -67,7 +67,7 @@ class Search:
         limits = torch.tensor([self.config.restarts, self.config.iterations])
         require(
             ((counters >= 0) & (counters < limits) & (counters == counters.floor())).all(),
-            f"search must be in one of {limits[0]} restarts and {limits[1]} iterations",
+            f"search must be within its {limits[0]} restarts and {limits[1]} iterations",
         )
         require((likelihoods < math.inf).all(), "search must contain finite numbers")
         check_tree(dict(state_dict), dict.fromkeys(self.state_dict(), ANYTHING))

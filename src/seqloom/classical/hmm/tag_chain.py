@@ -8,8 +8,8 @@ pair, so a step takes K³ instead of K⁴ products:
     f_t(j, k) = b(x_t | k) Σ_i f_{t−1}(i, j) A_ijk          g_t(i, j) = Σ_k A_ijk b(x_{t+1} | k) g_{t+1}(j, k)
 
 The last of the K + 1 tags is END, which no word has. f is normalized at every step, and the
-logarithms of the sums are accumulated. Sentences are short and emissions differ by a few powers of
-ten only, so nothing underflows.
+logarithms of the sums are accumulated. Sentences are short and emissions differ by only a few
+powers of ten, so nothing underflows.
 """
 
 import torch

@@ -75,7 +75,7 @@ class HMMTaggerConfig:
     word_smoothing: PositiveFloat = 2.0  # λ: weight of shape and suffix relative to the counts of the word
     form_smoothing: PositiveFloat = 0.5  # μ: weight of the word relative to the counts of its spelling
     characters: SuffixConfig | None = SuffixConfig()  # shape and suffix model; null: none
-    constrain: bool = True  # for span tags, allow valid sequences only: no I-PER after O
+    constrain: bool = True  # for span tags, allow only valid sequences: no I-PER after O
 
     longest: ClassVar[int | None] = None  # no maximum sentence length
     vectors: ClassVar[None] = None  # no word vectors

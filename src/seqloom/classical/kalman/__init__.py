@@ -31,10 +31,10 @@ assert get_args(Parameter) == LEARNED
 class KalmanConfig:
     kind: Literal["kalman"] = "kalman"
     structure: Structure | None = None  # null: seasonal if the data has a season, else trend
-    hidden: PositiveInt = 4  # free only: size of the state; otherwise it follows from the data
-    season: Annotated[int, Ge(2)] | None = None  # seasonal only: steps per season; null: from the data
+    hidden: PositiveInt = 4  # structure free: size of the state; otherwise it follows from the data
+    season: Annotated[int, Ge(2)] | None = None  # structure seasonal: steps per season; null: from the data
     damped: bool = False  # level, trend and seasonal: level and slope decay at a rate estimated by EM
-    start: Literal["vague", "learned"] = "vague"  # all but free: prior of the first state
+    start: Literal["vague", "learned"] = "vague"  # all structures except free: prior of the first state
     noise: Literal["diagonal", "full"] = "diagonal"  # covariance of the observation noise
     fixed: tuple[Parameter, ...] = ()  # parameters that EM does not change
     rounds: NonNegativeInt = 100  # maximum number of EM iterations
@@ -43,9 +43,9 @@ class KalmanConfig:
 
     def problems(self) -> Iterator[str]:
         if self.season is not None and self.structure not in ("seasonal", None):
-            yield f"season applies to structure seasonal only, not to {self.structure}; remove it"
+            yield f"season applies only to structure seasonal, not to {self.structure}; remove it"
         if self.damped and self.structure in ("free", "constant-velocity"):
-            yield f"damped applies to structures level, trend and seasonal only, not to {self.structure}"
+            yield f"damped applies only to structures level, trend and seasonal, not to {self.structure}"
         if len(set(self.fixed)) < len(self.fixed):
             yield f"fixed must name each parameter once, got {', '.join(self.fixed)}"
 
@@ -110,7 +110,7 @@ class LinearDynamical(TensorModel):
     # --- estimation --------------------------------------------------------------------------------------------------
 
     def begin(self, data: Data, resume: bool = False) -> None:
-        """Initialize system and variance floors from the data; to resume from a checkpoint, the floors only."""
+        """Initialize the system and the variance floors from the data, or only the floors to resume."""
         if not resume:
             check_data(data, self.rules, self.inputs)
         config = self.config
@@ -118,7 +118,7 @@ class LinearDynamical(TensorModel):
         self.system = self.system if resume else guess
 
     def estimates(self, data: Data, step: int = 0) -> Iterator[Estimate]:
-        """Run EM in place after round `step`; every `save_every` rounds an `Estimate` carries the model.
+        """Run EM in place after round `step`; every `save_every` rounds an `Estimate` contains the model.
 
         The loss of a round is that of the model before it: −log p per observed value, in nats.
         """

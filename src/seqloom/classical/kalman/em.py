@@ -96,7 +96,7 @@ class Round:
 
 
 def expectation_maximization(system: System, data: Data, rules: Rules, stretch: float = 1.0) -> Iterator[Round]:
-    """Yield EM rounds without end.
+    """Yield EM rounds indefinitely.
 
     EM converges slowly where a variance is small. Each round therefore also tries to extrapolate the
     logarithms of the variances and accepts the result if it is more likely than the EM step. The

@@ -143,7 +143,7 @@ class NGram(TensorModel):
         return DecodeState(history[:, history.shape[1] - (self.order - 1) :].clone())
 
     def _contexts(self, history: Tensor) -> Iterator[Tensor]:
-        """Yield, for k = 1 … order−1, the table rows (B, …) of the k-grams that end at each word from the k-th on."""
+        """Yield, for k = 1 … order−1, the table rows (B, …) of the k-grams that end at word k and each later word."""
         contexts = history
         for table in self.tables[1:]:
             yield contexts

@@ -12,7 +12,7 @@ In the highest order, c is the number of occurrences of h w. In lower orders it 
 distinct words that precede it: c(h w) = |{v : v h w occurs}|. An n-gram that begins with `<s>` has
 no preceding word and keeps its number of occurrences.
 
-D has one value for counts of one, two, and three or more, computed from n_1 … n_4, the number of
+D has separate values for counts of one, two, and three or more, computed from n_1 … n_4, the number of
 n-grams of the order with c = 1 … 4:
 
     Y = n_1 / (n_1 + 2 n_2)    D_1 = 1 − 2Y n_2/n_1    D_2 = 2 − 3Y n_3/n_2    D_3+ = 3 − 4Y n_4/n_3
@@ -58,12 +58,12 @@ class NGramCounts:
 def kneser_ney(stream: NDArray[np.integer], config: NGramConfig, vocabulary: int) -> NGram:
     """Estimate a model from a text; `estimate` does the same step by step."""
     *_, last = estimate(stream, config, vocabulary)
-    assert isinstance(last.model, NGram), "the last estimate carries the model"
+    assert isinstance(last.model, NGram), "the last estimate contains the model"
     return last.model
 
 
 def estimate(stream: NDArray[np.integer], config: NGramConfig, vocabulary: int) -> Iterator[Estimate]:
-    """Count each order, then smooth each order; the last of these 2·order steps carries the model.
+    """Count each order, then smooth each order; the last of these 2·order steps contains the model.
 
     `stream` contains token ids, each document followed by 0.
     """

@@ -36,7 +36,7 @@ class WordVectorsConfig:
     negatives: PositiveInt = 5  # skip-gram, CBOW: noise words per prediction
     noise: NonNegativeFloat = 0.75  # skip-gram, CBOW: the noise is p(w) ∝ count(w)^noise
     subsample: NonNegativeFloat = 1e-3  # skip-gram, CBOW: relative frequency above which words are dropped at random
-    cutoff: PositiveFloat = 10.0  # GloVe: count from which pairs have weight 1
+    cutoff: PositiveFloat = 10.0  # GloVe: pairs with at least this count have weight 1
     power: NonNegativeFloat = 0.75  # GloVe: exponent of the weight of rarer pairs
 
     def build(self, vocabulary: int) -> "WordVectors":

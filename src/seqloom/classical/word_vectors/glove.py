@@ -6,7 +6,7 @@ Every epoch makes an AdaGrad step for every pair with X_ij > 0 in random order, 
 of squares:
 
     o = v_i · u_j + b_i + d_j − log X_ij        g = η f(X_ij) o        f(x) = min(1, (x / cutoff)^power)
-    v_i ← v_i − g u_j / √s        s ← s + (g u_j)²        and alike u_j with g v_i, b_i and d_j with g
+    v_i ← v_i − g u_j / √s        s ← s + (g u_j)²        and likewise u_j with g v_i, b_i and d_j with g
 
 As in `negative_sampling`, all steps of a batch use the same vectors and the √s from before the
 batch, and steps on the same word are added. A batch of one is the original algorithm, which

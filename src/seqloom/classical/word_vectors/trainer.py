@@ -46,7 +46,7 @@ class WordTrainConfig(EstimateConfig):
 
     def problems(self) -> Iterator[str]:
         if self.engine == "numba" and self.device not in ("auto", "cpu"):
-            yield f"engine numba runs on the CPU: set device to cpu, or engine to torch; got {self.device}"
+            yield f"engine numba needs the CPU; got device {self.device}. Set device to cpu, or engine to torch"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def select_engine(config: WordTrainConfig) -> tuple[str, torch.device]:
 
 
 class WordVectorTrainer:
-    """Trains word vectors on a text, any number of steps at a time."""
+    """A trainer of word vectors, which runs any number of steps at a time."""
 
     def __init__(self, model: WordVectors, text: Text, train: WordTrainConfig, *, seed: int) -> None:
         self.engine, device = select_engine(train)

@@ -56,15 +56,15 @@ class CellOptions:
 
     kind: str = ""
     cell: CellName = "lstm"  # elman, lstm, gru, gru-cho, mut1, mut2 or mut3; `seqloom list cells` shows them all
-    activation: Literal["tanh", "relu", "sigmoid"] = "tanh"  # of the elman cell only
-    forget_bias: float | None = None  # of the lstm cell only: initial bias of the forget gate; None is 1.0
+    activation: Literal["tanh", "relu", "sigmoid"] = "tanh"  # for the elman cell
+    forget_bias: float | None = None  # for the lstm cell: initial bias of the forget gate; None means 1.0
 
     def problems(self) -> Iterator[str]:
         options = cell_class(self.cell).options
         if self.activation != "tanh" and "activation" not in options:
-            yield f"activation is an option of the elman cell only; remove it for {self.cell!r}"
+            yield f"activation applies only to the elman cell; remove it for {self.cell!r}"
         if self.forget_bias is not None and "forget_bias" not in options:
-            yield f"forget_bias is an option of the lstm cell only; remove it for {self.cell!r}"
+            yield f"forget_bias applies only to the lstm cell; remove it for {self.cell!r}"
 
     def make_cell(self, inputs: int, hidden: int) -> Cell:
         """Create a cell with inputs of size `inputs` and a state of size `hidden`."""

@@ -118,7 +118,7 @@ class LSTM(Cell):
     h_t     = o ⊙ tanh(c_t)
 
     W [h; x] is computed as W_h h + W_x x, and b is the sum of bias_x and bias_h. `forget_bias` is added to the
-    initial bias of the forget gate, so that a new cell remembers; torch and Zaremba use 0.
+    initial bias of the forget gate, so that a new cell keeps its content; torch and Zaremba et al. (2014) use 0.
     """
 
     name = "lstm"
@@ -155,13 +155,14 @@ class GRU(Cell):
     h̃    = tanh(W_xh x_t + b_x + r ⊙ (W_hh h_{t-1} + b_h))
     h_t  = z ⊙ h_{t-1} + (1 - z) ⊙ h̃
 
-    The form of cuDNN: the reset gate is applied after the matrix product, so that a step needs a single product with h.
+    This is the form of cuDNN: the reset gate is applied after the matrix product, so that a step
+    needs a single product with h.
     """
 
     name = "gru"
     blocks = ("r", "z", "candidate")
     gates: ClassVar = {
-        "r": "near 1 uses the old state in the candidate; near 0 the candidate depends on the input only",
+        "r": "near 1 uses the old state in the candidate; near 0, the candidate depends only on the input",
         "z": "near 1 keeps the old state; near 0 takes the candidate",
     }
     two_biases = True
@@ -181,7 +182,8 @@ class GRUCho(Cell):
     h̃    = tanh(W_xh x_t + W_hh (r ⊙ h_{t-1}) + b_h)
     h_t  = z ⊙ h_{t-1} + (1 - z) ⊙ h̃
 
-    The form of 2014: the reset gate is applied before the matrix product. torch has no kernel for it.
+    This is the original form (Cho et al., 2014): the reset gate is applied before the matrix
+    product. torch has no kernel for it.
     """
 
     name = "gru-cho"

@@ -168,8 +168,8 @@ class Additive(Score):
 class LocationScore(Score):
     """(W_a s)_j, for j up to a maximum length
 
-    The score depends on the state and the position only, not on h_j. W_a has `max_length` rows, one per position.
-    Longer sources are refused; only padding may lie beyond.
+    The score depends only on the state and the position, not on h_j. W_a has `max_length` rows, one
+    per position. Longer sources raise an error; only padding may lie beyond.
     """
 
     name = "location"
@@ -182,7 +182,7 @@ class LocationScore(Score):
         self.weight = nn.Linear(query, max_length, bias=False)
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return empty keys (B, S, 0), which only have the number of positions."""
+        """Return empty keys (B, S, 0), which represent only the number of positions."""
         beyond = memory.shape[1] - self.max_length
         if beyond > 0 and (mask is None or bool(mask[:, self.max_length :].any())):
             length = memory.shape[1] if mask is None else int(mask.sum(dim=1).max())
