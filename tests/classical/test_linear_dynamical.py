@@ -226,7 +226,7 @@ def test_all_problems_of_a_config_are_reported() -> None:
         build(KalmanConfig, {"kind": "kalman", "structure": "level", "fixed": ["mean", "mean"], **wrong})
     for name in wrong:
         assert f"{name}: must be" in str(raised.value)
-    assert "season applies to" in str(raised.value) and "fixed must" in str(raised.value)
+    assert "season applies only to" in str(raised.value) and "fixed must" in str(raised.value)
     with pytest.raises(UsageError, match=r"must be one of.*constant-velocity"):
         build(KalmanConfig, {"kind": "kalman", "structure": "velocity"})
 

@@ -332,7 +332,7 @@ def test_tensors_of_another_model_are_rejected():
 def test_all_problems_of_the_settings_are_reported():
     with pytest.raises(ValueError, match=r"vector_size.*\n.*window.*\n.*subsample.*\n.*cutoff"):
         WordVectorsConfig(vector_size=0, window=-1, subsample=-1.0, cutoff=0.0)
-    with pytest.raises(ValueError, match=r"epochs.*\n.*workers.*\n.*batch.*\n.*numba runs on the CPU"):
+    with pytest.raises(ValueError, match=r"epochs.*\n.*workers.*\n.*batch.*\n.*numba needs the CPU"):
         WordTrainConfig(epochs=0, workers=0, batch=0, engine="numba", device="cuda")
 
 

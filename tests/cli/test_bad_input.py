@@ -308,7 +308,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     ),
     "other weights": (
         lambda run: Run.open(run).store().save_best({"w": torch.zeros(2)}),
-        ["model.safetensors", "does not fit the model"],
+        ["model.safetensors", "does not match the model"],
     ),
     "weights of another run": (
         lambda run: (run / "model.safetensors").write_bytes(tensors_to_bytes(Run.open(run).weights(), "other")),
@@ -316,7 +316,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     ),
     "other size": (
         lambda run: rewrite(run / "recipe.yaml", "hidden: 12", "hidden: 13", sealed=True),
-        ["does not fit the model"],
+        ["does not match the model"],
     ),
     "lost tokenizer": (lambda run: (run / "tokenizer.json").unlink(), ["incomplete", "tokenizer.json"]),
     "broken tokenizer": (lambda run: (run / "tokenizer.json").write_text("{"), ["tokenizer.json", "damaged"]),

@@ -184,7 +184,9 @@ def test_damaged_runs_are_rejected(seqloom: Any, runs: Path) -> None:
     )
     labels.write_text('["good"]')
     update_checksums(runs / "gru")
-    seqloom("classify", runs / "gru", "x").fails_with(4, "labels.json is damaged: its names do not fit the model")
+    seqloom("classify", runs / "gru", "x").fails_with(
+        4, "labels.json is damaged: its names do not match the outputs of the model"
+    )
     (runs / "gru" / "labels.json").unlink()
     seqloom("classify", runs / "gru", "x").fails_with(4, "is incomplete: labels.json is missing")
     (runs / "bag" / "sizes.json").write_text('{"labels": 3}')
@@ -192,7 +194,7 @@ def test_damaged_runs_are_rejected(seqloom: Any, runs: Path) -> None:
         4, "sizes.json is damaged: it does not match its checksum", lines=1
     )
     update_checksums(runs / "bag")
-    seqloom("classify", runs / "bag", "x").fails_with(4, "does not fit the model of its recipe")
+    seqloom("classify", runs / "bag", "x").fails_with(4, "does not match the model of its recipe")
 
 
 # --- train, evaluate, compare, doctor -------------------------------------------------------------------------------

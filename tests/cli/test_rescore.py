@@ -145,8 +145,8 @@ def test_list_for_other_lines_is_rejected(seqloom: Any, translators: Path, nbest
     run = translators / "one"
     shown = seqloom("translate", run, *LINES[:2], "--rescore", nbest)
     assert shown.code == 3 and shown.err == (
-        f"seqloom: {nbest} has candidates numbered 2, from 0, but the input has only 2 lines. "
-        "Use the source lines of the list.\n"
+        f"seqloom: {nbest} has candidates numbered 2 (counted from 0), but the input has only 2 lines. "
+        "Use the source file of the list.\n"
     )
     shown = seqloom("translate", run, *LINES, "a dog", "--rescore", nbest)
     assert shown.code == 3 and len(shown.out.splitlines()) == 4

@@ -125,7 +125,7 @@ def test_missing_or_wrong_sizes_are_rejected(seqloom: Any, vectors: Path, tmp_pa
     run = Path(shutil.copytree(vectors / "adding", tmp_path / "run"))
     (run / "sizes.json").write_text('{"inputs": 9, "outputs": 1}')
     update_checksums(run)
-    seqloom("evaluate", run).fails_with(4, "does not fit", lines=1)
+    seqloom("evaluate", run).fails_with(4, "does not match", lines=1)
     (run / "sizes.json").unlink()
     seqloom("evaluate", run).fails_with(4, "incomplete", "sizes.json", lines=1)
     seqloom("compare", run).fails_with(4, "sizes.json", lines=1)

@@ -181,7 +181,7 @@ def test_files_are_located_beside_recipe(tmp_path: Path, monkeypatch: pytest.Mon
     [
         ("a.csv", "review,stars\na,1\n", r"name the column 'text'; it has \['review', 'stars'\]: set data.text to one"),
         ("a.csv", "Text,label\na,1\n", r"did you mean data.text=Text\?"),
-        ("a.csv", "text,text,label\na,b,1\n", r"name the column 'text' once; it does so 2 times"),
+        ("a.csv", "text,text,label\na,b,1\n", r"name the column 'text' once, but it occurs 2 times"),
         ("a.tsv", "text\tlabel\na\tx\nb\n", r"Line 3 of .*a.tsv must have 2 columns.*it has 1 column: 'b'"),
         ("a.csv", "text,label\na,x\nb, no,y\n", r"Line 3 of .* must have 2 columns.*it has 3.*Quote texts"),
         ("a.csv", 'text,label\n"a,x\nb,y\n', r"row that starts at line 2 of .* is not valid CSV"),

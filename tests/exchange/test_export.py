@@ -205,5 +205,5 @@ def test_weights_of_another_recipe_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"model\.safetensors belongs to another run"):
         export_run(run.path, tmp_path / "out")
     run.store().save_best(other.weights())
-    with pytest.raises(CheckpointError, match="does not fit the model of its recipe"):
+    with pytest.raises(CheckpointError, match="does not match the model of its recipe"):
         export_run(run.path, tmp_path / "out")

@@ -196,8 +196,8 @@ def test_trace_equals_forward(lm):
     [
         ({"bidirectional": True}, "would read the token that it must predict"),
         ({"cell": "lsmt"}, "did you mean lstm"),
-        ({"cell": "gru", "activation": "relu"}, "elman cell only"),
-        ({"cell": "gru", "forget_bias": 1.0}, "lstm cell only"),
+        ({"cell": "gru", "activation": "relu"}, "only to the elman cell"),
+        ({"cell": "gru", "forget_bias": 1.0}, "only to the lstm cell"),
         ({"layers": 0}, r"layers:? must be at least 1[;,] got 0"),
         ({"embedding": 0}, r"embedding:? must be at least 1[;,] got 0"),
         ({"dropout": 1.0}, r"dropout:? must be less than 1(\.0)?[;,] got 1\.0"),

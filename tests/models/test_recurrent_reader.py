@@ -102,8 +102,8 @@ def test_empty_and_wrong_inputs_are_rejected() -> None:
     ("values", "words"),
     [
         ({"cell": "lsmt"}, "did you mean lstm"),
-        ({"cell": "gru", "activation": "relu"}, "elman cell only"),
-        ({"cell": "gru", "forget_bias": 2.0}, "lstm cell only"),
+        ({"cell": "gru", "activation": "relu"}, "only to the elman cell"),
+        ({"cell": "gru", "forget_bias": 2.0}, "only to the lstm cell"),
         ({"layers": 0}, "layers: must be at least 1"),
         ({"hidden": 0}, "hidden: must be at least 1"),
         ({"dropout": 1.0}, "dropout: must be less than 1"),

@@ -210,8 +210,8 @@ def test_projections_and_ineffective_options_are_noted():
     ("options", "words"),
     [
         ({"cell": "lsmt"}, "did you mean lstm"),
-        ({"cell": "gru", "activation": "relu"}, "elman cell only"),
-        ({"cell": "gru", "forget_bias": 1.0}, "lstm cell only"),
+        ({"cell": "gru", "activation": "relu"}, "only to the elman cell"),
+        ({"cell": "gru", "forget_bias": 1.0}, "only to the lstm cell"),
         ({"encoder_layers": 0}, r"encoder_layers:? must be at least 1[;,] got 0"),
         ({"decoder_layers": 0}, r"decoder_layers:? must be at least 1[;,] got 0"),
         ({"embedding": 0}, r"embedding:? must be at least 1[;,] got 0"),

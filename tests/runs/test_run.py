@@ -165,7 +165,7 @@ def test_foreign_or_newer_tokenizer_is_rejected(trained, change):
 
 def test_weights_of_another_model_are_rejected(trained):
     Run.open(trained.path).store().save_best({"x": torch.zeros(2)})
-    with pytest.raises(CheckpointError, match=r"model\.safetensors does not fit"):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors does not match"):
         Run.open(trained.path).model()
 
 

@@ -81,7 +81,7 @@ def test_sizes_of_another_model_are_rejected(tmp_path) -> None:
     for sizes in ({"labels": 4}, {"tags": 3}, {"labels": 3, "wings": 2}):
         (path / "sizes.json").write_text(json.dumps(sizes))
         update_checksums(path)
-        with pytest.raises(CheckpointError, match="does not fit the model of its recipe"):
+        with pytest.raises(CheckpointError, match="does not match the model of its recipe"):
             Run.open(path).model("cpu")
     (path / "sizes.json").write_text(json.dumps({"labels": 3, "vocabulary": 77}))
     update_checksums(path)

@@ -169,7 +169,7 @@ def test_run_stores_labels_counts_and_sizes(tmp_path: Path) -> None:
     assert with_lm.model("cpu").backbone.output is not None
     (with_lm.path / "sizes.json").write_text("{}")
     update_checksums(with_lm.path)
-    with pytest.raises(CheckpointError, match="does not fit the model"):
+    with pytest.raises(CheckpointError, match="does not match the model"):
         Run.open(with_lm.path).model("cpu")
 
 

@@ -148,7 +148,7 @@ def test_mismatched_weights_are_listed(runs: Path, tmp_path: Path) -> None:
     text = (other / "recipe.yaml").read_text(encoding="utf-8")
     (other / "recipe.yaml").write_text(text.replace("decoder_layers: 1", "decoder_layers: 2"), encoding="utf-8")
     update_checksums(other)
-    with pytest.raises(UsageError, match=r"do not fit the model: decoder\.1\..* is missing; .* and \d+ more"):
+    with pytest.raises(UsageError, match=r"do not match the model: decoder\.1\..* is missing; .* and \d+ more"):
         prepared(translate_recipe(tmp_path, other)).model()
 
 

@@ -193,8 +193,8 @@ def test_data_of_other_version_is_rejected(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"inputs": 3, "outputs": 1}', "does not fit"),
-        ('{"inputs": 2}', "does not fit"),
+        ('{"inputs": 3, "outputs": 1}', "does not match"),
+        ('{"inputs": 2}', "does not match"),
         ('{"inputs": 2, "outputs": -1}', "damaged"),
         ('{"inputs": 2, "outputs": true}', "damaged"),
         ("[2, 1]", "damaged"),

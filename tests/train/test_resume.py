@@ -239,7 +239,7 @@ def test_checkpoint_that_does_not_fit_is_rejected(session, tiny_task, monkeypatc
     run = session(steps=2)
     run.train(tiny_task())
     forget(monkeypatch, model={"embed.weight": torch.zeros(2, 2)})
-    with pytest.raises(CheckpointError, match="step-2: it does not fit the model") as caught:
+    with pytest.raises(CheckpointError, match="step-2: it does not match the model") as caught:
         run.train(tiny_task(), resume=True)
     assert caught.value.exit_code == 4
 

@@ -64,7 +64,7 @@ def lag_of(difference: Difference | None, season: int) -> int:
 
 
 def key_of(name: str) -> str:
-    """Return the recipe key of a field: `from` for `from_`, because `from` is a keyword of Python."""
+    """Return the recipe key of a field: `from` for `from_`, because `from` is a Python keyword."""
     return name.removesuffix("_")
 
 
@@ -210,7 +210,7 @@ class Kinds:
             (name,) = names
         else:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": self.discriminator})
-        if (config := self.find(name)) is None:  # imports the config of this kind only
+        if (config := self.find(name)) is None:  # imports only the config of this kind
             known = {"discriminator": self.discriminator, "tag": str(name), "expected_tags": ", ".join(self.names())}
             raise PydanticKnownError("union_tag_invalid", known)
         try:

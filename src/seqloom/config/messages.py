@@ -292,7 +292,7 @@ def find_synonyms(key: str, prefix: str, paths: Sequence[str]) -> list[str]:
     """Return the key paths of a recipe that have the meaning of `key` in another toolkit.
 
     Keys of the section that contains `key` come first, then those at the smallest depth:
-    `model.layers` also stands for `model.encoder.layers`.
+    `model.layers` also matches `model.encoder.layers`.
     """
     word = key.lower().replace("-", "_")
     targets = [target for group, words in SYNONYMS.items() if word in words.split() for target in group.split()]

@@ -1,4 +1,4 @@
-"""The YAML of recipes: plain data only.
+"""The YAML of recipes, restricted to plain data.
 
 Scalars follow the core schema of YAML 1.2: `no` and `12:30` are texts and `2e-3` is a number, which
 PyYAML would read as False, 750 and text. Repeated keys, anchors, aliases and tags are rejected.

@@ -3,7 +3,7 @@
 Seeds are pure functions: the random numbers of a step depend only on the recipe's seed and the step.
 
 PyTorch sums the gradients of LayerNorm, of convolutions and of oneDNN's LSTM in one partial sum per thread.
-So a resumed training has bit-identical weights only with the same number of threads as before.
+Resumed training therefore gives bit-identical weights only with the same number of threads as before.
 """
 
 import functools
@@ -111,7 +111,7 @@ def available_cores() -> int:
 
 
 def training_threads(device: torch.device) -> int:
-    """Return the number of threads that affects the results of a training on this device, or 0."""
+    """Return the number of threads that affects the results of training on this device, or 0."""
     return torch.get_num_threads() if device.type == "cpu" else 0
 
 
@@ -133,7 +133,7 @@ def resume_threads(before: int, device: torch.device) -> str | None:
     reason = f"{THREADS_VARIABLE} is set" if is_set else f"only {format_count(cores, 'core')} can be used"
     return (
         f"the training used {format_count(before, 'CPU thread')} and continues with {now}, because {reason}: its "
-        "weights may differ in their last bits from those of an uninterrupted training"
+        "weights may differ in their last bits from those of uninterrupted training"
     )
 
 

@@ -1,9 +1,9 @@
 """Memory of tensors: reject models that do not fit, and measure the peak of a computation.
 
 The peak includes weights, gradients, optimizer state and intermediate results, but not the program,
-the data or memory that an allocator reserves. So it belongs to the model and its batch, regardless
-of what the process did before. On CUDA devices PyTorch's allocator measures it; elsewhere the results
-of all operations are tracked, which misses only temporary buffers inside kernels.
+the data or memory that an allocator reserves. It therefore depends only on the model and its batch,
+not on what the process did before. On CUDA devices PyTorch's allocator measures it; elsewhere the
+results of all operations are tracked, which misses only temporary buffers inside kernels.
 """
 
 import math
@@ -98,7 +98,7 @@ def measure_peak(device: torch.device, existing: Iterable[Tensor]) -> Iterator[P
 
 
 class _LiveStorages(TorchDispatchMode):
-    """Tracks the storages of all results, also of the backward pass, for as long as they live."""
+    """Tracks the storages of all results, including those of the backward pass, while they exist."""
 
     def __init__(self, peak: Peak) -> None:
         super().__init__()

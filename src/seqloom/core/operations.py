@@ -6,7 +6,7 @@
     run_cell.register(applies=fits_kernel, run=run_kernel)         # only in `seqloom.accel`
 
 A call uses the first registered implementation whose `applies` accepts its arguments, otherwise the
-definition. The tests of `seqloom.accel` check that both compute the same. Within
+definition. The tests of `seqloom.accel` check that both compute the same results. Within
 `definitions_only()` every call uses the definition.
 
 A function marked `compiled_region` is an ordinary function unless `compile_regions` sets a compiler.

@@ -21,9 +21,9 @@ from seqloom.core.tree import Tree, select_rows
 class DecodeState:
     """The state of a model in the sequences it generates.
 
-    `hidden` has one row per hypothesis; `memory` one row per source (an encoder's output and its
-    mask, say), shared by the hypotheses of that source. Rows are source-major: with k hypotheses
-    each, source i owns rows i·k … i·k+k−1.
+    `hidden` has one row per hypothesis; `memory` one row per source (for example, an encoder's
+    output and its mask), shared by the hypotheses of that source. Rows are source-major: with k
+    hypotheses each, source i owns rows i·k … i·k+k−1.
     """
 
     hidden: Tree
@@ -65,7 +65,7 @@ class BestOutput(_WithAttention):
 
 @runtime_checkable
 class Steppable(Protocol):
-    """A model that predicts the next token. All decoding depends on this protocol only.
+    """A model that predicts the next token. All decoding depends only on this protocol.
 
     A model with a limit on the number of tokens, END included, has an attribute `longest_target`
     at which a search stops.
@@ -119,7 +119,7 @@ class FutureStep:
 
 
 class SeriesModel(Protocol):
-    """A model of series that predicts the next values. All forecasts depend on this protocol only.
+    """A model of series that predicts the next values. All forecasts depend only on this protocol.
 
     Values are in the units of the data and never NaN. `mask` is True for observed values; others
     are ignored.
@@ -139,7 +139,7 @@ class Forecastable(SeriesModel, Protocol):
     """A model of series that also scores given values."""
 
     def score(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return log p of the observed values of each step (B, T) given all previous steps, or 0 without any."""
+        """Return log p of the observed values of each step (B, T) given all previous steps; 0 if none is observed."""
         ...
 
 
@@ -202,7 +202,7 @@ class Monitor:
 
 
 class Task(Protocol):
-    """The interface of a task that is trained by gradient.
+    """The interface of a task that is trained by gradient descent.
 
     Subclasses may omit methods that have a default here.
     """

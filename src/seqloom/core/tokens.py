@@ -16,7 +16,7 @@ from torch import Tensor
 CLASSIFY_TEXT, SEPARATE_TEXT, MASK_TEXT = "[CLS]", "[SEP]", "[MASK]"
 EXTRA = 3  # number of special tokens
 BLOCK = 64  # tokens of a block whose maximum is computed first
-MIN_BLOCKED_SIZE = 1 << 18  # log-probabilities from which blocks are faster
+MIN_BLOCKED_SIZE = 1 << 18  # minimum number of log-probabilities for which blocks are faster
 
 
 def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -61,7 +61,7 @@ class Ragged:
 
     @classmethod
     def plain(cls, sequences: Sequence[Sequence[int]]) -> "Ragged":
-        """Store sequences unchanged, such as a tag for each word."""
+        """Store sequences unchanged, for example the tags of the words of each sentence."""
         ids = np.fromiter(chain.from_iterable(sequences), dtype=np.int32)
         return cls(ids, np.cumsum([0, *map(len, sequences)], dtype=np.int64))
 

@@ -47,7 +47,7 @@ class TextCounts:
 
     @classmethod
     def of(cls, documents: Sequence[str]) -> "TextCounts":
-        from seqloom.text.base import cut_at_spaces  # here, so that corpora can be listed without the tokenizers
+        from seqloom.text.base import cut_at_spaces  # so that corpora can be listed without tokenizers
 
         ends = len(documents)
         return cls(
@@ -68,7 +68,7 @@ class ProbedSpan:
 
 
 class Example:
-    """Base class of examples, with everything that differs between forms of corpora.
+    """Base class of examples, which defines how the forms of corpora differ.
 
     Subclasses set `form`, name the fields of texts and label, and override other methods if needed.
     """
@@ -116,7 +116,7 @@ class Example:
     @classmethod
     def all_words(cls, examples: Sequence[Self]) -> list[str]:
         """Return the words of the examples."""
-        from seqloom.text.word_spans import split_words  # here, so that corpora can be listed without the tokenizers
+        from seqloom.text.word_spans import split_words  # so that corpora can be listed without tokenizers
 
         return [word for text in cls.all_texts(examples) for word in split_words(text)]
 

@@ -1,7 +1,7 @@
-"""Recognition of files: which task they are for, and which corpus config reads them.
+"""Detection of the task of files, and of the corpus config that reads them.
 
 The name, the header, the columns and the content of a file are examined, in this order. The result
-says what was recognized, so that a user can object.
+describes what was recognized, so that the user can correct it.
 """
 
 import json
@@ -22,12 +22,12 @@ from seqloom.data.files import EXTENSIONS, expand_home, read_nonblank, split_lin
 from seqloom.data.formats.arrow_tables import dataset_splits, is_dataset_folder
 from seqloom.data.tables import TRANSLATIONS, Format, format_of, read_records, table_rows
 
-SAMPLE_ROWS = 2000  # of a table, which are examined
+SAMPLE_ROWS = 2000  # rows of a table that are examined
 CONLL_ENDINGS = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".bioes", ".conll03")
 SPLIT_NAMES = {"train": "train", "training": "train", "dev": "dev", "valid": "dev", "validation": "dev", "val": "dev"}
 SPLIT_NAMES |= {"test": "test", "testing": "test", "eval": "test"}
 
-# Names of columns, in lower case, that tell what a column is for.
+# Lowercase column names that indicate the content of a column.
 TEXTS = ("text", "sentence", "review", "content", "body", "message", "comment", "description", "tweet", "utterance")
 LABELS = (
     *("label", "class", "category", "sentiment", "gold_label", "quality", "is_duplicate", "intent", "topic"),
@@ -60,7 +60,7 @@ class ColumnProfile:
     """A column of a table and what its cells look like."""
 
     name: str
-    number: int  # from 1
+    number: int  # counted from 1
     cells: Sequence[object] = field(repr=False)
 
     @cached_property
@@ -196,7 +196,7 @@ def _config_of(detected: Detected, values: Mapping[str, object]) -> Any:
 
 
 def assign_splits(paths: Sequence[Path]) -> dict[str, Path] | None:
-    """Return the files of train, dev and test by their names or by those in a folder; None if names do not tell."""
+    """Return the files of train, dev and test by their names or by those in a folder; None if names do not show it."""
     if len(paths) == 1:
         if not paths[0].is_dir() or is_dataset_folder(paths[0]):
             return None
@@ -270,7 +270,7 @@ def _looks_tagged(path: Path) -> bool:
 
 
 def profile_table(path: Path, form: Format, columns: Mapping[str, str]) -> TableSample:
-    """Read the first rows of a table and find out whether its first row names the columns."""
+    """Read the first rows of a table and determine whether its first row names the columns."""
     if form not in ("tsv", "csv"):
         records = [cells for _, cells in read_records(path, form)[:SAMPLE_ROWS]]
         names = list(dict.fromkeys(name for cells in records for name in cells))
@@ -328,7 +328,7 @@ def _detect_table(table: TableSample, task: str | None, columns: Mapping[str, st
 
 def _refuse(path: Path, task: str | None, table: TableSample | None = None) -> Detected:
     if task == "translate" and table is not None and table.form == "tsv":
-        return Detected("translate", {"corpus": "parallel"}, "a table")  # its reader says what is wrong
+        return Detected("translate", {"corpus": "parallel"}, "a table")  # its reader reports the problem
     kinds = f"the task {task}" if task else "any task"
     listed = "" if table is None else f" Its columns: {', '.join(shorten(name) for name in table.names)}."
     raise UsageError(
@@ -413,7 +413,7 @@ def _translations(table: TableSample, columns: Mapping[str, str]) -> Detected | 
 
 
 def _labelled_by_name(table: TableSample, columns: Mapping[str, str]) -> Detected | None:
-    """Recognize texts and labels whose columns have the usual names, or those that the user gave."""
+    """Recognize texts and labels whose columns have the usual names, or names set by the user."""
     is_named = [key in columns or table.find(*names) for key, names in (("text", TEXTS), ("label", LABELS))]
     return _labelled(table, columns) if table.has_header and all(is_named) else None
 

@@ -115,7 +115,7 @@ class TokenClassificationExample(Example):
     @classmethod
     def of(cls, words: Sequence[str], tags: Sequence[str]) -> "TokenClassificationExample":
         """Create a sentence without original text: the words are joined by spaces."""
-        from seqloom.text.word_spans import join_words  # here, so that corpora can be listed without the tokenizers
+        from seqloom.text.word_spans import join_words  # so that corpora can be listed without tokenizers
 
         text, spans = join_words(words)
         return cls(tuple(words), tuple(tags), text, tuple(spans))

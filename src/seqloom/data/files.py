@@ -1,8 +1,9 @@
-"""Strict reading of text files, with errors that name file, line and byte, and the location of data sets.
+"""Strict reading of text files, and the location of data sets.
 
-Files are UTF-8 unless `use_encoding` sets another encoding. A byte order mark is dropped, and Windows
-line ends become "\\n", as do line ends of old Macs, "\\r", in a text without others. Lines end only at
-"\\n"; U+2028 and other separators of `str.splitlines` are ordinary characters.
+Errors name the file, the line and the byte. Files are UTF-8 unless `use_encoding` sets another
+encoding. A byte order mark is dropped, and Windows line ends become "\\n", as do line ends of old
+Macs, "\\r", in a text without others. Lines end only at "\\n"; U+2028 and other separators of
+`str.splitlines` are ordinary characters.
 """
 
 import codecs
@@ -36,10 +37,10 @@ BYTES_PER_NUL = 100  # fewer bytes for each NUL byte mean a binary file
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
-# The most common one comes first, and is preferred if several decode a text alike.
+# The most common one comes first: it is preferred if several give the same text.
 ENCODINGS = ("cp1252", "cp1250", "cp1251", "shift_jis", "gb18030", "big5", "euc-kr", "euc-jp", "koi8-r", "iso8859-2")
 MORE_ENCODINGS = ("cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "cp874", "koi8-u", "utf-16", "utf-32")
-SAMPLE_BYTES = 50_000  # of a text, to guess its encoding from
+SAMPLE_BYTES = 50_000  # bytes of a text from which its encoding is guessed
 DATA_VARIABLE = "SEQLOOM_DATA"
 _data_folder: ContextVar[Path | None] = ContextVar("data_folder", default=None)
 _encoding: ContextVar[str] = ContextVar("encoding", default="utf-8")
@@ -129,7 +130,7 @@ class ZstdReader:
         self.frame: Any = None  # the decompressor of the frame that has begun and not ended
 
     def read(self, size: int) -> bytes:
-        """Decompress the next bytes of the file, of which `size` are read at a time; b"" at its end."""
+        """Read `size` compressed bytes at a time and return the next decompressed bytes; b"" at its end."""
         content = b""
         try:
             while not content and (chunk := self.file.read(size)):
@@ -152,7 +153,7 @@ def without_compression(path: Path) -> str:
 
 
 def decode_text(content: bytes | bytearray, path: Path | str) -> str:
-    """Decode a text and normalize line ends; `path` is for error messages."""
+    """Decode a text and normalize line ends; error messages name `path`."""
     encoding = _encoding.get()
     if content.startswith(_UTF16) and not encoding.startswith(("utf-16", "utf-32")):
         raise DataError(f"{path} must be {encoding.upper()} but starts like UTF-16: set data.encoding=utf-16.")
@@ -182,7 +183,7 @@ def decode_text(content: bytes | bytearray, path: Path | str) -> str:
 
 
 def guess_encoding(content: bytes | bytearray) -> str | None:
-    """Return the encoding that a text is probably in; None if no encoding is plausible.
+    """Return the probable encoding of a text; None if no encoding is plausible.
 
     Windows-1252 is preferred to Latin-1, which has control characters where Windows-1252 has quotation
     marks and dashes, and equals it elsewhere.
@@ -208,7 +209,7 @@ def guess_encoding(content: bytes | bytearray) -> str | None:
 
 
 def _advise_encoding(content: bytes | bytearray, position: int) -> str:
-    """Return what to do about a text that is not UTF-8, with the line at `position` as its encoding would show it."""
+    """Return advice on a text that is not UTF-8, with the line at `position` in its probable encoding."""
     encoding = guess_encoding(content)
     if encoding is None or encoding == _encoding.get():
         return "Set data.encoding to the encoding of the file, for example cp1252 or shift_jis."

@@ -13,7 +13,7 @@ ExampleT = TypeVar("ExampleT", bound=Example)
 
 
 class Dice:
-    """Random draws based on `random()` only, the one method that is stable across versions of Python."""
+    """Random draws based only on `random()`, the one method that is stable across versions of Python."""
 
     def __init__(self, seed: str) -> None:
         self.uniform = random.Random(seed).random
@@ -42,7 +42,7 @@ class Dice:
 
 
 def draw_distinct(draw: Callable[[], T], key: Callable[[T], Hashable]) -> Iterator[T]:
-    """Yield draws endlessly, skipping those whose key was drawn before."""
+    """Yield draws indefinitely, skipping those whose key was drawn before."""
     seen: set[Hashable] = set()
     while True:
         item = draw()

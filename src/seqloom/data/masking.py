@@ -9,8 +9,9 @@ the expected fraction is p even in short rows. Each selected token is replaced a
 
     80 %   by [MASK]           10 %   by a random token of the vocabulary           10 %   not at all
 
-The latter two exist because texts have no masks later: a model must not rely on them to know which
-tokens to predict. END and special tokens are neither selected nor used as replacements.
+The latter two are needed because texts have no masks after pretraining: a model must not need masks
+to know which tokens to predict. END and special tokens are neither selected nor used as
+replacements.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,7 @@ from seqloom.text.model_inputs import frame_length, frame_texts
 
 class PackedRows(NamedTuple):
     tokens: Array  # (N, S); padding is 0
-    documents: Array  # (N, S), from 1 in each row; padding is 0
+    documents: Array  # (N, S), counted from 1 in each row; padding is 0
 
 
 def pack(texts: Sequence[Sequence[int]], specials: Specials, length: int) -> PackedRows:
@@ -80,10 +81,10 @@ class NextSentencePairs:
 
         [CLS] a [SEP] b [SEP]          a and b are consecutive complete sentences that fit into the row
 
-    A document is read once, row by row. The end of a is random, at most in the middle of the row. With
-    probability 1/2, b is what follows; otherwise it starts at a random sentence of another document.
-    Both kinds are filled in the same way, so that their lengths reveal little. A sentence longer than
-    half a row is divided.
+    A document is read once, row by row. `a` ends after a random sentence in the first half of the
+    row. With probability 1/2, b follows it; otherwise b starts at a random sentence of another
+    document. Both kinds are filled in the same way, so that their lengths reveal little. A sentence
+    longer than half a row is divided.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class NextSentencePairs:
         length: int,
         what: str = "the text",
     ) -> None:
-        """Create pairs from the tokens of sentences of documents, in rows of `length`; `what` is for errors."""
+        """Create pairs from the tokens of sentences of documents, in rows of `length`; errors name `what`."""
         self.specials, self.length = specials, length
         self.room = length - frame_length(2)
         max_length = self.room // 2

@@ -4,7 +4,7 @@
     0 ||| dies ist ein Haus ||| LM0= -12.3 TM0= -4.5 ||| -2.01
     1 ||| …
 
-Each line is a candidate: the number of the source line, from 0 and ascending, the text, and optional
+Each line is a candidate: the number of the source line, counted from 0 and ascending, the text, and optional
 fields. The last field that is a single number is the score.
 """
 
@@ -24,7 +24,7 @@ GRAM_SIZE = 3  # characters
 
 
 def read_nbest(path: Path) -> Iterator[tuple[int, list[ScoredText]]]:
-    """Yield the number of each source line with candidates, from 0, and its candidates."""
+    """Yield the number of each source line with candidates, counted from 0, and its candidates."""
     last, candidates = -1, list[ScoredText]()
     for row, line in enumerate(read_lines(path), start=1):
         text, *fields = (field.strip() for field in line.split("|||"))
@@ -69,8 +69,8 @@ def candidates_of(lines: Iterable[str], path: Path) -> Iterator[tuple[str, list[
             yield line, []
     if group is not None:
         raise DataError(
-            f"{path} has candidates numbered {group[0]}, from 0, but the input has only {count:,} lines. "
-            "Use the source lines of the list."
+            f"{path} has candidates numbered {group[0]} (counted from 0), but the input has only {count:,} lines. "
+            "Use the source file of the list."
         )
 
 

@@ -195,7 +195,7 @@ Money = Literal["standard", "name"]
 # `a` in a pattern is the short form, which is "AM" for Korean in CLDR; Koreans use the long one.
 LONG_PERIOD = {"ko"}
 # Names that differ in num2words: plain Portuguese is Brazilian in CLDR, Kazakh is kz, Norwegian no. Its Serbian uses
-# Latin letters but that of CLDR Cyrillic ones, and its Amharic fails from 1,100 on.
+# Latin letters but that of CLDR Cyrillic ones, and its Amharic fails for 1,100 or more.
 _NUM2WORDS = {"pt": "pt_BR", "pt_PT": "pt", "kk": "kz", "nb": "no", "nn": "", "sr": "", "sr_Latn": "sr", "am": ""}
 
 

@@ -162,7 +162,7 @@ class Series(Example):
         """Return the inputs of a model: values without NaN, and a mask of the valid ones, both (T, C).
 
         With `fill`, a missing value is replaced by the previous one, or by that of the previous season.
-        Only earlier values are used, so that no forecast sees what it has to predict.
+        Only earlier values are used, so that no forecast uses values that it predicts.
         """
         values = self.values.copy()
         for column in values.T if self.fill != "mask" else ():
@@ -251,7 +251,7 @@ def arrange_series(
         all_times[indices] = times
         values, times = all_values, all_times
         rows = f"1 row of {name} is" if missing_rows == 1 else f"{missing_rows:,} rows of {name} are"
-        notes.append(f"{rows} missing at a step of {clock.describe()}: inserted as missing values (data.gaps)")
+        notes.append(f"{rows} missing at a step of {clock.describe()}; missing values are inserted (data.gaps)")
     elif not clock.regular and gaps == "insert":
         raise DataError(
             f"data.gaps=insert needs regular times, but those of {name} are not multiples of the most frequent step, "

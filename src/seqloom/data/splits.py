@@ -206,7 +206,7 @@ def load_files(
 
 
 def check_files(config: FilesConfig) -> None:
-    """Raise DataError unless every file exists and belongs to one split only."""
+    """Raise DataError unless every file exists and belongs to only one split."""
     users: dict[Path, str] = {}
     for split, files in config.files().items():
         for file in files:

@@ -24,7 +24,7 @@ from seqloom.data.formats.translation_memories import read_po, read_tmx, read_xl
 
 Format = Literal["tsv", "csv", "jsonl", "parquet", "tmx", "xliff", "po"]
 Record = tuple[int, dict[str, object]]  # the number of a line or row, and the cells by column name
-Column = int | str  # the number, from 1, or the name
+Column = int | str  # the number, counted from 1, or the name
 Row = tuple[int, dict[str, str]]  # the line number and the cells of the requested columns
 MAX_CELL_LENGTH = 2**31 - 1  # characters of a cell of a CSV file
 _EXTENSIONS: dict[str, Format] = {
@@ -54,7 +54,7 @@ def format_of(path: Path) -> Format | None:
 
 @contextmanager
 def _allow_long_cells() -> Iterator[None]:
-    """Raise the limit on the length of CSV cells, which is global, and restore it."""
+    """Raise the global limit on the length of CSV cells within this block."""
     before = csv.field_size_limit(MAX_CELL_LENGTH)
     try:
         yield
@@ -138,7 +138,7 @@ def table_rows(path: Path, form: Format, limit: int | None = None) -> list[list[
 def read_columns(path: Path, columns: Sequence[int] | Sequence[str]) -> tuple[int, list[list[str]]]:
     """Read columns of a tab-separated table; return the line number of the first row, and the rows.
 
-    Columns are numbers from 1, or names from the first line. Quotation marks are text. A blank line is
+    Columns are numbers counted from 1, or names in the first line. Quotation marks are text. A blank line is
     a blank row, and rows may have additional columns.
     """
     rows, first = read_lines(path), 1
@@ -149,7 +149,7 @@ def read_columns(path: Path, columns: Sequence[int] | Sequence[str]) -> tuple[in
             if column not in names:
                 raise DataError(
                     f"The first line of {path} must name the column {column!r}; it has {format_value(names)}. "
-                    "Columns may also be given by number, from 1."
+                    "Columns may also be given by number, counted from 1."
                 )
         indices, rows, first = [names.index(str(column)) for column in columns], rows[1:], 2
     width, table = max(indices) + 1, []
@@ -184,7 +184,7 @@ def column_problems(
 
 def _missing_column(where: str, key: str, column: str, names: Sequence[str]) -> DataError:
     if column in names:
-        return DataError(f"{where} must name the column {column!r} once; it does so {names.count(column)} times.")
+        return DataError(f"{where} must name the column {column!r} once, but it occurs {names.count(column)} times.")
     close = find_nearest(column, names)
     hint = f"did you mean data.{key}={close}?" if close else f"set data.{key} to one of them."
     return DataError(f"{where} must name the column {column!r}; it has {format_value(list(names), 200)}: {hint}")
@@ -197,7 +197,7 @@ def _numbered_lines(text: str) -> Iterator[tuple[int, str]]:
 def _rows(
     path: Path, text: str, form: Format | None, delimiter: str, *, strict: bool = True
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows with text in any cell. `strict` refuses misplaced quotation marks."""
+    """Yield the rows with text in any cell. With `strict`, misplaced quotation marks raise an error."""
     if form == "tsv":
         yield from ((number, line.split(delimiter)) for number, line in _numbered_lines(text))
         return

@@ -264,7 +264,7 @@ class Motion:
 
 
 def draw_track(motion: Motion, seed: int, split: str, number: int) -> Track:
-    """Draw track `number` of a split, as a function of the arguments only."""
+    """Draw track `number` of a split, which depends only on the arguments."""
     numbers = uniform(derive_seed(seed, "track", split), index_range(number, 1), 16 * motion.steps)[0].reshape(
         motion.steps, 16
     )

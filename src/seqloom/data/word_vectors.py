@@ -76,8 +76,8 @@ class VocabularyVectors:
 def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: bool = True) -> VocabularyVectors:
     """Read the vectors of these words, which must have `width` numbers.
 
-    With `lowercase`, a word that is not in the file gets the vector of its lowercase form. Of a repeated word, the
-    first vector is used.
+    With `lowercase`, a word that is not in the file gets the vector of its lowercase form. If a
+    word is repeated, its first vector is used.
     """
     path = expand_home(path)
     exact, lowered = index_words(words), index_words([word.lower() for word in words]) if lowercase else {}
@@ -99,7 +99,7 @@ def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: boo
 
 
 def read_all_vectors(path: Path) -> tuple[list[str], Vectors]:
-    """Read all words and their vectors (V, D), except `<unk>`; of a repeated word, the first vector is used.
+    """Read all words and their vectors (V, D), except `<unk>`; if a word is repeated, its first vector is used.
 
     Invalid UTF-8 becomes �.
     """
@@ -150,7 +150,7 @@ def index_words(words: Sequence[str]) -> dict[bytes, list[int]]:
 
 
 def read_entries(path: Path, width: int | None = None) -> Iterator[Entry]:
-    """Yield the words of a file with their vectors, which must have `width` numbers, or as many as the first."""
+    """Yield the words of a file with their vectors, which must have `width` numbers, or the size of the first."""
     with _open(path) as file:
         line = file.readline(MAX_HEADER_BYTES)
         header = _parse_header(line) if line.endswith(b"\n") else None

@@ -58,13 +58,13 @@ def beam_search(
     attention: bool = False,
     recorder: Recorder | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return the `n_best` hypotheses of each source, best first, or fewer if the model allows fewer.
+    """Return the `n_best` hypotheses of each source, best first; fewer if the model cannot generate as many.
 
-    `source` is passed to `model.start`; without it, the number of sequences is that of the rows of
-    `prompt`, or `rows`. `prompt` (B, T) contains the forced first tokens of each hypothesis, without
-    END; `prompt_mask` marks the real tokens of prompts of unequal length. `banned` tokens are never
-    chosen unless forced. `attention` returns attention weights if the model has them. A `recorder`
-    receives every step. A module must be in evaluation mode.
+    `source` is passed to `model.start`; without it, there is one sequence per row of `prompt`, or
+    `rows` sequences without a prompt. `prompt` (B, T) contains the forced first tokens of each
+    hypothesis, without END; `prompt_mask` marks the real tokens of prompts of unequal length.
+    `banned` tokens are never chosen unless forced. `attention` returns attention weights if the
+    model has them. A `recorder` receives every step. A module must be in evaluation mode.
     """
     if rows is None:
         rows = 1 if prompt is None else len(prompt)
@@ -112,7 +112,7 @@ class Beams:
     mask: Tensor | None  # (b, S) the real source positions
     node: Tensor  # (b, w) the last token in the tree of hypotheses
     log_prob: Tensor  # (b, w)
-    attended: Tensor | None  # (b, w, S) Σ_t a_tj, with a coverage penalty only
+    attended: Tensor | None  # (b, w, S) Σ_t a_tj, only with a coverage penalty
     finished: Finished  # (b, k) finished hypotheses, best first
 
     def keep(self, rows: Tensor) -> "Beams":

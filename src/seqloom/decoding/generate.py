@@ -2,7 +2,7 @@
 
     x_t ~ processed p(· | prompt, x_<t)        until END or `max_tokens`
 
-Every row has a separate random stream that depends on its seed only, not on the other rows. Text
+Every row has a separate random stream that depends only on its seed, not on the other rows. Text
 ends at the stop string that is complete first (the longer of two that end at the same character),
 independently of the tokenization. A possible beginning of a stop string is held back.
 """
@@ -75,10 +75,10 @@ def generate(
     """Continue each row of `prompt` (B, T), yielding after every token.
 
     `mask` (B, T) marks the real tokens of prompts of unequal length. An empty prompt is END, the
-    context before the first token. `seed` is one number, or one per row. A row depends on its seed
-    only: row i of a batch with seed s equals a single row with `seed=[row_seeds(s, B)[i]]`. Finished
-    rows leave the batch. A module must be in evaluation mode. Arguments are checked at the call, not
-    at the first token.
+    context before the first token. `seed` is one number, or one per row. A row depends only on its
+    seed: row i of a batch with seed s equals a single row with `seed=[row_seeds(s, B)[i]]`.
+    Finished rows leave the batch. A module must be in evaluation mode. Arguments are checked at the
+    call, not at the first token.
     """
     if prompt.dim() != 2 or 0 in prompt.shape:
         raise UsageError(
@@ -152,7 +152,7 @@ def _steps(
 
 
 class PieceDecoder(Protocol):
-    """Decodes token ids one by one; incomplete characters wait for the next id."""
+    """A decoder of single token ids; incomplete characters wait for the next id."""
 
     def push(self, token: int, /) -> str: ...
 
@@ -160,7 +160,7 @@ class PieceDecoder(Protocol):
 
 
 class StopCutter:
-    """Cuts streamed text at the first stop string."""
+    """A filter that cuts streamed text at the first stop string."""
 
     def __init__(self, stop: Sequence[str] = ()) -> None:
         if isinstance(stop, str) or not all(stop):

@@ -7,7 +7,7 @@ use the generated tokens (B, t), without the prompt. They are applied in this or
     2. banned tokens        p(v) ← 0         for every v in `banned`, and for END before `min_tokens` tokens
     3. temperature          p(v) ← p(v)^(1/τ)
     4. top-k                p(v) ← 0         outside the k most probable
-    5. top-p                p(v) ← 0         outside the smallest set of mass ≥ p, of what top-k left
+    5. top-p                p(v) ← 0         outside the smallest set of mass ≥ p, of the tokens that top-k keeps
 
 The first two apply to greedy search and sampling; the last three do not affect greedy search and are
 skipped there.

@@ -21,7 +21,7 @@ from seqloom.config import config
 from seqloom.config.constraints import Ge, Le, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 NOT_NUMBERS = "The probabilities of the model are NaN: its weights are damaged. Use another checkpoint."
-MAX_LENGTH_PENALTY = 10  # above, the longest hypothesis always wins, and length^α may overflow
+MAX_LENGTH_PENALTY = 10  # with larger values the longest hypothesis always wins, and length^α may overflow
 
 Numbers = NDArray[Any]
 Finished = dict[str, Tensor]  # (b, k) finished hypotheses, best first: score, log_prob, end, node, length, finished

@@ -2,7 +2,7 @@
 
 Weights are (T, S): row t is the attention while producing target token t and sums to 1. The last
 row is the END of the target, the last column the END of the source. A link is (source position,
-target position), both from 0.
+target position), both counted from 0.
 
     AER = 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
 
@@ -108,7 +108,7 @@ def merge(weights: Array, target: Sequence[Word], source: Sequence[Word]) -> Arr
 
 
 def hard_links(weights: Array, threshold: float | None = None) -> list[Link]:
-    """Link each target position to the source position with the largest weight, the first in case of ties.
+    """Link each target position to the source position with the largest weight, the first one if several are equal.
 
     With a threshold, link every pair of at least this weight. Pass weights without END to exclude it.
     """
@@ -119,7 +119,7 @@ def hard_links(weights: Array, threshold: float | None = None) -> list[Link]:
 
 
 def to_pharaoh(links: Iterable[Link]) -> str:
-    """Format links as `0-0 1-2`: source position, target position, both from 0."""
+    """Format links as `0-0 1-2`: source position, target position, both counted from 0."""
     return " ".join(f"{source}-{target}" for source, target in sorted(links))
 
 
@@ -230,8 +230,8 @@ def score_alignments(examples: Iterable[ForcedPair]) -> dict[str, float]:
 
     Each target token of a slot is linked to the source token with the largest weight; a link to END
     is wrong. `alignment_error_rate` is the metric to report. The others are the baselines (diagonal
-    and chance), the fraction of links into the correct slot, and the fraction of slots with correct
-    links only.
+    and chance), the fraction of links into the correct slot, and the fraction of slots with only
+    correct links.
     """
     model = diagonal = chance = AlignmentCounts()
     for example in examples:

@@ -6,7 +6,7 @@ words in common:
 
     precision = c / predicted words    recall = c / reference words    F1 = 2 · precision · recall / (sum of both)
 
-F1 is 0 if c is 0, also for an empty answer. With several references, each metric uses the best one.
+F1 is 0 if c is 0, as for an empty answer. With several references, each metric uses the best one.
 The metrics of a split are means over its questions; SQuAD reports them times 100.
 """
 

@@ -8,7 +8,7 @@ g runs over the n-grams of the hypothesis. If two references are equally close i
 shorter one is used. For a corpus, counts and lengths of all sentences are summed before dividing,
 so corpus BLEU is not the mean of sentence BLEU.
 
-The input is tokenized. Report the scores of sacrebleu (`seqloom.evaluate.translation`); tests
+Inputs must already be tokenized. Report the scores of sacrebleu (`seqloom.evaluate.translation`); tests
 compare each statistic with it.
 """
 
@@ -259,7 +259,7 @@ def _smoothing(statistics: Statistics, *, is_corpus: bool) -> list[str]:
     value = f"{statistics.smoothed_bleu(is_corpus=is_corpus):.2f}"
     head = f"sacrebleu's score for this {'corpus' if is_corpus else 'line'}: {value}"
     if all(statistics.correct):
-        return [f"{head} (it smooths factors of 0 only; there are none)"]
+        return [f"{head} (it smooths only factors of 0; there are none)"]
     if not any(statistics.correct):
         return [f"{head} (it does not smooth if no token matches)"]
     if is_corpus and not all(statistics.total):

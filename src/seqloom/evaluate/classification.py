@@ -234,7 +234,7 @@ class Calibration:
 
 
 def calibrate(confidence: Values, correct: NDArray[np.bool_], bins: int = BINS) -> Calibration:
-    """Group predictions by `confidence` (N,) into bins; `correct` (N,) says which are correct."""
+    """Group predictions by `confidence` (N,) into bins; `correct` (N,) marks the correct ones."""
     edges = np.linspace(0, 1, bins + 1)
     indices = np.searchsorted(edges[1:-1], confidence)  # upper edges are inclusive
     groups = []

@@ -31,7 +31,7 @@ def spearman(x: Scores, y: Scores) -> float:
 
 
 def ranks(values: Scores) -> Values:
-    """Return the rank of each value, from 1; ties have their mean rank."""
+    """Return the rank of each value, counted from 1; ties have their mean rank."""
     _, inverse, counts = np.unique(np.asarray(values, dtype=float), return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     mean: Values = (last - (counts - 1) / 2)[inverse.reshape(-1)]

@@ -55,7 +55,7 @@ def naive_forecast(history: Sequence[Values], horizon: int, season: int, deviati
 def crps(points: Values, truth: Values) -> Values:
     """Return the CRPS (…, h, C) of equally likely points (…, S, h, C) and true values (…, h, C).
 
-    For sorted points, E|Y − Y'| = 2/S² Σ_s (2s − S − 1) y_(s), with s from 1.
+    For sorted points, E|Y − Y'| = 2/S² Σ_s (2s − S − 1) y_(s), with s counted from 1.
     """
     count = points.shape[-3]
     error = np.abs(points - np.expand_dims(truth, -3)).mean(axis=-3)

@@ -77,7 +77,7 @@ def stream_log_probs(
 
     `rows` > 1 splits the stream into contiguous parts that are read as a batch. This is faster, but
     each part begins in the start state with only the previous token as context. `chunk` is the
-    number of tokens per forward pass; the state is passed on, so it affects memory only.
+    number of tokens per forward pass; the state is passed on, so it affects only memory.
     """
     if stream.dim() != 1:
         raise UsageError(f"A stream must have one dimension, got the shape {tuple(stream.shape)}.")
@@ -161,7 +161,7 @@ def continuation_log_probs(
     batch_size: int = 32,
     device: Device = "cpu",
 ) -> list[Tensor]:
-    """Return log p of the tokens of each row from its start on, (length − start,), on the CPU.
+    """Return log p of the tokens of each row after its start, (length − start,), on the CPU.
 
     log p(c | prompt) = Σ_t log p(c_t | prompt, c_<t). The common prefix of all rows, for example the
     shots of a prompt, is read once. Rows of similar length are batched.

@@ -183,7 +183,7 @@ def by_length(
     """Compute BLEU of buckets of sentences with similar length, short ones first.
 
     Buckets have equal width; those with too few sentences are merged with a neighbour. They depend
-    on `lengths` only, so that models are comparable.
+    only on `lengths`, so that models are comparable.
     """
     _check(hypotheses, references)
     longest = sorted(lengths)[int(0.98 * (len(lengths) - 1))]  # ignores a few very long sentences

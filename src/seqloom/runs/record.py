@@ -142,7 +142,7 @@ def card(run: Run, event: Finished) -> str:
         pairs = recipe["batch"]["dev_pairs"]
         pairs_text = "all pairs" if pairs is None else f"at most {pairs:,} pairs"
         translations = (
-            f"\nBLEU, chrF and exact match are of greedy translations of {pairs_text} of dev during training.\n"
+            f"\nBLEU, chrF and exact match are measured on greedy translations of {pairs_text} of dev.\n"
             "`seqloom evaluate` translates a complete split with the search options in `decode`.\n"
         )
     return f"""# {run.path.name}

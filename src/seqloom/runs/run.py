@@ -164,7 +164,7 @@ class Run:
         self._require(is_list, "labels.json", "it must be a list of names")
         outputs = {sizes[name] for name in ("labels", "tags") if name in sizes}  # none if labels are generated as text
         fits = (not outputs or len(labels) in outputs) and len(set(labels)) == len(labels)
-        self._require(fits, "labels.json", "its names do not fit the model")
+        self._require(fits, "labels.json", "its names do not match the outputs of the model")
         return list(labels)
 
     @cached_property
@@ -174,7 +174,7 @@ class Run:
             return None
         alphabet = self._tokenizer("characters.json")
         if not isinstance(alphabet, Characters) or len(alphabet) != self.sizes.get("characters"):
-            raise CheckpointError(f"{self.path / 'characters.json'} is damaged: its characters do not fit the model.")
+            raise CheckpointError(f"{self.path / 'characters.json'} is damaged: its characters do not match the model.")
         return alphabet
 
     @cached_property
@@ -244,7 +244,7 @@ class Run:
         return self._load_weights(self._build_model(name), weights, device, name)
 
     def check_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Raise `CheckpointError` unless the weights fit the model of this run."""
+        """Raise `CheckpointError` unless the weights match the model of this run."""
         self.model_of(weights, "cpu", WEIGHTS_FILE)
 
     def _config(self) -> Any:
@@ -266,7 +266,7 @@ class Run:
             return config.build(**sizes)
 
     def _load_weights(self, model: Any, weights: Mapping[str, Tensor], device: str, name: str) -> Any:
-        """Load tensors into a model; if they do not fit or are not finite, raise `CheckpointError` and change nothing.
+        """Load tensors into a model; if they mismatch or are not finite, raise `CheckpointError` and change nothing.
 
         `state_dict()` does not contain frozen tensors. Classical models validate their tensors.
         """
@@ -337,4 +337,4 @@ def _convert_mismatch_errors(name: str) -> Iterator[None]:
         yield
     except (RuntimeError, KeyError, TypeError, ValueError, CheckpointError) as error:
         reason = " ".join(str(error).split())
-        raise CheckpointError(f"{name} does not fit the model of its recipe ({reason}).") from error
+        raise CheckpointError(f"{name} does not match the model of its recipe ({reason}).") from error

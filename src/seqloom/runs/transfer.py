@@ -51,7 +51,7 @@ class CompleteModel:
     vocabulary: int | None = None
 
     def load_pretrained(self, weights: Mapping[str, Tensor], origin: str) -> None:
-        """Load these weights; raise `UsageError` with the first mismatches if they do not fit."""
+        """Load these weights; raise `UsageError` with the first mismatches if they do not match."""
         here, there = self.model.state_dict(keep_vars=True), dict(weights)
         for name, tensor in weights.items():
             size = len(here[name]) if name in here and here[name].dim() else None
@@ -66,7 +66,7 @@ class CompleteModel:
         if wrong:
             limit = MAX_LISTED_MISMATCHES
             more = f"; and {len(wrong) - limit} more" if len(wrong) > limit else ""
-            raise UsageError(f"The weights of {origin} do not fit the model: {'; '.join(wrong[:limit])}{more}.")
+            raise UsageError(f"The weights of {origin} do not match the model: {'; '.join(wrong[:limit])}{more}.")
         if not next(self.model.parameters()).is_meta:  # a meta model is built only to count parameters
             self.model.load_state_dict(there)
 
@@ -136,7 +136,7 @@ class Pretrained:
         return sha256(read_run_file(self.run.path, WEIGHTS_FILE))
 
     def give(self, backbone: Backbone | CompleteModel) -> None:
-        """Load the weights into a backbone; raise an error with the mismatches if they do not fit."""
+        """Load the weights into a backbone; raise an error with the mismatches if they do not match."""
         self.check_weights()
         weights: Mapping[str, Tensor] = self.run.weights()
         if self.inner and isinstance(backbone, Backbone):
@@ -211,7 +211,7 @@ def pretrained(recipe: Any) -> Pretrained | None:
 
 @dataclass(frozen=True)
 class ResumedSource:
-    """The source of a resumed run: needed, unchanged, until the run has a checkpoint."""
+    """The source of a resumed run, which must not change until the run has a checkpoint."""
 
     run: Run
     path: str

@@ -69,7 +69,7 @@ def tokenizer_class(kind: str) -> Any:
 
 
 def train_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
-    """Train a tokenizer on texts, which must come from the training split only."""
+    """Train a tokenizer on texts, which must come only from the training split."""
     tokenizer: Tokenizer = tokenizer_class(config.kind).train(config, texts)
     return tokenizer
 

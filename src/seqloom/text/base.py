@@ -264,7 +264,7 @@ def open_json(value: Any, kinds: Sequence[str]) -> tuple[str, Mapping[str, Any]]
 def cut_at_spaces(text: str, size: int = PIECE_LENGTH, line_breaks: bool = True) -> Iterator[str]:
     """Divide a text before white space into pieces of about `size` characters, at least one.
 
-    Without `line_breaks`, it is divided before spaces only.
+    Without `line_breaks`, it is divided only before spaces.
     """
     border = _SPACE_OR_NEWLINE if line_breaks else _SPACE
     start = 0

@@ -51,7 +51,7 @@ class BytePairConfig:
 
 
 # The printable letter of each byte in the vocabulary of the library: printable Latin-1 bytes represent themselves, the
-# others are mapped to the letters from U+0100 on.
+# others are mapped to letters starting at U+0100.
 _PRINTABLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
 _SUBSTITUTES = map(chr, range(0x100, 0x200))
 _BYTE_OF = {chr(byte) if byte in _PRINTABLE else next(_SUBSTITUTES): byte for byte in range(256)}
@@ -153,7 +153,7 @@ class BytePair(Tokenizer):
         return [tuple(vocabulary[letter] + ID_OFFSET for letter in word) for word, _ in words]
 
     def merge_ranks(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Return the rank of each merge, from 0, and the merged id, by the pair of ids."""
+        """Return, for each pair of ids that is merged, the rank of the merge (counted from 0) and the merged id."""
         vocabulary, merges = self._vocabulary, self.content()["library"]["model"]["merges"]
         return {
             (vocabulary[left] + ID_OFFSET, vocabulary[right] + ID_OFFSET): (rank, vocabulary[left + right] + ID_OFFSET)
@@ -220,7 +220,7 @@ class DropoutTexts:
 
     A word starts as its bytes. In each iteration, every possible merge is skipped with probability p,
     and the first learned of the others is applied; the word is complete when none is left. p = 0 gives
-    the standard segmentation, p = 1 the bytes. Dropout applies to training only.
+    the standard segmentation, p = 1 the bytes. Dropout applies only to training.
 
     The generator of the `tokenizers` library cannot be seeded. Here, the texts of a step are a function
     of seed and step: each word has `VARIANTS` segmentations, which depend on the seed, the word and

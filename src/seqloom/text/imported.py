@@ -43,7 +43,7 @@ class Imported(ForeignTokenizer):
     """A tokenizer of the library with reordered ids.
 
     No text encodes to END, [CLS], [SEP], [MASK] or another special token of the file; their names in a
-    text are ordinary text. `unknown` is the unknown token, if there is one.
+    text are ordinary text. `unknown` is the unknown token, if any.
     """
 
     kind = "huggingface"
@@ -180,7 +180,7 @@ class Imported(ForeignTokenizer):
         return self._library.decode(ids, skip_special_tokens=False)
 
     def token(self, token: int) -> str:
-        """Return the text of a token, with complete characters for bytes and plain spaces."""
+        """Return the text of a token, in which byte letters are decoded and space marks are spaces."""
         check_ids([token], self.rows)
         if token == END:
             return END_TEXT

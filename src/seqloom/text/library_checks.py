@@ -14,7 +14,7 @@ from seqloom.core.limits import MAX_GROWTH
 from seqloom.core.words import format_value
 from seqloom.text.bytepair import not_unicode
 
-MIN_UNBOUNDED = 100  # repetition counts from here on are treated as unlimited
+MIN_UNBOUNDED = 100  # repetition counts of at least this are treated as unlimited
 _TOKEN = re.compile(
     r"""
     \\(?:[pPx]\{[^}]*\}|.)                                        # an escape, with its name

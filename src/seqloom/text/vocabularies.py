@@ -129,7 +129,7 @@ class WordsConfig:
 
 
 class Words(VocabularyTokenizer):
-    """A tokenizer whose tokens are words, sorted by falling frequency, then by code points.
+    """A tokenizer whose tokens are words, sorted by descending frequency, then by code points.
 
     A line break within a document is a token; other white space only separates. Thus
     decode(encode(x)) = `normalize(x)` if every word is known, in lowercase if `lowercase` is set. A

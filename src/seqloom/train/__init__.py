@@ -1,1 +1,1 @@
-"""Training: by gradient (`fit`) or by counting and expectation–maximization (`estimate`), with exact resume."""
+"""Training by gradient descent (`fit`) or by counting and expectation–maximization (`estimate`), with exact resume."""

@@ -70,8 +70,7 @@ class CheckpointStore:
         """Write a complete checkpoint, then `latest.json`, then remove surplus checkpoints.
 
         A checkpoint that is saved only because training was stopped is temporary: the next save
-        removes it, so a stopped and resumed training keeps the same checkpoints as one that was
-        not stopped.
+        removes it, so stopping and resuming does not change which checkpoints are kept.
         """
         target = self.folder / f"step-{step}"
         make_directory(self.folder)
@@ -130,7 +129,7 @@ class CheckpointStore:
     ) -> Iterator[tuple[int, dict[str, Tensor]]]:
         """Yield step and model tensors of at most `max_count` intact checkpoints, newest first.
 
-        `check` raises `CheckpointError` for tensors that do not fit the model. `damaged` lists the
+        `check` raises `CheckpointError` for tensors that do not match the model. `damaged` lists the
         checkpoints that were skipped. Other parts of a checkpoint are not read.
         """
         if os.access(self.folder, os.W_OK):  # a read-only run can be read, too

@@ -22,7 +22,7 @@ Schedule = Literal["constant", "inverse-sqrt", "cosine", "plateau"]
 
 @config
 class FitConfig:
-    """The `train` section of recipes that train by gradient."""
+    """The `train` section of recipes that train by gradient descent."""
 
     steps: PositiveInt | None = None  # optimizer steps; null: `epochs` decides
     epochs: PositiveFloat | None = None  # passes over the training data
@@ -34,8 +34,8 @@ class FitConfig:
     plateau_factor: Annotated[float, Gt(0), Lt(1)] = 0.5  # plateau: multiply lr by this without improvement …
     plateau_patience: NonNegativeInt = 0  # … in more than this many consecutive evaluations
     layer_decay: Annotated[float, Gt(0), Le(1)] = 1.0  # layer group l has the rate lr · layer_decay^(top − l)
-    unfreeze_every: PositiveFloat | None = None  # epochs between unfreezing layer groups, from the head down
-    freeze: NonNegativeInt = 0  # layer groups that are never trained, from the embeddings up
+    unfreeze_every: PositiveFloat | None = None  # epochs between unfreezing layer groups, starting with the head
+    freeze: NonNegativeInt = 0  # number of lowest layer groups that are never trained
     weight_decay: NonNegativeFloat = 0.0  # on matrices only
     momentum: NonNegativeFloat = 0.0  # sgd
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)  # adam, adamw
@@ -58,7 +58,7 @@ class FitConfig:
             yield "needs steps or epochs: set how long to train"
 
     def warnings(self, steps: int) -> Iterator[str]:
-        """Warn about settings that do not suit a training of `steps` steps."""
+        """Warn about settings that do not suit `steps` training steps."""
         if self.warmup >= steps:
             yield (
                 f"train.warmup is {self.warmup} and training ends after {steps} steps: the learning rate never "

@@ -30,8 +30,8 @@ def estimate(
 ) -> Iterator[Event]:
     """Run the stages of an estimation, save the model of each stage that has one, and evaluate the last model.
 
-    `seed` is unused here, because the task reads it from its recipe; it makes the signature equal
-    to that of `fit`.
+    `seed` is unused, because the task reads it from its recipe; it only gives this function the
+    signature of `fit`.
     """
     stop = stop or Stop()
     model: Model | None = None
@@ -81,7 +81,7 @@ def parts_of(model: Model) -> dict[str, Tree]:
 
 
 def restore_model(model: Model, checkpoint: Checkpoint) -> Model:
-    """Load the tensors of a checkpoint into a new model; raise `CheckpointError` if they do not fit it."""
+    """Load the tensors of a checkpoint into a new model; raise `CheckpointError` if they do not match it."""
     parts = checkpoint.parts
     check_tree(dict.fromkeys(parts), dict.fromkeys(parts_of(model)), "the checkpoint")
     if not isinstance(parts["model"], dict):

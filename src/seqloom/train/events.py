@@ -1,7 +1,7 @@
-"""The events of a training and the measurement of its speed.
+"""The events of training and the measurement of its speed.
 
 `fit` and `estimate` are generators of events. The progress bar, the log and the live curve consume
-them; nothing calls back into the training.
+them; nothing calls back into training.
 """
 
 import math

@@ -5,7 +5,7 @@ Layer groups are numbered from the embeddings (group 0) to the head (top).
     discriminative rates   group l has the learning rate lr · decay^(top − l)
     unfreezing             at step t, the groups from max(freeze, top − ⌊t / every⌋) up are trained
 
-Both are pure functions of the step, so a resumed training is the same. A frozen group has no
+Both are pure functions of the step, so resumed training gives the same result. A frozen group has no
 gradient: neither its weights nor its optimizer state change.
 """
 
@@ -66,7 +66,7 @@ class LayerGroups:
             lowest = lr * self.scale(0)
             notes.append(f"{count} layer groups have learning rates from {lowest:.2g} (embeddings) to {lr:.2g} (head)")
         if self.freeze:
-            notes.append(f"{self.freeze} of {count} layer groups are frozen, from the embeddings up")
+            notes.append(f"{self.freeze} of {count} layer groups are frozen, starting with the embeddings")
         if self.every is not None:
             notes.append(f"only the top of {count} layer groups is trained at first, 1 more every {self.every:,} steps")
         return notes
@@ -112,7 +112,7 @@ def build_optimizer(
     betas: tuple[float, float] = (0.9, 0.999),
     layer_groups: LayerGroups | None = None,
 ) -> torch.optim.Optimizer:
-    """Build an optimizer with weight decay on matrices only, not on biases and gains.
+    """Build an optimizer with weight decay only on matrices, not on biases and gains.
 
     With `layer_groups`, the parameter groups of each layer group have a `scale`, the factor of
     their learning rate.
@@ -142,7 +142,7 @@ def build_optimizer(
 def validate_optimizer_state(optimizer: torch.optim.Optimizer, saved: Tree) -> OptimizerState:
     """Return the state to load: the tensors of a saved `state_dict()` with the settings of the recipe.
 
-    Raise `CheckpointError` unless the tensors fit the optimizer's parameters. Adam has no state for
+    Raise `CheckpointError` unless the tensors match the optimizer's parameters. Adam has no state for
     a parameter before its first gradient.
     """
     current = optimizer.state_dict()

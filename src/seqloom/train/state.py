@@ -1,8 +1,8 @@
 """The state of gradient-based training, which every checkpoint contains.
 
 A checkpoint has the weights, the optimizer state, the carried state and `Counters`. Random numbers
-of a step depend on the seed and the step only. Therefore 2N steps equal N steps, save, load and N
-steps bit for bit, given the same number of CPU threads, which a resume keeps
+of a step depend only on the seed and the step. Therefore 2N steps equal N steps, save, load and N
+steps bit for bit, given the same number of CPU threads, which resuming keeps
 (`seqloom.core.device`).
 """
 
@@ -30,7 +30,7 @@ MAX_PENDING = 100  # steps whose results have not been read from the device
 
 @dataclass
 class StepResult:
-    """The result of one step; `cause` says why it was skipped, if it was."""
+    """The result of one step; `cause` is the reason if it was skipped."""
 
     loss: float
     gradient_norm: float
@@ -76,7 +76,7 @@ class Counters:
         tally = cls(**saved)
         counts = [value for value in saved.values() if type(value) is int]
         if tally.step != step or min(counts) < 0 or max(tally.evaluated, tally.best_step) > step or tally.decay <= 0:
-            raise CheckpointError(f"tally does not describe a training at step {step}")
+            raise CheckpointError(f"tally does not describe training at step {step}")
         return tally
 
 
@@ -267,7 +267,7 @@ class TrainState:
         return {"model": dict(self.model.state_dict()), "optimizer": optimizer, "scaler": scaler, "carry": self.carry}
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Restore a checkpoint; if a part does not fit, raise `CheckpointError` and change nothing."""
+        """Restore a checkpoint; if a part does not match, raise `CheckpointError` and change nothing."""
         parts = checkpoint.parts
         try:
             check_tree(dict.fromkeys(parts), dict.fromkeys([*self.tensors(), "tally"]), "the checkpoint")
@@ -277,7 +277,7 @@ class TrainState:
             check_tree(parts["scaler"], self.scaler.state_dict(), "scaler")
             carry = self.validate_carry(parts["carry"], tally.step)
         except CheckpointError as error:
-            raise CheckpointError(f"it does not fit the model of its recipe ({error})") from error
+            raise CheckpointError(f"it does not match the model of its recipe ({error})") from error
         self.model.load_state_dict(parts["model"])
         self.optimizer.load_state_dict(dict(optimizer))
         self.scaler.load_state_dict(parts["scaler"])

@@ -1,4 +1,4 @@
-"""Requests to stop a training without losing anything.
+"""Requests to stop training without losing anything.
 
 A signal that arrives while weights change or files are written is handled afterwards. A signal that
 arrives inside an `interruptible` block (reading data, evaluating) interrupts the block immediately.

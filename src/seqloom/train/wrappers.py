@@ -36,7 +36,7 @@ from seqloom.train.state import StepResult, TrainState, recomputable_layers
 def wrap(state: TrainState) -> Step:
     """Return the step with the wrappers that the configuration and the device require.
 
-    Memory is measured at the second step, because the optimizer state exists from then on, and at
+    Memory is measured at the second step, because the optimizer state exists only after the first, and at
     the largest step of the first epoch.
     """
     step = accelerate(split_on_oom, state)

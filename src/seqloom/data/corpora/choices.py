@@ -22,7 +22,7 @@ Cells = tuple[int, str, list[str], str]  # line number, text, options, answer
 class Config(FileConfig):
     corpus: Literal["choices"] = "choices"
     train: str  # a .jsonl, .tsv or .csv file, optionally with .gz
-    text: Column = "text"  # the column of the texts: its name, or its number from 1
+    text: Column = "text"  # the column of the texts: its name, or its number counted from 1
     options: str | tuple[Column, ...] = (
         "options"  # JSON Lines and Parquet: the key of a list; TSV and CSV: the columns, one for each option
     )
@@ -80,7 +80,7 @@ def read_choices(config: Config, file: str) -> Read[MultipleChoiceExample]:
 
 
 def find_answer(cell: str, options: Sequence[str], index_base: int, where: str) -> int:
-    """Return the index of the option that a cell names by number or by text; `where` is for the message."""
+    """Return the index of the option that a cell names by number or by text; messages name `where`."""
     if options.count(cell) == 1:
         return options.index(cell)
     try:
@@ -115,7 +115,7 @@ def _json_rows(config: Config, path: Path) -> Iterator[Cells]:
 
 
 def _table_rows(config: Config, path: Path) -> Iterator[Cells]:
-    """Yield the rows of a table. Blank options are dropped at the end of a row and refused elsewhere."""
+    """Yield the rows of a table. Blank options are dropped at the end of a row and raise an error elsewhere."""
     keys = [key for key in config.columns if key.startswith("option")]
     for number, cells in read_table(path, config.columns, form=config.format):
         options = [cells[key].strip() for key in keys]

@@ -33,7 +33,7 @@ from seqloom.data.phrases import (
 SUMMARY = "dates, times, lists, numbers, prices in any two languages, from Unicode CLDR; no download"
 FORM = "parallel"
 DRAWING_VERSION = "1"  # increase it when a change here alters the phrases
-MAX_TRIES = 100  # draws without a new phrase before a kind is exhausted
+MAX_TRIES = 100  # a kind is exhausted after this many draws without a new phrase
 LICENCE = "Unicode License v3 (CLDR), LGPL-2.1 (num2words; not its output)"
 
 
@@ -234,7 +234,7 @@ class Config(GeneratedConfig):
             if name not in names:
                 yield f"kinds contains {name!r}, which is unknown; {did_you_mean(name, names)}"
         if self.kinds is not None and not self.kinds:
-            yield "kinds must name at least one kind of phrases, or be null for all"
+            yield "kinds must name at least one kind of phrase; for all kinds, set it to null"
         try:
             require_babel()
         except ResourceError:

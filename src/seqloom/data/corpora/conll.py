@@ -36,7 +36,7 @@ class Config(FileConfig):
     corpus: Literal["conll"] = "conll"
     train: str  # a word and its tag on each line, a blank line between sentences; optionally with .gz
     format: Literal["conll", "conllu"] | None = None  # null: conllu for names in .conllu, else conll
-    columns: tuple[int, int] = (1, -1)  # CoNLL: the columns of word and tag, from 1, or from the end: -1 is the last
+    columns: tuple[int, int] = (1, -1)  # CoNLL: columns of word and tag, from 1 or backwards from -1
     field: Field = "upos"  # CoNLL-U: the field used as tag
     scheme: TagScheme = "auto"  # how tags encode spans; plain: tags of single words
     invalid: Literal["repair", "refuse"] = "repair"  # how to treat tags that violate the scheme
@@ -91,7 +91,7 @@ def read_sentences(config: Config, file: str) -> list[Sentence]:
 
 
 def read_conll(path: Path, columns: tuple[int, int] = (1, -1)) -> list[Sentence]:
-    """Read CoNLL sentences; `columns` are those of word and tag, from 1, or from the end with -1 for the last."""
+    """Read CoNLL sentences; `columns` are those of word and tag, counted from 1, or from the end (-1)."""
     sentences = [Sentence()]
     width, first = 0, 0  # the number of columns, and the line that determines it
     has_tabs = False
@@ -193,7 +193,7 @@ def find_scheme(scheme: TagScheme, sentences: Sequence[Sentence]) -> Scheme | No
 def parse_tags(
     sentences: Sequence[Sentence], scheme: Scheme | None, invalid: Literal["repair", "refuse"], file: str
 ) -> Read[TokenClassificationExample]:
-    """Convert span tags to IOB2. Tags that violate the scheme are repaired and noted, or refused."""
+    """Convert span tags to IOB2. Tags that violate the scheme are repaired and noted, or raise an error."""
     examples: list[TokenClassificationExample] = []
     repairs: list[tuple[int, str, str]] = []  # the line, its tag, and the new tag
     for sentence in sentences:

@@ -50,7 +50,7 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> TextCorpus:
-    """Generate documents, all different, also across splits."""
+    """Generate documents that all differ, even across splits."""
     total = sum(config.counts().values())
     possible = config.colours**config.min_names * config.min_names**config.lines  # a lower bound
     if total > possible // 4:

@@ -5,7 +5,7 @@ from typing import Literal
 from seqloom.config import config
 from seqloom.data.corpus import SPLITS, TextCorpus
 
-SUMMARY = "no text: the corpus of runs created by `seqloom import-hf`"
+SUMMARY = "no text: the corpus of models imported with `seqloom import-hf`"
 FORM = "text"
 ABSENT = (
     "the model was imported, so its training data is not available. Evaluate your own text (--text FILE), or train a "

@@ -6,7 +6,7 @@ from seqloom.config import config
 from seqloom.data.corpus import SPLITS, Corpus
 from seqloom.data.examples import ParallelExample
 
-SUMMARY = "no pairs: the corpus of runs of translation models created by `seqloom import-hf`"
+SUMMARY = "no pairs: the corpus of translation models imported with `seqloom import-hf`"
 FORM = "parallel"
 ABSENT = (
     "the model was imported, so its training data is not available. Provide your own pairs (--source FILE "

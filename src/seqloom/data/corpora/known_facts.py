@@ -39,11 +39,11 @@ class Config(GeneratedConfig):
         if not 2 <= self.colours <= len(COLOURS):
             yield f"colours must be from 2 to {len(COLOURS)}, got {self.colours}"
         elif self.known_names > self.colours:
-            yield f"known_names must be at most colours ({self.colours}), which all differ; got {self.known_names}"
+            yield f"known_names must be at most colours ({self.colours}), one per name; got {self.known_names}"
 
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
-    """Generate texts, all different, also across splits; the facts are the same in all splits."""
+    """Generate texts that all differ, even across splits; the facts are the same in all splits."""
     total = sum(config.counts().values())
     possible = config.known_names * sum((config.known_names - 1) ** lines for lines in range(config.max_lines + 1))
     if total > 0.8 * possible:

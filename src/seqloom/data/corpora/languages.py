@@ -19,7 +19,7 @@ from seqloom.data.splits import normal_form, split_of_group
 SUMMARY = "language identification: phrases in 34 languages, from Unicode CLDR; no download"
 FORM = "text-classification"
 DRAWING_VERSION = "2"  # increase it when a change here alters the phrases
-MAX_TRIES = 2000  # draws without a new phrase of a split before a language is exhausted
+MAX_TRIES = 2000  # a language is exhausted after this many draws without a new phrase of a split
 HELD_OUT = {"dev": 0.1, "test": 0.2}  # fractions of the normal forms; the others are for train
 LANGUAGES = (  # in thirteen scripts
     *("en", "de", "nl", "sv", "da", "fr", "es", "pt", "it", "ro", "pl", "cs", "hu", "fi", "tr", "vi", "id"),  # Latin

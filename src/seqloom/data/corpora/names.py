@@ -19,7 +19,7 @@ from seqloom.data.splits import split_of_group
 SUMMARY = "names of persons in Latin letters from 24 origins, from the lists of faker; no download"
 FORM = "text-classification"
 DRAWING_VERSION = "1"  # increase it when a change here alters the names
-MAX_TRIES = 1000  # draws without a new name before an origin is exhausted
+MAX_TRIES = 1000  # an origin is exhausted after this many draws without a new name
 LOCALES = dict(line.split() for line in read_asset("names.txt")["names"])  # faker locales by origin
 
 KINDS = {  # the lists in faker for each kind of name

@@ -58,7 +58,7 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
         name="names-18",
         version=f"{version_of(splits)} seed {config.seed}",
         licence="MIT (practical-pytorch)",
-        description="family names from 18 languages, each once per language and in one split only",
+        description="family names from 18 languages, each once per language and in only one split",
         splits=splits,
         notes=(f"{repeated:,} of {lines:,} lines repeat a name of the same language and were left out", note),
     )

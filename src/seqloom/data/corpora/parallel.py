@@ -28,7 +28,7 @@ class Config(FilesConfig):
     test: Files | None = None  # files as for train; null: test_fraction is held out from train
     dev_fraction: Fraction = 0.05  # fraction of the pairs; 0 for no dev split
     test_fraction: Fraction = 0.05  # fraction of the pairs; 0 for no test split
-    columns: tuple[int, int] | tuple[str, str] = (1, 2)  # of a table: numbers from 1, or names
+    columns: tuple[int, int] | tuple[str, str] = (1, 2)  # columns of a table: numbers counted from 1, or names
     source: str = ""  # language tags, such as en and pt-BR; empty: the extensions of the files, if they are tags
     target: str = ""
 

@@ -23,7 +23,7 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> Corpus[MultipleChoiceExample]:
-    """Generate scenes, all different, with claims that differ in one slot."""
+    """Generate different scenes, with claims that differ in one slot."""
     description = f"who did what, where, when and with whom: choose the true one of {config.options} claims"
     return scene_corpus(
         config, description, lambda drawing, _, count: [draw_choice(config, drawing) for _ in range(count)]

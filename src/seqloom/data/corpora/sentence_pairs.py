@@ -19,7 +19,7 @@ FORM = "sentence-pair"
 class Config(FileConfig):
     corpus: Literal["sentence-pairs"] = "sentence-pairs"
     train: str  # a .tsv, .csv or .jsonl file, optionally with .gz
-    first: Column = "first"  # the column of the first texts: its name, or its number from 1
+    first: Column = "first"  # the column of the first texts: its name, or its number counted from 1
     second: Column = "second"  # the column of the second texts
     label: Column = "label"  # the column of the labels or scores
     header: bool | None = None  # whether the first line names the columns; null: if columns are given by name

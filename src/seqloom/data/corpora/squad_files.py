@@ -4,7 +4,7 @@
         "answers": [{"text": …, "answer_start": …}]}]}]}]}
 
 `answer_start` counts characters. If the answer is not at this position, the nearest occurrence in the
-context is used. If it does not occur, the question is left out, or the file is refused.
+context is used. If it does not occur, the question is left out, or an error is raised.
 """
 
 import json
@@ -25,7 +25,7 @@ FORM = "question-answering"
 Missing = Literal["skip", "refuse"]
 WITHOUT_ANSWER = "left out because they have no answer"  # as in SQuAD 2
 NOT_IN_CONTEXT = "left out because the answer is not in the context"
-MOVED = "used with the nearest occurrence of an answer that is not at its answer_start"
+MOVED = "answers found at another position than their answer_start"
 MIN_ARTICLES = 5  # for each split: with fewer, one article may dominate it
 
 
@@ -33,7 +33,7 @@ MIN_ARTICLES = 5  # for each split: with fewer, one article may dominate it
 class Config(FileConfig):
     corpus: Literal["squad-files"] = "squad-files"
     train: str  # a .json file in SQuAD format, optionally with .gz
-    missing: Missing = "skip"  # if an answer is not in the context: skip the question, or refuse the file
+    missing: Missing = "skip"  # if an answer is not in the context: skip the question, or raise an error
 
 
 def load(config: Config) -> Corpus[QuestionAnsweringExample]:

@@ -26,13 +26,13 @@ LABELS = {"0": "negative", "1": "positive"}
 @config
 class Config:
     corpus: Literal["sst2"] = "sst2"
-    form: Literal["phrases", "sentence"] = "phrases"  # train on the phrases of GLUE, or on the sentences only
+    form: Literal["phrases", "sentence"] = "phrases"  # train on the phrases of GLUE, or only on the sentences
     fraction: Annotated[float, Gt(0), Le(1)] = 1.0  # fraction of the training texts of each label to use
     seed: int = 0  # determines the sampled texts if fraction < 1
 
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
-    """Load the texts; in both forms, dev has 872 and test 1,821 sentences, spelled like the training texts."""
+    """Load the texts; dev has 872 and test 1,821 sentences, in the spelling of the training texts."""
     notes: tuple[str, ...] = ()
     if config.form == "sentence":
         splits = {split: _sentences(split) for split in SPLITS}
@@ -105,6 +105,6 @@ def _add_labels(texts: Sequence[str], labelled: Sequence[TextClassificationExamp
 
 
 def _letters(text: str) -> str:
-    """Reduce a text to what both sources share: ASCII letters and digits, without LRB, with or instead of our."""
+    """Reduce a text to what both sources share: ASCII letters and digits, without LRB, with `or` instead of `our`."""
     plain = re.sub(r"-?\b[lr]rb\b-?", "", text.lower()).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9]", "", plain).replace("our", "or").replace("learnt", "learned")

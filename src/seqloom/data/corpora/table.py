@@ -19,7 +19,7 @@ FORM = "text-classification"
 class Config(FileConfig):
     corpus: Literal["table"] = "table"
     train: str  # a .tsv, .csv or .jsonl file, optionally with .gz
-    text: Column = "text"  # the column of the texts: its name, or its number from 1
+    text: Column = "text"  # the column of the texts: its name, or its number counted from 1
     label: Column = "label"  # the column of the labels
     header: bool | None = None  # whether the first line names the columns; null: if columns are given by name
     format: Format | None = None  # null: chosen by the file extension

@@ -39,7 +39,7 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> TextCorpus:
-    """Generate documents such as `abcd|dcba`; the part before the bar is always different, also across splits."""
+    """Generate documents such as `abcd|dcba`; the part before the bar is never repeated, even across splits."""
     is_recall, lengths = config.task == "recall", range(config.min_length, config.max_length + 1)
     numbers = [perm(config.symbols, n) * len(DIGITS) ** n if is_recall else config.symbols**n for n in lengths]
     total, possible = sum(config.counts().values()), sum(numbers)

@@ -12,7 +12,7 @@ from typing import Any
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.core.limits import MEMORY_PER_TEXT, available_memory, format_bytes
 
-Rows = list[tuple[int, dict[str, object]]]  # the number of a row, from 1, and its cells by column name
+Rows = list[tuple[int, dict[str, object]]]  # the number of a row, counted from 1, and its cells by name
 
 
 def read_arrow(path: Path) -> Rows:

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from seqloom.core.errors import DataError
 from seqloom.data.files import read_bytes, read_nonblank
 
-Rows = list[tuple[int, dict[str, object]]]  # the number of a row, from 1, and its cells by column name
+Rows = list[tuple[int, dict[str, object]]]  # the number of a row, counted from 1, and its cells by name
 INLINE_CODES = {"bpt", "ept", "ph", "it", "ut", "x", "bx", "ex", "sc", "ec", "cp", "sm", "em"}
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
@@ -57,7 +57,7 @@ def read_xliff(path: Path) -> Rows:
 def read_po(path: Path) -> Rows:
     """Read the messages of a PO file, without fuzzy and obsolete ones.
 
-    The plural of a message is a row of its own, with the last of its translations.
+    The plural of a message is a separate row, with the last of its translations.
     """
     import polib
 
