@@ -106,7 +106,13 @@ def test_all_misspelt_keys_are_reported_with_suggestions(seqloom: Any, workdir: 
 def test_all_invalid_values_are_reported(seqloom: Any, workdir: Path) -> None:
     words = ("data.corpus=pydoc", "model.cell=lstn", "model.dropout=1.5", "train.lr=-1", "train.epochs=null")
     shown = seqloom("train", "lm-char-lstm", *words)
-    message = ("pydocs?", "lstm?", "dropout: must", "train.lr: must be greater than 0", "train: needs steps or epochs")
+    message = (
+        "pydocs?",
+        "lstm?",
+        "dropout: must",
+        "train.lr: must be greater than 0",
+        "train: steps or epochs must be set",
+    )
     shown.fails_with(2, "5 problems", *message, lines=6)
     shown = seqloom("train", "lm-char-lstm", "model.softmax.samples=300")
     shown.fails_with(2, "model.softmax.kind: missing; samples belongs to sampled: set model.softmax.kind=sampled too")

@@ -116,7 +116,7 @@ def test_invalid_fine_tuning_settings_are_rejected(seqloom: Any, run: Path, text
         2, "batch.length must be at most 10, the context of the model", "Set batch.length=10"
     )
     seqloom(*begin, f"init.from={run}", "batch.length=8", "model.d_model=16").fails_with(
-        2, "model.d_model is 16 here and 8 there"
+        2, "model.d_model is 16, but 8 in the run"
     )
     seqloom(*begin, f"init.from={run}", "batch.length=8", "tokenizer.kind=words").fails_with(2, "leave the section out")
     seqloom(*begin, f"init.from={tmp_path}/none").fails_with(4, "there is no run")

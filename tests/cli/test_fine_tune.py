@@ -107,7 +107,7 @@ def test_invalid_init_is_rejected(seqloom: Seqloom, folder: Path, tmp_path: Path
     (tmp_path / "there" / "config.json").write_text("{}")
     begun(f"{tmp_path}/there").fails_with(4, f"Import it first: seqloom import-hf {tmp_path}/there RUN")
     result = begun(f"{folder}/bert", "model.backbone.layers=5", "model.backbone.heads=3")
-    result.fails_with(2, "layers is 5 here and 2 there", "heads is 3 here and 2 there")
+    result.fails_with(2, "layers is 5, but 2 in the run", "heads is 3, but 2 in the run")
     begun(f"{folder}/bert", *table_of(folder), *SHORT, "train.freeze=4").fails_with(2, "train.freeze", "at most 3")
     plain = seqloom(
         "train",

@@ -73,7 +73,7 @@ def test_every_conflicting_setting_is_reported(runs: Path, tmp_path: Path) -> No
     with pytest.raises(UsageError, match=r"backbone must be that of init\.from") as caught:
         classify_recipe(tmp_path, runs / "bert", *words)
     for text in (
-        "model.backbone.layers is 4 here and 2 there",
+        "model.backbone.layers is 4, but 2 in the run",
         "d_model is 16 here and 12",
         "max_length is 64 here and 32",
     ):

@@ -121,7 +121,7 @@ def test_long_examples_are_truncated_before_response(folder: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["model.d_model=99"], "model.d_model is 99 here and 12 there"),
+        (["model.d_model=99"], "model.d_model is 99, but 12 in the run"),
         (['template="{instruction}"'], "and last {output}"),
         (['template="{instruction} {answer} {output}"'], "no other braces"),
         (["tokenizer.kind=words"], "leave the section out"),

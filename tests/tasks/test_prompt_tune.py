@@ -159,7 +159,7 @@ def test_label_outside_vocabulary_is_rejected(folder: Path, tmp_path: Path) -> N
         (['template="{text}"'], "must contain {text} and then {label}"),
         (["model.length=0"], "length: must be at least 1"),
         (["model.length=95"], "at most 94"),
-        (["model.backbone.d_model=99"], "model.backbone.d_model is 99 here and 12 there"),
+        (["model.backbone.d_model=99"], "model.backbone.d_model is 99, but 12 in the run"),
         (["init.from=nowhere"], "there is no run nowhere"),
     ],
 )

@@ -117,7 +117,9 @@ def test_resume_is_exact(runs: Path, tmp_path: Path) -> None:
 
 
 def test_incompatible_settings_are_reported(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"model\.d_model is 24 here and 16 there; model\.heads is 3 here and 2 there"):
+    with pytest.raises(
+        UsageError, match=r"model\.d_model is 24, but 16 in the run; model\.heads is 3, but 2 in the run"
+    ):
         translate_recipe(tmp_path, runs / "bart", "model.kind=transformer", "model.d_model=24", "model.heads=3")
     with pytest.raises(UsageError, match=r"tokenizer comes from the run in init\.from: leave the section out"):
         translate_recipe(tmp_path, runs / "bart", "tokenizer.kind=words")

@@ -356,7 +356,7 @@ def test_missing_gpu_is_reported(tiny_task, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "needs steps or epochs"),
+        ({}, "steps or epochs must be set"),
         ({"steps": 0}, "steps: must be at least 1"),
         ({"steps": 5, "lr": -1.0}, "lr: must be greater than 0"),
         ({"steps": 5, "clip_norm": 0.0}, "clip_norm: must be greater than 0"),

@@ -52,7 +52,7 @@ def test_resume_keeps_the_number_of_threads(session: Any, tiny_task: Any, same: 
     complete.train(make_normed_task(tiny_task))
     actual, started = train_and_resume(session, make_normed_task(tiny_task), "parts", 2, 1)
     assert same(actual, complete.checkpoint(STEPS))
-    assert started.notes[-1].startswith("the training continues with 2 CPU threads, as before")
+    assert started.notes[-1].startswith("training continues with 2 CPU threads, as before")
 
 
 @pytest.mark.usefixtures("quick_disk")
@@ -65,7 +65,7 @@ def test_other_thread_count_is_noted_and_changes_weights(
     actual, started = train_and_resume(session, make_normed_task(tiny_task), "parts", 2, 1)
     assert not same(actual["model.safetensors"], complete["model.safetensors"])
     assert started.notes[-1].startswith(
-        f"the training used 2 CPU threads and continues with 1, because {THREADS_VARIABLE} is set"
+        f"training used 2 CPU threads and continues with 1, because {THREADS_VARIABLE} is set"
     )
 
 

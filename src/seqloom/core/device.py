@@ -116,7 +116,7 @@ def training_threads(device: torch.device) -> int:
 
 
 def resume_threads(before: int, device: torch.device) -> str | None:
-    """Set the number of CPU threads that the training used `before` (0: unknown); return a note if it changes.
+    """Set the number of CPU threads that training used `before` (0: unknown); return a note if it changes.
 
     The number is not changed if `OMP_NUM_THREADS` is set or if this process has fewer cores.
     """
@@ -126,13 +126,13 @@ def resume_threads(before: int, device: torch.device) -> str | None:
     if not os.environ.get(THREADS_VARIABLE) and before <= cores:
         torch.set_num_threads(before)
         return (
-            f"the training continues with {format_count(before, 'CPU thread')}, as before, so that the weights are "
+            f"training continues with {format_count(before, 'CPU thread')}, as before, so that the weights are "
             f"bit-identical; set {THREADS_VARIABLE} to use another number"
         )
     is_set = os.environ.get(THREADS_VARIABLE)
     reason = f"{THREADS_VARIABLE} is set" if is_set else f"only {format_count(cores, 'core')} can be used"
     return (
-        f"the training used {format_count(before, 'CPU thread')} and continues with {now}, because {reason}: its "
+        f"training used {format_count(before, 'CPU thread')} and continues with {now}, because {reason}: its "
         "weights may differ in their last bits from those of uninterrupted training"
     )
 

@@ -196,7 +196,7 @@ def _config_of(detected: Detected, values: Mapping[str, object]) -> Any:
 
 
 def assign_splits(paths: Sequence[Path]) -> dict[str, Path] | None:
-    """Return the files of train, dev and test by their names or by those in a folder; None if names do not show it."""
+    """Return the files of train, dev and test, recognized by their names or those in a folder; else None."""
     if len(paths) == 1:
         if not paths[0].is_dir() or is_dataset_folder(paths[0]):
             return None

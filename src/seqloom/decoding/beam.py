@@ -79,7 +79,7 @@ def beam_search(
         if maximum is not None:
             limit, forced = limit.clamp(max=maximum), prefix.shape[1]
             if forced >= maximum:
-                raise UsageError(f"A prompt must be shorter than the {maximum} tokens of the model, got {forced}.")
+                raise UsageError(f"A prompt must have fewer than the model's {maximum} tokens, got {forced}.")
         indices, dtype = torch.arange(len(like), device=like.device), sum_dtype(like.device)
         beams = Beams(  # one empty hypothesis per source with log p = 0
             source=indices,

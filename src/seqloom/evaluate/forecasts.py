@@ -45,7 +45,7 @@ def last_season(values: Values, season: int) -> Values:
 
 
 def naive_forecast(history: Sequence[Values], horizon: int, season: int, deviation: Values) -> Forecast:
-    """Repeat the last season of each series; `deviation` (C,) is that of y_t − y_{t−m} in train."""
+    """Repeat the last season of each series; `deviation` (C,) is the standard deviation of y_t − y_{t−m} in train."""
     ahead = np.arange(horizon)
     mean = np.stack([last_season(values, season)[ahead % season] for values in history])  # (B, horizon, C)
     spread = deviation * np.sqrt(ahead // season + 1)[:, None]

@@ -124,7 +124,7 @@ def describe_decoding(options: "BeamConfig") -> str:
 
 
 def score_translations(hypotheses: Sequence[str], references: Sequence[str], *, language: str) -> TranslationScores:
-    """Compute all metrics with one reference each; `language` is that of the references, or ""."""
+    """Compute all metrics with one reference each; `language` is the language of the references, or ""."""
     _check(hypotheses, references)
     from sacrebleu.metrics.chrf import CHRF
 

@@ -155,7 +155,7 @@ def rate_pairs(space: WordSpace, pairs: Sequence[RatedPair]) -> WordScore:
 def analogies(space: WordSpace, questions: Sequence[Analogy]) -> dict[str, WordScore]:
     """Compute the accuracy of `semantic`, `syntactic` and all analogies.
 
-    Of words that differ only in case, the most frequent one is used.
+    If words differ only in case, the most frequent one is used.
     """
     known = [(q, indices) for q in questions if (indices := space.look_up(q.a, q.b, q.c, q.d)) is not None]
     candidates = np.array(sorted(space.folded.values()))

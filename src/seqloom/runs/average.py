@@ -181,7 +181,7 @@ def create(
 
 
 def _log(average: AveragedWeights, metrics: Mapping[str, float]) -> str:
-    """Write a log with the sources of the average and the last events of a training."""
+    """Write a log with the sources of the average and the last events of a training run."""
     last = average.steps[-1] if average.steps else max((entry["step"] for entry in average.runs[0].log()), default=0)
     parameters = next((entry["parameters"] for entry in average.runs[0].log() if "parameters" in entry), 0)
     finished = Finished(last, f"the mean of {average.description}", last, metrics, parameters, 0.0, 0.0)

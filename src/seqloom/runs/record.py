@@ -61,7 +61,7 @@ def rewrite_log(run: Run, keep: Callable[[dict[str, Json]], bool]) -> None:
 
 
 class EventWriter:
-    """A writer of TensorBoard event files with the curves of a training.
+    """A writer of TensorBoard event files with the curves of a training run.
 
     TensorBoard then hides `purge_step` and later steps of earlier files. torch's `SummaryWriter`
     opens its file by name at each flush, in a thread: it follows links and fails if the folder is
@@ -116,7 +116,7 @@ class EventWriter:
 
 
 def open_tensorboard(run: Run, step: int) -> EventWriter | None:
-    """Create the event file of a training from this step; return None if TensorBoard is not installed."""
+    """Create the event file of a training run from this step; return None if TensorBoard is not installed."""
     try:
         return EventWriter(run.path / "tensorboard", purge_step=step + 1 if step else None)
     except ImportError:

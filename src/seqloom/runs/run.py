@@ -260,7 +260,7 @@ class Run:
             raise CheckpointError(str(error)) from error
 
     def _build_model(self, name: str) -> Any:
-        """Build a new model of the recipe; `name` is that of the weights to load."""
+        """Build a new model of the recipe; `name` is the name of the weights to load."""
         config, sizes = self._config(), self.sizes
         with _convert_mismatch_errors(name), build_within_memory({"model": to_mapping(config), **sizes}):
             return config.build(**sizes)
@@ -283,7 +283,7 @@ class Run:
         return CheckpointStore(self.path, keep, self.identity)
 
     def log(self) -> Iterator[dict[str, Json]]:
-        """Yield every event of the training, oldest first.
+        """Yield every event of training, oldest first.
 
         The log is not part of the state: a line that is incomplete, not UTF-8 or not an event is
         skipped.

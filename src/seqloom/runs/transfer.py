@@ -61,7 +61,7 @@ class CompleteModel:
         for name, tensor in here.items():
             if name in there and tensor.shape != there[name].shape:
                 shapes = ["×".join(map(str, one.shape)) for one in (there[name], tensor)]
-                wrong.append(f"{name} is {shapes[0]} there and {shapes[1]} here")
+                wrong.append(f"{name} is {shapes[0]} in the run and {shapes[1]} in the new model")
         wrong += [f"{name} is unexpected" for name in there if name not in here]
         if wrong:
             limit = MAX_LISTED_MISMATCHES
@@ -190,7 +190,7 @@ def merge_agreeing(source: Pretrained, given: Json, key: str) -> dict[str, Json]
             if name == "kind" and value == MODELS.base(other):
                 continue  # the run may have an extension of the kind that the recipe names
             if name not in FREE_KEYS and value != other and other is not ABSENT:  # validation rejects unknown keys
-                wrong.append(f"{path}.{name} is {format_value(value)} here and {format_value(other)} there")
+                wrong.append(f"{path}.{name} is {format_value(value)}, but {format_value(other)} in the run")
             merged[name] = value
         return merged
 

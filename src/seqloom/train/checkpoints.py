@@ -132,7 +132,7 @@ class CheckpointStore:
         `check` raises `CheckpointError` for tensors that do not match the model. `damaged` lists the
         checkpoints that were skipped. Other parts of a checkpoint are not read.
         """
-        if os.access(self.folder, os.W_OK):  # a read-only run can be read, too
+        if os.access(self.folder, os.W_OK):  # a read-only run can also be read
             self._clean_up()
         intact = self._intact(lambda checkpoint: check(checkpoint.parts.get("model", {})), only="model")
         for checkpoint in islice(intact, max_count):

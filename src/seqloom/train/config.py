@@ -36,7 +36,7 @@ class FitConfig:
     layer_decay: Annotated[float, Gt(0), Le(1)] = 1.0  # layer group l has the rate lr · layer_decay^(top − l)
     unfreeze_every: PositiveFloat | None = None  # epochs between unfreezing layer groups, starting with the head
     freeze: NonNegativeInt = 0  # number of lowest layer groups that are never trained
-    weight_decay: NonNegativeFloat = 0.0  # on matrices only
+    weight_decay: NonNegativeFloat = 0.0  # only on matrices
     momentum: NonNegativeFloat = 0.0  # sgd
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)  # adam, adamw
     clip_norm: PositiveFloat | None = 1.0  # g ← g · min(1, clip_norm/‖g‖); null for no clipping
@@ -55,7 +55,7 @@ class FitConfig:
 
     def problems(self) -> Iterator[str]:
         if self.steps is None and self.epochs is None:
-            yield "needs steps or epochs: set how long to train"
+            yield "steps or epochs must be set"
 
     def warnings(self, steps: int) -> Iterator[str]:
         """Warn about settings that do not suit `steps` training steps."""

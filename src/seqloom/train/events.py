@@ -21,9 +21,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Started(Event):
-    """The training starts."""
+    """Training starts."""
 
-    total: int  # steps of the whole training
+    total: int  # total number of steps
     parameters: int  # numbers that the model learns
     device: str  # such as cpu or cuda:0
     resumed: bool  # whether it continues from a checkpoint
@@ -32,9 +32,9 @@ class Started(Event):
 
 @dataclass(frozen=True)
 class Progress(Event):
-    """The state of the training, every `train.log_every` steps."""
+    """The state of training, reported every `train.log_every` steps."""
 
-    total: int  # steps of the whole training
+    total: int  # total number of steps
     values: Mapping[str, float]  # such as loss (mean since the last event), learning_rate and gradient_norm
     tokens_per_second: float = 0.0  # since the last event
     seconds_left: float = 0.0  # estimated time to the end, without evaluations
@@ -93,19 +93,19 @@ class Damaged(Event):
 
 @dataclass(frozen=True)
 class Stopped(Event):
-    """The training stopped on request; everything is saved and the run can be resumed."""
+    """Training stopped on request; everything is saved and the run can be resumed."""
 
 
 @dataclass(frozen=True)
 class Finished(Event):
-    """The training finished."""
+    """Training finished."""
 
     reason: str  # such as the last step, or no improvement for train.patience evaluations
     best_step: int  # step of the best evaluation
     best: Mapping[str, float]  # its metrics
     parameters: int  # numbers that the model keeps
     tokens_per_second: float  # over all updates
-    seconds: float  # time of the whole training
+    seconds: float  # total training time
     memory: int | None = None  # peak bytes in tensors during an update; None if it is not known
     step_seconds: float | None = None  # seconds spent in steps, without evaluations, saves and preparation
 

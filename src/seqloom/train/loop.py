@@ -1,7 +1,8 @@
 """The training loop and the definition of a training step.
 
-Wrappers with the signature of the step, `Step`, replay it as a CUDA graph, split a batch that does not fit into
-microbatches, checkpoint gradients, or measure time and memory. `seqloom.train.wrappers.wrap` chooses them.
+Wrappers with the signature of the step, `Step`, replay it as a CUDA graph, divide a batch that
+exceeds the memory into microbatches, checkpoint gradients, or measure time and memory.
+`seqloom.train.wrappers.wrap` chooses them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -88,7 +89,7 @@ def fit(
 
 
 def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop) -> Iterator[Event]:
-    """Run steps, evaluate and save until the training ends or is stopped."""
+    """Run steps, evaluate and save until training ends or is stopped."""
     task, config, tally = state.task, state.config, state.tally
     meter = Meter()
     is_saved = True  # whether the newest checkpoint is up to date

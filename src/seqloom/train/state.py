@@ -103,7 +103,7 @@ def device_for(config: FitConfig) -> torch.device:
 
 
 class TrainState:
-    """The model, optimizer, carried state and tally of a training, and the results and events not yet reported."""
+    """The model, optimizer, carried state and tally of training, and results and events that are not yet reported."""
 
     def __init__(self, task: Task, config: FitConfig, seed: int):
         self.task, self.config, self.seed = task, config, seed
@@ -228,7 +228,7 @@ class TrainState:
         return step > 0 and (step % (every or self.steps_per_epoch) == 0 or step == self.total)
 
     def reason_to_end(self) -> str | None:
-        """Return why the training is complete, or None if it is not."""
+        """Return why training is complete, or None if it is not."""
         if self.tally.step >= self.total:
             return "all steps are done"
         if self.config.patience is not None and self.tally.stale >= self.config.patience:
@@ -236,7 +236,7 @@ class TrainState:
         return None
 
     def started(self, resumed: bool) -> Started:
-        """Return the first event of a training."""
+        """Return the first event of a training run."""
         size = self.parameter_count()
         return Started(self.tally.step, self.total, size, str(self.device), resumed, tuple(self.notes()))
 

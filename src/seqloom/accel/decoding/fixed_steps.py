@@ -70,7 +70,7 @@ class FixedRecurrent(FixedSteps[RecurrentSeq2Seq]):
 
 
 class FixedTransformer(FixedSteps[Transformer]):
-    """A Transformer; owned (R, P) says which of the P = k · steps slots of its source each hypothesis owns."""
+    """A Transformer; owned (R, P) marks the slots, of P = k · steps of its source, that each hypothesis owns."""
 
     def begin(self, state: DecodeState, k: int, steps: int) -> DecodeState:
         memory, mask = state.memory, state.memory["mask"]

@@ -66,7 +66,7 @@ def group_pairs(pairs: Sequence[SentencePairExample], held_out: int) -> list[str
 
 
 def is_fraction(label: str) -> bool:
-    """Return whether a label is a number on a scale, such as 3.8, which hardly ever repeats."""
+    """Return whether a label is a number on a scale, such as 3.8, which rarely repeats."""
     try:
         return not float(label).is_integer()
     except ValueError:
