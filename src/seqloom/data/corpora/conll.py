@@ -36,7 +36,7 @@ class Config(FileConfig):
     corpus: Literal["conll"] = "conll"
     train: str  # a word and its tag on each line, a blank line between sentences; optionally with .gz
     format: Literal["conll", "conllu"] | None = None  # null: conllu for names in .conllu, else conll
-    columns: tuple[int, int] = (1, -1)  # CoNLL: columns of word and tag, from 1 or backwards from -1
+    columns: tuple[int, int] = (1, -1)  # CoNLL: columns of word and tag, counted from 1 or from -1 backwards
     field: Field = "upos"  # CoNLL-U: the field used as tag
     scheme: TagScheme = "auto"  # how tags encode spans; plain: tags of single words
     invalid: Literal["repair", "refuse"] = "repair"  # how to treat tags that violate the scheme
