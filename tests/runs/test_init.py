@@ -74,8 +74,8 @@ def test_every_conflicting_setting_is_reported(runs: Path, tmp_path: Path) -> No
         classify_recipe(tmp_path, runs / "bert", *words)
     for text in (
         "model.backbone.layers is 4, but 2 in the run",
-        "d_model is 16 here and 12",
-        "max_length is 64 here and 32",
+        "d_model is 16, but 12 in the run",
+        "max_length is 64, but 32 in the run",
     ):
         assert text in str(caught.value)
     assert "dropout" not in str(caught.value)
