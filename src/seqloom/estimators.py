@@ -1,4 +1,4 @@
-"""Models as objects with `fit`, `predict`, `evaluate`, `save` and `load`, after the conventions of scikit-learn.
+"""Models as objects with `fit`, `predict`, `evaluate`, `save` and `load`, which follow the conventions of scikit-learn.
 
     model = seqloom.Classifier(model="lstm").fit(texts, labels, validation=0.1)
     model.predict(["a dull film"])
@@ -32,7 +32,7 @@ MISSING = "call fit first, or load a run"
 
 
 def check_texts(values: Any, name: str) -> list[str]:
-    """Return texts as a list; raise TypeError or ValueError, with the index, if one is no text."""
+    """Return texts as a list; raise a TypeError or ValueError that names the index of an item that is not a text."""
     items = check_list(values, name, "texts")
     for index, item in enumerate(items):
         if isinstance(item, str):
@@ -56,7 +56,7 @@ def check_list(values: Any, name: str, of: str) -> list[Any]:
 
 
 def check_lengths(**values: Sequence[Any]) -> None:
-    """Raise ValueError unless all lists have the same length, which is not 0."""
+    """Raise ValueError unless all lists have the same length and are not empty."""
     lengths = {name: len(items) for name, items in values.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(" and ".join(f"{name} ({length})" for name, length in lengths.items()) + " differ in length")
@@ -65,20 +65,20 @@ def check_lengths(**values: Sequence[Any]) -> None:
 
 
 def print_event(event: Event) -> None:
-    """Print the progress of a training: in a notebook or a terminal, one line for each evaluation."""
+    """Print one line for each evaluation during training, in a notebook or a terminal."""
     if isinstance(event, Evaluated):
         metrics = "  ".join(f"{name} {value:.4g}" for name, value in list(event.metrics.items())[:4])
         print(f"step {event.step}  {event.split}: {metrics}{'  (best)' if event.best else ''}")
 
 
 class Estimator:
-    """A model that is not yet trained, or trained by `fit`, or loaded from a run.
+    """A model that is untrained, trained by `fit`, or loaded from a run.
 
     Args:
         model: a model of `seqloom init --model`, such as lstm or transformer; None chooses one that
             suits the amount of data and the device.
-        pretrained: the run to fine-tune, if any.
-        out: the run directory; None uses a temporary one, until `save`.
+        pretrained: the run to fine-tune, or None.
+        out: the run directory; None uses a temporary directory until `save`.
         overrides: changes to the recipe, such as "train.epochs=3".
         seed: the random seed.
         device: auto, cpu, cuda or mps.
@@ -106,7 +106,9 @@ class Estimator:
     def _fit(self, rows: str, extension: str, data: Mapping[str, object], validation: float) -> Self:
         """Write the data and the recipe, and train."""
         if not 0 < validation < 1:
-            raise ValueError(f"validation must be between 0 and 1, the fraction of the data held out, got {validation}")
+            raise ValueError(
+                f"validation must be the fraction of the data to hold out, between 0 and 1, got {validation}"
+            )
         if self.out is None:
             temporary = tempfile.mkdtemp(prefix="seqloom-")
             weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)  # removed with this object
@@ -256,13 +258,13 @@ class Classifier(Estimator):
 
 
 class Tagger(Estimator):
-    """A tagger of words, such as parts of speech or named entities."""
+    """A tagger of words, for example with parts of speech or named entities."""
 
     task = "tag"
     data: ClassVar = {"corpus": "conll", "format": "conll"}
 
     def fit(self, sentences: Any, tags: Any, *, validation: float = 0.1) -> Self:
-        """Train on sentences, lists of words, and the tags of the words."""
+        """Train on sentences, which are lists of words, and the tags of the words."""
         return self._fit(self._rows(sentences, tags), ".conll", self.data, validation)
 
     @staticmethod
@@ -356,7 +358,7 @@ class LanguageModel(Estimator):
     data: ClassVar = {"corpus": "text", "documents": "paragraph"}
 
     def fit(self, texts: Any, *, validation: float = 0.05) -> Self:
-        """Train on texts. The last ones are held out to select the best checkpoint."""
+        """Train on texts. The last texts are held out to select the best checkpoint."""
         texts = check_texts(texts, "texts")
         check_lengths(texts=texts)
         return self._fit("\n\n".join(texts), ".txt", self.data, validation)

@@ -1,4 +1,4 @@
-"""Trainings: start one from a recipe or resume one from a run."""
+"""Training runs: started from a recipe, or resumed from a run directory."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,15 +24,15 @@ from seqloom.train.state import device_for
 from seqloom.train.stop import Stop
 from seqloom.train.wrappers import wrap
 
-# A resume may change only keys that do not affect the steps before it.
-LENGTH_KEYS = {"train.steps", "train.epochs"}  # allowed unless the schedule depends on the length
+# Resuming may change only keys that do not affect earlier steps.
+LENGTH_KEYS = {"train.steps", "train.epochs"}  # may change unless the schedule depends on the length
 LENGTH_DEPENDENT_SCHEDULES = ("cosine", "linear")
 RESUMABLE_KEYS = LENGTH_KEYS | {"train.patience", "train.keep_checkpoints", "train.log_every", "train.device"}
 
 
 @dataclass(frozen=True)
 class Training:
-    """A training that is ready to start or to resume."""
+    """A training run that is ready to start or to resume."""
 
     run: Run
     task: Any
@@ -56,7 +56,7 @@ class Training:
 
 
 def begin(recipe: Any, out: Path) -> Training:
-    """Read the data and create the run directory; its path is locked meanwhile."""
+    """Read the data and create the run directory, with a lock on its path."""
     with claim(out):
         if isinstance(recipe.train, FitConfig):
             device_for(recipe.train)  # fail early if this machine cannot train the recipe
@@ -87,7 +87,7 @@ def resume(path: str | Path, overrides: Sequence[str] = (), recipe: Any = None) 
 
 
 def check_resumable(run: Run, recipe: Any) -> bool:
-    """Return whether a recipe differs from that of a run; raise `UsageError` if it would change the steps so far."""
+    """Return whether a recipe differs from the recipe of a run; raise `UsageError` if it would change earlier steps."""
     original = to_mapping(recipe_of(run))
     changes = differences(original, to_mapping(recipe))
     schedule = original["train"].get("schedule")
@@ -117,7 +117,7 @@ def check_resumable(run: Run, recipe: Any) -> bool:
 
 
 def begin_or_resume(recipe: Any, path: Path) -> Training:
-    """Resume the run at a path, or begin one if there is none."""
+    """Resume the run at a path, or begin one if it does not exist."""
     return resume(path, recipe=recipe) if path.exists() else begin(recipe, path)
 
 
@@ -132,7 +132,7 @@ def train_recipe(
 
     `recipe` is the name of a shipped recipe, the path of a YAML file, or a dictionary with the same
     keys; each override is "key.path=value". The run is written to `out`, or to runs/<name of the
-    recipe>. `on_event` is called with each event of the training. With `resume`, an existing run
+    recipe>. `on_event` is called with each training event. With `resume`, an existing run
     continues from its last checkpoint.
     """
     name, checked = read_recipe(recipe, overrides)

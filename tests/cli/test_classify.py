@@ -264,7 +264,7 @@ def test_evaluate_json_has_consistent_counts_and_intervals(seqloom: Any, runs: P
         (
             ["--text", "x.txt"],
             2,
-            "is evaluated on texts with labels, not on a text. Pass --split, or use the model: seqloom classify",
+            "is evaluated on texts with labels, not on a text. Use --split, or use the model: seqloom classify",
         ),
         (["--out", "no/answers.tsv"], 2, "the folder no does not exist"),
         (["--split", "train", "--interpolate"], 2, "--interpolate"),

@@ -38,7 +38,7 @@ def test_text_output_has_a_table_per_measure(seqloom: Any) -> None:
         "forward and backward, ms: median of 2 (fastest–slowest)",
         "peak memory of a pass, MiB",
         "sequential operations",
-        "path length from y_n to x_1: layers; recurrent: steps",
+        "path length from y_n to x_1, in layers (recurrent: in steps)",
     ]
     for block in blocks[1:5]:
         heads, *rows = block.splitlines()[1:]
@@ -65,7 +65,7 @@ def test_text_output_has_a_table_per_measure(seqloom: Any) -> None:
 
 def test_one_length_has_no_exponent(seqloom: Any) -> None:
     shown = seqloom("layers", *TINY, "--lengths", "6", "--kinds", "dilated")
-    assert "An exponent requires at least two lengths." in shown.out.splitlines()
+    assert "The exponent can be computed only from two or more lengths." in shown.out.splitlines()
     assert re.search(r"O\(k·n·d²\)\s+–\s+–", shown.out)
 
 

@@ -131,7 +131,7 @@ def test_each_seed_trains_a_run_and_the_deviation_is_reported(seqloom: Any, tmp_
 
 def test_text_output_shows_mean_and_deviation_over_seeds(seqloom: Any, tmp_path: Path) -> None:
     lines = seqloom("train", *TOYS, "--seeds", "4,5", "--out", tmp_path / "run").out.splitlines()
-    place = lines.index("2 seeds (4, 5), best evaluation on dev, mean ± standard deviation:")
+    place = lines.index("2 seeds (4, 5), best evaluation on dev (mean ± standard deviation):")
     losses = [load(tmp_path / f"run-seed{seed}").evaluate("dev")["loss"] for seed in (4, 5)]
     assert lines[place + 1].split() == [
         "loss", f"{statistics.fmean(losses):.4f}", "±", f"{statistics.stdev(losses):.4f}"

@@ -130,7 +130,7 @@ def test_command_reports_missing_heads(tmp_path: Path, capfd: Any) -> None:
     shown = capfd.readouterr()
     assert (
         "the directory has no weights for the head for masked tokens and for the head for next sentences, "
-        "which are initialised randomly." in shown.err
+        "which are initialized randomly." in shown.err
     )
     assert "was not imported: classifier.bias, classifier.weight" in shown.err
     assert "seqloom similar" in shown.out and "seqloom fill-mask" not in shown.out
@@ -156,7 +156,7 @@ def test_command_reports_missing_parts_of_heads(tmp_path: Path, capfd: Any) -> N
     save_file(tensors, tmp_path / "there" / "model.safetensors")
     capfd.readouterr()
     assert main(["import-hf", str(tmp_path / "there"), str(tmp_path / "run")]) == 0
-    said = "no weights for the pooling layer of [CLS], which is initialised randomly."
+    said = "no weights for the pooling layer of [CLS], which is initialized randomly."
     assert said in capfd.readouterr().err
     found = bert.BERTFamily().missing(["bias", "odd.weight"], ["bias", "dense.weight", "odd.weight", "next.bias"])
     assert found == ["a part of the head for masked tokens (bias)", "odd.weight"]
@@ -301,7 +301,7 @@ def test_tokenizer_without_special_tokens_is_rejected(tmp_path: Path) -> None:
 
 def test_tokenizer_with_more_tokens_than_embeddings_is_rejected(tmp_path: Path) -> None:
     save_bert(tmp_path, vocab_size=len(vocabulary()) - 2)
-    with pytest.raises(CheckpointError, match=r"tokenizer.json does not fit the model: its ids go up to"):
+    with pytest.raises(CheckpointError, match=r"tokenizer.json does not match the model: its ids go up to"):
         import_directory(tmp_path, tmp_path / "run")
 
 

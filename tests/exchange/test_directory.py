@@ -303,7 +303,7 @@ def test_unknown_head_is_rejected(folder: Path) -> None:
 
 def test_tokenizer_that_contradicts_embedding_is_rejected(folder: Path) -> None:
     configure(folder, vocab_size=V - 3)
-    refused(folder, "tokenizer.json does not fit the model: its ids go up to 14, but the model has 14 embeddings")
+    refused(folder, "tokenizer.json does not match the model: its ids go up to 14, but the model has 14 embeddings")
     configure(folder, vocab_size=V + 1)
     refused(folder, "transformer.wte.weight must be 18×8; it is 17×8")
     configure(folder, vocab_size=...)
@@ -312,7 +312,7 @@ def test_tokenizer_that_contradicts_embedding_is_rejected(folder: Path) -> None:
 
 def test_unreadable_tokenizer_is_rejected(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps({**tokenizer_file(), "pre_tokenizer": {"type": "Unused"}}))
-    refused(folder, "tokenizer.json does not fit the model: the tokenizers library cannot read it")
+    refused(folder, "tokenizer.json does not match the model: the tokenizers library cannot read it")
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_unreadable_tokenizer_is_rejected(folder: Path) -> None:
 def test_incomplete_tokenizer_is_rejected(folder: Path, model_type: str, changes: Any, said: str) -> None:
     configure(folder, model_type=model_type)
     (folder / "tokenizer.json").write_text(json.dumps({**tokenizer_file(), **changes}))
-    refused(folder, "tokenizer.json does not fit the model: ", said)
+    refused(folder, "tokenizer.json does not match the model: ", said)
 
 
 @pytest.mark.parametrize("vocabulary", [3, ["a"], [["a", 0.0]], [[]], {"[CLS]": "1"}])
@@ -353,7 +353,7 @@ def test_vocabulary_without_special_tokens_is_rejected(folder: Path, vocabulary:
 def test_damaged_post_processor_is_rejected(folder: Path, processor: Any) -> None:
     configure(folder, model_type="bart")
     (folder / "tokenizer.json").write_text(json.dumps({**tokenizer_file(), "post_processor": processor}))
-    refused(folder, "tokenizer.json does not fit the model: its post_processor is damaged.")
+    refused(folder, "tokenizer.json does not match the model: its post_processor is damaged.")
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ def test_tokenizer_without_added_tokens_is_rejected(tmp_path):
         read_directory(tmp_path)
     said = str(refused.value)
     assert said.startswith(
-        f"{tmp_path / 'tokenizer.json'} does not fit the model: its post_processor adds nothing around"
+        f"{tmp_path / 'tokenizer.json'} does not match the model: its post_processor adds nothing around"
     )
     assert "the model reads 0 before and 2 after it" in said and "null" not in said and "None" not in said
     assert "BartTokenizerFast.from_pretrained(DIR).save_pretrained(DIR)." in said

@@ -25,7 +25,7 @@ def test_shards_without_index_are_reported(folder: Path) -> None:
     message = refused(
         folder, "is incomplete: it has sharded weights (model-00001-of-00007.safetensors, ", "3 more), but"
     )
-    assert message.endswith("but model.safetensors.index.json is missing. Download that file too.")
+    assert message.endswith("but model.safetensors.index.json is missing. Download this file, too.")
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_recipe_problems_are_reported(recipe: Callable[..., Any], overrides: tup
 
 
 def test_gradient_training_needs_epochs_or_steps() -> None:
-    with pytest.raises(UsageError, match=r"is trained by gradient: set train\.epochs"):
+    with pytest.raises(UsageError, match=r"is trained by gradient descent: set train\.epochs"):
         build_recipe({"task": "forecast", "data": {"corpus": "series"}, "model": {"kind": "lstm"}}, "it")
 
 

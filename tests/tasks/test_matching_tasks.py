@@ -191,7 +191,7 @@ def test_changed_data_is_rejected(tmp_path: Path) -> None:
         (
             "score",
             ["loss.label_smoothing=0.1"],
-            "loss.class_weights, loss.label_smoothing and loss.consistency are for target=class",
+            "loss.class_weights, loss.label_smoothing and loss.consistency require target=class",
         ),
         ("pair", ["batch.max_length=4"], "max_length: must be at least 5, got 4"),
         ("pair", ["model.backbone=null"], "model.backbone: missing"),

@@ -147,7 +147,7 @@ def test_label_outside_vocabulary_is_rejected(folder: Path, tmp_path: Path) -> N
         ),
         tmp_path / "toys",
     )
-    with pytest.raises(DataError, match="does not have the label"):
+    with pytest.raises(DataError, match="lacks tokens of the label"):
         Task.prepare(tune_recipe(folder, tmp_path / "toys"))
 
 

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
     from seqloom.inspect.views.attention import AlignmentView, AttentionMap, HeadsView, Part
 
-Target = Annotated[str | None, typer.Option(help="Show the alignment of this translation. [default: the model's]")]
+Target = Annotated[
+    str | None, typer.Option(help="Show the alignment of this translation. [default: the model's translation]")
+]
 View = Literal["heat", "grid", "links"]
 PartOption = Annotated[
-    Literal["cross", "encoder", "decoder"] | None, typer.Option(help="Transformer: which attention to show.")
+    Literal["cross", "encoder", "decoder"] | None, typer.Option(help="Transformer: the attention to show.")
 ]
 ViewOption = Annotated[
     View | None,
@@ -39,7 +41,7 @@ Color = Annotated[
 
 
 def attention(
-    run: Annotated[Path, typer.Argument(help="A run of a model with attention.")],
+    run: Annotated[Path, typer.Argument(help="Run directory of a model with attention.")],
     text: Annotated[str, typer.Argument(help="The text to read.")],
     target: Target = None,
     beam: Beam = None,
@@ -50,7 +52,9 @@ def attention(
     tokens: Annotated[bool, typer.Option("--tokens", help="Show tokens instead of words.")] = False,
     end: Annotated[bool, typer.Option("--end/--no-end", help="Show the END tokens.")] = True,
     out: PlotOut = None,
-    font: Annotated[str | None, typer.Option(help="Font of the plot. [default: one that has all characters]")] = None,
+    font: Annotated[
+        str | None, typer.Option(help="Font of the plot. [default: a font that has all characters]")
+    ] = None,
     color: Color = None,
     as_json: JsonObject = False,
 ) -> None:
@@ -79,7 +83,10 @@ def attention(
             return
         print_alignment(alignment, grid, color, links=links)
         if hasattr(model.model, "attentions"):
-            print("\nThis is the mean over the heads of one layer. For single heads: --part cross, encoder or decoder.")
+            print(
+                "\nThis is the mean over the heads of one layer. To show single heads, use --part cross, encoder "
+                "or decoder."
+            )
         return
     if isinstance(model, TranslatorPredictor):
         heads = model.heads(text, target, **drop_unset(beam=beam))
@@ -127,7 +134,7 @@ def draw_grid(
 
 
 def write_labelled_plot(out: Path, figure: "Figure", texts: list[str], font: str | None) -> None:
-    """Write a plot; warn about characters of the texts that no font has."""
+    """Write a plot, and warn about characters of the texts that are in no font."""
     from seqloom.inspect.plots.figures import choose_fonts, format_word
 
     write_plot(out, figure, keep_text=True, warning=choose_fonts(map(format_word, texts), font).warning())
@@ -229,8 +236,8 @@ def show_heads(
     console.print(table)
     where = "the proportional position in the source" if part.name == "cross" else "the token itself"
     console.print(
-        "\nentropy: in bits; 0 if all weight is on one token, 1 if evenly on two, 2 if evenly on four\n"
-        f"distance: in tokens, from {where}\n"
+        "\nentropy in bits: 0 if all weight is on one token, 1 if it is spread evenly over two, 2 over four\n"
+        f"distance in tokens from {where}\n"
         f"on {end}: the weight on the {'beginning' if part.name == 'decoder' else 'end'} of the sentence\n"
         f"{'' if out else 'Plot them: --out heads.png. '}Show one: --layer 1 --head 1",
         markup=False,

@@ -29,8 +29,10 @@ def shorten_names(runs: Sequence[Path]) -> list[str]:
 
 
 def positions(
-    run: Annotated[Path | None, typer.Argument(help="A run of a Transformer. [default: sinusoids]")] = None,
-    width: Annotated[int | None, typer.Option(help="Dimensions, an even number. [default: 128]")] = None,
+    run: Annotated[
+        Path | None, typer.Argument(help="Run directory of a Transformer; without it, fixed encodings are shown.")
+    ] = None,
+    width: Annotated[int | None, typer.Option(help="Number of dimensions, which must be even. [default: 128]")] = None,
     length: Annotated[int | None, typer.Option(help="Number of positions. [default: 100]")] = None,
     layout: Annotated[
         Literal["interleaved", "halves"] | None,
@@ -45,7 +47,7 @@ def positions(
     ] = None,
     side: Annotated[
         Literal["source", "target"] | None,
-        typer.Option(help="Which learned table to show, if there are two. [default: source]"),
+        typer.Option(help="The learned table to show if there are two. [default: source]"),
     ] = None,
     out: PlotOut = None,
     as_json: JsonObject = False,
@@ -56,7 +58,7 @@ def positions(
     if run is None and side is not None:
         raise UsageError("--side selects a table of a run: name a run, or leave out --side.")
     if run is not None and options:
-        raise UsageError(f"--{next(iter(options))} applies to sinusoids only: leave out the option or the run {run}.")
+        raise UsageError(f"--{next(iter(options))} applies only to sinusoids: leave out the option or the run {run}.")
     from seqloom.inspect.plots.inputs import draw_positions
     from seqloom.inspect.views.inputs import run_positions, sinusoids_view
     from seqloom.predict.loader import load
@@ -72,7 +74,7 @@ def positions(
 
 
 def print_positions(view: "PositionsView") -> None:
-    """Print wavelengths, and the mean dot product by distance."""
+    """Print the wavelengths and the mean dot product by distance."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -92,11 +94,13 @@ def print_positions(view: "PositionsView") -> None:
     for distance in (distance for distance in DISTANCES if distance < view.length):
         table.add_row(str(distance), f"{view.by_distance[distance]:.3f}")
     console.print(table)
-    console.print("\nMean dot product of two positions by their distance; 1 is a position with itself.")
+    console.print(
+        "\nMean dot product of two positions, by their distance. The dot product of a position with itself is 1."
+    )
 
 
 def states(
-    run: Annotated[Path, typer.Argument(help="A run of a hidden Markov model.")],
+    run: Annotated[Path, typer.Argument(help="Run directory of a hidden Markov model.")],
     text: Annotated[
         str | None, typer.Argument(help="The text to read. [default: the beginning of the dev split]")
     ] = None,
@@ -126,7 +130,7 @@ def print_states(run: Path, view: "TextStates | SeriesStates") -> None:
 
     names = [str(number) for number in range(1, view.states + 1)]
     if isinstance(view, TextStates):
-        print(f"{run}: {view.states} states; frequencies in {view.measured_on}")
+        print(f"{run}: {view.states} states, with their frequencies in {view.measured_on}")
         for name, emitted, fraction in zip(names, view.emissions, view.fractions, strict=True):
             symbols = "  ".join(f"{format_token(symbol)} {chance:.3f}" for symbol, chance in emitted)
             print(f"  state {name}, {fraction:.1%}: {symbols}")
@@ -150,7 +154,7 @@ def print_states(run: Path, view: "TextStates | SeriesStates") -> None:
 
 
 def mark_states(view: "TextStates") -> str:
-    """Return the first lines of the text; below each token is the number of its state, written downwards."""
+    """Return the first lines of the text with the number of each token's state below it, written downwards."""
     from seqloom.inspect.plots.figures import format_token
     from seqloom.inspect.plots.series import wrap_words
 
@@ -167,7 +171,7 @@ def mark_states(view: "TextStates") -> str:
 
 
 def components(
-    run: Annotated[Path, typer.Argument(help="A run of series-forecast with model.kind=kalman.")],
+    run: Annotated[Path, typer.Argument(help="Run directory of a series-forecast model with model.kind=kalman.")],
     split: Annotated[Split, typer.Option(help="Show the series up to the end of this split.")] = "test",
     column: Annotated[str | None, typer.Option(help="The variable to show. [default: the first]")] = None,
     out: PlotOut = None,
@@ -204,13 +208,13 @@ def print_components(run: Path, view: "Components", times: Sequence[str]) -> Non
 
 
 def track(
-    run: Annotated[Path, typer.Argument(help="A run of the task track, such as kalman-track.")],
+    run: Annotated[Path, typer.Argument(help="Run directory of the task track, such as kalman-track.")],
     split: Annotated[Split, typer.Option(help="The split of the track.")] = "test",
     number: Annotated[int, typer.Option(help="The number of the track, counted from 1.")] = 1,
     out: PlotOut = None,
     as_json: JsonObject = False,
 ) -> None:
-    """Show a track, filtered and smoothed: `seqloom inspect track runs/kalman-track --out track.png`."""
+    """Show a track with filtered and smoothed positions: `seqloom inspect track runs/kalman-track --out track.png`."""
     from seqloom.inspect.plots.series import draw_track
     from seqloom.inspect.views.series import track_trace
     from seqloom.predict.loader import load
@@ -234,16 +238,17 @@ def print_track(run: Path, trace: "TrackTrace") -> None:
 
 
 def window(
-    runs: Annotated[list[Path], typer.Argument(help="One or more runs of feed-forward language models.")],
+    runs: Annotated[list[Path], typer.Argument(help="One or more run directories of feed-forward language models.")],
     split: Annotated[str, typer.Option(help="The split to predict: train, dev or test.")] = "dev",
     max_tokens: Annotated[
-        int | None, typer.Option("--tokens", help="Use only the first tokens. [default: all]")
+        int | None,
+        typer.Option("--tokens", help="Use only this many tokens from the start of the split. [default: all]"),
     ] = None,
     out: PlotOut = None,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
 ) -> None:
-    """Show the contribution of each window position: `seqloom inspect window runs/ffnn-pydocs --out window.png`."""
+    """Show how much each window position contributes: `seqloom inspect window runs/ffnn-pydocs --out window.png`."""
     from seqloom.data.files import use_data_folder
     from seqloom.inspect.plots.measurements import draw_window
     from seqloom.inspect.views.memory import window_lm, window_view
@@ -274,7 +279,9 @@ def window(
 
 
 def mix(
-    run: Annotated[Path, typer.Argument(help="A run fine-tuned from a bidirectional language model.")],
+    run: Annotated[
+        Path, typer.Argument(help="Run directory of a model fine-tuned from a bidirectional language model.")
+    ],
     as_json: JsonObject = False,
 ) -> None:
     """Show the weights of an ELMo layer mix: `seqloom inspect mix runs/tag-people-finetune`."""
@@ -293,5 +300,5 @@ def mix(
 
 
 def print_bar(line: str, length: float) -> None:
-    """Print a line and a bar of relative length 0 to 1."""
+    """Print a line and a bar whose relative length is from 0 to 1."""
     print(f"{line}  {'█' * round(BAR_WIDTH * length)}".rstrip())

@@ -1,7 +1,7 @@
 """Arguments and options shared by several commands, as annotated types.
 
 A command declares `device: Device = "auto"`. Functions build options whose help differs between
-commands: `as_json: Annotated[bool, json_option("One object per query.")] = False`.
+commands: `as_json: Annotated[bool, json_option("One JSON object per query.")] = False`.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import WHOLE_NUMBERS, format_value
 
 BATCH_SIZE = 128
-WINDOW_BATCHES = 8  # batches read before the first prediction; their lines are sorted by length
+WINDOW_BATCHES = 8  # batches read before the first prediction, so that their lines can be sorted by length
 
 
 def option(name: str, help: str, minimum: int | None = None) -> OptionInfo:
@@ -46,36 +46,36 @@ def window_option(unit: str) -> OptionInfo:
 
 def run_out_option(default: str) -> OptionInfo:
     """Build `--out` for commands that write a run; `default` describes the default directory."""
-    return option("--out", f"Where to write the run. [default: {default}]")
+    return option("--out", f"The run directory to create. [default: {default}]")
 
 
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
 TextRun = Annotated[Path, typer.Argument(help="A run directory of any text model.")]
 NewRun = Annotated[Path, typer.Argument(help="The run directory to create.")]
-NewFile = Annotated[Path, typer.Argument(help="The file to write; .gz is compressed.")]
+NewFile = Annotated[Path, typer.Argument(help="The file to write; a name that ends in .gz is compressed.")]
 Texts = Annotated[list[str] | None, typer.Argument(help="Texts. [default: the lines of standard input]")]
 RecipeWords = Annotated[
     list[str] | None,
     typer.Argument(metavar="RECIPE [KEY=VALUE]...", help="The name of a recipe or a YAML file, then overrides."),
 ]
 
-Batch = Annotated[int, batch_option("Lines read together.")]
+Batch = Annotated[int, batch_option("Number of lines per batch.")]
 Window = Annotated[int | None, window_option("Lines")]
 Beam = Annotated[
     int | None, typer.Option("--beam", min=1, help="Beam size; 1 is greedy search. [default: the recipe's]")
 ]
 Pooling = Annotated[
-    Literal["mean", "first", "last", "max"], typer.Option("--pooling", help="How token vectors are pooled.")
+    Literal["mean", "first", "last", "max"], typer.Option("--pooling", help="Pooling of the token vectors.")
 ]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of the data sets. [default: SEQLOOM_DATA]")]
 PlotOut = Annotated[Path | None, typer.Option("--out", help="Write a plot to this .png or .svg file.")]
 JsonObject = Annotated[bool, json_option("One JSON object.")]
-JsonLines = Annotated[bool, json_option("One object per line.")]
+JsonLines = Annotated[bool, json_option("One JSON object per line.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
 
 
 def drop_unset(**options: object) -> dict[str, Any]:
-    """Return the options that are not None; the callee has defaults for the others."""
+    """Return the options that are not None, so that the callee uses its defaults for the others."""
     return {name: value for name, value in options.items() if value is not None}
 
 

@@ -89,7 +89,7 @@ class Notes:
 
 
 def note_unknown(lines: Iterable[str], model: "Predictor[Prediction]", notes: Notes) -> Iterator[str]:
-    """Yield lines; count those with parts that are not in the vocabulary."""
+    """Yield lines, and count those with parts that are not in the vocabulary."""
     for number, line in enumerate(lines, start=1):
         if unknown := find_unknown_pieces(model, line):
             notes.add(UNKNOWN, number, f": {unknown[0]!r}")
@@ -97,7 +97,7 @@ def note_unknown(lines: Iterable[str], model: "Predictor[Prediction]", notes: No
 
 
 def find_unknown_pieces(model: "Predictor[Prediction]", text: str) -> list[str]:
-    """Return the parts of a text that are not in the vocabulary; none if the model also reads characters."""
+    """Return the parts of a text that are not in the vocabulary, or none if the model also reads characters."""
     return [] if model.reads_characters else model.tokenizer.unknown_pieces(text.strip())
 
 
@@ -154,7 +154,7 @@ def check_plot_path(out: Path | None) -> None:
 def write_plot(
     out: Path, figure: "Figure", keep_text: bool = False, warning: str | None = None, message: str = "Wrote {}."
 ) -> None:
-    """Write a plot. `warning` names characters that no font has; it matters only if text is drawn as pixels."""
+    """Write a plot. `warning` names characters that are in no font; it matters only if text is drawn as pixels."""
     from seqloom.core.files import write_atomic
     from seqloom.inspect.plots.figures import to_bytes
 
@@ -196,7 +196,7 @@ def write_output(path: Path, lines: Iterable[str], what: str) -> None:
 
 
 def open_console(color: bool | None) -> tuple["Console", bool]:
-    """Return a console and whether it has colours: as given, by default as the terminal."""
+    """Return a console and whether it uses colours: as given, otherwise as the terminal does."""
     from rich.console import Console
 
     if color is None:
@@ -208,14 +208,14 @@ def open_console(color: bool | None) -> tuple["Console", bool]:
 
 
 def open_wide_console(width: int = 200) -> "Console":
-    """Return a console as wide as the terminal; for a pipe it has `width` columns, so that nothing is cropped."""
+    """Return a console as wide as the terminal, or with `width` columns for a pipe, so that nothing is cropped."""
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else width)
 
 
 def make_table(heads: Iterable[str], left: int = 1, fold: int = 0) -> "Table":
-    """Return a table without borders: the first `left` columns are left-aligned, the first `fold` wrap."""
+    """Return a table without borders. The first `left` columns are left-aligned, and the first `fold` columns wrap."""
     from rich.table import Table
     from rich.text import Text
 

@@ -26,12 +26,12 @@ TableIn = Annotated[
 ]
 TableColumns = Annotated[
     list[str] | None,
-    typer.Option("--column", help="With --in: the column of the texts, by name or number; repeat it for pairs."),
+    typer.Option("--column", help="With --in: the name or number of the text column; repeat the option for pairs."),
 ]
 TableOut = Annotated[
     Path | None, typer.Option("--out", help="With --in: the table to write. [default: CSV on standard output]")
 ]
-INPUT_KEYS = ("text", "source", "first", "second")  # keys of predictions that the table has already
+INPUT_KEYS = ("text", "source", "first", "second")  # keys of predictions that are already columns of the table
 DETAIL_KEYS = ("unknown", "cut", "candidates", "words", "pieces", "why", "source_words", "alignment")
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
 
@@ -68,7 +68,7 @@ class TableFile:
         self.columns = self._choose(list(columns or ()), run, count)
 
     def _choose(self, given: list[str], run: "Run", count: int) -> list[str]:
-        """Return the columns that the model reads: as given, as in training, or the only columns."""
+        """Return the columns that the model reads: those given, those of the training data, or the only columns."""
         data: Any = run.recipe.get("data") or {}
         usual = [data.get("text")] if count == 1 else [data.get("first"), data.get("second")]
         chosen = given or [str(name) for name in usual if name is not None]
@@ -92,7 +92,7 @@ class TableFile:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """The texts of two columns."""
+        """The pairs of texts of two columns."""
         both = ([" ".join(str(row.get(name) or "").split()) for name in self.columns] for row in self.rows)
         return [(first, second) for first, second in both]
 
@@ -159,5 +159,5 @@ def columns_of(prediction: "Prediction") -> dict[str, Any]:
 
 
 def to_cell(value: Any) -> Any:
-    """Return a value that a cell can hold: lists and objects become JSON."""
+    """Convert a value for a cell: lists and objects become JSON."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value

@@ -1,4 +1,4 @@
-"""The command line: registration of commands, and errors as one or two lines with an exit code.
+"""The command line: registers the commands, and reports errors as one or two lines and an exit code.
 
 A command is a function in a file of this package and a row in `GROUPS`. Its module must import
 quickly (torch and packages that need it are imported inside the function), since `seqloom --help`
@@ -101,7 +101,7 @@ def seqloom(
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; allowed anywhere in the command.")
+        bool, typer.Option("--debug", help="Show the traceback of an error. The option may be anywhere in the command.")
     ] = False,
 ) -> None:
     """Train, compare, understand and use sequence models."""
@@ -137,7 +137,7 @@ def build_app(commands: dict[str, str] = COMMANDS) -> typer.Typer:
             app.add_typer(command, name=name)
             continue
         line = (command.__doc__ or "").strip().partition("\n")[0]
-        summary = re.sub(r"\W*`seqloom .*", "", line).rstrip(".") + "."  # without the example at the end
+        summary = re.sub(r"\W*`seqloom .*", "", line).rstrip(".") + "."  # without the example after it
         app.command(name, short_help=summary, context_settings=HELP)(command)
     return app
 
@@ -186,7 +186,7 @@ def run_command(words: list[str]) -> int:
 
 
 def name_options(message: str, command: Any, words: Sequence[str]) -> str:
-    """Replace names of arguments by options: n_best must be at most beam, --n-best must be at most --beam."""
+    """Replace argument names by options: "n_best must be at most beam" becomes "--n-best must be at most --beam"."""
     for word in words:
         if not isinstance(command, TyperGroup) or word not in command.commands:
             break
@@ -221,7 +221,7 @@ def explain(error: BaseException) -> tuple[int, str]:
             5,
             "out of memory. Use a smaller batch or model, set train.gradient_checkpointing=true, or free memory.",
         )
-    if hasattr(error, "format_message"):  # a usage error; those of typer share no public base class
+    if hasattr(error, "format_message"):  # a usage error; typer's usage errors have no public base class
         return explain_usage(error)
     first_line = (str(error) or "no message").splitlines()[0]
     return (

@@ -18,11 +18,13 @@ TOKENIZERS = ("13a", "char", "intl", "none", "zh")
 
 
 def bleu(
-    reference: Annotated[list[Path], typer.Option(help="A file of reference translations; may be repeated.")],
+    reference: Annotated[
+        list[Path], typer.Option(help="A file of reference translations. The option may be repeated.")
+    ],
     hypothesis: Annotated[Path, typer.Option(help="A file of translations to evaluate; - is standard input.")],
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
     tokenize: Annotated[str, typer.Option(help=f"Tokenizer of sacrebleu: {', '.join(TOKENIZERS)}.")] = "13a",
-    explain: Annotated[int | None, typer.Option(help="Explain the BLEU score of this line.")] = None,
+    explain: Annotated[int | None, typer.Option(help="Explain the BLEU score of this line, counted from 1.")] = None,
     as_json: JsonObject = False,
 ) -> None:
     """Compute and explain BLEU and chrF: `seqloom bleu --reference r.txt --hypothesis h.txt --explain 3`."""
@@ -32,7 +34,7 @@ def bleu(
     references = []
     for path in reference:
         if str(path) == "-":
-            raise UsageError("--reference must be a file; only --hypothesis may be -, standard input.")
+            raise UsageError("--reference must be a file; only --hypothesis may be - (standard input).")
         references.append(read_translation(path))
         if len(references[-1]) != len(hypotheses):
             name = "standard input" if str(hypothesis) == "-" else hypothesis
@@ -64,8 +66,8 @@ def bleu(
     for name, label in {"bleu": "BLEU", "chrf": "chrF"}.items():
         print(f"{label}  {scores[name]:6.2f}   {signatures[name]}")
     precisions = ", ".join(f"{correct}/{count}" for correct, count in zip(total.correct, total.total, strict=True))
-    print(f"      correct n-grams, n = 1 … 4: {precisions}")
-    print(f"      tokens: {total.length:,}, in the references {total.reference_length:,}; ", end="")
+    print(f"      correct n-grams for n = 1 … 4: {precisions}")
+    print(f"      tokens: {total.length:,} ({total.reference_length:,} in the references); ", end="")
     print(f"brevity penalty {total.brevity_penalty:.4f}")
     if explained is not None:
         title = f"Line {explain:,} of {len(hypotheses):,}"

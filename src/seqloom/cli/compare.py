@@ -59,17 +59,19 @@ METRICS = {
     "rmse_filtered": "filtered",
     "rmse_smoothed": "smoothed",
 }
-TRANSLATION_METRICS = ("bleu", "chrf", "exact_match")  # comparable for equal data and decoding only
-PER_TOKEN_METRICS = ("loss", "perplexity")  # comparable for equal tokenizers only
+TRANSLATION_METRICS = ("bleu", "chrf", "exact_match")  # comparable only for equal data and decoding
+PER_TOKEN_METRICS = ("loss", "perplexity")  # comparable only for equal tokenizers
 IMPORTED_CORPORA = ("none", "imported", "imported-pairs")  # corpora of imported models
 SECTION_KINDS = {"data": "data.corpus", "tokenizer": "tokenizer.kind", "model": "model.kind", "train": "model.kind"}
-IGNORED_KEYS = ("train.keep_checkpoints", "train.log_every")  # without influence on the compared values
-Ranking = tuple[str | None, str | None]  # the metric to rank by, or the reason why there is none
+IGNORED_KEYS = ("train.keep_checkpoints", "train.log_every")  # do not affect the compared values
+Ranking = tuple[str | None, str | None]  # the metric to rank by, or the reason for not ranking
 
 
 def average(
-    runs: Annotated[list[Path], typer.Argument(help="A run, or several runs whose best weights are averaged.")],
-    last: Annotated[int | None, typer.Option(min=1, help="Number of checkpoints to average. [default: 10]")] = None,
+    runs: Annotated[list[Path], typer.Argument(help="A run directory, or several whose best weights are averaged.")],
+    last: Annotated[
+        int | None, typer.Option(min=1, help="Number of the newest checkpoints to average. [default: 10]")
+    ] = None,
     out: Annotated[Path | None, run_out_option("RUN-averaged")] = None,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
@@ -108,7 +110,9 @@ def average(
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Run directories; other paths are skipped.")],
-    split: Annotated[str, typer.Option(help="dev, or test if `seqloom evaluate` has been run on it.")] = "dev",
+    split: Annotated[
+        str, typer.Option(help="The split to compare: dev, or test after `seqloom evaluate RUN --split test`.")
+    ] = "dev",
     by: Annotated[str | None, typer.Option(help=f"Rank by: {', '.join(METRICS)}.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write the training curves to this .png or .svg file.")] = None,
     as_json: JsonObject = False,
@@ -171,7 +175,7 @@ class RunSummary:
     tokens_per_second: float | None
     finished: bool
     metrics: dict[str, float]
-    in_training: bool  # whether training measured them, not `evaluate`
+    in_training: bool  # whether they were measured by training, not by `evaluate`
     mean_of: str | None  # None unless the run is an average
 
     @classmethod
@@ -204,14 +208,14 @@ def choose_ranking(opened: Sequence["Run"], by: str | None, split: str) -> Ranki
     runs, all_metrics = [run for run, _ in measured], [metrics for _, metrics in measured]
     if len(runs) < 2:
         unmeasured = [str(run.path) for run in opened if run not in runs]
-        listed = f"Not ranked: there are no {split} metrics of {', '.join(unmeasured)}"
+        listed = f"Not ranked: {split} metrics are missing for {', '.join(unmeasured)}"
         return None, f"{listed}. Run `seqloom evaluate RUN --split {split}` first." if unmeasured else None
     if len({run.data["sha256"].get(split) for run in runs}) > 1:
         things = "texts" if all(run.of_text for run in runs) else "data"
         return None, f"Not ranked: the runs were measured on different {split} {things}."
     if by is not None and not any(by in metrics for metrics in all_metrics):
         return None, f"Not ranked by {by}: the task {runs[0].recipe['task']} has no such metric."
-    # The first metric that all runs have. These count texts and words, independent of the tokenizer.
+    # The first of these metrics that all runs have; they count texts and words and do not depend on the tokenizer.
     shared = next(
         (name for name in (*ANSWER_METRICS, "neighbours", "crps") if all(name in metrics for metrics in all_metrics)),
         None,
@@ -275,8 +279,8 @@ def explain_different_bleu(runs: Sequence["Run"], all_metrics: Sequence[Mapping[
 def differing_keys(runs: Sequence["Run"]) -> dict[str, Json]:
     """Return the recipe keys on which the runs differ: key → run → value.
 
-    If sections are of different kinds (an LSTM, an n-gram), keys of one kind only are returned if the
-    runs of that kind differ.
+    If sections have different kinds (such as an LSTM and an n-gram model), a key that only one kind has is returned if
+    the runs of that kind differ.
     """
     flat = {str(run.path): flatten(run.recipe) for run in runs}
     keys = dict.fromkeys(key for recipe in flat.values() for key in recipe)
@@ -320,7 +324,7 @@ def print_comparison(
         table.add_row(*map(Text, (f"{row.run}{remark}", *sizes, *cells)))
     console.print(table)
     if any(row.in_training and "bleu" in row.metrics for row in rows):
-        early = "BLEU, chrF and exact match were measured during training, with greedy search; "
+        early = "BLEU, chrF and exact match were measured during training with greedy search; "
         console.print(f"{early}`seqloom evaluate RUN` translates the whole split.", markup=False)
     if reason:
         console.print(reason, markup=False)

@@ -24,7 +24,7 @@ MAX_CLASSES = 40  # labels, tags or kinds
 data = typer.Typer(help="Show the corpora.", no_args_is_help=True, rich_markup_mode=None)
 
 
-Column = tuple[str, str, int]  # a heading, the key in the counts of a split, the width
+Column = tuple[str, str, int]  # heading, key in the counts of a split, width
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class CorpusView:
 
     counts: Mapping[str, Mapping[str, Any]]  # by split
     columns: Sequence[Column]  # in the table of sizes
-    first_lines: Callable[[str, int], Iterable[str]]  # the first n examples of a split, as lines
+    first_lines: Callable[[str, int], Iterable[str]]  # return the first n examples of a split as lines
     classes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # class counts of train, by title
     json: Mapping[str, object] = field(default_factory=dict)  # additional values for --json
     has_notes: bool = True
@@ -195,7 +195,7 @@ def mark_tags(sentence: "TokenClassificationExample", spans: bool) -> str:
 
 
 def view_examples(corpus: "Corpus[Example]") -> CorpusView:
-    """Show sentence pairs, choices, questions and instructions."""
+    """Show sentence pairs, multiple choices, questions and instructions."""
     labels = {split: corpus.label_counts(split) for split in corpus.splits} if corpus.labels else None
     return view_texts(corpus, format_example, "labels", "labels_of", labels)
 

@@ -63,7 +63,7 @@ def report(name: str, diagnosis: "Diagnosis") -> list[str]:
         per_token = f"{size.characters_per_token:.2f} characters per token"
         lines.append(f"tokenizer: {size.kind}, {size.size:,} tokens, {coverage}, {per_token}")
     if diagnosis.model is None:
-        sizes = format_sizes(diagnosis.rehearsal.sizes) or "the trial training was stopped early"
+        sizes = format_sizes(diagnosis.rehearsal.sizes) or "the trial run was stopped early"
         lines += ["", f"model: estimated without gradients; {sizes}"]
     else:
         parts = ", ".join(f"{part} {count:,}" for part, count in diagnosis.model.parts.items())
@@ -113,7 +113,7 @@ def describe_pairs(facts: "PairFacts") -> list[str]:
             new = {name: side for name, side in sides.items() if side.unknown_rate or side.new_characters}
             remarks += [f"{name}: {describe_unknown(side)}" for name, side in new.items()] or ["no unknown tokens"]
         lines.append(f"  {split.name + ':':7}{'; '.join(remarks)}")
-    skipped = f"; {facts.skipped:,} too long pairs left out" if facts.skipped else ""
+    skipped = f"; {facts.skipped:,} pairs left out because they are too long" if facts.skipped else ""
     batches = f"{facts.pairs_per_batch:,.0f} pairs on average, up to {facts.tokens:,} tokens per side"
     shapes = format_count(facts.shapes, "shape")
     return [*lines, f"batches: {batches}, of {shapes}, {facts.padding_fraction:.1%} padding{skipped}"]
@@ -153,7 +153,7 @@ def describe_unknown(part: "Split | Side") -> str:
 
 
 def describe_budget(diagnosis: "Diagnosis") -> list[str]:
-    """Describe steps, time and memory of the training."""
+    """Describe the steps, time and memory of training."""
     from seqloom.cli.progress import format_duration
     from seqloom.core.limits import format_bytes
 
@@ -163,8 +163,8 @@ def describe_budget(diagnosis: "Diagnosis") -> list[str]:
         unit = "predictions" if diagnosis.tokenizer is None else unit
         tokens = f" of {budget.tokens_per_step:,} {unit}" if budget.tokens_per_step else ""
         lines.append(
-            f"training: {budget.steps:,} steps{tokens}, {budget.steps_per_epoch:,} per epoch, so {budget.epochs:.3g} "
-            f"epochs; {budget.evaluations:,} evaluations"
+            f"training: {budget.steps:,} steps{tokens}, {budget.steps_per_epoch:,} per epoch ({budget.epochs:.3g} "
+            f"epochs); {budget.evaluations:,} evaluations"
         )
     if diagnosis.seconds is not None:
         at_least, detail = "" if rehearsal.complete else "at least ", ""

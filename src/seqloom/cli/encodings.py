@@ -51,7 +51,7 @@ def encodings(
     texts: Annotated[list[str], typer.Argument(help="Texts; two or more are compared.")],
     corpus: Annotated[
         str | None,
-        typer.Option(help="Count words in a corpus (`seqloom list corpora`) or a text file."),
+        typer.Option(help="Corpus (`seqloom list corpora`) or text file in which words are counted."),
     ] = None,
     vocabulary: Annotated[
         Path | None, typer.Option(help="A vocabulary: a file with one word per line, or a tokenizer.json of a run.")
@@ -68,7 +68,9 @@ def encodings(
     except ValueError:
         widths = []
     if not widths or not all(1 <= number <= MAX_WIDTH for number in widths):
-        raise UsageError(f"--width must be numbers from 1 to {MAX_WIDTH} with commas, such as 8,16,32; got {width!r}.")
+        raise UsageError(
+            f"--width must be numbers from 1 to {MAX_WIDTH}, separated by commas, such as 8,16,32; got {width!r}."
+        )
     if corpus is not None and vocabulary is not None:
         raise UsageError("--corpus and --vocabulary exclude each other; choose one.")
     note_path(check_unicode(texts), reads_files=False)
@@ -100,7 +102,7 @@ def encodings(
 
 
 def load_vocabulary(texts: list[str], corpus: str | None, file: Path | None, keep_case: bool) -> "Vocabulary":
-    """Load the vocabulary of a file or a corpus, by default of the texts."""
+    """Load the vocabulary of a file or a corpus; by default, build it from the texts."""
     from seqloom.data.files import read_lines
     from seqloom.inspect.views.inputs import splitter, vocabulary_from_list, vocabulary_of, vocabulary_of_tokenizer
     from seqloom.text import tokenizer_from_json
@@ -117,7 +119,9 @@ def load_vocabulary(texts: list[str], corpus: str | None, file: Path | None, kee
         words = [word if keep_case else word.lower() for line in lines if (word := line.strip())]
         return vocabulary_from_list(words, str(file), texts, splitter(keep_case))
     if keep_case:
-        raise UsageError("--keep-case applies to lists of words; leave it out for a tokenizer, which defines it.")
+        raise UsageError(
+            "--keep-case applies only to lists of words; leave it out for a tokenizer, whose file defines the case."
+        )
     try:
         value = json.loads("\n".join(lines))
     except json.JSONDecodeError as error:
@@ -126,7 +130,7 @@ def load_vocabulary(texts: list[str], corpus: str | None, file: Path | None, kee
 
 
 def load_documents(corpus: str) -> tuple[str, list[str]]:
-    """Return the lines of a file, or the training texts of a corpus; for sentence pairs, the sources."""
+    """Return the lines of a file, or the training texts of a corpus (the sources of sentence pairs)."""
     from seqloom.config import build
     from seqloom.data import corpora
     from seqloom.data.corpora.text import read_documents
@@ -135,13 +139,13 @@ def load_documents(corpus: str) -> tuple[str, list[str]]:
         return corpus, read_documents(Path(corpus), "line")
     module = corpora.find(corpus)
     if any(field.default is MISSING and field.default_factory is MISSING for field in fields(module.Config)):
-        raise UsageError(f"The corpus {corpus} reads files that must be named. Name the file instead: --corpus FILE.")
+        raise UsageError(f"The corpus {corpus} has no files of its own. Name your file instead: --corpus FILE.")
     loaded = module.load(build(module.Config, {"corpus": corpus}, source=f"corpus {corpus}"))
     return f"corpus {corpus}, train", [get_text(example) for example in loaded.split("train")]
 
 
 def get_text(example: "str | Example") -> str:
-    """Return a document or the text of an example; for a pair, the source."""
+    """Return a document or the text of an example (the source of a pair)."""
     return example if isinstance(example, str) else example.texts()[0]
 
 
@@ -247,7 +251,7 @@ def print_matrix(
     from seqloom.inspect.plots.terminal import render_heat_map
 
     def label(head: str) -> str:
-        """Make the spaces of tokens visible, but not those of our headings."""
+        """Make the spaces of tokens visible, but not those of the headings."""
         return head if head.startswith(("text ", "the text")) else format_word(head)
 
     colour = console.color_system is not None and not console.no_color
@@ -281,7 +285,7 @@ def print_sizes(console: "Console", encoding: "Encoded", widths: list[int], name
         )
     console.print(table)
     console.print(
-        "10,000 words: the size for a vocabulary of 10,000 words; learned: the table, shared by all texts",
+        "10,000 words: the size for a vocabulary of 10,000 words. learned: the table, which all texts share.",
         style="dim",
     )
 

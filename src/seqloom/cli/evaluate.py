@@ -41,7 +41,7 @@ LengthPenalty = Annotated[
     float | None, typer.Option(help="Translators: exponent of the length penalty. [default: the recipe's]")
 ]
 Weights = Annotated[
-    str | None, typer.Option(help="With --interpolate: the λ_i, such as 0.6,0.4. [default: optimised on dev]")
+    str | None, typer.Option(help="With --interpolate: the λ_i, such as 0.6,0.4. [default: optimized on dev]")
 ]
 Interpolate = Annotated[bool, typer.Option("--interpolate", help="Interpolate several language models: p = Σ λ_i p_i.")]
 
@@ -50,19 +50,19 @@ def evaluate(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="A run, or several runs as an ensemble or with --interpolate; then, optionally, a file of examples to "
-            "use instead of a split."
+            help="A run directory, or several for an ensemble or --interpolate, then optionally a file of examples "
+            "instead of a split."
         ),
     ],
     split: Annotated[str | None, typer.Option(help="The split to evaluate: dev, test or train. [default: dev]")] = None,
     text: Annotated[
-        Path | None, typer.Option(help="Evaluate this text instead: a file, a .gz file or a folder.")
+        Path | None, typer.Option(help="Evaluate this text instead of a split: a file, a .gz file or a folder.")
     ] = None,
     documents: Documents = None,
     beam: Annotated[int | None, typer.Option(help="Translators: beam size. [default: the recipe's]")] = None,
     length_penalty: LengthPenalty = None,
     source: Annotated[
-        Path | None, typer.Option(help="Translators: evaluate the sentences of this file instead.")
+        Path | None, typer.Option(help="Translators: evaluate the sentences of this file instead of a split.")
     ] = None,
     reference: Annotated[Path | None, typer.Option(help="With --source: the file of reference translations.")] = None,
     out: AnswersOut = None,
@@ -143,7 +143,7 @@ def is_data(path: Path) -> bool:
 
 
 def parse_weights(words: str | None, interpolate: bool, runs: int) -> list[float] | None:
-    """Return the weights of a mixture, if any; raise if the options contradict each other."""
+    """Return the weights of a mixture, if given; raise if the options contradict each other."""
     if interpolate and runs < 2:
         raise UsageError("--interpolate requires two or more runs; got one.")
     if words is None:

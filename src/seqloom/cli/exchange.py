@@ -1,4 +1,4 @@
-"""Import and export models: Hugging Face checkpoints, MiniLM, n-gram models in ARPA files."""
+"""Import and export models: Hugging Face checkpoints, MiniLM, and n-gram models in ARPA files."""
 
 import shlex
 from pathlib import Path
@@ -69,16 +69,18 @@ def report_import(run: Path, imported: "ImportedModel") -> None:
     if imported.initialized:
         parts = family.missing(imported.initialized, imported.weights)
         verb = "are" if len(parts) > 1 else "is"
-        print_notes([f"the directory has no weights for {' and for '.join(parts)}, which {verb} initialised randomly."])
+        print_notes([f"the directory has no weights for {' and for '.join(parts)}, which {verb} initialized randomly."])
     if imported.unused:
-        print_notes([f"the head of another task was not imported: {', '.join(imported.unused)}."])
+        print_notes(
+            [f"these weights belong to the head of another task and were not imported: {', '.join(imported.unused)}."]
+        )
     is_complete = family.task != "masked-lm" or "dense.weight" not in imported.initialized
     if family.task in TRY:
         print("Try: " + (TRY[family.task] if is_complete else TRY_BACKBONE).format(run=name))
 
 
 @arpa.command("export")
-def export_arpa(run: Annotated[Path, typer.Argument(help="A run of an n-gram model.")], file: NewFile) -> None:
+def export_arpa(run: Annotated[Path, typer.Argument(help="Run directory of an n-gram model.")], file: NewFile) -> None:
     """Export an n-gram model as an ARPA file for KenLM, SRILM and others."""
     from seqloom.classical.ngram import NGram
     from seqloom.classical.ngram.arpa import write_arpa
@@ -95,7 +97,9 @@ def export_arpa(run: Annotated[Path, typer.Argument(help="A run of an n-gram mod
 
 
 @arpa.command("import")
-def import_arpa(file: Annotated[Path, typer.Argument(help="An ARPA file, plain or .gz.")], run: NewRun) -> None:
+def import_arpa(
+    file: Annotated[Path, typer.Argument(help="An ARPA file, which may be compressed (.gz).")], run: NewRun
+) -> None:
     """Import an ARPA file as a run; words are separated by white space."""
     check_import(file, run, "an ARPA file")
     from seqloom.classical.ngram.arpa import read_arpa

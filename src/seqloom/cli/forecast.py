@@ -18,25 +18,31 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.series import ForecastView
 
 
-MIN_DEVIATION = 1e-9  # relative to the mean; smaller deviations count as 0
+MIN_DEVIATION = 1e-9  # relative to the mean; smaller deviations are treated as 0
 TITLES = {"mean": "mean", "truth": "observed"}
 
 
 def forecast(
     run: Run,
-    horizon: Annotated[int | None, typer.Option(min=1, help="Steps to forecast. [default: the recipe's]")] = None,
+    horizon: Annotated[
+        int | None, typer.Option(min=1, help="Number of steps to forecast. [default: the recipe's]")
+    ] = None,
     file: Annotated[
         Path | None,
         typer.Option("--input", help="The series to continue: CSV, TSV or JSON Lines. [default: the training series]"),
     ] = None,
     time: Annotated[str | None, typer.Option(help="The time column of --input. [default: as in training]")] = None,
     time_format: Annotated[str | None, typer.Option(help="The time format of --input, such as '%d.%m.%Y'.")] = None,
-    back: Annotated[int, typer.Option(min=0, help="Hold out the last steps and compare the forecast with them.")] = 0,
+    back: Annotated[
+        int, typer.Option(min=0, help="Hold out this many steps at the end and compare the forecast with them.")
+    ] = 0,
     out: PlotOut = None,
     columns: Annotated[str | None, typer.Option(help="Variables to show, separated by commas.")] = None,
-    history: Annotated[int | None, typer.Option(min=2, help="Past steps to plot. [default: 5 horizons]")] = None,
+    history: Annotated[
+        int | None, typer.Option(min=2, help="Past steps to plot. [default: 5 times the horizon]")
+    ] = None,
     paths: Annotated[
-        int | None, typer.Option(min=2, help="Sample paths, for models without an exact forecast.")
+        int | None, typer.Option(min=2, help="Number of sample paths, for models without an exact forecast.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample paths.")] = 0,
     as_json: JsonObject = False,
@@ -87,7 +93,7 @@ def print_forecast(result: "ForecastView", variables: Mapping[str, Sequence[dict
     how = "exact" if result.exact else "from sample paths"
     print(f"{result.model}, {result.horizon} steps after {result.series.time_labels()[-1]}, {how}")
     for name, rows in variables.items():
-        # Enough digits for a tenth of the deviation, or of the mean if there is almost no deviation.
+        # Enough digits to show a tenth of the deviation, or of the mean if the deviation is almost zero.
         typical = sorted(abs(row["deviation"]) for row in rows)[len(rows) // 2]
         size = max(abs(row["mean"]) for row in rows)
         typical = (size or 1.0) if typical <= MIN_DEVIATION * size else typical

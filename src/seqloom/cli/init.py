@@ -1,4 +1,4 @@
-"""Write a recipe for the user's data."""
+"""`seqloom init`: write a recipe for the user's data."""
 
 import shlex
 from dataclasses import replace
@@ -27,7 +27,7 @@ TASKS = Literal[
 OBJECTIONS = {  # options that override the recognized task
     "classify": "--text and --label name other columns",
     "translate": "--task classify reads texts with labels",
-    "pair": "--task classify or --task translate reads it otherwise",
+    "pair": "--task classify or --task translate reads it as labelled texts or as translations",
     "language-model": "--task tag reads a word and its tag on each line",
 }
 
@@ -59,7 +59,10 @@ def init(
     ] = None,
     device: Device = "auto",
     minutes: Annotated[
-        float | None, typer.Option(min=0.1, help="Choose a model and a length that train in this time here.")
+        float | None,
+        typer.Option(
+            min=0.1, help="Choose a model and a number of epochs that can be trained in this time on this machine."
+        ),
     ] = None,
     estimate: Annotated[bool, typer.Option(help="Train a few steps to estimate time and memory.")] = True,
 ) -> None:
@@ -124,7 +127,7 @@ def check_names(files: list[Path]) -> None:
 
 
 def find_encoding(files: list[Path]) -> str:
-    """Return the encoding of the first file; UTF-8 if it is not a text or the encoding is unknown."""
+    """Return the encoding of the first file, or UTF-8 if it is not a text or its encoding is unknown."""
     from seqloom.data.files import expand_home, guess_encoding, read_bytes
     from seqloom.data.tables import format_of
 
@@ -158,7 +161,7 @@ def find_run(source: str) -> Path:
 
 
 def rehearse_recipe(path: Path) -> float | None:
-    """Train a few steps, print the time and the memory of the complete training, and return the time in seconds."""
+    """Train a few steps, print the time and memory of the complete run, and return the time in seconds."""
     from seqloom.cli.doctor import describe_budget
     from seqloom.inspect.doctor import examine
     from seqloom.recipes import read_recipe

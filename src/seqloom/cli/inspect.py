@@ -28,7 +28,7 @@ inspect.command("components", short_help="Show level, slope and season of a seri
 inspect.command("track", short_help="Show a track with its filtered and smoothed positions.")(views.track)
 inspect.command("window", short_help="Show how much each position of the window contributes.")(views.window)
 
-DEV_TOKENS = 100  # read from dev if no text is given
+DEV_TOKENS = 100  # tokens read from dev if no text is given
 SHOWN_DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 BAR_WIDTH = 8  # characters
 
@@ -37,11 +37,11 @@ AllowUnknown = Annotated[bool, typer.Option("--allow-unknown", help="Read unknow
 
 @inspect.command("gates", short_help="Show gates and states for each token of a text.")
 def gates(
-    run: Annotated[Path, typer.Argument(help="A run of a model with recurrent cells.")],
+    run: Annotated[Path, typer.Argument(help="Run directory of a model with recurrent cells.")],
     text: Annotated[str, typer.Argument(help="The text to read.")],
     part: Annotated[
         str | None,
-        typer.Option(help="The part: encoder, encoder-backwards, decoder … [default: the first]"),
+        typer.Option(help="The part of the model: encoder, encoder-backwards, decoder … [default: the first]"),
     ] = None,
     layer: Annotated[int | None, typer.Option(help="The layer, counted from 1. [default: the top layer]")] = None,
     unit: Annotated[int | None, typer.Option(help="Show this unit, counted from 0.")] = None,
@@ -49,7 +49,7 @@ def gates(
     allow_unknown: AllowUnknown = False,
     as_json: JsonObject = False,
 ) -> None:
-    """Show gates and states of a text: `seqloom inspect gates runs/lm-char-lstm "The class" --out gates.png`."""
+    """Show gates and states by token: `seqloom inspect gates runs/lm-char-lstm "The class" --out gates.png`."""
     from seqloom.inspect.plots.cells import draw_gates, draw_unit
     from seqloom.inspect.views.cells import gate_trace
     from seqloom.predict.loader import load
@@ -61,7 +61,7 @@ def gates(
     title = run.name if trace.cell in run.name else f"{run.name} ({trace.cell})"
 
     def json() -> Json:
-        """Return summaries; the arrays are available in Python only."""
+        """Return summaries; the arrays are available only in Python."""
         return {
             "run": str(run),
             "cell": trace.cell,
@@ -122,7 +122,7 @@ def print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int | 
 
 
 def format_gate(value: float, is_gate: bool, is_signed: bool) -> "Text":
-    """Format a value; on a terminal, gates have a bar and signs a colour."""
+    """Format a value; on a terminal, gates have a bar and signs have a colour."""
     from rich.text import Text
 
     from seqloom.inspect.plots.figures import gate_colour
@@ -137,7 +137,7 @@ def format_gate(value: float, is_gate: bool, is_signed: bool) -> "Text":
 
 @inspect.command("gradients", short_help="Show how gradients flow back through time.")
 def gradients(
-    runs: Annotated[list[Path], typer.Argument(help="One or more runs of recurrent language models.")],
+    runs: Annotated[list[Path], typer.Argument(help="One or more run directories of recurrent language models.")],
     text: Annotated[
         str | None,
         typer.Option(help=f"The text to read. [default: the first {DEV_TOKENS} tokens of each run's dev split]"),
@@ -197,7 +197,7 @@ def gradients_to_json(report: "GradientReport") -> Json:
 
 
 def print_gradients(reports: Sequence["GradientReport"], of: str) -> None:
-    """Print gradient norms by distance, singular values, and remarks about bounds and clipping."""
+    """Print gradient norms by distance, singular values, and notes on bounds and clipping."""
     from rich.text import Text
 
     console = open_wide_console()
@@ -235,13 +235,13 @@ def print_gradients(reports: Sequence["GradientReport"], of: str) -> None:
 
 
 def describe_gradients(report: "GradientReport") -> Iterator[str]:
-    """Yield remarks about the measured gradient and its bound after at most ten steps, and about clipping."""
+    """Yield notes on the measured gradient and its bound after at most ten steps, and on clipping."""
     for flow in report.flows:
         steps = min(10, len(flow.measured) - 1)
         layer = f", layer {flow.layer + 1}" if len(report.flows) > 1 else ""
         gammas, later = f"({flow.gamma_w:.3f} · {flow.gamma_g:g})", f"{steps} step{'s' * (steps != 1)} later"
         yield (
-            f"{report.name}{layer}: a change of h is scaled by {flow.measured[steps]:.2e} {later}; the "
+            f"{report.name}{layer}: a change in h is scaled by {flow.measured[steps]:.2e} {later}; the "
             f"bound (γ_W γ_g)^{steps} = {gammas}^{steps} is {flow.bound[steps]:.2e}"
         )
     clip, clipped_fraction = report.clipping, report.clipped_fraction

@@ -29,13 +29,13 @@ def ladder(
         typer.Argument(metavar="LADDER [KEY=VALUE]...", help="The name of a ladder or a YAML file, then overrides."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of the runs. [default: runs/LADDER]")] = None,
-    seeds: Annotated[str | None, typer.Option(help="Seeds of each variant, such as 1,2,3.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds of each variant, for example 1,2,3.")] = None,
     parameters: Annotated[int | None, typer.Option(min=1, help="Number of parameters of every variant.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Number of runs to train in parallel processes.")] = 1,
     test: Annotated[bool, typer.Option("--test", help="Also evaluate on test.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write the plot to this .png or .svg file.")] = None,
     data_dir: DataDir = None,
-    as_json: Annotated[bool, json_option("One JSON object per run, then one with all.")] = False,
+    as_json: Annotated[bool, json_option("One JSON object per run, then one with all results.")] = False,
 ) -> None:
     """Train and compare variants of a recipe at equal size and budget: `seqloom ladder ladder-lm --seeds 1,2`."""
     from seqloom.cli.train import parse_seeds, split_arguments
@@ -85,7 +85,7 @@ def print_plan(solved: "Ladder") -> None:
     widest = max(len(variant.name) for variant in solved.variants)
     for variant in solved.variants:
         chosen = f"  {variant.size_key}={variant.size}" if variant.size is not None else ""
-        # The last batch of an epoch may be shorter.
+        # The number is approximate, since the last batch of an epoch may be shorter.
         tokens = f"  about {variant.tokens:,} tokens" if variant.tokens else ""
         print(f"  {variant.name:{widest}}{variant.parameters or 0:>12,} parameters{chosen}{tokens}")
 
@@ -123,7 +123,7 @@ def follow_runs(metric: str, as_json: bool) -> Iterator[Show]:
 
 
 def describe_steps(steps: dict[int, tuple[str, int, int]], runs: int) -> tuple[int, int, str]:
-    """Return steps, total and description of the bar, summed over the runs that train in parallel."""
+    """Return steps, total and description of the bar. Steps are summed over the runs that train in parallel."""
     first, *more = steps.values()
     done, total = sum(run[1] for run in steps.values()), sum(run[2] for run in steps.values())
     which = f"[{min(steps)}/{runs}] {first[0]}" if not more else f"{len(steps)} of {runs} runs: {first[0]} …"
@@ -208,7 +208,7 @@ def format_tokens(tokens: set[int]) -> str:
 
 
 def print_results(result: "LadderResult", tested: "LadderResult | None") -> None:
-    """Print a table of variants, the best first."""
+    """Print a table of variants, best first."""
     from rich.text import Text
 
     order = "highest" if result.higher_is_better else "lowest"

@@ -50,9 +50,9 @@ def generate(
     ] = 1.0,
     min_tokens: Annotated[int, typer.Option(min=0, help="Minimum number of new tokens.")] = 0,
     repetition_penalty: Annotated[
-        float, typer.Option(help="Divide the probability of tokens that have occurred by this.")
+        float, typer.Option(help="Divide the probability of tokens that have already occurred by this value.")
     ] = 1.0,
-    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be repeated.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text. The option may be repeated.")] = None,
     samples: Annotated[int, typer.Option(min=1, help="Number of samples.")] = 1,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     beam: SearchBeam = None,
@@ -109,7 +109,7 @@ def score(
     texts: Annotated[
         list[str] | None, typer.Argument(help="Texts to score. [default: the lines of standard input]")
     ] = None,
-    as_json: Annotated[bool, json_option("One object per text: every token's log-probability.")] = False,
+    as_json: Annotated[bool, json_option("One JSON object per text, with the log-probability of each token.")] = False,
     device: Device = "auto",
 ) -> None:
     """Compute the log-probability of texts: `seqloom score runs/lm-word-lstm "a text" "another"`."""
@@ -154,19 +154,19 @@ def prompt(
     ] = None,
     separator: Annotated[str, typer.Option(help="Separator between examples.")] = "\\n",
     by: Annotated[
-        Literal["mean", "sum"], typer.Option(help="Compare the mean log-probability per token, or the sum.")
+        Literal["mean", "sum"], typer.Option(help="Rank by the mean log-probability per token, or by the sum.")
     ] = "mean",
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Subtract the log-probabilities of an empty text.")
+        bool, typer.Option("--calibrate", help="Subtract each label's log-probability for an empty text.")
     ] = False,
     top: Annotated[int, top_option("Labels shown for each text")] = 1,
     check: Annotated[
-        bool, typer.Option("--check", help="Lines have a label after a tab; report the accuracy.")
+        bool, typer.Option("--check", help="Read the correct label after a tab in each line, and report the accuracy.")
     ] = False,
     generate: Annotated[bool, typer.Option("--generate", help="Generate the label instead of choosing it.")] = False,
     max_tokens: Annotated[int, typer.Option(min=1, help="With --generate: maximum number of tokens.")] = 50,
     as_json: JsonLines = False,
-    batch: Annotated[int, batch_option("Texts read together.")] = BATCH_SIZE,
+    batch: Annotated[int, batch_option("Number of texts per batch.")] = BATCH_SIZE,
     window: Window = None,
     device: Device = "auto",
 ) -> None:
@@ -210,7 +210,7 @@ class LabelChecker:
     """A filter that removes the labels of lines and counts the answers that equal them."""
 
     def __init__(self) -> None:
-        self._labels: deque[str] = deque()  # of lines without an answer so far
+        self._labels: deque[str] = deque()  # labels of lines without an answer so far
         self.correct = self.total = 0
 
     def take_labels(self, lines: Iterable[str]) -> Iterator[str]:

@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.memory import Memory
 
 KINDS = "self-attention,windowed,recurrent,convolution,dilated"
-PLAN_KEYS = ("d_model", "heads", "kernel", "window", "cell", "batch", "repeats", "weights", "seed")  # in --json
+PLAN_KEYS = (
+    "d_model",
+    "heads",
+    "kernel",
+    "window",
+    "cell",
+    "batch",
+    "repeats",
+    "weights",
+    "seed",
+)  # keys of --json
 
 
 def memory_test(
@@ -32,7 +42,7 @@ def memory_test(
     ] = 32,
     forget_bias: Annotated[float | None, typer.Option(help="Initial bias of the LSTM's forget gate.")] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="recall: train on the tested lag only, not on all lags up to it.")
+        bool, typer.Option("--exact", help="recall: train only on the tested lag, not on all lags up to it.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the plot to this .png or .svg file.")] = None,
     as_json: JsonObject = False,
@@ -112,7 +122,8 @@ def layers(
     batch: Annotated[int, typer.Option(help="Batch size.")] = 1,
     repeats: Annotated[int, typer.Option(help="Number of timed passes.")] = 5,
     weights: Annotated[
-        bool, typer.Option("--weights", help="Compute self-attention with its weights instead of the fused kernel.")
+        bool,
+        typer.Option("--weights", help="Compute the attention weights explicitly instead of using the fused kernel."),
     ] = False,
     threads: Annotated[int | None, typer.Option(help="Number of CPU threads. [default: PyTorch's]")] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
@@ -188,7 +199,7 @@ def print_layers(result: "Layers") -> None:
         f"forward and backward, ms: median of {repeats} (fastest–slowest)": format_time,
         "peak memory of a pass, MiB": lambda layer: format_mebibytes(layer.memory),
         "sequential operations": lambda layer: "–" if layer.chain is None else f"{layer.chain:,}",
-        "path length from y_n to x_1: layers; recurrent: steps": lambda layer: (
+        "path length from y_n to x_1, in layers (recurrent: in steps)": lambda layer: (
             "–" if layer.path is None else f"{layer.path:,}"
         ),
     }
@@ -218,9 +229,9 @@ def print_layers(result: "Layers") -> None:
     for row in table:
         print("".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
     if fit := result.fit():
-        print(f"n^…: slope of the log-log fit over {fit}. counted: multiplications of a forward pass.")
+        print(f"n^… is the slope of the log-log fit over {fit}; counted: the multiplications of a forward pass.")
     else:
-        print("An exponent requires at least two lengths.")
+        print("The exponent can be computed only from two or more lengths.")
     if remarks := result.remarks():
         print("", *(f"note: {remark}" for remark in remarks), sep="\n")
 
@@ -246,5 +257,5 @@ def format_mebibytes(count: int | None) -> str:
 
 
 def format_digits(value: float) -> str:
-    """Format a number with three digits, or as a whole number from 100."""
+    """Format a number with three digits, or as a whole number if it is 100 or more."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

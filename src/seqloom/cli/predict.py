@@ -53,7 +53,7 @@ def predict(
     texts: Texts = None,
     file: Annotated[Path | None, typer.Option(help="A UTF-8 file with one text per line.")] = None,
     as_json: JsonLines = False,
-    batch: Annotated[int, batch_option("Lines computed together.")] = 32,
+    batch: Annotated[int, batch_option("Number of lines per batch.")] = 32,
     window: Window = None,
     device: Device = "auto",
 ) -> None:
@@ -68,7 +68,7 @@ def predict(
 
 
 def fill_mask(
-    run: Annotated[Path, typer.Argument(help="A run of a masked language model, such as bert-pydocs.")],
+    run: Annotated[Path, typer.Argument(help="Run directory of a masked language model, such as bert-pydocs.")],
     texts: Texts = None,
     top: Annotated[int, top_option("Tokens shown for each mask")] = 5,
     as_json: JsonLines = False,
@@ -85,7 +85,7 @@ def fill_mask(
 
 
 def denoise(
-    run: Annotated[Path, typer.Argument(help="A run of the task denoise, such as denoise-pydocs.")],
+    run: Annotated[Path, typer.Argument(help="Run directory of the task denoise, such as denoise-pydocs.")],
     texts: Texts = None,
     noise: Annotated[bool, typer.Option("--noise", help="Corrupt each text first, as in training.")] = False,
     seed: Annotated[int, typer.Option(help="With --noise: random seed.")] = 1,
@@ -193,8 +193,10 @@ def tag(
             "--format", help="text: Pankaj:PER lives …; conll: one word per line; words: Pankaj/B-PER lives/O …"
         ),
     ] = None,
-    as_json: Annotated[bool, json_option("One object per line, with character offsets and probabilities.")] = False,
-    spaces: Annotated[bool, typer.Option("--spaces", help="Split words at white space only.")] = False,
+    as_json: Annotated[
+        bool, json_option("One JSON object per line, with character offsets and probabilities.")
+    ] = False,
+    spaces: Annotated[bool, typer.Option("--spaces", help="Split words only at white space.")] = False,
     batch: Batch = BATCH_SIZE,
     window: Window = None,
     device: Device = "auto",
@@ -224,11 +226,11 @@ def match(
     run: Run,
     pairs: Annotated[
         list[str] | None,
-        typer.Argument(help="Pairs of texts. [default: lines of standard input with a tab between two texts]"),
+        typer.Argument(help="Pairs of texts. [default: tab-separated lines from standard input]"),
     ] = None,
     top: Annotated[int, top_option("Labels shown for each pair")] = 1,
     as_json: JsonLines = False,
-    batch: Annotated[int, batch_option("Pairs read together.")] = BATCH_SIZE,
+    batch: Annotated[int, batch_option("Number of pairs per batch.")] = BATCH_SIZE,
     window: Annotated[int | None, window_option("Pairs")] = None,
     device: Device = "auto",
     table: TableIn = None,
@@ -261,11 +263,11 @@ def choose(
     run: Run,
     texts: Annotated[
         list[str] | None,
-        typer.Argument(help="A text and its options. [default: lines of standard input with tabs between them]"),
+        typer.Argument(help="A text and its options. [default: tab-separated lines from standard input]"),
     ] = None,
     top: Annotated[int, top_option("Options shown for each text")] = 1,
     as_json: JsonLines = False,
-    batch: Annotated[int, batch_option("Texts read together, with all their options.")] = CHOICE_BATCH_SIZE,
+    batch: Annotated[int, batch_option("Number of texts per batch, each with all its options.")] = CHOICE_BATCH_SIZE,
     window: Annotated[int | None, window_option("Texts")] = None,
     device: Device = "auto",
 ) -> None:
@@ -285,13 +287,18 @@ def choose(
 
 def answer(
     run: Run,
-    context: Annotated[Path, typer.Option(help="The text that contains the answers: a UTF-8 file, may be .gz.")],
+    context: Annotated[
+        Path, typer.Option(help="The text that contains the answers: a UTF-8 file, which may be compressed (.gz).")
+    ],
     question: Annotated[
-        list[str] | None, typer.Option(help="A question; may be repeated. [default: the lines of standard input]")
+        list[str] | None,
+        typer.Option(help="A question. The option may be repeated. [default: the lines of standard input]"),
     ] = None,
     top: Annotated[int, top_option("Answers shown for each question")] = 1,
-    as_json: Annotated[bool, json_option("One object per question, with character offsets and probabilities.")] = False,
-    batch: Annotated[int, batch_option("Windows of the text read together.")] = BATCH_SIZE,
+    as_json: Annotated[
+        bool, json_option("One JSON object per question, with character offsets and probabilities.")
+    ] = False,
+    batch: Annotated[int, batch_option("Number of windows of the text per batch.")] = BATCH_SIZE,
     window: Annotated[int | None, window_option("Questions")] = None,
     device: Device = "auto",
 ) -> None:

@@ -14,7 +14,7 @@ from seqloom.core.progress import report_progress
 from seqloom.core.words import format_count
 from seqloom.train import events as e
 
-# The displayed metrics of a language model, a translator, a classifier, a tagger …; the log has all metrics.
+# The displayed metrics of each kind of model; the log has all metrics.
 HEADLINES = (
     ("loss", "perplexity", "bits_per_character"),
     ("loss", "perplexity", "bleu", "exact_match"),
@@ -27,7 +27,7 @@ HEADLINES = (
     ("loss", "mase", "crps", "coverage_80"),
     ("loss", "rmse_observed", "rmse_filtered", "rmse_smoothed"),
 )
-PREPARATION_INTERVAL = 5.0  # seconds between lines about the preparation of data, if not on a terminal
+PREPARATION_INTERVAL = 5.0  # seconds between lines about data preparation, if not on a terminal
 Show = Callable[[e.Event], None]
 
 
@@ -66,7 +66,7 @@ def display_events(as_json: bool) -> Iterator[Show]:
 
 @contextmanager
 def show_preparation() -> Iterator[None]:
-    """Show the progress of the preparation of data on standard error, if it takes long."""
+    """Show the progress of data preparation on standard error if it takes long."""
     report = _Preparation()
     with report_progress(report):
         try:
@@ -76,7 +76,7 @@ def show_preparation() -> Iterator[None]:
 
 
 class _Preparation:
-    """A progress line that is overwritten on a terminal, and repeated at intervals elsewhere."""
+    """A progress line that is overwritten on a terminal and repeated at intervals elsewhere."""
 
     def __init__(self) -> None:
         self._shown = time.monotonic()
@@ -128,7 +128,7 @@ def describe(event: e.Event) -> str | None:
         case e.Progress(step=step, total=total, values={"order": order, "ngrams": ngrams}):
             return f"step {step}/{total}  order {order:.0f}: {ngrams:,.0f} n-grams"
         case e.Progress(step=step, total=total, values={"order": order, "fallback": fallback, **discounts}):
-            fallback_note = "  (defaults: the counts of the text give no valid discounts)" if fallback else ""
+            fallback_note = "  (default discounts, since the counts of the text give no valid ones)" if fallback else ""
             shown = " / ".join(f"{value:.3f}" for value in discounts.values())
             return f"step {step}/{total}  order {order:.0f}: discounts {shown}{fallback_note}"
         case e.Progress(step=step, total=total, values=values):

@@ -20,14 +20,19 @@ if TYPE_CHECKING:
     from seqloom.train.stop import Stop
     from seqloom.training import Training
 
-SHOWN_KINDS = ("full date", "countries", "quantity", "duration")  # of phrases; one dev example of each is displayed
+SHOWN_KINDS = (
+    "full date",
+    "countries",
+    "quantity",
+    "duration",
+)  # kinds of phrases; one dev example of each is displayed
 MAX_WATCHED = 3  # dev examples translated after each evaluation
 
 
 def quickstart(
     source: Annotated[str, typer.Option(help="Source language: a language tag of Unicode CLDR.")] = "en",
     target: Annotated[str, typer.Option(help="Target language: fr, hu, ja, ar, hi, ko, vi …")] = "fr",
-    out: Annotated[Path | None, run_out_option("an unused name, runs/quickstart-en-fr")] = None,
+    out: Annotated[Path | None, run_out_option("runs/quickstart-en-fr, or the first unused name")] = None,
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Recipe overrides.")] = None,
 ) -> None:
     """Train a small translator on embedded data, and show its translations and alignments."""
@@ -66,7 +71,7 @@ def choose_examples(pairs: "Sequence[ParallelExample]", limit: int) -> "list[Par
 
 
 def follow(training: "Training", stop: "Stop") -> "TranslatorPredictor":
-    """Show the training, and translations of a few dev examples after each evaluation."""
+    """Show the training progress, and translations of a few dev examples after each evaluation."""
     from seqloom.cli.progress import display_events
     from seqloom.predict.loader import load
     from seqloom.train.events import Evaluated, Stopped
@@ -103,7 +108,7 @@ def report(translator: "TranslatorPredictor", example: str, began: float) -> Non
     print(f"\n3. The test split, {len(result.lines):,} phrases that are not in the training data ({result.decoding}):")
     print(f"   BLEU {metrics['bleu']:.2f}   chrF {metrics['chrf']:.2f}   exactly right {metrics['exact_match']:.2%}")
     if "copy_bleu" in metrics:
-        print(f"   baseline, the translation of the most similar training phrase: BLEU {metrics['copy_bleu']:.2f}")
+        print(f"   baseline (the translation of the most similar training phrase): BLEU {metrics['copy_bleu']:.2f}")
     print("\n4. Attention: the source words used for each target word. The training data has no alignments:")
     if "alignment_accuracy" in metrics:
         print(f"   {metrics['alignment_accuracy']:.1%} of the words attend to the correct source word.\n")
@@ -124,7 +129,7 @@ def report(translator: "TranslatorPredictor", example: str, began: float) -> Non
 
 
 def find_program() -> str:
-    """Return the command for `seqloom`: with `make demo`, its environment may not be active."""
+    """Return the command that starts `seqloom`; under `make demo`, its environment may not be active."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "seqloom" and shutil.which("seqloom") is None else "seqloom"
 

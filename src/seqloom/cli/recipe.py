@@ -30,7 +30,7 @@ def show(arguments: RecipeWords = None) -> None:
 
 @recipe.command("copy")
 def copy(
-    name: Annotated[str, typer.Argument(help="A shipped recipe: `seqloom list recipes`.")],
+    name: Annotated[str, typer.Argument(help="The name of a built-in recipe; see `seqloom list recipes`.")],
     file: Annotated[Path, typer.Argument(help="The .yaml file to write.")],
 ) -> None:
     """Copy a shipped recipe with its comments, to edit it: `seqloom recipe copy lm-char-lstm mine.yaml`."""
@@ -55,7 +55,7 @@ def explain(
     key: Annotated[
         str, typer.Argument(help="A key, such as train.clip_norm or clip_norm, or a section, such as train.")
     ],
-    name: Annotated[str | None, typer.Argument(metavar="[RECIPE]", help="Only keys of this recipe.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[RECIPE]", help="Explain only keys of this recipe.")] = None,
 ) -> None:
     """Explain a key of recipes: `seqloom recipe explain train.clip_norm`, or `… model lm-char-lstm`."""
     from seqloom import tasks
@@ -82,7 +82,7 @@ def explain(
 
 
 def key_sections(sections: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yield the path of each section, such as model.encoder, what it belongs to, and its config."""
+    """Yield the path of each section, such as model.encoder, the heading it belongs to, and its config."""
     for heading, config in sections.items():
         path, _, place = heading.removeprefix("`").partition("`")
         yield path, place.strip(", ").replace("`", ""), config

@@ -15,12 +15,12 @@ RUNS = Path("runs")
 def studio(
     folder: Annotated[Path, typer.Argument(help="A directory of runs, or one run.")] = RUNS,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; other addresses than the default are reachable from the network.")
+        str, typer.Option(help="Address to listen on; an address other than the default is reachable from the network.")
     ] = ("127.0.0.1"),
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port to listen on. [default: the first free port from 8733]")
     ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Train small models for all views first.")] = (False),
+    demo: Annotated[bool, typer.Option("--demo", help="First train small models for all views.")] = (False),
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
 ) -> None:
     """Inspect trained models in the browser: `seqloom studio runs/`."""

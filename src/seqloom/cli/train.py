@@ -25,10 +25,14 @@ def train(
     arguments: RecipeWords = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Resume this run.")] = None,
     resume_or_start: Annotated[
-        bool, typer.Option("--resume-or-start", help="Resume the run if it exists, otherwise start it; for clusters.")
+        bool,
+        typer.Option(
+            "--resume-or-start",
+            help="Resume the run if it exists, otherwise start it (useful for restarted cluster jobs).",
+        ),
     ] = False,
     out: Annotated[Path | None, run_out_option("runs/RECIPE")] = None,
-    seeds: Annotated[str | None, typer.Option(help="Train one run per seed: 1,2,3.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Train one run per seed, for example 1,2,3.")] = None,
     data_dir: DataDir = None,
     as_json: Annotated[bool, json_option("One JSON object per event, for programs.")] = False,
 ) -> None:
@@ -121,7 +125,7 @@ def begin_runs(
 
 
 def prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
-    """Prepare the data. It can be interrupted immediately, since there is nothing to save."""
+    """Prepare the data. Ctrl-C stops the preparation immediately, since there is nothing to save."""
     from seqloom.cli.progress import show_preparation
 
     try:
@@ -136,7 +140,7 @@ def prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
 
 
 def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True) -> dict[str, float]:
-    """Show the events of a training and return its best evaluation."""
+    """Show the events of a training run and return its best evaluation."""
     from seqloom.cli.progress import display_events
     from seqloom.tasks import task_info
     from seqloom.train.events import Finished, Stopped
@@ -177,6 +181,6 @@ def print_spread(seeds: list[int], results: list[dict[str, float]], as_json: boo
         print_json({"event": "seeds", "seeds": seeds, "metrics": summary})
         return
     count = format_count(len(seeds), "seed")
-    print(f"{count} ({', '.join(map(str, seeds))}), best evaluation on dev, mean ± standard deviation:")
+    print(f"{count} ({', '.join(map(str, seeds))}), best evaluation on dev (mean ± standard deviation):")
     for name, value in summary.items():
         print(f"  {name:20} {value['mean']:.4f} ± {value['stdev']:.4f}")

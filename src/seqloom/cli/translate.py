@@ -22,7 +22,7 @@ Words = Annotated[
     list[str],
     typer.Argument(
         metavar="RUN... [TEXT]...",
-        help="A run, or several as an ensemble, then texts. [default: the lines of standard input]",
+        help="A run directory, or several for an ensemble, then texts. [default: the lines of standard input]",
     ),
 ]
 LengthPenalty = Annotated[
@@ -35,9 +35,9 @@ Stopping = Annotated[
 Rescore = Annotated[Path | None, typer.Option(help="Rescore this n-best list instead of translating.")]
 Weight = Annotated[
     float | None,
-    typer.Option(help="With --rescore: weight of the model against the scores of the list. [default: 1]"),
+    typer.Option(help="With --rescore: weight of the model relative to the scores in the list. [default: 1]"),
 ]
-Alignment = Annotated[bool, typer.Option("--alignment", help="Append the word alignment after a tab: 0-0 1-2.")]
+Alignment = Annotated[bool, typer.Option("--alignment", help="Append a tab and the word alignment, such as 0-0 1-2.")]
 
 
 def translate(
@@ -53,8 +53,8 @@ def translate(
     alignment: Alignment = False,
     rescore: Rescore = None,
     weight: Weight = None,
-    as_json: Annotated[bool, json_option("One object per line, with scores and candidates.")] = False,
-    batch: Annotated[int, batch_option("Lines decoded together.")] = BATCH_SIZE,
+    as_json: Annotated[bool, json_option("One JSON object per line, with scores and candidates.")] = False,
+    batch: Annotated[int, batch_option("Number of lines per batch.")] = BATCH_SIZE,
     window: Window = None,
     device: Device = "auto",
     table: TableIn = None,
@@ -106,7 +106,7 @@ def translate(
 
 
 def format_moses_lists(alignment: bool) -> "Callable[[Translation], str]":
-    """Return a function that formats n-best lists as Moses does: line number from 0, text, score."""
+    """Return a function that formats n-best lists as Moses does: line number (counted from 0), text, score."""
     numbers = count()
 
     def to_lines(translation: "Translation") -> str:
@@ -121,14 +121,14 @@ def format_moses_lists(alignment: bool) -> "Callable[[Translation], str]":
 def split_words(words: list[str]) -> tuple[list[Path], list[str]]:
     """Split the arguments into runs and texts.
 
-    A run is a directory with a recipe.yaml. A path in the folder of the previous run counts as a run too, so
-    that a misspelt name is not translated.
+    A run is a directory with a recipe.yaml. A path in the same folder as the previous run also counts as a run, so that
+    a misspelt run is an error and is not translated.
     """
 
     def is_run(word: str) -> bool:
         return bool(word) and os.path.isfile(
             os.path.join(word, "recipe.yaml")
-        )  # also false for texts that are no valid path
+        )  # also false for texts that are not valid paths
 
     runs = [Path(words[0])]
     for word in words[1:]:
@@ -137,5 +137,5 @@ def split_words(words: list[str]) -> tuple[list[Path], list[str]]:
         runs.append(Path(word))
     texts = words[len(runs) :]
     if late := next(filter(is_run, texts), None):
-        raise UsageError(f"Runs must precede the texts, but {late} is a run after a text.")
+        raise UsageError(f"Runs must precede the texts, but the run {late} follows a text.")
     return runs, texts

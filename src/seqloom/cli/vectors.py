@@ -43,15 +43,17 @@ if TYPE_CHECKING:
     from seqloom.evaluate.word_space import NearWord, WordSpace
 
 words = typer.Typer(help="Query, plot, import and export word vectors.", no_args_is_help=True, rich_markup_mode=None)
-WordRun = Annotated[Path, typer.Argument(help="A run of word vectors, or of any model with tokenizer.kind=words.")]
-SHOWN_WORDS = 12  # plotted words that are printed
+WordRun = Annotated[
+    Path, typer.Argument(help="Run directory of word vectors, or of any model with tokenizer.kind=words.")
+]
+SHOWN_WORDS = 12  # number of plotted words that are printed
 
 
 def embed(
     run: TextRun,
     texts: Texts = None,
     pooling: Pooling = "mean",
-    normalize: Annotated[bool, typer.Option("--normalize", help="Normalise the vectors to length 1.")] = False,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Normalize the vectors to length 1.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="The .npy file to write. [default: standard output, redirected to a file]")
     ] = None,
@@ -61,7 +63,7 @@ def embed(
     """Compute an embedding for each line, as a NumPy file: `seqloom embed runs/X < lines.txt > vectors.npy`."""
     check_new_output(out, "vectors")
     if out is None and sys.stdout.isatty():
-        raise UsageError("Vectors cannot be printed on a terminal; add --out vectors.npy or > vectors.npy.")
+        raise UsageError("Vectors cannot be printed on a terminal. Add --out vectors.npy or > vectors.npy.")
     import numpy as np
 
     from seqloom.core.files import write_atomic
@@ -85,11 +87,11 @@ def embed(
 def similar(
     run: TextRun,
     texts: Texts = None,
-    query: Annotated[list[str] | None, typer.Option(help="A query; may be repeated.")] = None,
+    query: Annotated[list[str] | None, typer.Option(help="A query. The option may be repeated.")] = None,
     query_file: Annotated[Path | None, typer.Option(help="A file with one query per line.")] = None,
     top: Annotated[int, top_option("Lines shown for each query")] = 5,
     pooling: Pooling = "mean",
-    as_json: Annotated[bool, json_option("One object per query.")] = False,
+    as_json: Annotated[bool, json_option("One JSON object per query.")] = False,
     batch: Batch = BATCH_SIZE,
     device: Device = "auto",
 ) -> None:
@@ -165,9 +167,9 @@ def similar_words(
 @words.command("analogy")
 def analogy(
     run: WordRun,
-    a: Annotated[str, typer.Argument(help="a …")],
-    b: Annotated[str, typer.Argument(help="… is to b …")],
-    c: Annotated[str, typer.Argument(help="… as c is to what?")],
+    a: Annotated[str, typer.Argument(help="Word A: A is to B as C is to …")],
+    b: Annotated[str, typer.Argument(help="Word B.")],
+    c: Annotated[str, typer.Argument(help="Word C.")],
     top: Annotated[int, top_option("Answers shown")] = 5,
     as_json: JsonObject = False,
 ) -> None:
@@ -183,15 +185,18 @@ def plot(
     method: Annotated[
         Literal["pca", "tsne"], typer.Option(help="pca preserves distances, tsne preserves neighbourhoods.")
     ] = "pca",
-    word: Annotated[list[str] | None, typer.Option(help="Plot this word; may be repeated.")] = None,
+    word: Annotated[list[str] | None, typer.Option(help="Plot this word. The option may be repeated.")] = None,
     near: Annotated[
-        list[str] | None, typer.Option(help="Plot this word and its nearest neighbours; may be repeated.")
+        list[str] | None, typer.Option(help="Plot this word and its nearest neighbours. The option may be repeated.")
     ] = None,
     top: Annotated[
-        int | None, typer.Option(min=1, help="Number of neighbours, or of frequent words. [default: 12, else 150]")
+        int | None,
+        typer.Option(min=1, help="Number of neighbours with --near, otherwise of frequent words. [default: 12 or 150]"),
     ] = None,
     skip: Annotated[int, typer.Option(min=0, help="Skip this many of the most frequent words.")] = 0,
-    font: Annotated[str | None, typer.Option(help="Font of the plot. [default: one that has all characters]")] = None,
+    font: Annotated[
+        str | None, typer.Option(help="Font of the plot. [default: a font that has all characters]")
+    ] = None,
 ) -> None:
     """Plot word vectors in two dimensions: `seqloom words plot runs/word2vec-pydocs --method tsne --out words.png`."""
     if word and near:
@@ -214,7 +219,9 @@ def plot(
 
 @words.command("import")
 def import_file(
-    file: Annotated[Path, typer.Argument(help="Vectors in word2vec's text or binary format, plain or .gz.")],
+    file: Annotated[
+        Path, typer.Argument(help="Vectors in the text or binary format of word2vec; the file may be compressed (.gz).")
+    ],
     run: NewRun,
 ) -> None:
     """Import a file of word vectors in the format of word2vec, GloVe or fastText as a run."""
@@ -232,7 +239,8 @@ def export_file(
     run: WordRun,
     file: NewFile,
     form: Annotated[
-        Literal["text", "binary"] | None, typer.Option("--format", help="[default: binary for .bin, else text]")
+        Literal["text", "binary"] | None,
+        typer.Option("--format", help="File format. [default: binary for .bin, else text]"),
     ] = None,
 ) -> None:
     """Export word vectors for other programs, or as `model.vectors.file` of a classifier or tagger."""

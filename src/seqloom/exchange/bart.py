@@ -47,8 +47,9 @@ class BART(EncoderDecoder):
             for ids in (added, expected)
         )
         raise ValueError(
-            f"its post_processor adds {adds or 'nothing around'} a text, but by bos_token_id and eos_token_id of "
-            f"config.json the model reads {reads or 'nothing around'} it. If the config is right, recreate the "
+            f"its post_processor adds {adds or 'nothing around'} a text, but according to bos_token_id and "
+            f"eos_token_id of config.json, the model reads {reads or 'nothing around'} it. If the config is right, "
+            "recreate the "
             "tokenizer with transformers: BartTokenizerFast.from_pretrained(DIR).save_pretrained(DIR)"
         )
 
@@ -89,7 +90,7 @@ class BART(EncoderDecoder):
 
 
 def find_added_tokens(processor: Any) -> tuple[int | None, int | None] | None:
-    """Return their ids of the tokens that a post-processor adds before and after a text; None if unknown."""
+    """Return their ids of the tokens that a post-processor adds before and after a text, or None if unknown."""
     if not isinstance(processor, Mapping):
         return None
     kind = processor.get("type")

@@ -1,9 +1,9 @@
 """BERT, a masked language model.
 
 A directory may have only the backbone (BertModel), heads for masked tokens and next sentences (BertForPreTraining,
-BertForMaskedLM), or another head, which is not imported (BertForSequenceClassification). Missing layers are
-initialized randomly. [PAD] is END; [CLS], [SEP] and [MASK] are our last ids and never predicted: their biases are not
-imported, and are exported as a large negative number.
+BertForMaskedLM), or another head, which is not imported (BertForSequenceClassification). Missing layers are initialized
+randomly. [PAD] is END; [CLS], [SEP] and [MASK] are our last ids and are never predicted: their biases are not imported,
+and are exported as a large negative number.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -42,7 +42,7 @@ HEADS = {
 
 @dataclass(frozen=True)
 class Duplicated:
-    """Token rows in two tensors of theirs, of which only the first is used."""
+    """Token rows in two of their tensors, of which only the first is used."""
 
     rows: TokenRows
 

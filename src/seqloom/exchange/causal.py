@@ -26,7 +26,7 @@ from seqloom.models.gpt import GPTConfig
 from seqloom.text import Tokenizer
 
 HEAD = "lm_head.weight"
-BATCH_LENGTH = 256  # for further training of an imported model
+BATCH_LENGTH = 256  # train section for further training of an imported model
 LLAMA_PARTS = {  # ours → theirs
     "mixer.attention.v": "self_attn.v_proj",
     "mixer.attention.out": "self_attn.o_proj",
@@ -35,7 +35,7 @@ LLAMA_PARTS = {  # ours → theirs
     "feed_forward.down": "mlp.down_proj",
 }
 LLAMA_NORMS = {"mixer_residual.norm": "input_layernorm", "feed_forward_residual.norm": "post_attention_layernorm"}
-BASE = 10000.0  # of rotary positions
+BASE = 10000.0  # default base of rotary positions
 WINDOW = 4096  # default of Mistral
 
 
@@ -55,7 +55,7 @@ class CausalFamily(Family[GPTConfig]):
         return config.end_token(self.rows(config), self.default_end), []
 
     def read_config(self, config: Config, ids: Ids) -> Json:
-        """Set `bos` if a text starts with another token than END."""
+        """Set `bos` if a text starts with a token other than END."""
         bos, begin = config.get("bos_token_id", self.default_begin), None
         if type(bos) is int and 0 <= bos < ids.rows:
             begin = None if bos == ids.order[0] else ids.to_ours(bos)
@@ -69,7 +69,7 @@ class CausalFamily(Family[GPTConfig]):
         return {**ends, **more, **super().write_config(model, ids)}
 
     def weight_table(self, model: GPTConfig, ids: Ids) -> list[WeightEntry]:
-        """Return the embeddings and the output layer; families add their layers."""
+        """Return the entries of the embeddings and the output layer, to which families add their layers."""
         rows, embedding = TokenRows(ids.order, ids.rows), "backbone.embedded.embed.weight"
         if model.tied:
             return [weight(embedding, self.embedding, rows, shared=("output.weight",), copies=(HEAD,))]
@@ -227,7 +227,7 @@ class Llama(CausalFamily):
         }
 
     def bias(self, config: Config) -> bool:
-        """Return whether layers have biases; we have one key for all layers."""
+        """Return whether layers have biases. We have one key for all layers."""
         has_bias = config.boolean("attention_bias", False)
         config.require("mlp_bias", has_bias, default=False)
         return has_bias
@@ -290,7 +290,7 @@ class Mistral(Llama):
 
 
 def _base(config: Config) -> float:
-    """Return the base of rotary positions: rope_theta, in newer files inside rope_parameters."""
+    """Return the base of rotary positions: rope_theta, which newer files have inside rope_parameters."""
     base, sections = config.get("rope_theta"), {key: config.get(key) for key in ("rope_parameters", "rope_scaling")}
     for key, options in sections.items():
         if options is None:

@@ -50,7 +50,7 @@ class ImportedModel:
     weights: dict[str, Tensor]
     initialized: list[str]  # our names of missing weights, which are initialized randomly
     unused: list[str]  # their names of weights of other heads, which are not imported
-    name: str  # of the model; by default that of the directory
+    name: str  # name of the model; default: the name of the directory
     licence: str
 
     @property
@@ -97,7 +97,7 @@ def minilm_directory(package: str = MINILM_PACKAGE) -> Path:
 
 
 def read_directory(source: str | Path) -> ImportedModel:
-    """Read the complete model in a directory, with our names of weights."""
+    """Read the complete model in a directory, with our names for the weights."""
     directory = Directory.open(source)
     where = str(directory.path / "config.json")
     family = find_family(directory.config.get("model_type"), where)
@@ -137,7 +137,7 @@ def check_table(family: Family[Any], table: Iterable[Any], ours: Iterable[str]) 
 
 
 def create_run(imported: ImportedModel, out: Path) -> Run:
-    """Create the run of an imported model, complete or not at all."""
+    """Create the run of an imported model atomically."""
     files, task = imported.directory.sha256(), imported.family.task
     corpus, languages = CORPORA.get(task, "imported"), imported.tokenizer.languages
     mapping = {

@@ -3,7 +3,7 @@
 config.json                     description of the model
 model.safetensors               weights; or several files with an index in model.safetensors.index.json
 tokenizer.json                  tokenizer
-tokenizer_config.json, special_tokens_map.json, generation_config.json       for `transformers` only
+tokenizer_config.json, special_tokens_map.json, generation_config.json       only for `transformers`
 """
 
 import hashlib
@@ -30,7 +30,7 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 OTHER_FORMATS = (".h5", ".msgpack", ".onnx", ".gguf")  # other unsupported formats of weights
 MAX_NAMED = 4  # files in an error message
 PART_NAME = re.compile(r".*-\d+-of-\d+\.safetensors")  # of sharded weights
-# The class of transformers that loads a complete model, by the suffix of its architecture, otherwise by model_type.
+# The class of transformers that loads a complete model, by the suffix of its architecture or else by model_type.
 CONVERTERS = {
     "ForPreTraining": "AutoModelForPreTraining",
     "ForMaskedLM": "AutoModelForMaskedLM",
@@ -94,7 +94,7 @@ class Directory:
         if parts := [name for name in files if PART_NAME.fullmatch(name)]:
             raise CheckpointError(
                 f"{self.path} is incomplete: it has sharded weights ({', '.join(_shorten(parts))}), but {INDEX} is "
-                "missing. Download that file too."
+                "missing. Download this file, too."
             )
         others = [name for name in files if name.endswith((".safetensors", *OTHER_FORMATS))]
         unsupported = (
@@ -147,7 +147,7 @@ class Directory:
             raise CheckpointError(f"{self.path} is incomplete: no weight file has {', '.join(_shorten(missing))}.")
         if extra := [name for name in tensors if name not in index]:
             raise CheckpointError(
-                f"{self.path / INDEX} does not list {', '.join(_shorten(extra))} of the weight files."
+                f"{self.path / INDEX} does not list these tensors of the weight files: {', '.join(_shorten(extra))}."
             )
         return tensors
 
@@ -174,7 +174,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a file exists; raises `CheckpointError` if its folder cannot be read."""
+    """Return whether a file exists; raise `CheckpointError` if its folder cannot be read."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):

@@ -23,7 +23,7 @@ from seqloom.text.base import END_TEXT, ForeignTokenizer
 
 OUTPUT = "lm_head.weight"
 SIDES = {"encoder": "source_embed", "decoder": "target_embed"}
-# Ours, theirs, and the axis of the weight with size d_model; if it is 0, the bias has that size too.
+# Ours, theirs, and the axis of the weight that has size d_model; if it is 0, the bias also has this size.
 ATTENTION = (("q", "q_proj", 1), ("k", "k_proj", 1), ("v", "v_proj", 1), ("out", "out_proj", 0))
 ENCODER = {"mixer.attention": "self_attn"}
 DECODER = {"mixer.attention": "self_attn", "cross_attention": "encoder_attn"}
@@ -97,7 +97,7 @@ class EncoderDecoder(Family[StartTokenConfig]):
         **dict.fromkeys(("is_decoder", "normalize_before", "add_final_layer_norm"), False),
         **dict.fromkeys(("encoder_layerdrop", "decoder_layerdrop"), 0.0),
     }
-    # The second line is from earlier versions and unused; the third describes distillation.
+    # The keys of the second line are from earlier versions and unused; those of the third describe distillation.
     ignored_keys = """vocab_size eos_token_id pad_token_id classifier_dropout classif_dropout
         _num_labels save_step add_bias_logits output_past
         replacing_rate student_encoder_layers student_decoder_layers"""
@@ -128,7 +128,7 @@ class EncoderDecoder(Family[StartTokenConfig]):
         return {**section, "bos": begin, "target_bos": forced}
 
     def decoding(self, directory: Directory) -> Json:
-        """Return the search options; as in transformers, `generation_config.json` replaces those of config.json."""
+        """Return the search options. As in transformers, `generation_config.json` replaces those of config.json."""
         generation = directory.json(GENERATION)
         options = directory.config if generation is None else generation
         beam, penalty = options.get("num_beams"), options.get("length_penalty")

@@ -32,7 +32,7 @@ _IGNORED_KEYS = {
     "implementation": """
         gradient_checkpointing chunk_size_feed_forward use_bfloat16 tf_legacy_loss _attn_implementation
         _attn_implementation_autoset attn_implementation pretraining_tp""",
-    "generation, which has separate options": """
+    "keys of generation, which has separate options": """
         do_sample temperature top_k top_p typical_p num_beams num_beam_groups diversity_penalty max_length min_length
         max_new_tokens length_penalty repetition_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
         num_return_sequences early_stopping output_scores return_dict_in_generate remove_invalid_values
@@ -45,7 +45,7 @@ IGNORED_KEYS = {key: reason for reason, keys in _IGNORED_KEYS.items() for key in
 # Required values of keys of config.json.
 FIXED: Json = {"pruned_heads": {}, "tie_encoder_decoder": False, "cross_attention_hidden_size": None}
 
-MAX_SIZE, MAX_LAYERS = 1 << 24, 1000  # larger numbers are errors or attacks on the memory
+MAX_SIZE, MAX_LAYERS = 1 << 24, 1000  # larger numbers are errors or attacks that exhaust memory
 ACTIVATIONS = {  # theirs → ours; the first of several names is exported
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
@@ -140,12 +140,12 @@ class Config:
         return values[default]
 
     def activation(self, key: str, default: str) -> str:
-        """Read an activation and return our name of it."""
+        """Read an activation and return our name for it."""
         name: str = self.one_of(key, ACTIVATIONS, default)
         return name
 
     def token(self, key: str, ids: Ids, theirs: object) -> int | None:
-        """Return our id of a token, the value of a key; None for None."""
+        """Return our id of the token that is the value of a key, or None for None."""
         if type(theirs) is int and 0 <= theirs < ids.rows:
             return ids.to_ours(theirs)
         if theirs is not None:
@@ -153,7 +153,7 @@ class Config:
         return None
 
     def require(self, key: str, *values: Any, default: Any = ABSENT) -> None:
-        """Check that a key has one of these values; `default` is by default the first."""
+        """Check that a key has one of these values. `default` is the first of them by default."""
         value = self.get(key, values[0] if default is ABSENT else default)
         if not any(value == allowed and isinstance(value, bool) == isinstance(allowed, bool) for allowed in values):
             self.problem(key, f"must be {' or '.join(map(format_value, values))}", value)
@@ -187,7 +187,7 @@ class ConfigSetting:
 
     ours: str
     theirs: str
-    read: Callable[[Config, str, Any], Any]  # a method of Config
+    read: Callable[[Config, str, Any], Any]  # the method of Config that reads it
     default: Any  # of transformers; also exported if ours is None
     attribute: str | None = None  # the exported attribute of our config, if it is not `ours`
 
@@ -283,14 +283,14 @@ class Family(ABC, Generic[C]):
             end, last = self.special_ids(config, file)
             return Imported.from_content({"file": file, "end": end, "last": last, "rows": rows})
         except ValueError as error:
-            raise CheckpointError(f"{directory.path / TOKENIZER} does not fit the model: {error}.") from error
+            raise CheckpointError(f"{directory.path / TOKENIZER} does not match the model: {error}.") from error
 
     def recipe_keys(self, model: C) -> Json:
         """Return further keys for the recipe of an imported run; `model` is our config."""
         return {}
 
     def decoding(self, directory: Directory) -> Json:
-        """Return the section `decode` for the recipe of an imported run, if there is one."""
+        """Return the section `decode` for the recipe of an imported run, if any."""
         return {}
 
     def tokenizer_files(self, tokenizer: Tokenizer, model: C) -> Json:

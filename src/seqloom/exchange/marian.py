@@ -2,8 +2,8 @@
 
     source    x_1 … x_n </s>              target    <pad> y_1 … y_m </s>
 
-</s> is END; <pad> replaces it before a target and is never generated. In a sinusoid of theirs, all sines precede all
-cosines. A model of ours with adjacent sines and cosines is exported by reordering d_model.
+</s> is END; <pad> replaces it before a target and is never generated. In their sinusoids, all sines precede all
+cosines. One of our models with adjacent sines and cosines is exported by reordering d_model.
 """
 
 import re
@@ -26,7 +26,7 @@ from seqloom.nn.positions import BASE, sinusoid_table
 from seqloom.text import SentencePieces, Tokenizer
 from seqloom.text.base import ForeignTokenizer
 
-MAX_POSITIONS = 1024  # of the table of transformers; ours is unlimited
+MAX_POSITIONS = 1024  # positions of the table of transformers; ours is unlimited
 LANGUAGE_TAG = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")  # en, pt-BR
 POSITION_TABLES = r"model\.(en|de)coder\.embed_positions\.weight"
 VOCABULARY, SPM = "vocab.json", ("source.spm", "target.spm")
@@ -75,7 +75,7 @@ class Marian(EncoderDecoder):
         try:
             return SentencePieces(content)
         except ValueError as error:
-            raise CheckpointError(f"The tokenizer of {directory.path} does not fit the model: {error}.") from error
+            raise CheckpointError(f"The tokenizer of {directory.path} does not match the model: {error}.") from error
 
     def read_generation_config(self, directory: Directory, config: Config) -> None:
         super().read_generation_config(directory, config)

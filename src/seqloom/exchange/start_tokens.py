@@ -1,9 +1,9 @@
-"""Transformers with start tokens, such as BART and Marian; batches and searches only use END.
+"""Transformers with start tokens, such as BART and Marian. Batches and searches use only END.
 
     source   source_bos, x_1 … x_n, END
     target   begin (in place of END), target_bos, y_1 … y_m, END
 
-Each token is added only if it is set in the config, and removed from returned attention weights.
+Each token is added only if it is set in the config, and is removed from returned attention weights.
 """
 
 from typing import Literal
@@ -34,12 +34,12 @@ class StartTokenConfig(TransformerConfig):
 
     @property
     def longest_source(self) -> int | None:
-        """Maximum number of source tokens, END included; None if unlimited."""
+        """The maximum number of source tokens, END included, or None if unlimited."""
         return None if self.longest is None else self.longest - (self.source_bos is not None)
 
     @property
     def longest_target(self) -> int | None:
-        """Maximum number of target tokens, END included; None if unlimited."""
+        """The maximum number of target tokens, END included, or None if unlimited."""
         return None if self.longest is None else self.longest - (self.target_bos is not None)
 
     def build(self, vocabulary: int, extra: int = 0) -> Transformer:
@@ -126,7 +126,7 @@ class ForcedStartTransformer(StartTokenTransformer):
         return_weights: WeightRequests | None = None,
         padding_last: bool = False,
     ) -> tuple[Tensor, Weights]:
-        """Run the decoder; the two tokens before a target are merged in the attention weights."""
+        """Run the decoder, and merge the two tokens before a target in the attention weights."""
         mask = F.pad(mask_or_ones(mask, inputs), (1, 0), value=True)
         inputs = F.pad(inputs.masked_fill(inputs == END, self.target_bos), (1, 0), value=END)
         y, weights = super().run_decoder(inputs, memory, mask, return_weights, padding_last)

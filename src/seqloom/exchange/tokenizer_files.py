@@ -1,7 +1,7 @@
 """Export of tokenizers to `transformers` with identical ids.
 
-An imported tokenizer is exported unchanged. In a tokenizer of ours, END and the special rows after the vocabulary
-become special tokens with the same ids. A tokenizer that `transformers` cannot represent exactly is an error.
+An imported tokenizer is exported unchanged. In our tokenizers, END and the special rows after the vocabulary become
+special tokens with the same ids. A tokenizer that `transformers` cannot represent exactly is rejected.
 """
 
 import re

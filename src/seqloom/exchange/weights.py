@@ -21,7 +21,7 @@ OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm
 
 
 class Conversion(Protocol):
-    """The conversion of one or several tensors; `write` must also work on meta tensors."""
+    """The conversion of one or several tensors. `write` must also support meta tensors."""
 
     def read(self, theirs: Tensors) -> Tensors: ...
 
@@ -39,7 +39,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Transpose:
-    """Transposed matrices: theirs are (in, out), as in GPT-2, ours (out, in)."""
+    """Transposed matrices: theirs are (in, out), as in GPT-2; ours are (out, in)."""
 
     def read(self, theirs: Tensors) -> Tensors:
         return tuple(tensor.t() for tensor in theirs)
@@ -49,7 +49,7 @@ class Transpose:
 
 @dataclass(frozen=True)
 class Fused:
-    """One tensor of theirs that concatenates `parts` equal tensors of ours along `dim`."""
+    """One of their tensors that concatenates `parts` of our tensors of equal shape along `dim`."""
 
     parts: int
     dim: int = 0
@@ -112,7 +112,7 @@ class RotaryHalves:
 
 @dataclass(frozen=True)
 class Unused:
-    """A tensor of theirs that we do not need: it is unused, or adds 0."""
+    """One of their tensors that we do not need: it is unused, or adds 0."""
 
     sizes: tuple[int, ...]
 
@@ -128,13 +128,13 @@ IDENTITY, TRANSPOSE = Identity(), Transpose()
 
 @dataclass(frozen=True)
 class WeightEntry:
-    """Tensors of ours and of theirs with the same values."""
+    """Our tensors and their tensors with the same values."""
 
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
     conversion: Conversion = IDENTITY
-    optional: bool = False  # if theirs are missing, ours are initialized randomly
-    zero: bool = False  # if theirs are missing, they are 0
+    optional: bool = False  # if their tensors are missing, ours are initialized randomly
+    zero: bool = False  # if their tensors are missing, they are 0
     shared: tuple[str, ...] = ()  # other names of our first tensor, which is tied
     copies: tuple[str, ...] = ()  # possible other names of their first tensor
 

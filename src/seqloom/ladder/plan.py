@@ -31,24 +31,24 @@ class LadderConfig:
 
     base: str | dict[str, Any]  # a shipped recipe, a YAML file, or an inline recipe
     overrides: tuple[str, ...] = ()  # for all variants
-    variants: str | dict[str, tuple[str, ...]]  # overrides by name; or `cells`: one variant per cell
+    variants: str | dict[str, tuple[str, ...]]  # overrides by name, or `cells` for one variant per cell
     equal: Literal["parameters", "nothing"] = "parameters"  # equal by adjusting `size`
     size: str | dict[str, str] = "model.hidden"  # the key to adjust, or one key per kind of model
-    parameters: int | None = None  # target; default: those of the first variant
+    parameters: int | None = None  # the target; default: the parameters of the first variant
     budget: Literal["equal", "free"] = "equal"  # tokens that each variant trains on
     seeds: tuple[int, ...] = (1, 2, 3)
-    metric: str | None = None  # of dev, for ranking and plot; default: the metric that selects checkpoints
-    best: Literal["lowest", "highest"] | None = None  # value of that metric; default: by metric
+    metric: str | None = None  # metric of dev for ranking and plot; default: the metric that selects checkpoints
+    best: Literal["lowest", "highest"] | None = None  # the best value of that metric; default: depends on the metric
     also: tuple[str, ...] = ()  # other metrics of dev for the table
 
     def problems(self) -> Iterator[str]:
         if isinstance(self.variants, str) and self.variants not in REGISTRIES:
             yield f"variants must map names to overrides, or be one of {', '.join(REGISTRIES)}"
         elif not self.variants:
-            yield "variants must have at least one variant"
+            yield "variants must contain at least one variant"
         for name in self.variants if isinstance(self.variants, dict) else ():
             if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", name):
-                yield f"a variant's name names a folder and may have letters, digits and . _ + - only, got {name!r}"
+                yield f"a variant's name is a folder name and may have only letters, digits and . _ + -, got {name!r}"
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             yield f"seeds must be distinct integers, got {list(self.seeds)}"
         if self.parameters is not None and self.parameters < 1:
@@ -70,7 +70,7 @@ class LadderConfig:
 
 @contextmanager
 def prefix_errors(name: str) -> Iterator[None]:
-    """Start the messages of errors with the name of a variant."""
+    """Prefix error messages with the name of a variant."""
     try:
         yield
     except SeqloomError as error:
@@ -105,7 +105,7 @@ class Ladder:
 
     @property
     def metric(self) -> str:
-        """The metric of dev that ranks the variants; "" if it depends on the data."""
+        """The metric of dev that ranks the variants, or "" if it depends on the data."""
         recipe = self.variants[0].recipe
         return self.config.metric or task_info(recipe.task).task.metric_of(recipe)
 
@@ -116,7 +116,7 @@ class Ladder:
 
     @property
     def sizes(self) -> str:
-        """The adjusted key; `size` if variants have different keys."""
+        """The adjusted key, or `size` if variants have different keys."""
         keys = {variant.size_key for variant in self.variants if variant.size is not None}
         return keys.pop() or "size" if len(keys) == 1 else "size"
 
@@ -264,7 +264,7 @@ def with_recipe(task: Task, recipe: Any) -> Task:
 
 
 def choose_size(variant: Variant, task: Task, chosen: LadderConfig, target: int | None) -> Variant:
-    """Adjust the size of a variant to the target number of parameters; without a target, keep its size."""
+    """Adjust the size of a variant to the target number of parameters. Without a target, its size is kept."""
     if not isinstance(variant.recipe.train, FitConfig):
         raise UsageError("a ladder needs models that are trained by gradient descent.")
     path = variant.size_path

@@ -21,8 +21,8 @@ from seqloom.train.events import Event, Finished
 from seqloom.train.stop import Stop
 from seqloom.training import begin, check_resumable, resume
 
-RunEvent = Event | str | None  # an event; the reason for a divergence; None for a run that was already finished
-SHARED = "shared.json"  # file of a run: the numbers of parallel jobs and of threads
+RunEvent = Event | str | None  # an event, the reason for a divergence, or None for a run that was already finished
+SHARED = "shared.json"  # file in a run directory with the numbers of parallel jobs and threads
 NOT_METRICS = ("step", "signatures", "decoding")  # other entries of the metrics of a run
 CSV_KEYS = ("tokens", "tokens_per_second", "seconds", "memory", "jobs", "threads")
 
@@ -34,7 +34,7 @@ class LadderRun:
     variant: Variant
     seed: int
     path: Path
-    number: int  # of this run, from 1
+    number: int  # number of this run, counted from 1
     total: int  # number of runs
 
     @property
@@ -43,7 +43,7 @@ class LadderRun:
         return replace(self.variant.recipe, seed=self.seed)
 
     def is_trained(self) -> bool:
-        """Whether the training has finished; the recipe may have more steps than the run was started with."""
+        """Whether training has finished. The recipe may have more steps than the run was started with."""
         if not self.path.exists():
             return False
         run = Run.open(self.path)
@@ -70,13 +70,14 @@ def list_runs(ladder: Ladder, out: Path) -> list[LadderRun]:
 def train_ladder(
     ladder: Ladder, out: Path, stop: Stop | None = None, *, jobs: int = 1, splits: Sequence[str] = ("dev",)
 ) -> Iterator[tuple[LadderRun, RunEvent]]:
-    """Train all unfinished runs and evaluate each on `splits`. Yield the run with the events of its training, with
-    None if it was already finished, or with the reason if it diverged; the other runs continue.
-    `Stopped` is the last event.
+    """Train all unfinished runs and evaluate each on `splits`.
 
-    With `jobs` > 1, runs are trained in parallel processes, which divide the threads among them. The weights
-    equal those of sequential training with the same number of threads; the order of the events and the speed differ.
-    The numbers of jobs and threads are stored with the run.
+    Yield each run with its training events, with None if it was already finished, or with the reason if it diverged.
+    The other runs continue. `Stopped` is the last event.
+
+    With `jobs` > 1, runs are trained in parallel processes, which divide the threads among them. The weights equal
+    those of sequential training with the same number of threads; only the order of the events and the speed differ. The
+    numbers of jobs and threads are stored with the run.
     """
     stop = stop or Stop()
     if (out / "recipe.yaml").exists():
@@ -133,7 +134,7 @@ def find_end(run: Run) -> dict[str, Any] | None:
 
 
 def get_metrics(run: Run, split: str) -> dict[str, float]:
-    """Return the metrics of the best weights on a full split, stored or computed."""
+    """Return the stored metrics of the best weights on a full split, or compute them."""
     if split not in run.data["counts"]:
         raise DataError(f"The data of {run.path} has no {split} split.")
     metrics = stored_metrics(run, split)
@@ -143,7 +144,7 @@ def get_metrics(run: Run, split: str) -> dict[str, float]:
 
 
 def stored_metrics(run: Run, split: str) -> dict[str, Any] | None:
-    """Return the stored metrics of the current weights on the full split; None if there are none."""
+    """Return the stored metrics of the current weights on the full split, or None."""
     metrics, file = run.metrics(split), run.path / "metrics" / f"{split}.json"
     if metrics is None:
         return None
@@ -161,7 +162,7 @@ class RunResult:
 
     seed: int
     path: str
-    value: float  # of the metric of the ladder; NaN if training diverged
+    value: float  # value of the metric of the ladder; NaN if training diverged
     metrics: dict[str, float]
     tokens: int | None
     tokens_per_second: float
@@ -192,7 +193,7 @@ class VariantResult:
         return [run.value for run in self.runs]
 
     def spread(self, metric: str) -> tuple[float, float]:
-        """Return mean and standard deviation of a metric."""
+        """Return the mean and standard deviation of a metric."""
         values = [run.metrics.get(metric) for run in self.runs]
         return spread_of([math.nan if value is None else float(value) for value in values])
 
@@ -211,7 +212,7 @@ class LadderResult:
     split: str
     metric: str
     higher_is_better: bool
-    size: str  # the adjusted key; `size` if variants have different keys
+    size: str  # the adjusted key, or `size` if variants have different keys
     also: tuple[str, ...]  # other metrics to show
     variants: list[VariantResult]  # the best first
 
@@ -250,7 +251,7 @@ def collect_results(ladder: Ladder, out: Path, split: str = "dev") -> LadderResu
 
 
 def read_result(source: LadderRun, ladder: Ladder, split: str) -> RunResult:
-    """Return the result of a run; all values are NaN if it diverged."""
+    """Return the result of a run, with all values NaN if it diverged."""
     run = Run.open(source.path)
     end = find_end(run)
     if end is None:
@@ -272,7 +273,7 @@ def read_result(source: LadderRun, ladder: Ladder, split: str) -> RunResult:
 
 
 def spread_of(values: list[float]) -> tuple[float, float]:
-    """Return mean and sample standard deviation; NaN if undefined."""
+    """Return the mean and sample standard deviation, or NaN if undefined."""
     if not all(map(math.isfinite, values)):
         return math.nan, math.nan
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan

@@ -1,8 +1,8 @@
 """Parallel training of the runs of a ladder, one process per run.
 
-The parent sends a job to the standard input of a worker, which writes its events to standard output as lines
-of JSON. Locks, checkpoints and metrics are those of ordinary runs, so the ladder can resume after any failure.
-The parent keeps the input open; when it is closed, also by the end of the parent, workers save and exit.
+The parent sends a job to the standard input of a worker, which writes its events to standard output as lines of JSON.
+Locks, checkpoints and metrics are those of ordinary runs, so the ladder can resume after any failure. The parent keeps
+the input open. When it is closed, also because the parent has ended, workers save and exit.
 """
 
 import json
@@ -31,7 +31,7 @@ from seqloom.tasks import task_info
 from seqloom.train.events import Stopped, event_from_json, event_to_json
 from seqloom.train.stop import Stop
 
-POLL_SECONDS = 0.2  # between checks for a stop request
+POLL_SECONDS = 0.2  # seconds between checks for a stop request
 
 
 class Worker:
@@ -85,7 +85,7 @@ class Worker:
             self.process.terminate()  # it could block on its output forever
         code = self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
-            with suppress(BrokenPipeError):  # unread input is not needed any more
+            with suppress(BrokenPipeError):  # unread input is no longer needed
                 if pipe is not None:
                     pipe.close()
         with self.errors as file:
@@ -103,13 +103,13 @@ class Worker:
 def train_in_parallel(
     runs: Sequence[LadderRun], splits: Sequence[str], stop: Stop, jobs: int
 ) -> Iterator[tuple[LadderRun, RunEvent]]:
-    """Train several runs in parallel; yields the same as `train_ladder`."""
+    """Train several runs in parallel, and yield the same as `train_ladder`."""
     messages: queue.Queue[Any] = queue.Queue()
     threads = max(1, torch.get_num_threads() // jobs)
     waiting, running = deque[LadderRun](), list[Worker]()
     error: SeqloomError | None = None
     stopped: tuple[LadderRun, Stopped] | None = None
-    ending = False  # whether the workers were told to save and exit
+    ending = False  # whether the workers were asked to save and exit
     for run in runs:
         if run.is_over(splits):
             yield run, None
@@ -160,7 +160,7 @@ def train_in_parallel(
 
 
 def main() -> int:
-    """Train the run of the job on standard input; write events as lines of JSON to standard output."""
+    """Train the run of the job on standard input, and write events as lines of JSON to standard output."""
     output = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # other prints go to standard error
     line = b""

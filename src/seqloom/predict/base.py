@@ -1,4 +1,4 @@
-"""Base classes of predictors and predictions, and functions that group lines into windows and batches."""
+"""Base classes of predictors and predictions, and the grouping of lines into windows and batches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.texts import LinePrediction
     from seqloom.predict.embeddings import Array, SimilarTexts, TextPooling
 
-BATCH_SIZE, WINDOW = 32, 1024  # lines in a batch, and lines read before the first prediction
+BATCH_SIZE, WINDOW = 32, 1024  # lines in a batch, and number of batches read before the first prediction
 SHOWN_METRICS = (
     *("loss", "perplexity", "bits_per_character", "bleu", "accuracy", "span_f1", "token_accuracy"),
     *("masked_accuracy", "next_accuracy", "hidden_accuracy", "pearson", "answer_f1"),
 )
-TOKENS = 8192  # of a batch, padding included; a longer line is a batch of one
+TOKENS = 8192  # tokens of a batch, padding included; a longer line is a batch of its own
 Answer = TypeVar("Answer")
 Line = TypeVar("Line")
 
@@ -60,7 +60,7 @@ class Prediction(ABC):
 
 
 def json_value(value: object) -> object:
-    """Convert dataclasses to objects and tuples to arrays, also inside arrays."""
+    """Convert a value for JSON: dataclasses to objects and tuples to arrays, also inside arrays."""
     if isinstance(value, list | tuple):
         return [json_value(item) for item in value]
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
@@ -80,7 +80,7 @@ class Predictor(Generic[P]):
     description: ClassVar[str] = "a trained model"  # for messages
     usage: ClassVar[str] = "use `seqloom evaluate`"
     reads_text: ClassVar[bool] = True
-    # Notes on predictions with the placeholders {lines} and {max_length}, and the condition of each.
+    # Notes on predictions, with the placeholders {lines} and {max_length}, and the attribute that triggers each note.
     notes: ClassVar[Mapping[str, Callable[[Any], bool]]] = {}
 
     def __init__(self, run: Run, device: str = "auto"):
@@ -92,7 +92,7 @@ class Predictor(Generic[P]):
         return str(self.run.path)
 
     def describe_usage(self) -> str:
-        """Say how to use the model."""
+        """Describe how to use the model."""
         return self.usage
 
     @cached_property
@@ -110,7 +110,7 @@ class Predictor(Generic[P]):
 
     @property
     def max_length(self) -> int | None:
-        """Maximum number of tokens of a text, special tokens included; None if unlimited."""
+        """The maximum number of tokens of a text, special tokens included, or None if unlimited."""
         return None
 
     @property
@@ -143,8 +143,8 @@ class Predictor(Generic[P]):
     def on_file(self, path: str | Path, data: Mapping[str, object] | None = None) -> Self:
         """Return this model with the examples of a file as its data, in the split "other".
 
-        Columns are those of the recipe, or recognized as `seqloom init` does; `data` names them
-        instead, with the keys of the section `data` of a recipe.
+        The columns are those of the recipe, or those that `seqloom init` would recognize. `data` names them explicitly,
+        with the keys of the section `data` of a recipe.
         """
         corpus = load_examples(Path(path), self.recipe.task, self.recipe.data, data)
         other = type(self)(copy(self.run), self._device)
@@ -179,7 +179,7 @@ class Predictor(Generic[P]):
         batch_size: int = BATCH_SIZE,
         window: int = WINDOW,
     ) -> "Array":
-        """Return one vector per text (N, H), the pooled hidden states; zero for a blank text."""
+        """Return one vector per text (N, H): the pooled hidden states, or zeros for a blank text."""
         from seqloom.predict.embeddings import embed
 
         return embed(self, texts, pooling, normalize=normalize, batch_size=batch_size, window=window)
@@ -233,7 +233,7 @@ class Predictor(Generic[P]):
         return f"<{what}; dev: {values or 'not evaluated'}>"
 
     def _repr_png_(self) -> bytes | None:
-        """Return the training curve for notebooks; None without matplotlib."""
+        """Return the training curve for notebooks, or None without matplotlib."""
         from seqloom.inspect.plots.figures import to_bytes
         from seqloom.inspect.plots.measurements import draw_curves
 
@@ -275,7 +275,7 @@ class TaskPredictor(Predictor[RecordPrediction]):
 
 
 class SplitPredictor(Predictor[P], LineReadingModel):
-    """A predictor that also predicts splits of its data and caches the outputs."""
+    """A predictor that can also predict the splits of its data, and caches the outputs."""
 
     @property
     def max_length(self) -> int | None:
@@ -353,7 +353,7 @@ def predict_batches(
     predict: Callable[[list[int]], Iterable[Answer]],
     tokens: int = TOKENS,
 ) -> list[Answer]:
-    """Return one output per index; `predict` gets batches of indices with similar lengths."""
+    """Return one output per index. `predict` is called with batches of indices of similar lengths."""
     answers: dict[int, Answer] = {}
     for indices in batch_by_length(lengths, batch_size, tokens):
         answers.update(zip(indices, predict(indices), strict=True))
@@ -375,7 +375,7 @@ def batch_by_length(lengths: Sequence[int], batch_size: int, tokens: int = TOKEN
 
 
 def split_windows(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
-    """Yield windows of `size` lines, including the lines before an unreadable line."""
+    """Yield windows of `size` lines; the lines before an unreadable line are also yielded."""
     read: list[Line] = []
     try:
         for line in lines:
@@ -409,7 +409,7 @@ def split_columns(lines: Iterable[str], least: int, what: str, most: int | None 
 
 
 def pad_rows(rows: Sequence[list[int]], device: torch.device, padding: int = END) -> tuple[Tensor, Tensor]:
-    """Pad rows of tokens; return them with the mask of real tokens, both (B, S)."""
+    """Pad rows of tokens, and return them with the mask of real tokens, both (B, S)."""
     longest = max(map(len, rows))
     tokens = torch.tensor([row + [padding] * (longest - len(row)) for row in rows], device=device)
     lengths = torch.tensor([[len(row)] for row in rows], device=device)

@@ -1,4 +1,4 @@
-"""Predictors of classifiers of texts and series."""
+"""Predictors for classifiers of texts and series."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +49,7 @@ class LabelProbability:
 
 @dataclass(frozen=True)
 class LabelPrediction(Prediction):
-    """Labels by probability, best first; none for a blank line."""
+    """Labels by decreasing probability; none for a blank line."""
 
     candidates: list[LabelProbability]
 
@@ -234,7 +234,8 @@ class ClassifierPredictor(LabelPredictor[Classification]):
     def why(self, text: str, label: str | None = None, kind: WordWeightsKind | None = None) -> WordWeights:
         """Compute the weights of the words of a text for a label (default: the most probable label).
 
-        The default kind is attention for attention pooling, otherwise influence; see `inspect.views.labels`.
+        The default kind is attention for models with attention pooling, otherwise influence; see
+        `inspect.views.labels`.
         """
         line = check_one_line(text, "text")
         (answer,) = self.classify(line)
@@ -292,14 +293,19 @@ class SeriesClassifierPredictor(LabelPredictor[LabelPrediction]):
     def classify(
         self, values: Sequence[float] | NDArray[np.floating[Any]], *, top: int | None = None
     ) -> list[LabelProbability]:
-        """Return the labels of a series, best first. `values` are (T, C), or one row of all variables in turn."""
+        """Return the labels of a series, best first.
+
+        `values` has the shape (T, C), or is one row with all values of one variable after the other.
+        """
         array = np.asarray(values, dtype=np.float64)
         if array.ndim == 1:
             if len(array) == 0 or len(array) % self.variables:
                 raise UsageError(f"A series must have values of {self.variables} variables; got {len(array)} numbers.")
             array = array.reshape(self.variables, -1).T
         if array.ndim != 2 or array.shape[1] != self.variables or len(array) == 0 or np.isinf(array).any():
-            raise UsageError(f"A series must have finite values (T, {self.variables}); got {array.shape}.")
+            raise UsageError(
+                f"A series must have finite values and the shape (T, {self.variables}); got {array.shape}."
+            )
         batch = to_device(collate_series([LabelledSeries(array, "")], [UNSEEN], len(array)), self.device)
         return self.rank(self.model.probabilities(batch)[0].tolist(), top)
 

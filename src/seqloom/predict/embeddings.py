@@ -2,9 +2,9 @@
 
     mean    1/S Σ_j h_j          max    max_j h_ji, elementwise          first    h_1          last    h_S
 
-h is the input of the output layer for every token, including [CLS] and [SEP] of a BERT and the first END of a
-language model; for a translator, the encoder states; for a bag of words, the word vectors. A text that is longer
-than the maximum length of the model is split, and pooled over all its pieces. Normalized vectors are v / ‖v‖, so
+h is the input of the output layer for every token, including [CLS] and [SEP] of a BERT and the first END of a language
+model; for a translator, the encoder states; for a bag of words, the word vectors. A text that is longer than the
+maximum length of the model is split, and its vectors are pooled over all pieces. Normalized vectors are v / ‖v‖, so
 that dot products are cosines.
 """
 
@@ -70,7 +70,7 @@ def embed(
     batch_size: int = 32,
     window: int = 1024,
 ) -> Array:
-    """Return one float32 vector per text (N, H), in order; zero for a blank text."""
+    """Return one float32 vector per text (N, H), in order; the vector of a blank text is zero."""
     check_pooling(pooling)
     check_sizes(batch_size=batch_size, window=window)
     reader = get_state_reader(trained)
@@ -84,9 +84,9 @@ def embed(
 
 
 def check_pooling(pooling: str) -> None:
-    """Check the name of a pooling."""
+    """Check the name of a pooling method."""
     if pooling not in POOLINGS:
-        raise UsageError(f"There is no pooling {pooling!r}: {did_you_mean(pooling, get_args(TextPooling))}.")
+        raise UsageError(f"There is no pooling method {pooling!r}: {did_you_mean(pooling, get_args(TextPooling))}.")
 
 
 @torch.no_grad()
@@ -153,7 +153,7 @@ class RowStates(StateReader):
 
 
 class WordStates(StateReader):
-    """The vectors of known words; a zero vector for a text without known words."""
+    """The vectors of known words, or a zero vector for a text without known words."""
 
     def __init__(self, trained: AnyPredictor) -> None:
         super().__init__(trained)
@@ -168,7 +168,7 @@ class WordStates(StateReader):
 
 
 class LexiconStates(StateReader):
-    """The states of a classifier or tagger with its own embeddings; a text that is too long is truncated."""
+    """The states of a classifier or tagger with its own embeddings. A text that is too long is truncated."""
 
     def __init__(self, trained: AnyPredictor) -> None:
         super().__init__(trained)
@@ -232,7 +232,7 @@ class SimilarText:
     """A text that is similar to a query."""
 
     score: float  # cosine
-    line: int  # number of its line, from 1
+    line: int  # number of its line, counted from 1
     text: str
 
 

@@ -101,7 +101,7 @@ class InterpolatedLM(LanguageModelPredictor):
         return [tasks[0].metrics(values, split) for values in (mix(log_probs, self.weights), *log_probs)]
 
     def _split_log_probs(self, split: str) -> list[Tensor]:
-        """Return log p of each model, computed once with the settings of its recipe."""
+        """Return log p of each model, which is computed once with the settings of its recipe."""
         if split not in self._log_probs:
             check_same_data(self.parts, OTHER_TEXT)
             self._log_probs[split] = [part.task().log_probs(part.model, split) for part in self.parts]
@@ -164,7 +164,7 @@ class TranslatorEnsemble(TranslatorPredictor):
 
     @property
     def longest_key(self) -> str:
-        """The key of the translator with the smallest maximum source length."""
+        """The recipe key that sets the smallest maximum source length of the translators."""
         return min(self.parts, key=lambda part: part.longest_source or math.inf).longest_key
 
     def report(self, split: str = "dev", **options: Any) -> TranslationReport:
@@ -182,7 +182,8 @@ def interpolate(
 ) -> InterpolatedLM:
     """Interpolate language models, p = Σ_i λ_i p_i; by default the weights are optimized on dev.
 
-    The models must have the same tokenizer; to optimize weights or to evaluate a split, also the same data.
+    The models must have the same tokenizer. To optimize weights or to evaluate a split, they must also have the same
+    data.
     """
     parts = [
         model if isinstance(model, LanguageModelPredictor) else load(model, device, LanguageModelPredictor)
@@ -201,7 +202,7 @@ def ensemble(models: Sequence[TranslatorPredictor | str | Path], device: str = "
 
 
 def check_same_vocabulary(parts: Sequence[AnyPredictor]) -> None:
-    """Check that there are several models, with the same vocabulary."""
+    """Check that there are several models with the same vocabulary."""
     if len(parts) < 2:
         raise UsageError(f"At least two models are needed; got {len(parts)}.")
     first, *others = parts
@@ -214,7 +215,7 @@ def check_same_vocabulary(parts: Sequence[AnyPredictor]) -> None:
 
 
 def check_same_languages(parts: Sequence[TranslatorPredictor]) -> None:
-    """Check that all translators have the same languages; a tokenizer can serve both directions."""
+    """Check that all translators have the same languages, since one tokenizer can serve both directions."""
     first, *others = parts
     for other in others:
         pairs = [[part.run.data.get(side) or "?" for side in ("source", "target")] for part in (first, other)]
@@ -236,7 +237,7 @@ def check_same_data(parts: Sequence[AnyPredictor], instead: str) -> None:
             )
 
 
-DEFAULT_CHECKPOINTS = 10  # to average
+DEFAULT_CHECKPOINTS = 10  # newest checkpoints to average
 
 
 @dataclass(frozen=True)
@@ -246,7 +247,7 @@ class AveragedRun:
     run: Run
     average: AveragedWeights
     metrics: Mapping[str, float]
-    alone: list[DevMetrics]  # of the best checkpoint of the run, or of each of several runs
+    alone: list[DevMetrics]  # metrics of the best checkpoint of the run, or of each of several runs
     monitor: str  # the metric that selects the best checkpoint
 
     def notes(self) -> list[str]:
@@ -278,7 +279,7 @@ def average(
 
 
 def average_runs(paths: Sequence[Path], last: int | None, out: Path | None, device: str = "auto") -> AveragedRun:
-    """Average weights, evaluate them on dev, and then write the run, so that an existing run is complete.
+    """Average weights, evaluate them on dev, and then write the run, so that a run that exists is complete.
 
     Each of several runs is evaluated with its recipe, and the metrics are stored in it.
     """
@@ -288,7 +289,7 @@ def average_runs(paths: Sequence[Path], last: int | None, out: Path | None, devi
         raise UsageError(
             f"last must be at least 1, got {last}."
             if last < 1
-            else "last applies to a single run; the best weights of several runs are averaged."
+            else "last applies only to a single run; for several runs, their best weights are averaged."
         )
     target = _target(runs, out)
     for part in parts:

@@ -22,7 +22,7 @@ from seqloom.evaluate.tagging import TagReport
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Display names of metrics, in the order of `ordered` metric lines.
+# Display names of metrics, in the order in which `metric_lines` sorts them.
 LABELS = {
     "bleu": "BLEU",
     "bleu_lowercase": "BLEU, lowercased",
@@ -110,7 +110,7 @@ MISTAKES = 10  # displayed pairs of confused classes
 class EvaluationOptions:
     """The data of an evaluation, and search options."""
 
-    split: str = "dev"  # of the data of the run
+    split: str = "dev"  # split of the data of the run
     text: Path | None = None  # evaluate this text instead
     documents: Literal["file", "line", "paragraph"] | None = None  # the unit of a document in `text`
     pairs: tuple[Path, Path] | None = None  # evaluate these sources and references instead
@@ -120,7 +120,7 @@ class EvaluationOptions:
 class Evaluation(ABC):
     """The result of an evaluation."""
 
-    option_groups: tuple[str, ...] = ()  # of text, search, out, confusion, reliability
+    option_groups: tuple[str, ...] = ()  # the supported options: text, search, out, confusion, reliability
     answers_name = "answers"  # a noun for the content of `answers`
     notes: Sequence[str] = ()  # for standard error, before the result
     remarks: Sequence[str] = ()  # for standard error, after the lines
@@ -143,7 +143,7 @@ class Evaluation(ABC):
 
     @abstractmethod
     def lines(self, console: Console) -> Iterator[RenderableType]:
-        """Yield the evaluation as lines of text and tables that fit a console."""
+        """Yield the evaluation as lines of text, and tables that fit a console."""
 
     def answers(self) -> Iterable[str]:
         """Return the lines of a file with all predictions."""
@@ -165,7 +165,7 @@ def metric_lines(
     width: int = 9,
     ordered: bool = False,
 ) -> Iterator[str]:
-    """Yield one line per metric with its suffix; `ordered` sorts metrics in the order of `LABELS`."""
+    """Yield one line per metric with its suffix, with `ordered` in the order of `LABELS`."""
     names = [*(name for name in LABELS if name in metrics), *(name for name in metrics if name not in LABELS)]
     for name in names if ordered else metrics:
         label = loss if name == "loss" else LABELS.get(name, name)
@@ -224,7 +224,7 @@ class MetricsEvaluation(Evaluation):
 
 
 class SplitEvaluation(Evaluation):
-    """The metrics on a split with confidence intervals."""
+    """The metrics on a split, with confidence intervals."""
 
     report: MetricReport
 
@@ -286,7 +286,7 @@ class LabelEvaluation(SplitEvaluation):
 
     @property
     def unit(self) -> str:
-        """The unit that has a class."""
+        """The unit that has a class, such as a text or a word."""
         counts = self.model.run.data["counts"][self.split]
         return next((unit for unit in ("pairs", "series") if unit in counts), "texts")
 

@@ -1,4 +1,4 @@
-"""The predictor of forecasting models."""
+"""The predictor for forecasting models."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ LISTED_STEPS = 12  # maximum number of horizons in the output
 
 @dataclass(frozen=True)
 class ForecastLine(Prediction):
-    """The forecast of the series in a line; None for a blank line."""
+    """The forecast of the series in a line, or None for a blank line."""
 
     text: str
     forecast: ForecastView | None
@@ -128,7 +128,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         return last.until(len(last))
 
     def read(self, path: str | Path, time: Column | None = None, time_format: str | None = None) -> Series:
-        """Read a series from a file with the columns of the model; for one variable, any single column of numbers."""
+        """Read a series from a file with the columns of the model; a single variable may have another name."""
         return self._read(Path(path), time, time_format)[0]
 
     def _read(self, path: Path, time: Column | None, time_format: str | None) -> tuple[Series, list[str]]:
@@ -173,7 +173,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         time: Column | None = None,
         time_format: str | None = None,
     ) -> ForecastView:
-        """Forecast a series, the series of a file, or by default the series of the run.
+        """Forecast a series or the series of a file; the default is the series of the run.
 
         With `back`, the last `back` steps are withheld from the model and returned as the truth.
         """
@@ -208,7 +208,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         return ForecastView.of(history, result.exponential() if transform == "log" else result)
 
     def _check(self, history: Series, horizon: int) -> list[str]:
-        """Check a series and a horizon; return notes for the user."""
+        """Check a series and a horizon, and return notes for the user."""
         if len(history.columns) != len(self.columns):
             raise UsageError(f"{self.name} has {len(self.columns)} variables; the series has {len(history.columns)}.")
         if horizon > len(history):
@@ -222,11 +222,11 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         if step is not None and history.clock.describe() != step:
             steps = history.clock.describe()
             notes.append(f"the model was trained on steps of {step}, but the steps of {history.name} are {steps}")
-        model = self.model  # an autoregressive model reads more steps than it needs
+        model = self.model  # an autoregressive model can read more steps than it needs
         reads = model.order if isinstance(model, Autoregressive) else model.memory or 0
         if len(history) < reads:
             notes.append(f"the model reads {reads} steps, but {history.name} has only {len(history)}")
         missing = int(np.isnan(history.values[-1]).sum())
         if missing:
-            notes.append(f"the last step of {history.name} misses {missing} of {len(history.columns)} values")
+            notes.append(f"in the last step of {history.name}, {missing} of {len(history.columns)} values are missing")
         return notes

@@ -1,4 +1,4 @@
-"""Predictors of masked language models and denoisers, which fill gaps in texts."""
+"""Predictors for masked language models and denoisers, which fill gaps in texts."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # Mask tokens of other models, which users may type.
 OTHER_MASKS = re.compile(r"<mask>|\[mask\]|<MASK>|\[Mask\]|<extra_id_\d+>|_{3,}")
-TOKENS = 4096  # of a batch, padding included; a longer text is a batch of one
+TOKENS = 4096  # tokens of a batch, padding included; a longer text is a batch of its own
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def read_masks(tokenizer: Tokenizer, text: str, advice: str = "") -> Gaps:
     if not gaps.masks and text.strip():
         other_mask = OTHER_MASKS.search(text)
         instead = f", not {other_mask[0]}" if other_mask else ""
-        raise DataError(f"The text must have a gap, written {MASK_TEXT}{instead}; got {format_value(text)}.{advice}")
+        raise DataError(f"The text must contain a gap, written {MASK_TEXT}{instead}; got {format_value(text)}.{advice}")
     return gaps
 
 
@@ -106,7 +106,7 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
 
     @property
     def max_length(self) -> int | None:
-        """Maximum number of tokens, [CLS] and [SEP] included; None if unlimited."""
+        """The maximum number of tokens, [CLS] and [SEP] included, or None if unlimited."""
         max_length: int | None = self.model.config.longest
         return max_length
 
@@ -116,9 +116,9 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
     def fill_mask(
         self, texts: str | Iterable[str], *, top: int = 5, batch_size: int = 32, window: int = 1024
     ) -> Iterator[FilledText]:
-        """Predict the `top` tokens at each [MASK]; yields one result per text, in order.
+        """Predict the `top` tokens at each [MASK], and yield one result per text, in order.
 
-        Of a text that is too long, the part around its masks is read. `window` and `batch_size` are those of `predict`.
+        If a text is too long, the part around its masks is read. `window` and `batch_size` are those of `predict`.
         """
         self._check_output()
         read = map(self._read, as_lines(texts))
@@ -202,7 +202,7 @@ class DenoisedText(Prediction):
     text: str  # the unchanged input
     corrupted: str  # the text that the model reads, with [MASK] for each gap
     denoised: str
-    spans: list[str] | None  # the predicted spans, of a model that predicts only spans
+    spans: list[str] | None  # the predicted spans, if the model predicts only spans
     log_prob: float  # of the prediction
     finished: bool = True  # whether END was predicted before the maximum length
     json_names: ClassVar = ("text", "corrupted", "denoised", "spans", "log_prob", "finished", "unknown")
@@ -249,7 +249,7 @@ class DenoiserPredictor(Predictor[DenoisedText], DenoisingModel):
 
     @property
     def longest_source(self) -> int | None:
-        """Maximum number of source tokens, END included; None if unlimited."""
+        """The maximum number of source tokens, END included, or None if unlimited."""
         max_length: int | None = self.recipe.model.longest_source
         return max_length
 
@@ -268,17 +268,17 @@ class DenoiserPredictor(Predictor[DenoisedText], DenoisingModel):
         window: int = 1024,
         **options: Any,
     ) -> Iterator[DenoisedText]:
-        """Denoise texts; yields one result per text, in order. A gap is written [MASK].
+        """Denoise texts, and yield one result per text, in order. A gap is written [MASK].
 
-        With `noise`, texts are first corrupted as in training, by draws that depend on `seed` and the index of the
-        text. `options` are those of `BeamConfig` and override the recipe.
+        With `noise`, texts are first corrupted as in training, with random draws that depend on `seed` and the index of
+        the text. `options` are those of `BeamConfig` and override the recipe.
         """
         search = self.decode_options(**options)
         read = (self._read(text, number, seed if noise else None) for number, text in enumerate(as_lines(texts)))
         return predict_windows(read, self._denoise, batch_size=batch_size, window=window, search=search)
 
     def decode_options(self, **changes: Any) -> BeamConfig:
-        """Return the section `decode` of the recipe with changes, for one best result."""
+        """Return the section `decode` of the recipe with changes, set to return only the best result."""
         return change_search(self.recipe.decode, {**changes, "n_best": 1})
 
     def heads(self, text: str, **options: Any) -> "HeadsView":
@@ -352,7 +352,7 @@ class DenoiserPredictor(Predictor[DenoisedText], DenoisingModel):
         return [best for best, *_ in hypotheses]
 
     def _fill(self, source: CorruptedText, spans: Sequence[list[int]]) -> str:
-        """Insert spans into the gaps of a text; its other words, also unknown words, are unchanged."""
+        """Insert spans into the gaps of a text. Its other words, also unknown words, are unchanged."""
         if source.gaps is None:
             first = self.sentinels[0]
             parts = (spans[token - first] if token in self.sentinels else [token] for token in source.ids)

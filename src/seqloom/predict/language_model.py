@@ -1,4 +1,4 @@
-"""The predictor of language models: generation, scoring and prompting."""
+"""The predictor for language models: generation, scoring and prompting."""
 
 import math
 from bisect import bisect_left
@@ -43,7 +43,7 @@ class PromptAnswer(Prediction):
     """The prediction of a prompted model for a text."""
 
     text: str
-    dropped_shots: int = 0  # number of first shots that did not fit
+    dropped_shots: int = 0  # number of shots dropped from the start
     cut: bool = False  # whether the beginning of the text itself did not fit
     expected: str | None = None  # true label, if known
 
@@ -94,8 +94,10 @@ class Completion(PromptAnswer):
 def fit_shots(
     tokenizer: Tokenizer, prompt: Prompt, text: str, choices: Sequence[str], max_length: int | None
 ) -> tuple[int, bool]:
-    """Return the number of first shots to drop so that the prompt fits with any choice, and whether the text
-    does not fit even without shots."""
+    """Return the number of leading shots to drop so that the prompt fits with any choice.
+
+    The second value is whether the text is too long even without shots.
+    """
 
     def fits(skip: int) -> bool:
         prefix = prompt.text(text, skip)
@@ -150,8 +152,8 @@ class ChoiceScorer:
     def _rows(self, text: str, skip: int) -> tuple[list[list[int]], int]:
         """Return the tokens of the prompt with each choice, and the position where the choices start.
 
-        A token may cover the end of the prompt and the start of a choice, such as a byte pair with a leading space.
-        Choices therefore start after the common prefix of the prompt and all rows.
+        A token may cover the end of the prompt and the start of a choice, such as a byte pair with a leading space. The
+        choices therefore start after the common prefix of the prompt and all rows.
         """
         prefix, encode = self.prompt.text(text, skip), self.lm.tokenizer.encode
         rows = [encode(prefix + choice) for choice in self.choices]
@@ -236,7 +238,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
 
     @property
     def max_length(self) -> int | None:
-        """Maximum number of tokens of the context, END included; None if unlimited."""
+        """The maximum number of tokens of the context, END included, or None if unlimited."""
         is_bounded = self.run.recipe["model"]["kind"] in ("gpt", "window-lm", "soft-prompt")
         return self.model.config.window if is_bounded else None
 
@@ -263,7 +265,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         allow_unknown: bool = False,
         **options: Any,
     ) -> Iterator[str]:
-        """Continue a prompt; yields pieces of text.
+        """Continue a prompt, and yield pieces of text.
 
         `options` are those of `SamplingConfig`: temperature, top_p, top_k … <unk> is never generated; `allow_unknown`
         allows it in the prompt.
@@ -316,7 +318,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         ]
 
     def to_training_format(self, text: str, complete: bool = True) -> str:
-        """Normalize a text like the training texts; a prompt (not complete) keeps its trailing space."""
+        """Normalize a text like the training texts. A prompt (not `complete`) keeps its trailing space."""
         if self.run.recipe.get("read") != "letters":
             return text
         return keep_letters(text).rstrip() if complete else keep_letters(text)
@@ -329,7 +331,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
             listed = ", ".join(map(repr, unknown[:MAX_QUOTED]))
             more = f" and {len(unknown) - MAX_QUOTED} more" if len(unknown) > MAX_QUOTED else ""
             raise DataError(
-                f"The prompt has {listed}{more}, not in the vocabulary of {self.name}. "
+                f"The prompt contains {listed}{more}, not in the vocabulary of {self.name}. "
                 "Remove them, or read each as <unk>: --allow-unknown (in Python allow_unknown=True)."
             )
         return [self.tokenizer.end, *self.tokenizer.encode(prompt)]
@@ -370,7 +372,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         batch_size: int = 32,
         window: int = 1024,
     ) -> Iterator[PromptedChoice]:
-        """Rank choices for each text; yields one result per text, in order, with all (or `top`) choices.
+        """Rank choices for each text, and yield one result per text, in order, with all (or `top`) choices.
 
         `shots` are pairs (text, label); their labels are the default of `choices`. A score is the `mean` or the `sum`
         of log p over the tokens of a choice; `calibrate` subtracts the score for a blank text.
@@ -393,7 +395,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         window: int = 1,
         **options: Any,
     ) -> Iterator[Completion]:
-        """Generate the label of each text, until the text after a label in the template.
+        """Generate the label of each text. Generation stops before the text that follows a label in the template.
 
         `options` are those of `generate`; the default is greedy search.
         """
@@ -423,13 +425,13 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
 
     @property
     def training_template(self) -> str | None:
-        """The template of the training examples; None if there is none."""
+        """The template of the training examples, or None."""
         form: str | None = self.run.recipe.get("template")
         return instruction_as_prompt(form) if form is not None and self.run.recipe["task"] == "instruct" else form
 
     @property
     def training_labels(self) -> tuple[str, ...]:
-        """The labels of prompt tuning; empty for other models."""
+        """The labels of a prompt-tuned model; empty for other models."""
         return tuple(self.run.labels) if self.run.recipe["task"] == "prompt-tune" else ()
 
     def heads(self, text: str) -> "HeadsView":

@@ -18,7 +18,7 @@ def load(path: str | Path, device: str, use: type[Kind]) -> Kind: ...
 def load(path: str | Path, device: str = "auto", use: type[AnyPredictor] = Predictor) -> Any:
     """Open a trained model from its run directory, as the predictor of its task.
 
-    With `use`, a model of another kind is an error that describes the model.
+    If the model is not of the class `use`, the error describes the model.
     """
     run = Run.open(path)
     task = str(run.recipe.get("task"))

@@ -1,4 +1,4 @@
-"""Predictors of models with several input texts: sentence pairs, multiple choice and question answering."""
+"""Predictors for models with several input texts: sentence pairs, multiple choice and question answering."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -105,7 +105,7 @@ class PairPredictor(LabelPredictor[Match]):
     def match(
         self, pairs: Iterable[Pair], *, top: int | None = None, batch_size: int = 32, window: int = 1024
     ) -> Iterator[Match]:
-        """Predict the label or score of each pair; yields one result per pair, in order.
+        """Predict the label or score of each pair, and yield one result per pair, in order.
 
         `top` is the number of labels, best first (default: all). `window` and `batch_size` are those of `predict`.
         """
@@ -144,7 +144,7 @@ class Option:
     """An option and its probability."""
 
     text: str
-    position: int  # among the given options, from 1
+    position: int  # among the given options, counted from 1
     probability: float
 
 
@@ -176,7 +176,7 @@ class ChoicePredictor(SplitPredictor[ChoicePrediction]):
     notes: ClassVar = {"{lines} longer than {max_length} tokens: truncated": lambda answer: answer.cut}
 
     def answer_rows(self, split: str) -> Iterator[AnswerRow]:
-        """Yield all examples; the error is the log-probability ratio of the predicted and the correct option."""
+        """Yield all examples. The error is the log-probability ratio of the predicted and the correct option."""
         for choice, log_probs in zip(self.training_task.corpus.split(split), self.outputs(split), strict=True):
             best = max(range(len(log_probs)), key=log_probs.__getitem__)
             error = log_probs[best] - log_probs[choice.answer]
@@ -185,7 +185,7 @@ class ChoicePredictor(SplitPredictor[ChoicePrediction]):
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 8, window: int = 256
     ) -> Iterator[ChoicePrediction]:
-        """Choose an option for each line of tab-separated text and options."""
+        """Choose an option for each line, which has a text and its options, separated by tabs."""
         columns = split_columns(as_lines(lines), 3, "a text and at least two options")
         choices = ((text, options) for text, *options in columns)
         return self.choose(choices, top=1, batch_size=batch_size, window=window)
@@ -193,7 +193,7 @@ class ChoicePredictor(SplitPredictor[ChoicePrediction]):
     def choose(
         self, examples: Iterable[Choice], *, top: int | None = None, batch_size: int = 8, window: int = 256
     ) -> Iterator[ChoicePrediction]:
-        """Rank the options of each text; yields one result per text, in order, with all (or `top`) options."""
+        """Rank the options of each text, and yield one result per text, in order, with all (or `top`) options."""
         return predict_windows(examples, self._choose, batch_size=batch_size, window=window, top=top)
 
     def _choose(self, examples: Sequence[Choice], batch_size: int, top: int | None) -> Iterator[ChoicePrediction]:
@@ -245,7 +245,7 @@ class QuestionAnswer(Prediction):
 
     question: str
     answers: list[AnswerSpan]
-    no_answer_probability: float = 0.0  # the smallest of all windows
+    no_answer_probability: float = 0.0  # the smallest over all windows
     windows: int = 0  # of the context
     cut: bool = False  # whether the question was truncated
     json_names: ClassVar = ("question", "answer", "answers", "no_answer_probability", "windows", "unknown", "cut")
@@ -256,7 +256,7 @@ class QuestionAnswer(Prediction):
 
     @property
     def answer(self) -> str | None:
-        """The best answer; None if there is none."""
+        """The best answer, or None."""
         return self.text or None
 
     def to_line(self) -> str:
@@ -276,7 +276,7 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
     evaluation_class = AnswersEvaluation
     notes: ClassVar = {
         "{lines}: the question was truncated (batch.max_question_length)": lambda answer: answer.cut,
-        "{lines}: more probably, the text has no answer": lambda answer: (
+        "{lines}: it is more probable that the text has no answer": lambda answer: (
             bool(answer.answers) and answer.no_answer_probability > answer.answers[0].probability
         ),
     }
@@ -289,7 +289,7 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 256
     ) -> Iterator[QuestionAnswer]:
-        """Answer one question per line of tab-separated question and context."""
+        """Answer one question per line, which has a question and a context, separated by a tab."""
         rows = split_columns(as_lines(lines), 2, "a question and a context", most=2)
         for context, group in groupby(rows, key=lambda row: row[1]):
             yield from self.answer((question for question, _ in group), context, batch_size=batch_size, window=window)
@@ -303,7 +303,7 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
         batch_size: int = 32,
         window: int = 256,
     ) -> Iterator[QuestionAnswer]:
-        """Answer questions about one context; yields one result per question, in order.
+        """Answer questions about one context, and yield one result per question, in order.
 
         `top` is the number of answers, best first. Questions are read in groups of `window`; windows of the context
         with similar length form batches of `batch_size`.

@@ -1,4 +1,4 @@
-"""The predictor of taggers."""
+"""The predictor for taggers."""
 
 import re
 from collections import Counter
@@ -53,7 +53,7 @@ class TaggedLine(Prediction):
     text: str  # the unchanged input
     words: list[TaggedWord] = field(default_factory=list)
     entities: list[Entity] | None = None  # None if the tags do not mark spans
-    pieces: int = 0  # more than one if the line was too long
+    pieces: int = 0  # pieces that the line was split into; more than one if it was too long
     json_names: ClassVar = ("words", "unknown", "pieces")
 
     @property
@@ -93,7 +93,7 @@ class TagEvaluation(LabelEvaluation):
             yield f"{sentences} invalid predicted tags, which were read leniently"
 
     def answers(self) -> Iterator[str]:
-        """Yield sentences in CoNLL format: a word, its tag and the predicted tag per line."""
+        """Yield sentences in CoNLL format: each line has a word, its tag and the predicted tag."""
         for sentence, predicted in self.model.answers(self.split):
             rows = zip(sentence.words, sentence.tags, predicted, strict=True)
             yield "".join(f"{word}\t{tag}\t{other}\n" for word, tag, other in rows) + "\n"
@@ -117,7 +117,7 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
     def tag(
         self, lines: str | Iterable[str], *, spaces: bool = False, batch_size: int = 128, window: int = 1024
     ) -> Iterator[TaggedLine]:
-        """Tag the words of each line; yields one result per line, in order.
+        """Tag the words of each line, and yield one result per line, in order.
 
         Words are split by `seqloom.text.word_spans`; with `spaces`, at white space. `window` and `batch_size` are
         those of `predict`.

@@ -1,4 +1,4 @@
-"""The predictor of translators."""
+"""The predictor for translators."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.attention import AlignmentView, HeadsView
 
 
-GivenTranslation = str | ScoredText  # of an n-best list, with its score if it has one
-TOKENS = 4096  # of a batch of sources, padding included; a longer line is a batch of one
+GivenTranslation = str | ScoredText  # candidate of an n-best list, and its score if given
+TOKENS = 4096  # tokens of a batch of sources, padding included; a longer line is a batch of its own
 _ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
 
 
@@ -53,8 +53,8 @@ class Candidate:
     finished: bool = True  # whether END was predicted before the maximum length
     attention: Tensor | None = None  # (T, S), for each token and END
     words: list[str] | None = None  # of the alignment; only with `attention`
-    alignment: str | None = None  # 0-0 1-2: source word, target word, from 0; only with `attention`
-    ids: list[int] = field(default_factory=list)  # of the tokens, without END
+    alignment: str | None = None  # 0-0 1-2: source and target word, counted from 0; only with `attention`
+    ids: list[int] = field(default_factory=list)  # log-probabilities of the tokens, without END
 
     def to_json(self) -> dict[str, object]:
         names = ["text", "score", "log_prob", "finished", *["words", "alignment"] * (self.alignment is not None)]
@@ -66,7 +66,7 @@ BLANK = Candidate("", 0.0, 0.0, [])
 
 @dataclass(frozen=True)
 class Translation(Prediction):
-    """A line and its translations, best first; `text` and `score` are of the best."""
+    """A line and its translations, best first; `text` and `score` are those of the best."""
 
     source: str  # the unchanged line
     candidates: list[Candidate]
@@ -127,7 +127,7 @@ class ReadLine:
 class TranslationEvaluation(Evaluation):
     """The translations of a split or of other sentences, compared with their references."""
 
-    option_groups = ("text", "search", "out")  # --text is an error that names the right options
+    option_groups = ("text", "search", "out")  # --text raises an error that names the right options
     answers_name = "translations"
     report: TranslationReport
 
@@ -199,7 +199,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
 
     @property
     def longest_source(self) -> int | None:
-        """Maximum number of source tokens, END included; None if unlimited."""
+        """The maximum number of source tokens, END included, or None if unlimited."""
         max_length: int | None = self.recipe.model.longest_source
         return max_length
 
@@ -229,7 +229,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         attention: bool = False,
         **options: Any,
     ) -> Iterator[Translation]:
-        """Translate lines; yields one translation per line, in order. A blank line stays blank.
+        """Translate lines, and yield one translation per line, in order. A blank line stays blank.
 
         `window` and `batch_size` are those of `predict`. Each translation starts with `prefix`. With `attention`,
         translations have attention weights and word alignments. `options` are those of `BeamConfig` (beam, n_best, …)
@@ -237,7 +237,9 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         """
         tokenizer = self.tokenizer.of_targets
         if unknown := tokenizer.unknown_pieces(prefix):
-            raise DataError(f"The prefix has {format_value(unknown[0])}, not in the vocabulary of {self.name}.")
+            raise DataError(
+                f"The prefix contains {format_value(unknown[0])}, which is not in the vocabulary of {self.name}."
+            )
         return predict_windows(
             map(self.read_line, itertools.count(1), as_lines(lines)),
             self._translate,
@@ -339,7 +341,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         weight: float = 1.0,
         length_penalty: float | None = None,
     ) -> Iterator[Translation]:
-        """Rescore n-best lists: pairs of a line and its translations, with or without scores.
+        """Rescore n-best lists, which are pairs of a line and its translations, with or without scores.
 
         score(y) = weight · log p(y) / |y|^α + (1 − weight) · given score of y, with the length penalty α.
         """
@@ -389,7 +391,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         return [sums[index] for index in range(len(ids))]
 
     def decode_options(self, **changes: Any) -> BeamConfig:
-        """Return the search options of the recipe with changes."""
+        """Return the search options of the recipe, with changes."""
         options = self.decode
         if "n_best" in changes:  # the beam must have at least n_best hypotheses
             changes.setdefault("beam", max(options.beam, changes["n_best"]))

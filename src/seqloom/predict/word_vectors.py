@@ -42,7 +42,7 @@ from seqloom.text import Words
 class WordReport:
     """The metrics of word vectors."""
 
-    held_out: Mapping[str, float]  # on a split of the data; empty without data
+    held_out: Mapping[str, float]  # metrics on a split of the data; empty without data
     judged: Mapping[str, WordScore]  # compared with human judgements
     missing: tuple[str, ...]  # test sets that were not found
 
@@ -63,7 +63,7 @@ JUDGED_METRICS = {
 
 @dataclass(frozen=True)
 class NearestWords(Prediction):
-    """A word and its nearest words, best first; none for a word without a vector."""
+    """A word and its nearest words, best first. A word without a vector has none."""
 
     word: str
     nearest: list[NearWord]
@@ -85,7 +85,7 @@ class WordEvaluation(Evaluation):
         super().__init__(model, options)
         if self.report.missing:
             missing = ", ".join(self.report.missing)
-            self.remarks = [f"skipped, because they are not in word_vectors_eval of SEQLOOM_DATA: {missing}"]
+            self.remarks = [f"skipped because they are not in the folder word_vectors_eval of SEQLOOM_DATA: {missing}"]
 
     @property
     def data(self) -> str:
@@ -137,7 +137,7 @@ class WordVectorsPredictor(Predictor[NearestWords]):
         return self.space.similar(word, top)
 
     def analogy(self, a: str, b: str, c: str, top: int = 5) -> list[NearWord]:
-        """Return the words that are to c as b is to a, best first."""
+        """Return the words d in "a is to b as c is to d", best first."""
         return self.space.analogy(a, b, c, top)
 
     def evaluate(self, split: str = "dev") -> dict[str, float]:
@@ -225,7 +225,7 @@ def list_point_kinds(trained: AnyPredictor) -> list[PointKind]:
 
 
 def compute_points(trained: AnyPredictor, kind: PointKind, lines: Sequence[str] | None = None) -> Points:
-    """Return the vectors of words or tokens, most frequent first, or of texts (by default, of dev)."""
+    """Return the vectors of words or tokens, most frequent first, or of texts (by default those of dev)."""
     if kind not in get_args(PointKind):
         raise UsageError(f"There are no points of kind {kind!r}: {did_you_mean(kind, get_args(PointKind))}.")
     if kind == "words":
@@ -252,7 +252,7 @@ def _most_frequent_tags(trained: AnyPredictor, space: WordSpace) -> Colouring | 
     """Return the most frequent tag of each word for a tagger, otherwise None."""
     if trained.run.recipe.get("task") != "tag":
         return None
-    with suppress(SeqloomError):  # without the original data there is no such colouring
+    with suppress(SeqloomError):  # without the original data, the tags are unknown
         seen: dict[str, Counter[str]] = defaultdict(Counter)
         for sentence in islice(trained.task().corpus.split("train"), MAX_POINTS):
             for word, tag in zip(sentence.words, sentence.tags, strict=True):
@@ -302,7 +302,7 @@ def _sentences(trained: AnyPredictor, lines: Sequence[str] | None) -> Points:
 
 
 def labelled_texts(trained: AnyPredictor, split: str) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a split with their labels; "" without labels."""
+    """Yield the texts of a split with their labels, which are "" for data without labels."""
     for example in trained.task().corpus.split(split):
         if isinstance(example, str):
             yield from ((line.strip(), "") for line in example.splitlines() if len(line.split()) > 2)

@@ -14,9 +14,9 @@ from seqloom.core.words import did_you_mean, format_count, format_sizes, shorten
 from seqloom.data.detect import Detected
 from seqloom.recipes import RECIPES
 
-MAX_HELD_OUT = 2000  # enough for a measurement
+MAX_HELD_OUT = 2000  # examples that suffice for a measurement
 MIN_CLASS_RATIO = 5  # if the largest class is this many times the smallest, all classes get equal weight
-SHORT_SERIES_STEPS = 150  # with fewer training steps, a model with few parameters is used
+SHORT_SERIES_STEPS = 150  # with fewer training steps, a model with few parameters is chosen
 LONG_SEASON_STEPS = 60  # a longer season has too many states for a state-space model
 
 TOKENIZERS = {
@@ -34,13 +34,13 @@ TOKENIZERS = {
   min_count: 2              # rarer words become <unk>, and are distinguished by their spelling""",
 }
 DEFAULT_VOCABULARY = 8000
-COMMENTS = {  # on the keys of the section `data`
+COMMENTS = {  # comments on the keys of the section `data`
     "train": "the training data, optionally with .gz or .zst",
     "encoding": "of the files",
     "documents": "the unit of a document: file, line or paragraph",
-    "columns": "of source and target: names, or numbers from 1",
-    "source": "language tags such as en and pt-BR; BLEU tokenizes by that of the target",
-    "text": "the column of the texts: its name, or its number from 1",
+    "columns": "the columns of source and target: names, or numbers counted from 1",
+    "source": "language tags such as en and pt-BR; that of the target selects the tokenizer of BLEU",
+    "text": "the column of the texts: its name, or its number counted from 1",
     "label": "the column of the labels: {labels}",
     "first": "the columns of the two texts",
     "options": "the column of a list of options, or a column for each option",
@@ -100,7 +100,7 @@ class Draft:
 
 
 def name_recipe(task: str, files: Sequence[Path]) -> str:
-    """train.en and train.de give train; a.txt and b.txt give a-b; pairs.tsv.gz gives pairs."""
+    """Name a recipe: train.en and train.de give train, a.txt and b.txt give a-b, pairs.tsv.gz gives pairs."""
     from seqloom.data.files import without_compression
 
     names = [without_compression(file) for file in files]
@@ -156,7 +156,7 @@ def draft_recipe(detected: Detected, request: Request, encoding: str, name: str,
 
 
 def smaller_drafts(chosen: str, detected: Detected, request: Request, *arguments: str) -> Iterator[Draft]:
-    """Yield the drafts of the settings before the chosen one, which are for less data, the largest first."""
+    """Yield drafts with the settings for less data than the chosen one, the largest first."""
     names = [
         name
         for name, setting in read_settings(detected.task).items()
@@ -167,7 +167,7 @@ def smaller_drafts(chosen: str, detected: Detected, request: Request, *arguments
 
 
 def shorten_training(recipe: str, ratio: float) -> str:
-    """Return a recipe that trains for this part of its epochs, but at least one."""
+    """Return a recipe with the number of epochs scaled by `ratio`, but at least one."""
     return re.sub(r"(?m)^(  epochs: )(\d+)", lambda match: f"{match[1]}{max(1, int(int(match[2]) * ratio))}", recipe)
 
 
@@ -179,7 +179,7 @@ def read_settings(task: str) -> dict[str, Any]:
 
 
 def choose_setting(task: str, size: int, request: Request) -> dict[str, Any]:
-    """Return the first setting that suits the size of the data and the device, or the one that was asked for."""
+    """Return the requested setting, or the first one that suits the size of the data and the device."""
     settings = read_settings(task)
     tuning = settings.pop("fine-tune", None)
     if request.pretrained is not None:
@@ -196,11 +196,11 @@ def choose_setting(task: str, size: int, request: Request) -> dict[str, Any]:
     for name, setting in settings.items():
         if size <= setting.get("up_to", size) and request.device == setting.get("device", request.device):
             return {"name": name, **setting}
-    raise AssertionError(f"no setting of {task} is without limits")
+    raise AssertionError(f"the settings of {task} must include one without limits")
 
 
 def scale(value: Any, size: int) -> Any:
-    """Return a value of a setting, computed from the size of the data if it is given by bounds."""
+    """Return a value of a setting; if it has bounds, compute it from the size of the data."""
     if not isinstance(value, dict) or "least" not in value:
         return value
     number = size / value["per"] if "per" in value else value["total"] / max(size, 1)
@@ -208,7 +208,7 @@ def scale(value: Any, size: int) -> Any:
 
 
 def choose_tokenizer(task: str, setting: Mapping[str, Any], sizes: Mapping[str, int]) -> str:
-    """Return the kind of tokenizer for a task; empty for tasks without text."""
+    """Return the kind of tokenizer for a task, or "" for tasks without text."""
     if task == "classify" and sizes["words"] <= 2 * sizes["examples"]:
         return "characters"  # single words, such as names
     defaults = {"translate": "byte-pair", "tag": "spelled-words", "series-classify": "", "instruct": ""}
@@ -312,7 +312,7 @@ def draft_forecaster(path: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def hold_out(config: Any, load: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """Load data whose dev and test have at most `MAX_HELD_OUT` examples; return its config and the data."""
+    """Load data with at most `MAX_HELD_OUT` examples in dev and in test; return its config and the data."""
     corpus = load(config)
     total = sum(map(len, corpus.splits.values()))
     if total * config.dev_fraction <= MAX_HELD_OUT:
@@ -324,7 +324,7 @@ def hold_out(config: Any, load: Callable[[Any], Any]) -> tuple[Any, Any]:
 
 
 def to_printable(text: str) -> str:
-    """Replace characters such as line breaks, which would end a comment."""
+    """Replace characters that would end a comment, such as line breaks."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 

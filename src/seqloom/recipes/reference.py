@@ -1,4 +1,4 @@
-"""The keys of recipes: their sections, defaults and meanings, from the configs and the comments on their fields."""
+"""The keys of recipes: sections, defaults and meanings, read from the configs and the comments on their fields."""
 
 import ast
 import inspect
@@ -13,11 +13,11 @@ from seqloom.config import to_mapping
 from seqloom.config.constraints import BOUNDS, field_types, key_of, options, tags
 from seqloom.config.messages import describe
 
-REQUIRED = "required"  # instead of a default
+REQUIRED = "required"  # shown instead of a default
 
 
 def sections(recipe: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every config of a recipe, nested sections included, with the beginning of its heading."""
+    """Yield the beginning of the heading and the config of every section of a recipe, nested sections included."""
     for name, annotation in field_types(recipe).items():
         if name == "backbone":  # a model, which has its own section
             continue
@@ -32,7 +32,7 @@ def sections(recipe: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def all_sections(names: Collection[str]) -> dict[str, Any]:
-    """Return the configs of these tasks by heading; the heading of a section without a kind lists its tasks."""
+    """Return the configs of these tasks by heading. The heading of a section without a kind lists its tasks."""
     users: dict[tuple[str, Any], dict[str, None]] = {}
     for task in names:
         for beginning, section in sections(tasks.task_info(task).recipe):
@@ -75,7 +75,7 @@ def meaning_of(config: Any, field: Field[Any]) -> str:
 
 
 def comments_of(config: Any) -> dict[str, str]:
-    """Return the comments of the fields that a class defines, without inherited ones."""
+    """Return the comments of the fields that a class defines, without inherited fields."""
     path = inspect.getsourcefile(config) or sys.modules[config.__module__].__file__
     lines = Path(str(path)).read_text(encoding="utf-8").split("\n")
     for node in ast.walk(ast.parse("\n".join(lines))):

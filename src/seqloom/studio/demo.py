@@ -2,8 +2,8 @@
 
     train_demo(Path("runs/studio-demo"), print)
 
-Each model is trained in `.unfinished` and moved to the folder when it is complete. Finished models
-are reused, and an interrupted demo continues with the missing ones.
+Each model is trained in `.unfinished` and moved to the folder when it is complete. Finished models are reused, and an
+interrupted demo continues with the missing models.
 """
 
 import os
@@ -24,9 +24,9 @@ from seqloom.core.files import hold_lock, make_directory
 Report = Callable[[str], None]
 FOLDER = Path("runs/studio-demo")
 STAGING = ".unfinished"
-MAX_PROCESSES = 2  # trainings in parallel, one core each
+MAX_PROCESSES = 2  # training processes in parallel, one core each
 POLL_SECONDS = 0.1
-STOP_SECONDS = 10.0  # between SIGTERM and SIGKILL
+STOP_SECONDS = 10.0  # seconds between SIGTERM and SIGKILL
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Demo:
 CHARACTER_LM = ("model.hidden=128", "model.embedding=32", "model.dropout=0", "train.epochs=3")
 CLDR_PHRASES = ("data.kinds=[full date, countries]", "data.train=4000", "tokenizer.size=800", "batch.dev_pairs=100")
 SHORT_CONTEXT = ("batch.length=64", "model.positions.max_length=64")
-# Longest training first, which keeps both processes busy until the end.
+# The longest runs come first, which keeps both processes busy until the end.
 MODELS = (
     Demo(
         "translate-transformer",
@@ -111,7 +111,7 @@ def is_trained(folder: Path, model: Demo) -> bool:
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of the demo folder; delete unfinished models before and after."""
+    """Hold the lock of the demo folder, and delete unfinished models before and after."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         make_directory(folder / STAGING)
@@ -145,7 +145,7 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 
 
 class _Training:
-    """The training process of one model, in a new session: Ctrl-C reaches this process only, which stops it."""
+    """The training process of one model, in a new session: Ctrl-C reaches only the parent, which stops this process."""
 
     def __init__(self, staging: Path, model: Demo) -> None:
         self.model, self.run, self.started = model, staging / model.name, time.perf_counter()

@@ -1,8 +1,8 @@
 """Endpoints of the studio: request bodies, computation in queues, and response formats.
 
-A request body is a pydantic model whose limits bound the size of the response; an invalid body is
-refused before a model is loaded. A request is computed in the queue of its run and stops when the
-client disconnects. A response is JSON, JSON followed by arrays, or a stream of JSON lines.
+A request body is a pydantic model whose limits bound the size of the response; an invalid body is rejected before a
+model is loaded. A request is computed in the queue of its run and stops when the client disconnects. A response is
+JSON, JSON followed by arrays, or a stream of JSON lines.
 
 A response with arrays is binary, little-endian:
 
@@ -45,7 +45,7 @@ MAX_NEW_TOKENS = 400
 
 
 def _check_surrogates(text: str) -> str:
-    """Refuse lone surrogates, which JSON can contain and UTF-8 cannot encode."""
+    """Reject lone surrogates, which JSON can contain and UTF-8 cannot encode."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("must be valid Unicode, without lone surrogates")
     return text
@@ -57,7 +57,7 @@ Document = Annotated[str, Field(max_length=MAX_DOCUMENT_LENGTH), AfterValidator(
 
 
 class PageRequest(BaseModel):
-    """Base class of request bodies; unknown fields, infinities and NaN are refused."""
+    """Base class of request bodies; unknown fields, infinities and NaN are rejected."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
@@ -69,7 +69,7 @@ class RunRequest(PageRequest):
 
 
 class TextRequest(RunRequest):
-    """An input text and, for translators, a target to force; None uses the model's own translation."""
+    """An input text and, for translators, a forced target; None uses the model's own translation."""
 
     text: Line
     target: Line | None = None
@@ -187,20 +187,20 @@ class PackedArray:
 
 
 def pack_float16(array: ArrayLike) -> PackedArray:
-    """Encode as float16, three significant digits; larger values are clipped."""
+    """Encode as float16 with three significant digits; larger values are clipped."""
     values = np.asarray(array, dtype=np.float64)
     clipped = np.clip(np.nan_to_num(values), -MAX_FLOAT16, MAX_FLOAT16)
     return PackedArray(clipped.astype("<f2").tobytes(), "f2", values.shape, *_range(values))
 
 
 def pack_float32(array: ArrayLike) -> PackedArray:
-    """Encode as float32, which keeps −∞: for values that the page computes with."""
+    """Encode as float32, which keeps −∞, for values that the page computes with."""
     values = np.asarray(array, dtype=np.float32)
     return PackedArray(values.astype("<f4").tobytes(), "f4", values.shape, *_range(values))
 
 
 def pack_uint8(array: ArrayLike, low: float | None = None, high: float | None = None) -> PackedArray:
-    """Encode as bytes between `low` and `high`, by default the range of the values: for thumbnails."""
+    """Encode as bytes between `low` and `high` (default: the range of the values), for thumbnails."""
     values = np.nan_to_num(np.asarray(array, dtype=np.float64))
     minimum, maximum = _range(values)
     low, high = minimum if low is None else low, maximum if high is None else high
@@ -231,10 +231,10 @@ Events = Generator[Mapping[str, object], None, None]
 
 
 class JsonLinesResponse(StreamingResponse):
-    """A stream of JSON objects, one per line, sent as they are computed; an error is the last line.
+    """A stream of JSON objects, one per line, which are sent as they are computed. An error is the last line.
 
-    Each event is one computation in the slot of the request. `slot` is set before the response is
-    sent. After it, also when the client disconnects, the generator is closed and the slot released.
+    Each event is one computation in the slot of the request. `slot` is set before the response is sent. Afterwards,
+    also when the client disconnects, the generator is closed and the slot is released.
     """
 
     slot: QueueSlot

@@ -4,9 +4,8 @@
     seqloom.studio.show("runs/x", view="heads", text="The class statement")
     seqloom.studio.show("runs/x", view="heads", text="The class statement", static=True)
 
-A server is started in a thread, once for each folder, and the view is embedded as an iframe.
-`static` needs no server, now or when the notebook is opened elsewhere: it embeds a plot, or the
-stages of a walk, in the notebook.
+A server is started in a thread, once for each folder, and the view is embedded as an iframe. With `static`, a plot or
+the stages of a walk are embedded in the notebook, and no server is needed, also when the notebook is opened elsewhere.
 """
 
 from base64 import b64encode
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEIGHT_PIXELS = 820
-_SERVERS: dict[Path, Studio] = {}  # by folder
+_SERVERS: dict[Path, Studio] = {}  # servers by folder
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,8 @@ def show(
 ) -> Shown:
     """Show a run, a folder of runs, or a loaded predictor.
 
-    The default view lists the runs and their training curves. `parameters` are the parameters in
-    the address of the view, such as text, layer and head.
+    The default view lists the runs and their training curves. `parameters` are the query parameters of the view, such
+    as text, layer and head.
     """
     path = Path(target.run.path if isinstance(target, Predictor) else target)
     if view not in VIEWS:
@@ -134,7 +133,7 @@ def _draw_heads(trained: Trained, parameters: Json) -> str:
 
 
 def _choose_head(parameters: Json) -> tuple[int | None, int | None]:
-    """Return layer and head; None stands for the default layer and for the mean over the heads."""
+    """Return layer and head. None stands for the default layer, or for the mean over the heads."""
     layer, head = (parameters.get(name) for name in ("layer", "head"))
     return None if layer is None else int(layer), None if head in (None, "mean") else int(head)
 

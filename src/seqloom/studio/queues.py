@@ -29,10 +29,10 @@ from seqloom.core.progress import Cancellation, check_cancelled
 
 T = TypeVar("T")
 
-MAX_WORKERS = 4  # threads; each computes for a different model
+MAX_WORKERS = 4  # worker threads; each computes for a different model
 MAX_SLOTS = 16  # waiting or running requests of one model
-DEADLINE_SECONDS = 300.0  # from the admission of a request to its last computation
-IDLE_SECONDS = 10.0  # after which a thread without work exits
+DEADLINE_SECONDS = 300.0  # seconds from the admission of a request to its last computation
+IDLE_SECONDS = 10.0  # seconds after which an idle thread exits
 
 
 class QueueFull(ResourceError):
@@ -53,7 +53,7 @@ class Job:
     future: Future[Any] = field(default_factory=Future)
 
     def compute(self) -> None:
-        """Compute and store the result or the exception in the future."""
+        """Compute, and store the result or the exception in the future."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
@@ -141,7 +141,7 @@ class Queues:
         return next((key for key in self._waiting if key not in self._running), None)
 
     def _take(self) -> Job:
-        """Remove and return the first job of the next key, which then moves to the end of the line."""
+        """Remove and return the first job of the next key. The key then moves to the end of the queue."""
         key = self._next_key()
         jobs = self._waiting.pop(key)
         job = jobs.popleft()
@@ -160,7 +160,7 @@ class QueueSlot:
         self._cancellation = Cancellation()
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Compute in a worker thread when the turn of this request comes."""
+        """Compute in a worker thread when it is this request's turn."""
         job = Job(self.key, function, Cancellation(self._cancellation))
         self.queues.submit(job)
         future: asyncio.Future[T] = asyncio.wrap_future(job.future)

@@ -21,18 +21,18 @@ P = TypeVar("P")
 Json = dict[str, Any]
 Trained = Predictor[Any]
 
-MAX_DEPTH = 3  # directory levels that are searched; a ladder's runs are one level down
+MAX_DEPTH = 3  # directory levels that are searched; the runs of a ladder are one level down
 MAX_OPEN_MODELS = 8
 MAX_CACHED_RESULTS = 48
-MAX_CACHED_BYTES = 1_000_000_000  # of all cached results; the attention weights of one long text can be 10⁸ bytes
+MAX_CACHED_BYTES = 1_000_000_000  # of all cached results; the attention weights of one long text can take 10⁸ bytes
 
 
 class UnknownRun(UsageError):
-    """The folder contains no run of that name."""
+    """The folder contains no run with this id."""
 
 
 class RunFolder:
-    """The runs below `folder`, or the single run that `folder` is."""
+    """The runs below `folder`, or the run in `folder` itself."""
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         if not folder.is_dir():
@@ -79,7 +79,7 @@ class RunFolder:
         return path
 
     def check_name(self, path: Path) -> None:
-        """Refuse a run whose relative path is not UTF-8."""
+        """Reject a run whose relative path is not UTF-8."""
         below = str(path).removeprefix(str(self.folder)).strip("/")
         if below != display_name(below):
             raise CheckpointError(f"The directory name {display_name(below)} is not UTF-8. Rename it.")
@@ -92,7 +92,7 @@ class RunFolder:
         return cached[1]
 
     def open(self, run: str) -> "OpenRun":
-        """Load the trained model of a run, or return the loaded one.
+        """Load the trained model of a run, or return it if it is already loaded.
 
         Models are not thread-safe: call this only from the queue of the run (`endpoints.queued`).
         """
@@ -148,7 +148,7 @@ class OpenRun:
     trained: Trained
 
     def get_or_compute(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return a result that is cached for these weights, or compute it."""
+        """Return the result that is cached for these weights, or compute it."""
         return self.run_folder.get_or_compute((self.name, self.stamp, key), compute)
 
     def require(self, kind: type[P], expected: str) -> P:

@@ -5,17 +5,18 @@
 3. Every request under /api/ must carry the token of the start address in a header. Forms and images cannot set
    headers, and there are no cookies.
 4. The size of a request body is limited.
-5. Every response has a content security policy that allows only the page's own scripts, no other hosts, and no HTML
-   built from strings.
+5. Every response has a content security policy that allows only the page's own scripts, and neither other hosts nor
+HTML built from strings.
 
 The files in `web/` contain no information about runs and need no token.
 
 By default, uvicorn waits indefinitely for the rest of a request. Here
 
-- a request, headers and body, must arrive within `receive_seconds` of the opening of its connection, or of the end of
-  the previous response (uvicorn's keep-alive timeout closes an idle connection earlier);
+- the headers and body of a request must arrive within `receive_seconds` after its connection was opened, or after the
+previous response (uvicorn's keep-alive timeout closes an idle connection earlier);
 - a connection is closed when its client reads nothing of a response for `send_seconds`;
-- when there are more than `connections`, the one that has waited longest without a complete request is closed.
+- when there are more than `connections` connections, the one that has waited longest without a complete request is
+  closed.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ NOTEBOOK_ORIGINS = "http://localhost:* http://127.0.0.1:* https://localhost:* ht
 
 
 def content_policy(frames: str) -> str:
-    """Return the content security policy; `frames` lists the pages that may embed this one."""
+    """Return the content security policy. `frames` lists the pages that may embed this page."""
     return "; ".join(
         (
             "default-src 'none'",
@@ -123,7 +124,7 @@ class Guard:
     def _is_own_host(self, host: str) -> bool:
         """Whether a Host header names this server.
 
-        A server that listens on other interfaces accepts any IP address: addresses cannot be rebound.
+        A server that listens on other interfaces accepts any IP address, since addresses cannot be rebound.
         """
         name = host_name(host)
         if name is None:
@@ -142,7 +143,7 @@ class Guard:
 
 
 def host_name(header: str) -> str | None:
-    """Return the name or address in a Host header, lower-case, without port and brackets; None if it is malformed."""
+    """Return the host of a Host header in lower case, without port and brackets, or None if it is malformed."""
     match = HOST_HEADER.fullmatch(header)
     if match is None or not 0 < int(match["port"] or "80") < 65536:
         return None

@@ -110,7 +110,11 @@ class Studio:
         self.server = uvicorn.Server(uvicorn.Config(app, **options))
 
     def address(self, view: str = "runs", **parameters: str | list[str]) -> str:
-        """Return the address of a view. The token follows the #, which browsers do not send; lists are repeated."""
+        """Return the address of a view.
+
+        The access token is in the fragment (after #), which browsers do not send to the server. A list becomes a
+        repeated parameter.
+        """
         host = "localhost" if self.host in ("0.0.0.0", "::") else f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/#/{view}?{urlencode({**parameters, 'token': self.token}, doseq=True)}"
 

@@ -3,13 +3,12 @@
 The file contains a `Recipe` (the configuration), `INFO` (a `TaskInfo` for other packages) and a
 `Task` class with
 
-    Task.prepare(recipe)           read the data and train what training needs, such as a tokenizer
-    Task.reopen(recipe, run)       the same for an existing run; rejects data that has changed
+    Task.prepare(recipe)           read the data and train the tokenizer, if any
+    Task.reopen(recipe, run)       the same for an existing run; reject data that has changed
     task.documents()               the JSON documents of a run: file name → content
     task.files()                   other files of a run: name → bytes
 
-and the protocol of `seqloom.core.protocols`: `Task` if it trains by gradient, otherwise
-`Estimable`.
+and the protocol of `seqloom.core.protocols`: `Task` for training by gradient descent, otherwise `Estimable`.
 """
 
 import importlib

@@ -75,14 +75,14 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
         return {name: tensor[part] for name, tensor in sequences.items() if isinstance(tensor, Tensor)}
 
     def loss(self, model: nn.Module, batch: Tree, carry: Tree) -> Loss:
-        """Compute the loss of independent sequences, without carried state; the vectors read are counted."""
+        """Compute the loss of independent sequences, without carried state, and the number of vectors read."""
         size, steps, _ = batch["inputs"].shape
         value = self.losses(model(batch["inputs"]), batch["targets"]).mean()
         return Loss(value, None, size * steps)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
-        """Return loss and success rate of the model and of the best constant answer."""
+        """Return the loss and success rate of the model and of the best constant answer."""
         sequences, device = self.corpus.split(split), device_of(model)
         chunks = sequences["inputs"].split(self.eval_size)
         answers = torch.cat([model(chunk.to(device)).float().cpu() for chunk in chunks])  # (N, outputs)
@@ -102,7 +102,7 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
 
 
 class Task(VectorTask):
-    """The adding problem with squared error; the constant answer 1 has the variance of the sum, 1/6."""
+    """The adding problem with squared error. The error of the constant answer 1 is the variance of the sum, 1/6."""
 
     loss_unit = "squared error"
 

@@ -2,9 +2,9 @@
 
     loss = −(log p(start) + log p(end)) / 2, a mean over the windows of all contexts
 
-A context that is longer than a row is read in overlapping windows. The target of a window without
-the answer is [CLS], so that windows are comparable: the answer is the span with the largest
-log p(start) + log p(end) of all windows. `seqloom.evaluate.answers` has the metrics.
+A context that is longer than a row is read in overlapping windows. The target of a window without the answer is [CLS],
+so that windows are comparable. The answer is the span with the largest log p(start) + log p(end) over all windows.
+`seqloom.evaluate.answers` has the metrics.
 """
 
 import math
@@ -115,7 +115,7 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         return [window.targets(answers[window.number]) for window in self.windows(split)]
 
     def truncated_count(self) -> int:
-        """Return the number of truncated questions; contexts are never truncated."""
+        """Return the number of truncated questions. Contexts are never truncated."""
         return len({window.number for window in self.windows("train") if window.cut})
 
     def truncation_note(self, count: int) -> str:
@@ -129,8 +129,8 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         several = len({window.number for window in self.windows("train") if window.start})
         if several:
             notes.append(
-                f"The contexts of {several:,} of {len(self.corpus.split('train')):,} training questions do not fit in "
-                f"{max_row_length(self.recipe)} tokens with the question: they are read in windows."
+                f"The contexts of {several:,} of {len(self.corpus.split('train')):,} training questions do not fit "
+                f"in {max_row_length(self.recipe)} tokens with the question, so they are read in windows."
             )
         return notes
 
@@ -143,7 +143,7 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         by_question: list[list[TokenSpan]] = [[] for _ in self.corpus.split(split)]
         for members, batch in self.eval_batches(split).all_batches():
             spans = model.best_spans(to_device(batch, device_of(model)), self.recipe.decode.max_answer_length)
-            assert spans.losses is not None  # because the batch has the answers
+            assert spans.losses is not None  # the targets are the answers in the batch
             total += float(spans.losses.double().sum())
             for index, answers in zip(members.tolist(), spans_in_context(spans, windows, members), strict=False):
                 by_question[windows[index].number] += answers
@@ -173,7 +173,7 @@ def spans_in_context(
 
 
 def best_spans(spans: Sequence[TokenSpan], max_count: int) -> list[TokenSpan]:
-    """Return the best spans of all windows without duplicates, best first."""
+    """Return the best spans over all windows without duplicates, best first."""
     best: dict[tuple[int, int], TokenSpan] = {}
     for span in sorted(spans, key=lambda span: (-span.log_prob, span.first, span.last)):
         best.setdefault((span.first, span.last), span)

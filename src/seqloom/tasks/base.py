@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from seqloom.runs.run import Run
     from seqloom.runs.transfer import Pretrained, ResumedSource
 
-LOWER_IS_BETTER = ("loss", "mase", "crps")  # among the metrics that can select a checkpoint
+LOWER_IS_BETTER = ("loss", "mase", "crps")  # order of the metrics that can select a checkpoint
 ModelSection = Any  # a section of one of several kinds of models, validated by its kind
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -94,9 +94,9 @@ class InitRecipe(TaskRecipe):
 
 
 def dropout_problems(tokenizer: TokenizerConfig | None) -> Iterator[str]:
-    """Reject byte-pair dropout outside translation: other tasks segment a text once."""
+    """Reject byte-pair dropout outside translation, since other tasks segment a text only once."""
     if tokenizer is not None and tokenizer.kind == "byte-pair" and tokenizer.dropout:
-        yield "tokenizer.dropout is supported for translation only; set it to 0"
+        yield "tokenizer.dropout is supported only for translation; set it to 0"
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------
@@ -126,15 +126,14 @@ class PlainReport:
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 R = TypeVar("R", bound=TaskRecipe)
-M = TypeVar("M", bound=nn.Module | OnDevice)  # the model
+M = TypeVar("M", bound=nn.Module | OnDevice)  # the type of the model
 
 
 class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     """The base class of all tasks, with defaults for optional methods.
 
-    A task that trains by gradient defines `steps_per_epoch`, `batch` and `loss`; other tasks
-    define `estimates`. Both define `evaluate`, or `report` if an evaluation has more results than
-    metrics.
+    A task that trains by gradient descent defines `steps_per_epoch`, `batch` and `loss`; other tasks define
+    `estimates`. Both define `evaluate`, or `report` if an evaluation has more results than metrics.
     """
 
     reads_tokens = True  # whether the model reads the tokens of texts
@@ -170,7 +169,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def metric_of(cls, recipe: R) -> str:
-        """Return the metric that selects the best checkpoint; "" if it depends on the data."""
+        """Return the metric that selects the best checkpoint, or "" if it depends on the data."""
         return str(recipe.monitor or "loss")
 
     @property
@@ -181,7 +180,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @property
     def loss_remark(self) -> str:
-        """How the training loss differs from that of dev; "" if it does not."""
+        """How the training loss differs from the dev loss; empty if it does not."""
         return ""
 
     def choose_monitor(self) -> Monitor:
@@ -207,7 +206,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def open_pretrained(cls, recipe: R) -> "Pretrained | None":
-        """Open the run in `init.from`, if there is one."""
+        """Open the run in `init.from`, if set."""
         if recipe.init is None:
             return None
         from seqloom.runs.transfer import pretrained  # imports every model that can be transferred
@@ -216,7 +215,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def prepare(cls, recipe: R) -> Self:
-        """Read the data and train what training needs, such as a tokenizer."""
+        """Read the data and train the tokenizer, if any."""
         source, tokenizer = cls.open_pretrained(recipe), None
         corpus = cls.load(recipe)
         corpus.split("dev")  # required to select the best checkpoint
@@ -233,7 +232,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def reopen(cls, recipe: R, run: "Run") -> Self:
-        """Prepare the task of an existing run; reject data that has changed since."""
+        """Prepare the task of an existing run, and reject data that has changed since training."""
         corpus = cls.load(recipe)
         reject_changed_data(run, corpus)
         task = cls.of_corpus(recipe, run, corpus)
@@ -251,10 +250,10 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def of_documents(cls, recipe: R, run: "Run", documents: Sequence[str]) -> Self:
-        """Return the same task on other documents, its only split "other"."""
+        """Return the same task on other documents, with the single split "other"."""
         command = cls.info().command
         use = f", or use the model: seqloom {command.format(run=run.path)}" if command else ""
-        raise UsageError(f"{run.path} is evaluated on {cls.measured_on}, not on a text. Pass --split{use}.")
+        raise UsageError(f"{run.path} is evaluated on {cls.measured_on}, not on a text. Use --split{use}.")
 
     def check(self) -> None:
         """Raise an error if the task cannot be trained, before a run directory is created."""
@@ -270,7 +269,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     # --- content of a run -------------------------------------------------------------------------------------------
 
     def sizes(self) -> dict[str, int]:
-        """Return the arguments of the model config's `build` that depend on the data."""
+        """Return the arguments of the model config's `build` method that depend on the data."""
         return {}
 
     def describe_data(self) -> dict[str, Any]:
@@ -298,19 +297,19 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
         return {}
 
     def model(self) -> M:
-        """Build a model with its initial weights, pretrained ones included."""
+        """Build a model with its initial weights, including pretrained weights."""
         vocabulary = (len(self.tokenizer),) if self.reads_tokens else ()
         model: M = self.recipe.model.build(*vocabulary, **self.sizes())
         self.load_pretrained(model)
         return model
 
     def load_pretrained(self, model: M) -> None:
-        """Load pretrained weights into a new model, if the recipe asks for them."""
+        """Load pretrained weights into a new model if the recipe sets `init.from`."""
         if self.pretrained is not None and self.recipe.init.weights:
             self.pretrained.give(self.receiver(model))
 
     def receiver(self, model: M) -> Any:
-        """Return the part of the model that receives pretrained weights, see `seqloom.runs.transfer`."""
+        """Return the part of the model that receives pretrained weights; see `seqloom.runs.transfer`."""
         from seqloom.runs.transfer import CompleteModel
 
         return CompleteModel(model)
@@ -324,7 +323,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
         raise NotImplementedError
 
     def tokens_per_step(self) -> float | None:
-        """Return the mean number of predicted tokens per batch; None if it is constant."""
+        """Return the mean number of predicted tokens per batch, or None if it is constant."""
         return None
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
@@ -347,7 +346,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def predict(cls, recipe: R, run: "Run", model: M, lines: Sequence[str]) -> Sequence[dict[str, object]]:
-        """Predict one record for each line, if `TaskInfo` names no predictor."""
+        """Predict one record for each line. Used if `TaskInfo` names no predictor."""
         raise UsageError(f"{run.path} cannot predict from lines of text; use `seqloom evaluate`.")
 
 
@@ -382,7 +381,7 @@ class BatchedTask(Task[R, M]):
         return batch if "read" in batch else {**batch, "read": int(batch["mask"].sum())}  # no GPU synchronization
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        """Compute the loss of independent examples, without carried state; the tokens read are counted."""
+        """Compute the loss of independent examples, without carried state, and the number of tokens read."""
         value, count = model.loss(batch, *self.loss_options())
         return Loss(value, None, batch["read"], count)
 
@@ -391,7 +390,7 @@ class BatchedTask(Task[R, M]):
         return ()
 
     def for_each_example(self, model: M, split: str, compute: Callable[[Tree], Iterable[T]]) -> list[T]:
-        """Compute a value for each example of a split, in order; `compute` takes a batch."""
+        """Compute a value for each example of a split, in order. `compute` takes a batch."""
         batches = self.eval_batches(split)
         rows: dict[int, T] = {}
         for members, batch in batches.all_batches():
@@ -414,7 +413,7 @@ class SeriesTask(Task[R, M]):
 
     @property
     def season(self) -> int:
-        """The steps of a season; 1 for none."""
+        """The number of steps of a season, or 1 without a season."""
         return self.corpus.split("train")[0].season
 
     def describe_data(self) -> dict[str, Any]:

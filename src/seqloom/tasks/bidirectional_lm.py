@@ -1,4 +1,4 @@
-"""Bidirectional language modelling: predict every token from those before it, and from those after it.
+"""Bidirectional language modelling: predict every token from the tokens before it and from the tokens after it.
 
 Documents are read separately, with END before and after each. A long document is split into rows of
 `batch.max_length` tokens that overlap by one token, so each direction predicts every token and one

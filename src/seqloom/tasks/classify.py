@@ -45,7 +45,7 @@ class ClassLossConfig:
 
     @property
     def remark(self) -> str:
-        """How the training loss differs from that of dev."""
+        """How the training loss differs from the dev loss."""
         changes = ["smoothed"] * bool(self.label_smoothing) + ["weighted"] * (self.class_weights != "none")
         changes += ["with consistency"] * bool(self.consistency)
         changes += ["with language model"] * bool(self.language_model)

@@ -1,6 +1,6 @@
 """Denoising: an encoder–decoder reads a corrupted text and reconstructs it.
 
-noise: spans    spans are replaced by sentinels, and the target has the spans (T5)
+noise: spans    spans are replaced by sentinels, and the target consists of the spans (T5)
 noise: bart     the text is corrupted in up to five ways, and the target is the text (BART)
 
 `seqloom.data.noise` implements both. The loss is −log p of each target token, END included. The
@@ -35,7 +35,7 @@ from seqloom.text import TokenizerConfig
 from seqloom.train.config import FitConfig
 
 EVALUATION_SEED = 0  # the seed of the noise of an evaluation, for any recipe
-GREEDY = BeamConfig(beam=1)  # for reconstructions in evaluations
+GREEDY = BeamConfig(beam=1)  # search options for reconstructions in evaluations
 
 
 @config
@@ -145,8 +145,10 @@ class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
 
 
 def sum_targets(model: Transformer, batch: Tree) -> Tensor:
-    """Return −log p of the targets of a batch, the numbers of correct and of all targets, and the same two numbers for
-    targets that the source does not contain."""
+    """Return −log p of the targets of a batch, and the numbers of correct targets and of all targets.
+
+    The last two values are the same numbers for the targets that the source does not contain.
+    """
     mask = batch["target_mask"]
     r, targets, hidden = model.teacher_force(batch)[0][mask], batch["targets"][mask], batch["hidden"][mask]
     sums = torch.zeros(5, dtype=torch.float64, device=mask.device)

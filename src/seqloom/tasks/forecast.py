@@ -1,9 +1,8 @@
 """Forecasting: a model reads a series and predicts the distribution of its future.
 
-Neural kinds are trained by gradient to predict the next step; linear kinds are estimated by least
-squares (ar) or expectation–maximisation (kalman). All are evaluated with rolling origins: a horizon
-is forecast from the beginning of a split, then from a horizon later, and so on. The seasonal naive
-forecast is the baseline.
+Neural kinds are trained by gradient descent to predict the next step; linear kinds are estimated by least squares (ar)
+or expectation–maximization (kalman). All are evaluated with rolling origins: one horizon is forecast from the beginning
+of a split, the next from one horizon later, and so on. The seasonal naive forecast is the baseline.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +31,7 @@ from seqloom.tasks.base import ModelSection, SeriesTask, TaskInfo, TaskRecipe, c
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import EstimateConfig
 
-ESTIMATED_KINDS = ("ar", "kalman")  # not trained by gradient
+ESTIMATED_KINDS = ("ar", "kalman")  # not trained by gradient descent
 MIN_HORIZON, MAX_HORIZON = 8, 48  # steps of a default horizon
 MIN_RELATIVE_CHANGE = 1e-5  # smaller changes, relative to the values, are lost in single precision
 VALIDATION_PATHS = 50  # sample paths per forecast during training
@@ -40,7 +39,7 @@ VALIDATION_PATHS = 50  # sample paths per forecast during training
 
 @config
 class BatchConfig:
-    """Batches of windows of the series, for training by gradient."""
+    """Batches of windows of the series, for training by gradient descent."""
 
     size: PositiveInt = 32  # windows per batch
 
@@ -50,14 +49,14 @@ class HorizonConfig:
     """The horizon and method of forecasts."""
 
     horizon: PositiveInt | None = None  # steps; null: a season, at least 8 and at most 48
-    paths: Annotated[int, Ge(2)] = 200  # sample paths, if the model has no exact distribution
+    paths: Annotated[int, Ge(2)] = 200  # number of sample paths, if the model has no exact distribution
     transform: Literal["none", "log"] = "none"  # log: model the logarithms of positive values
 
 
 def choose_train_config(section: object) -> str:
     """Return the name of the config of a `train` section, depending on its keys."""
     if not isinstance(section, Mapping | FitConfig | EstimateConfig):
-        return "FitConfig"  # which reports that it must be a section
+        return "FitConfig"  # this config reports that `train` must be a section
     keys = section if isinstance(section, Mapping) else {field.name for field in fields(section)}
     return "EstimateConfig" if set(keys) <= ESTIMATE_KEYS else "FitConfig"
 
@@ -82,9 +81,9 @@ class Recipe(TaskRecipe):
     def problems(self) -> Iterator[str]:
         is_estimated = self.model.kind in ESTIMATED_KINDS
         if is_estimated and isinstance(self.train, FitConfig):
-            yield f"model.kind {self.model.kind} is not trained by gradient: train has only the key keep_checkpoints"
+            yield f"model.kind {self.model.kind} is not trained by gradients: train has only the key keep_checkpoints"
         if not is_estimated and not isinstance(self.train, FitConfig):
-            yield f"train: model.kind {self.model.kind} is trained by gradient: set train.epochs or train.steps"
+            yield f"train: model.kind {self.model.kind} is trained by gradient descent: set train.epochs or train.steps"
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ class Task(SeriesTask[Recipe, Any]):
 
     @classmethod
     def complete(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
-        """Remove the keys of training by gradient if the model is estimated."""
+        """Remove the keys of gradient-based training if the model is estimated."""
         model, train = mapping.get("model"), mapping.get("train")
         if not isinstance(model, Mapping) or model.get("kind") not in ESTIMATED_KINDS or not isinstance(train, Mapping):
             return dict(mapping)
@@ -144,7 +143,7 @@ class Task(SeriesTask[Recipe, Any]):
 
     @property
     def trains_by_gradient(self) -> bool:
-        """Whether the model is trained by gradient."""
+        """Whether the model is trained by gradient descent."""
         return isinstance(self.recipe.train, FitConfig)
 
     def check_series(self) -> None:
@@ -179,7 +178,8 @@ class Task(SeriesTask[Recipe, Any]):
             steps = min((series.new_steps for series in self.corpus.splits.get(split, ())), default=self.horizon)
             if steps < self.horizon:
                 notes.append(
-                    f"{split} has {steps} steps, fewer than the horizon of {self.horizon}: only these are evaluated. "
+                    f"{split} has {steps} steps, fewer than the horizon of {self.horizon}, so only {steps} are "
+                    "evaluated. "
                     f"Lower forecast.horizon to {steps}, or raise data.{split}_fraction."
                 )
         for column in np.array(self.columns)[np.isnan(self.error_scale)]:
@@ -188,15 +188,16 @@ class Task(SeriesTask[Recipe, Any]):
         is_flat = (self.error_scale < MIN_RELATIVE_CHANGE * size) & self.trains_by_gradient
         for column in np.array(self.columns)[is_flat]:
             notes.append(
-                f"{column} changes by less than {MIN_RELATIVE_CHANGE:g} of its size, which is lost in the single "
-                "precision of networks. Subtract a constant from it, or use model.kind=ar or kalman (double precision)."
+                f"{column} changes by less than {MIN_RELATIVE_CHANGE:g} of its magnitude, which is lost in the "
+                "single precision of networks. Subtract a constant from it, or use model.kind=ar or kalman (double "
+                "precision)."
             )
         return notes
 
     # --- data -------------------------------------------------------------------------------------------------------
 
     def model_inputs(self, split: str) -> list[tuple[Tensor, Tensor]]:
-        """Return values (float64) and masks (T, C) of each series as models see them."""
+        """Return the values (float64) and masks (T, C) of each series as models read them."""
         return [model_input(series, self.recipe.forecast.transform) for series in self.corpus.split(split)]
 
     @cached_property
@@ -212,7 +213,7 @@ class Task(SeriesTask[Recipe, Any]):
 
     @cached_property
     def error_scale(self) -> Values:
-        """The scale of errors (C,): the mean error of the naive forecast on train."""
+        """The scale of errors (C,): the mean absolute error of the naive forecast on train."""
         return naive_error([series.values for series in self.corpus.split("train")], self.season)
 
     @cached_property
@@ -242,7 +243,7 @@ class Task(SeriesTask[Recipe, Any]):
         return {name: value for name, value in metrics.items() if not name.startswith("naive_")}
 
     def origins(self, split: str) -> list[Origin]:
-        """Return origins one horizon apart from the beginning of a split, or from the middle of train."""
+        """Return origins that are one horizon apart, from the beginning of a split, or from the middle of train."""
         origins = []
         for series in self.corpus.split(split):
             first = series.begins or len(series) // 2
@@ -254,7 +255,7 @@ class Task(SeriesTask[Recipe, Any]):
         return np.stack([origin.series.ahead(origin.position, self.horizon) for origin in origins])
 
     def forecasts(self, model: Any, origins: Sequence[Origin], paths: int | None = None, seed: int = 0) -> Forecast:
-        """Forecast from each origin; origins with equally long histories form a batch."""
+        """Forecast from each origin. Origins with equally long histories form a batch."""
         transform = self.recipe.forecast.transform
         histories = [model_input(origin.series.until(origin.position), transform) for origin in origins]
         memory = model.memory or max(len(values) for values, _ in histories)
@@ -325,7 +326,7 @@ class Task(SeriesTask[Recipe, Any]):
 
 
 def model_input(series: Series, transform: str) -> tuple[Tensor, Tensor]:
-    """Return the values and mask (T, C) of a series that a model sees."""
+    """Return the values and mask (T, C) of a series as a model reads them."""
     if transform == "log":
         series = replace(series, values=np.log(series.values))
     values, mask = series.visible()
@@ -338,13 +339,13 @@ def check_positive(series: Series) -> None:
         if (values <= 0).any():
             where = series.time_labels()[int(np.flatnonzero(values <= 0)[0])]
             raise DataError(
-                f"forecast.transform=log needs values above 0; {column} of {series.name} has "
+                f"forecast.transform=log needs values above 0, but {column} of {series.name} has "
                 f"{values[values <= 0][0]:g} at {where}. Set forecast.transform=none."
             )
 
 
 def horizon_of(recipe: Recipe, season: int) -> int:
-    """Return the horizon of a recipe, by default a season within bounds."""
+    """Return the horizon of a recipe; the default is one season within bounds."""
     return recipe.forecast.horizon or min(max(season, MIN_HORIZON), MAX_HORIZON)
 
 

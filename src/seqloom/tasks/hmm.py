@@ -1,7 +1,7 @@
 """A hidden Markov model of a text, estimated by Baum–Welch with several restarts.
 
-It is a language model: it generates, scores and has a perplexity. On a tagged corpus it does not
-see the tags; its states are compared with them afterwards (many-to-one accuracy, V-measure).
+It is a language model, which generates and scores texts and has a perplexity. On a tagged corpus, it is trained without
+the tags; its states are compared with them afterwards (many-to-one accuracy, V-measure).
 """
 
 import re

@@ -68,7 +68,7 @@ class Task(SeriesTask[Recipe, Any]):
             )
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        """Return the loss, and that of a single Gaussian as a baseline."""
+        """Return the loss, and the loss of a single Gaussian as a baseline."""
         model = model.best if isinstance(model, Search) else model
         config, train = self.recipe.model, self.values("train")
         single_config = GaussianHMMConfig(states=1, covariance=config.covariance, min_variance=config.min_variance)

@@ -1,4 +1,4 @@
-"""Tagging with a hidden Markov model: tags are states, words are emissions, probabilities come from counts.
+"""Tagging with a hidden Markov model: tags are states, words are emissions, and probabilities are relative counts.
 
 Sentences, tags and metrics are those of the `tag` task. The loss is −log p of the tags of a
 sentence given its words, per word.

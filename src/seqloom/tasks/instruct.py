@@ -69,7 +69,7 @@ class Task(CompletionTask[Recipe, Any]):
     corpus: Corpus[Instruction]
     loss_unit = "nats per response token"
     validates_part = True
-    measured_on = "instructions like those of its data"
+    measured_on = "examples like its training data"
 
     @cached_method
     def prompts(self, split: str) -> list[PromptCompletion]:
@@ -91,14 +91,14 @@ class Task(CompletionTask[Recipe, Any]):
                     break
             else:
                 raise DataError(
-                    f"A response with its template must fit in {longest} tokens (batch.max_length); "
-                    f"this has {len(encoded.ids) + 1}: {example.output[:60]!r}."
+                    f"A response with its template must fit in {longest} tokens (batch.max_length), but this one "
+                    f"has {len(encoded.ids) + 1}: {example.output[:60]!r}."
                 )
 
     def truncation_note(self, count: int) -> str:
         return (
-            f"{count:,} training examples are longer than {self.max_length} tokens: their input, or the instruction, "
-            "is truncated (batch.max_length)."
+            f"{count:,} training examples are longer than {self.max_length} tokens; their input or instruction is "
+            "truncated (batch.max_length)."
         )
 
     # --- evaluation -------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Task(CompletionTask[Recipe, Any]):
 
     @torch.no_grad()
     def evaluate(self, model: Any, split: str, max_count: int | None = None) -> dict[str, float]:
-        """Return loss and perplexity of the responses, and the fraction that greedy search generates exactly."""
+        """Return the loss and perplexity of the responses, and the fraction that greedy search generates exactly."""
         examples, device, end = self.prompts(split), device_of(model), self.tokenizer.end
         nll, tokens = 0.0, 0
         for _, batch in PromptCompletionBatches(examples, tokens=self.recipe.batch.eval_tokens).all_batches():

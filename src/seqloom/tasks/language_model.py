@@ -1,4 +1,4 @@
-"""Language modelling by gradient on a stream of text.
+"""Language modelling by gradient descent on a stream of text.
 
 The documents of a split, each followed by END, form one stream. The stream is divided into
 `batch.size` contiguous sequences, which are read in parallel, `batch.length` tokens at a time. A
@@ -38,8 +38,8 @@ class BatchConfig:
     length: PositiveInt = 64  # tokens of a chunk, through which gradients flow
     state_reset_probability: Probability = 0.02  # probability that a sequence starts a chunk with the initial state
     random_offset: bool = False  # start every epoch at a random position, which changes the chunks
-    cross_document_attention: bool = True  # whether a document sees those before it; recurrent models need true
-    eval_size: PositiveInt = 1  # sequences in evaluation: more is faster, but each starts with the initial state
+    cross_document_attention: bool = True  # whether tokens see earlier documents; must be true for recurrent models
+    eval_size: PositiveInt = 1  # sequences in evaluation; more are faster, but each starts with the initial state
 
 
 @config
@@ -91,7 +91,7 @@ class Task(TextTask[Recipe, Any]):
         return self.batches.steps_per_epoch
 
     def warnings(self) -> list[str]:
-        """Warn about a text of less than one chunk per sequence and about untrained positions."""
+        """Warn about a text with less than one chunk per sequence, and about untrained positions."""
         model, notes = self.recipe.model, []
         rows, chunk, length = self.batches.size, self.batches.length, self.batches.row_length
         if length < chunk:
@@ -114,7 +114,7 @@ class Task(TextTask[Recipe, Any]):
         return notes
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """Return a chunk of each sequence; the seed determines state resets and the offsets of epochs."""
+        """Return a chunk of each sequence. The seed determines state resets and the offsets of epochs."""
         offset, epoch = 0, step // self.steps_per_epoch()
         if self.recipe.batch.random_offset:
             offset = int(torch.randint(len(self.stream("train")), (), generator=make_generator(seed, "shift", epoch)))
@@ -144,7 +144,7 @@ class Task(TextTask[Recipe, Any]):
 
 
 def number_documents(inputs: Tensor) -> Tensor:
-    """Return the number of each token's document in its sequence (B, T); a document starts at the END before it."""
+    """Return the index of each token's document in its sequence (B, T). A document starts at the END before it."""
     return (inputs == END).cumsum(dim=1)
 
 

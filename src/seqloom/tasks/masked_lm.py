@@ -2,10 +2,10 @@
 
 objective: mlm        documents packed into rows of `batch.max_length`, without attention between them (RoBERTa)
 objective: mlm+nsp    pairs of texts; the second follows the first or comes from another document (BERT)
-objective: electra    as mlm; a generator fills the masks, and the model detects the replaced tokens (ELECTRA)
+objective: electra    like mlm; a generator fills the masks, and the model detects the replaced tokens (ELECTRA)
 
-The loss is that of the masked tokens, plus that of the pairs or of the detection. Masks, pairs and replacements of
-dev and test are fixed, so evaluations are comparable.
+The loss is the loss of the masked tokens plus the loss of the pairs or of the detection. Masks, pairs and replacements
+of dev and test are fixed, so evaluations are comparable.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ class BatchConfig:
 class Recipe(TaskRecipe):
     task: Literal["masked-lm"] = "masked-lm"
     objective: Objective = "mlm+nsp"  # masked tokens; also next sentences; or replaced tokens
-    masking: Masking = "dynamic"  # draw new masks in every epoch, or (static) keep those of the first
+    masking: Masking = "dynamic"  # dynamic: new masks in every epoch; static: the masks of the first epoch
     masks: MasksConfig = MasksConfig()
     data: CorpusConfig[str]
     tokenizer: TokenizerConfig
@@ -163,7 +163,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
         if isinstance(source, NextSentencePairs) and source.alone:
             notes.append(
                 f"{source.alone:,} of {documents:,} training documents are omitted because they have only one "
-                "sentence, so no pair (objective=mlm includes them)."
+                "sentence and form no pair (objective=mlm includes them)."
             )
         total, size = self.batches.total, self.recipe.batch.size
         if total < size:

@@ -1,4 +1,4 @@
-"""An n-gram language model, estimated by counting: interpolated modified Kneser–Ney of any order."""
+"""An n-gram language model of any order, estimated by counting with interpolated modified Kneser–Ney smoothing."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -51,7 +51,7 @@ class Recipe(RowRecipe):
             yield f"monitor must be {choice} with target={self.target}; got {self.monitor}"
         loss = self.loss
         if self.target == "score" and (loss.class_weights != "none" or loss.label_smoothing or loss.consistency):
-            yield "loss.class_weights, loss.label_smoothing and loss.consistency are for target=class"
+            yield "loss.class_weights, loss.label_smoothing and loss.consistency require target=class"
 
     @property
     def both_orders(self) -> bool:
@@ -89,7 +89,7 @@ class Task(TextLabelTask[Recipe], RowTask[Recipe, Any]):
         scores = {split: scores_of(corpus, split) for split in corpus.splits}  # raises for labels that are not numbers
         if len(scores.get("dev", ())) == 1:
             raise DataError(
-                "With target=score dev must have at least two pairs to compute a correlation; it has one. Raise "
+                "With target=score, dev must have at least two pairs to compute a correlation, but it has one. Raise "
                 "data.dev_fraction, or use more pairs."
             )
         return corpus

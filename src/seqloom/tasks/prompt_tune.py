@@ -94,7 +94,7 @@ class Task(CompletionTask[Recipe, SoftPromptModel]):
         for label, tokens in self.label_tokens.items():
             if self.tokenizer.unknown is not None and self.tokenizer.unknown in tokens:
                 raise DataError(
-                    f"The vocabulary of {self.recipe.init.from_} does not have the label {label!r}. Use labels in "
+                    f"The vocabulary of {self.recipe.init.from_} lacks tokens of the label {label!r}. Use labels in "
                     "words it was trained on, or a language model that reads characters or byte pairs."
                 )
 
@@ -125,8 +125,8 @@ class Task(CompletionTask[Recipe, SoftPromptModel]):
             shorter = shorten_prompt(self.tokenizer, text, over)
             if shorter == text:
                 raise DataError(
-                    f"{self.max_length} tokens (batch.max_length, or the context of the language model) are {over} too "
-                    f"few for the template, a label of {label} tokens and END. Raise batch.max_length."
+                    f"{self.max_length} tokens (batch.max_length, or the context of the language model) are too few "
+                    f"by {over} for the template, a label of {label} tokens and END. Raise batch.max_length."
                 )
             text = shorter
         return self.template.question(text), text != original

@@ -24,7 +24,7 @@ from seqloom.text import Tokenizer
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
 
-UNSEEN = -1  # the number of a label or tag that is not in the training data
+UNSEEN = -1  # the id of a label or tag that is not in the training data
 
 
 # --- recipes ----------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class SplitTask(Task[R, M]):
         return self.measure(self.outputs(model, split), split)
 
     def label_ids(self, labels: Iterable[str]) -> list[int]:
-        """Return the number of each label or tag; UNSEEN if it is not in the training data."""
+        """Return the id of each label or tag, or UNSEEN if it is not in the training data."""
         ids = {label: number for number, label in enumerate(self.names)}
         return [ids.get(label, UNSEEN) for label in labels]
 
@@ -164,7 +164,7 @@ class LabelTask(SplitTask[R, M]):
         return True
 
     def labels(self, split: str) -> list[int]:
-        """Return the label number of each example."""
+        """Return the label id of each example."""
         return self.label_ids(example.label for example in self.corpus.split(split))
 
     def measure(self, outputs: Tensor, split: str) -> Any:
@@ -206,7 +206,7 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
         return ["\n".join(example.texts()) for example in self.corpus.split(split)]
 
     def reader(self) -> Any:
-        """Return the reader that converts texts to rows of tokens; its `frame` has the special tokens around them."""
+        """Return the reader that converts texts to rows of tokens. Its `frame` has the special tokens around them."""
         raise NotImplementedError
 
     def truncated_count(self) -> int:

@@ -72,7 +72,7 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
         return -(-len(self.corpus.split("train")) // self.recipe.batch.size)
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """Return a batch; every epoch reads all series once in a new order."""
+        """Return a batch. Every epoch reads all series once in a new order."""
         size, train = self.recipe.batch.size, self.corpus.split("train")
         if size % world:
             raise UsageError(f"batch.size must be a multiple of the {world} processes, got {size}.")
@@ -84,7 +84,7 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
         return collate_series(examples, labels, max(len(example.values) for example in train))
 
     def loss(self, model: SeriesClassifier, batch: Tree, carry: Tree) -> Loss:
-        """Compute the loss of independent series, without carried state; the steps read are counted."""
+        """Compute the loss of independent series, without carried state, and the number of steps read."""
         value, count = model.loss(batch)
         return Loss(value, None, batch["mask"].numel(), count)
 

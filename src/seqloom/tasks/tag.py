@@ -111,7 +111,7 @@ class Task(ReadingTask[TaskRecipe, Any]):
         return self.reader().pieces(self.words(split))
 
     def tags(self, split: str) -> list[list[int]]:
-        """Return the tag ids of each piece; a span that is split starts again with B-."""
+        """Return the tag ids of each piece. If a span is split, its second part starts with B-."""
         sentences, tag_ids = self.corpus.split(split), []
         for piece in self.pieces(split):
             tags = list(sentences[piece.sentence].tags[piece.start : piece.end])

@@ -78,7 +78,7 @@ class TextTask(Task[R, M]):
         return {**self.metrics(self.log_probs(model, split), split), **self.recall_accuracy(model, split)}
 
     def recall_accuracy(self, model: Any, split: str) -> dict[str, float]:
-        """Return the accuracy on the probed spans of a corpus by group; empty without probes."""
+        """Return the accuracy on the probed spans of a corpus by group, or nothing without probes."""
         from seqloom.evaluate.perplexity import RecallQuestion, recall
 
         probe = self.corpus.probe
@@ -128,7 +128,7 @@ class TextTask(Task[R, M]):
         return sum(same) / len(same)
 
     def unknown_rate(self, split: str) -> float:
-        """Return the fraction of tokens that are <unk>, without literal <unk> in the text."""
+        """Return the fraction of tokens that are <unk>, not counting a literal <unk> in the text."""
         unknown = self.tokenizer.unknown
         if unknown is None:
             return 0.0
@@ -193,7 +193,7 @@ class CompletionTask(BatchedTask[R, M]):
 
     @property
     def max_length(self) -> int | None:
-        """The maximum tokens of an example, END included."""
+        """The maximum number of tokens of an example, END included."""
         length, model = self.recipe.batch.max_length, self.recipe.model
         context = None if model.kind in ("recurrent-lm", "window-lm") else model.window
         return length if context is None else min(length or context, context)

@@ -1,7 +1,7 @@
 """Tracking with the Kalman filter and smoother, from observations with noise and gaps.
 
-The filter estimates positions from past observations, the smoother also from later ones. Where the
-true positions are known, the errors of both and of the observations are measured.
+The filter estimates positions from past observations, the smoother also from later observations. If the true positions
+are known, the errors of the filter, the smoother and the observations are measured.
 """
 
 from collections.abc import Iterator, Sequence
@@ -75,7 +75,7 @@ def measure_tracks(model: LinearDynamical, tracks: Sequence[Track]) -> dict[str,
         metrics |= {f"gap_{name}": root_mean_square(error, is_gap) for name, error in errors.items()}
     for name, error in errors.items():
         metrics[f"within_{name}"] = float(is_inside_ellipse(error, positions[name][1])[is_known].double().mean())
-    # The naive prediction of a complete observation is the last complete one.
+    # The naive prediction of a complete observation is the last complete observation.
     ahead = filtered.expected_means @ model.system.emission.mT + model.system.offset
     steps = torch.arange(values.shape[1]).expand_as(is_observed)
     last = torch.where(is_observed, steps, -1).cummax(dim=1).values[:, :-1]  # (B, T − 1): the step of the last one

@@ -45,7 +45,7 @@ from seqloom.train.config import FitConfig
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
 
-GREEDY = BeamConfig(beam=1)  # for translations of dev during training
+GREEDY = BeamConfig(beam=1)  # search options for translations of dev during training
 SIDES = ("source", "target")
 MAX_UNKNOWN_RATE = 0.05  # fraction of <unk> in a side of the training data above which to warn
 
@@ -56,7 +56,7 @@ class BatchConfig:
 
     tokens: PositiveInt = 2048  # maximum of the longer side of a batch: pairs × longest sentence, padding included
     max_shapes: PositiveInt | None = None  # maximum number of batch shapes; null: unlimited, with less padding
-    max_length: Annotated[int, Ge(2)] | None = 256  # tokens; training omits pairs with a longer side; null: none
+    max_length: Annotated[int, Ge(2)] | None = 256  # tokens of a side; training omits longer pairs; null: unlimited
     eval_tokens: PositiveInt = 8192  # `tokens` for evaluation and translation
     dev_pairs: NonNegativeInt | None = 200  # dev pairs to translate at each evaluation in training; 0: none, null: all
 
@@ -89,7 +89,7 @@ class Recipe(InitRecipe):
 
     @property
     def dropout(self) -> float:
-        """The byte-pair dropout; 0 for other tokenizers."""
+        """The byte-pair dropout, or 0 for other tokenizers."""
         return self.tokenizer.dropout if self.tokenizer is not None and self.tokenizer.kind == "byte-pair" else 0.0
 
 
@@ -106,7 +106,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     @classmethod
     def of_pairs(cls, recipe: Recipe, run: "Run", pairs: Sequence[ParallelExample]) -> Self:
-        """Return the same task on other pairs of the same languages, its only split "other"."""
+        """Return the same task on other pairs of the same languages, with the single split "other"."""
         languages = run.data.get("source", ""), run.data.get("target", "")
         return cls(recipe, Corpus("other pairs", "", {"other": pairs}, languages=languages), run.tokenizer)
 
@@ -125,7 +125,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     def check_model(self) -> None:
         """Reject data with more tokens than the model has positions."""
-        is_pretrained = self.recipe.init is not None  # then the positions are fixed, and dev is truncated
+        is_pretrained = self.recipe.init is not None  # its positions are fixed, so dev is truncated
         for side, longest in self.max_lengths.items():
             for split in ("train",) if is_pretrained else ("train", "dev"):
                 lengths = self.encoded(split, side).lengths
@@ -163,7 +163,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     @cached_method
     def side_tokens(self, split: str, side: str) -> Ragged:
-        """Return the tokens of one side of a split; other splits than train are truncated for the model."""
+        """Return the tokens of one side of a split. Splits other than train are truncated to the model's positions."""
         texts, most = self.encoded(split, side), self.max_lengths.get(side)
         if split == "train" or most is None or texts.lengths.max(initial=0) <= most:
             return texts
@@ -176,7 +176,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     @property
     def max_lengths(self) -> dict[str, int]:
-        """The maximum tokens of each side that has a maximum."""
+        """The maximum number of tokens per side, for the sides that have a limit."""
         most = {"source": self.recipe.model.longest_source, "target": self.recipe.model.longest_target}
         return {side: longest for side, longest in most.items() if longest is not None}
 
@@ -220,7 +220,7 @@ class Task(BatchedTask[Recipe, Any]):
         return int(self.side_tokens("train", "target").lengths[self.batches.pairs].sum()) / self.steps_per_epoch()
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """Return a batch of pairs; byte-pair dropout segments them again at every step."""
+        """Return a batch of pairs, which byte-pair dropout segments again at every step."""
         if self.recipe.dropout:
             chosen = self.batches.members(seed, step, rank, world)
             source, target = (
@@ -275,7 +275,7 @@ class Task(BatchedTask[Recipe, Any]):
     def translate(
         self, model: Any, split: str, options: BeamConfig, chosen: Array | None = None
     ) -> list[TranslatedLine]:
-        """Translate pairs of a split, or those chosen, in the order of the split."""
+        """Translate all or the chosen pairs of a split, in the order of the split."""
         pairs, device, end = self.corpus.split(split), device_of(model), self.tokenizer.end
         best_only, banned = replace(options, n_best=1), self.tokenizer.banned
 

@@ -31,7 +31,7 @@ from seqloom.text import END, Tokenizer, Words, WordsConfig
 from seqloom.text.vocabularies import NEWLINE
 
 HELD_OUT_SEED = 0  # the seed of the samples of an evaluation, equal for all runs
-MAX_EVAL_WORDS = 500_000  # words of a split that are evaluated
+MAX_EVAL_WORDS = 500_000  # maximum number of words of a split that are evaluated
 
 
 @config
@@ -57,7 +57,7 @@ class Task(TextTask[Recipe, WordVectors]):
     def check(self) -> None:
         if int((self.counts() > 0).sum()) < 2:
             raise DataError(
-                "Word vectors need at least two different words; lower tokenizer.min_count, or use more text."
+                "Word vectors need at least two different words. Lower tokenizer.min_count, or use more text."
             )
 
     def text(self, split: str) -> Text:
@@ -84,7 +84,7 @@ class Task(TextTask[Recipe, WordVectors]):
     # --- training ---------------------------------------------------------------------------------------------------
 
     def estimates(self, model: WordVectors | None, step: int) -> Iterator[Estimate]:
-        """Yield a stage for every line of the log, with the model once per epoch or `save_every`."""
+        """Yield a stage for every line of the log, with the model after each epoch or every `save_every` steps."""
         train = self.recipe.train
         if model is None:
             model = self.model().draw(self.recipe.seed, self.counts())
@@ -131,7 +131,7 @@ def text_of(tokenizer: Tokenizer, stream: Tensor) -> Text:
 
 
 def plain_words(tokenizer: Tokenizer) -> Tensor:
-    """Return the word of each token (V,) regardless of a space before it, −1 for none."""
+    """Return the word of each token (V,), regardless of a space before it, or −1 for none."""
     assert isinstance(tokenizer, Words)
     ids = {word: id for id, word in enumerate(tokenizer.words, start=2)}
     words = [-1 if word == NEWLINE else ids.get(tokenizer.plain(word), id) for word, id in ids.items()]
@@ -176,7 +176,7 @@ def held_out_loss(model: WordVectors, text: Text) -> float:
 
 @torch.no_grad()
 def neighbour_accuracy(model: WordVectors, text: Text) -> float:
-    """Return how often the cosine of two neighbouring words exceeds that of the first and a noise word.
+    """Return how often the cosine of two neighbouring words exceeds the cosine of the first and a noise word.
 
     The metric is the same for all training methods; chance is 0.5. Words that are more frequent
     than the mean are subsampled as in training.

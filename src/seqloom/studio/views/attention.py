@@ -17,7 +17,7 @@ from seqloom.predict.translate import TranslatorPredictor
 from seqloom.studio.endpoints import MAX_TOKENS, TextRequest, View, encoder_kind, pack_arrays, pack_float16, pack_uint8
 from seqloom.studio.run_folder import Json, OpenRun, Trained
 
-THUMBNAIL_SIZE = 64  # cells per side, at most
+THUMBNAIL_SIZE = 64  # maximum number of cells per side
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +59,7 @@ def _to_float32(part: Part) -> Part:
 def compute_alignment(
     trained: Trained, text: str, target: str | None = None, *, max_tokens: int = MAX_TOKENS
 ) -> AlignmentView | AllHeads:
-    """Compute the source–target attention of a translator or denoiser: of all heads, or of the single attention of a
-    recurrent model."""
+    """Compute the source–target attention of a translator or denoiser, with all heads of a Transformer."""
     if not isinstance(trained, TranslatorPredictor | DenoiserPredictor):
         raise UsageError(
             f"{trained.name} is {trained.description} without an alignment. Choose a translator or denoiser."
@@ -73,7 +72,7 @@ def compute_alignment(
 
 
 def check_length(trained: Trained, text: str, max_tokens: int = MAX_TOKENS) -> None:
-    """Refuse a text with more tokens than a heat map can show."""
+    """Reject a text with more tokens than a heat map can show."""
     if (count := len(trained.tokenizer.encode(text)) + 1) > max_tokens:
         raise UsageError(
             f"The text has {count:,} tokens including END; at most {max_tokens} can be shown. Shorten the text."
@@ -91,7 +90,7 @@ def describe_output(view: AlignmentView | HeadsView) -> dict[str, object]:
 
 def _has_cross_attention(model: Json) -> bool:
     if model.get("kind") == "recurrent-seq2seq":
-        return model.get("attention", {}) is not None  # null disables it; the default has attention
+        return model.get("attention", {}) is not None  # null disables attention, which is on by default
     return MODELS.base(model.get("kind")) == "transformer"
 
 
@@ -108,7 +107,7 @@ class MapRequest(TextRequest):
 class AlignmentRequest(MapRequest):
     """A source–target attention map."""
 
-    layer: int | None = Field(None, ge=1, le=1000)  # of a Transformer; None is the layer that aligns best
+    layer: int | None = Field(None, ge=1, le=1000)  # layer of a Transformer; None is the layer that aligns best
     head: int | None = Field(None, ge=1, le=1000)  # None is the mean over the heads
 
 
@@ -194,7 +193,7 @@ def one_map(body: HeadRequest, run: OpenRun) -> Response:
 
 
 def _compute_part(body: HeadsRequest, run: OpenRun) -> tuple[AllHeads, Part]:
-    """Return the cached attention of a text, and the requested part, by default the first."""
+    """Return the cached attention of a text and the requested part (default: the first)."""
     text, target = body.text.strip(), body.forced_target
     attention: AllHeads | AlignmentView = run.get_or_compute(
         ("attention", text, target), lambda: compute_heads(run.trained, text, target)

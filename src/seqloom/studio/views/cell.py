@@ -36,7 +36,7 @@ class CellRequest(LayerRequest):
     token_class: str | None = Field(None, max_length=100)  # for `by="correlation"`
     containing: str = Field("", max_length=20)  # defines a class of tokens by a substring
     count: Annotated[int, Field(ge=1, le=MAX_UNITS)] = 24
-    units: Annotated[list[int], Field(max_length=MAX_UNITS)] | None = None  # only these, in this order
+    units: Annotated[list[int], Field(max_length=MAX_UNITS)] | None = None  # only these units, in this order
 
 
 class UnitRequest(LayerRequest):
@@ -57,7 +57,7 @@ def cell(body: CellRequest, run: OpenRun) -> Response:
     traces, part, layer = _compute_layer(body, run)
     name = body.quantity or "h"
     if name not in layer.values:
-        raise UsageError(f"This layer has no {name!r}: {did_you_mean(name, list(layer.values))}.")
+        raise UsageError(f"This layer has no quantity {name!r}: {did_you_mean(name, list(layer.values))}.")
     values, classes = layer.values[name], token_classes(part.tokens, body.containing)
     if body.by == "correlation" and body.units is None:
         if body.token_class not in classes:
@@ -146,7 +146,7 @@ def _describe_gates(layer: LayerTrace, unit: int | None = None) -> list[dict[str
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 MAX_CURVE_POINTS = 1500
-MAX_NORMS = 5000  # of a longer training, quantiles
+MAX_NORMS = 5000  # a longer training run is reduced to quantiles
 gradients_view = View("gradients", view.suits_model, task_view=view.name)
 
 
@@ -206,7 +206,7 @@ def gradients(body: GradientRequest, run: OpenRun) -> object:
 
 
 def describe_gradient_norms(norms: list[tuple[int, float]]) -> dict[str, object]:
-    """Return the thinned curve of gradient norms, and all norms sorted, to count those above a threshold."""
+    """Return the thinned curve of gradient norms, and all norms in sorted order, to count those above a threshold."""
     ordered = np.sort([norm for _, norm in norms])
     if len(ordered) > MAX_NORMS:
         ordered = np.quantile(ordered, np.linspace(0, 1, MAX_NORMS))

@@ -74,7 +74,7 @@ def curves(body: RunsRequest, request: Request) -> object:
 
 @view.router.post("/card", response_model=None)
 def card(body: RunRequest, request: Request) -> object:
-    """Return card, recipe and metrics of one run as text; the page never parses it as HTML."""
+    """Return card, recipe and metrics of one run as text, which the page never parses as HTML."""
     run_folder: RunFolder = request.app.state.run_folder
     path = run_folder.find(body.run)
     run = _open(path)
@@ -145,7 +145,7 @@ def _read_entry(run: Run) -> Json:
         texts = example_texts(recipe)
         entry |= {"example": texts[0], "examples": texts, "domain": training_domain(recipe)}
         entry["views"] = [name for name, view in VIEWS.items() if view.suits(recipe)]
-        # Whether an imported model has randomly initialised layers.
+        # Whether an imported model has randomly initialized layers.
         imported = run.data.get("imported", {}) if (run.path / "data.json").is_file() else {}
         entry["untrained"] = bool(imported.get("initialized"))
     return entry
@@ -173,7 +173,7 @@ def _modified_at(path: Path) -> float | None:
 
 
 def _stamp(path: Path) -> Hashable:
-    """Return file type and modification time; of a log, which grows continually, the type only."""
+    """Return file type and modification time, but only the type of a log, which grows continually."""
     try:
         status = path.lstat()
     except OSError:
@@ -211,7 +211,7 @@ CORPUS_EXAMPLES = {
 }
 CORPUS_DOMAINS = {
     "pydocs": "the documentation of Python",
-    "people": "sentences about people, locations and organisations",
+    "people": "sentences about people, locations and organizations",
     "multi30k": "captions of photographs",
     "languages": "phrases such as dates, countries and amounts, in many languages",
 }
@@ -269,7 +269,7 @@ def _phrase_kinds(data: Json) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _phrases(language: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Return one phrase of each kind; without babel, none."""
+    """Return one phrase of each kind, or none without babel."""
     phrases: list[str] = []
     with suppress(Exception):
         from seqloom.data.corpora.cldr import KINDS

@@ -17,7 +17,7 @@ from seqloom.studio.run_folder import OpenRun
 from seqloom.studio.views.attention import check_length
 
 view = View("understand")
-MIN_TRANSITION_PROBABILITY = 0.002  # of transitions that are sent to the page
+MIN_TRANSITION_PROBABILITY = 0.002  # minimum probability of transitions that are sent to the page
 MAX_OCCLUDED_WORDS = 200
 
 
@@ -53,7 +53,7 @@ class TagRequest(RunRequest):
     """A text to tag."""
 
     text: Line
-    spaces: bool = False  # split words at white space only
+    spaces: bool = False  # split words only at white space
 
 
 @view.post("/tag")

@@ -83,7 +83,7 @@ def vectors(body: PointsRequest, run: OpenRun) -> object:
 
 @view.post("/tsne")
 def by_tsne(body: TsneRequest, run: OpenRun) -> Response:
-    """Stream the layouts of t-SNE; a finished layout is cached."""
+    """Stream the layouts of t-SNE, and cache the finished layout."""
     _, points = _compute_points(body, run)
     check_points(points, body.count)
     finished: list[Layout] = run.get_or_compute(("tsne", points.kind, body.lines, body.count, body.perplexity), list)

@@ -24,7 +24,7 @@ class WalkRequest(RunRequest):
     step: int | None = Field(None, ge=1, le=MAX_TOKENS)  # the output token to follow
     layer: int = Field(1, ge=1, le=1000)
     head: int = Field(1, ge=1, le=1000)
-    numbers: int = Field(DEFAULT_NUMBERS, ge=1, le=64)  # values shown of each vector
+    numbers: int = Field(DEFAULT_NUMBERS, ge=1, le=64)  # number of values shown of each vector
 
 
 @view.post()
@@ -33,14 +33,14 @@ def walk(body: WalkRequest, run: OpenRun) -> object:
     follow = Follow(body.word, body.step, body.layer, body.head, body.numbers)
     recipe, output = run.trained.run.recipe, None
     text = default_text(recipe, fills_masks=not lacks_output(run.trained)) if body.text is None else body.text
-    if recipe.get("task") == "translate":  # beam search is slow: once for all steps
+    if recipe.get("task") == "translate":  # beam search is slow, so its result is cached for all steps
         target = (body.target or "").strip() or None
         output = run.get_or_compute(("walk", text, target), lambda: translate_pair(run.trained, text, target))
     return {**vars(walk_through(run.trained, text, follow, output)), "name": run.name}
 
 
 def default_text(recipe: Json, fills_masks: bool = True) -> str:
-    """Return a short default text; for a masked language model that `fills_masks`, with a mask."""
+    """Return a short default text, with a mask for a masked language model that `fills_masks`."""
     words = example_texts(recipe)[0].split(" ")
     if recipe.get("task") == "masked-lm" and not fills_masks:
         return " ".join(words[:7])

@@ -36,7 +36,7 @@ from seqloom.studio.run_folder import OpenRun
 from seqloom.text import END
 
 view = View("write")
-NAMED_TOKENS = 200  # sent with their names; the others with their probabilities only
+NAMED_TOKENS = 200  # tokens that are sent with their names; the others only with their probabilities
 TokenId = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
@@ -88,7 +88,7 @@ def fill(body: FillMaskRequest, run: OpenRun) -> object:
     """Return the predictions for each mask."""
     if not isinstance(run.trained, MaskedLMPredictor):
         raise UsageError(f"{run.name} is {run.trained.description} without masks. Choose a masked language model.")
-    one_line(body.text, "text")  # refuses an empty text
+    one_line(body.text, "text")  # rejects an empty text
     text = body.text
     if body.mask is not None and body.token is not None:
         text = replace_mask(run.trained, text, body.mask, body.token)
@@ -130,7 +130,7 @@ def _describe_tokens(start: DecodingStart, tokens: Generator[GeneratedToken, Non
 MAX_BEAM = 16
 MAX_SOURCE_TOKENS = 128
 NODE_FIELDS = ("id", "parent", "step", "text", "log_prob", "total", "score", "rank", "status", "best")
-MAX_NODES = 4000  # of a larger tree, pruned nodes are not sent
+MAX_NODES = 4000  # the pruned nodes of a larger tree are not sent
 beam_view = View("beam")
 
 
