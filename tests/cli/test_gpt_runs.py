@@ -148,7 +148,7 @@ def test_positions_of_runs_are_learned_or_rotary(seqloom: Any, folder: Path) -> 
     [
         ([TEXT, "--target", "x"], "--beam and --target require a translator"),
         ([TEXT, "--beam", "2"], "--beam and --target require a translator"),
-        ([TEXT, "--part", "cross"], "has no attention weights; only decoder"),
+        ([TEXT, "--part", "cross"], "has no attention weights. Choose decoder"),
         ([TEXT, "--layer", "3"], "The layer must be from 1 to 2"),
         (["  "], "The text is empty"),
         ([TEXT * 5], "reads at most"),

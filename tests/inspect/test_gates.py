@@ -93,7 +93,7 @@ def test_open_forget_gate_and_closed_input_gate_keep_cell_state(make: Any, ids: 
 def test_highway_gate_is_traced(make: Any, ids: list[int]) -> None:
     layer = gate_trace(make("gru", connections="highway"), ids).layers[0]
     assert list(layer.values) == ["r", "z", "T", "candidate", "h", "y"]
-    assert layer.describe("T") == "T near 1 passes on the output of the layer, near 0 its input"
+    assert layer.describe("T") == "T near 1, the output of the layer is passed on; near 0, its input"
 
 
 def trained(model: Any, alphabet: str) -> Any:

@@ -211,7 +211,7 @@ def test_invalid_requests_are_rejected(client: Any, runs: Path) -> None:
         return answer.status_code, answer.json()["error"]
 
     assert refuse(text="word " * 399)[0] == 400 and refuse(text="a" * 2001)[0] == 422
-    assert refuse(text=" ") == (400, "The text is empty: give at least one word.")
+    assert refuse(text=" ") == (400, "The text is empty. Give at least one word.")
     assert refuse(part="cross")[0] == 400 and refuse(part="../x")[0] == 422 and refuse(run="nobody")[0] == 404
     assert refuse("heads/map", layer=3) == (400, "The layer must be from 1 to 2 in decoder self-attention; got 3.")
     assert refuse("heads/map", head=0)[0] == 422 and refuse(target="what")[0] == 400

@@ -10,7 +10,7 @@ from seqloom.inspect.views.texts import unknown_notes
 from seqloom.studio.views.runs import example_texts, training_domain
 
 expect: Any = pytest.importorskip("playwright.sync_api").expect
-EMPTY = "The text is empty: give at least one word."
+EMPTY = "The text is empty. Give at least one word."
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ def capture(model: nn.Module, *types: type[nn.Module]) -> Iterator[Captured]:
 
 @contextmanager
 def eval_mode(model: object) -> Iterator[None]:
-    """Put a model in evaluation mode and restore its mode on exit; models without modules are left unchanged."""
+    """Put a model in evaluation mode and restore its mode on exit. Models without modules are left unchanged."""
     if not isinstance(model, nn.Module):
         yield
         return
@@ -141,7 +141,7 @@ def model_of(source: Source) -> Any:
 
 
 def cells_of(model: object) -> dict[str, Cell]:
-    """Return the cells that read the text, by module name; cells of the character encoder are excluded."""
+    """Return the cells that read the text, by module name, without those of the character encoder."""
     named = model.named_modules() if isinstance(model, nn.Module) else ()
     return {name: part for name, part in named if isinstance(part, Cell) and "spelling" not in name.split(".")}
 

@@ -30,7 +30,7 @@ from seqloom.train.state import device_for
 MAX_DUPLICATE_FRACTION = 0.10  # of the training examples
 MAX_OVERLAP_FRACTION = 0.05  # of the texts or long lines of a split that also occur in train
 MAX_UNKNOWN_RATE = 0.05  # of the tokens of a split, if the model does not read characters
-LONG_LINE = 40  # characters; shorter lines coincide by chance
+LONG_LINE = 40  # characters; shorter lines may be equal by chance
 MAX_PADDING_FRACTION = 0.25  # of all positions in the batches of an epoch
 MAX_CLASS_RATIO = 10.0  # examples of the largest class per example of the smallest
 MIN_CLASS_EXAMPLES = 10  # in the training split
@@ -95,9 +95,9 @@ class ExampleFacts:
     """The training data of a classifier, a tagger or another model that reads texts."""
 
     splits: list[ExampleSplit]
-    unit: str  # what an example is: texts or sentences
+    unit: str  # the plural noun for examples: texts or sentences
     classes: dict[str, int]  # of train, largest first: labels, tags or span types
-    class_unit: str  # what `classes` counts: texts, words or spans
+    class_unit: str  # the unit counted in `classes`: texts, words or spans
     reads_characters: bool  # whether the model also reads the characters of words
     truncated: int  # training examples longer than batch.max_length
     max_length: int | None
@@ -174,7 +174,7 @@ class Diagnosis:
 
     @property
     def seconds(self) -> float | None:
-        """The duration of training with evaluations; a lower bound if the rehearsal was interrupted."""
+        """The duration of training with evaluations, or a lower bound if the rehearsal was interrupted."""
         rehearsal = self.rehearsal
         if self.budget is None or rehearsal.seconds_per_update is None:
             return rehearsal.seconds_per_update
@@ -323,7 +323,7 @@ def pair_facts(task: TranslateTask) -> PairFacts:
 
 
 def tokenizer_facts(task: TextTask | TranslateTask | ReadingTask) -> TokenizerFacts:
-    """Measure the tokenizer on train, for pairs on both sides together."""
+    """Measure the tokenizer on train, on both sides of pairs together."""
     if isinstance(task, ReadingTask):
         tokens = len(task.batches.texts.ids)
         unknown = tokens * task.unknown_rate("train")
@@ -351,8 +351,8 @@ def _warn_duplicates(fraction: float, unit: str) -> Iterator[str]:
 def _warn_overlap(fraction: float, unit: str, split: str, data: str) -> Iterator[str]:
     if fraction > MAX_OVERLAP_FRACTION:
         yield (
-            f"{fraction:.0%} of the {unit} of {split} also occur in train, so its metrics are too good. Split {data} "
-            "so that nothing is in both."
+            f"{fraction:.0%} of the {unit} of {split} also occur in train, so its metrics are too optimistic. Split "
+            f"{data} so that the splits do not overlap."
         )
 
 
@@ -369,7 +369,7 @@ def _warn_splits(splits: Sequence[Split], kind: str) -> Iterator[str]:
         if split.name == "train":
             yield from _warn_duplicates(split.duplicates / max(1, split.documents), "documents")
         documents = split.in_train / max(1, split.documents - split.empty)
-        lines = f"lines of {LONG_LINE} characters and more"
+        lines = f"lines of {LONG_LINE} or more characters"
         unit = "documents" if documents > split.line_overlap else lines
         yield from _warn_overlap(max(documents, split.line_overlap), unit, split.name, "the text")
     rates = [f"{split.unknown_rate:.1%} of {split.name}" for split in splits if split.unknown_rate > MAX_UNKNOWN_RATE]
@@ -397,7 +397,7 @@ def warn_examples(facts: ExampleFacts) -> Iterator[str]:
         few = (
             f"{len(rare)} of {len(counts)} classes have" if len(rare) > 1 else f"The class {format_value(rare[0])} has"
         )
-        yield f"{few} fewer than {MIN_CLASS_EXAMPLES} training {facts.class_unit}, which are hard to learn from."
+        yield f"{few} fewer than {MIN_CLASS_EXAMPLES} training {facts.class_unit}, which is little to learn from."
     if counts and facts.class_unit == "texts" and max(counts) > MAX_CLASS_RATIO * min(counts):
         yield (
             f"The largest class has {max(counts) / min(counts):.0f} times as many texts as the smallest. Watch macro "
@@ -430,7 +430,7 @@ def _warn_training(task: Task, budget: Budget) -> Iterator[str]:
     if train.optimizer in ("adam", "adamw") and train.lr > 0.03:
         yield f"train.lr={train.lr:g} is far above the usual range of {train.optimizer}, 1e-4 to 1e-2."
     if train.clip_norm is None and to_mapping(task.recipe)["model"].get("cell"):
-        yield "train.clip_norm is null: gradients through time can explode and ruin the weights in one step. Try 1.0."
+        yield "train.clip_norm is null: exploding gradients can destroy the weights in one step. Try 1.0."
 
 
 def _warn_rehearsal(rehearsal: Rehearsal, free_bytes: int | None, batch: Mapping[str, object]) -> Iterator[str]:

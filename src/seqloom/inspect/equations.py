@@ -28,7 +28,7 @@ from seqloom.nn.cells import Cell, State
 FUNCTION_SYMBOLS = {"sigmoid": "σ", "tanh": "tanh", "relu": "ReLU"}
 CANDIDATE = "candidate"  # the block and the value written h̃ in equations
 INPUT = "x_t"
-MAX_SUMMANDS = 12  # shown of a matrix product
+MAX_SUMMANDS = 12  # number of summands shown of a matrix product
 
 
 @dataclass(eq=False)
@@ -58,7 +58,7 @@ class Expression:
 
     @property
     def is_simple(self) -> bool:
-        """Whether it can be a factor, or the vector of a matrix product, without a line of its own."""
+        """Whether it can be a factor, or the vector of a matrix product, without a separate line."""
         if self.symbol:
             return True
         return self.operation not in ("sum", "matrix") and all(argument.is_simple for argument in self.arguments)
@@ -72,7 +72,7 @@ class Expression:
         return all(argument.depends_on_input_alone for argument in self.arguments)
 
     def parts(self, operation: str) -> list["Expression"]:
-        """Return the terms of a sum or the factors of a product; otherwise the expression itself."""
+        """Return the terms of a sum or the factors of a product, otherwise the expression itself."""
         if self.symbol or self.operation != operation:
             return [self]
         return [part for argument in self.arguments for part in argument.parts(operation)]
@@ -113,7 +113,7 @@ class Equation:
 
 
 def trace_equations(cell: Cell, x_t: Tensor, state: State) -> list[Equation]:
-    """Trace one step with inputs (D,) and a state of (H,) each, in computation order."""
+    """Trace one step with inputs (D,) and states (H,), in computation order."""
     exact = copy.deepcopy(cell).cpu().double()
     recorder = _Recorder(exact)
     x, *before = (vector.detach().cpu().double().unsqueeze(0) for vector in (x_t, *state.values()))
@@ -212,7 +212,7 @@ class _Writer:
         yield Equation(name, expression.symbol, symbol, self._name_weights(terms), expression.value)
 
     def _name_weights(self, terms: Sequence[Expression]) -> list[Expression]:
-        """Name the weights; the input and recurrent biases become one term, after all others."""
+        """Name the weights. The input and recurrent biases become one term, after all others."""
         cell, biases, others = self.cell, dict[str, list[Expression]](), list[Expression]()
         blocks = {"weight_x": cell.x_blocks or cell.blocks, "weight_h": cell.h_blocks or cell.blocks}
         for term in terms:
@@ -321,7 +321,7 @@ class Arithmetic:
 
 
 def arithmetic(cell: Cell, x_t: Tensor, state: State, unit: int) -> Arithmetic:
-    """Compute one unit of a step with inputs (D,) and a state of (H,) each."""
+    """Compute one unit of a step with inputs (D,) and states (H,)."""
     check_unit(unit, cell.hidden)
     lines = [
         UnitLine(
@@ -341,13 +341,13 @@ def arithmetic(cell: Cell, x_t: Tensor, state: State, unit: int) -> Arithmetic:
 
 
 def check_unit(unit: int, hidden: int) -> None:
-    """Raise an error if a layer has no such unit."""
+    """Raise an error if the unit does not exist in a layer."""
     if not 0 <= unit < hidden:
         raise UsageError(f"The unit must be from 0 to {hidden - 1}, the units of the layer; got {unit}.")
 
 
 def _describe_purpose(cell: Cell, equation: Equation) -> str:
-    """Describe the purpose of a line; an intermediate result has none."""
+    """Describe the purpose of a line, which is empty for an intermediate result."""
     name, other_states = equation.name, set(cell.state_names) - {"h"}
     if name in cell.gates:
         return cell.gates[name]

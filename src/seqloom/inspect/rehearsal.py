@@ -1,7 +1,7 @@
 """The cost of training: parameters, updates, and the time and memory of a few real steps in a new process.
 
-A rehearsal reads the same data and makes the same updates, evaluation and checkpoint as training,
-so its peak memory is that of training. A new process excludes the memory of this one.
+A rehearsal reads the same data and makes the same updates, evaluation and checkpoint as training, so its peak memory is
+that of training. In a new process, the memory of this process is not included.
 """
 
 import json
@@ -69,7 +69,7 @@ class ModelFacts:
     kind: str
     parts: dict[str, int]  # parameters by part; tied parameters are counted once
     parameters: int
-    notes: list[str]  # which kernels apply, and notes of the model
+    notes: list[str]  # notes on the kernels used and on the model
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,10 @@ class Rehearsal:
     gpu_allocated: int | None = None  # peak of the tensors on a CUDA device
     gpu_reserved: int | None = None  # peak of the memory that PyTorch reserved on the device
     skipped: int = 0  # updates that were not finite
-    microbatches: int = 1  # per batch, if a whole batch does not fit in memory
+    microbatches: int = 1  # number per batch, if a whole batch does not fit in memory
     sizes: dict[str, int] = field(default_factory=dict)  # of a model estimated from counts, by name
     failure: str | None = None  # the error message if the rehearsal failed
-    out_of_memory_for: Literal["model", "batch"] | None = None  # what did not fit in memory
+    out_of_memory_for: Literal["model", "batch"] | None = None  # the part that did not fit in memory
 
     @property
     def peak(self) -> int | None:
@@ -110,7 +110,7 @@ class Rehearsal:
 
 
 def empty_model(task: Task) -> nn.Module:
-    """Build the model on the meta device, which allocates no memory; on the CPU if that fails."""
+    """Build the model on the meta device, which allocates no memory, or on the CPU if that fails."""
     try:
         with torch.device("meta"):
             return task.model()
@@ -181,7 +181,7 @@ def budget_of(task: Task) -> Budget:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Return the free memory of the device, or of the machine, in bytes; None if unknown."""
+    """Return the free memory of the device or of the machine in bytes, or None if unknown."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
 
 
@@ -213,7 +213,7 @@ def rehearse(recipe: Any) -> Rehearsal:
 
 
 def run_rehearsal(recipe: Any, folder: Path) -> Rehearsal:
-    """Make a few updates, with a run in `folder`."""
+    """Make a few updates with a run in `folder`."""
     rehearsal = Rehearsal()
     task = task_info(recipe.task).task.prepare(recipe)
     run = Run.create(folder / "rehearsal", to_mapping(recipe), task.documents())
@@ -248,7 +248,7 @@ def _fit(task: Task, store: CheckpointStore, rehearsal: Rehearsal) -> Iterator[E
         rehearsal.skipped += result.cause is not None
         rehearsal.updates += 1
     rehearsal.seconds_per_update = statistics.median(seconds[1:])
-    if (largest := task.largest_step(recipe.seed)) is not None:  # which has the peak memory
+    if (largest := task.largest_step(recipe.seed)) is not None:  # this step has the peak memory
         state.tally.step = largest // recipe.train.accumulate_steps
         make_step(state, step)
         state.tally.step = rehearsal.updates

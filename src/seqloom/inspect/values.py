@@ -41,7 +41,7 @@ def to_plain(value: object) -> Any:
 
 
 def check_choices(subject: str, suffix: str = "", **choices: Sequence[object]) -> None:
-    """Refuse a list of choices that is empty or has duplicates."""
+    """Reject a list of choices that is empty or has duplicates."""
     for name, values in choices.items():
         if not values:
             raise UsageError(f"{subject} needs at least one of {name}; got none.")

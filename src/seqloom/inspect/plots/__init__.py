@@ -1,1 +1,1 @@
-"""Plots of what the views return."""
+"""Plots of the values that the views return."""

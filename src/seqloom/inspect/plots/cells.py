@@ -74,7 +74,7 @@ def draw_unit(trace: GateTrace, unit: int, number: int | None = None, title: str
     groups["value"] = [name for name in values if name not in [*groups["gate"], *groups["content"]]]
     groups = {title: group for title, group in groups.items() if group}
     longest = max(len(format_token(token)) for token in trace.tokens[1:])
-    is_flat = longest == 1 or figure_width(len(trace.tokens)) == MAX_WIDTH  # longer tokens are rotated
+    is_flat = longest == 1 or figure_width(len(trace.tokens)) == MAX_WIDTH  # labels of longer tokens are rotated
     heights = [0.45 if is_flat else 0.4 + 0.09 * longest, *(1.7 + 0.2 * len(group) for group in groups.values())]
     figure = new_figure(figure_width(len(trace.tokens)), 1.2 + sum(heights))
     panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights).tolist()
@@ -117,7 +117,7 @@ MAX_UPRIGHT_MATRICES = 12  # with more matrices, labels are rotated
 
 
 def draw_gradients(reports: Sequence[GradientReport]) -> "Figure":
-    """Draw gradient norms over time and singular values; if available, the Elman bound and the norms in training."""
+    """Draw gradient norms over time, singular values and, if available, the Elman bound and the norms in training."""
     panels = [_draw_norms, _draw_singular_values]
     panels += [_draw_bound] if any(report.flows for report in reports) else []
     panels += [_draw_training] if any(report.training for report in reports) else []
@@ -142,7 +142,7 @@ def _iterate_lines(reports: Sequence[GradientReport]) -> Iterator[tuple[str, str
 
 
 def _layer_alpha(depth: int, layers: int) -> float:
-    """Return the opacity of a layer's line; lower layers are paler."""
+    """Return the opacity of a layer's line. Lower layers are paler."""
     return 0.35 + 0.65 * (depth + 1) / layers
 
 
@@ -188,12 +188,12 @@ def _draw_norms(axes: "Axes", reports: Sequence[GradientReport]) -> None:
         _mark_hidden_ends(axes)
     axes.set_ylabel("‖∂L/∂h$_t$‖" + (", ‖∂L/∂c$_t$‖" if any("c" in r.trace.layers[0] for r in reports) else ""))
     predictions = "the last prediction" if is_last else "all predictions"
-    axes.set_title(f"Gradient norm of each state, loss of {predictions}")
+    axes.set_title(f"Gradient norm of each state for the loss of {predictions}")
     axes.set_xlabel("distance from the loss in tokens" if is_last else "time step t")
 
 
 def _draw_singular_values(axes: "Axes", reports: Sequence[GradientReport]) -> None:
-    """Draw all singular values as short strokes, one column per matrix; a dot marks the spectral radius."""
+    """Draw all singular values as short strokes, one column per matrix, with a dot for the spectral radius."""
     labels: list[str] = []
     is_crowded = sum(len(report.matrices) for report in reports) > MAX_UPRIGHT_MATRICES
     rotation, separator = (90, ", ") if is_crowded else (0, "\n")

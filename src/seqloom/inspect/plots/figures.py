@@ -1,8 +1,8 @@
 """Shared parts of all plots: figure set-up, labels in any script, fonts, colours, and PNG and SVG output.
 
-matplotlib includes DejaVu Sans, which covers Latin, Greek, Cyrillic, Arabic, Hebrew, Armenian and
-Georgian, but not Han, kana, Hangul, Devanagari or Thai. Missing characters are searched for in the
-system fonts and reported if no font has them.
+matplotlib includes DejaVu Sans, which covers Latin, Greek, Cyrillic, Arabic, Hebrew, Armenian and Georgian, but not
+Han, kana, Hangul, Devanagari or Thai. Missing characters are looked up in the system fonts, and reported if no font has
+them.
 
 `studio/web/lib/palette.js` defines the same colours for the studio; tests/studio/test_colours.py
 compares the two.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Style = dict[str, Any]  # keyword arguments of matplotlib
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # colour-blind safe
-MORE_COLOURS = (*COLOURS, "#6A3D9A", "#8C5A3C", "#5C5C5C", "#8A9A00", "#0B3C6F", "#A50026")  # for many words
+MORE_COLOURS = (*COLOURS, "#6A3D9A", "#8C5A3C", "#5C5C5C", "#8A9A00", "#0B3C6F", "#A50026")  # heat map of many words
 SIGNED_COLORMAP = "RdBu_r"  # red above 0, blue below, as in the studio (colour.js)
 FORMATS = (".png", ".svg")
 MAX_WIDTH = 32.0  # inches
@@ -50,7 +50,7 @@ def check_figure_path(path: Path) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Create it first.")
     if path.is_dir():
-        raise UsageError(f"{path} is a folder. Pass the path of a file.")
+        raise UsageError(f"{path} is a folder. Name a file.")
     check_writable(path)
     load_figure_class()
 
@@ -147,8 +147,8 @@ def format_token(token: str) -> str:
 def format_word(word: str) -> str:
     """Format a word in any script as a label.
 
-    As `format_token`, but joiners stay, direction marks are removed (labels are isolated by other
-    means), and a combining mark without a base letter gets a dotted circle.
+    This is like `format_token`, but joiners stay, direction marks are removed (labels are isolated by other means), and
+    a combining mark without a base letter gets a dotted circle.
     """
     letters = "".join(letter for letter in word if letter in JOINERS or unicodedata.category(letter) != "Cf")
     if not letters.strip("".join(JOINERS)):
@@ -191,7 +191,7 @@ def figure_width(tokens: int) -> float:
 
 
 def set_token_labels(panels: Sequence["Axes"], tokens: Sequence[str]) -> None:
-    """Label the x axis of the last panel with tokens, long ones rotated; too many tokens are numbered."""
+    """Label the x axis of the last panel with tokens. Long tokens are rotated, and too many tokens are numbered."""
     last = panels[-1]
     for axes in panels:
         axes.tick_params(axis="x", length=0, labelbottom=axes is last)
@@ -224,19 +224,22 @@ class Fonts(NamedTuple):
         if self.missing:
             characters = self.missing[:12] + ("…" if len(self.missing) > 12 else "")
             return (
-                f"no installed font has {characters}, so boxes are drawn instead. Install the Noto fonts, which cover "
-                "every script (fonts-noto-cjk, fonts-noto-core), or write an .svg, which contains the text itself"
+                f"no installed font has {characters}, so boxes are drawn instead. Install the Noto fonts, which "
+                "cover every script (fonts-noto-cjk, fonts-noto-core), or write an .svg file, which contains the "
+                "text itself"
             )
         if not self.shapes_text:
-            return "this matplotlib cannot join Arabic or Indic letters: install 3.11 or newer, or write an .svg"
+            return (
+                "matplotlib cannot join Arabic or Indic letters: install version 3.11 or newer, or write an .svg file"
+            )
         return None
 
 
 def choose_fonts(texts: Iterable[str], font: str | None = None) -> Fonts:
     """Choose fonts that cover all characters of the texts.
 
-    `font` comes first if given, then the default, then further fonts as needed: Noto and plain
-    sans-serif fonts are preferred, and Han characters take the variant of the texts' language.
+    `font` comes first if given, then the default, then further fonts as needed. Noto and plain sans-serif fonts are
+    preferred, and Han characters use the variant of the texts' language.
     """
     load_figure_class()  # reports a missing matplotlib
     from matplotlib import font_manager, ft2font
@@ -307,7 +310,7 @@ QUANTITY_COLOURS: dict[str, dict[Theme, str]] = {
     "h": {"light": "#1f5fbf", "dark": "#4f8ff7"},
     "y": {"light": "#2b2b2b", "dark": "#eceff4"},
 }
-# Quantities of new cells with other names take these colours in turn.
+# Quantities with other names, in new cells, get these colours in turn.
 OTHER_COLOURS: dict[Theme, tuple[str, ...]] = {
     "light": ("#3d87b5", "#5c5c5c", "#b8860b", "#00695c"),
     "dark": ("#8fd3f5", "#c4c4c4", "#fff3a0", "#a6f0d0"),
@@ -322,7 +325,7 @@ def quantity_colour(name: str, number: int = 0, theme: Theme = "light") -> str:
 
 
 def interpolate_colour(stops: Sequence[Sequence[int]], value: float) -> list[int]:
-    """Return red, green and blue of a value between 0 and 1, interpolated between the nearest two stops."""
+    """Return red, green and blue for a value between 0 and 1, interpolated between the two nearest stops."""
     position = min(max(value, 0.0), 1.0) * (len(stops) - 1)
     low = min(int(position), len(stops) - 2)
     return [round(a + (b - a) * (position - low)) for a, b in zip(stops[low], stops[low + 1], strict=True)]

@@ -124,8 +124,7 @@ def draw_heads(
 ) -> "Figure":
     """Draw a thumbnail for each head, with layers as rows and heads as columns, on one scale from 0 to 1.
 
-    Words are labelled at the left and below unless there are too many. `layers` and `heads` select
-    some, counted from 1.
+    Labels are at the left and below, unless there are too many words. `layers` and `heads` select some, counted from 1.
     """
     layers = range(1, len(maps.weights) + 1) if layers is None else layers
     heads = range(1, maps.weights.shape[1] + 1) if heads is None else heads
@@ -157,7 +156,7 @@ def draw_heads(
             axes.set_yticks(range(len(sides)), sides, fontsize=size, **style)
         for axes in panels[-1]:
             axes.set_xticks(range(len(feet)), feet, fontsize=size, rotation=90, **style)
-    note = "" if is_labelled else "; too many words to label; each map starts at the upper left"
+    note = "" if is_labelled else "; not labelled because there are too many words; each map starts at the upper left"
     figure.supxlabel(f"{maps.axes.column}{note}", fontsize=10, color="0.35")
     figure.supylabel(maps.axes.row, fontsize=10, color="0.35")
     _add_bar(figure, image, panels, "attention", fraction=0.03, aspect=25, shrink=min(1.0, 4 / height))
@@ -192,7 +191,7 @@ def draw_links(
     axes.axis("off")
     heights = []
     for x, align, words, head in ((-0.03, "right", left, grid.axes[0]), (1.03, "left", right, grid.axes[1])):
-        # Spread towards the height of the longer column, centred.
+        # Spread the shorter column towards the height of the longer one, and centre it.
         step = 1.0 if len(words) < 2 else min(5.0, (count - 1) / (len(words) - 1))
         heights.append((count - 1) / 2 + step * (np.arange(len(words)) - (len(words) - 1) / 2))
         for word, y in zip(words, heights[-1], strict=True):
@@ -207,7 +206,7 @@ def draw_links(
 
 
 def _add_links(axes: "Axes", links: list[tuple[int, int, float]], left: Array, right: Array) -> None:
-    """Draw a curve for each link, the strongest on top; the links of a row rate a colour."""
+    """Draw a curve for each link, the strongest on top, with one colour for the links of each row."""
     from matplotlib.collections import PathCollection
     from matplotlib.colors import to_rgba
     from matplotlib.path import Path
@@ -295,7 +294,7 @@ def draw_confusion(
 
 
 def _write_counts(axes: "Axes", confusion: Confusion, cell: float) -> None:
-    """Write counts, and percentages into large cells, at the largest font size that fits."""
+    """Write counts, and percentages if the cells are large, at the largest font size that fits."""
     rates = confusion.rates()
     for row, column in np.argwhere(confusion.counts).tolist():
         texts, rate = int(confusion.counts[row, column]), float(rates[row, column])

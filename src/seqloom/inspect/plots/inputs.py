@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # --- encodings --------------------------------------------------------------------------------------------------------
 
-MAX_TEXTS, MAX_WORDS, MAX_NUMBERS = 4, 24, 32  # drawn at most
+MAX_TEXTS, MAX_WORDS, MAX_NUMBERS = 4, 24, 32  # maximum number drawn
 CELL = 0.28  # inches of a cell and of a bar
 BARS = 1.9  # inches of a bar chart
 EDGE, GAP, TITLE = 0.25, 0.35, 0.6  # inches: figure margin, space between panels, height of the titles
@@ -174,7 +174,7 @@ def draw_positions(view: PositionsView) -> "Figure":
 Method = Literal["pca", "tsne"]
 UNGROUPED_COLOUR = "#555555"
 LABEL_DISTANCE = 4.0  # points between a dot and its label
-DISTANCE_FACTORS = (1.0, 4.0, 8.0)  # tried in turn; from the second on, a line connects label and dot
+DISTANCE_FACTORS = (1.0, 4.0, 8.0)  # tried in turn; for all but the first, a line connects label and dot
 DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))  # of a label, best first
 
 
@@ -190,8 +190,8 @@ class WordSelection:
 def select_frequent_words(space: WordSpace, count: int, skip: int = 0) -> WordSelection:
     """Select the most frequent words after the first `skip`.
 
-    Only words of three or more characters that start with a letter are used, unless fewer than four
-    exist, as in some scripts.
+    Only words of three or more characters that start with a letter are used, unless there are fewer than four of them,
+    as in some scripts.
     """
     long_words = [word for word in space.words if len(word) > 2 and word[0].isalpha()]
     words = (long_words if len(long_words) >= MIN_POINTS else list(space.words))[skip : skip + count]
@@ -199,7 +199,7 @@ def select_frequent_words(space: WordSpace, count: int, skip: int = 0) -> WordSe
 
 
 def select_neighbours(space: WordSpace, centres: Sequence[str], count: int) -> WordSelection:
-    """Select words and their nearest neighbours; a neighbour of two words belongs to the first."""
+    """Select words and their nearest neighbours. A neighbour of two words belongs to the first."""
     groups: dict[str, int] = {space.words[space.index(centre)]: number for number, centre in enumerate(centres)}
     names = list(groups)
     for number, centre in enumerate(names):
@@ -209,7 +209,7 @@ def select_neighbours(space: WordSpace, centres: Sequence[str], count: int) -> W
 
 
 def project(vectors: Array, method: Method) -> tuple[Array, Array | None]:
-    """Project vectors (N, D) to points (N, 2); for PCA also return the explained variance ratios."""
+    """Project vectors (N, D) to points (N, 2); for PCA, also return the explained variance ratios."""
     if len(vectors) < MIN_POINTS:
         raise UsageError(f"A plot of words needs at least four words, got {len(vectors)}.")
     x = np.asarray(vectors, dtype=np.float64)
@@ -226,7 +226,7 @@ def project(vectors: Array, method: Method) -> tuple[Array, Array | None]:
 def draw_words(
     space: WordSpace, selection: WordSelection, method: Method, title: str, font: str | None = None
 ) -> "Figure":
-    """Draw a labelled dot for each word. Labels never overlap; those without room are omitted, the last words first."""
+    """Draw a labelled dot for each word. Labels that do not fit without overlap are omitted, last words first."""
     points, ratios = project(space.unit[[space.index(word) for word in selection.words]], method)
     is_small = len(points) <= 150
     figure = new_figure(*((11.0, 8.0) if is_small else (15.0, 11.0)))
@@ -255,7 +255,7 @@ def draw_words(
 def _place_labels(
     axes: "Axes", points: Array, names: Sequence[str], colours: Sequence[str], style: Style, bold: set[int]
 ) -> int:
-    """Place each label beside its dot without covering other labels, dots or the frame; return how many do not fit."""
+    """Place each label beside its dot, without covering anything, and return the number of labels that do not fit."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.transforms import Affine2D
 

@@ -44,7 +44,7 @@ LINE_OFFSET = 0.02  # horizontal offset between lines, relative to the distance 
 
 @dataclass(frozen=True)
 class MeasuredLine:
-    """A line with several values at each x, one per seed; values that are not finite are ignored."""
+    """A line with several values at each x, one per seed. Values that are not finite are ignored."""
 
     name: str
     values: Mapping[float, Sequence[float]]
@@ -55,7 +55,7 @@ class MeasuredLine:
 def draw_against(
     lines: Sequence[MeasuredLine], *, title: str, x_label: str, y_label: str, percent: bool = False
 ) -> "Figure":
-    """Draw all values with means and standard deviations. x values are equally spaced; `percent` formats them."""
+    """Draw all values with means and standard deviations. x values are equally spaced; `percent` formats them as percentages."""
     xs = sorted({x for line in lines for x in line.values})
     figure = new_figure(8.5, 5.2)
     axes = figure.add_subplot()
@@ -92,7 +92,7 @@ def _keep_finite(values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Spread:
-    """A row of values, one per seed; values that are not finite are ignored."""
+    """A row of values, one per seed. Values that are not finite are ignored."""
 
     name: str
     values: Sequence[float]
@@ -153,8 +153,7 @@ def _draw_row(axes: "Axes", position: int, values: list[float], largest: float) 
 def format_four_digits(value: float, largest: float = 0.0) -> str:
     """Format four significant digits with trailing zeros: 2.330 beside 2.335.
 
-    Beside a `largest` value, a number has at most as many decimals as that one, or two: 0.01 beside
-    92.79.
+    With a `largest` value, a number has at most as many decimals as that value, but at least two: 0.01 beside 92.79.
     """
 
     def decimals(number: float) -> int:
@@ -168,7 +167,7 @@ def format_four_digits(value: float, largest: float = 0.0) -> str:
 
 
 def draw_reliability(calibration: Calibration, title: str = "") -> "Figure":
-    """Draw a reliability diagram: accuracy by confidence, and below the distribution of confidence.
+    """Draw a reliability diagram: accuracy by confidence, and below it the distribution of confidence.
 
     A perfectly calibrated model lies on the dashed diagonal.
     """
@@ -214,7 +213,7 @@ def _draw_bins(axes: "Axes", bars: Sequence[tuple[Bin, float]], **style: Any) ->
 # --- costs of layers, memory tests and context windows ----------------------------------------------------------------
 
 STYLES = ("-", "-", "-", (0, (4, 2)), (0, (1, 1)))  # overlapping lines stay visible
-LABEL_GAP = 0.075  # between two labels beside a panel, relative to its height
+LABEL_GAP = 0.075  # distance between two labels beside a panel, relative to its height
 PANELS = {
     "time": ("Forward and backward pass", "milliseconds", 1e3),
     "memory": ("Peak memory of the two passes", "MiB", 1 / 2**20),
@@ -277,7 +276,7 @@ def _set_lengths(axes: "Axes", lengths: Array | Sequence[int], names: Sequence[s
 
 
 def spread_labels(heights: Sequence[float], gap: float) -> list[float]:
-    """Move ascending heights to be at least `gap` apart; each cluster spreads around its mean."""
+    """Move ascending heights so that they are at least `gap` apart. Each cluster spreads around its mean."""
 
     def lowest(cluster: Sequence[float]) -> float:
         return sum(cluster) / len(cluster) - gap * (len(cluster) - 1) / 2
@@ -329,7 +328,7 @@ def draw_memory(memory: Memory) -> "Figure":
 
 
 def draw_window(views: list[WindowView]) -> "Figure":
-    """Draw for each model the loss increase when a position of its window is shuffled."""
+    """Draw, for each model, the increase in loss when a position of its window is shuffled."""
     figure = new_figure(8, 4.6)
     axes = tidy(figure.add_subplot())
     for number, view in enumerate(views):
@@ -337,14 +336,14 @@ def draw_window(views: list[WindowView]) -> "Figure":
         axes.plot(range(1, len(view.importance) + 1), view.importance, linewidth=2, label=name, **_line_style(number))
     axes.set_xticks(range(1, max(len(view.importance) for view in views) + 1))
     axes.set_xlabel("distance from the predicted token")
-    if min(min(view.importance) for view in views) > 0:  # near positions matter many times as much as far ones
+    if min(min(view.importance) for view in views) > 0:  # near positions matter many times as much as distant positions
         axes.set_yscale("log", subs=[])
         ticks: Style = {"subs": (1, 2, 5)}
         axes.yaxis.get_major_locator().set_params(**ticks)
         axes.yaxis.set_major_formatter(lambda nats, _: f"{nats:g}")
     else:
         axes.axhline(0, color="0.4", linestyle=":")
-    axes.set_ylabel("increase of the loss in nats per token\nif this position is shuffled")
+    axes.set_ylabel("increase in loss (nats per token)\nif this position is shuffled")
     axes.set_title("Permutation importance of the window positions", fontsize=12)
     add_legend(axes, "upper right")
     return figure
@@ -358,11 +357,11 @@ MAX_HALF_ENTRY = 44  # characters of a legend entry in a legend with two columns
 
 
 def draw_curves(runs: Sequence[Run]) -> "Figure":
-    """Draw the losses of runs: thin lines for training, thick ones for dev.
+    """Draw the losses of runs, with thin lines for training and thick lines for dev.
 
-    A run that was estimated in one step has a horizontal line. Losses in different units have
-    separate panels. A thin line is dotted if the training loss is not the one measured on dev
-    (sampled or smoothed). If all runs share BLEU, F1 or accuracy on dev, it has a panel too.
+    A run that was estimated in one step has a horizontal line. Losses in different units have separate panels. A thin
+    line is dotted if the training loss differs from the dev loss (sampled or smoothed). If all runs have BLEU, F1 or
+    accuracy on dev, this metric gets a panel, too.
     """
     dev_metrics = {name for run in runs for name in DEV_METRIC_TITLES if curves(run).get(name)}
     name = dev_metrics.pop() if len(dev_metrics) == 1 else None

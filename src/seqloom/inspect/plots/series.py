@@ -50,7 +50,7 @@ def draw_components(components: Components, title: str = "") -> "Figure":
         low, high = mean - Z_95 * deviation, mean + Z_95 * deviation
         tidy(axes).fill_between(components.times, low, high, color=COLOURS[number], alpha=0.22, linewidth=0)
         axes.plot(components.times, mean, color=COLOURS[number], linewidth=1.5, label="smoothed")
-        steady = slice(len(mean) // 20, None)  # uncertain first steps do not set the scale
+        steady = slice(len(mean) // 20, None)  # the uncertain first steps do not determine the scale
         limits = np.array([low[steady].min(), high[steady].max()])
         margin = 0.08 * float(np.ptp(limits)) or 1.0
         axes.set_ylim(limits[0] - margin, limits[1] + margin)
@@ -73,7 +73,7 @@ def draw_components(components: Components, title: str = "") -> "Figure":
     return figure
 
 
-HISTORY_HORIZONS = 5  # default length of the drawn history, in horizons
+HISTORY_HORIZONS = 5  # default length of the drawn history, as a multiple of the horizon
 MAX_PANELS = 6
 
 
@@ -116,7 +116,7 @@ def draw_forecast(forecast: ForecastView, history: int | None = None, columns: S
 
 # --- tracks -----------------------------------------------------------------------------------------------------------
 
-ELLIPSES = 16  # confidence ellipses along the smoothed track, without those of gaps
+ELLIPSES = 16  # confidence ellipses along the smoothed track, not counting those in gaps
 
 
 def draw_track(trace: TrackTrace, title: str = "") -> "Figure":
@@ -190,12 +190,12 @@ SPACE = "␣"
 LINE_LENGTH = 92  # characters of a line of text
 WHITE_FRACTION = 0.62  # of the background colour of a letter
 MAX_COLUMNS = 4  # panels side by side
-MAX_WRITTEN_STATES = 8  # transition probabilities of more states are only shaded
+MAX_WRITTEN_STATES = 8  # with more states, transition probabilities are only shaded
 SYMBOLS = 10  # per state; 6 if there are more than MAX_COLUMNS states
 
 
 def _state_colour(state: int, states: int) -> "ColorType":
-    """Return a colour; up to six states are distinguishable with colour vision deficiencies."""
+    """Return a colour. Up to six states are distinguishable with colour vision deficiencies."""
     from matplotlib import colormaps
 
     return COLOURS[state] if states <= len(COLOURS) else colormaps["tab20"](state % 20)

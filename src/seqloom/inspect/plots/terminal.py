@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from seqloom.evaluate.classification import Confusion
 
-SHADES = "·░▒▓█"  # one per quarter; the first is for weights below MIN_SHOWN_WEIGHT
+SHADES = "·░▒▓█"  # one shade per quarter; the first is for weights below MIN_SHOWN_WEIGHT
 MIN_SHOWN_WEIGHT = 0.05
 # Background colours, so that the map looks the same on dark and light screens.
 COLOURS = ((32, 36, 48), (35, 62, 100), (38, 100, 150), (66, 150, 190), (140, 205, 200), (255, 246, 190))
@@ -39,7 +39,7 @@ def render_heat_map(
 ) -> "Text":
     """Render weights (rows, columns) from 0 to 1, at most `width` terminal cells wide.
 
-    With `numbers`, these are written instead of shades. `format_label` turns a word into a heading.
+    With `numbers`, cells have numbers instead of shades. `format_label` turns a word into a heading.
     """
     from rich.text import Text
 
@@ -83,7 +83,7 @@ def render_links(
 ) -> "Text":
     """List the links of each row on one line, the strongest first. Weights below `min_weight` are omitted.
 
-    Words that occur in several columns are followed by their position, from 1.
+    Words that occur in several columns are followed by their position, counted from 1.
     """
     from rich.text import Text
 
@@ -158,13 +158,13 @@ def _align_right(word: str, width: int) -> str:
 
 # --- confusion --------------------------------------------------------------------------------------------------------
 
-MAX_COUNTED_CLASSES = 25  # up to this number of classes counts are written; with more, cells are shaded
+MAX_COUNTED_CLASSES = 25  # up to this number of classes, counts are written; with more, cells are shaded
 ZERO_COUNT = "·"  # less prominent than 0
 AVERAGES = {"micro": micro, "macro": macro, "weighted": weighted}
 
 
 def render_confusion(confusion: "Confusion", *, width: int, colour: bool) -> "Text":
-    """Render a confusion matrix: rows are true classes, columns predicted ones, shades row-wise proportions."""
+    """Render a confusion matrix with true classes as rows, predicted classes as columns, and row-wise proportions."""
     labels = confusion.labels
     numbers = [[f"{count:,}" if count else ZERO_COUNT for count in row] for row in confusion.counts.tolist()]
     shown = numbers if len(labels) <= MAX_COUNTED_CLASSES else None

@@ -87,7 +87,7 @@ def _write_symbols(text: str, state_letter: str, input_symbol: str) -> str:
 
 
 def _equation_lines(cell: Cell, equations: Sequence[Equation], write: Callable[[str], str]) -> list[str]:
-    """Return one line for intermediate values and one for the new states; equal right sides are merged."""
+    """Return one line for intermediate values and one for the new states. Equal right-hand sides are merged."""
     lines: list[str] = []
     for is_state in (False, True):
         symbols_by_side: dict[str, list[str]] = {}
@@ -107,7 +107,7 @@ class StepPanel(NamedTuple):
 
 
 def _step_panels(cell: Cell, equation: Equation, write: Callable[[str], str]) -> list[StepPanel]:
-    """Return panels of the products of a value, then of their sum; weighted sums of gated cells are omitted."""
+    """Return panels for the products of a value, then for their sum, without the weighted sums of gated cells."""
     if cell.gates and any(term.operation == "matrix" for term in equation.terms):
         return []
     label = write(equation.symbol)
@@ -155,7 +155,7 @@ def read_blocks(tour: Tour, captured: Captured, part: nn.Module) -> list[BlockVa
 
 
 def set_embedding(tour: Tour, embedded: Embedded, ids: Sequence[int], x: Tensor, kind: str) -> None:
-    """Set the parts of an embedding; x (T, D) is the input of the first block."""
+    """Set the parts of an embedding. `x` (T, D) is the input of the first block."""
     tokens = torch.tensor(list(ids), device=x.device)
     rows = embedded.embed(tokens)
     scaled, row = rows * embedded.scale, min(tour.values["row"], len(ids) - 1)
@@ -264,7 +264,7 @@ def add_attention(tour: Tour, sections: Sequence[str] = ATTENTION_STAGES) -> Non
 
 
 def _set_part(tour: Tour, part: str, query_tokens: Sequence[str], row: int) -> None:
-    """Set the part of the model, its tokens and the followed one."""
+    """Set the part of the model, its tokens, and the followed token."""
     tour.set(
         part=part,
         chapter=READING if part in ("text", "encoder") else WRITING,

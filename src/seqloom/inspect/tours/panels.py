@@ -50,7 +50,7 @@ class MatrixPanel(Panel):
     marked: int | None = None  # index of the followed row
     probabilities: bool = False  # values between 0 and 1 that sum to 1 in each row
     gates: bool = False  # gate values from 0 (closed) to 1 (open)
-    units: Sequence[int] = ()  # numbers of the shown units, from 1, unless the first ones are shown
+    units: Sequence[int] = ()  # numbers of the shown units, counted from 1, unless the first units are shown
     row_title: str = "token"
     column_title: str = "number"
 
@@ -65,7 +65,7 @@ class SumTerm(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SumPanel(Panel):
-    """Vectors that are combined element by element; the last one is the result."""
+    """Vectors that are combined element by element. The last vector is the result."""
 
     kind: str = field(default="sum", init=False)
     terms: Sequence[SumTerm]
@@ -131,7 +131,7 @@ class MapPanel(Panel):
 
     kind: str = field(default="map", init=False)
     stops: Sequence[MapStop]
-    back: tuple[int, str] | None = None  # index of the stop that follows the last one, and the reason
+    back: tuple[int, str] | None = None  # index of the stop to which the last stop returns, and the reason
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -158,4 +158,4 @@ class Stage:
     symbols: Sequence[tuple[str, str]] = ()  # the symbols of the equation and their meanings
     panels: Sequence[Panel] = ()
     links: Sequence[Link] = ()
-    output: Array | None = field(default=None, repr=False, metadata={"json": False})  # complete, for tests
+    output: Array | None = field(default=None, repr=False, metadata={"json": False})  # complete values, for tests

@@ -28,7 +28,7 @@ from seqloom.nn.encoders import ConvolutionEncoder, RecurrentEncoder, Transforme
 from seqloom.text.model_inputs import frame_texts, read_gaps
 from seqloom.text.word_spans import word_spans
 
-MIN_STATE_UNITS = 12  # shown units of the states over time
+MIN_STATE_UNITS = 12  # number of units shown of the states over time
 WINDOW_ACTIVATIONS = {"tanh": "tanh", "relu": "ReLU", "sigmoid": "σ", "gelu": "GELU"}
 
 
@@ -49,7 +49,7 @@ class _Continuation:
         )
 
     def predict(self, vectors: Tensor) -> str:
-        """Choose the next token and return it; `vectors` (T, D) are the inputs of the output layer."""
+        """Choose the next token and return it. `vectors` (T, D) are the inputs of the output layer."""
         self.vectors, ids, row = vectors, self.ids, self.row
         self.logits = torch.stack([compute_logits(self.tour.model.output, vector) for vector in vectors])
         self.chosen = ids[row + 1] if row + 1 < len(ids) else int(self.logits[row].argmax())
@@ -193,9 +193,10 @@ def tour_gpt(tour: Tour, _: SequencePair | None) -> Walk:
     text = _Continuation(tour)
     if len(text.ids) > config.window:
         raise UsageError(
-            f"{tour.trained.name} reads at most {config.window} tokens, and the text has {len(text.ids)}. Shorten it."
+            f"{tour.trained.name} reads at most {config.window} tokens, but the text has {len(text.ids)}. Shorten "
+            "the text."
         )
-    rows = text.row + 1  # no token attends to later ones
+    rows = text.row + 1  # no token attends to later tokens
     _add_backbone(tour, model.backbone, text.tokens, rows, text.predict)
     return text.finish("x", len(model.backbone.blocks), config.heads)
 
@@ -212,7 +213,7 @@ def tour_bert(tour: Tour, _: SequencePair | None) -> Walk:
     tour.read(text, ids, [names.get(token) or mark_whitespace(tokenizer.token(token)) for token in ids], row)
     if reader.max_length is not None and len(ids) > reader.max_length:
         raise UsageError(
-            f"{reader.name} reads at most {reader.max_length} tokens, and the text has {len(ids)}. Shorten it."
+            f"{reader.name} reads at most {reader.max_length} tokens, but the text has {len(ids)}. Shorten the text."
         )
     is_untrained = lacks_output(reader)
     tour.set(is_untrained=is_untrained, is_causal=False)
@@ -318,7 +319,7 @@ class _Text:
         )
 
     def add_encoder(self) -> tuple[Tensor, Tensor]:
-        """Add the stages of input and encoder; return the encoder states (S, H) and the final state (H,)."""
+        """Add the stages of the input and the encoder; return the encoder states (S, H) and the final state (H,)."""
         tour, captured, lexicon = self.tour, self.captured, self.tour.model.lexicon
         x = captured.output(lexicon)
         lookup = captured.output(lexicon.embed)

@@ -11,8 +11,8 @@ Each section of a template is a stage. Jinja fills in the values of the tour; th
     - q_vector: query of “cat”             the name of a value of the tour, and its label
     > This key has the highest score.      a note
 
-The options of a panel are the fields of its class in `panels.py`. A field of type `str` takes the
-text itself, any other field the name of a value of the tour.
+The options of a panel are the fields of its class in `panels.py`. A field of type `str` takes the text itself; any
+other field takes the name of a value of the tour.
 """
 
 import re
@@ -47,7 +47,9 @@ from seqloom.inspect.values import Array
 
 Values = Mapping[str, Any]
 TOP_SCORES = 8  # shown entries of a large softmax
-MAX_NOTE = "The maximum is subtracted from all scores first: the result stays the same, and no number gets too large."
+MAX_NOTE = (
+    "The maximum is first subtracted from all scores. The result stays the same, and no number becomes too large."
+)
 
 
 # --- functions for templates ------------------------------------------------------------------------------------------
@@ -90,7 +92,7 @@ def residual_terms(
 ) -> str:
     """Return the terms of a sum panel for `residual_equation`."""
     lines = [f"- {before}: before", f"- + {update}: {label}"] if residual else [f"- {update}: {label}"]
-    lines += [f"- = {total}: after"] + ([f"- → {after}: normalised"] if normed_after else [])
+    lines += [f"- = {total}: after"] + ([f"- → {after}: normalized"] if normed_after else [])
     return "\n".join(lines)
 
 
@@ -200,7 +202,7 @@ class PanelText:
             yield sign, self.values[name], label
 
     def cut(self, values: Tensor) -> Array:
-        """Return the shown numbers of the last dimension: the first ones, or those of `units`."""
+        """Return the shown numbers of the last dimension: the first numbers, or those of `units`."""
         units = list(self.get("units", ()))
         return to_array(values[..., units] if units else values[..., : self.get("numbers", self.values["numbers"])])
 
@@ -252,7 +254,7 @@ def _dot(text: PanelText) -> dict[str, object]:
 
 
 def _softmax(text: PanelText) -> dict[str, object]:
-    """Return all scores, or with `chosen` the highest ones and a sum of the others."""
+    """Return all scores, or with `chosen` the highest scores and the sum of the others."""
     scores, labels, chosen = to_array(text.get("scores")), text.get("labels"), text.get("chosen")
     exponentials = np.exp(scores - scores.max())
     total = float(exponentials.sum())
@@ -324,7 +326,7 @@ SYMBOLS: list[tuple[str, str, str]] = [  # pattern in an equation, symbol, meani
     (r"E\[", "E[id]", "row id of the lookup table"),
     (r"PE\(", "PE(j)", "the positional encoding of position j"),
     (r"ⱼ", "ⱼ", "of token number j: 1, 2, 3 …"),
-    (r"ₜ₋₁", "ₜ, ₜ₋₁", "at the current token and at the previous one"),
+    (r"ₜ₋₁", "ₜ, ₜ₋₁", "at the current and at the previous token"),
     (r"W₁", "W₁, W₂", WEIGHTS),
     (r"W(?!₁|₂)", "W", WEIGHTS),
     (r"\bb₁", "b₁, b₂", BIAS),
@@ -338,14 +340,14 @@ SYMBOLS: list[tuple[str, str, str]] = [  # pattern in an equation, symbol, meani
     (r"tanh", "tanh", "maps every number to a value between −1 and 1"),
     (r"σ|sigmoid", "σ", "maps every number to a value between 0 and 1"),
     (r"(?i)relu", "ReLU", "replaces negative numbers by 0"),
-    *((name, name, "passes positive numbers and suppresses negative ones") for name in SOFT),
-    (r"norm\(", "norm", "normalisation: shifts and scales a vector to mean 0 and standard deviation 1"),
+    *((name, name, "passes positive numbers and suppresses negative numbers") for name in SOFT),
+    (r"norm\(", "norm", "normalization: shifts and scales a vector to mean 0 and standard deviation 1"),
     (r" ← ", "x ← …", "x is replaced by the right-hand side"),
 ]
 
 
 def explain_symbols(equation: str, letters: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the symbols of an equation with their meanings: `letters` of the stage first, then the general ones."""
+    """Return the symbols of an equation with their meanings, first the `letters` of the stage, then general symbols."""
     explained = {letter for names in letters for letter in names.split(", ")}
     if any(letter.startswith("W") for letter in letters):
         explained.add("W")

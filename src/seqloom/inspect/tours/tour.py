@@ -35,7 +35,7 @@ DEFAULT_NUMBERS = 8  # shown of each vector
 
 @dataclass(frozen=True)
 class Follow:
-    """Selection of what a tour follows. Positions are counted from 1; None selects a default."""
+    """The token, step, layer and head that a tour follows. Positions are counted from 1; None selects a default."""
 
     word: int | None = None  # input token
     step: int | None = None  # output token
@@ -60,14 +60,14 @@ class Walk:
     text: str
     answer: str  # the prediction
     tokens: Sequence[str]
-    word: int  # the followed token, from 1
+    word: int  # the followed token, counted from 1
     layers: int
     heads: int  # 0 without attention heads
     follow: Follow
     stages: Sequence[Stage]
     difference: float  # largest difference from the values of the model
     steps: Sequence[str] = ()  # generated tokens; empty for models that do not generate
-    step: int | None = None  # the followed step, from 1
+    step: int | None = None  # the followed step, counted from 1
     continued_text: str | None = None  # the text with the most probable next token, for language models
     notes: Sequence[str] = ()
 
@@ -119,7 +119,7 @@ class Tour:
         self.values |= values
 
     def add(self, *sections: str, key: str | None = None, **values: object) -> None:
-        """Render stages with the values so far and the given ones."""
+        """Render stages with the values so far and the given values."""
         self.stages += [render_stage(section, {**self.values, **values}, key) for section in sections]
 
     def compare(self, computed: Tensor, captured: Tensor) -> None:
@@ -127,7 +127,7 @@ class Tour:
         self.difference = max(self.difference, float((computed.double() - captured.double()).abs().max()))
 
     def choose(self, value: int | None, default: int, count: int, name: str) -> int:
-        """Convert a position counted from 1 to an index; None gives the default."""
+        """Convert a position, counted from 1, to an index; None selects the default."""
         position = default if value is None else value - 1
         if not 0 <= position < count:
             raise UsageError(f"There is no {name} {value}: there are {count}.")
@@ -162,7 +162,7 @@ class Tour:
         chosen: int,
         letter: str,
     ) -> None:
-        """Set scores (V,) computed by a weight (V, D) and a bias, or None without a single matrix."""
+        """Set scores (V,) computed with a weight (V, D) and a bias; the weight is None without a single matrix."""
         (weight, bias), probabilities = parameters, torch.softmax(logits.double(), dim=-1)
         self.set(
             vector=vector,
@@ -212,11 +212,13 @@ class Tour:
 def check_length(tokens: Sequence[object], name: str = "text") -> None:
     """Raise `UsageError` if a text is too long for a tour."""
     if len(tokens) > MAX_TOKENS:
-        raise UsageError(f"A walk takes at most {MAX_TOKENS} tokens; this {name} has {len(tokens):,}. Shorten it.")
+        raise UsageError(
+            f"A walk supports at most {MAX_TOKENS} tokens, but this {name} has {len(tokens):,}. Shorten it."
+        )
 
 
 def compute_logits(output: Any, vector: Tensor) -> Tensor:
-    """Return the scores (V,) of a vector (D,); log-probabilities if the output layer has no single matrix."""
+    """Return the scores (V,) of a vector (D,), or log-probabilities if the output layer has no single matrix."""
     logits: Tensor = output(vector) if isinstance(output, nn.Linear) else output.log_probs(vector.unsqueeze(0))[0]
     return logits
 
@@ -236,14 +238,14 @@ def walk_through(
 ) -> Walk:
     """Compute the tour of a text, without dropout.
 
-    `trained` is the result of `seqloom.load`. For a translator, `pair` is the translation to follow
-    if it is already known.
+    `trained` is the result of `seqloom.load`. For a translator, `pair` is the translation to follow, if it is already
+    known.
     """
     from seqloom.inspect.tours import readers, translators
 
     kind = trained.run.recipe["model"]["kind"]
     if not has_tour(trained.run.recipe):
-        raise UsageError(f"There is no walk through {trained.name}: it is of kind {kind}.")
+        raise UsageError(f"There is no walk for {trained.name}, whose model is of kind {kind}.")
     tours = {**readers.TOURS, **translators.TOURS}
     with eval_mode(trained.model), torch.no_grad():
         return tours[MODELS.base(kind)](Tour(trained, text, follow or Follow()), pair)

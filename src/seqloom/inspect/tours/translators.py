@@ -36,7 +36,7 @@ def _follow_step(tour: Tour, pair: SequencePair) -> int:
 
 
 def _finish(tour: Tour, pair: SequencePair, step: int, vectors: Tensor, letter: str, layers: int, heads: int) -> Walk:
-    """Add the last stages; `vectors` (steps, D) are the inputs of the output layer."""
+    """Add the last stages. `vectors` (steps, D) are the inputs of the output layer."""
     output = tour.model.output
     logits = torch.stack([compute_logits(output, vector) for vector in vectors])
     names = [tour.tokenizer.token(token) for token in range(logits.shape[1])]

@@ -12,9 +12,8 @@ Three parts have heads:
     decoder   causal self-attention over the tokens read so far
     cross     attention from the decoder to the source
 
-A GPT has a decoder only. A BERT, and a classifier or tagger with a Transformer encoder, has an encoder
-only, in which [SEP] ends the text instead of END. A denoiser has all three parts and reads [MASK] for
-masked tokens.
+A GPT has only a decoder. A BERT, and a classifier or tagger with a Transformer encoder, has only an encoder, in which
+[SEP] ends the text instead of END. A denoiser has all three parts and reads [MASK] for masked tokens.
 
 Rows are queries and columns are keys. In encoder and decoder both are labelled with the tokens that
 are read. A decoder reads END, then the target. In cross-attention a row is labelled with the token that
@@ -83,7 +82,7 @@ class AttentionMap(NamedTuple):
     axes: AxisTitles = CROSS_ATTENTION
 
     def select(self, rows: slice, columns: slice) -> "AttentionMap":
-        """Select rows and columns; all if none would remain. Rows are not renormalised."""
+        """Select rows and columns, or all if none would remain. Rows are not renormalized."""
         if not self.rows[rows] or not self.columns[columns]:
             return self
         return AttentionMap(self.rows[rows], self.columns[columns], self.weights[..., rows, columns], self.axes)
@@ -106,7 +105,7 @@ class AlignmentView:
     notes: tuple[str, ...] = ()  # for the user
 
     def grid(self, *, tokens: bool = False, end: bool = True) -> AttentionMap:
-        """Return the map; `end=False` removes END from both sides, unless the translation is empty."""
+        """Return the map. `end=False` removes END from both sides, unless the translation is empty."""
         grid = self.tokens if tokens else self.words
         return grid if end else grid.select(slice(len(grid.rows) - self.finished), slice(-1))
 
@@ -152,7 +151,7 @@ def alignment_view(translator: TrainedModel, source: str, target: str | None = N
 
 
 class HeadStatistics(NamedTuple):
-    """Statistics of a head, each the mean over its rows."""
+    """Statistics of a head. Each is the mean over its rows."""
 
     layer: int  # from 1
     head: int  # from 1
@@ -180,7 +179,7 @@ class Part:
         return len(self.tokens.weights[0])
 
     def maps(self, *, tokens: bool = False, end: bool = True) -> AttentionMap:
-        """Return the maps; `end=False` removes END from both sides, unless a side would be empty."""
+        """Return the maps. `end=False` removes END from both sides, unless a side would be empty."""
         maps = self.tokens if tokens else self.words
         if end:
             return maps
@@ -249,8 +248,8 @@ class HeadsView:
         if name not in PARTS:
             raise UsageError(f"A Transformer has no part {name!r}: {did_you_mean(name, PARTS)}.")
         if name not in self.parts:
-            others = " and ".join(self.parts)
-            raise UsageError(f"The {name} of {self.name} has no attention weights; only {others} has.")
+            others = " or ".join(self.parts)
+            raise UsageError(f"The {name} of {self.name} has no attention weights. Choose {others}.")
         return self.parts[name]
 
     @property
@@ -295,7 +294,7 @@ def heads_view(translator: TrainedModel, source: str, target: str | None = None,
 
 
 def denoiser_heads_view(denoiser: TrainedModel, text: str, **options: Any) -> HeadsView:
-    """Restore a text with a denoiser, and return the weights of all heads; `options` are those of the search."""
+    """Denoise a text, and return the weights of all heads. `options` are those of the search."""
     _check_transformer(denoiser)
     return _view_pair(denoiser, denoise_pair(denoiser, text, **options), "denoised")
 
@@ -322,7 +321,7 @@ def _view_pair(trained: TrainedModel, pair: SequencePair, output_kind: Literal["
 def parts_of(
     attentions: Mapping[str, Sequence[Tensor] | None], pair: SequencePair, aligned: int | None = None
 ) -> dict[str, Part]:
-    """Build the parts from the weights of each layer (B, N, rows, columns), of the first sentence."""
+    """Build the parts from the weights of each layer (B, N, rows, columns), for the first sentence."""
     source = pair.source_tokens, pair.source_words
     read = [END_TEXT, *pair.target_tokens[:-1]], read_words(pair)
     sides: dict[PartName, tuple[AxisLabels, AxisLabels]] = {
@@ -332,7 +331,7 @@ def parts_of(
     }
     parts: dict[str, Part] = {}
     for name, (rows, columns) in sides.items():
-        if layers := attentions.get(name):  # convolutional and recurrent layers have none
+        if layers := attentions.get(name):  # convolutional and recurrent layers have no weights
             default_layer = aligned if name == "cross" else None
             ends = name == "encoder" or pair.finished, True
             parts[name] = part_of(name, layers, rows, columns, default_layer, ends)
@@ -347,7 +346,7 @@ def part_of(
     default_layer: int | None = None,
     ends: tuple[bool, bool] = (True, True),
 ) -> Part:
-    """Build a part from the weights (B, N, rows, columns) of each layer, of the first sentence, by tokens and by words.
+    """Build a part from the weights of each layer (B, N, rows, columns) for the first sentence, by tokens and by words.
 
     The weights by words are A W B: B sums over the columns of a word and A takes the mean over its
     rows, as `evaluate.alignment.merge` does for one head.
@@ -373,7 +372,7 @@ def read_words(pair: SequencePair) -> list[Word]:
 
 
 def words_before(target_words: Sequence[Word], tokens: int) -> list[Word]:
-    """Shift target words by one position, after END; `tokens` is the target length, END included if present."""
+    """Shift target words by one position, after END. `tokens` is the target length, END included if present."""
     later = shift_words(target_words, 1)
     inside = [Word(word.text, tuple(token for token in word.tokens if token < tokens)) for word in later]
     return [
@@ -394,7 +393,8 @@ def gpt_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     ids = [*tokenizer.encode(text), END]
     if len(ids) > (window := model.config.window):
         raise UsageError(
-            f"{trained.name} reads at most {window} tokens; the text has {len(ids):,}, END included. Shorten it."
+            f"{trained.name} reads at most {window} tokens, but the text has {len(ids):,}, END included. Shorten "
+            "the text."
         )
     inputs, targets = (torch.tensor([row], device=trained.device) for row in ([END, *ids[:-1]], ids))
     with eval_mode(model), torch.no_grad():
@@ -415,8 +415,8 @@ def bert_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     row = frame_texts(specials, "bert", gaps.ids).tokens
     if max_tokens is not None and len(row) > max_tokens:
         raise UsageError(
-            f"{trained.name} reads at most {max_tokens:,} tokens, [CLS] and [SEP] included; the text has {len(row):,}. "
-            "Shorten it."
+            f"{trained.name} reads at most {max_tokens:,} tokens, but the text has {len(row):,}, [CLS] and [SEP] "
+            "included. Shorten the text."
         )
     with eval_mode(trained.model), torch.no_grad():
         layers = trained.model.attentions(torch.tensor([row], device=trained.device))
@@ -441,7 +441,7 @@ def reader_heads_view(reader: TrainedModel, read: LinePrediction) -> HeadsView:
 
 
 def _encoder_part(layers: Sequence[Tensor], tokens: Sequence[str], words: Sequence[Word], before: int) -> Part:
-    """Build the encoder part; `before` special tokens precede the words, and one token ends them."""
+    """Build the encoder part. `before` special tokens precede the words, and one token follows them."""
     last = len(tokens) - 1
     first = [Word(tokens[position], (position,)) for position in range(before)]
     side = tokens, [*first, *shift_words(words, before), Word(tokens[last], (last,))]

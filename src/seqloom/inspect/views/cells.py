@@ -34,7 +34,7 @@ from seqloom.nn.recurrent import ResidualConnection
 
 OPEN, CLOSED = 0.9, 0.1  # a gate beyond these values is saturated
 MAX_UNITS = 12  # in a heat map
-HIGHWAY_GATES = {"T": "near 1 passes on the output of the layer, near 0 its input"}
+HIGHWAY_GATES = {"T": "near 1, the output of the layer is passed on; near 0, its input"}
 DIRECTIONS = {"forwards": "left to right →", "backwards": "right to left ←", "": ""}
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class LayerTrace:
         return self.values["h"].shape[1]
 
     def level(self, name: str) -> Array:
-        """Return the mean over units per token (T,): of a gate its value, otherwise the absolute value."""
+        """Return the mean over units for each token (T,): of the values of a gate, otherwise of the absolute values."""
         values = self.values[name]
         return (values if name in self.gates else np.abs(values)).mean(axis=1)
 
@@ -103,7 +103,7 @@ class GateTrace:
     part: str = "reader"  # as named by `cell_traces`
 
     def location(self, layer: LayerTrace) -> str:
-        """Return part and layer, if the model has several: decoder, layer 1 of 2"""
+        """Return part and layer if the model has several: decoder, layer 1 of 2"""
         is_single_part = self.part == "reader"
         number = next(number for number, other in enumerate(self.layers, start=1) if other is layer)
         words = [] if is_single_part else [self.part]
@@ -111,7 +111,7 @@ class GateTrace:
         return ", ".join(words)
 
     def layer(self, number: int | None = None) -> LayerTrace:
-        """Return a layer, counted from 1 for the lowest; by default the top layer."""
+        """Return a layer, counted from 1 for the lowest. The default is the top layer."""
         count = len(self.layers)
         if number is not None and not 1 <= number <= count:
             raise UsageError(f"The layer must be from 1, the lowest, to {count}; got {number}.")
@@ -119,7 +119,7 @@ class GateTrace:
 
 
 def gate_trace(source: Source, text: Text, *, part: str | None = None, allow_unknown: bool = False) -> GateTrace:
-    """Run a model on a text and return the values of the cells of one part, by default the first.
+    """Run a model on a text and return the values of the cells of one part (default: the first).
 
     `source` is the result of `seqloom.load`, or a `RecurrentLM`, whose text is given as ids. Dropout
     is off.
@@ -221,7 +221,7 @@ class CellPart(GateTrace):
 
     title: str
     order: list[int]  # step t reads tokens[order[t]]
-    targets: list[str]  # the prediction target at each token; empty if there is none
+    targets: list[str]  # the prediction target at each token, or "" without a target
     steps: tuple[CellSteps, ...]  # of each layer, lowest first
 
     def step_of(self, position: int) -> int:
@@ -240,12 +240,12 @@ class CellTraces:
 
     @property
     def nbytes(self) -> int:
-        """The approximate size: the computed values, and about as much for their inputs."""
+        """The approximate size: that of the computed values, doubled for their inputs."""
         layers = [layer for part in self.parts.values() for layer in part.layers]
         return 2 * sum(values.nbytes for layer in layers for values in layer.values.values())
 
     def __getitem__(self, name: str | None) -> CellPart:
-        """Return the part of that name; the first if None."""
+        """Return the part with this name, or the first part if None."""
         if name is None:
             return next(iter(self.parts.values()))
         if name not in self.parts:
@@ -258,8 +258,8 @@ def cell_traces(
 ) -> CellTraces:
     """Run a model on a text and return the values of all cells. Dropout is off.
 
-    `source` is the result of `seqloom.load`, or a `RecurrentLM`, whose text is given as ids. `target`
-    is a forced translation; by default the translation of the model.
+    `source` is the result of `seqloom.load`, or a `RecurrentLM`, whose text is given as ids. `target` is a forced
+    translation; the default is the translation of the model.
     """
     read, model = read_text(source, text, target, allow_unknown=allow_unknown, max_tokens=max_tokens), model_of(source)
     parts = {}
@@ -307,7 +307,7 @@ class Ranked(NamedTuple):
 
 
 def rank(values: Array, by: By = "variance", marks: Array | None = None) -> Ranked:
-    """Rank units by their values (T, H); with `correlation`, by the correlation with the marked tokens."""
+    """Rank units by their values (T, H), with `correlation` by the correlation with the marked tokens."""
     if by not in get_args(By):
         raise UsageError(f"Units cannot be ranked by {by!r}: {did_you_mean(by, get_args(By))}.")
     values = values.astype(np.float64)
@@ -329,14 +329,14 @@ def rank(values: Array, by: By = "variance", marks: Array | None = None) -> Rank
 
 
 def correlations(values: Array, marks: Array) -> Array:
-    """Return Pearson's r (H,) of each unit's values (T, H) and the marks (T,); 0 if either is constant."""
+    """Return Pearson's r (H,) of each unit's values (T, H) and the marks (T,), or 0 if either is constant."""
     centred, flags = values - values.mean(axis=0), marks - marks.mean()
     lengths = np.sqrt((centred**2).sum(axis=0) * (flags**2).sum())
     return np.divide(flags @ centred, lengths, out=np.zeros(values.shape[1]), where=lengths > 1e-12)
 
 
 def token_classes(tokens: Sequence[str], containing: str = "") -> dict[str, Array]:
-    """Return the token classes that differ between these tokens, by name; `containing` adds a class by substring.
+    """Return the token classes that differ between these tokens, by name. `containing` adds a class by substring.
 
     A class marks tokens (T,) with 1 and others with 0, by their characters or by their context; the
     position classes count tokens.

@@ -18,7 +18,7 @@ from seqloom.runs.run import Run
 from seqloom.tasks import task_info
 
 Points = list[tuple[int, float]]
-MAX_POINTS = 600  # of a curve, about the width of a plot in pixels
+MAX_POINTS = 600  # points of a curve, about the width of a plot in pixels
 
 
 class Scale(NamedTuple):
@@ -29,7 +29,7 @@ class Scale(NamedTuple):
 
     @classmethod
     def of_tokens(cls, run: Run, unit: str) -> "Scale":
-        """Build a unit that counts tokens; `{token}` in it becomes the name of a token of this run."""
+        """Build a unit that counts tokens. `{token}` is replaced by the name of a token of this run."""
         by_token = unit.replace("{token}", "token")
         if not run.of_text:
             return cls(by_token, by_token)
@@ -56,7 +56,7 @@ def loss_scale(run: Run) -> Scale:
 class Curve:
     """A metric of a log by step."""
 
-    group: str  # what is measured: loss, perplexity, learning_rate …
+    group: str  # the measured quantity: loss, perplexity, learning_rate …
     split: str  # train or dev
     unit: str  # axis title
     scale: str  # curves share an axis if group and scale are equal
@@ -65,7 +65,7 @@ class Curve:
 
 
 def run_curves(run: Run) -> dict[str, Curve]:
-    """Return all metrics of the log by name, thinned for plotting. For repeated steps the last value counts."""
+    """Return all metrics of the log by name, thinned for plotting. If a step was repeated, the last value is used."""
     points: dict[str, dict[int, float]] = {}
     speed_unit = "tokens"
     for entry in run.log():
@@ -109,7 +109,7 @@ def thin_points(points: Points, max_points: int = MAX_POINTS) -> Points:
 
 
 def differences(recipes: Mapping[str, Mapping[str, object]]) -> list[dict[str, object]]:
-    """Return the keys in which recipes differ, with the value of each recipe; None if a recipe lacks the key."""
+    """Return the keys in which recipes differ, with the value of each recipe, or None if a recipe lacks the key."""
     flat = {name: dict(_flatten(recipe)) for name, recipe in recipes.items()}
     differing: list[dict[str, object]] = []
     for key in dict.fromkeys(key for values in flat.values() for key in values):
@@ -129,7 +129,7 @@ def _flatten(value: object, path: str = "") -> Iterator[tuple[str, object]]:
 
 # Titles of the dev metrics that are drawn next to the loss, in order of preference.
 DEV_METRIC_TITLES = {
-    "bleu": "BLEU on dev, of greedy translations",
+    "bleu": "BLEU of greedy translations on dev",
     "span_f1": "span F1 on dev",
     "token_accuracy": "tag accuracy on dev",
     "accuracy": "accuracy on dev",
@@ -150,7 +150,7 @@ PAIRED_METRICS = {
 
 
 def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
-    """Return (step, loss · scale) in training and on dev; for models of text in nats per token.
+    """Return (step, loss · scale) in training and on dev, for text models in nats per token.
 
     If there are further dev metrics, also (step, metric) for the first of `DEV_METRIC_TITLES` and its
     paired metric.
@@ -177,7 +177,7 @@ def select_dev_metric(metrics: Mapping[str, float]) -> str | None:
 
 
 def training_remark(run: Run) -> str:
-    """Return why the training loss is not comparable with dev or other runs; "" if it is."""
+    """Return why the training loss is not comparable with dev or other runs, or "" if it is."""
     remarks = [entry.get("remark") for entry in run.log() if entry["event"] == "progress"]
     return f"{remarks[-1]}: not comparable" if remarks and remarks[-1] else ""
 
@@ -190,8 +190,11 @@ class LossPanel(NamedTuple):
 
 
 def loss_panels(runs: Sequence[Run]) -> list[LossPanel]:
-    """Return one panel per unit of loss. Language models with different tokens share a panel in bits per character, if
-    all have this metric: its ratio to the loss on dev converts the curve."""
+    """Return one panel per unit of loss.
+
+    Language models with different tokens share a panel in bits per character if all have this metric. Its ratio to the
+    loss on dev converts the curve.
+    """
     scales = [loss_scale(run) for run in runs]
     measured = [run.metrics("dev") or {} for run in runs]
     if len({scale.key for scale in scales}) > 1 and all("bits_per_character" in metrics for metrics in measured):

@@ -9,9 +9,9 @@
     gradients = gradient_parts(seqloom.load("runs/translate-gru"), "Sunday, November 15, 2026")
     gradients.parts["encoder-forwards"].layers[0]["h"]      (T,): ‖∂L/∂h_t‖ of each source token
 
-L is −log p of one prediction, by default the last, or of all: see `ReadText`. Everything is computed in
-float64 on the CPU, on a copy of the model, without dropout. `gradient_trace`, `flows`, `clipping` and
-`gradient_report` are for recurrent language models, which have one part.
+L is −log p of one prediction, by default the last, or of all: see `ReadText`. Everything is computed in float64 on the
+CPU, on a copy of the model, without dropout. `gradient_trace`, `flows`, `clipping` and `gradient_report` support only
+recurrent language models, which have one part.
 """
 
 import copy
@@ -74,7 +74,7 @@ def _matrices_of(cells: Iterable[Cell]) -> list[RecurrentMatrix]:
 
 @dataclass(frozen=True)
 class Flow:
-    """The effect of a change of h at time k on the last time t, with the inputs of the layer fixed."""
+    """The effect of a change in h at time k on the last time t, with the inputs of the layer fixed."""
 
     layer: int
     gamma_w: float  # the largest singular value of W_hh
@@ -83,7 +83,7 @@ class Flow:
 
     @property
     def bound(self) -> Array:
-        """(γ_W γ_g)^(t−k); infinite on overflow."""
+        """(γ_W γ_g)^(t−k), infinite on overflow."""
         with np.errstate(over="ignore"):
             return (self.gamma_w * self.gamma_g) ** np.arange(len(self.measured), dtype=np.float64)
 
@@ -92,7 +92,7 @@ class Flow:
 def flow_of(depth: int, cell: Elman, hidden: Tensor, max_steps: int | None = None) -> Flow:
     """Compute the flow from the hidden states (T, H): the slope of g follows from its value.
 
-    `max_steps` limits the steps back in time, each of which takes about 20 H³ operations; by default all.
+    `max_steps` limits the steps back in time, each of which takes about 20 H³ operations. The default is all steps.
     """
     weight = cell.weight_h  # (H, H)
     product = torch.eye(cell.hidden, dtype=weight.dtype)
@@ -119,7 +119,7 @@ def slope(activation: str, h: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class PartGradients:
-    """The gradients with respect to the states of one part; `seqloom.inspect.views.cells` defines the parts."""
+    """The gradients with respect to the states of one part. `seqloom.inspect.views.cells` defines the parts."""
 
     name: str
     title: str
@@ -135,7 +135,7 @@ class GradientParts:
     """The gradients of one loss with respect to the states of every part."""
 
     predictions: list[str]  # predicted tokens, tags or label
-    prediction_kind: str  # what a prediction is: token, label …
+    prediction_kind: str  # the kind of prediction: token, label …
     at: int | None  # index of the prediction that L belongs to; None for all
     loss: float  # L in nats
     norm: float  # ‖∂L̄/∂θ‖ of the mean loss over all predictions, with all parameters θ
@@ -155,10 +155,10 @@ def gradient_parts(
     max_tokens: int | None = None,
     max_operations: float | None = MAX_OPERATIONS,
 ) -> GradientParts:
-    """Compute ‖∂L/∂h_t‖ of every layer of every part at every step; 0 if L does not depend on a state.
+    """Compute ‖∂L/∂h_t‖ of every layer of every part at every step, which is 0 if L does not depend on a state.
 
-    L is the loss of the prediction with index `at`, counted from 0. `max_operations` limits the
-    computation of ‖∂h_t/∂h_k‖; None is no limit.
+    L is the loss of the prediction with index `at`, counted from 0. `max_operations` limits the computation of
+    ‖∂h_t/∂h_k‖; None sets no limit.
     """
     read = read_text(source, text, target, allow_unknown=allow_unknown, max_tokens=max_tokens)
     at = len(read.predictions) - 1 if at is None else at
@@ -231,7 +231,7 @@ class GradientTrace:
         return list(range(len(self.tokens) - 1, -1, -1))
 
     def steps_per_tenth(self, layer: int = -1, name: str = "h") -> float | None:
-        """Return the number of steps over which the norm falls to a tenth, by a log-linear fit; None if it does not."""
+        """Return the number of steps over which the norm falls to a tenth (log-linear fit), or None if it does not."""
         norms = self.layers[layer][name]
         is_valid = (norms > 0) & np.isfinite(norms)
         if is_valid.sum() < 2:
@@ -259,7 +259,7 @@ class Clipping:
 
 @dataclass(frozen=True)
 class GradientReport:
-    """The gradients of one model on one text, and those of its training."""
+    """The gradients of one model on one text and during its training."""
 
     name: str
     cell: str
@@ -281,14 +281,14 @@ class GradientReport:
 def gradient_trace(source: Source, text: Text, *, of: Of = "last", allow_unknown: bool = False) -> GradientTrace:
     """Compute ‖∂L/∂h_t‖ of every layer of a recurrent language model at every step.
 
-    L is −log p of the last token of the text (`last`), or summed over all tokens (`total`). `source` is
-    the result of `seqloom.load`, or a `RecurrentLM`, whose text is given as ids.
+    L is −log p of the last token of the text (`last`), or the sum over all tokens (`total`). `source` is the result of
+    `seqloom.load`, or a `RecurrentLM`, whose text is given as ids.
     """
     return _report(source, text, of, allow_unknown).trace
 
 
 def flows(source: Source, text: Text, *, allow_unknown: bool = False) -> list[Flow]:
-    """Compute Jacobian norms and their bound for each layer of an Elman model; other models have none."""
+    """Compute Jacobian norms and their bound for each layer of an Elman model. Other models have none."""
     return _report(source, text, "last", allow_unknown).flows
 
 
@@ -302,7 +302,7 @@ def clipping(source: Source, text: Text, clip: float | None, *, allow_unknown: b
 def gradient_report(
     trained: TrainedModel, text: Text, *, of: Of = "last", allow_unknown: bool = False, name: str | None = None
 ) -> GradientReport:
-    """Report all of the above for a trained model, with the clipping of its recipe."""
+    """Compute a `GradientReport` for a trained model, with the clipping of its recipe."""
     report, run = _report(trained, text, of, allow_unknown), trained.run
     return replace(
         report,

@@ -5,16 +5,16 @@
     tf–idf    c_w · idf_w          idf_w = ln((1 + N) / (1 + df_w)) + 1                                       (V,)
     dense     x_t = e_w E          a row of a learned table E (V, D)                                          (T, D)
 
-The vocabulary has V words; df_w of the N documents contain the word w. A sum ignores word order: texts
-with the same words have the same counts and tf–idf, and no model that reads only these can
-distinguish them (C01). A recurrent network reads the rows in order and can.
+The vocabulary has V words; df_w of the N documents contain the word w. A sum ignores word order: texts with the same
+words have the same counts and tf–idf, and no model that reads only these can distinguish them (C01). A recurrent
+network, which reads the rows in order, can.
 
     view = sinusoids_view(width=128, length=100)
     view.table          (length, width): row p is the encoding of position p
     view.products       (length, length): PE(p) · PE(q)
     view.by_distance    (length,): the mean of PE(p) · PE(p + k) over p, divided by that for k = 0
 
-For sinusoids PE(p) · PE(p + k) = Σ_i cos(k / base^(2i/d)) for every p: they encode distances. Rotary
+For sinusoids, PE(p) · PE(p + k) = Σ_i cos(k / base^(2i/d)) for every p, so they encode distances. Rotary
 positions lead to the same sum in q·k, for q = k with pairs of equal length.
 """
 
@@ -32,7 +32,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.evaluate.alignment import word_spans
 from seqloom.inspect.values import Array, to_plain
 
-if TYPE_CHECKING:  # counting words does not need torch
+if TYPE_CHECKING:  # torch is not needed for counting words
     from seqloom.inspect.capture import TrainedModel
     from seqloom.nn.positions import Layout
     from seqloom.text import Tokenizer
@@ -85,7 +85,7 @@ def splitter(keep_case: bool = False) -> Split:
 
 
 def vocabulary_of(documents: Iterable[str], source: str, split: Split, *, unknown: bool = True) -> Vocabulary:
-    """Build a vocabulary from documents, most frequent words first; `unknown` adds a column for all others."""
+    """Build a vocabulary from documents, most frequent words first. `unknown` adds a column for all other words."""
     counts, frequency, total = Counter[str](), Counter[str](), 0
     for document in documents:
         words = split(document)
@@ -93,20 +93,20 @@ def vocabulary_of(documents: Iterable[str], source: str, split: Split, *, unknow
         frequency.update(set(words))
         total += 1
     if unknown:
-        counts.pop(UNKNOWN, None)  # it has a column already
+        counts.pop(UNKNOWN, None)  # it already has a column
     words = [UNKNOWN] * unknown + sorted(counts, key=lambda word: (-counts[word], word))
     frequencies = [frequency[word] for word in words]
     return Vocabulary(words, _reader(words, split), source, total, frequencies, 0 if unknown else None)
 
 
 def vocabulary_from_list(words: Iterable[str], source: str, texts: Sequence[str], split: Split) -> Vocabulary:
-    """Build a vocabulary from a list of words, after a column for all others; the texts are the documents."""
+    """Build a vocabulary from a list of words, after a column for all other words. The texts are the documents."""
     listed = list(dict.fromkeys([UNKNOWN, *words]))
     return _vocabulary(listed, _reader(listed, split), source, texts, 0)
 
 
 def vocabulary_of_tokenizer(tokenizer: "Tokenizer", source: str, texts: Sequence[str]) -> Vocabulary:
-    """Build a vocabulary from a tokenizer, by token id; the texts are the documents."""
+    """Build a vocabulary from a tokenizer, by token id. The texts are the documents."""
     words = [tokenizer.token(number) for number in range(len(tokenizer))]
 
     def read(text: str) -> list[VocabularyWord]:
@@ -178,7 +178,7 @@ class Encoded:
         return list(dict.fromkeys(word.text for word in self.words if word.column == self.vocabulary.unknown))
 
     def sizes(self, widths: Sequence[int], vocabulary: int | None = None) -> list[Size]:
-        """Return the sizes of all encodings, with this vocabulary or one of another size."""
+        """Return the sizes of all encodings, for this vocabulary or for another vocabulary size."""
         length, v = len(self.words), len(self.vocabulary) if vocabulary is None else vocabulary
         return [
             Size("one-hot", (length, v), length, 0),
@@ -193,7 +193,7 @@ def encode(texts: Sequence[str], vocabulary: Vocabulary) -> list[Encoded]:
     encoded = [Encoded(text, vocabulary.read(text), vocabulary) for text in texts]
     for number, text in enumerate(encoded, start=1):
         if not text.words:
-            raise DataError(f"A text needs at least one word; text {number} has none: {text.text!r}.")
+            raise DataError(f"A text must have at least one word, but text {number} has none: {text.text!r}.")
     return encoded
 
 
@@ -203,7 +203,7 @@ def dense_table(vocabulary: Vocabulary, width: int, seed: int = SEED) -> Array:
 
 
 def nonzero_columns(texts: Iterable[Encoded], max_columns: int | None = None) -> list[int]:
-    """Return the columns that occur in any text, in order; at most `max_columns`, of the first words of each text."""
+    """Return the columns that occur in any text, in order, at most `max_columns` from the first words of each text."""
     return sorted({column for text in texts for column in text.columns[:max_columns]})[:max_columns]
 
 
@@ -230,7 +230,7 @@ class Comparison:
 
 
 def compare(texts: Sequence[Encoded], first: int, second: int, width: int, seed: int = SEED) -> Comparison:
-    """Compare two texts by index; dense vectors and the network have size `width`."""
+    """Compare two texts by index. Dense vectors and the network have size `width`."""
     one, other = texts[first], texts[second]
     table = dense_table(one.vocabulary, width, seed)
     states = last_states([one, other], table, seed)
@@ -255,7 +255,7 @@ def cosine(one: Mapping[int, float], other: Mapping[int, float]) -> float:
 
 
 def last_states(texts: Sequence[Encoded], table: Array, seed: int = SEED) -> list[Array]:
-    """Return h_T of an untrained Elman network on each text; its hidden size is that of the inputs."""
+    """Return h_T of an untrained Elman network on each text. Its hidden size is the size of the inputs."""
     import torch
 
     from seqloom.nn.cells import Elman
@@ -315,7 +315,7 @@ class PositionsView:
 
     @property
     def wavelengths(self) -> list[float]:
-        """The wavelength of each pair of sine and cosine, in positions; [] for learned positions."""
+        """The wavelength of each pair of sine and cosine, in positions; empty for learned positions."""
         if self.base is None:
             return []
         return [2 * math.pi * self.base ** (2 * pair / self.width) for pair in range(self.width // 2)]
@@ -325,8 +325,11 @@ class PositionsView:
         return 2 * pair if self.layout == "interleaved" else pair
 
     def informative_dimensions(self, count: int = DEFAULT_CURVES) -> list[int]:
-        """Select dimensions to plot: sines from the fastest to one that varies within the length; for learned positions
-        those that vary most."""
+        """Select dimensions to plot.
+
+        These are sines, from the fastest to the slowest that varies within the length, or the learned dimensions that
+        vary most.
+        """
         if not self.wavelengths:
             return sorted(np.argsort(-self.table.std(axis=0), kind="stable")[:count].tolist())
         moving = sum(wave <= 4 * self.length for wave in self.wavelengths)
@@ -346,7 +349,7 @@ def sinusoids_view(
     kind: Literal["sinusoidal", "rotary"] = "sinusoidal",
     name: str = "",
 ) -> PositionsView:
-    """Compute sinusoids of any size. Rotary positions use the same angles; their `width` is the head size."""
+    """Compute sinusoids of any size. Rotary positions use the same angles, with the head size as `width`."""
     from seqloom.nn.positions import BASE, sinusoid_table
 
     base = BASE if base is None else base

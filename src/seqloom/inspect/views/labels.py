@@ -7,8 +7,9 @@ Word weights:
     occlusion   p − p_{−j}: the decrease in the probability of the label if word j is removed
 
 Attention weights are between 0 and 1 and sum to 1 with those of END and special tokens; they show where the model
-attends, not to what effect. Influence is positive for the label and negative against it; for a bag of words it is
-exact. Occlusion reads the text again without the word; of two words with the same meaning, neither is missed.
+attends, not how this affects the label. Influence is positive if a word supports the label and negative otherwise; for
+a bag of words, it is exact. Occlusion reads the text again without the word; if two words have the same meaning,
+removing one of them changes little.
 
 The tag lattice of a sentence, and the path that a tagger takes:
 
@@ -125,7 +126,7 @@ def weigh_words(text: str, tokens: Sequence[Span], weights: Sequence[float], tok
 
 
 def remove_each_word(text: str, words: Sequence[WordWeight]) -> list[str]:
-    """Return the text without each of the words in turn, and without the resulting double space."""
+    """Return the text without each of the words in turn, with the resulting double space removed."""
     shorter = []
     for word in words:
         before, after = text[: word.start], text[word.end :]
@@ -152,19 +153,19 @@ class TagPaths(Lattice):
 
     words: list[str]
     tags: list[str]
-    scoring: str  # how tags are scored, in words
+    scoring: str  # description of how tags are scored
     unknown: list[str]  # parts of the text that are not in the vocabulary
 
     @property
     def most_probable(self) -> list[int]:
-        """The tag with the largest posterior of each word."""
+        """The tag of each word with the largest posterior."""
         return self.posterior.argmax(axis=1).tolist()
 
     @classmethod
     def of(
         cls, pieces: Sequence[Lattice], words: list[str], tags: list[str], scoring: str, unknown: list[str]
     ) -> "TagPaths":
-        """Join the lattices of the pieces of a sentence; there are no pairs between pieces."""
+        """Join the lattices of the pieces of a sentence. There are no pairs between pieces."""
         between = np.zeros((1, len(tags), len(tags)))
         pairs = [part for piece in pieces for part in (piece.pairs, between)][:-1]
         posterior = np.concatenate([piece.posterior for piece in pieces])
@@ -189,7 +190,7 @@ def describe_tagger(model: TaggerBase | HMMTagger) -> str:
     if model.chain.learned:
         return "CRF: scores the whole tag sequence"
     if not bool(model.chain.allowed.all()):
-        return "softmax: scores each word independently; valid sequences only"
+        return "softmax: scores each word independently, but allows only valid sequences"
     return "softmax: scores each word independently"
 
 
@@ -232,7 +233,7 @@ def pairs_of(table: Tensor, scores: Tensor) -> tuple[Array, float]:
 
 
 def state_paths(trained: TrainedModel, text: str) -> TagPaths:
-    """Compute the lattice of a hidden Markov model of text; states are named by their most probable symbols."""
+    """Compute the lattice of a hidden Markov model of text. States are named by their most probable symbols."""
     model, tokenizer = trained.model, trained.tokenizer
     assert isinstance(model, HiddenMarkov)
     tokens, states = _read_ids(trained, text), model.states
@@ -276,11 +277,11 @@ class TextStates:
     emissions: list[list[tuple[str, float]]]  # the most probable symbols of each state
     transition: Array  # (N+1, N+1), END last
     tokens: list[str]
-    path: list[int]  # most probable state of each token, from 0
+    path: list[int]  # most probable state of each token, counted from 0
     posterior: list[float]  # probability of that state given the text
-    fractions: list[float]  # of the tokens of the measured text, by state
+    fractions: list[float]  # fraction of the tokens of the measured text, by state
     letter_kinds: dict[str, list[float]] | None  # for letters: by kind, the fraction emitted by each state
-    measured_on: str  # the text of `fractions` and `letter_kinds`
+    measured_on: str  # the text measured in `fractions` and `letter_kinds`
 
     @property
     def states(self) -> int:
@@ -318,7 +319,7 @@ def states_view(
     model = trained.model
     if isinstance(model, GaussianHMM):
         if text is not None:
-            raise UsageError(f"{trained.name} is a model of series and reads no text; omit the text.")
+            raise UsageError(f"{trained.name} is a model of series and reads no text; leave the text out.")
         return _series_states(trained, model)
     if isinstance(model, HiddenMarkov):
         return _text_states(trained, model, text, top)

@@ -44,8 +44,8 @@ from seqloom.nn.mixers import MIXERS, DilatedConvolution, RecurrentMixer, make_m
 
 QUANTITIES = ("time", "memory", "chain", "path", "count")
 NARROW_D_MODEL = 4  # for chain and path
-MAX_OTHER_CORES = 0.2  # in use by other programs without a remark
-EXPONENT_TOLERANCE = 0.15  # by which the exponent of time may be below that of the arithmetic without a remark
+MAX_OTHER_CORES = 0.2  # cores that other programs may use without a remark
+EXPONENT_TOLERANCE = 0.15  # without a remark, the exponent of time may be below that of the arithmetic by this value
 WARM_UP = 3  # maximum number of untimed passes: the first compiles kernels and allocates memory
 WARM_UP_SECONDS = 0.5  # no further warm-up pass is started after this time
 MAX_TIMING_SECONDS = 20.0  # no further pass is started after this time
@@ -65,7 +65,7 @@ class LayersPlan:
     cell: str = "lstm"  # of the recurrent layer
     batch: int = 1  # sequences per pass
     repeats: int = 5  # timed passes
-    weights: bool = False  # compute self-attention with explicit weights instead of the fused kernel
+    weights: bool = False  # compute the attention weights explicitly instead of using the fused kernel
     threads: int | None = None  # on a CPU; None is the default of torch
     seed: int = 1
     device: str = "auto"
@@ -97,7 +97,7 @@ class LayersPlan:
         return {name: getattr(self, name) for name in MIXERS[kind].options}
 
     def layer(self, kind: str, depth: int = 0, d_model: int | None = None) -> Mixer:
-        """Build a layer; with another `d_model`, it has one head."""
+        """Build a layer. With another `d_model`, it has one head."""
         heads = self.heads if d_model is None else 1
         return make_mixer(kind, d_model or self.d_model, heads, depth=depth, **self.options(kind))
 
@@ -123,7 +123,7 @@ class TrainingPass:
 
 
 def seconds(training_pass: TrainingPass, device: torch.device, repeats: int) -> list[float]:
-    """Time each pass after the warm-up; fewer than `repeats` if they take long."""
+    """Time each pass after the warm-up. There are fewer than `repeats` passes if they take long."""
     for max_passes, max_seconds in ((WARM_UP, WARM_UP_SECONDS), (repeats, MAX_TIMING_SECONDS)):
         times: list[float] = []
         while len(times) < max_passes and sum(times) < max_seconds:
@@ -145,11 +145,11 @@ def synchronize(device: torch.device) -> None:
 
 
 def peak_memory(training_pass: TrainingPass, device: torch.device) -> int | None:
-    """Measure the peak bytes of a pass beyond those allocated before it; None if the device has no counters.
+    """Measure the peak bytes of a pass beyond those allocated before it, or None if the device has no counters.
 
-    CUDA counts them. On a CPU they are summed from the allocations and deallocations of torch's allocator
-    during the pass, from its profiler: temporary tensors inside operations are included, memory of the
-    underlying libraries is not.
+    CUDA counts them. On a CPU they are summed from the allocations and deallocations of torch's allocator during the
+    pass, from its profiler: temporary tensors inside operations are included, but memory of the underlying libraries is
+    not.
     """
     training_pass.clear()
     if device.type == "cuda":
@@ -205,7 +205,7 @@ def memory_limit(limit: int | None, device: torch.device) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     max_bytes = 1024 * used + limit
     limits = [value for value in (soft, hard) if value != resource.RLIM_INFINITY]
-    with suppress(OSError, ValueError):  # without permission there is no limit
+    with suppress(OSError, ValueError):  # without permission, there is no limit
         resource.setrlimit(resource.RLIMIT_DATA, (min([max_bytes, *limits]), hard))
     try:
         yield
@@ -220,7 +220,7 @@ class OtherLoad:
     began: tuple[float, float, float] | None = field(default_factory=lambda: _processor_times())
 
     def cores(self) -> float | None:
-        """Return the mean number of cores since the start; None if unknown."""
+        """Return the mean number of cores used since the start, or None if unknown."""
         now = _processor_times()
         if self.began is None or now is None or now[0] - self.began[0] < 0.1:
             return None
@@ -259,7 +259,7 @@ def longest_chain(y: Tensor) -> int:
 
 
 def chain(mixer: Mixer, d_model: int, n: int) -> int:
-    """Return the chain of a layer for n positions, by its definition: kernels hide their operations."""
+    """Return the chain of a layer for n positions, computed by its definition because kernels hide their operations."""
     x = torch.randn(1, n, d_model).requires_grad_()
     with definitions_only():
         return longest_chain(mixer(x)[0])
@@ -281,7 +281,7 @@ def path(make: Callable[[int], Mixer], d_model: int, n: int) -> int | None:
     for layers in count(1):
         if time.perf_counter() - began > MAX_PATH_SECONDS:
             return None
-        if isinstance(mixer, DilatedConvolution):  # depends on its depth: stacks of one, two, three …
+        if isinstance(mixer, DilatedConvolution):  # depends on its depth: build stacks of 1, 2, 3 …
             if layers > 1:
                 backward_functions.append(_pass_back(make(layers - 1).double(), d_model, n))
             gradient = output_gradient
@@ -295,7 +295,7 @@ def path(make: Callable[[int], Mixer], d_model: int, n: int) -> int | None:
 
 
 def _pass_back(mixer: Mixer, d_model: int, n: int) -> Callable[[Tensor], Tensor]:
-    """Return a function from a gradient (1, n, D) of y to one of x."""
+    """Return a function that maps a gradient (1, n, D) of y to the gradient of x."""
     x = torch.randn(1, n, d_model, dtype=torch.float64).requires_grad_()
     y, _ = mixer(x)
 
@@ -435,12 +435,12 @@ class Layers:
         return [getattr(row, quantity) for row in self.measured[kind]]
 
     def fitted(self, kind: str) -> tuple[int, ...]:
-        """Return the lengths of the fit: the larger half of those measured, at least two."""
+        """Return the lengths of the fit: the larger half of the measured lengths, but at least two."""
         measured = [row.length for row in self.measured[kind] if row.failure is None]
         return tuple(measured[-max(2, math.ceil(len(measured) / 2)) :]) if len(measured) > 1 else ()
 
     def fit(self) -> str:
-        """Describe the lengths of the fits; empty if there are none."""
+        """Describe the lengths of the fits, or return "" without fits."""
         ranges: dict[tuple[int, ...], list[str]] = {}
         for kind in self.measured:
             ranges.setdefault(self.fitted(kind), []).append(kind)
@@ -451,7 +451,7 @@ class Layers:
         )
 
     def exponents(self, quantity: str) -> dict[str, float | None]:
-        """Return by kind the slope of log(quantity) over log(length); None if it cannot be fitted."""
+        """Return, by kind, the slope of log(quantity) over log(length), or None if it cannot be fitted."""
         exponents = {}
         for kind, rows in self.measured.items():
             points = [(row.length, getattr(row, quantity)) for row in rows if row.length in self.fitted(kind)]
@@ -466,14 +466,15 @@ class Layers:
             measured, expected = time[kind], count[kind]
             if measured is not None and expected is not None and measured < expected - EXPONENT_TOLERANCE:
                 lines.append(
-                    f"{kind}: time grows as n^{measured:.2f}, multiplications as n^{expected:.2f}: at these lengths "
-                    "fixed costs or idle processors dominate"
+                    f"{kind}: time grows as n^{measured:.2f}, but multiplications grow as n^{expected:.2f}: at "
+                    "these lengths, fixed costs or idle processors dominate"
                 )
         other_cores = max((row.other_cores or 0.0 for rows in self.measured.values() for row in rows), default=0.0)
         spare = max(0, (os.cpu_count() or 1) - self.threads)  # cores that this process does not use
         if self.device == "cpu" and other_cores > spare + MAX_OTHER_CORES:
             lines.append(
-                f"other programs used up to {other_cores:.1f} cores: times are too long, exponents of time unreliable"
+                f"other programs used up to {other_cores:.1f} cores: times are too long, and exponents of time are "
+                "unreliable"
             )
         for rows in self.measured.values():
             lines += [f"{row.kind}, n = {row.length:,}: {row.failure}" for row in rows if row.failure is not None]
@@ -486,7 +487,7 @@ class Layers:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
-    """Return the slope of a least-squares line through the logarithms of points; None for fewer than two."""
+    """Return the slope of a least-squares line through the logarithms of points, or None for fewer than two points."""
     logs = [(math.log(x), math.log(y)) for x, y in points if y > 0]
     return statistics.linear_regression(*zip(*logs, strict=True)).slope if len(logs) > 1 else None
 

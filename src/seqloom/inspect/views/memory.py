@@ -57,12 +57,12 @@ class MemoryPlan:
     cells: tuple[str, ...] = ("elman", "lstm", "gru")
     lags: tuple[int, ...] = (5, 10, 20, 40)
     seeds: tuple[int, ...] = (1, 2, 3)
-    steps: int | None = None  # updates per training; None is the default of the test
+    steps: int | None = None  # updates per run; None is the default of the test
     hidden: int = 32  # units of the LSTM whose number of parameters all cells have
     batch_size: int = 32  # sequences per update
     lr: float = 5e-3
     forget_bias: float | None = None  # of the LSTM; None is its default
-    exact: bool = False  # recall: train on the tested lag only, not on all lags up to it
+    exact: bool = False  # recall: train only on the tested lag, not on all lags up to it
     device: str = "auto"
 
     def __post_init__(self) -> None:
@@ -79,7 +79,9 @@ class MemoryPlan:
             if value <= 0:
                 raise UsageError(f"{name} must be above 0; got {value}.")
         if self.exact and self.test != "recall":
-            raise UsageError("exact is an option of recall, which trains on shorter lags, too; omit it for adding.")
+            raise UsageError(
+                "exact applies only to recall, which otherwise also trains on shorter lags; leave it out for adding."
+            )
         if self.forget_bias is not None and "lstm" not in self.cells:
             raise UsageError(f"A forget bias needs the cell lstm, which is not among {', '.join(self.cells)}.")
 
@@ -88,7 +90,7 @@ class MemoryPlan:
         return DEFAULT_STEPS[self.test] if self.steps is None else self.steps
 
     def recipe(self, cell: str, lag: int, seed: int, hidden: int) -> Any:
-        """Build a recipe that `seqloom train` accepts, too."""
+        """Build a recipe, which `seqloom train` also accepts."""
         data = {"length": 2 * lag} if self.test == "adding" else {"lag": lag, "min_lag": lag if self.exact else 1}
         model = {"kind": "recurrent-reader", "cell": cell, "hidden": hidden}
         if cell == "lstm":
@@ -98,7 +100,7 @@ class MemoryPlan:
         return build(task_info(self.test).recipe, {**mapping, "train": fit}, source="the memory test")
 
     def sizes(self) -> dict[str, tuple[int, int]]:
-        """Return units and parameters of each cell, with the number of parameters nearest to that of the LSTM."""
+        """Return the units and parameters of each cell, with the number of parameters nearest to that of the LSTM."""
         task = task_info(self.test).task.prepare(self.recipe("lstm", self.lags[0], 1, self.hidden))
         target = count_parameters("lstm", self.hidden, **task.sizes())
         return {cell: nearest_size(partial(count_parameters, cell, **task.sizes()), target) for cell in self.cells}
@@ -111,7 +113,7 @@ def count_parameters(cell: str, hidden: int, inputs: int, outputs: int) -> int:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one training."""
+    """The result of one training run."""
 
     cell: str
     lag: int
@@ -121,7 +123,7 @@ class Outcome:
 
 
 def measure(plan: MemoryPlan) -> Iterator[Outcome]:
-    """Run every training of the plan, and yield each result when it is complete."""
+    """Train every model of the plan, and yield each result when it is complete."""
     accel.install()
     sizes = plan.sizes()
     for cell, lag, seed in product(plan.cells, plan.lags, plan.seeds):
@@ -146,7 +148,7 @@ class Memory:
     parameters: dict[str, int]
 
     def reach(self, cell: str) -> int | None:
-        """Return the longest lag up to which a cell is at least halfway from guessing to perfect."""
+        """Return the longest lag up to which the success of a cell is at least halfway between guessing and perfect."""
         threshold, reach = (1 + self.blind) / 2, None
         means = dict(zip(self.plan.lags, self.success[self.plan.cells.index(cell)].mean(axis=1), strict=True))
         for lag in sorted(means):

@@ -7,9 +7,9 @@
     tree = search_tree(seqloom.load("runs/quickstart-en-fr"), "Sunday, November 15, 2026", beam=3)
     tree.candidates[0].text      the output of `seqloom translate --beam 3`
 
-A translator gets a line, a denoiser a damaged text and a language model a prompt: all of them start from a
-`DecodingStart`. `probabilities` are those of the model. The next token is sampled from `sampling_probabilities`, which
-`seqloom.decoding.processors` computes from them: banned tokens, temperature, top-k and top-p.
+A translator reads a line, a denoiser reads a corrupted text and a language model reads a prompt. All of them start from
+a `DecodingStart`. `probabilities` are those of the model. The next token is sampled from `sampling_probabilities`,
+which `seqloom.decoding.processors` computes from them: banned tokens, temperature, top-k and top-p.
 
 A step of beam search compares up to 2k continuations of the k hypotheses. Each of them is a node: `kept` in the beam,
 `ended` and set aside, or `pruned`.
@@ -61,8 +61,8 @@ class DecodingStart:
     """The context of the first token to be chosen."""
 
     trained: TrainedModel
-    text: str  # the line to translate or restore, or the prompt
-    source: list[int] | None  # its tokens, END included, if it is translated or restored
+    text: str  # the line to translate or denoise, or the prompt
+    source: list[int] | None  # its tokens, END included, if it is translated or denoised
     prompt: list[int]  # tokens of the prompt, without forced tokens
     forced: list[int]  # forced tokens after the prompt; the last may be END
     banned: tuple[int, ...]  # never chosen
@@ -99,11 +99,11 @@ class DecodingStart:
         if max_target is None:
             return max_tokens
         if len(self.prefix) >= max_target:
-            raise UsageError(f"The prefix has {len(self.prefix)} tokens; the model generates at most {max_target}.")
+            raise UsageError(f"The prefix has {len(self.prefix)} tokens, but the model generates at most {max_target}.")
         return min(max_tokens, max_target - len(self.prefix))
 
     def decoder(self) -> StreamDecoder:
-        """Return a decoder of the tokens after the prompt."""
+        """Return a decoder for the tokens after the prompt."""
         decoder = _NamingDecoder(self.trained.tokenizer.stream(), self.names)
         decoder.read([END, *self.prompt])
         return decoder
@@ -148,8 +148,10 @@ class _NamingDecoder(StreamDecoder):
 
 
 def prepare_decoding(trained: TrainedModel, text: str, forced: Ids = ()) -> DecodingStart:
-    """Check and encode the line to translate or restore, or the prompt to continue, which may be empty; the `forced`
-    tokens follow it."""
+    """Check and encode the line to translate or denoise, or the prompt to continue, which may be empty.
+
+    The `forced` tokens follow the translation so far, or the prompt.
+    """
     if not isinstance(trained, TranslatingModel | DenoisingModel | WritingModel):
         raise UsageError(f"{trained.name} is {trained.description}: it does not generate text.")
     tokenizer, source, names, banned = trained.tokenizer, None, dict[int, str](), tuple(trained.tokenizer.banned)
@@ -158,7 +160,7 @@ def prepare_decoding(trained: TrainedModel, text: str, forced: Ids = ()) -> Deco
         source, max_source = [*tokenizer.encode(text), END], trained.longest_source
         if max_source is not None and len(source) > max_source:
             raise DataError(
-                f"The text has {len(source):,} tokens, END included; the model reads at most {max_source:,}."
+                f"The text has {len(source):,} tokens, END included, but the model reads at most {max_source:,}."
             )
         notes = unknown_notes(tokenizer.unknown_pieces(text), "text")
     elif isinstance(trained, DenoisingModel):
@@ -185,7 +187,7 @@ def prepare_decoding(trained: TrainedModel, text: str, forced: Ids = ()) -> Deco
 
 @dataclass(frozen=True, eq=False)
 class NextTokens:
-    """All tokens of the vocabulary (V,), most probable first; ties by token id."""
+    """All tokens of the vocabulary (V,), most probable first; ties are ordered by token id."""
 
     ids: NDArray[np.int64]
     log_probs: Array  # of the model
@@ -309,15 +311,15 @@ class TreeNode:
 
     id: int  # index in the list of nodes
     parent: int | None
-    step: int  # token number, from 1; the root is 0
+    step: int  # token number, counted from 1; the root is 0
     token: int
     text: str  # display name of the token
     log_prob: float  # of the token
     total: float  # Σ log p from the root
-    score: float  # length-normalised log-probability, by which it is ranked
-    rank: int  # among all continuations of its step, from 1
+    score: float  # length-normalized log-probability, by which it is ranked
+    rank: int  # rank among all continuations of its step, counted from 1
     status: Status
-    best: int | None = None  # rank of the best n-best hypothesis that contains it, from 1
+    best: int | None = None  # rank of the best n-best hypothesis that contains it, counted from 1
 
 
 @dataclass(frozen=True)
@@ -373,7 +375,7 @@ class _SearchRecorder:
 def search_tree(
     trained: TrainedModel, text: str, forced: Ids = (), *, max_tokens: int = 20, **options: Any
 ) -> SearchTree:
-    """Run a beam search and return its tree; `options` are those of `BeamConfig`.
+    """Run a beam search and return its tree. `options` are those of `BeamConfig`.
 
     A translator uses the options of `decode` in its recipe, changed by `options`; a language model continues a
     prompt by at most `max_tokens` tokens, as `seqloom generate --beam` does.
@@ -426,7 +428,7 @@ def search_tree(
 
 
 def _tree_nodes(start: DecodingStart, steps: Sequence[SearchStep]) -> list[TreeNode]:
-    """Return the nodes of all steps; `ids` maps the numbers of the search to nodes."""
+    """Return the nodes of all steps. `ids` maps the numbers of the search to nodes."""
     nodes = [TreeNode(0, None, 0, END, start.name(END), 0.0, 0.0, 0.0, 1, "root")]
     ids, forced = {0: 0}, len(start.prefix)
     for step in steps:

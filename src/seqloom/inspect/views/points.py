@@ -12,10 +12,9 @@ Both use unit vectors, x / ‖x‖, so that near points have a large cosine. In 
     ∂KL(p ‖ q)/∂y_i = 4 Σ_j p_ij K(y_i − y_j) (y_i − y_j)  −  4/Z Σ_j K(y_i − y_j)² (y_i − y_j)
                       neighbours attract each other           all repel each other
 
-The first sum is over neighbours only. The second, and Z, are convolutions: points are interpolated onto
-the nodes of a grid, convolved with K(v) and K(v)² v by Fourier transforms, and interpolated back
-(Linderman et al. 2019). Ten thousand points take seconds instead of hours. There is no randomness: the
-same vectors give the same plot.
+The first sum is only over neighbours. The second sum and Z are convolutions: points are interpolated onto the nodes of
+a grid, convolved with K(v) and K(v)² v by Fourier transforms, and interpolated back (Linderman et al. 2019). Ten
+thousand points take seconds instead of hours. There is no randomness: the same vectors give the same plot.
 """
 
 import unicodedata
@@ -35,7 +34,7 @@ from seqloom.inspect.values import Array
 PointKind = Literal["words", "tokens", "sentences"]
 MIN_POINTS = 4  # of a plot
 TSNE_COMPONENTS = 50  # principal components that are the input of t-SNE
-MAX_GROUPS = 20  # with a colour of their own; all others are "other"
+MAX_GROUPS = 20  # groups with a separate colour; all others are "other"
 EXAGGERATION = 12.0  # factor of p in the first phase, which lets clusters form
 EXAGGERATED_FRACTION = 0.3  # of the steps
 GRID_SPACING = 0.35  # between two nodes; K has width 1
@@ -49,7 +48,7 @@ class Colouring:
     """A number or a group for each point."""
 
     name: str  # frequency, length, kind, label
-    title: str  # in words
+    title: str  # description
     values: Array  # (N,) numbers, or group indices
     groups: list[str] = field(default_factory=list)  # group names; empty if values are numbers
     log: bool = False  # whether a logarithmic scale is better
@@ -62,7 +61,7 @@ class Points:
     kind: PointKind
     space: WordSpace
     colourings: list[Colouring]
-    source: str  # origin of the vectors, in words
+    source: str  # description of the origin of the vectors
 
     def __len__(self) -> int:
         return len(self.space.words)
@@ -143,7 +142,7 @@ def colour_by_length(names: Sequence[str], words: bool = False) -> Colouring:
 
 
 def colour_by_kind(names: Sequence[str], pieces: bool = False) -> Colouring:
-    """Colour by script and form; with `pieces` by whether the piece begins a word."""
+    """Colour by script and form, with `pieces` by whether the piece begins a word."""
     return colour_by_group("kind", "script and form", [kind_of(name, pieces) for name in names])
 
 
@@ -192,7 +191,7 @@ def project_tsne(points: Points, count: int, *, perplexity: float = 30.0) -> Ite
 
 
 def project_unit_vectors(unit: Array, perplexity: float = 30.0) -> Iterator[Layout]:
-    """Yield layouts (N, 2) of unit vectors (N, D), initialised by PCA."""
+    """Yield layouts (N, 2) of unit vectors (N, D), initialized by PCA."""
     x = pca(unit, TSNE_COMPONENTS).points
     yield from tsne(x, x[:, :2], perplexity=perplexity)
 
@@ -256,7 +255,7 @@ def nearest(x: Array, count: int) -> tuple[NDArray[np.int64], Array]:
 
 
 def calibrate(distances: Array, perplexity: float) -> Array:
-    """Compute p_{j|i} (N, k) from squared distances (N, k), with the given perplexity per row: β by bisection."""
+    """Compute p_{j|i} (N, k) from squared distances (N, k), with the given perplexity per row. Bisection finds β."""
     d = (distances - distances.min(axis=1, keepdims=True)).astype(np.float64)
     low, high = np.zeros(len(d)), np.full(len(d), np.inf)
     beta, target = 1 / np.maximum(d.mean(axis=1), 1e-12), np.log(perplexity)
@@ -273,7 +272,7 @@ def calibrate(distances: Array, perplexity: float) -> Array:
 
 
 class RepulsionGrid:
-    """Sums over all pairs of points on a grid; kernel transforms are cached while the grid has the same size."""
+    """Sums over all pairs of points on a grid. Kernel transforms are cached while the grid has the same size."""
 
     def __init__(self) -> None:
         self.size: tuple[int, float] = (0, 0.0)  # nodes per side, and their spacing
@@ -294,7 +293,7 @@ class RepulsionGrid:
         for kernel in self.kernels:
             convolved = np.fft.irfft2(transformed * kernel, (2 * nodes, 2 * nodes))[:nodes, :nodes].ravel()
             fields.append((convolved[nodes_around] * weights).sum(axis=1))
-        # The action of points on themselves, K(0) = 1 each up to interpolation; for K² v it is 0.
+        # The action of each point on itself is K(0) = 1 up to interpolation; for K² v it is 0.
         row, column = np.divmod(np.arange(16), 4)
         square = (row[:, None] - row) ** 2 + (column[:, None] - column) ** 2
         self_action = float(((weights @ (1 / (1 + spacing**2 * square)).astype(np.float32)) * weights).sum())

@@ -23,7 +23,7 @@ from seqloom.tasks.track import CONFIDENCE, measure_tracks
 
 @dataclass(frozen=True)
 class Components:
-    """The components of one variable (T,): observations, NaN if missing, and each component with its deviation."""
+    """The components of one variable (T,): observations (NaN if missing), and each component with its deviation."""
 
     series: str
     variable: str
@@ -35,7 +35,7 @@ class Components:
 
 
 def components(trained: TrainedModel, split: str = "test", variable: str | None = None) -> Components:
-    """Estimate the components of the first series of a split, with all earlier observations."""
+    """Estimate the components of the first series of a split from all observations up to its end."""
     model, recipe, task = trained.model, trained.run.recipe, trained.task()
     if recipe.get("task") != "forecast" or recipe["model"].get("kind") != "kalman":
         raise UsageError(
@@ -125,7 +125,7 @@ class ForecastView:
         ]
 
     def coverage(self, probability: float) -> float:
-        """Return the fraction of the known actual values inside an interval; NaN if none is known."""
+        """Return the fraction of the known actual values inside an interval, or NaN if none is known."""
         if self.truth is None:
             return float("nan")
         low, high = self.intervals[probability]

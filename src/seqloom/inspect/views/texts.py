@@ -4,9 +4,9 @@
     read.tokens["encoder"]      the source tokens; those of "decoder" are END and the translation
     read.log_probs(model)       log p of each prediction, teacher forced
 
-A language model predicts the next token, a translator the translation, a tagger the tag of each word, a
-classifier a label, a bidirectional language model every token from both sides. A missing translation,
-label or tag is predicted by the model.
+A language model predicts the next token, a translator the translation, a tagger the tag of each word, a classifier a
+label, and a bidirectional language model every token from both sides. A missing translation, label or tag is predicted
+by the model.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,10 +50,10 @@ def check_unicode(text: str, what: str) -> None:
 
 
 def one_line(text: str, what: str) -> str:
-    """Strip white space; raise an error for a text that is empty or cannot be encoded."""
+    """Strip white space, and raise an error for a text that is empty or cannot be encoded."""
     check_unicode(text, what)
     if not text.strip():
-        raise UsageError(f"The {what} is empty: give at least one word.")
+        raise UsageError(f"The {what} is empty. Give at least one word.")
     return text.strip()
 
 
@@ -69,12 +69,12 @@ def unknown_notes(unknown: Sequence[str], what: str) -> tuple[str, ...]:
 
 
 def cut_notes(finished: bool, what: str) -> tuple[str, ...]:
-    """Return a note about an output that was cut at the maximum length."""
-    return () if finished else (f"{what} was cut at the maximum length: the model did not predict END",)
+    """Return a note about an output that was truncated at the maximum length."""
+    return () if finished else (f"{what} was truncated at the maximum length, since the model did not predict END",)
 
 
 def show_tokens(tokenizer: Tokenizer, ids: Sequence[int], names: Mapping[int, str] | None = None) -> list[str]:
-    """Return the display names of tokens; `names` has those that are not in the tokenizer."""
+    """Return the display names of tokens. `names` has those that are not in the tokenizer."""
     return [(names or {}).get(token) or tokenizer.token(token) for token in ids]
 
 
@@ -89,7 +89,7 @@ def special_names(tokenizer: Tokenizer, sentinels: Sequence[int] = ()) -> dict[i
 
 @dataclass(frozen=True)
 class SequencePair:
-    """A source and a target, predicted or forced. END ends both, unless the target was cut at the maximum length."""
+    """A source and a target, predicted or forced. Both end with END, unless the target was truncated."""
 
     source: str
     text: str
@@ -148,7 +148,7 @@ def translate_pair(translator: TrainedModel, source: str, target: str | None = N
 
 
 def denoise_pair(denoiser: TrainedModel, text: str, **options: Any) -> SequencePair:
-    """Restore a text with a denoiser. A target of spans has the sentinel <1>, <2> … before each span."""
+    """Denoise a text. A target of spans has the sentinel <1>, <2> … before each span."""
     assert isinstance(denoiser, DenoisingModel)
     text, tokenizer = one_line(text, "text"), denoiser.tokenizer
     source_ids, best = denoiser.search(text, **options)
@@ -191,7 +191,7 @@ class LinePrediction:
     line: str
     text: str  # the text that is tokenized
     spans: Sequence[Span]  # of all tokens in the text, including those beyond the maximum length
-    batch: Tree  # with this line only
+    batch: Tree  # with only this line
     output_kind: Literal["label", "tags"]
     answer: str
     log_prob: float
@@ -228,7 +228,7 @@ class ReadText:
 
     tokens: dict[str, list[str]]
     predictions: list[str]  # tokens, tags or a label
-    prediction_kind: str  # what a prediction is: token, label …
+    prediction_kind: str  # the kind of prediction: token, label …
     log_probs: Callable[[Any], LogProbs]  # for a model, this one or a copy
     answer: str = ""  # the translation, the tagged line, the label
     notes: tuple[str, ...] = ()
@@ -265,9 +265,10 @@ def _kind_of(source: Source) -> str:
 def read_text(
     source: Source, text: Text, target: str | None = None, *, allow_unknown: bool = False, max_tokens: int | None = None
 ) -> ReadText:
-    """Encode a text for a model with recurrent cells. Ids are for a `RecurrentLM` without a tokenizer.
+    """Encode a text for a model with recurrent cells. The caller turns off dropout.
 
-    Texts with more than `max_tokens` tokens are refused. The caller turns off dropout.
+    Ids are accepted only for a `RecurrentLM` without a tokenizer. Texts with more than `max_tokens` tokens are
+    rejected.
     """
     model = model_of(source)
     if not cells_of(model):
@@ -302,7 +303,7 @@ def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_un
     if isinstance(text, str):
         if tokenizer is None or isinstance(source, nn.Module):
             raise UsageError(
-                "A model without a tokenizer cannot read text: give token ids, or the result of `seqloom.load`."
+                "A model without a tokenizer cannot read text. Give token ids, or the result of `seqloom.load`."
             )
         check_unicode(text, "text")
         unknown = tokenizer.unknown_pieces(text)
@@ -313,7 +314,7 @@ def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_un
             )
         ids, notes = tokenizer.encode(text), unknown_notes(unknown, "text")
     else:
-        ids, vocabulary = list(text), recurrent_lm(source).embed.num_embeddings  # other models read text only
+        ids, vocabulary = list(text), recurrent_lm(source).embed.num_embeddings  # other models read only text
         for token in ids:
             if not 0 <= token < vocabulary:
                 raise UsageError(f"Token ids must be from 0 to {vocabulary - 1}; got {token}.")
@@ -368,7 +369,7 @@ def _read_translation(pair: SequencePair, tokenizer: Tokenizer, model: Recurrent
 
 
 def _read_answer(source: TrainedModel, model: ClassifierBase | TaggerBase, line: LinePrediction) -> ReadText:
-    """Read a label, or the tag of each word independently; with a CRF, the total is that of the tag sequence."""
+    """Read a label, or the tag of each word independently. With a CRF, the total is that of the tag sequence."""
     ids, tokens = line.batch["tokens"][0].tolist(), line.tokens(source.tokenizer)
     for position, (start, end) in enumerate(line.spans[: len(ids) - line.before], start=line.before):
         if ids[position] == source.tokenizer.unknown:  # show the word; a character encoder may know it
