@@ -267,7 +267,9 @@ def test_generation_is_repeatable_and_streams(trained):
 
 
 def test_prompt_outside_vocabulary_is_rejected(trained):
-    with pytest.raises(DataError, match=r"The prompt has 'ß', 'Z', not in the vocabulary.*--allow-unknown") as caught:
+    with pytest.raises(
+        DataError, match=r"The prompt contains 'ß', 'Z', not in the vocabulary.*--allow-unknown"
+    ) as caught:
         trained.generate("the ßZ")
     assert caught.value.exit_code == 3
     assert "".join(trained.generate("the ßZ", allow_unknown=True, max_tokens=5)) is not None

@@ -140,14 +140,14 @@ def test_batched_results_equal_single_results(folder: Path) -> None:
 def test_invalid_line_is_rejected_after_previous_lines(seqloom: Any, folder: Path) -> None:
     shown = seqloom("denoise", folder / "spans", GAPS, "no gap here")
     assert shown.code == 3 and shown.out.count("\n") == 1
-    assert "must have a gap, written [MASK]; got 'no gap here'. --noise" in shown.err
+    assert "must contain a gap, written [MASK]; got 'no gap here'. --noise" in shown.err
     seqloom("denoise", folder / "spans", "a <extra_id_0> b").fails_with(3, "written [MASK], not <extra_id_0>")
     seqloom("denoise", folder / "spans", "[MASK] " * 8).fails_with(3, "at most 7 gaps", "got 8")
     seqloom("denoise", folder / "bart", "cats " * 40).fails_with(3, "Line 1 has 41 tokens", "has only 29 positions")
     seqloom("denoise", folder / "spans", GAPS, "--beam", "0").fails_with(2)
     with pytest.raises(UsageError, match="The search options are beam"):
         list(load(folder / "spans").denoise(GAPS, width=3))
-    with pytest.raises(DataError, match="must have a gap"):
+    with pytest.raises(DataError, match="must contain a gap"):
         list(load(folder / "spans").denoise("nothing"))
 
 

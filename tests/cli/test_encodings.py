@@ -165,7 +165,7 @@ def test_vocabulary_is_read_from_a_tokenizer(seqloom: Any, tmp_path: Path) -> No
         (["a", "--width", "8,,16"], 2, ["'8,,16'"]),
         (["a", "--width", "99999"], 2, ["from 1 to 4096"]),
         (["a", "--corpus", "pydoc"], 2, ["Unknown corpus 'pydoc'", "did you mean pydocs?"]),
-        (["a", "--corpus", "text"], 2, ["reads files that must be named", "--corpus FILE"]),
+        (["a", "--corpus", "text"], 2, ["has no files of its own", "--corpus FILE"]),
         (["a", "--corpus", "pydocs", "--vocabulary", "x"], 2, ["exclude each other"]),
         (["a", "--vocabulary", "nothing.txt"], 3, ["nothing.txt does not exist"]),
         (["a", "--out", "x.gif"], 2, [".png or .svg"]),

@@ -101,9 +101,9 @@ def test_unknown_words_and_long_texts_are_noted(seqloom: Any, folder: Path) -> N
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("The cats <mask> all day", "must have a gap, written [MASK], not <mask>; got 'The cats <mask> all day'"),
+        ("The cats <mask> all day", "must contain a gap, written [MASK], not <mask>; got 'The cats <mask> all day'"),
         ("The cats ___ all day", "written [MASK], not ___;"),
-        ("nothing here", "must have a gap, written [MASK]; got 'nothing here'"),
+        ("nothing here", "must contain a gap, written [MASK]; got 'nothing here'"),
         (
             "[MASK] " + "cats " * 30 + "[MASK]",
             "must lie within 22 tokens, the maximum length of the model; got 32",

@@ -268,7 +268,7 @@ def test_learned_positions_equal_the_weights_of_the_run(seqloom: Any, translator
         (["--layout", "thirds"], 2, "thirds"),
         (["--kind", "learned"], 2, "learned"),
         (["--side", "source"], 2, "--side selects a table of a run"),
-        (["heads", "--width", "8"], 2, "--width applies to sinusoids only"),
+        (["heads", "--width", "8"], 2, "--width applies only to sinusoids"),
         (["learned", "--length", "17"], 2, "--length must be from 1 to 16, the positions of the run; got 17"),
         (["reader"], 2, "has no position encodings: its recipe has model.positions.kind=none"),
         (["recurrent"], 2, "has no position encodings"),

@@ -70,7 +70,7 @@ def test_plot_is_written(seqloom: Any, tmp_path: Path, ending: str) -> None:
         (["--test", "ading"], "There is no memory test 'ading': did you mean adding?"),
         (["--steps", "0"], "steps must be above 0"),
         (["--hidden", "0"], "hidden must be above 0"),
-        (["--test", "adding", "--exact"], "exact is an option of recall"),
+        (["--test", "adding", "--exact"], "exact applies only to recall"),
         (["--cells", "gru", "--forget-bias", "3"], "A forget bias needs the cell lstm"),
         (["--out", "no/such/folder/x.png"], "does not exist"),
         (["--out", "x.txt"], ".png or .svg"),

@@ -25,7 +25,7 @@ def test_translator_is_trained_evaluated_and_inspected(seqloom: Any, workdir: Pa
     assert all(lines.count("\n") == len(watched) for _, lines in rounds)
     figures = translator.run.metrics("test")
     assert f"BLEU {figures['bleu']:.2f}   chrF {figures['chrf']:.2f}" in shown.out
-    assert f"training phrase: BLEU {figures['copy_bleu']:.2f}" in shown.out
+    assert f"training phrase): BLEU {figures['copy_bleu']:.2f}" in shown.out
     assert f"{figures['alignment_accuracy']:.1%} of the words attend to the correct source word" in shown.out
     if "The plot was not written" not in shown.out:
         assert (workdir / "runs/quickstart-en-fr/attention.png").read_bytes().startswith(b"\x89PNG")

@@ -263,7 +263,7 @@ def test_resuming_on_changed_data_is_rejected(
         (["train.lr=1"], "Name a recipe"),
         (["one", "two"], "Name one recipe; got one, two."),
         (["lm-char-lsmt"], "did you mean lm-char-lstm?"),
-        (["zzzzzzzz"], "`seqloom list recipes` shows them all"),
+        (["zzzzzzzz"], "`seqloom list recipes` lists them"),
         (["nowhere.yaml"], "There is no recipe file nowhere.yaml"),
         (["lm-char-lstm", "=3"], "must begin with a key"),
         (["--resume", "run", "--out", "other"], "leave out --seeds and --out"),

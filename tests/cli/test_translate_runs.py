@@ -159,7 +159,7 @@ def test_curves_show_loss_and_bleu(runs: Path) -> None:
 def test_curves_are_plotted(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert seqloom("compare", runs / "one", runs / "two", "--plot", tmp_path / "curves.svg").code == 0
-    assert "BLEU on dev" in (tmp_path / "curves.svg").read_text()
+    assert "BLEU of greedy translations on dev" in (tmp_path / "curves.svg").read_text()
 
 
 # --- doctor ---------------------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def test_command_reports_missing_heads(tmp_path: Path, capfd: Any) -> None:
         "the directory has no weights for the head for masked tokens and for the head for next sentences, "
         "which are initialized randomly." in shown.err
     )
-    assert "was not imported: classifier.bias, classifier.weight" in shown.err
+    assert "were not imported: classifier.bias, classifier.weight" in shown.err
     assert "seqloom similar" in shown.out and "seqloom fill-mask" not in shown.out
     assert "because they were missing: dense.weight" in (tmp_path / "run" / "card.md").read_text()
     for words in (

@@ -108,7 +108,7 @@ def test_arabic_is_joined_from_right_to_left() -> None:
     """Joined initial and final letters are narrower than separate ones."""
     fonts = choose_fonts([*ARABIC, *ENGLISH])
     if not fonts.shapes_text:
-        pytest.skip("this matplotlib cannot")
+        pytest.skip("matplotlib cannot")
     assert fonts.missing == "" and fonts.warning() is None
     figure = draw_alignment(grid(["نوفمبر", "ن و ف م ب ر".replace(" ", "\u200c")], ENGLISH))
     to_bytes(figure)

@@ -187,7 +187,7 @@ def test_right_to_left_scripts_are_joined(kind: str) -> None:
     from seqloom.inspect.plots.figures import choose_fonts
 
     if not choose_fonts(ARABIC).shapes_text:
-        pytest.skip("this matplotlib cannot")
+        pytest.skip("matplotlib cannot")
     words = ["نوفمبر", "ن و ف م ب ر".replace(" ", "\u200c")]
     found = maps(1, 1, words, ENGLISH)
     if kind == "grid":

@@ -121,7 +121,7 @@ def test_unreadable_texts_are_rejected(make: Any) -> None:
     for strange in ([3, 11], [-1]):
         with pytest.raises(UsageError, match=r"from 0 to 10; got (11|-1)"):
             gate_trace(model, strange)
-    with pytest.raises(UsageError, match="give token ids"):
+    with pytest.raises(UsageError, match="Give token ids"):
         gate_trace(model, "abc")
     with pytest.raises(Exception, match="must be UTF-8"):
         gate_trace(source, "a\udcff", allow_unknown=True)

@@ -164,7 +164,7 @@ def test_all_cells_differ_in_colour_or_line_style() -> None:
         ({"cells": ("gru", "gru")}, "cells of a memory test must differ"),
         ({"steps": 0}, "steps must be above 0; got 0"),
         ({"hidden": 0}, "hidden must be above 0"),
-        ({"test": "adding", "exact": True}, "exact is an option of recall"),
+        ({"test": "adding", "exact": True}, "exact applies only to recall"),
         ({"cells": ("gru",), "forget_bias": 2.0}, "not among gru"),
     ],
 )

@@ -83,7 +83,7 @@ def test_buttons_show_more_lines_and_the_next_step(studio_page: Any) -> None:
     page = studio_page.open(VIEW, run="lm-lstm", text=TEXT, position="4")
     step = page.locator('figure[data-figure="cell-step"]')
     assert step.locator(".equation").count() == 6
-    step.get_by_role("button", name="First line only").click()
+    step.get_by_role("button", name="Only the first line").click()
     assert step.locator(".equation").count() == 1
     step.get_by_role("button", name="Next line").click()
     assert step.locator(".equation").count() == 2

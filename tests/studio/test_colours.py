@@ -66,7 +66,7 @@ def test_green_supports_and_red_opposes(theme: str) -> None:
 def test_captions_name_the_colours() -> None:
     words = " ".join(path.read_text() for path in WEB.glob("**/*.js"))
     assert "orange" not in words
-    assert "Red values are above 0, blue values below" in words and "red is above 0, blue below" in words
+    assert "Red values are above 0, blue values below" in words and "Red bars are positive, blue bars negative" in words
 
 
 # --- gates and states -------------------------------------------------------------------------------------------------

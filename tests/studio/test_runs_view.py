@@ -209,7 +209,7 @@ def test_models_of_different_tokens_are_compared_in_bits_per_character(studio_pa
     page.locator('figure[data-figure="curve-loss-2"]').wait_for()
     assert first.get_attribute("data-figure") == "curve-bits_per_character"
     assert first.locator(".key").all_text_contents() == ["lm-lstm: dev", "gpt: dev"]
-    assert "cannot be compared" in first.locator(".caption").inner_text()
+    assert "are not comparable" in first.locator(".caption").inner_text()
     page = studio_page.open("runs", runs=["lm-lstm", "lm-elman"])
     page.locator('figure[data-figure="curve-loss"]').get_by_text("lm-elman: dev").first.wait_for()
     assert page.locator("figure[data-figure]").first.get_attribute("data-figure") == "curve-loss"

@@ -137,7 +137,7 @@ def test_evaluation_is_independent_of_batching(tmp_path: Path) -> None:
         (["batch.tokens=0", "loss.label_smoothing=1.0"], "tokens: must be at least 1"),
         (["monitor=f1"], "monitor"),
         (["loss.class_weights=even"], "class_weights"),
-        (["tokenizer.kind=byte-pair", "tokenizer.dropout=0.1"], "tokenizer.dropout is supported for translation only"),
+        (["tokenizer.kind=byte-pair", "tokenizer.dropout=0.1"], "tokenizer.dropout is supported only for translation"),
         (["tokenizer.kind=characters", "model.characters.kind=cnn"], "leave one of them out"),
         (["model.encoder.kind=bag", "model.pooling=max"], "pooling needs an encoder other than bag"),
     ],

@@ -234,7 +234,7 @@ def test_short_split_and_nearly_constant_variables_give_warnings(make: Make, tmp
         values[0] += 1e8
 
     file = sales(tmp_path / "far.csv", change=far)
-    assert "sales changes by less than 1e-05 of its size" in make(*LSTM, file=file).warnings()[0]
+    assert "sales changes by less than 1e-05 of its magnitude" in make(*LSTM, file=file).warnings()[0]
     assert make(*AR, file=file).warnings() == [] == make(*LSTM).warnings()
 
 

@@ -92,7 +92,7 @@ def test_waves_are_classified(run: Path, tmp_path: Path) -> None:
     assert fast[0].label == "fast" and sum(prediction.probability for prediction in fast) == pytest.approx(1)
     with pytest.raises(UsageError, match="got 0 numbers"):
         model.classify([])
-    with pytest.raises(UsageError, match=r"finite values \(T, 1\)"):
+    with pytest.raises(UsageError, match=r"finite values and the shape \(T, 1\)"):
         model.classify(np.zeros((3, 2)))
 
 

@@ -359,7 +359,7 @@ def test_sides_longer_than_learned_positions_are_rejected_before_training(recipe
 
 
 def test_byte_pair_dropout_is_rejected_for_streams() -> None:
-    with pytest.raises(UsageError, match=r"tokenizer\.dropout is supported for translation"):
+    with pytest.raises(UsageError, match=r"tokenizer\.dropout is supported only for translation"):
         read_recipe("lm-bpe-gru", ["tokenizer.dropout=0.1"])
 
 

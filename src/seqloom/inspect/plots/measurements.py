@@ -55,7 +55,7 @@ class MeasuredLine:
 def draw_against(
     lines: Sequence[MeasuredLine], *, title: str, x_label: str, y_label: str, percent: bool = False
 ) -> "Figure":
-    """Draw all values with means and standard deviations. x values are equally spaced; `percent` formats them as percentages."""
+    """Draw all values with means and standard deviations. x values are equally spaced, as percentages if `percent`."""
     xs = sorted({x for line in lines for x in line.values})
     figure = new_figure(8.5, 5.2)
     axes = figure.add_subplot()

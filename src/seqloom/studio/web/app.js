@@ -118,7 +118,7 @@ function createPage(view, params, signal) {
         allRuns: listing.runs,
         folder: listing.folder,
         runs,
-        /** Reload the list of runs: a training may have started or ended. */
+        /** Reload the list of runs, since a training run may have started or ended. */
         async refreshRuns() {
             await refresh(signal);
             page.allRuns = listing.runs;
@@ -165,7 +165,7 @@ function createPage(view, params, signal) {
     return page;
 }
 
-/** Draw the menu. Views without suitable runs are pale; they explain what they need. */
+/** Draw the menu. Views without suitable runs are pale, and explain what they need. */
 function drawMenu(view, params) {
     const run = listing.runs.find((item) => item.id === params.get("run"));
     setChildren(

@@ -65,7 +65,7 @@ export function positiveParam(page, name) {
 
 /**
  * A figure of one attention map. `show({title, rows, columns, values, high, axes: {row, column}, as, root})` draws it;
- * `light(row, column)` highlights a row or column; `onHover(row, column)` reports the hovered one.
+ * `light(row, column)` highlights a row or column; `onHover(row, column)` reports the hovered cell.
  */
 export function mapFigure({ name, size, onHover }) {
     const fig = figure({ name });
@@ -110,7 +110,7 @@ export function mapFigure({ name, size, onHover }) {
         bar.update({ low: 0, high, root, title: root ? "attention weight (√ scale)" : "attention weight" });
     }
 
-    /** The width for links: what the heat map leaves, or the full width if that is too narrow. */
+    /** The width for links: the space beside the heat map, or the full width if that is too narrow. */
     function besideHeat() {
         const all = fig.body.clientWidth;
         const left = heat.hidden ? all : all - heat.offsetWidth - 48;
@@ -153,7 +153,7 @@ export function mapFigure({ name, size, onHover }) {
 
 function tooMany({ rows, columns }) {
     const count = Math.max(rows.length, columns.length);
-    const reason = `Links support at most ${MAX_LINKED_WORDS} words per side; this map has ${count}. Shorten the text.`;
+    const reason = `Links support at most ${MAX_LINKED_WORDS} words per side, but this map has ${count}. Shorten the text.`;
     return h("p", { class: "hint" }, reason);
 }
 

@@ -80,7 +80,7 @@ function interpolate(stops) {
     return bytes;
 }
 
-/** The index in the colour table, 0 … 255, of a value between low and high. */
+/** The index (0 to 255) in the colour table of a value between low and high. */
 export function step(value, low, high) {
     const index = Math.round(((value - low) / (high - low || 1)) * (STEPS - 1));
     return Math.min(Math.max(index || 0, 0), STEPS - 1);

@@ -47,7 +47,7 @@ export function exportParts(element, body, title) {
     return { about, drawing: () => combine(body, legends, []), headed: () => combine(body, legends, heading) };
 }
 
-/** Run and text of a figure, from the address or the controls: one line, or two if a text is right-to-left. */
+/** The run and text of a figure, from the address or the controls, in one line, or two if a text is right-to-left. */
 function aboutOf(run) {
     const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
     const params = new URLSearchParams(query);
@@ -63,7 +63,7 @@ function control(selector) {
     return document.querySelector(`#main ${selector}`)?.value ?? "";
 }
 
-/** By the first letter, as in browsers. */
+/** Whether a text is right-to-left, by its first letter, as in browsers. */
 function isRightToLeft(words) {
     const first = words.match(/\p{L}/u)?.[0] ?? "";
     return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u.test(first);

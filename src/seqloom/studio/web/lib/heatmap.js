@@ -37,9 +37,9 @@ export function thumbnail(values, rows, columns, options = {}) {
 }
 
 /**
- * A heat map with labels. `values` are in row-major order. `onHover(row, column)` is called for pointer and keyboard,
- * with (null, null) on leave. In pixels, `size` is the maximum width and height, `largest` the maximum cell size, and
- * `leastHeight` a minimum row height; otherwise cells are at most as high as wide.
+ * A heat map with labels. `values` are in row-major order. `onHover(row, column)` is called on pointer and keyboard
+ * events, and with (null, null) on leave. In pixels, `size` is the maximum width and height, `largest` the maximum cell
+ * size, and `leastHeight` a minimum row height; without it, cells are at most as high as wide.
  */
 export function heatmap(options) {
     let settings = { low: 0, high: 1, signed: false, size: [860, 640], rowTitle: "", columnTitle: "", ...options };

@@ -56,7 +56,7 @@ export function lattice(answer, { rows, room = 0, differs = new Set(), label = "
         ]);
     }
 
-    /** Transitions; more probable ones are thicker and darker. */
+    /** Transitions. More probable transitions are thicker and darker. */
     function steps() {
         return answer.transitions
             .filter(([, j, k]) => rows.includes(j) && rows.includes(k))
@@ -168,7 +168,7 @@ function cut(text) {
     return text.length > MAX_CHARACTERS ? `${text.slice(0, MAX_CHARACTERS - 1)}…` : text;
 }
 
-/** The name of a tag; for unnamed states, the number only. */
+/** The name of a tag, or only the number of an unnamed state. */
 function tagLabel(tag) {
     return cut(/^\d+: /.test(tag) ? tag.split(":")[0] : tag);
 }

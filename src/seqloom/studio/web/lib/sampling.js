@@ -8,15 +8,15 @@ const GREEDY_BELOW = 1e-5;
  * `temperature` 0 is greedy; `topK` null and `topP` 1 keep all tokens.
  */
 export function samplingProbabilities(logProbs, banned, { temperature, topK, topP }) {
-    const p = normalise(Float64Array.from(logProbs, (value, i) => (banned[i] ? 0 : Math.exp(value))));
+    const p = normalize(Float64Array.from(logProbs, (value, i) => (banned[i] ? 0 : Math.exp(value))));
     if (temperature < GREEDY_BELOW)
         return oneHot(
             p,
             p.findIndex((value, i) => !banned[i]),
         );
-    const shaped = temperature === 1 ? p : normalise(applyTemperature(logProbs, banned, temperature));
-    const topTokens = topK === null ? shaped : normalise(keepFirst(shaped, banned, topK));
-    return topP < 1 ? normalise(nucleus(topTokens, topP)) : topTokens;
+    const shaped = temperature === 1 ? p : normalize(applyTemperature(logProbs, banned, temperature));
+    const topTokens = topK === null ? shaped : normalize(keepFirst(shaped, banned, topK));
+    return topP < 1 ? normalize(nucleus(topTokens, topP)) : topTokens;
 }
 
 /** p^(1/τ); the largest log p is subtracted first to avoid underflow at small τ. */
@@ -44,7 +44,7 @@ function oneHot(p, index) {
     return p.map((value, i) => (i === index ? 1 : 0));
 }
 
-function normalise(p) {
+function normalize(p) {
     const total = p.reduce((sum, value) => sum + value, 0);
     return total > 0 ? p.map((value) => value / total) : p;
 }

@@ -1,4 +1,4 @@
-// A scatter plot for ten thousand points and more, with pan, zoom, labels and hit testing.
+// A scatter plot for ten thousand or more points, with pan, zoom, labels and hit testing.
 
 import { h, s, clear, debounce } from "./dom.js";
 import { onThemeChange } from "./colour.js";

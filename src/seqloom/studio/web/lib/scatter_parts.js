@@ -7,7 +7,7 @@ export const LABEL_PADDING = 3; // padding of a label in pixels
 const SHADES = 48; // of a numeric colouring
 const COLOURS = 7; // of groups; further groups use another shape
 const SHAPES = ["circle", "square", "triangle"];
-const MIN_SHADE = 70; // of the 256 shades; lighter ones are invisible on the background
+const MIN_SHADE = 70; // of the 256 shades; lighter shades are invisible on the background
 
 /** The value of a CSS custom property. */
 export function ink(name) {

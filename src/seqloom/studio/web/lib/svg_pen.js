@@ -16,7 +16,7 @@ export function svgPen({ width, height }) {
         moveTo: (x, y) => (path += `M${round(x)} ${round(y)}`),
         lineTo: (x, y) => (path += `L${round(x)} ${round(y)}`),
         closePath: () => (path += "Z"),
-        /** Full circles only. */
+        /** Only full circles are supported. */
         arc(x, y, r) {
             const half = `A${round(r)} ${round(r)} 0 1 1 `;
             path += `M${round(x + r)} ${round(y)}${half}${round(x - r)} ${round(y)}${half}${round(x + r)} ${round(y)}Z`;

@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 const NAMES = {
     PER: "a person",
     LOC: "a location",
-    ORG: "an organisation, such as a company or a club",
+    ORG: "an organization, such as a company or a club",
     MISC: "another entity, such as a language, a prize or an event",
 };
 const TAG_PREFIXES = { B: "first word of", I: "inside", E: "last word of", S: "single word:" };
@@ -14,7 +14,7 @@ const METRICS = [
     [
         "span F1",
         "A predicted span is correct if its start, end and label are correct. Precision is the fraction of predicted " +
-            "spans that are correct, recall the fraction of true spans that are predicted; F1 = 2 · precision · recall / " +
+            "spans that are correct, recall is the fraction of true spans that are predicted; F1 = 2 · precision · recall / " +
             "(precision + recall).",
     ],
 ];

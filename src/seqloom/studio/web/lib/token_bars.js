@@ -18,7 +18,7 @@ export function percent(value) {
 
 /**
  * `update([{token, p, chance, rank, chosen} …])` draws the rows; a chance of null means no sampling. `onPick(row)` is
- * called when a token is selected. Bars are scaled to the largest one.
+ * called when a token is selected. Bars are scaled to the largest bar.
  */
 export function tokenBars({ onPick, heads: names = ["token", "model", "sampling"] }) {
     const drawing = s("svg", { class: "token-bars chart" });

@@ -48,7 +48,7 @@ function arrow(x1, y, x2) {
     return s("path", { class: "flow-arrow", d: `M${x1} ${y}H${x2}m-6 -5l6 5l-6 5` });
 }
 
-/** An arrow from the last box back to another one. */
+/** An arrow from the last box back to another box. */
 function loopBack(from, to, why) {
     const [y, low] = [HIGH + MARGIN + 2, HIGH + MARGIN + 24];
     return [

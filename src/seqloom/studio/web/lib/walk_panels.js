@@ -147,7 +147,7 @@ function dotOf(panel) {
     return [drawing, table];
 }
 
-/** The sum of all products and what follows, as a line of text. */
+/** The sum of all products and the further operations, as a line of text. */
 function sumLine(panel, more, digits) {
     const format = (value) => shortNumber(value, digits);
     const terms = panel.products.map((value, i) => (i === 0 ? format(value) : `${plus(value)} ${format(Math.abs(value))}`));

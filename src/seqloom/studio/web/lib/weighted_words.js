@@ -9,7 +9,7 @@ const GAP = 8;
 const BAR = 34;
 const RTL = /^[^\p{L}]*[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}]/u;
 
-/** `words` are [{text, weight} …]. Signed weights are green (for) or red (against). */
+/** `words` are [{text, weight} …]. Signed weights are green (for the label) or red (against it). */
 export function weightedWords(words, { signed = false, width = 760, label = "Words and their weights", signal } = {}) {
     const drawing = s("svg", { class: "wordflow", role: "img", "aria-label": label });
     const maximum = Math.max(1e-9, ...words.map((word) => Math.abs(word.weight)));

@@ -9,7 +9,7 @@ import { generatorOf } from "../lib/generators.js";
 
 export const title = "Beam search";
 export const lead =
-    "Beam search keeps the k best hypotheses at every step. Each is extended by its most probable tokens; of all " +
+    "Beam search keeps the k best hypotheses at every step. Each is extended by its most probable tokens. Of all " +
     "extensions, the k best are kept and the others are pruned. Hypotheses that generate END are finished.";
 export const needs = "This view needs a translator, a denoiser or a language model.";
 
@@ -274,8 +274,8 @@ function story({ result, writer }) {
             `${result.pruned.toLocaleString("en")} were pruned in total.`,
         best?.finished
             ? `The search stopped after step ${steps}: the best hypothesis is finished with score ${formatNumber(best.score)}; ` +
-              (open.length ? `the best open one has ${formatNumber(Math.max(...open))}.` : "no hypothesis is open.")
-            : `No hypothesis finished within ${steps} steps; the best one is truncated.`,
+              (open.length ? `the best open hypothesis has ${formatNumber(Math.max(...open))}.` : "no hypothesis is open.")
+            : `No hypothesis finished within ${steps} steps; the best hypothesis is truncated.`,
         writer.source ? "" : "|y| and Σ log p include the prompt.",
         result.cut ? "The tree is too large to draw pruned nodes." : "",
     ];

@@ -36,7 +36,7 @@ export class OtherText {
         setChildren(this.fig.body, this.shade, this.map.element);
         this.fig.setText(
             "Same units on a second text",
-            "Rows are the units of the first heat map, in the same order and on the same colour scale. A unit that responds to a feature should do so here as well.",
+            "Rows are the units of the first heat map, in the same order and with the same colour scale. A unit that responds to a feature should do so here as well.",
         );
         this.fig.table(() => mapTable(data.units, data.tokens, data.arrays.map));
         await this.drawText();

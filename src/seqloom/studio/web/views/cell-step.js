@@ -78,7 +78,7 @@ function spoken(line) {
     return `${line.formula} ${inNumbers(line)}. ${line.purpose}`;
 }
 
-/** Terms as bars that start where the previous one ends, so that the last one ends at the sum. */
+/** Terms as bars. Each starts where the previous bar ends, so that the last bar ends at the sum. */
 function termRows(line, chosen, onTerm) {
     const ends = [0];
     for (const term of line.terms) ends.push(ends.at(-1) + term.value);

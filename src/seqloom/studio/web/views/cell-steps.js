@@ -39,7 +39,7 @@ export class Steps {
         const visible = Math.min(this.view.count("lines", lines.length), lines.length);
         this.fig.setText(
             `Unit ${unit} reads ${displayToken(tokens[position])}: one step of the ${cell} cell`,
-            "Each bar starts where the previous one ends, so the last one ends at the sum; red is above 0, blue below. The curve is the activation function. Click a product such as W x to see its summands.",
+            "Each bar starts where the previous bar ends, so the last bar ends at the sum. Red bars are positive, blue bars negative. The curve is the activation function. Click a product such as W x to see its summands.",
         );
         setChildren(this.note, this.words());
         setChildren(
@@ -109,7 +109,7 @@ export class Steps {
                 h(
                     "div",
                     { class: "row", role: "group", "aria-label": "Lines" },
-                    actionButton("First line only", () => reveal(1), seen === 1, "first"),
+                    actionButton("Only the first line", () => reveal(1), seen === 1, "first"),
                     actionButton("Next line", () => reveal(seen + 1), seen >= lines.length, "more"),
                     actionButton("All lines", () => reveal(lines.length), seen >= lines.length, "all"),
                 ),

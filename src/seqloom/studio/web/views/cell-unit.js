@@ -240,7 +240,7 @@ export function unitChart({ tokens, panels, picked = 0, onPick, width = 900, lab
     return { element: h("div", {}, drawing, readout) };
 }
 
-/** Gate activations over all units and tokens: fractions nearly closed, between, and nearly open. */
+/** Gate activations over all units and tokens: the fractions that are nearly closed, in between, and nearly open. */
 export function gateBars(gates, width = 900) {
     const [left, row, bar] = [34, 50, 300];
     const drawing = s("svg", {

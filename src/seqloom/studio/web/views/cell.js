@@ -236,7 +236,7 @@ class CellView {
         setChildren(this.gates.body, gateBars(gates, Math.min(900, this.width)));
         this.gates.setText(
             `Gate activations${parts.length > 1 ? ` (${part})` : ""}`,
-            "Fractions over all units and tokens of this text. A gate below 0.1 is nearly closed (dark purple), above 0.9 nearly open (yellow). The vertical line is the mean.",
+            "The bars are fractions of all units and tokens of this text. A gate below 0.1 is nearly closed (dark purple); a gate above 0.9 is nearly open (yellow). The vertical line is the mean.",
         );
         this.gates.table(() => ({
             columns: ["gate", "mean", "below 0.1", "above 0.9", "effect near 1"],

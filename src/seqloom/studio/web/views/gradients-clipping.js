@@ -1,4 +1,4 @@
-// Gradient clipping: the gradient norms of the training and of the text, clipped at an adjustable θ.
+// Gradient clipping: the gradient norms during training and on the text, clipped at an adjustable θ.
 
 import { h, setChildren, formatNumber, updateChildren } from "../lib/dom.js";
 import { controls, slider } from "../lib/controls.js";
@@ -107,7 +107,7 @@ function clipTable(results, theta) {
     };
 }
 
-/** The fraction of all logged steps, not only of the drawn ones. */
+/** The fraction of all logged steps, not only of the drawn steps. */
 function fractionAbove({ sorted_norms }, theta) {
     return sorted_norms.length ? sorted_norms.filter((norm) => norm > theta).length / sorted_norms.length : null;
 }

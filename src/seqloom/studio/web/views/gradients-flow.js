@@ -41,7 +41,7 @@ export function drawFlow(fig, lines, { room, log }) {
         height: 420,
         x: { title: "steps back from the last token", zero: true },
         y: { title: "‖∂L/∂hₜ‖", log },
-        label: "Gradient norm of each state against steps back",
+        label: "Gradient norm of each state, by steps back from the last token",
     });
     setChildren(fig.body, chart.element);
     const straight = "On a logarithmic scale, exponential decay is a straight line. ";
@@ -102,7 +102,7 @@ export function drawBound(fig, results, { room }) {
     setChildren(fig.body, chart.element);
     fig.setText(
         "Jacobian norm and its upper bound",
-        "In an Elman cell, each step back multiplies the gradient by diag(g′) W_hh. Its norm is at most γ_W γ_g, where γ_W is the largest singular value of W_hh and γ_g the maximum slope of g (1 for tanh). The bound can grow while the gradient vanishes.",
+        "In an Elman cell, each step back multiplies the gradient by diag(g′) W_hh. Its norm is at most γ_W γ_g, where γ_W is the largest singular value of W_hh and γ_g is the maximum slope of g (1 for tanh). The bound can grow while the gradient vanishes.",
     );
     fig.table(() => chartTable(series, "t − k"));
 }

@@ -20,7 +20,7 @@ export function drawValues(fig, results, { part, layer, room }) {
         series: [...series, lineAtOne(Math.max(...series.map((result) => result.points.length)))],
         width: room,
         height: 360,
-        x: { title: "index, in descending order" },
+        x: { title: "rank (largest first)" },
         y: { title: "singular value", zero: true },
         label: "Singular values of the recurrent matrices",
     });
@@ -28,7 +28,7 @@ export function drawValues(fig, results, { part, layer, room }) {
     const largest = series.reduce((best, result) => (result.points[0][1] > best.points[0][1] ? result : best));
     fig.setText(
         "Singular values of the recurrent matrices",
-        `A singular value of W_h is its gain along one direction of the state: above 1 it amplifies, below 1 it attenuates. The largest is ${formatNumber(largest.points[0][1])}, of ${largest.name}.`,
+        `A singular value of W_h is its gain along one direction of the state: above 1 it amplifies, below 1 it attenuates. The largest singular value is ${formatNumber(largest.points[0][1])} (${largest.name}).`,
     );
     fig.table(() => ({
         columns: ["matrix", "largest", "median", "smallest", "spectral radius", "all"],

@@ -13,7 +13,7 @@ import { drawValues } from "./gradients-matrices.js";
 
 export const title = "Gradient flow";
 export const lead =
-    "The gradient norm ‖∂L/∂hₜ‖ shows how strongly the loss depends on the state at step t. Where it vanishes, the model cannot learn from the token that was read there. In an Elman cell the gradient flows back through h only; an LSTM has a second path, the cell state c.";
+    "The gradient norm ‖∂L/∂hₜ‖ shows how strongly the loss depends on the state at step t. Where it vanishes, the model cannot learn from the token that was read there. In an Elman cell, the gradient flows back only through h; an LSTM has a second path, the cell state c.";
 export const needs =
     "This view needs a recurrent model: a language model, translator, tagger or classifier with lstm, gru or elman cells.";
 
@@ -149,7 +149,7 @@ class GradientView {
         }
     }
 
-    /** Tokenizations differ between runs: a position that a run does not have falls back to the last. */
+    /** Tokenizations differ between runs. A position that a run does not have is replaced by the last position. */
     async answer(question) {
         try {
             return await this.page.request("gradients", question);
@@ -274,7 +274,7 @@ class GradientView {
 
 const translates = (run) => run.task === "translate";
 
-/** The default run and, for language models, a second one with another cell to compare with. */
+/** The default run and, for language models, a second run with another cell for comparison. */
 function defaultRuns(runs) {
     const first = defaultRun("gradients", runs);
     const others = runs.filter((run) => run.task === first.task && run.cell !== first.cell);

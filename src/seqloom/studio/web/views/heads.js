@@ -189,7 +189,7 @@ class HeadsPage {
         all.style.gridTemplateColumns = `repeat(${heads + 2}, max-content)`;
         setChildren(this.grid.body, all);
         const how = root ? " (√ scale)" : "";
-        const scale = `All heads share one colour scale, from 0 to ${formatNumber(high, 2)}, the largest weight${how}.`;
+        const scale = `All heads share one colour scale from 0 to ${formatNumber(high, 2)}, the largest weight${how}.`;
         this.grid.setText(capitalise(name), scale);
         this.grid.table(() => this.statisticsTable());
         const { part, rows: down, columns: across } = this.answer;

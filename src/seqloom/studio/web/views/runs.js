@@ -31,7 +31,7 @@ const METRIC_NAMES = {
     token_accuracy: "Token accuracy",
 };
 const COMPARABLE_NOTE =
-    "These runs have different tokens, so their losses and perplexities cannot be compared. Bits per character can.";
+    "These runs use different tokenizers, so their losses and perplexities are not comparable. Bits per character are.";
 const VIEW_NAMES = {
     write: "generate",
     alignment: "alignment",
@@ -262,7 +262,7 @@ function emptyState(folder) {
     );
 }
 
-/** The id of the newest run with a curve, or of the newest run, in a list. */
+/** The id of the newest run with a curve, or else of the newest run, in a list. */
 async function defaultSelection(page) {
     const newest = page.allRuns
         .filter((run) => !run.problem)

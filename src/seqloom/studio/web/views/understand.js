@@ -26,17 +26,17 @@ const KINDS = {
         "Gradient × input",
         (part) =>
             `xᵀ ∂s/∂x: the contribution of each ${part} to the score s of the label, to first order. ` +
-            "Green supports the label; red, below 0, opposes it.",
+            "Green values support the label; red values (below 0) oppose it.",
     ],
     attention: [
         "Attention",
-        (part) => `The attention weight of each ${part}, from 0 to 1. It does not show for or against which label.`,
+        (part) => `The attention weight of each ${part}, from 0 to 1. It does not show which label the ${part} supports.`,
     ],
     "occlusion": [
         "Occlusion",
         (part) =>
             `The decrease in the probability of the label when the ${part} is removed. ` +
-            "Green: it decreases; red, below 0: it increases.",
+            "Green: the probability decreases. Red (below 0): the probability increases.",
     ],
 };
 const LATTICE_CAPTION =

@@ -269,12 +269,12 @@ class VectorsPage {
     }
 }
 
-/** The view as an address parameter; null for the default view. */
+/** The view as an address parameter, or null for the default view. */
 function addressOf({ x, y, zoom }) {
     return zoom === 1 && x === 0 && y === 0 ? null : [x, y, zoom].map((value) => value.toFixed(3)).join(",");
 }
 
-/** Parse a view such as "0.1,−0.2,3"; empty if it is invalid. */
+/** Parse a view such as "0.1,−0.2,3"; the result is empty if it is invalid. */
 function viewOf(text) {
     const [x, y, zoom] = (text ?? "").split(",").map(Number);
     return [x, y, zoom].every(Number.isFinite) && zoom > 0 ? { x, y, zoom: Math.min(zoom, 400) } : {};

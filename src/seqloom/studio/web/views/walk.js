@@ -74,7 +74,7 @@ class Walk {
         this.body.removeAttribute("aria-busy");
     }
 
-    /** Ignore input on the old walk while a new one is loading. */
+    /** Ignore input on the old walk while a new walk is loading. */
     wait(event) {
         if (!this.loading || (event.type === "keydown" && !["Enter", " "].includes(event.key))) return;
         event.preventDefault();

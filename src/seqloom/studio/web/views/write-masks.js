@@ -1,4 +1,4 @@
-// Masked language models: the predictions for each [MASK], one of them as bars.
+// Masked language models: the predictions for each [MASK], and bars for the selected mask.
 
 import { h, setChildren } from "../lib/dom.js";
 import { controls, examplesFor, runPicker, textBox } from "../lib/controls.js";

@@ -11,11 +11,11 @@ export const ALL_TOKENS = null; // top-k without limit
 const ROWS = 14; // bars; the table has 200 tokens
 const MAX_CACHED = 300; // cached distributions
 const CAPTION =
-    "Pale bars: probabilities p of the model. Solid bars: sampling probabilities after temperature, top-k and top-p. " +
+    "Pale bars are probabilities p of the model. Solid bars are sampling probabilities after temperature, top-k and top-p. " +
     "Select a token to force it here and continue.";
 
 /**
- * `state` is that of the view: run, text, tokens, at, ended, temperature, topK, topP. `place()` is the position whose
+ * `state` is the state of the view: run, text, tokens, at, ended, temperature, topK, topP. `place()` is the position whose
  * distribution is shown, `show()` requests it, `paint()` draws it; `onPick(id)` is called for a selected token.
  */
 export function nextToken(page, state, onPick) {
@@ -25,7 +25,7 @@ export function nextToken(page, state, onPick) {
     const cache = new Map(); // distributions by prefix
     fig.body.append(summary, bars.element);
 
-    /** The selected position; otherwise the newest token or, at the end, the one with the highest entropy. */
+    /** The selected position, otherwise the newest token or, at the end, the token with the highest entropy. */
     function position() {
         if (state.at !== null) return state.at;
         if (state.ended === null) return Math.max(state.tokens.length - 1, 0);
