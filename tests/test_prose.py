@@ -45,6 +45,8 @@ PATTERNS = {  # a pattern, and what to write instead
     r"\bin turns\b": "alternately",
     r"\ba (tenth|fifth) each\b": "name both splits",
     r"\bbest on dev of\b": "best of … on dev",
+    r"\b(tokens|steps|vectors) read are counted\b": "and the number of tokens read",
+    r"\bof (ours|theirs)\b": "our, their",
 }
 # Parts that follow the rules. A part is added when it has been rewritten, and never removed.
 CHECKED = [
@@ -65,6 +67,7 @@ CHECKED = [
             "models",
             "nn",
             "predict",
+            "recipes",
             "runs",
             "studio",
             "tasks",

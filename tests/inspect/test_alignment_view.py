@@ -161,7 +161,7 @@ def test_models_without_attention_are_rejected() -> None:
 
 @pytest.mark.parametrize(("source", "target"), [("", None), (" \n\u2028", None), ("a", " ")])
 def test_empty_text_is_rejected(source: str, target: str | None) -> None:
-    with pytest.raises(UsageError, match="is empty: give at least one word"):
+    with pytest.raises(UsageError, match=r"is empty\. Give at least one word"):
         alignment_view(make(), source, target)
 
 

@@ -121,7 +121,7 @@ def test_budget_counts_steps_epochs_tokens_and_evaluations(tmp_path: Path) -> No
     [
         ("train.warmup=5000", "the learning rate never reaches"),
         ("train.lr=0.1", "far above the usual range of adamw"),
-        ("train.clip_norm=null", "can explode"),
+        ("train.clip_norm=null", "exploding gradients"),
         ("batch.length=4000", "shorter than one chunk per sequence"),
     ],
 )

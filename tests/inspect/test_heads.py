@@ -315,5 +315,5 @@ def test_models_without_heads_are_rejected() -> None:
 
 
 def test_empty_text_is_rejected(translator: Translator) -> None:
-    with pytest.raises(UsageError, match="is empty: give at least one word"):
+    with pytest.raises(UsageError, match=r"is empty\. Give at least one word"):
         heads_view(translator, " ", "il gatto")

@@ -93,7 +93,7 @@ def test_time_is_median() -> None:
 def test_overhead_is_reported() -> None:
     layers = synthetic_layers(self_attention=lambda n: 0.5 + n**2 * 1e-8, recurrent=lambda n: n * 1e-3)
     (remark,) = layers.remarks()
-    assert re.match(r"self-attention: time grows as n\^0\.\d\d, multiplications as n\^2\.00", remark)
+    assert re.match(r"self-attention: time grows as n\^0\.\d\d, but multiplications grow as n\^2\.00", remark)
 
 
 def test_failed_lengths_are_reported_and_excluded() -> None:

@@ -59,5 +59,5 @@ def check_single_precision(walk: Walk) -> None:
 def test_fine_tuned_model_is_rejected(tmp_path: Path) -> None:
     reader = seqloom.load(trained(classify_recipe(tmp_path, *TWO_STEPS), tmp_path / "run"))
     reader.run.recipe["model"]["kind"] = "fine-tuned-classifier"
-    with pytest.raises(UsageError, match="it is of kind fine-tuned-classifier"):
+    with pytest.raises(UsageError, match="is of kind fine-tuned-classifier"):
         walk_through(reader, "a film")

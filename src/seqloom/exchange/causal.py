@@ -26,7 +26,7 @@ from seqloom.models.gpt import GPTConfig
 from seqloom.text import Tokenizer
 
 HEAD = "lm_head.weight"
-BATCH_LENGTH = 256  # train section for further training of an imported model
+BATCH_LENGTH = 256  # for further training of an imported model
 LLAMA_PARTS = {  # ours → theirs
     "mixer.attention.v": "self_attn.v_proj",
     "mixer.attention.out": "self_attn.o_proj",

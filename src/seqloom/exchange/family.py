@@ -211,7 +211,7 @@ class Family(ABC, Generic[C]):
     ignored_tensors: ClassVar[tuple[str, ...]] = ()  # patterns of tensors that are not weights: masks, positions
     unused_tensors: ClassVar[tuple[str, ...]] = ()  # patterns of tensors of other heads, which are not imported
     extra: ClassVar[int] = 0  # rows of our embedding after those of the tokenizer
-    parts: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # optional parts: description, and names of ours
+    parts: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # optional parts: description, and our names
 
     settings: ClassVar[tuple[ConfigSetting, ...]] = ()
     fixed: ClassVar[Json] = {}  # required values of our config
@@ -233,11 +233,11 @@ class Family(ABC, Generic[C]):
         return {entry.theirs: entry.write(model) for entry in self.settings}
 
     def architecture_without(self, initialized: Collection[str]) -> str:
-        """Return the class of transformers for an export without these tensors of ours."""
+        """Return the class of transformers for an export without these of our tensors."""
         return self.architecture
 
     def missing(self, initialized: Collection[str], every: Collection[str]) -> list[str]:
-        """Describe the parts of the model that these tensors of ours belong to; `every` are all its tensors."""
+        """Describe the parts of the model that these of our tensors belong to. `every` are all its tensors."""
         descriptions, described = [], set()
         for part, names in self.parts.items():
             tensors = {name for name in every if name in names or name.rpartition(".")[0] in names}

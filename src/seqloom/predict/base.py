@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.texts import LinePrediction
     from seqloom.predict.embeddings import Array, SimilarTexts, TextPooling
 
-BATCH_SIZE, WINDOW = 32, 1024  # lines in a batch, and number of batches read before the first prediction
+BATCH_SIZE, WINDOW = 32, 1024  # lines in a batch, and lines read before the first prediction
 SHOWN_METRICS = (
     *("loss", "perplexity", "bits_per_character", "bleu", "accuracy", "span_f1", "token_accuracy"),
     *("masked_accuracy", "next_accuracy", "hidden_accuracy", "pearson", "answer_f1"),

@@ -120,7 +120,7 @@ class EvaluationOptions:
 class Evaluation(ABC):
     """The result of an evaluation."""
 
-    option_groups: tuple[str, ...] = ()  # the supported options: text, search, out, confusion, reliability
+    option_groups: tuple[str, ...] = ()  # the supported groups among text, search, out, confusion, reliability
     answers_name = "answers"  # a noun for the content of `answers`
     notes: Sequence[str] = ()  # for standard error, before the result
     remarks: Sequence[str] = ()  # for standard error, after the lines

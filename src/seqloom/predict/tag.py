@@ -53,7 +53,7 @@ class TaggedLine(Prediction):
     text: str  # the unchanged input
     words: list[TaggedWord] = field(default_factory=list)
     entities: list[Entity] | None = None  # None if the tags do not mark spans
-    pieces: int = 0  # pieces that the line was split into; more than one if it was too long
+    pieces: int = 0  # number of pieces; more than one if the line was too long
     json_names: ClassVar = ("words", "unknown", "pieces")
 
     @property

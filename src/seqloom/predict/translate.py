@@ -54,7 +54,7 @@ class Candidate:
     attention: Tensor | None = None  # (T, S), for each token and END
     words: list[str] | None = None  # of the alignment; only with `attention`
     alignment: str | None = None  # 0-0 1-2: source and target word, counted from 0; only with `attention`
-    ids: list[int] = field(default_factory=list)  # log-probabilities of the tokens, without END
+    ids: list[int] = field(default_factory=list)  # ids of the tokens, without END
 
     def to_json(self) -> dict[str, object]:
         names = ["text", "score", "log_prob", "finished", *["words", "alignment"] * (self.alignment is not None)]

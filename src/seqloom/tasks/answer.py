@@ -143,7 +143,7 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         by_question: list[list[TokenSpan]] = [[] for _ in self.corpus.split(split)]
         for members, batch in self.eval_batches(split).all_batches():
             spans = model.best_spans(to_device(batch, device_of(model)), self.recipe.decode.max_answer_length)
-            assert spans.losses is not None  # the targets are the answers in the batch
+            assert spans.losses is not None  # since the batch has the answers
             total += float(spans.losses.double().sum())
             for index, answers in zip(members.tolist(), spans_in_context(spans, windows, members), strict=False):
                 by_question[windows[index].number] += answers

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from seqloom.runs.run import Run
     from seqloom.runs.transfer import Pretrained, ResumedSource
 
-LOWER_IS_BETTER = ("loss", "mase", "crps")  # order of the metrics that can select a checkpoint
+LOWER_IS_BETTER = ("loss", "mase", "crps")  # among the metrics that can select a checkpoint
 ModelSection = Any  # a section of one of several kinds of models, validated by its kind
 P = ParamSpec("P")
 S = TypeVar("S")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Style = dict[str, Any]  # keyword arguments of matplotlib
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # colour-blind safe
-MORE_COLOURS = (*COLOURS, "#6A3D9A", "#8C5A3C", "#5C5C5C", "#8A9A00", "#0B3C6F", "#A50026")  # heat map of many words
+MORE_COLOURS = (*COLOURS, "#6A3D9A", "#8C5A3C", "#5C5C5C", "#8A9A00", "#0B3C6F", "#A50026")  # for plots with many words
 SIGNED_COLORMAP = "RdBu_r"  # red above 0, blue below, as in the studio (colour.js)
 FORMATS = (".png", ".svg")
 MAX_WIDTH = 32.0  # inches

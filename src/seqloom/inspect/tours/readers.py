@@ -28,7 +28,7 @@ from seqloom.nn.encoders import ConvolutionEncoder, RecurrentEncoder, Transforme
 from seqloom.text.model_inputs import frame_texts, read_gaps
 from seqloom.text.word_spans import word_spans
 
-MIN_STATE_UNITS = 12  # number of units shown of the states over time
+MIN_STATE_UNITS = 12  # minimum number of units shown of the states over time
 WINDOW_ACTIVATIONS = {"tanh": "tanh", "relu": "ReLU", "sigmoid": "σ", "gelu": "GELU"}
 
 

@@ -191,7 +191,7 @@ class LinePrediction:
     line: str
     text: str  # the text that is tokenized
     spans: Sequence[Span]  # of all tokens in the text, including those beyond the maximum length
-    batch: Tree  # with only this line
+    batch: Tree  # a batch with only this line
     output_kind: Literal["label", "tags"]
     answer: str
     log_prob: float
