@@ -53,7 +53,7 @@ def recipe_mapping(source: str | Path) -> tuple[str, dict[str, Json]]:
     name, path = _find_recipe(str(source))
     mapping = load_yaml(path)
     if not mapping:
-        raise UsageError(f"{path} is empty: a recipe says what to train. `seqloom init` writes one for a text.")
+        raise UsageError(f"{path} is empty, but must contain a recipe. `seqloom init` writes one for your data.")
     for header in ("format", "seqloom"):  # a recipe taken from a run
         mapping.pop(header, None)
     return name, mapping
@@ -68,10 +68,10 @@ def _find_recipe(source: str) -> tuple[str, Path]:
     if re.fullmatch(r"[a-z0-9-]+", source) and (RECIPES / f"{source}.yaml").is_file():
         return source, RECIPES / f"{source}.yaml"
     if path.exists():
-        raise UsageError(f"{path} is not a recipe: those end in .yaml. For a text of your own: seqloom init {path}")
+        raise UsageError(f"{path} is not a recipe, whose name must end in .yaml. For your data: seqloom init {path}")
     own = f"{source}.yaml" if Path(f"{source}.yaml").is_file() else None
     guess = own or find_nearest(source, recipe_names())
-    hint = f"did you mean {guess}?" if guess else "`seqloom list recipes` shows them all."
+    hint = f"did you mean {guess}?" if guess else "`seqloom list recipes` lists them."
     raise UsageError(f"No shipped recipe is called {source!r}, and a file must end in .yaml; {hint}")
 
 
