@@ -97,7 +97,7 @@ def test_lengths_and_fractions_are_checked() -> None:
         Classifier().fit(["a", "b"], ["x"])
     with pytest.raises(ValueError, match="texts must not be empty"):
         Classifier().fit([], [])
-    with pytest.raises(ValueError, match="validation must be between 0 and 1"):
+    with pytest.raises(ValueError, match="hold out, between 0 and 1, got 2"):
         Classifier().fit(*reviews(20), validation=2)
     with pytest.raises(ValueError, match=r"labels\[1\] must be a label, got None"):
         Classifier().fit(["a", "b"], ["x", None])

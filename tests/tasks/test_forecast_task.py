@@ -209,7 +209,7 @@ def test_unsuitable_series_are_rejected(make: Make, tmp_path: Path) -> None:
     def zero(values: np.ndarray) -> None:
         values[1, 3] = 0.0
 
-    with pytest.raises(DataError, match=r"values above 0; visits of sales.csv has 0 at 2000-04"):
+    with pytest.raises(DataError, match=r"values above 0, but visits of sales.csv has 0 at 2000-04"):
         make(*AR, "forecast.transform=log", file=sales(tmp_path / "sales.csv", change=zero))
     with pytest.raises(DataError, match=r"A season of 90 steps must be shorter than the training part, which has 84"):
         make(*AR, "data.season=90")

@@ -319,7 +319,7 @@ def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_un
             if not 0 <= token < vocabulary:
                 raise UsageError(f"Token ids must be from 0 to {vocabulary - 1}; got {token}.")
     if not ids:
-        raise UsageError("The text is empty: give at least one word.")
+        raise UsageError("The text is empty. Give at least one word.")
     row = [END, *ids] if isinstance(model, RecurrentLM) else [END, *ids, END]
     tokens = list(map(str, row)) if tokenizer is None else show_tokens(tokenizer, row)
 
