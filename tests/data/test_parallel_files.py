@@ -173,7 +173,7 @@ def test_overlapping_or_swapped_files_are_rejected(folder: Path) -> None:
         (folder / name).touch()
     with pytest.raises(DataError, match=r"data.train and data.dev must not overlap, but both read a.de"):
         load(train=["a.en", "a.de"], dev=["b.en", "a.de"])
-    with pytest.raises(DataError, match=r"data.train goes from en to de but data.dev from de to en"):
+    with pytest.raises(DataError, match=r"data.train goes from en to de, but data.dev goes from de to en"):
         load(train=["a.en", "a.de"], dev=["d.de", "d.en"])
 
 

@@ -261,7 +261,7 @@ def _link(lines: ARPALines, model: NGram, k: int, section: ARPASection) -> Table
     for j in range(1, k - 1):
         prefix = model.tables[j].find(prefix, words[:, j], model.width)
     _refuse(lines, section, prefix < 0, f"the first {k - 1} words of a {k}-gram must be listed as a {k - 1}-gram")
-    _refuse(lines, section, (words[:, 1:] == model.vocabulary).any(1), f"{BEGIN_NAME} may only begin an n-gram")
+    _refuse(lines, section, (words[:, 1:] == model.vocabulary).any(1), f"only the first word may be {BEGIN_NAME}")
     keys, by_key = (prefix * model.width + words[:, -1]).sort(stable=True)
     is_duplicate = torch.zeros(len(keys), dtype=torch.bool)
     is_duplicate[by_key[1:]] = keys[1:] == keys[:-1]

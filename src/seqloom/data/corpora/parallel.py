@@ -103,8 +103,8 @@ def languages(config: Config) -> tuple[str, str]:
     for split, guess in guesses.items():
         if all(guess) and guess == train[::-1]:
             raise DataError(
-                f"By their names, data.train goes from {train[0]} to {train[1]} but data.{split} from {guess[0]} to "
-                f"{guess[1]}. Swap the files: {' and '.join(config.files()[split])}."
+                f"By the file names, data.train goes from {train[0]} to {train[1]}, but data.{split} goes from "
+                f"{guess[0]} to {guess[1]}. Swap the files: {' and '.join(config.files()[split])}."
             )
     return config.source or train[0], config.target or train[1]
 
