@@ -35,7 +35,7 @@ def files(workdir: Path) -> Path:
     return workdir
 
 
-def test_recipe_of_two_files(seqloom: Any, files: Path) -> None:
+def test_two_files_give_a_commented_recipe_with_languages(seqloom: Any, files: Path) -> None:
     shown = seqloom("init", "--no-estimate", "a.en", "a.de")
     assert shown.code == 0 and shown.err == ""
     assert shown.out == (
@@ -65,7 +65,7 @@ def test_recipe_is_trained_as_written(seqloom: Any, files: Path) -> None:
 
 
 @pytest.mark.parametrize("tokens", ["characters", "words", "byte-pair"])
-def test_table_with_every_tokenizer(seqloom: Any, files: Path, tokens: str) -> None:
+def test_tokens_option_selects_the_tokenizer(seqloom: Any, files: Path, tokens: str) -> None:
     shown = seqloom("init", "--no-estimate", "a.tsv", "--tokens", tokens)
     assert shown.code == 0, shown.err
     recipe = load_yaml(files / "a.yaml")
@@ -75,7 +75,7 @@ def test_table_with_every_tokenizer(seqloom: Any, files: Path, tokens: str) -> N
     assert trained.code == 0, trained.err
 
 
-def test_table_with_header(seqloom: Any, files: Path) -> None:
+def test_language_columns_are_detected_from_the_header(seqloom: Any, files: Path) -> None:
     text = "en\tpt-BR\tnote\n" + "".join(f"{source}\t{target}\tx\n" for source, target in pairs(40))
     (files / "b.tsv.gz").write_bytes(gzip.compress(text.encode()))
     assert seqloom("init", "--no-estimate", "b.tsv.gz").code == 0
@@ -84,7 +84,7 @@ def test_table_with_header(seqloom: Any, files: Path) -> None:
     assert seqloom("train", "b.yaml", *SHORT).code == 0
 
 
-def test_task_option(seqloom: Any, files: Path) -> None:
+def test_task_option_overrides_the_detected_task(seqloom: Any, files: Path) -> None:
     (files / "a.tsv").rename(files / "t.txt")
     assert seqloom("init", "--no-estimate", "t.txt", "--task", "translate").code == 0
     assert load_yaml(files / "t.yaml")["task"] == "translate"
@@ -129,7 +129,7 @@ def test_unusual_file_names_are_quoted(seqloom: Any, files: Path, name: str) -> 
         (["en", "de"], "en-de"),
     ],
 )
-def test_recipe_name(names: list[str], created: str) -> None:
+def test_recipe_name_is_derived_from_file_names(names: list[str], created: str) -> None:
     assert name_recipe("translate", [Path(name) for name in names]) == created
 
 
