@@ -84,7 +84,7 @@ class ColumnProfile:
     @property
     def is_label(self) -> bool:
         """Whether the cells repeat a few short values."""
-        limit = max(2, min(200, len(self.texts) // 3))
+        limit = min(200, max(2, len(self.texts) // 3), len(self.texts) // 2)
         return 2 <= self.distinct <= limit and self.words <= 4
 
     @property
