@@ -99,7 +99,7 @@ def test_test_split_requires_evaluation(seqloom: Any, copy: Any) -> None:
     chars, gru = copy("chars"), copy("gru")
     shown = seqloom("compare", chars, gru, "--split=test")
     assert shown.code == 0
-    assert f"no test metrics of {chars}, {gru}" in re.sub(r"\s+", " ", shown.out)
+    assert f"test metrics are missing for {chars}, {gru}" in re.sub(r"\s+", " ", shown.out)
     assert "seqloom evaluate RUN --split test" in re.sub(r"\s+", " ", shown.out)
     for run in (chars, gru):
         assert seqloom("evaluate", run, "--split=test").code == 0

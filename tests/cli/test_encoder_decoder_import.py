@@ -197,8 +197,8 @@ def test_bart_without_forced_bos_starts_with_bos(copied: Any) -> None:
         ("marian", {"static_position_embeddings": False}, ["static_position_embeddings must be true"]),
         ("bart", {"d_model": 18}, ["mismatches", "model.shared.weight must be 294×18; it is 294×16", "more"]),
         ("bart", {"encoder_layers": 3}, ["model.encoder.layers.2.", "is missing"]),
-        ("bart", {"vocab_size": 200}, ["tokenizer.json does not fit the model", "200 embeddings"]),
-        ("marian", {"vocab_size": 50}, ["does not fit the model", "50 embeddings"]),
+        ("bart", {"vocab_size": 200}, ["tokenizer.json does not match the model", "200 embeddings"]),
+        ("marian", {"vocab_size": 50}, ["does not match the model", "50 embeddings"]),
     ],
 )
 def test_unsupported_settings_are_reported_together(
@@ -244,7 +244,7 @@ def test_unexpected_special_tokens_are_rejected(seqloom: Any, copied: Any) -> No
     file["post_processor"]["cls"] = ["<unk>", 3]
     (path / "tokenizer.json").write_text(json.dumps(file))
     seqloom("import-hf", path, path.parent / "run").fails_with(
-        4, "tokenizer.json does not fit", "adds 3 before and 2 after a text", "reads 0 before and 2 after it"
+        4, "tokenizer.json does not match", "adds 3 before and 2 after a text", "reads 0 before and 2 after it"
     )
 
 

@@ -162,7 +162,7 @@ def test_invalid_requests_are_explained(client: Any) -> None:
     for wrong, words in (
         ({"part": "encoder"}, "no part 'encoder'"),
         ({"layer": 3}, "The layer must be from 1, the lowest, to 2; got 3"),
-        ({"quantity": "z"}, "no 'z'"),
+        ({"quantity": "z"}, "no quantity 'z'"),
         ({"units": [1, 99]}, "the units of the layer; got 99"),
         ({"by": "correlation", "token_class": "colour"}, "Unknown token class"),
         ({"text": "a" * 600}, "at most 512"),
