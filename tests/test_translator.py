@@ -225,7 +225,7 @@ def test_translations_start_with_the_forced_prefix(runs: Path) -> None:
         assert all(candidate.text.startswith("die Katze") for candidate in translation.candidates) == bool(
             translation.source
         )
-    with pytest.raises(DataError, match="The prefix has '猫', not in the vocabulary"):
+    with pytest.raises(DataError, match="The prefix contains '猫', which is not in the vocabulary"):
         words.translate("the cat", prefix="die 猫")
 
 

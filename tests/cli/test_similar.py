@@ -106,7 +106,7 @@ def test_invalid_queries_are_rejected(seqloom: Any, runs: Path, tmp_path: Path, 
     model = load(run, "cpu")
     with pytest.raises(UsageError, match="top must be at least 1"):
         model.similar("a", ["b"], top=0)
-    with pytest.raises(UsageError, match="no pooling 'middle'"):
+    with pytest.raises(UsageError, match="no pooling method 'middle'"):
         model.similar("a", ["b"], pooling="middle")
     with pytest.raises(DataError, match="query 2 of 2"):
         model.similar(["a", ""], ["b"])
