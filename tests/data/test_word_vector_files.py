@@ -55,7 +55,7 @@ def test_line_breaks_after_binary_vectors_are_optional(tmp_path, between):
     [
         (b"2 2\na " + numbers(1, 2) + b"b " + numbers(3, 4)[:5], "announces 2 vectors, but it ends within vector 2"),
         (b"2 2\na " + numbers(1, 2), "ends within vector 2"),
-        (b"2 999999999999\na " + numbers(1, 2), "announces vectors of 999,999,999,999 numbers"),
+        (b"2 999999999999\na " + numbers(1, 2), "declares vectors of 999,999,999,999 numbers"),
         (b"a 1 2\n<unk> 1 2\n", "vectors of at least two words; it has 1 word"),
         (b"1 2\na " + numbers(1, float("nan")), "Vector 1 of .*, that of 'a', must have finite numbers"),
         (b"1 2\n " + numbers(1, 2), "Vector 1 .* must start with a word, but starts with a space"),

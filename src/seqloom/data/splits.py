@@ -234,8 +234,9 @@ def complete_examples(
 ) -> tuple[list[T], list[str]]:
     """Return the complete examples of a file, and notes with the number and first line of the others.
 
-    `lacks` maps the name of a missing part to its condition. In the error message, `required` is the content that the
-    file must have, and `blank` the problem if all examples are incomplete.
+    `lacks` maps the name of a part to a predicate that is true for examples without it. In the error
+    message, `required` is the content that the file must have, and `blank` the problem if all examples
+    are incomplete.
     """
     examples: list[T] = []
     left_out: dict[str, list[int]] = {lacking: [] for lacking in lacks}

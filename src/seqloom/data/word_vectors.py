@@ -181,7 +181,10 @@ def _check_width(path: Path, file_width: int, width: int | None) -> int:
     if file_width < 1:
         raise DataError(f"{path} must have a word and its numbers on each line, separated by spaces; line 1 has none.")
     if file_width > MAX_VECTOR_SIZE:
-        raise DataError(f"{path} announces vectors of {file_width:,} numbers. Check its first line.")
+        raise DataError(
+            f"The first line of {path} declares vectors of {file_width:,} numbers, but at most {MAX_VECTOR_SIZE:,} are "
+            "supported. Check that line."
+        )
     if width is not None and file_width != width:
         raise DataError(
             f"{path} has vectors of {file_width:,} numbers, but the embeddings of this model have {width:,}. "

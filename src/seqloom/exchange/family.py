@@ -233,11 +233,11 @@ class Family(ABC, Generic[C]):
         return {entry.theirs: entry.write(model) for entry in self.settings}
 
     def architecture_without(self, initialized: Collection[str]) -> str:
-        """Return the class of transformers for an export without these of our tensors."""
+        """Return the `transformers` class to export to if the tensors `initialized` are left out."""
         return self.architecture
 
     def missing(self, initialized: Collection[str], every: Collection[str]) -> list[str]:
-        """Describe the parts of the model that these of our tensors belong to. `every` are all its tensors."""
+        """Describe the parts of the model that the tensors `initialized` belong to; `every` lists all tensors."""
         descriptions, described = [], set()
         for part, names in self.parts.items():
             tensors = {name for name in every if name in names or name.rpartition(".")[0] in names}
