@@ -56,7 +56,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         ("beam_speed --beam 0", "argument --beam"),
         ("decoding_speed /nonexist", "/nonexist"),
         ("decoding_speed /nonexist --rounds 0", "argument --rounds"),
-        ("cells nosuchcell", "choose from "),
+        ("cells nosuchcell", "elman, lstm, gru"),
     ],
 )
 def test_invalid_arguments_are_reported_in_one_line(call: Any, words: str, message: str) -> None:

@@ -65,7 +65,7 @@ def check_aligned(expected: Sequence[Tags], predicted: Sequence[Tags]) -> None:
     """Raise `DataError` unless every word of every sentence has a tag."""
     if len(expected) != len(predicted) or not expected:
         raise DataError(
-            f"Every sentence must be tagged, and there must be a sentence: got {len(predicted)} tagged sentences "
+            f"There must be at least one sentence and a prediction for each: got {len(predicted)} tagged sentences "
             f"for {len(expected)}."
         )
     for number, (gold, tags) in enumerate(zip(expected, predicted, strict=True), start=1):
