@@ -134,7 +134,7 @@ def test_interval_resamples_sentences() -> None:
 
 
 def test_inconsistent_inputs_are_rejected() -> None:
-    with pytest.raises(DataError, match=r"at least one sentence and a prediction for each: got 2 tagged sentences for 1"):
+    with pytest.raises(DataError, match=r"a prediction for each: got 2 tagged sentences for 1"):
         score_spans([["O"]], [["O"], ["O"]])
     with pytest.raises(DataError, match="got 0 tagged sentences for 0"):
         score_spans([], [])
