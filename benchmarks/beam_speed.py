@@ -3,7 +3,7 @@
 The weights of our Transformer are copied to CTranslate2 (in a separate environment, see `peers/environments.py`) and to
 `MarianMTModel` (Pegasus for pre-norm). All translate the same batches of tokens alternately. The report has sentences
 per second (medians over rounds with their ranges), the ratios of each round, and the fraction of translations that
-equal ours. Tokenisation is not timed. Two cases:
+equal ours. Tokenization is not timed. Two cases:
 
     fixed     random weights, and all translations have the same length, so that all programs do the same steps
     trained   the weights of a run; a translation ends at END, at most after 60 tokens. With length penalty 0, the

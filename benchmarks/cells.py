@@ -71,7 +71,7 @@ class Program:
 
 
 def arithmetic(cell: Cell) -> int:
-    return sum(weight.numel() for weight in (cell.weight_x, cell.weight_h, cell.weight_p) if weight is not None)
+    return sum(weight.numel() for weight in (cell.weight_x, cell.weight_h, cell.weight_xp) if weight is not None)
 
 
 def build_programs(name: str, x: Tensor, hidden: int, mask: Tensor | None) -> dict[str, Program]:
@@ -168,7 +168,7 @@ def gpu_line(name: str, programs: dict[str, Program]) -> str:
 
 
 HEADS = {
-    "cpu": f"{'cell':15}{'seqloom':32}{'plain loop':34}{'torch':32}{YARDSTICK:32} × loop × torch   per arithmetic",
+    "cpu": f"{'cell':15}{'seqloom':32}{'plain loop':34}{'torch':32}{YARDSTICK:32} × loop × torch   per multiply-add",
     "cuda": f"{'cell':15}{'seqloom, captured':32}{'seqloom':32}{'plain loop':32}{'torch':32}{YARDSTICK:32}"
     "  × loop  as is  × torch  / LSTM",
 }

@@ -51,7 +51,7 @@ def processor() -> str:
 
 
 def recipe_of(options: argparse.Namespace) -> tuple[str, list[str]]:
-    """Return the recipe of the training and its overrides."""
+    """Return the recipe of the training part and its overrides."""
     name = MULTI30K if real_data(options.data) else EMBEDDED
     return name, [*(SMALL if options.smoke else []), *options.overrides]
 

@@ -2,7 +2,7 @@
 
 Each recipe is trained for a few steps in both ways, from the same seed, in float32. The report has the largest relative
 difference between the losses of the first twelve steps, and the speed of the next forty. Nothing is compiled, because
-the trainings are short.
+the training runs are short.
 
     python benchmarks/graphed_steps.py lm-char-lstm gpt-pydocs translate-cldr
     python benchmarks/graphed_steps.py                                            all recipes without a download

@@ -13,7 +13,7 @@ The measurements are compared with the arithmetic of the model, derived from its
               chunk count. In bytes, not fitted
 
 A measured line that is steeper than its dashed line grows faster than necessary. In the table, "like" is the exponent
-of n over the three largest sizes, "own" the exponent of the arithmetic for large n; faster growth is marked with "!".
+of n over the three largest sizes, "theory" the exponent of the arithmetic for large n; "!" marks faster growth.
 On a CPU, the time is the CPU time of one thread, which other load hardly affects.
 """
 
@@ -64,7 +64,7 @@ class Size:
         return {
             "batch": f"{self.batch} rows",
             "length": f"{self.length} tokens per row",
-            "d_model": f"{self.width} wide",
+            "width": f"width {self.width}",
             "vocabulary": f"a vocabulary of {self.vocabulary:,}",
         }
 
@@ -77,13 +77,13 @@ class Size:
 AXES: dict[str, tuple[int, ...]] = {
     "batch": (4, 8, 16, 32, 64, 128),
     "length": (16, 32, 64, 128, 256, 512),
-    "d_model": (32, 64, 128, 256, 512, 1024),
+    "width": (32, 64, 128, 256, 512, 1024),
     "vocabulary": (1000, 4000, 16_000, 64_000, 256_000),
 }
 TITLES = {
     "batch": "batch, rows",
     "length": "length, tokens",
-    "d_model": "width of the vectors",
+    "width": "width of the vectors",
     "vocabulary": "vocabulary, tokens",
 }
 
@@ -333,7 +333,7 @@ def limit(axis: str, family: str) -> int:
 
 
 def table(found: Found) -> Iterator[str]:
-    yield "| against | model | memory at most | like | time | like | own |"
+    yield "| against | model | memory at most | like | time | like | theory |"
     yield "|---|---|---:|---:|---:|---:|---:|"
     for axis, families in found.items():
         for name, points in families.items():
@@ -363,7 +363,7 @@ def draw(axis: str, families: dict[str, list[Point]], usual: Size, where: str) -
         lower.set_xticks(at, [_short(value) for value in at], fontsize=9.5)
     grid[0, 0].set_ylabel("memory, MiB", fontsize=12)
     grid[1, 0].set_ylabel("time, ms", fontsize=12)
-    figure.supxlabel(f"{TITLES[axis]}        dashed: arithmetic of the model", fontsize=12)
+    figure.supxlabel(f"{TITLES[axis]}        dashed: theoretical cost", fontsize=12)
     others = (words for name, words in usual.words().items() if name != axis)
     figure.suptitle(
         f"Memory and time of a training step as the {axis} grows\n{', '.join(others)}; {where}", fontsize=13

@@ -1,4 +1,4 @@
-"""Hidden Markov models compared with hmmlearn: the same models and sequences, one core, in turn.
+"""Hidden Markov models compared with hmmlearn: the same models and sequences, measured alternately on one core.
 
     python benchmarks/hmm.py [--repeats 5] [--plain]
 

@@ -4,7 +4,7 @@
 
 - majority: the most frequent label of train;
 - copy: the label of the training text that shares most character trigrams, weighted by their rarity
-  (`seqloom.data.parallel`);
+  (`seqloom.data.copy_baseline`);
 - naive Bayes: argmax over labels y of log p(y) + Σ_g log p(g | y), g the character n-grams of the text,
   with p(g | y) = (count of g in texts of y + α) / (all counts of y + α · number of different g). n, α from dev.
 
@@ -17,9 +17,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from seqloom.data.copy_baseline import copy_baseline
 from seqloom.data.corpora import corpora_of_form, find, load
 from seqloom.data.examples import ParallelExample, TextClassificationExample
-from seqloom.data.parallel import copy_baseline
 from seqloom.data.splits import normal_form
 
 LONGEST = (1, 2, 3, 4, 5)  # n: maximum characters of an n-gram

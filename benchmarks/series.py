@@ -40,7 +40,7 @@ FIGURES = ("mase", "crps", "coverage_80", "coverage_95")
 
 
 def train(series: str, kind: str, seed: int, overrides: tuple[str, ...], more: list[str]) -> dict[str, Any]:
-    """Return the dev and test metrics of one training, and its seconds."""
+    """Return the dev and test metrics of one training run, and its seconds."""
     inputs = [f"data.series={series}", f"model.kind={kind}", f"seed={seed}", "forecast.horizon=null", *overrides, *more]
     _, recipe = read_recipe("series-forecast", inputs)
     with tempfile.TemporaryDirectory() as folder:

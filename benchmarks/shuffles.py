@@ -1,4 +1,4 @@
-"""The sensitivity of a language model to word order: how many dev sentences are likelier than their shuffle.
+"""The sensitivity of a language model to word order: how many dev sentences are more probable than their shuffle.
 
     python benchmarks/shuffles.py runs/lm-ptb-lstm --sentences 500 --seed 1
 

@@ -27,4 +27,4 @@ with tempfile.TemporaryDirectory() as folder:
     model = seqloom.train_recipe(recipe, out=Path(folder) / "run")
     print(f"perplexity per character on held-out lines: {model.evaluate('dev')['perplexity']:.2f}")
     for prompt in ("7 green", "12 brown", "3 blue"):
-        print(prompt + "".join(model.generate(prompt, temperature=0.5, max_tokens=60)))
+        print(prompt + model.generate(prompt, temperature=0.5, max_tokens=60))

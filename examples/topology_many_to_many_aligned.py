@@ -2,7 +2,7 @@
 
 Run it: python examples/topology_many_to_many_aligned.py
 
-Each step reads two bits, lowest first, and predicts one bit. The state needs to store the carry only, so a network
+Each step reads two bits, lowest first, and predicts one bit. The state needs to store only the carry, so a network
 trained on short numbers can add long ones.
 """
 

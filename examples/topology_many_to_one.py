@@ -40,5 +40,5 @@ for step in range(301):
 x, answer = waves(1000)
 predicted = output(reader(x)[0][:, -1]).argmax(dim=1)
 for shape, name in enumerate(SHAPES):
-    print(f"{name}: {(predicted[answer == shape] == shape).float().mean():.1%} recognised")
+    print(f"{name}: {(predicted[answer == shape] == shape).float().mean():.1%} recognized")
 print(f"correct: {(predicted == answer).float().mean():.3f} of new waves")

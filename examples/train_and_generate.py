@@ -2,7 +2,7 @@
 
 Run it: python examples/train_and_generate.py
 
-A training of a few seconds learns spaces, letters and some words; `seqloom train lm-char-lstm` runs the full recipe.
+A run of a few seconds learns spaces, letters and some words; `seqloom train lm-char-lstm` runs the full recipe.
 """
 
 import tempfile
@@ -19,7 +19,7 @@ with tempfile.TemporaryDirectory() as folder:
     model = seqloom.load(place)  # a run directory is self-contained
     print(model)
     print("\nThe class", end="")
-    for piece in model.generate("The class", max_tokens=120, temperature=0.7, seed=7):
+    for piece in model.generate("The class", max_tokens=120, temperature=0.7, seed=7, stream=True):
         print(piece, end="", flush=True)
 
     metrics = model.evaluate("test")

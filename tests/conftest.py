@@ -36,7 +36,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _skip_fsync_and_tensorboard() -> Iterator[None]:
-    """Skip fsync and TensorBoard files to save time; both have tests of their own."""
+    """Skip fsync and TensorBoard files to save time; both are tested separately."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         patch.setattr("seqloom.runs.record.open_tensorboard", lambda run, step: None)

@@ -221,11 +221,10 @@ def test_resume_compares_changed_recipe_file(trained, recipe, out):
         resume(out, recipe=read_recipe(recipe)[1])
 
 
-def test_cosine_schedule_cannot_be_extended(recipe, out):
+def test_finished_cosine_schedule_is_extended(recipe, out):
     seqloom.train_recipe(recipe, "train.schedule=cosine", out=out)
-    for override in ("train.steps=16", "train.epochs=3"):
-        with pytest.raises(UsageError, match=override.partition("=")[0]):
-            resume(out, [override])
+    events = list(resume(out, ["train.steps=16"]).events())
+    assert events[-1].step == 16
 
 
 def test_run_without_newer_setting_resumes(trained, out):
@@ -257,22 +256,31 @@ def test_resume_without_run_is_rejected(tmp_path):
         resume(tmp_path / "nothing")
 
 
+def test_progress_is_printed_on_request(recipe, tmp_path, capsys):
+    seqloom.train_recipe(recipe, out=tmp_path / "silent")
+    assert capsys.readouterr().out == ""  # neither a notebook nor a terminal
+    seqloom.train_recipe(recipe, out=tmp_path / "shown", progress=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert "parameters on cpu" in lines[0] and lines[-1].startswith("finished at step 8")
+    assert sum(line.startswith("step ") and "dev: loss" in line for line in lines) == 2
+
+
 # --- prediction -------------------------------------------------------------------------------------------------------
 
 
 def test_generation_is_repeatable_and_streams(trained):
-    a, b = ("".join(trained.generate("the ", seed=7, max_tokens=30)) for _ in range(2))
-    assert a == b != "".join(trained.generate("the ", seed=8, max_tokens=30))
-    assert next(iter(trained.generate("the ", seed=7))) is not None
+    a, b = (trained.generate("the ", seed=7, max_tokens=30) for _ in range(2))
+    assert a == b != trained.generate("the ", seed=8, max_tokens=30)
+    pieces = trained.generate("the ", seed=7, max_tokens=30, stream=True)
+    assert next(pieces) == a[0]  # a model of characters
+    assert a == a[0] + "".join(pieces)
 
 
 def test_prompt_outside_vocabulary_is_rejected(trained):
-    with pytest.raises(
-        DataError, match=r"The prompt contains 'ß', 'Z', not in the vocabulary.*--allow-unknown"
-    ) as caught:
+    with pytest.raises(DataError, match=r"not in the vocabulary of .*: 'ß', 'Z'\. .*--allow-unknown") as caught:
         trained.generate("the ßZ")
     assert caught.value.exit_code == 3
-    assert "".join(trained.generate("the ßZ", allow_unknown=True, max_tokens=5)) is not None
+    assert trained.generate("the ßZ", allow_unknown=True, max_tokens=5) is not None
 
 
 def test_scores_sum_to_log_probability_of_text(trained):
@@ -288,7 +296,7 @@ def test_scores_sum_to_log_probability_of_text(trained):
 
 
 def test_score_reports_unknown_pieces(trained):
-    assert trained.score(["the ß"])[0].unknown == ["ß"]
+    assert trained.score(["the ß"])[0].unknown == ("ß",)
 
 
 def test_other_text_is_evaluated_and_missing_split_is_reported(trained):
@@ -302,6 +310,8 @@ def test_trained_model_has_description_and_figure(trained, out):
     assert str(out) in repr(trained)
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     assert trained._repr_png_().startswith(b"\x89PNG")
+    html = trained._repr_html_()
+    assert html.startswith("<p>&lt;recurrent-lm on ") and '<img alt="&lt;recurrent-lm on' in html
 
 
 def test_run_contains_no_pickle(trained, out):

@@ -84,7 +84,7 @@ def test_every_option_has_help(call: Any, script: str) -> None:
 
 
 @pytest.mark.parametrize(("given", "peers"), [([], ["CTranslate2", "Hugging Face"]), (["--peers"], [])])
-def test_decoding_uses_selected_peers(
+def test_decoding_benchmark_uses_selected_libraries(
     call: Any, monkeypatch: pytest.MonkeyPatch, given: list[str], peers: list[str]
 ) -> None:
     requested: dict[str, Any] = {}
@@ -105,8 +105,15 @@ def test_small_benchmark_runs(call: Any, tmp_path: Path) -> None:
     assert set(json.loads(out.read_text())) == {"machine", "cells", "decoding"}
 
 
+def test_growth_benchmark_measures_and_plots_every_size(call: Any, tmp_path: Path) -> None:
+    code, table, _ = call("growth", "--families", "rnn", "--steps", "2", "--out", tmp_path)
+    assert code == 0 and table.count("| Elman RNN |") == 4
+    plots = {path.name for path in tmp_path.iterdir()}
+    assert plots == {f"growth-{axis}.png" for axis in ("batch", "length", "width", "vocabulary")}
+
+
 @pytest.mark.parametrize("case", [(0.1, 2, False), (1.2, 2, True), (1.2, 1, False), (2.1, 1, True)])
-def test_other_load_gives_warning(
+def test_load_of_other_programs_gives_warning(
     call: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], case: tuple[float, int, bool]
 ) -> None:
     load, threads, warns = case

@@ -40,7 +40,7 @@ def model(runs: Path, request: pytest.FixtureRequest) -> ClassifierPredictor:
 
 def test_each_text_has_one_prediction_in_order(model: ClassifierPredictor) -> None:
     texts = ["a gripping, funny film", "", "a dull, bland plot", "   ", *ODD, "a warm, clever story"]
-    alone = [next(model.classify(text)) for text in texts]
+    alone = [model.classify(text)[0] for text in texts]
     assert [prediction.text for prediction in alone] == texts
     for batch_size, window in ((1, 1), (3, 5), (32, 1024)):
         predictions = list(model.classify(texts, batch_size=batch_size, window=window))
@@ -79,7 +79,7 @@ def test_lines_are_read_in_windows(runs: Path) -> None:
             read.append(number)
             yield f"text {number}"
 
-    answers = load(runs / "bag", "cpu").classify(lines(), window=3)
+    answers = load(runs / "bag", "cpu").classify(lines(), window=3, stream=True)
     next(answers)
     assert read == [0, 1, 2]
 
@@ -89,7 +89,7 @@ def test_lines_before_unreadable_line_are_predicted(runs: Path) -> None:
         yield "a dull film"
         raise DataError("the line cannot be read")
 
-    answers = load(runs / "bag", "cpu").classify(lines())
+    answers = load(runs / "bag", "cpu").classify(lines(), stream=True)
     assert next(answers).label == "bad"
     with pytest.raises(DataError, match="cannot be read"):
         next(answers)
@@ -102,7 +102,7 @@ def test_very_long_text_is_truncated(model: ClassifierPredictor) -> None:
     (beginning,) = model.classify(text[:400])
     assert prediction.candidates[0].label == beginning.candidates[0].label
     assert prediction.probability == pytest.approx(beginning.probability, abs=1e-6)
-    assert not next(model.classify("a dull film")).cut
+    assert not model.classify("a dull film")[0].cut
 
 
 @pytest.mark.parametrize("option", ["batch_size", "window"])
@@ -135,7 +135,7 @@ def test_explanation_refers_to_words_of_text(model: ClassifierPredictor) -> None
     assert "".join(word.text for word in prediction.why.words).replace(" ", "") == stripped.replace(" ", "")
     if model.tokenizer.kind == "byte-pair":
         assert [word.text for word in prediction.why.words] == ["a", "gripping", ",", "नमस्ते", "film"]
-    assert next(model.classify("a film")).why is None
+    assert model.classify("a film")[0].why is None
 
 
 def test_attention_sums_to_one(runs: Path) -> None:

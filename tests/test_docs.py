@@ -116,7 +116,7 @@ class Example:
     lr: float = 2e-3
 
 
-def test_wrong_page_is_detected() -> None:
+def test_outdated_page_is_detected() -> None:
     """Control: a missing key, an unknown key and a wrong default are reported."""
     right = {"rows": "32", "tied": "false", "clip": "null", "lr": "0.002"}
     assert mistakes(right, Example) == []
@@ -129,7 +129,7 @@ def test_wrong_page_is_detected() -> None:
     ]
 
 
-def test_tool_corrects_wrong_page() -> None:
+def test_reference_tool_updates_outdated_page() -> None:
     """Correct rows stay unchanged; a new section is written from its docstring and comments."""
     head = "| key | default | meaning |\n|---|---|---|\n"
     before, gone = "## `model`\n\n### `model`, kind `x`\n\nText.\n\n", "| `extra` | `1` | gone |\n"
@@ -151,7 +151,7 @@ def test_generated_pages_are_current(name: str) -> None:
     assert reference.PAGES[name](text) == text, "run make reference"
 
 
-def test_equations_lead_to_the_lines_that_compute_them() -> None:
+def test_equations_link_to_the_lines_that_compute_them() -> None:
     """This test parses the page independently of the tool."""
     topics = yaml.safe_load(page("tools/equations.yaml"))
     expected = [row["code"] for files in topics.values() for rows in files.values() for row in rows]
@@ -163,6 +163,7 @@ def test_equations_lead_to_the_lines_that_compute_them() -> None:
         assert code in page(f"src/seqloom/{file}").splitlines()[int(line) - 1]
     names = re.findall(r"^\| (.+?) \| `", text, re.MULTILINE)
     assert len(set(names)) == len(names) == len(expected)
+    assert "–" not in text  # a search for typed hyphens, as in tf-idf, must find the names
 
 
 def test_missing_and_ambiguous_equations_are_rejected(tmp_path: Path) -> None:
@@ -319,7 +320,7 @@ def test_training_page_lists_every_event_and_exit_code() -> None:
 
 def test_training_page_lists_keys_that_resume_may_change() -> None:
     text = page("docs/explanations/training.md")
-    paragraph = text.partition("Overrides, or a recipe, may be given with `--resume`")[2]
+    paragraph = text.partition("You can pass overrides or a recipe with `--resume`")[2]
     paragraph = paragraph.partition("Any other change is rejected")[0]
     assert set(re.findall(r"`(train\.\w+)`", paragraph)) == RESUMABLE_KEYS
 

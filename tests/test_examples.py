@@ -45,7 +45,7 @@ def test_train_and_generate_example_learns_and_continues_the_prompt(run: Run) ->
     assert number(r"test: perplexity (\S+),", out) < 25  # an untrained model has more than 100
 
 
-def test_own_text_example_learns_its_lines(run: Run) -> None:
+def test_own_text_example_memorizes_its_lines(run: Run) -> None:
     out = run("own_text.py")
     assert number(r"held-out lines: (\S+)", out) < 1.5
     for line in ("7 green bottles", "12 brown birds", "3 blue bells"):
@@ -83,7 +83,7 @@ def test_ngram_by_hand_example_has_probabilities_that_sum_to_one(run: Run) -> No
     assert "\\data\\\nngram 1=12\n" in out
 
 
-def test_gradient_flow_example_stays_within_its_bounds(run: Run) -> None:
+def test_gradient_flow_example_is_within_its_bounds(run: Run) -> None:
     out = run("gradient_flow.py")
     flows = [(float(a), float(b)) for a, b in re.findall(r": gradient (\S+), bound ([\d.e+-]+)", out)]
     linear, tanh, shift = flows[:3], flows[3:6], flows[6]

@@ -33,7 +33,7 @@ def test_naive_bayes_equals_scikit_learn(alpha: float) -> None:
     assert len(set(actual)) == 3
 
 
-def test_text_without_known_ngrams_gets_most_frequent_label() -> None:
+def test_text_without_known_ngrams_has_most_frequent_label() -> None:
     train = [
         TextClassificationExample("aa", "x"),
         TextClassificationExample("ab", "x"),

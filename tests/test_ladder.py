@@ -61,7 +61,7 @@ def test_shipped_ladders_have_equal_sizes_and_budgets(name: str) -> None:
     assert len(read.variants) > 1 and read.config.seeds == (1, 2, 3)
     if any(getattr(variant.recipe, "init", None) for variant in read.variants):
         pytest.skip("requires trained runs")
-    if read.variants[0].recipe.data.corpus == "multi30k" and data_folder() is None:
+    if read.variants[0].recipe.data.corpus in ("multi30k", "mnist") and data_folder() is None:
         pytest.skip("needs SEQLOOM_DATA")
     solved = ladder.solve(read)
     if solved.config.equal == "parameters":

@@ -101,7 +101,7 @@ def test_recipe_defines_default_metric(write: Any) -> None:
 # --- metrics ----------------------------------------------------------------------------------------------------------
 
 
-def test_results_use_all_of_dev_and_decoding_of_recipe(write: Any, tmp_path: Path) -> None:
+def test_results_use_complete_dev_split_and_decode_section(write: Any, tmp_path: Path) -> None:
     variants, out = {name: VARIANTS[name] for name in ("gru", "fixed")}, tmp_path / "out"
     solved = ladder.solve(ladder.read_ladder(write(variants=variants)))
     ends = {run.variant.name: event for run, event in ladder.train_ladder(solved, out) if isinstance(event, Finished)}

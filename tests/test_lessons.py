@@ -72,7 +72,7 @@ def test_blocks_are_known_and_commands_parse(path: Path) -> None:
 
 @pytest.mark.slow
 @each_lesson
-def test_lesson_runs_in_full(path: Path, tmp_path: Path) -> None:
+def test_all_blocks_of_lesson_run(path: Path, tmp_path: Path) -> None:
     """At most half of the lines of an output may differ in their words, as generated text does between machines."""
     blocks = {block.line: block for block in lessons.read_blocks(text_of(path))}
     for line, missing in lessons.check_lesson(path, tmp_path).items():

@@ -1,6 +1,6 @@
 """Reading lines in windows and batches."""
 
-from seqloom.predict.base import TOKENS, batch_by_length, predict_windows
+from seqloom.predict.base import TOKENS, as_lines, batch_by_length, predict_windows
 
 
 def test_batches_have_lines_of_similar_length() -> None:
@@ -23,4 +23,4 @@ def test_window_is_predicted_before_next_is_read() -> None:
 
     assert list(predict_windows(iter("abcde"), answer, batch_size=1, window=2)) == list("ABCDE")
     assert seen == [["a", "b"], ["c", "d"], ["e"]]
-    assert list(predict_windows("abc", answer, batch_size=1, window=2)) == ["ABC"]  # a single text counts as a list
+    assert list(predict_windows(as_lines("abc"), answer, batch_size=1, window=2)) == ["ABC"]  # a single text

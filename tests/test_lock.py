@@ -54,7 +54,7 @@ def marked(mark: str) -> list[str]:
 @pytest.mark.parametrize(
     ("names", "extras"), [(list(PINS), ["dev", "docs"]), (marked("demo"), ["demo"])], ids=["all", "demo"]
 )
-def test_requirements_of_pins_are_pinned_everywhere(names: list[str], extras: list[str]) -> None:
+def test_requirements_of_pins_are_pinned_on_every_platform(names: list[str], extras: list[str]) -> None:
     """Each requirement is pinned for every platform and Python version, at an accepted version."""
     pins = {name: Requirement(PINS[name].splitlines()[0].removesuffix(" \\")) for name in names}
     requirements = [("seqloom", Requirement(text)) for text in project_requirements(extras)]
@@ -125,7 +125,7 @@ def installs_of(target: str) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_demo_after_setup_installs_nothing(tmp_path: Path) -> None:
+def test_demo_after_setup_installs_no_packages(tmp_path: Path) -> None:
     for name in ("Makefile", "requirements.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / ".venv").mkdir()
@@ -149,7 +149,7 @@ def test_demo_after_setup_installs_nothing(tmp_path: Path) -> None:
         (".venv-docs/requirements.txt", marked("docs")),
     ],
 )
-def test_makefile_selects_whole_pins(file: str, expected: list[str]) -> None:
+def test_makefile_selects_complete_pins(file: str, expected: list[str]) -> None:
     pattern = re.search(rf"\$\(call pins,(.*)\) > {re.escape(file)}", (ROOT / "Makefile").read_text())
     assert pattern is not None
     command = ["awk", "-v", "RS=", pattern[1].replace("$$", "$"), "requirements.lock"]

@@ -1,4 +1,4 @@
-"""Plain technical English: phrases that readers must translate into the standard term are not used.
+"""Tests that code and documentation use standard terms instead of disallowed phrases.
 
 The check reads docstrings, comments and messages of the code, and the documentation. Code in Markdown is skipped.
 """
@@ -50,6 +50,17 @@ PATTERNS = {  # a pattern, and what to write instead
     r"\bbest on dev of\b": "best of … on dev",
     r"\b(tokens|steps|vectors) read are counted\b": "and the number of tokens read",
     r"\bof (ours|theirs)\b": "our, their",
+    r"\bare those of `": "are fields of, work as in, equal",
+    r"\bstays? (together|in one split)\b": "is in the same split, is not separated",
+    r"\ba training\b(?! \w)": "training, a training run",
+    r"\b(loss|losses|metrics?) of dev\b": "the loss on dev: a split is data, not the owner of a result",
+    r"\bmakes? an? (\w+ )?(step|update)\b": "run, perform",
+    r"\ba (Marian|Mistral)\b(?! (model|tokenizer))": "a Marian model",
+    r"(?<=\. )What (?!to )[^?]*\.$": "a noun as the subject instead of a clause",
+    r"\bthe same for all\)": "the same in every model, run or language",
+    r"\b(is|are) worth (most|more|less)\b": "help most, matter most",
+    r", 20\d\d-\d\d-\d\d[.:]": "on 2026-11-15, or the date in parentheses",
+    r"\b(minim|maxim|normal|optim|initial|general|recogn|token|regular|synchron|serial)is(e|es|ed|ing|ation)\b": "-ize",
 }
 # Parts that follow the rules. A part is added when it has been rewritten, and never removed.
 CHECKED = [
@@ -111,7 +122,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def problems(path: Path) -> Iterator[str]:
-    """Yield what is wrong with the prose of a file."""
+    """Yield a message for each disallowed phrase in a file."""
     for line, text in texts(path):
         flat = " ".join(text.split())
         if any(re.search(allowed, flat) for allowed in ALLOWED):
@@ -129,7 +140,7 @@ def test_prose_is_plain(part: Path) -> None:
     assert not messages, "\n".join(messages)
 
 
-def test_dialect_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disallowed_phrases_are_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: docstrings, comments, messages and pages are all read; code is not."""
     monkeypatch.setattr("tests.test_prose.ROOT", tmp_path)
     module, page = tmp_path / "a.py", tmp_path / "b.md"

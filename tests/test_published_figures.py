@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.label_baselines import measure
+from benchmarks.settings import format_tables, read_rows
 
 from seqloom.cli.app import main
 from seqloom.ladder import collect_results, read_ladder, solve, train_ladder
@@ -58,13 +59,25 @@ def published_cells() -> Iterator[tuple[str, str, str, str]]:
 
 
 @pytest.mark.parametrize(("ladder", "variant", "heading", "cell"), sorted(published_cells()))
-def test_tables_follow_from_runs(ladder: str, variant: str, heading: str, cell: str) -> None:
+def test_published_tables_equal_results_of_runs(ladder: str, variant: str, heading: str, cell: str) -> None:
     values = list(read_runs()[ladder, variant, *COLUMNS[heading]].values())
     mean, _, deviation = cell.replace("*", "").partition(" ± ")
     expected = f"{statistics.fmean(values):.{decimals(mean)}f}"
     if deviation:
         expected += f" ± {statistics.stdev(values):.{decimals(deviation)}f}"
     assert cell.replace("*", "") == expected
+
+
+def test_tables_of_settings_follow_from_runs() -> None:
+    page = (DOCS / "settings.md").read_text("utf-8")
+    assert page.partition("were not measured.\n\n")[2].strip() == format_tables(read_rows(DOCS / "settings.csv"))
+    assert format_tables(read_rows(DOCS / "settings-gpu.csv")) in page
+
+
+def test_settings_are_not_selected_on_test() -> None:
+    searched = {("classify", "sst2"), ("tag", "ewt"), ("translate", "tatoeba"), ("language-model", "wikitext2")}
+    rows = [row for row in read_rows(DOCS / "settings.csv") if (row["task"], row["corpus"]) in searched]
+    assert len(rows) > 100 and not [row for row in rows if row["test"]]
 
 
 def decimals(number: str) -> int:

@@ -63,7 +63,7 @@ def test_entities_have_positions_in_line(model: TaggerPredictor) -> None:
 
 def test_each_line_has_one_prediction_in_order(model: TaggerPredictor) -> None:
     lines = ["Ann lives in Rome .", "", *ODD, "Bob works in São Paulo."]
-    alone = [next(model.tag(line)) for line in lines]
+    alone = [model.tag(line)[0] for line in lines]
     assert [prediction.text for prediction in alone] == lines
     for batch_size, window in ((1, 1), (3, 5), (32, 1024)):
         predictions = list(model.tag(lines, batch_size=batch_size, window=window))
@@ -90,13 +90,13 @@ def test_very_long_line_is_read_in_pieces(runs: Path) -> None:
     assert prediction.pieces > 1_000
     assert len(prediction.entities) == 40_000
     assert {entity.text for entity in prediction.entities} == {"Ann", "Rome"}
-    assert next(model.tag("Ann lives in Rome .")).pieces == 1
+    assert model.tag("Ann lives in Rome .")[0].pieces == 1
 
 
 def test_punctuation_is_split_by_default(runs: Path) -> None:
     model = load(runs / "words", "cpu")
-    assert [word.text for word in next(model.tag("Ann, Bob")).words] == ["Ann", ",", "Bob"]
-    assert [word.text for word in next(model.tag("Ann, Bob", spaces=True)).words] == ["Ann,", "Bob"]
+    assert [word.text for word in model.tag("Ann, Bob")[0].words] == ["Ann", ",", "Bob"]
+    assert [word.text for word in model.tag("Ann, Bob", spaces=True)[0].words] == ["Ann,", "Bob"]
 
 
 def test_tags_without_spans_are_marked_on_every_word(runs: Path) -> None:

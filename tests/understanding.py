@@ -18,6 +18,7 @@ GOOD, BAD = ("gripping", "funny", "warm", "clever"), ("dull", "bland", "tired", 
 THINGS = ("film", "plot", "cast", "story")
 PEOPLE, PLACES = ("Ann", "Bob", "Cy", "Dee", "Eve"), ("Rome", "Oslo", "New Delhi", "Bonn", "São Paulo")
 VERBS = ("lives", "works", "sings")
+TOPICS = {"billing": ("invoice", "refund"), "login": ("password", "account"), "urgent": ("now", "today")}
 
 CLASSIFY: dict[str, Any] = {
     "task": "classify",
@@ -62,6 +63,32 @@ def write_reviews(path: Path, rows: list[tuple[str, str]] | None = None) -> Path
     lines = [f'"{text}",{label}' for text, label in (reviews() if rows is None else rows)]
     path.write_text("\n".join(["review,verdict", *lines]) + "\n", encoding="utf-8")
     return path
+
+
+def tickets(count: int = 120) -> list[tuple[str, list[str]]]:
+    """Return texts with their labels: each label has two words, and the text contains one of them."""
+    rows = []
+    for number in range(count):
+        labels = [label for bit, label in enumerate(TOPICS) if (number * 5 // 3) >> bit & 1]
+        words = [TOPICS[label][(number + bit) % 2] for bit, label in enumerate(labels)]
+        rows.append((" ".join(["hello", *words, f"ticket{number % 7}", f"x{number}"]), labels))
+    return rows
+
+
+def write_tickets(path: Path, rows: list[tuple[str, list[str]]] | None = None) -> Path:
+    lines = [f"{text},{';'.join(labels)}" for text, labels in (tickets() if rows is None else rows)]
+    path.write_text("\n".join(["body,topics", *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def ticket_recipe(folder: Path, *overrides: str) -> Any:
+    """Return a recipe of a multi-label classifier."""
+    file = folder / "tickets.csv"
+    if not file.exists():
+        write_tickets(file)
+    labels = {"label": "topics", "multi_label": True, "label_separator": ";"}
+    data = {"corpus": "table", "train": str(file), "text": "body", **labels, "dev_fraction": 0.2}
+    return build_recipe(apply_overrides({**CLASSIFY, "data": data}, parse_overrides(overrides)), "the recipe")
 
 
 def sentences() -> list[list[tuple[str, str]]]:

@@ -16,9 +16,10 @@ EQUATION = re.compile(r"\S.{0,40}? [=←≈] ")
 INTRODUCTION = """\
 # Python API
 
-`import seqloom` provides `load`, `train_recipe`, `average`, `ensemble`, `interpolate`, `import_hf`, `export_hf` and
-`import_minilm`; [Python](../../how-to/python.md) shows how to use them. These pages list the public classes and
-functions of every package. Each heading links to the source.
+`import seqloom` provides a class for each task, such as `Classifier`, and the functions `load`, `train_recipe`,
+`tune_recipe`, `average`, `ensemble`, `interpolate`, `import_hf`,
+`export_hf` and `import_minilm`; [Python](../../how-to/python.md) shows how to use them. These pages list the public
+classes and functions of every package. Each heading links to the source.
 
 """
 

@@ -49,7 +49,7 @@ INTRODUCTION = """\
 # Licences of the dependencies
 
 seqloom itself is under the Apache License 2.0 and contains no code of other packages. This page lists every package of
-`requirements.lock`, the licence that the package states, and what needs the package: `always`, or only an extra of
+`requirements.lock`, the licence that the package states, and whether it is needed `always` or only by an extra of
 seqloom, such as `plot` in `pip install "seqloom[plot]"`. `make licences` writes this page.
 
 ## Copyleft
@@ -57,10 +57,10 @@ seqloom, such as `plot` in `pip install "seqloom[plot]"`. `make licences` writes
 - **num2words is under the LGPL and is optional.** Only the extra `corpora` installs it, and only the corpora `cldr` and
   `languages` import it, to spell out numbers. Everything else works without it. It is imported unchanged, as a separate
   package.
-- gensim and kenlm are under the LGPL, too. seqloom never imports them: only tests and benchmarks do, to compare.
-- The terms of the MPL-2.0 apply to changes in the files of the package itself; seqloom changes none.
+- gensim and kenlm are also under the LGPL. seqloom never imports them; only tests and benchmarks do, for comparison.
+- The terms of the MPL-2.0 apply to changes in the files of the package itself; seqloom changes no such file.
 - `make docs` copies glyphs of the font STIX Two Math, which ziamath contains, into the site; its licence is OFL-1.1.
-- Of docutils only a mode for Emacs is under the GPL; the site does not contain it.
+- Only one part of docutils, a mode for Emacs, is under the GPL; the site does not contain it.
 - The wheels of numpy, scipy and scikit-learn contain runtime libraries of GCC, under the GPL with the GCC Runtime
   Library Exception.
 - GPU builds of torch also install libraries of NVIDIA (`nvidia-*`, `cuda-*`), which are under NVIDIA's own proprietary

@@ -22,7 +22,7 @@ HEADER = """\
 # Exact versions of everything the tests and the demo run with, and the hashes of all files of each version.
 # Written by 'make lock'. Pins are separated by blank lines. Those that 'make demo' or 'make docs' installs end with
 # "# demo", "# docs" or "# demo docs", those that nothing else needs with "# docs only". The Makefile relies on both.
-# torch has no hashes, since its builds for CPUs and GPUs differ; 'make setup' installs it on its own.
+# torch has no hashes, since its builds for CPUs and GPUs differ; 'make setup' installs it separately.
 """
 # Packages that only the GPU builds of torch need. Each build of torch asks for its own.
 GPU_LIBRARIES = re.compile(r"(nvidia|cuda)-|triton==")

@@ -5,7 +5,7 @@
 
 A recording shows whether a refactoring has changed any result. `record` runs the seqloom
 that the current Python imports. It trains every recipe for a few steps on one thread and keeps the losses as
-hexadecimal floats, a digest of every weight tensor, the metrics of dev and the source files that were executed; then it
+hexadecimal floats, a digest of every weight tensor, the metrics on dev and the source files that were executed; then it
 runs every command of the plan and keeps standard output, standard error and the exit code. `compare` lists the
 differences between two recordings. Recordings are exact on one machine only; keep them outside the repository.
 
@@ -47,7 +47,7 @@ SLOW_PROGRESS = re.compile(r"^[\w ]+: ([\d.]+ million|\d+% of [\d,]+) characters
 
 
 def read_plan(path: Path) -> dict[str, Any]:
-    """Read the plan and expand its trainings to (recipe, overrides, input run) records."""
+    """Read the plan and expand its training runs to (recipe, overrides, input run) records."""
     plan: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return plan
 
@@ -203,7 +203,7 @@ def record(plan: Mapping[str, Any], folder: Path, data: Path | None, jobs: int, 
         save(results / f"command-{key}.json", call(shlex.split(entry["run"]), folder, key, data, stdin))
 
     names = selected(plan["trainings"], words)
-    first = [name for name in names if (plan["trainings"][name] or {}).get("first")]  # other trainings start from these
+    first = [name for name in names if (plan["trainings"][name] or {}).get("first")]  # others start from these
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(train, first))
         list(pool.map(train, [name for name in names if name not in first]))

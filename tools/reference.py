@@ -34,7 +34,7 @@ COMMANDS = """\
 EVENTS = """\
 # Events
 
-A training is a generator of events. `seqloom train --json` prints each event as a JSON object, `log.jsonl` in the run
+Training is a generator of events. `seqloom train --json` prints each event as a JSON object, `log.jsonl` in the run
 directory keeps them, and [Python code](../how-to/python.md#training-events) can iterate over them. In JSON, the key
 `event` is the name of the class in lower case, and numbers that are not finite are `null`. Every event has the field
 `step`, the number of optimizer steps so far.
@@ -42,7 +42,7 @@ directory keeps them, and [Python code](../how-to/python.md#training-events) can
 FILES = """\
 # Files of a run
 
-A training writes one directory. [Training](../explanations/training.md#the-run-directory) explains checksums, links
+A training run writes one directory. [Training](../explanations/training.md#the-run-directory) explains checksums, links
 and resuming.
 
 ```
@@ -65,8 +65,8 @@ of some of them, which the tests compare with the definitions.
 Notation: x_t input, h_t hidden state, c_t cell state or context, s_t decoder state, ⊙ element-wise product, σ logistic
 function, [a; b] concatenation.
 
-Not implemented yet: the LSTM without a forget gate (1997), with peepholes or with coupled gates, minGRU, minLSTM,
-RG-LRU, sLSTM, mLSTM, gated DeltaNet, models of images and speech, and the fit of scaling laws.
+seqloom does not implement the following yet: the LSTM without a forget gate (1997), with peepholes or with coupled
+gates, minGRU, minLSTM, RG-LRU, sLSTM, mLSTM, gated DeltaNet, models of speech, and the fit of scaling laws.
 
 {topics}
 """

@@ -1,9 +1,12 @@
 """Compare the speed of two checkouts on this machine: rounds of each alternate, and ratios are taken round by round.
 
     python tools/speed.py OLD NEW --rounds 15 --data FOLDER --json result.json
+    python tools/speed.py OLD NEW --rounds 15 --device cuda
 
-Each round starts `benchmarks/cpu.py` of one checkout, without peers, then that of the other, and swaps their order for
-the next round. A ratio above 1 means that NEW is faster. Nothing else should run on the machine.
+On a CPU, each round starts `benchmarks/cpu.py` of one checkout, without peers, then that of the other. On a GPU, where
+compilation takes longer than the measurement, one process of each checkout (`benchmarks/gpu_rows.py`) prepares all rows
+and measures them on request. The order changes with every round. A ratio above 1 means that NEW is faster. Nothing else
+should run on the machine.
 """
 
 import argparse
@@ -45,6 +48,53 @@ def rates(part: str, result: dict[str, Any]) -> Iterator[tuple[str, float]]:
             yield f"decoding, {row['name']}", row["speeds"]["seqloom"]["median"]
 
 
+def compare_cpu(
+    checkouts: list[Path], parts: list[str], rounds: int, data: Path | None
+) -> Iterator[tuple[str, list[float]]]:
+    """Yield the rows of all parts with the ratios of their rounds."""
+    for part in parts:
+        ratios: dict[str, list[float]] = {}
+        for number in range(rounds):
+            measured = {checkout: measure(checkout, part, data) for checkout in checkouts[:: 1 - 2 * (number % 2)]}
+            old, new = (measured[checkout] for checkout in checkouts)
+            for row in old:
+                ratios.setdefault(row, []).append(new[row] / old[row])
+        yield from ratios.items()
+
+
+def compare_gpu(checkouts: list[Path], parts: list[str], rounds: int) -> Iterator[tuple[str, list[float]]]:
+    """Yield the rows of both checkouts with the ratios of their rounds."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "gpu_rows.py", *parts],
+            cwd=checkout / "benchmarks",
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(checkout / "src"), os.environ.get("PYTHONPATH", "")])},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for checkout in checkouts
+    ]
+
+    def ask(process: subprocess.Popen[str], row: str) -> float:
+        assert process.stdin is not None and process.stdout is not None
+        print(row, file=process.stdin, flush=True)
+        return float(json.loads(process.stdout.readline()))
+
+    old, new = processes
+    for process in processes:
+        assert process.stdout is not None
+        rows = json.loads(process.stdout.readline())
+    for row in rows:
+        ratios = []
+        for number in range(rounds + 1):
+            rate = {process: ask(process, row) for process in processes[:: 1 - 2 * (number % 2)]}
+            ratios.append(rate[new] / rate[old])
+        yield row, ratios[1:]  # the first round warms up
+    for process in processes:
+        process.communicate()
+
+
 def interval(values: list[float]) -> tuple[float, float]:
     """Return the 95 % interval of a median, by the ranks of the sorted values (sign test)."""
     ordered, count = sorted(values), len(values)
@@ -57,24 +107,26 @@ def main() -> None:
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--data", type=Path, help="folder with multi30k/; without it the embedded corpus is used")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     checkouts = [options.old.resolve(), options.new.resolve()]
-    data = options.data.resolve() if options.data else None
-    found: dict[str, list[float]] = {}
-    for part in options.parts:
-        for number in range(options.rounds):
-            order = checkouts if number % 2 == 0 else checkouts[::-1]
-            measured = {checkout: measure(checkout, part, data) for checkout in order}
-            old, new = (measured[checkout] for checkout in checkouts)
-            for row in old:
-                found.setdefault(row, []).append(new[row] / old[row])
+    if options.device == "cuda":
+        comparison = compare_gpu(checkouts, options.parts, options.rounds)
+    else:
+        comparison = compare_cpu(
+            checkouts, options.parts, options.rounds, options.data.resolve() if options.data else None
+        )
     print(f"{'':44} new / old   95 % of the median   rounds")
-    for row, ratios in found.items():
-        low, high = interval(ratios)
-        print(f"{row:44} {statistics.median(ratios):9.3f}   {low:.3f} to {high:.3f}       {len(ratios)}")
+    found = {}
+    for row, found[row] in comparison:
+        low, high = interval(found[row])
+        print(
+            f"{row:44} {statistics.median(found[row]):9.3f}   {low:.3f} to {high:.3f}       {options.rounds}",
+            flush=True,
+        )
     if options.json:
         options.json.write_text(json.dumps(found, indent=2))
 

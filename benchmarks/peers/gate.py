@@ -1,8 +1,8 @@
-"""A gate before every optimizer step, so that trainings in several processes alternate.
+"""A gate before every optimizer step, so that training runs in several processes alternate.
 
-A training calls `arrive` before each step. After a fixed number of steps, the gate reports their duration, CPU time and
-tokens, and waits for its next turn. It writes JSON lines to the original standard output; all other output of the
-process is redirected to standard error. This file does not import seqloom, so that it works in every environment.
+A training loop calls `arrive` before each step. After a fixed number of steps, the gate reports their duration, CPU
+time and tokens, and waits for its next turn. It writes JSON lines to the original standard output; all other output of
+the process is redirected to standard error. This file does not import seqloom, so that it works in every environment.
 """
 
 import json

@@ -4,7 +4,7 @@ The folder WORK has the files that the processes read:
 
     plan.json        sizes of the model, of the batches, and how it is trained
     run/             seqloom's run, not yet begun
-    batches.npz      its first batches, as it puts them together
+    batches.npz its first batches
     train.source …   the same sentences as lines of tokens, for peers that make their own batches; vocabulary.txt
 """
 

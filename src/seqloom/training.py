@@ -1,32 +1,42 @@
 """Training runs: started from a recipe, or resumed from a run directory."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from seqloom import accel
 from seqloom.config import ABSENT, apply_overrides, differences, parse_overrides, to_mapping
-from seqloom.core.errors import Interrupted, UsageError
+from seqloom.core import Json
+from seqloom.core.errors import Interrupted, SeqloomError, UsageError
+from seqloom.core.inputs import check_texts
 from seqloom.core.words import format_value
+from seqloom.data.corpus import Corpus
+from seqloom.predict.card import write_card
 from seqloom.predict.loader import load
 from seqloom.recipes import read_recipe, recipe_of, whole_recipe
-from seqloom.runs.layout import claim
+from seqloom.runs.layout import RECIPE_FILE, claim
 from seqloom.runs.record import record
 from seqloom.runs.run import Run
+from seqloom.runs.trackers import check_trackers
 from seqloom.tasks import task_info
+from seqloom.tasks.base import TaskRecipe
 from seqloom.train.config import FitConfig
+from seqloom.train.display import display_events, is_live, show_preparation
 from seqloom.train.estimate import estimate
-from seqloom.train.events import Event, Stopped
+from seqloom.train.events import Event, Finished, Stopped
 from seqloom.train.loop import fit
-from seqloom.train.state import device_for
+from seqloom.train.state import STALE, device_for
 from seqloom.train.stop import Stop
 from seqloom.train.wrappers import wrap
 
 # Resuming may change only keys that do not affect earlier steps.
-LENGTH_KEYS = {"train.steps", "train.epochs"}  # may change unless the schedule depends on the length
-LENGTH_DEPENDENT_SCHEDULES = ("cosine", "linear")
+LENGTH_KEYS = {"train.steps", "train.epochs"}
+LENGTH_DEPENDENT_SCHEDULES = ("cosine", "linear")  # after a change, the remaining steps follow the new length
+MAX_DIFFERENCES = 4  # shown keys of a recipe that a run cannot be resumed with
+FILE_KEYS = {"data.train", "data.dev", "data.test", "data.file"}  # may name copies of the same data
 RESUMABLE_KEYS = LENGTH_KEYS | {"train.patience", "train.keep_checkpoints", "train.log_every", "train.device"}
 
 
@@ -36,26 +46,43 @@ class Training:
 
     run: Run
     task: Any
-    recipe: Any
+    recipe: TaskRecipe
     resumed: bool = False
+    changes: Sequence[str] = ()  # notes about a recipe that a resume has changed
+    track: Sequence[str] = ()  # names of trackers: see `seqloom.runs.trackers`
 
     def events(self, stop: Stop | None = None) -> Iterator[Event]:
-        """Train, write the run and yield events."""
+        """Train, write the run and yield events. A new run that fails before its first step is removed."""
         accel.install()
         method: Any = partial(fit, wrap=wrap) if isinstance(self.recipe.train, FitConfig) else estimate
         store = self.run.store(self.recipe.train.keep_checkpoints)
         events = method(self.task, self.recipe.train, store, seed=self.recipe.seed, stop=stop, resume=self.resumed)
-        return record(events, self.run)
+        is_finished = False
+        try:
+            for event in record(events, self.run, self.track):
+                is_finished = isinstance(event, Finished)
+                yield event
+        except Exception:
+            if not self.resumed:
+                with suppress(SeqloomError, OSError):
+                    self.run.discard_unstarted()
+            raise
+        if is_finished:
+            model = load(self.run.path, self.recipe.train.device if isinstance(self.recipe.train, FitConfig) else "cpu")
+            model.training_task = self.task
+            model.finish_training()
+            with self.run.locked():
+                write_card(self.run, locked=True)
 
     def warnings(self) -> list[str]:
-        """Return warnings about the recipe; usually none."""
-        warnings: list[str] = self.task.warnings()
+        """Return warnings about the recipe."""
+        warnings: list[str] = [*self.changes, *self.task.warnings()]
         if isinstance(self.recipe.train, FitConfig):
             warnings += self.recipe.train.warnings(self.recipe.train.total_steps(self.task.steps_per_epoch()))
         return warnings
 
 
-def begin(recipe: Any, out: Path) -> Training:
+def begin(recipe: TaskRecipe, out: Path) -> Training:
     """Read the data and create the run directory, with a lock on its path."""
     with claim(out):
         if isinstance(recipe.train, FitConfig):
@@ -67,9 +94,11 @@ def begin(recipe: Any, out: Path) -> Training:
     return Training(run, task, recipe)
 
 
-def resume(path: str | Path, overrides: Sequence[str] = (), recipe: Any = None) -> Training:
+def resume(path: str | Path, overrides: Sequence[str] = (), recipe: TaskRecipe | None = None) -> Training:
     """Resume a run. `recipe` and `overrides` may change only keys that do not affect the steps so far."""
     run = Run.open(path)
+    with run.locked():  # fail before the data is read if another process trains the run
+        pass
     if run.average is not None:
         sources = " and ".join(run.average["runs"])
         raise UsageError(
@@ -78,69 +107,93 @@ def resume(path: str | Path, overrides: Sequence[str] = (), recipe: Any = None) 
         )
     mapping = to_mapping(recipe if recipe is not None else recipe_of(run))
     checked = whole_recipe(apply_overrides(mapping, parse_overrides(overrides)), f"recipe of {path}")
-    has_changed = check_resumable(run, checked)
+    changes = check_resumable(run, checked)
     task = task_info(checked.task).task.reopen(checked, run)
-    if has_changed:
+    for split in ("train", "dev") if isinstance(task.corpus, Corpus) else ():
+        task.corpus.split(split)  # raises an error if the data has changed
+    if changes.keys() - FILE_KEYS:  # the identity of the run depends on the files of its recipe
         with run.locked():
-            run.update_recipe(to_mapping(checked))
-    return Training(run, task, checked, resumed=True)
+            run.update_recipe(
+                {**to_mapping(checked), **({"data": run.recipe["data"]} if FILE_KEYS & changes.keys() else {})}
+            )
+    notes = [*getattr(task.corpus, "changes", ()), *notes_on_length(run, checked, changes)]
+    return Training(run, task, checked, resumed=True, changes=notes)
 
 
-def check_resumable(run: Run, recipe: Any) -> bool:
-    """Return whether a recipe differs from the recipe of a run; raise `UsageError` if it would change earlier steps."""
-    original = to_mapping(recipe_of(run))
-    changes = differences(original, to_mapping(recipe))
-    schedule = original["train"].get("schedule")
-    fixed = LENGTH_KEYS if schedule in LENGTH_DEPENDENT_SCHEDULES else set()
+def notes_on_length(run: Run, recipe: TaskRecipe, changes: Mapping[str, str]) -> Iterator[str]:
+    """Yield notes about a change of the length of a run."""
+    lengths = [change for key, change in changes.items() if key in LENGTH_KEYS]
+    schedule = to_mapping(recipe)["train"].get("schedule")
+    last = next((entry for entry in reversed(list(run.log())) if entry["event"] in ("finished", "stopped")), {})
+    if lengths and str(last.get("reason")).startswith(STALE) and "train.patience" not in changes:
+        yield (
+            f"{' and '.join(lengths)}, but the run ended early ({last['reason']}) and will not continue. Also raise "
+            "train.patience, or set it to null."
+        )
+    elif lengths and schedule in LENGTH_DEPENDENT_SCHEDULES:
+        yield (
+            f"{' and '.join(lengths)}: the remaining steps, if any, follow the {schedule} schedule of the new length, "
+            "so the result differs from that of a new run of this length."
+        )
 
-    def show(value: Any) -> str:
+
+def check_resumable(run: Run, recipe: TaskRecipe) -> dict[str, str]:
+    """Describe the changes from the recipe of a run, by key; raise `UsageError` if one would change earlier steps."""
+
+    def show(value: object) -> str:
         return "absent" if value is ABSENT else format_value(value)
 
-    rejected = [
-        f"{key} is {show(old)} in the run and {show(new)} now"
-        for key, old, new in changes
-        if key not in RESUMABLE_KEYS - fixed
-    ]
-    if rejected and all(key in RESUMABLE_KEYS for key, _, _ in changes):
-        others = ", inverse-sqrt or plateau" if schedule == "cosine" else ""
-        raise UsageError(
-            f"The length of {run.path} cannot change: its {schedule} schedule depends on the number of steps, so "
-            f"every step so far would have been different ({'; '.join(rejected)}). Train a new run with --out; to "
-            f"extend it later, use train.schedule=constant{others}."
-        )
-    if rejected:
+    changes = {
+        key: f"{key} is {show(old)} in the run and {show(new)} now"
+        for key, old, new in differences(to_mapping(recipe_of(run)), to_mapping(recipe))
+    }
+    if rejected := [change for key, change in changes.items() if key not in RESUMABLE_KEYS | FILE_KEYS]:
+        if len(rejected) > MAX_DIFFERENCES:
+            rejected[MAX_DIFFERENCES:] = [f"and {len(rejected) - MAX_DIFFERENCES} other differences"]
         raise UsageError(
             f"{run.path} cannot be resumed with a different recipe: {'; '.join(rejected)}. "
             "Resume it without these changes, or train a new run with --out."
         )
-    return bool(changes)
+    return changes
 
 
-def begin_or_resume(recipe: Any, path: Path) -> Training:
-    """Resume the run at a path, or begin one if it does not exist."""
-    return resume(path, recipe=recipe) if path.exists() else begin(recipe, path)
+def begin_or_resume(recipe: TaskRecipe, path: Path) -> Training:
+    """Resume the run at a path, or begin one if there is none."""
+    return resume(path, recipe=recipe) if (path / RECIPE_FILE).exists() else begin(recipe, path)
 
 
 def train_recipe(
-    recipe: str | Path | Mapping[str, Any],
+    recipe: str | Path | Mapping[str, Json],
     *overrides: str,
     out: str | Path | None = None,
     on_event: Callable[[Event], object] | None = None,
     resume: bool = False,
+    track: Sequence[str] = (),
+    progress: bool | None = None,
 ) -> Any:
     """Train a recipe and return the trained model.
 
     `recipe` is the name of a shipped recipe, the path of a YAML file, or a dictionary with the same
     keys; each override is "key.path=value". The run is written to `out`, or to runs/<name of the
     recipe>. `on_event` is called with each training event. With `resume`, an existing run
-    continues from its last checkpoint.
+    continues from its last checkpoint. `track` names trackers: "mlflow", "wandb" or "tensorboard".
+    `progress` displays the training, by default in a notebook or a terminal.
     """
-    name, checked = read_recipe(recipe, overrides)
+    if not isinstance(recipe, str | Path | Mapping):
+        raise TypeError(f"recipe must be a name, the path of a YAML file or a dictionary, got {type(recipe).__name__}")
+    if on_event is not None and not callable(on_event):
+        raise TypeError(f"on_event must be a function of an event, got {type(on_event).__name__}")
+    check_trackers(check_texts(track, "track", "names"))
+    name, checked = read_recipe(recipe, check_texts(overrides, "overrides"))
     path = Path(out) if out is not None else Path("runs") / name
-    training = begin_or_resume(checked, path) if resume else begin(checked, path)
-    for event in training.events():
-        if on_event is not None:
-            on_event(event)
-        if isinstance(event, Stopped):
-            raise Interrupted(f"Stopped at step {event.step}.")
+    progress = is_live() if progress is None else progress
+    with show_preparation() if progress else nullcontext():
+        training = begin_or_resume(checked, path) if resume else begin(checked, path)
+    with display_events() if progress else nullcontext(lambda event: None) as show:
+        for event in replace(training, track=track).events():
+            show(event)
+            if on_event is not None:
+                on_event(event)
+            if isinstance(event, Stopped):
+                raise Interrupted(f"Stopped at step {event.step}.")
     return load(training.run.path)

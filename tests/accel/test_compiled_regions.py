@@ -70,7 +70,7 @@ def test_compiled_gpt_equals_eager_gpt():
     assert not counters["graph_break"]
 
 
-def test_nothing_is_compiled_without_a_compiler():
+def test_compilation_is_skipped_without_a_compiler():
     torch._dynamo.reset()
     counters.clear()
     seen = []

@@ -20,7 +20,7 @@ NAMES = ("sources", "heads", "k", "width", "slots", "step")
 
 
 @pytest.mark.parametrize(NAMES, SHAPES)
-def test_hypotheses_attend_to_slots_they_own(sources: int, heads: int, k: int, width: int, slots: int, step: int):
+def test_hypotheses_attend_to_their_own_slots(sources: int, heads: int, k: int, width: int, slots: int, step: int):
     torch.manual_seed(0)
     rows, device = sources * k, "cuda"
     qkv = torch.randn(rows, 3, heads, width, device=device)

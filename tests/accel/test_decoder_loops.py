@@ -134,7 +134,7 @@ def test_attention_to_cache_equals_its_definition(size: int, d: int, k: int, roo
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 20), st.integers(0, 999))
-def test_free_slots_are_taken(sources: int, k: int, size: int, seed: int) -> None:
+def test_free_slots_are_used(sources: int, k: int, size: int, seed: int) -> None:
     owned = torch.rand(sources * k, k + size, generator=generator(seed)) < 0.15
     before = owned.view(sources, k, -1)
     free = int((~before.any(dim=1)).sum(dim=1).min())

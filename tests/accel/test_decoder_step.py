@@ -55,7 +55,7 @@ def run_steps(model: Any, k: int = 3, count: int = 9) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_fused_step_equals_blocks(kind: str) -> None:
+def test_fused_step_equals_unfused_blocks(kind: str) -> None:
     model = build_model(KINDS[kind])
     with torch.no_grad():
         assert is_supported_decoder(model.decoder)
@@ -75,12 +75,12 @@ def test_fused_step_equals_blocks(kind: str) -> None:
     ],
     ids=["rotary", "grouped", "gated"],
 )
-def test_unsupported_decoders_use_blocks(config: StartTokenConfig) -> None:
+def test_unsupported_decoders_use_unfused_blocks(config: StartTokenConfig) -> None:
     with torch.no_grad():
         assert not is_supported_decoder(build_model(config).decoder)
 
 
-def test_training_and_gradients_use_blocks() -> None:
+def test_training_uses_unfused_blocks() -> None:
     model = build_model(PLAIN)
     assert not is_supported_decoder(model.decoder)
     with torch.no_grad():

@@ -31,7 +31,7 @@ def sources(device: str) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_fused_encoder_equals_blocks(kind: str, device: str) -> None:
+def test_fused_encoder_equals_unfused_blocks(kind: str, device: str) -> None:
     model = build_model(replace(KINDS[kind], encoder_layers=3)).to(device)
     tokens, mask = sources(device)
     with torch.no_grad():
@@ -45,7 +45,7 @@ def test_fused_encoder_equals_blocks(kind: str, device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_packed_keys_and_values_equal_blocks(kind: str, device: str) -> None:
+def test_packed_keys_and_values_equal_unfused_blocks(kind: str, device: str) -> None:
     model = build_model(KINDS[kind]).to(device)
     with torch.no_grad():
         x = torch.randn(9, 7, PLAIN.d_model, device=device)
@@ -89,7 +89,7 @@ def test_supported_encoders_are_fused_on_gpu(monkeypatch: pytest.MonkeyPatch) ->
             torch.testing.assert_close(actual_part.cpu() * real, expected_part * real, rtol=1e-4, atol=1e-5)
 
 
-def test_cpu_uses_blocks() -> None:
+def test_cpu_encoder_uses_unfused_blocks() -> None:
     model = TransformerConfig(d_model=512, heads=2, encoder_layers=1, decoder_layers=1).build(V).eval()
     with torch.no_grad():
         assert not applies(model)

@@ -106,6 +106,14 @@ def test_fixed_search_equals_plain_search(name: str, options: str) -> None:
     assert_same(actual, beam_search(model, source=source, options=chosen, end=0, banned=[5]))
 
 
+@pytest.mark.parametrize("name", ["transformer", "luong"])
+def test_fixed_shapes_need_no_enclosing_no_grad(name: str) -> None:
+    assert torch.is_grad_enabled()
+    assert can_fix_shapes(build_model(name), sources(11), BeamConfig(beam=3))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert can_fix_shapes(build_model(name), sources(11), BeamConfig(beam=3)) == (name == "luong")
+
+
 @pytest.mark.parametrize("count", [1, 7, 33])
 def test_finished_sources_leave_the_batch(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []

@@ -167,7 +167,7 @@ def test_wrong_terms_are_detected(monkeypatch, wrong_term, name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_chunks_with_state_equal_whole_sequence(name):
+def test_chunks_with_state_equal_full_sequence(name):
     layer = recurrent(name)
     x, state = make_inputs(layer, 3, 9)
 

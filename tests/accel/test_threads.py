@@ -100,7 +100,7 @@ def test_interrupt_cancels_pending_batches() -> None:
 
 
 @pytest.mark.parametrize("torch_mode", MODES, ids=lambda mode: type(mode).__name__)
-def test_threads_use_modes_of_the_caller(torch_mode: AbstractContextManager[object]) -> None:
+def test_threads_inherit_torch_modes_of_the_caller(torch_mode: AbstractContextManager[object]) -> None:
     def modes(_: object = None) -> tuple[object, ...]:
         product = torch.ones(1, 1) @ torch.ones(1, 1)
         return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), product.dtype, product.is_inference()

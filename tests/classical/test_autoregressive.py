@@ -159,7 +159,7 @@ def test_state_survives_a_round_trip_and_invalid_inputs_are_rejected() -> None:
 
 @pytest.mark.parametrize(("variables", "lag"), [(1, 0), (2, 3)])
 def test_shortcut_for_complete_data_equals_the_full_computation(variables: int, lag: int) -> None:
-    """A row without gaps uses the shortcut alone, but not in a batch with a row with gaps."""
+    """A single row without gaps uses the shortcut; a batch that also contains a row with gaps does not."""
     model, values, mask = fit_model(2, lag, variables)
     gaps = mask.clone()
     gaps[::3] = False

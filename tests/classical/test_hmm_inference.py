@@ -134,7 +134,7 @@ def test_inference_equals_hmmlearn(states: int, length: int) -> None:
     st.integers(0, 1000),
     st.sampled_from([0, 0.4]),
 )
-def test_row_alone_equals_row_in_a_batch(states: int, lengths: list[int], seed: int, zeros: float) -> None:
+def test_single_row_equals_row_in_a_batch(states: int, lengths: list[int], seed: int, zeros: float) -> None:
     initial, transition, emission = random_hmm(states, len(lengths), 12, seed, zeros)
     emission = emission.nan_to_num(neginf=-50.0)  # so that every sequence is possible
     mask = mask_of_lengths(lengths, 12)
@@ -198,7 +198,7 @@ def test_underflow_does_not_lose_states() -> None:
 
 
 def test_scaled_recursion_detects_underflow() -> None:
-    """Negative control: the scaled recursion alone is wrong here, and its check reports it."""
+    """Negative control: the scaled recursion gives a wrong result here, and its check reports this."""
     initial, transition, emission = underflowing_hmm()
     _, alpha, trusted = scaled.scaled(initial.expand(1, 2), transition, emission)
     assert not trusted.any()

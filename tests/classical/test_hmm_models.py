@@ -16,7 +16,7 @@ from seqloom.classical.hmm.inference import forward
 from seqloom.classical.hmm.restarts import Search, SearchConfig, run_search
 from seqloom.classical.hmm.tagger import classify_letters, interpolate_counts, word_shapes
 from seqloom.core.errors import CheckpointError, DataError
-from seqloom.core.protocols import LanguageModel
+from seqloom.core.protocols import CausalLanguageModel
 from seqloom.decoding.beam import BeamConfig, beam_search
 
 V = 7
@@ -49,7 +49,7 @@ def probability(model: HiddenMarkov, tokens: list[int]) -> float:
 
 def test_scores_equal_path_enumeration() -> None:
     model = random_model()
-    assert isinstance(model, LanguageModel)
+    assert isinstance(model, CausalLanguageModel)
     text = [3, 0, 2, 5, 1]  # contains the end of a document
     inputs, targets = torch.tensor([[0, *text[:-1]]]), torch.tensor([text])
     scores, _ = model.score(inputs, targets, model.start())
@@ -111,7 +111,7 @@ def test_iteration_equals_hmmlearn() -> None:
     np.testing.assert_allclose(better.transition.exp().numpy()[:-1], other.transmat_[:-1], atol=1e-10)
 
 
-def test_likelihood_increases_and_batching_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_likelihood_increases_and_batching_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens, model, values = stream(), random_model(3, smoothing=0), []
     for _ in range(8):
         model, value = model.improve(tokens)

@@ -152,7 +152,7 @@ def hard_system() -> System:
     )
 
 
-def test_covariances_stay_positive_where_the_textbook_filter_fails() -> None:
+def test_covariances_remain_positive_where_the_textbook_filter_fails() -> None:
     system = hard_system()
     values = torch.zeros(1, 40, 2, dtype=torch.float64)
     mask = torch.ones_like(values, dtype=torch.bool)
@@ -166,7 +166,7 @@ def test_covariances_stay_positive_where_the_textbook_filter_fails() -> None:
     assert torch.isfinite(filtered.log_likelihood).all()
 
 
-def test_variance_of_the_hard_system_equals_exact_arithmetic() -> None:
+def test_variance_of_ill_conditioned_system_equals_exact_arithmetic() -> None:
     """Compare with rational numbers."""
     from fractions import Fraction
 

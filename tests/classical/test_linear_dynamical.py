@@ -203,7 +203,7 @@ def test_tensors_of_another_model_are_rejected() -> None:
         KalmanConfig(structure="trend").build(1).load_state_dict(random_model().state_dict())
 
 
-def test_model_stays_on_the_cpu() -> None:
+def test_model_remains_on_the_cpu() -> None:
     model = random_model()
     assert model.to("cuda") is model and model.device.type == "cpu" and model.eval() is model.train() is model
     assert model.system.mean.device.type == "cpu"
@@ -254,7 +254,7 @@ def test_forecast_after_one_step_is_finite() -> None:
     assert mean.shape == (1, 2, 2) and torch.isfinite(spread).all()
 
 
-def test_missing_values_leave_the_prior() -> None:
+def test_prior_is_unchanged_by_missing_values() -> None:
     model = random_model()
     filtered = model.filter(torch.full((1, 3, 2), torch.nan))
     torch.testing.assert_close(filtered.means[0, 0], model.system.mean)

@@ -14,7 +14,7 @@ from seqloom.classical.ngram import NGram, NGramConfig
 from seqloom.classical.ngram.kneser_ney import kneser_ney
 from seqloom.core.errors import CheckpointError
 from seqloom.core.files import tensors_from_file, tensors_to_bytes
-from seqloom.core.protocols import LanguageModel, select
+from seqloom.core.protocols import CausalLanguageModel, select
 from seqloom.core.tree import clone
 
 VOCABULARY = 11
@@ -36,7 +36,7 @@ def text(rows: int, length: int, seed: int = 1) -> Tensor:
 
 
 def test_model_is_a_language_model(model: NGram) -> None:
-    assert isinstance(model, LanguageModel)
+    assert isinstance(model, CausalLanguageModel)
 
 
 def test_distributions_sum_to_one_for_seen_and_unseen_contexts(model: NGram) -> None:
@@ -76,7 +76,7 @@ def test_reading_in_chunks_equals_reading_in_one_call(cuts: list[int], order: in
     assert torch.equal(state.hidden, after.hidden)
 
 
-def test_row_alone_equals_row_in_a_batch(model: NGram) -> None:
+def test_single_row_equals_row_in_a_batch(model: NGram) -> None:
     tokens = text(5, 20)
     together, _ = model.score(tokens[:, :-1], tokens[:, 1:], model.start(rows=5))
     steps = model.step(tokens, model.start(rows=5)).log_probs

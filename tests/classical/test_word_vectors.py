@@ -219,7 +219,7 @@ def test_workers_make_every_step_once(monkeypatch):
     assert one.run(range(1)).read == two.run(range(1)).read
 
 
-def test_learning_rate_decreases_linearly_or_stays_constant():
+def test_learning_rate_decreases_linearly_or_is_constant():
     trainer = train_model("skipgram", steps=[], engine="torch", lr=None, min_lr=0.001)
     rates = [trainer.rate(step) for step in range(trainer.total)]
     assert rates[0] == 0.025 and rates == sorted(rates, reverse=True)

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from seqloom.cli import progress
 from seqloom.cli.app import main
 from seqloom.core.files import tensors_from_file
 from seqloom.runs import record
+from seqloom.train import display
 from seqloom.train import events as e
 
 NOUNS = {"cat": "Katze", "dog": "Hund", "owl": "Eule"}
@@ -160,14 +160,14 @@ def on_event(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, Callable[[], No
     """Call a function at the first training event of this type."""
 
     def install(kind: type, action: Callable[[], None]) -> None:
-        plain, waiting = progress.describe, [action]
+        plain, waiting = display.describe, [action]
 
         def describe(event: e.Event) -> str | None:
             if isinstance(event, kind) and waiting:
                 waiting.pop()()
             return plain(event)
 
-        monkeypatch.setattr(progress, "describe", describe)
+        monkeypatch.setattr(display, "describe", describe)
 
     return install
 

@@ -61,7 +61,7 @@ def test_reimported_model_has_equal_scores(seqloom: Any, runs: Path, tmp_path: P
         assert theirs.tokens == ours.tokens
         assert theirs.log_probs == pytest.approx(ours.log_probs, abs=1e-9)
     original, imported = (
-        seqloom("evaluate", run, "--text", texts / "test.txt", "--documents=line", "--json").json
+        seqloom("evaluate", run, texts / "test.txt", "--documents=line", "--json").json
         for run in (runs / "grams", tmp_path / "my run")
     )
     for name in ("loss", "word_perplexity", "bits_per_character", "words"):
@@ -76,7 +76,7 @@ def test_imported_run_works_with_other_commands(seqloom: Any, runs: Path, tmp_pa
     compared = seqloom("compare", run, runs / "grams", "--json").json
     assert "dev metrics are missing" in compared["not_ranked"]
     assert all(row["finished"] for row in compared["runs"])
-    seqloom("evaluate", run).fails_with(3, "because the model was imported", "--text")
+    seqloom("evaluate", run).fails_with(3, "because the model was imported", "seqloom evaluate RUN FILE")
     seqloom("train", "--resume", run).fails_with(3, "because the model was imported")
 
 

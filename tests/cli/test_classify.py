@@ -261,11 +261,7 @@ def test_evaluate_json_has_consistent_counts_and_intervals(seqloom: Any, runs: P
         (["--confusion", "x.jpeg"], 2, ".png or .svg"),
         (["--confusion", "no/x.png"], 2, "no"),
         (["--beam", "3"], 2, "--source and --reference require a translator"),
-        (
-            ["--text", "x.txt"],
-            2,
-            "is evaluated on texts with labels, not on a text. Use --split, or use the model: seqloom classify",
-        ),
+        (["x.txt"], 3, "x.txt does not exist"),
         (["--out", "no/answers.tsv"], 2, "the folder no does not exist"),
         (["--split", "train", "--interpolate"], 2, "--interpolate"),
     ],
@@ -353,7 +349,7 @@ def test_doctor_reports_classes(seqloom: Any, folder: Path, tmp_path: Path, monk
     assert result["examples"]["classes"]["bad"] < 10
 
 
-def test_typing_shows_a_hint(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_input_shows_a_hint(seqloom: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Keyboard:
         buffer = io.BytesIO(b"a dull film\n")
 

@@ -132,7 +132,7 @@ def test_missing_run_is_reported_after_the_table(seqloom: Any, runs: Path, tmp_p
     assert shown.err == f"seqloom: {missing}\n"
 
 
-def test_no_readable_run_is_an_error(seqloom: Any, tmp_path: Path) -> None:
+def test_missing_readable_run_is_reported(seqloom: Any, tmp_path: Path) -> None:
     seqloom("compare", tmp_path).fails_with(4, "is not a run", lines=1)
     nothing = seqloom("compare", tmp_path, tmp_path / "nowhere")
     assert nothing.code == 4
@@ -190,6 +190,23 @@ def test_curves_distinguish_kinds_of_losses(copy: Any) -> None:
     assert dev.get_label() == "chars: dev" and dev.get_linestyle() == "-"
 
 
+def test_one_spike_does_not_determine_the_axis(copy: Any) -> None:
+    pytest.importorskip("matplotlib")
+    run = copy("chars")
+    before = draw_curves([Run.open(run)]).axes[0]
+    log = run / "log.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    progress = [line for line in lines if line["event"] == "progress"]
+    losses = [line["values"]["loss"] for line in progress]
+    progress[len(progress) // 2]["values"]["loss"] = 5000.0
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    spiked = draw_curves([Run.open(run)]).axes[0]
+    low, high = spiked.get_ylim()
+    assert low < min(losses) and sorted(losses)[-3] < high < 2 * max(losses)
+    assert [text.get_text() for text in spiked.texts] == ["beyond the axis: up to 5000"]
+    assert not before.texts and before.get_ylim()[1] > max(losses)
+
+
 @pytest.mark.parametrize(("points", "marker"), [(4, "o"), (60, "None")])
 def test_markers_and_legends_do_not_hide_curves(copy: Any, points: int, marker: str) -> None:
     pytest.importorskip("matplotlib")
@@ -219,5 +236,5 @@ def test_curves_are_plotted(seqloom: Any, runs: Path, tmp_path: Path) -> None:
     ("words", "message"),
     [(["--by", "los"], "did you mean loss?"), (["--split", "dve"], "did you mean dev?"), (["--by", "speed"], "choose")],
 )
-def test_unknown_names_get_suggestions(seqloom: Any, runs: Path, words: list[str], message: str) -> None:
+def test_errors_for_unknown_names_have_suggestions(seqloom: Any, runs: Path, words: list[str], message: str) -> None:
     seqloom("compare", runs / "chars", runs / "gru", *words).fails_with(2, message, lines=1)

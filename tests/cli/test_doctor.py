@@ -55,6 +55,16 @@ def test_text_output_shows_time_memory_and_warnings(seqloom: Any, text_overrides
     assert "documents" in shown and "95 %" in shown
 
 
+@pytest.mark.parametrize(("patience", "is_shown"), [("2", True), ("6", False), ("null", False)])
+def test_time_mentions_early_stopping_only_if_it_is_possible(
+    seqloom: Any, text_overrides: list[str], canned: None, patience: str, is_shown: bool
+) -> None:
+    changes = ["train.evaluate_every=5", f"train.patience={patience}"]  # 6 evaluations in 30 steps
+    shown = seqloom("doctor", "lm-char-lstm", *text_overrides, *SMALL, *changes).out
+    assert ("steps); less if dev does not improve in 2 evaluations\n" in shown) == is_shown
+    assert ("less if" in shown) == is_shown
+
+
 def test_stopped_trial_gives_minimum_time_and_gpu_memory(
     seqloom: Any, text_overrides: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,3 +129,15 @@ def test_too_short_text_is_rejected(seqloom: Any, short: list[str]) -> None:
     for command in ("train", "doctor"):
         seqloom(command, *short, "batch.size=60").fails_with(3, "60 rows need at least 120 tokens", "lower batch.size")
     assert not Path("runs").exists()
+
+
+def test_train_warns_about_its_data_as_doctor_does(seqloom: Any, workdir: Path, canned: None) -> None:
+    rows = [f"a {'fine' if n % 2 else 'dull'} film {n % 31},{'good' if n % 2 else 'bad'}" for n in range(60)]
+    (workdir / "reviews.csv").write_text("\n".join(["text,label", *rows, "an odd film,odd"]) + "\n")
+    assert seqloom("init", "reviews.csv", "--no-estimate").code == 0
+    command = ["train", "reviews.yaml", "train.epochs=1", "train.warmup=0", "train.keep_checkpoints=1", "--out", "run"]
+    warnings = [line for line in seqloom(*command).err.splitlines() if line.startswith("warning: ")]
+    assert warnings and all(warning in seqloom("doctor", "reviews.yaml").out for warning in warnings)
+    assert any("The class 'odd' occurs only in train, so no metric measures it" in warning for warning in warnings)
+    resumed = seqloom("train", "--resume", "run", "train.epochs=2")
+    assert resumed.code == 0 and "warning: The class" not in resumed.err

@@ -40,7 +40,7 @@ def test_text_output_shows_matrices_and_sizes(seqloom: Any) -> None:
 def test_equal_bags_of_words_are_not_distinguishable(seqloom: Any) -> None:
     shown = seqloom("encodings", *BEAR).out
     answers = {line[2:36].strip(): line[37:] for line in shown.splitlines() if line.startswith("  ") and ":" in line}
-    assert answers["one-hot, in order"] == "yes: at word 1, market and bear"
+    assert answers["one-hot, in order"] == "yes: word 1 differs (market, bear)"
     for name in ("bag of words", "tf–idf", "mean of dense vectors"):
         assert answers[name].startswith("no: the word counts are equal"), name
     assert answers["dense, read by a recurrent network"].startswith("yes: distance 0.")
@@ -166,7 +166,7 @@ def test_vocabulary_is_read_from_a_tokenizer(seqloom: Any, tmp_path: Path) -> No
         (["a", "--width", "99999"], 2, ["from 1 to 4096"]),
         (["a", "--corpus", "pydoc"], 2, ["Unknown corpus 'pydoc'", "did you mean pydocs?"]),
         (["a", "--corpus", "text"], 2, ["has no files of its own", "--corpus FILE"]),
-        (["a", "--corpus", "pydocs", "--vocabulary", "x"], 2, ["exclude each other"]),
+        (["a", "--corpus", "pydocs", "--vocabulary", "x"], 2, ["cannot be used together"]),
         (["a", "--vocabulary", "nothing.txt"], 3, ["nothing.txt does not exist"]),
         (["a", "--out", "x.gif"], 2, [".png or .svg"]),
         (["a", "--out", "nowhere/x.png"], 2, ["nowhere does not exist"]),

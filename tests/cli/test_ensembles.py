@@ -71,7 +71,7 @@ def test_probability_is_the_mean_of_the_members(translators: Path) -> None:
     assert result.log_prob == pytest.approx(by_hand, abs=1e-4)
 
 
-def test_every_option_reaches_the_search(seqloom: Any, translators: Path) -> None:
+def test_all_options_are_passed_to_the_search(seqloom: Any, translators: Path) -> None:
     runs = [translators / "one", translators / "transformer"]
     assert seqloom("translate", *runs, "the cat", "--prefix", "3 Katze").out.startswith("3 Katze")
     lines = seqloom("translate", *runs, "the cat", "the dog", "--n-best", "2", "--beam", "4").out.splitlines()
@@ -144,7 +144,7 @@ def test_permuted_vocabularies_are_rejected(
         2, f"because their tokenizers differ ({apart}). Train", lines=1
     )
     shown = seqloom("average", one, other, "--out", tmp_path / "x")
-    shown.fails_with(2, f"cannot be averaged: their tokens differ, {apart}.", lines=1)
+    shown.fails_with(2, f"cannot be averaged: their tokens differ ({apart}).", lines=1)
 
 
 def test_different_languages_are_rejected(seqloom: Any, translators: Path) -> None:
@@ -196,7 +196,7 @@ def test_shortest_context_limits_the_source(translators: Path, tmp_path: Path, p
     short = package.train_recipe("translate-files", *words, "train.steps=1", "train.warmup=0", out=tmp_path / "short")
     together = package.ensemble([translators / "one", short])
     assert together.longest_source == 6 and package.ensemble([translators / "one"] * 2).longest_source is None
-    result = together.translate(["the cat", "the cat sat a dog ran ."])
+    result = together.translate(["the cat", "the cat sat a dog ran ."], stream=True)
     assert next(result).text
     with pytest.raises(Exception, match="Line 2 has 8 tokens"):
         next(result)
@@ -290,7 +290,7 @@ def test_only_language_models_are_interpolated(seqloom: Any, translators: Path, 
     )
     seqloom("evaluate", runs / "chars", one).fails_with(2, "Evaluate other runs one at a time", lines=1)
     seqloom("evaluate", one, runs / "chars").fails_with(2, "is a language model", "needs a translator")
-    seqloom("evaluate", one, two, "--text", "x.txt").fails_with(2, "is a translator: use --source FILE", lines=1)
+    seqloom("evaluate", one, two, __file__).fails_with(2, "read two files aligned by line", lines=1)
 
 
 # --- Python API -----------------------------------------------------------------------------------------------------

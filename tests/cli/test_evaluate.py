@@ -65,7 +65,7 @@ def test_text_output_shows_the_metrics_of_the_json_output(seqloom: Any, copy: An
 def test_text_equal_to_split_has_equal_metrics(seqloom: Any, copy: Any, texts: Path, name: str) -> None:
     run = copy(name)
     split = seqloom("evaluate", run, "--split=test", "--json").json
-    other = seqloom("evaluate", run, "--text", texts / "test.txt", "--json").json
+    other = seqloom("evaluate", run, texts / "test.txt", "--json").json
     assert other.pop("data") == str(texts / "test.txt")
     split.pop("data")
     assert other == split
@@ -77,7 +77,7 @@ def test_document_unit_sets_number_of_end_tokens(seqloom: Any, copy: Any, tmp_pa
     text.write_text("the cat sat here .\nthe dog sat here .\n\nthe owl slept .\n")
     run = copy("chars")
     result = [
-        seqloom("evaluate", run, "--text", text, "--documents", kind, "--json").json["documents"]
+        seqloom("evaluate", run, text, "--documents", kind, "--json").json["documents"]
         for kind in ("file", "line", "paragraph")
     ]
     assert result == [1, 3, 2]
@@ -87,13 +87,13 @@ def test_infinite_perplexity_is_null_in_json(seqloom: Any, copy: Any, tmp_path: 
     text = tmp_path / "text.txt"
     text.write_text("x" * 2000)
     run = copy("chars")
-    assert seqloom("evaluate", run, "--text", text, "--json").json["word_perplexity"] is None
-    assert "perplexity per word    inf" in seqloom("evaluate", run, "--text", text).out
+    assert seqloom("evaluate", run, text, "--json").json["word_perplexity"] is None
+    assert "perplexity per word    inf" in seqloom("evaluate", run, text).out
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, ["does not exist"]), (b"", ["is empty"]), (b" \n\n", ["is empty"]), (b"a\nb\xff\n", ["line 2", "0xFF"])],
+    [(None, ["does not exist"]), (b"", ["is empty"]), (b" \n\n", ["is empty"]), (b"a\0\0\0\xff\n", ["binary file"])],
 )
 def test_invalid_text_is_rejected(
     seqloom: Any, runs: Path, tmp_path: Path, content: bytes | None, words: list[str]
@@ -101,23 +101,23 @@ def test_invalid_text_is_rejected(
     text = tmp_path / "text.txt"
     if content is not None:
         text.write_bytes(content)
-    seqloom("evaluate", runs / "chars", "--text", text).fails_with(3, str(text), *words, lines=1)
+    seqloom("evaluate", runs / "chars", text).fails_with(3, str(text), *words, lines=1)
 
 
-def test_unknown_split_gets_a_suggestion(seqloom: Any, runs: Path) -> None:
+def test_unknown_split_error_has_a_suggestion(seqloom: Any, runs: Path) -> None:
     seqloom("evaluate", runs / "chars", "--split", "tset").fails_with(2, "'tset'", "did you mean test?", lines=1)
     seqloom("evaluate", runs / "chars", "--split", "../data").fails_with(2, "train, dev, test", lines=1)
 
 
 def test_split_and_text_exclude_each_other(seqloom: Any, runs: Path, texts: Path) -> None:
-    seqloom("evaluate", runs / "chars", "--split=dev", "--text", texts / "dev.txt").fails_with(
-        2, "exclude each other", lines=1
+    seqloom("evaluate", runs / "chars", "--split=dev", texts / "dev.txt").fails_with(
+        2, "cannot be used together", lines=1
     )
-    seqloom("evaluate", runs / "chars", "--documents=line").fails_with(2, "--text", lines=1)
-    seqloom("evaluate", runs / "chars", "--text", texts, "--documents=word").fails_with(2, "--documents", "'word'")
+    seqloom("evaluate", runs / "chars", "--documents=line").fails_with(2, "--documents requires a text file", lines=1)
+    seqloom("evaluate", runs / "chars", texts, "--documents=word").fails_with(2, "--documents", "'word'")
 
 
-def test_absent_split_has_a_reason(seqloom: Any, tmp_path: Path, texts: Path) -> None:
+def test_absent_split_error_states_the_reason(seqloom: Any, tmp_path: Path, texts: Path) -> None:
     folder = tmp_path / "data"
     (folder / "tinyshakespeare").mkdir(parents=True)
     (folder / "tinyshakespeare/input.txt").write_bytes((texts / "train.txt").read_bytes())
@@ -141,8 +141,10 @@ def test_changed_or_missing_data_is_rejected(
     assert seqloom("train", *words).code == 0
     text.write_text("another text .\n")
     changed = seqloom("evaluate", tmp_path / "run", "--split=dev")
-    changed.fails_with(3, "has changed since it was trained: dev", "To evaluate other data: --text FILE.", lines=1)
-    assert seqloom("evaluate", tmp_path / "run", "--text", text).code == 0
+    changed.fails_with(
+        3, "has changed since it was trained: dev", "Name a copy of the old data with --data PATH", lines=1
+    )
+    assert seqloom("evaluate", tmp_path / "run", text).code == 0
     text.unlink()
     seqloom("evaluate", tmp_path / "run", "--split=dev").fails_with(3, str(text), "does not exist", lines=1)
 

@@ -128,9 +128,9 @@ def test_changed_data_suggests_source_and_reference(seqloom: Any, run: Path, par
     recipe.write_text(recipe.read_text().replace(str(parallel), str(tmp_path / "files")))
     update_checksums(run)
     for side in ("en", "de"):
-        (tmp_path / f"files/train.{side}").write_text("another one\n")
+        (tmp_path / f"files/test.{side}").write_text("another one\n")
     shown = seqloom("evaluate", run, "--split", "test")
-    shown.fails_with(3, "train of parallel differ", "To evaluate other data: --source FILE --reference FILE.", lines=1)
+    shown.fails_with(3, "test of parallel differ", "evaluate a file: seqloom evaluate", lines=1)
     files = ["--source", tmp_path / "files/test.en", "--reference", tmp_path / "files/test.de"]
     assert seqloom("evaluate", run, *files).code == 0
 
@@ -186,10 +186,11 @@ def test_text_output_shows_metrics_signature_and_examples(seqloom: Any, run: Pat
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--text", "x.txt"], 2, ["is a translator", "--source FILE and --reference FILE"]),
+        (["x.csv"], 3, ["x.csv does not exist"]),
+        (["--text", "en"], 2, ["require a file: add FILE after the run"]),
         (["--source", "x.txt"], 2, ["must be given together"]),
         (["--reference", "x.txt"], 2, ["must be given together"]),
-        (["--split=dev", "--source=a", "--reference=b"], 2, ["exclude each other"]),
+        (["--split=dev", "--source=a", "--reference=b"], 2, ["cannot be used together"]),
         (["--source=missing.en", "--reference=missing.de"], 3, ["missing.en", "does not exist"]),
         (["--beam", "0"], 2, ["beam must be at least 1"]),
         (["--length-penalty", "-1"], 2, ["--length-penalty must be at least 0"]),

@@ -12,8 +12,8 @@ import seqloom as package
 
 TEXT = "the old dog barks and then a cat runs"
 NO_DATA = (
-    "the model was imported, so its training data is not available. Evaluate your own text (--text FILE), or train "
-    "a model that starts from it (init.from=RUN).\n"
+    "the model was imported, so its training data is not available. Evaluate your own text (seqloom evaluate RUN "
+    "FILE), or train a model that starts from it (init.from=RUN).\n"
 )
 
 
@@ -61,7 +61,7 @@ def test_imported_model_generates_and_scores(seqloom: Any, run: Path) -> None:
 
 
 def test_imported_model_is_evaluated_on_text(seqloom: Any, run: Path, text_file: Path) -> None:
-    result = seqloom("evaluate", run, "--text", text_file, "--json", "--device", "cpu").json
+    result = seqloom("evaluate", run, text_file, "--json", "--device", "cpu").json
     assert result["text_kept"] == 1
     assert result["unknown_rate"] == 0
     assert result["perplexity"] > 1
@@ -97,10 +97,10 @@ def test_imported_model_is_prompted(seqloom: Any, run: Path) -> None:
 def test_imported_model_is_fine_tuned_and_exported(seqloom: Any, run: Path, text_file: Path, tmp_path: Path) -> None:
     """The fine-tuned model is exported and imported again."""
     small = [f"init.from={run}", f"data.train={text_file}", "batch.length=8", "batch.size=2", "train.device=cpu"]
-    before = seqloom("evaluate", run, "--text", text_file, "--json", "--device", "cpu").json["loss"]
+    before = seqloom("evaluate", run, text_file, "--json", "--device", "cpu").json["loss"]
     trained = seqloom("train", "gpt-finetune", *small, "train.lr=0.01", "--out", tmp_path / "tuned")
     assert trained.code == 0, trained.err
-    after = seqloom("evaluate", tmp_path / "tuned", "--text", text_file, "--json", "--device", "cpu").json["loss"]
+    after = seqloom("evaluate", tmp_path / "tuned", text_file, "--json", "--device", "cpu").json["loss"]
     assert after < before - 0.5
     assert "that was imported" in (tmp_path / "tuned" / "card.md").read_text()
     assert seqloom("export-hf", tmp_path / "tuned", tmp_path / "out").code == 0

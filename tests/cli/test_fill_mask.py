@@ -187,7 +187,7 @@ def test_evaluate_reports_accuracies(seqloom: Any, folder: Path, tmp_path: Path)
     assert "masked token loss" in seqloom("evaluate", folder / "words").out
     other = tmp_path / "other.txt"
     other.write_text("The cats purr all day . They eat milk .\n", "utf-8")
-    message = seqloom("evaluate", folder / "words", "--text", other, "--json").json
+    message = seqloom("evaluate", folder / "words", other, "--json").json
     assert "next_accuracy" not in message and 0 <= message["masked_accuracy"] <= 1
 
 

@@ -42,7 +42,7 @@ def test_training_prints_next_command(seqloom: Any, folder: Path, tmp_path: Path
     assert f"Try: seqloom forecast {tmp_path / 'run'} · " in shown.out
 
 
-@pytest.mark.parametrize(("name", "how"), [("ar", "exact"), ("lstm", "from sample paths")])
+@pytest.mark.parametrize(("name", "how"), [("ar", "exact distribution"), ("lstm", "from sample paths")])
 def test_text_output_has_intervals_for_each_step(seqloom: Any, folder: Path, name: str, how: str) -> None:
     shown = seqloom("forecast", folder / name)
     lines = shown.out.splitlines()
@@ -65,7 +65,7 @@ def test_json_and_csv_output_depend_on_seed(seqloom: Any, folder: Path) -> None:
     assert other["forecast"] != result["forecast"]
 
 
-def test_back_compares_forecast_with_observed(seqloom: Any, folder: Path) -> None:
+def test_back_option_compares_forecast_with_observed_values(seqloom: Any, folder: Path) -> None:
     shown = seqloom("forecast", folder / "ar", "--back", 12)
     assert "observed" in shown.out and "in the 80% interval" in shown.out and "12 steps after 2006-12" in shown.out
     result = seqloom("forecast", folder / "ar", "--back", 12, "--json").json
@@ -180,7 +180,7 @@ def blank(text: str, every: int) -> str:
 @pytest.mark.parametrize(
     ("steps", "every", "kind"), [(96, 1000, "ar"), (96, 6, "kalman"), (30, 1000, "kalman"), (260, 6, "lstm")]
 )
-def test_recipe_of_init_is_trained(
+def test_recipe_written_by_init_trains(
     seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, every: int, kind: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

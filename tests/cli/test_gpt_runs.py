@@ -82,7 +82,7 @@ def test_separate_documents_are_independent_of_order(seqloom: Any, folder: Path,
     for path, order in zip(lines, (texts, texts[::-1]), strict=True):
         path.write_text("\n".join(order) + "\n", "utf-8")
     for name, same in (("letters", True), ("pairs", False)):
-        one, other = (seqloom("evaluate", folder / name, "--text", path, "--json").json for path in lines)
+        one, other = (seqloom("evaluate", folder / name, path, "--json").json for path in lines)
         assert (one["loss"] == pytest.approx(other["loss"], rel=1e-6)) == same, name
 
 
@@ -187,7 +187,7 @@ def test_gates_and_gradients_require_a_recurrent_model(seqloom: Any, folder: Pat
     seqloom("inspect", "gradients", folder / "pairs").fails_with(2, "is of kind gpt")
 
 
-def test_resumed_training_equals_uninterrupted(seqloom: Any, text_overrides: list[str], tmp_path: Path) -> None:
+def test_resumed_run_equals_uninterrupted_run(seqloom: Any, text_overrides: list[str], tmp_path: Path) -> None:
     words = ["gpt-pydocs", *text_overrides, *SIZES, *STEPS, "tokenizer.size=300"]
     assert seqloom("train", *words, "train.steps=8", "--out", tmp_path / "run").code == 0
     assert seqloom("train", "--resume", tmp_path / "run", "train.steps=24").code == 0

@@ -174,7 +174,7 @@ def test_inspect_states_finds_the_change_in_a_series(seqloom: Any, run_folder: P
     assert "never left" in seqloom("inspect", "states", run_folder / "nile").out
 
 
-def test_resumed_training_equals_uninterrupted(
+def test_resumed_run_equals_uninterrupted_run(
     run_folder: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an interruption at each kind of checkpoint, the resumed model is bit-identical."""

@@ -10,7 +10,7 @@ TEXT = "the cat sat on the mat .\nthe dog sat on the log .\n" * 20
 
 
 @pytest.mark.parametrize("tokens", ["characters", "words", "byte-pair"])
-def test_recipe_is_trained_as_written(seqloom: Any, workdir: Path, tokens: str) -> None:
+def test_written_recipe_trains_unchanged(seqloom: Any, workdir: Path, tokens: str) -> None:
     (workdir / "corpus.txt").write_text(TEXT)
     shown = seqloom("init", "--no-estimate", "corpus.txt", "--tokens", tokens)
     assert shown.code == 0 and shown.err == ""
@@ -92,7 +92,7 @@ def test_unusual_file_names_are_quoted(seqloom: Any, workdir: Path, name: str) -
 
 
 @pytest.mark.parametrize("name", ["a b", "it's: 小说 #1", "x=y", "two\nlines"], ids=ascii)
-def test_unusual_file_names_are_trained(seqloom: Any, workdir: Path, name: str) -> None:
+def test_files_with_unusual_names_can_be_used_for_training(seqloom: Any, workdir: Path, name: str) -> None:
     (workdir / f"{name}.txt").write_text(TEXT)
     assert seqloom("init", "--no-estimate", f"{name}.txt").code == 0
     trained = seqloom("train", f"{name}.yaml", "train.steps=1", "model.hidden=4")
@@ -106,7 +106,7 @@ def test_file_name_may_begin_with_a_tilde(seqloom: Any, workdir: Path) -> None:
     assert shown.code == 0, shown.err
 
 
-def test_larger_texts_get_larger_models(seqloom: Any, workdir: Path) -> None:
+def test_larger_texts_select_larger_models(seqloom: Any, workdir: Path) -> None:
     sizes = []
     for repeats in (20, 5_000):
         (workdir / "t.txt").write_text(TEXT * (repeats // 20))
@@ -115,7 +115,7 @@ def test_larger_texts_get_larger_models(seqloom: Any, workdir: Path) -> None:
     assert sizes[0] < sizes[1]
 
 
-def test_nothing_is_overwritten(seqloom: Any, workdir: Path) -> None:
+def test_existing_files_are_not_overwritten(seqloom: Any, workdir: Path) -> None:
     (workdir / "t.txt").write_text(TEXT)
     (workdir / "t.yaml").write_text("mine")
     seqloom("init", "--no-estimate", "t.txt").fails_with(2, "t.yaml exists", "--out", lines=1)

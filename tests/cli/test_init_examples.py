@@ -8,7 +8,7 @@ import pytest
 from tests.understanding import reviews, sentences, write_reviews, write_sentences
 
 from seqloom.recipes import read_recipe
-from seqloom.recipes.drafts import Request, choose_setting, scale
+from seqloom.recipes.drafts import Request, choose_setting, resolve_bounds
 
 
 def steps(name: str) -> list[str]:
@@ -38,7 +38,7 @@ def test_classifier_recipe_is_trained(seqloom: Any, workdir: Path) -> None:
 def test_comments_explain_other_encoders(seqloom: Any, workdir: Path, kind: str) -> None:
     """The comments, and the error messages, say which lines belong to which kind."""
     write_reviews(workdir / "reviews.csv")
-    seqloom("init", "--no-estimate", "reviews.csv", "--text", "review", "--label", "verdict")
+    seqloom("init", "--no-estimate", "reviews.csv", "--text", "review", "--label", "verdict", "--model", "lstm-small")
     text = Path("reviews.yaml").read_text()
     lines = text.replace("kind: recurrent", f"kind: {kind}").splitlines()
     Path("reviews.yaml").write_text("\n".join(lines))
@@ -133,8 +133,8 @@ def test_unique_labels_are_noted(seqloom: Any, workdir: Path) -> None:
 def test_sizes_grow_with_the_text(words: int) -> None:
     small, large = choose_setting("tag", words // 2, Request([])), choose_setting("tag", words, Request([]))
     assert small["hidden"] <= large["hidden"]
-    assert scale(small["tokens"], words // 2) <= scale(large["tokens"], words)
-    assert scale(small["epochs"], words // 2) >= scale(large["epochs"], words)
+    assert resolve_bounds(small["tokens"], words // 2) <= resolve_bounds(large["tokens"], words)
+    assert resolve_bounds(small["epochs"], words // 2) >= resolve_bounds(large["epochs"], words)
 
 
 @pytest.mark.parametrize(
@@ -150,10 +150,14 @@ def test_sizes_grow_with_the_text(words: int) -> None:
         (
             ["plain.txt", "--task", "classify", "--text", "a", "--label", "b"],
             3,
-            "plain.txt has no column 'a' for --text",
+            "plain.txt has no column 'a' for --column",
         ),
         (["plain.md", "--task", "classify"], 2, "was not recognized as data for the task classify"),
-        (["plain.txt", "--text", "a", "--task", "tag"], 2, "--text and --label require a classifier"),
+        (
+            ["plain.txt", "--text", "a", "--task", "tag"],
+            2,
+            "--column and --label are the numbers of the columns of word and tag",
+        ),
         (["reviews.csv", "plain.txt", "--task", "classify"], 2, "needs one file"),
         (["missing.csv", "--text", "a", "--label", "b"], 3, "missing.csv"),
         (["same.csv"], 3, "must have at least two labels"),

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from seqloom.config import load_yaml
+from seqloom.data.corpora import parallel
+from seqloom.recipes import drafts
 from seqloom.recipes.drafts import name_recipe
 
 NOUNS = {"the cat": "die Katze", "a dog": "ein Hund", "the owl": "die Eule", "a fox": "ein Fuchs"}
 VERBS = {"sat": "sass", "saw": "sah", "slept": "schlief"}
 PLACES = {"here": "hier", "there": "dort", "today": "heute", "now": "jetzt"}
-SHORT = ["train.epochs=null", "train.steps=2", "model.hidden=8"]
+SHORT = ["train.epochs=null", "train.steps=2", "model.d_model=8"]
 
 
 def pairs(count: int) -> list[tuple[str, str]]:
@@ -51,7 +53,7 @@ def test_two_files_give_a_commented_recipe_with_languages(seqloom: Any, files: P
     assert sum("#" in line for line in lines) > len(lines) / 2  # commented
 
 
-def test_recipe_is_trained_as_written(seqloom: Any, files: Path) -> None:
+def test_written_recipe_trains_unchanged(seqloom: Any, files: Path) -> None:
     assert seqloom("init", "--no-estimate", "a.en", "a.de").code == 0
     trained = seqloom("train", "a.yaml", "train.epochs=30", "train.evaluate_every=30")
     assert trained.code == 0, trained.err
@@ -99,14 +101,38 @@ def test_skipped_pairs_are_noted(seqloom: Any, files: Path) -> None:
     assert "1 example has a blank side and was left out, at line 7 of a.en and a.de.\n" in shown.out
 
 
-def test_larger_files_get_larger_models_and_hold_out_less(seqloom: Any, files: Path) -> None:
+def test_larger_files_select_larger_models_and_smaller_held_out_fractions(seqloom: Any, files: Path) -> None:
     (files / "large.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs(50_000)))
     assert (
         seqloom("init", "--no-estimate", "large.tsv").code == 0 and seqloom("init", "--no-estimate", "a.tsv").code == 0
     )
     large, small = load_yaml(files / "large.yaml"), load_yaml(files / "a.yaml")
-    assert large["model"]["hidden"] > small["model"]["hidden"]
+    assert large["model"]["d_model"] > small["model"]["d_model"]
     assert (large["data"]["dev_fraction"], small["data"]["dev_fraction"]) == (0.04, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("fractions", "limited"),
+    [
+        ({"dev_fraction": 0.1, "test_fraction": 0.1}, (0.015, 0.015)),
+        ({"dev_fraction": 0.01, "test_fraction": 0.1}, (0.01, 0.015)),  # only test is too large
+        ({"dev_fraction": 0.015, "test_fraction": 0.0}, (0.015, 0.0)),
+        ({"dev": "dev.tsv", "dev_fraction": 0.1, "test_fraction": 0.01}, (0.1, 0.01)),  # dev is a file
+    ],
+)
+def test_held_out_examples_are_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fractions: dict[str, Any], limited: tuple[float, float]
+) -> None:
+    monkeypatch.setattr(drafts, "MAX_HELD_OUT", 20)
+    monkeypatch.chdir(tmp_path)
+    for name, first, last in (("train", 0, 1300), ("dev", 5000, 5900)):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"a{n}\tb{n}\n" for n in range(first, last)))
+    data = parallel.Config(train="train.tsv", **fractions)
+    config, corpus = drafts.load_with_limited_holdout(data, parallel.load)
+    assert (config.dev_fraction, config.test_fraction) == limited
+    assert corpus.fingerprint() == parallel.load(config).fingerprint()
+    held_out = {"dev", "test"} - {*corpus.absent, *data.files()}
+    assert all(0 < len(corpus.split(split)) <= 20 for split in held_out)
 
 
 @pytest.mark.parametrize("name", ["a b", "it's: 小说 #1", "x, [y]", "{b}", "null", "two\nlines"], ids=ascii)

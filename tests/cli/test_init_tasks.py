@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from seqloom.config import load_yaml
-from seqloom.recipes.drafts import Request, choose_setting, read_settings, scale, shorten_training
+from seqloom.core.errors import UsageError
+from seqloom.recipes.drafts import INIT, Request, choose_setting, read_settings, resolve_bounds, shorten_training
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "near", "some", "old", "green", "house", "while", "rain", "fell"]
 
@@ -119,12 +120,12 @@ def test_time_and_memory_are_estimated(seqloom: Any, workdir: Path, sentence: An
 
 
 @pytest.mark.slow
-def test_minutes_shorten_the_training(seqloom: Any, workdir: Path, sentence: Any) -> None:
+def test_minutes_option_shortens_training(seqloom: Any, workdir: Path, sentence: Any) -> None:
     write(workdir / "a.tsv", "text\tlabel", [f"{sentence()}\t{'ab'[i % 2]}" for i in range(3000)])
     result = seqloom("init", "a.tsv", "--minutes", "0.1", "--model", "lstm-large")
     assert result.code == 0, result.err
     recipe = load_yaml(workdir / "a.yaml")
-    assert recipe["model"]["encoder"]["hidden"] < 256
+    assert recipe["model"]["encoder"].get("hidden", 0) < 256  # the bag of words has no hidden layer
     assert (
         shorten_training("train:\n  epochs: 20          # passes\n", 0.26) == "train:\n  epochs: 5          # passes\n"
     )
@@ -139,15 +140,86 @@ def test_model_is_chosen_by_name(seqloom: Any, workdir: Path, sentence: Any) -> 
 
 
 @pytest.mark.parametrize("task", ["language-model", "translate", "classify", "tag"])
-def test_more_data_gets_larger_models(task: str) -> None:
+def test_larger_data_selects_larger_models(task: str) -> None:
     for device in ("cpu", "cuda"):
         sizes = [10, 1000, 10_000, 1_000_000, 10_000_000]
         chosen = [choose_setting(task, size, Request([], device=device)) for size in sizes]
         hidden = [setting["hidden"] for setting in chosen]
-        epochs = [scale(setting["epochs"], size) for setting, size in zip(chosen, sizes, strict=True)]
+        epochs = [resolve_bounds(setting["epochs"], size) for setting, size in zip(chosen, sizes, strict=True)]
         assert hidden == sorted(hidden) or device == "cuda"
         assert min(epochs) >= 1
     assert len(read_settings(task)) >= 3
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "chosen"),
+    [
+        ("classify", "bilstm", ["lstm-small", "lstm", "lstm-large"]),
+        ("classify", "BiLSTM", ["lstm-small", "lstm", "lstm-large"]),
+        ("classify", "bag_of_words", ["bag", "bag", "bag"]),
+        ("classify", "cnn", ["convolution"] * 3),
+        ("classify", "lstm", ["lstm"] * 3),
+        ("tag", "bilstm-crf", ["lstm-small", "lstm", "lstm-large"]),
+        ("translate", "seq2seq", ["gru-small"] * 3),
+        ("language-model", "gpt2", ["gpt"] * 3),
+        ("word-vectors", "word2vec", ["skipgram"] * 3),
+    ],
+)
+def test_common_names_select_a_model_that_suits_the_size(task: str, name: str, chosen: list[str]) -> None:
+    sizes = (1000, 10_000, 1_000_000)
+    assert [choose_setting(task, size, Request([], model=name))["name"] for size in sizes] == chosen
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "words"),
+    [
+        ("classify", "bilsm", r"The task classify has no model bilsm: did you mean bilstm\? \(choose from bag, .*\)"),
+        ("tag", "xyz", "The task tag has no model xyz: choose from lstm-small, lstm, lstm-large, hmm"),
+    ],
+)
+def test_unknown_model_suggests_names(task: str, name: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        choose_setting(task, 1000, Request([], model=name))
+
+
+def test_names_of_models_are_unique() -> None:
+    for task in (
+        "language-model",
+        "translate",
+        "classify",
+        "tag",
+        "pair",
+        "choice",
+        "answer",
+        "word-vectors",
+        "forecast",
+    ):
+        settings = read_settings(task)
+        assert not settings.keys() & {name for setting in settings.values() for name in setting.get("also", ())}
+
+
+def test_word_vectors_and_hidden_markov_taggers_have_recipes(seqloom: Any, workdir: Path, sentence: Any) -> None:
+    write(workdir / "a.txt", "", [sentence() for _ in range(200)])
+    assert seqloom("init", "a.txt", "--task", "word-vectors", "--model", "cbow", "--no-estimate").code == 0
+    recipe = load_yaml(workdir / "a.yaml")
+    assert recipe["task"] == "word-vectors" and recipe["model"]["objective"] == "cbow"
+    assert seqloom("train", "a.yaml", "train.epochs=1", "--out", "runs/a").code == 0
+    rows = [f"{word}\t{'VERB' if i else 'NAME'}" for n in range(60) for i, word in enumerate((f"w{n}", "runs", ""))]
+    (workdir / "b.conll").write_text("\n".join("" if row.startswith("\t") else row for row in rows))
+    assert seqloom("init", "b.conll", "--model", "hmm", "--no-estimate").code == 0
+    assert load_yaml(workdir / "b.yaml")["task"] == "hmm-tag"
+    assert seqloom("train", "b.yaml", "--out", "runs/b").code == 0
+
+
+@pytest.mark.parametrize("model", ["ar", "kalman", "lstm", "ffn", "transformer"])
+def test_model_of_a_forecast_is_selected(seqloom: Any, workdir: Path, model: str) -> None:
+    write(workdir / "s.csv", "day,sales", [f"2024-01-{day:02},{day % 7 + day / 10}" for day in range(1, 32)])
+    assert seqloom("init", "s.csv", "--model", model, "--no-estimate").code == 0
+    assert load_yaml(workdir / "s.yaml")["model"]["kind"] == model
+
+
+def test_a_long_path_of_a_pretrained_model_is_valid_yaml() -> None:
+    assert load_yaml(INIT.format(path="a/very/long/path/of/a/run"))["init"]["from"] == "a/very/long/path/of/a/run"
 
 
 @pytest.mark.slow

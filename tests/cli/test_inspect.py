@@ -165,7 +165,7 @@ def test_json_gradients_equal_the_trace_and_the_log(seqloom: Any, runs: Path) ->
     assert [matrix["name"] for matrix in result["runs"][0]["matrices"]] == ["i", "f", "g", "o"]
 
 
-def test_gradients_of_elman_layers_stay_below_their_bound(
+def test_gradients_of_elman_layers_are_below_their_bound(
     seqloom: Any, text_overrides: list[str], tmp_path: Path
 ) -> None:
     small = [

@@ -77,7 +77,7 @@ def test_piped_map_has_no_colours(seqloom: Any, translators: Path) -> None:
     assert lines[4] == "rows: produces (target); columns: key (source)"
     assert lines[6].split() == ["the", "cat", "sat", ",", "here", "</s>"]
     assert [line.split()[0].strip("\u2068\u2069") for line in lines[7:11]] == ["القط", "جلس", "猫", "</s>"]
-    assert lines[-1] == "0 ·░▒▓█ 1  of the attention of each row"
+    assert lines[-1] == "0 ·░▒▓█ 1  fraction of the attention of each row"
     bare = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--target", "القط جلس 猫", "--no-end")
     assert "</s>" not in bare.out
 
@@ -119,7 +119,7 @@ def test_unknown_words_are_noted(seqloom: Any, translators: Path) -> None:
         (["pairs", "a", "--target", " "], 2, "The translation is empty"),
         (["blind", "a cat"], 2, "blind has no attention. Train a translator with attention"),
         (["nowhere", "a cat"], 4, "is not a run"),
-        (["pairs", "a", "--beam", "2", "--target", "b"], 2, "--beam and --target exclude each other"),
+        (["pairs", "a", "--beam", "2", "--target", "b"], 2, "--beam and --target cannot be used together"),
         (["pairs", "a", "--beam", "0"], 2, "--beam must be at least 1; got 0"),
         (["pairs", "a \udcff"], 3, "must be UTF-8"),
         (["nowhere", "a", "--out", "x.png", "--font", "Komic Sans"], 2, "No font 'Komic Sans' is installed"),

@@ -101,7 +101,7 @@ def test_default_is_the_alignment(seqloom: Any, translators: Path) -> None:
     shown = seqloom(*command)
     assert shown.code == 0 and shown.err == ""
     *_, scale, blank, more = shown.out.splitlines()
-    assert (scale, blank) == ("0 ·░▒▓█ 1  of the attention of each row", "")
+    assert (scale, blank) == ("0 ·░▒▓█ 1  fraction of the attention of each row", "")
     assert "--part cross, encoder or decoder" in more
     alignment = seqloom(*command, "--json").json
     heads = seqloom(*command, "--view", "heat", "--part", "cross", "--json").json
@@ -198,7 +198,7 @@ def test_characters_without_font_are_noted(
         (
             ["heads", "a", "--part", "cross", "--beam", "2", "--target", "b"],
             2,
-            "--beam and --target exclude each other",
+            "--beam and --target cannot be used together",
         ),
         (["reader", "a", "--part", "encoder"], 2, "The encoder of"),
         (["recurrent", "a", "--part", "cross"], 2, "recurrent is not a Transformer: it has no layers and heads"),

@@ -59,7 +59,7 @@ def test_pairs_in_arguments_give_json_candidates(seqloom: Any, runs: Path) -> No
     assert one["probability"] == one["candidates"][0]["probability"] and one["unknown"] == [] and one["cut"] is False
 
 
-def test_similar_sentences_get_higher_scores(seqloom: Any, runs: Path) -> None:
+def test_similar_sentences_have_higher_scores(seqloom: Any, runs: Path) -> None:
     shown = seqloom("match", runs / "score", "a grey fox", "it is blue", "a grey fox", "it is green")
     high, low = map(float, shown.out.split())
     assert high > 3.5 and low < 1.5
@@ -155,7 +155,9 @@ def test_runs_of_other_tasks_are_rejected(seqloom: Any, runs: Path) -> None:
     seqloom("choose", runs / "pair", "a", "b", "c").fails_with(2, "This needs a multiple-choice model")
     seqloom("evaluate", runs / "choice", "--confusion", "x.png").fails_with(2, "is a multiple-choice model")
     seqloom("evaluate", runs / "answer", "--beam", 3).fails_with(2, "require a translator")
-    seqloom("evaluate", runs / "choice", "--text", runs / "page.txt").fails_with(2, "seqloom choose")
+    seqloom("evaluate", runs / "choice", runs / "page.txt").fails_with(
+        2, "page.txt was not recognized as data for the task choice"
+    )
 
 
 def test_evaluate_reports_and_plots_classes_of_pairs(seqloom: Any, runs: Path, tmp_path: Path) -> None:

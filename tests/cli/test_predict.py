@@ -77,7 +77,7 @@ def test_language_model_continues_each_line(seqloom: Any, runs: Path) -> None:
     assert (one["text"], one["completion"], two["completion"]) == ("the cat", whole.completion, "")
 
 
-def test_series_on_one_line_gives_its_forecast(seqloom: Any, folder: Path) -> None:
+def test_series_on_one_line_is_forecast(seqloom: Any, folder: Path) -> None:
     shown = seqloom("predict", folder / "ar", SERIES, "")
     values, blank = shown.out.split("\n")[:2]
     assert shown.code == 0 and len(values.split("\t")) == 3 and blank == ""
@@ -109,7 +109,7 @@ def test_empty_input_gives_no_result(seqloom: Any, folder: Path, type_in: Callab
 
 def test_invalid_arguments_are_rejected(seqloom: Any, folder: Path, runs: Path, tmp_path: Path) -> None:
     seqloom("predict", folder / "classify", "text", "--file", "lines.txt").fails_with(
-        2, "Texts and --file exclude each other"
+        2, "Texts and --file cannot be used together"
     )
     seqloom("predict", folder / "classify", "--file", tmp_path / "none").fails_with(2, "cannot be read: No such file")
     seqloom("predict", folder / "classify", "--file", tmp_path).fails_with(2, "cannot be read: Is a directory")

@@ -5,12 +5,16 @@ import re
 import sys
 import termios
 import threading
+import time
+import types
 from pathlib import Path
 
 import pytest
 
-from seqloom.cli import progress
+from seqloom.cli._output import print_json
 from seqloom.cli.app import main
+from seqloom.core.progress import track
+from seqloom.train import display
 from seqloom.train import events as e
 
 METRICS = {"loss": 1.5, "perplexity": 4.4817}
@@ -44,6 +48,25 @@ class Terminal:
         return self._bytes.decode()
 
 
+def test_pipe_prints_progress_by_time(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step takes a second: of 25 steps, only two steps, the last step and all evaluations are printed."""
+    now = 0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with display.display_events() as show:
+        for now in range(1, 26):
+            show(e.Progress(now, 25, {"loss": 1.5}))
+            if now == 3:
+                show(e.Evaluated(now, "dev", METRICS, best=True))
+    lines = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["step 3", "step 10/25", "step 20/25", "step 25/25"]
+
+
+@pytest.mark.parametrize(("accuracy", "is_below"), [(0.55, True), (0.6, True), (0.61, False)])
+def test_end_of_training_compares_with_the_majority_baseline(accuracy: float, is_below: bool) -> None:
+    line = display.describe(e.Finished(9, "all", 9, {"accuracy": accuracy, "majority": 0.6}, 1, 1.0, 1.0))
+    assert ("note: the model is no better than always predicting the most frequent label" in str(line)) == is_below
+
+
 def test_terminal_shows_a_progress_bar_below_permanent_lines(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,7 +95,7 @@ def test_json_on_a_terminal_has_no_progress_bar(runs: Path, tmp_path: Path, monk
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal.stream)
     try:
-        with progress.display_events(as_json=True) as show:
+        with display.display_events(print_json) as show:
             show(e.Evaluated(3, "dev", {"loss": math.inf}, True))
     finally:
         monkeypatch.undo()
@@ -123,10 +146,73 @@ def test_json_on_a_terminal_has_no_progress_bar(runs: Path, tmp_path: Path, monk
     ids=lambda value: type(value).__name__ if isinstance(value, e.Event) else None,
 )
 def test_every_event_is_described(event: e.Event, line: str | None) -> None:
-    assert progress.describe(event) == line
+    assert display.describe(event) == line
 
 
 def test_nonfinite_values_are_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.display_events(as_json=True) as show:
+    with display.display_events(print_json) as show:
         show(e.Progress(2, 10, {"loss": math.nan}, math.inf))
     assert '"loss": null' in capsys.readouterr().out
+
+
+# --- notebooks --------------------------------------------------------------------------------------------------------
+
+
+class Cell:
+    """The output of a notebook cell; stands in for IPython, which need not be installed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.versions: list[str] = []
+        interactive = types.ModuleType("IPython")
+        interactive.get_ipython = lambda: types.SimpleNamespace(kernel=object())  # type: ignore[attr-defined]
+        module = types.ModuleType("IPython.display")
+        module.HTML = str  # type: ignore[attr-defined]
+        module.display = self.display  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "IPython", interactive)
+        monkeypatch.setitem(sys.modules, "IPython.display", module)
+
+    def display(self, html: str, display_id: bool) -> "Cell":
+        assert display_id and not self.versions  # displayed once, then updated
+        self.update(html)
+        return self
+
+    def update(self, html: str) -> None:
+        self.versions.append(html)
+
+
+def test_notebook_shows_a_bar_until_training_has_finished(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, now = Cell(monkeypatch), 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with display.display_events() as show:
+        show(e.Started(0, 100, 1234, "cpu", False, notes=("<b>a note</b>",)))
+        for step in range(1, 101):  # ten steps per second
+            now += 0.1
+            show(e.Progress(step, 100, {"loss": 1.5}))
+        show(e.Evaluated(100, "dev", METRICS, best=True))
+        last = cell.versions[-1]
+        show(e.Finished(100, "all steps are done", 100, METRICS, 1234, 1.0, 10.0))
+    assert "dev: loss 1.5000" in last and "<progress" in last
+    assert "<progress" not in cell.versions[-1] and "finished at step 100" in cell.versions[-1]
+    assert len(cell.versions) < 45  # the bar is updated four times per second
+    assert all("<b>" not in html and "&lt;b&gt;a note&lt;/b&gt;" in html for html in cell.versions)
+    assert capsys.readouterr().out == ""
+
+
+def test_notebook_shows_and_removes_the_progress_of_preparation(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, now = Cell(monkeypatch), 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with display.show_preparation():
+        for _ in track(["a" * 50] * 4, "learning merges", ["a" * 200]):
+            now += 0.25
+    shown = [f"<pre>learning merges: {part}% of 200 characters</pre>" for part in (50, 100)]
+    assert cell.versions == [*shown, ""]
+
+
+def test_many_lines_are_shortened_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell(monkeypatch)
+    with display.display_events() as show:
+        for step in range(1, 101):
+            show(e.Evaluated(step, "dev", METRICS, best=False))
+    assert "(88 earlier lines)" in cell.versions[-1] and cell.versions[-1].count("dev:") == 12

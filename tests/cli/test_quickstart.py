@@ -1,11 +1,15 @@
 import re
+import shutil
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from seqloom.predict.loader import load
+from seqloom.train.events import Evaluated
 
 TINY = ["data.train=400", "data.dev=20", "data.test=20", "model.hidden=16", "model.embedding=16", "tokenizer.size=400"]
 TINY += ["train.epochs=null", "train.steps=4", "train.evaluate_every=2", "train.warmup=0", "train.log_every=2"]
@@ -85,12 +89,75 @@ def test_model_without_attention_is_not_inspected(seqloom: Any, workdir: Path) -
 
 
 def test_number_is_added_to_an_existing_path(workdir: Path) -> None:
-    from seqloom.cli.quickstart import find_unused_path
+    from seqloom.cli.quickstart import find_path
+    from seqloom.recipes import read_recipe
 
-    assert find_unused_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr")
+    recipe = read_recipe("translate-cldr", TINY)[1]
+    assert find_path(Path("runs/quickstart-en-fr"), recipe) == Path("runs/quickstart-en-fr")
     (workdir / "runs/quickstart-en-fr").mkdir(parents=True)
     (workdir / "runs/quickstart-en-fr-2").mkdir()
-    assert find_unused_path(Path("runs/quickstart-en-fr")) == Path("runs/quickstart-en-fr-3")
+    assert find_path(Path("runs/quickstart-en-fr"), recipe) == Path("runs/quickstart-en-fr-3")
+
+
+def test_stopped_quickstart_is_resumed_and_evaluated(
+    seqloom: Any, workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal after the first evaluation; the command then resumes the run, or with --resume from another folder."""
+    whole = seqloom("quickstart", *TINY, "--out", "whole")
+    stop_at(monkeypatch, step=2)
+    stopped = seqloom("quickstart", *TINY)
+    assert stopped.code == 75 and "3. The test split" not in stopped.out
+    assert "To resume: seqloom quickstart --resume runs/quickstart-en-fr" in stopped.err
+    assert "the training was cut short: the model is no better than copying" in stopped.err
+    monkeypatch.undo()
+    monkeypatch.chdir(workdir)
+    shutil.copytree("runs/quickstart-en-fr", "other/place")
+    for run, words in (("runs/quickstart-en-fr", TINY), ("other/place", ["--resume", "other/place"])):
+        shown = seqloom("quickstart", *words)
+        assert shown.code == 0, shown.err
+        assert f"Resuming {run}" in shown.out and "note: the model is no better than copying" in shown.out
+        assert results(shown.out) == results(whole.out) and Path(run, "metrics/test.json").is_file()
+        assert "attends" not in shown.out and "of the words attend to the correct source word" in shown.out
+        if "The plot was not written" not in shown.out:
+            assert Path(run, "attention.png").is_file()
+    assert not Path("runs/quickstart-en-fr-2").exists()
+
+
+def test_killed_quickstart_is_resumed_by_the_same_command(seqloom: Any, workdir: Path) -> None:
+    """A run that was killed during the evaluation has no results on test. Other settings begin another run."""
+    from seqloom.cli.quickstart import find_path, is_unfinished
+    from seqloom.recipes import read_recipe
+
+    path, words = Path("runs/quickstart-en-fr"), [*TINY, "train.steps=2"]
+    recipe, other = (read_recipe("translate-cldr", [*words, *more])[1] for more in ([], ["seed=2"]))
+    assert seqloom("quickstart", *words).code == 0
+    assert find_path(path, recipe) == path.with_name("quickstart-en-fr-2")
+    (path / "metrics/test.json").unlink()
+    assert is_unfinished(path, recipe) and not is_unfinished(path, other)
+    with load(path).run.locked():  # another process trains it
+        assert not is_unfinished(path, recipe)
+    again = seqloom("quickstart", *words)
+    assert again.code == 0 and f"Resuming {path}" in again.out and "3. The test split" in again.out
+    assert [path.name for path in Path("runs").iterdir()] == ["quickstart-en-fr"]
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Send Ctrl-C to this process after the evaluation of a step."""
+    from seqloom.training import Training
+
+    events = Training.events
+
+    def interrupted(self: Training, stop: Any = None) -> Iterator[Any]:
+        for event in events(self, stop):
+            yield event
+            if isinstance(event, Evaluated) and event.step == step:
+                signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Training, "events", interrupted)
+
+
+def results(output: str) -> str:
+    return output.partition("3. The test split")[2].partition("4. Attention")[0]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +168,7 @@ def test_number_is_added_to_an_existing_path(workdir: Path) -> None:
         (["--target", "xx"], "CLDR has no language 'xx'"),
         (["--target", "en-US"], "different languages"),
         (["--out", "there"], "there exists"),
+        (["--resume", "there", "--target", "hu"], "leave out --out, --source and --target"),
         (["--out", "."], "--out must be the name of a new directory"),
     ],
 )

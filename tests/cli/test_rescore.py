@@ -9,7 +9,7 @@ import torch
 
 import seqloom as package
 from seqloom.core.errors import DataError
-from seqloom.data.parallel import candidates_of, read_nbest
+from seqloom.data.candidates import candidates_of, read_nbest
 from seqloom.predict.loader import load
 from seqloom.predict.translate import TranslatorPredictor
 
@@ -141,7 +141,7 @@ def test_invalid_list_is_rejected(seqloom: Any, translators: Path, tmp_path: Pat
     assert shown.code == 3 and words.replace("NAME", str(path)) in shown.err and shown.err.count("\n") == 1
 
 
-def test_list_for_other_lines_is_rejected(seqloom: Any, translators: Path, nbest: Path, tmp_path: Path) -> None:
+def test_nbest_list_of_other_lines_is_rejected(seqloom: Any, translators: Path, nbest: Path, tmp_path: Path) -> None:
     run = translators / "one"
     shown = seqloom("translate", run, *LINES[:2], "--rescore", nbest)
     assert shown.code == 3 and shown.err == (

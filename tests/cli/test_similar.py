@@ -86,7 +86,7 @@ def test_texts_are_read_from_the_command_line(seqloom: Any, runs: Path) -> None:
     assert shown.out == "1.0000\t1\ta cat\n" and shown.err == ""
 
 
-def test_no_lines_give_a_note(seqloom: Any, runs: Path, type_in: Any) -> None:
+def test_missing_lines_are_noted(seqloom: Any, runs: Path, type_in: Any) -> None:
     type_in(b"")
     shown = seqloom("similar", runs / "chars", "--query", "a cat")
     assert (shown.code, shown.out) == (0, "") and "there are no lines to compare" in shown.err

@@ -78,7 +78,7 @@ def test_table_of_words_is_tagged(seqloom: Any, workdir: Path) -> None:
     ("options", "message"),
     [
         (["--column", "body"], "--column and --out require a table: add --in FILE"),
-        (["a text", "--in", "in.csv"], "Texts and --in exclude each other"),
+        (["a text", "--in", "in.csv"], "Texts and --in cannot be used together"),
         (["--in", "in.csv"], "Name 1 column of in.csv with --column; it has id, body, note"),
         (["--in", "in.csv", "--column", "bodi"], "no column 'bodi' for --column: did you mean body?"),
         (["--in", "in.csv", "--column", "body", "--out", "in.csv"], "in.csv exists"),
@@ -113,5 +113,7 @@ def test_run_is_usable_without_its_data(seqloom: Any, workdir: Path, run: Path) 
 
 
 def test_split_and_file_exclude_each_other(seqloom: Any, run: Path) -> None:
-    seqloom("evaluate", "runs/reviews", "reviews.csv", "--split", "dev").fails_with(2, "leave out --split", lines=1)
-    seqloom("evaluate", "runs/reviews", "reviews.csv", "in.csv").fails_with(2, "Name one file", lines=1)
+    seqloom("evaluate", "runs/reviews", "reviews.csv", "--split", "dev").fails_with(
+        2, "cannot be used together with --split", lines=1
+    )
+    seqloom("evaluate", "runs/reviews", "reviews.csv", "in.csv").fails_with(2, "is a classifier", lines=1)

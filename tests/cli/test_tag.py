@@ -104,7 +104,7 @@ def test_unknown_words_are_noted_without_character_encoder(seqloom: Any, runs: P
 
 def test_invalid_arguments_and_runs_are_rejected(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     seqloom("tag", runs / "names", "x", "--json", "--format", "text").fails_with(
-        2, "--json and --format exclude each other"
+        2, "--json and --format cannot be used together"
     )
     seqloom("tag", runs / "names", "x", "--format", "xml").fails_with(2, "--format")
     seqloom("classify", runs / "names", "x").fails_with(2, "is a tagger: use `seqloom tag`")
@@ -154,10 +154,9 @@ def test_evaluate_shows_spans_or_tags(seqloom: Any, runs: Path) -> None:
     assert "token accuracy" in plain.out and "span F1" not in plain.out and "confusion matrix" in plain.out
 
 
-def test_evaluation_on_text_is_rejected(seqloom: Any, runs: Path) -> None:
-    seqloom("evaluate", runs / "names", "--text", "x.txt").fails_with(
-        2, "is evaluated on sentences with tags, not on a text", "or use the model: seqloom tag"
-    )
+def test_evaluation_on_text_is_rejected(seqloom: Any, runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("a text without tags\nand a line\n")
+    seqloom("evaluate", runs / "names", tmp_path / "x.txt").fails_with(3, "Line 2", "must have 4 columns", lines=1)
 
 
 def test_compare_ranks_by_span_f1(seqloom: Any, runs: Path) -> None:

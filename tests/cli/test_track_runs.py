@@ -68,7 +68,7 @@ def test_invalid_arguments_are_rejected(seqloom: Any, run: Path, tmp_path: Path)
     seqloom("inspect", "track", run, "--number", 3).fails_with(2, "--number must be from 1 to 2", "got 3", lines=1)
     seqloom("inspect", "track", run, "--number", 0).fails_with(2, "from 1 to 2", lines=1)
     seqloom("inspect", "track", run, "--out", tmp_path / "track.gif").fails_with(2, ".png or .svg", lines=1)
-    seqloom("generate", run).fails_with(2, "reads numbers", lines=1)
+    seqloom("generate", run).fails_with(2, "reads no text", lines=1)
 
 
 def test_run_of_another_task_is_rejected(seqloom: Any, run: Path, tmp_path: Path) -> None:

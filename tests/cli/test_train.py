@@ -38,7 +38,7 @@ def test_recipe_with_overrides_is_trained_into_runs(seqloom: Any, workdir: Path)
     )
 
 
-def test_yaml_file_names_the_run(seqloom: Any, workdir: Path) -> None:
+def test_run_is_named_after_yaml_file(seqloom: Any, workdir: Path) -> None:
     (workdir / "mine.yaml").write_text(
         "task: language-model\n"
         "data: {corpus: toys, train: 60, dev: 5, test: 5, max_length: 4}\n"
@@ -68,7 +68,7 @@ def test_piped_output_is_plain_lines(seqloom: Any, tmp_path: Path) -> None:
     number = r"[\d.,]+"
     assert re.fullmatch(rf"{number} parameters on cpu", lines[0])
     steps = [line for line in lines if line.startswith("step") and "/6" in line]
-    assert [line.split()[1] for line in steps] == ["2/6", "4/6", "6/6"]
+    assert [line.split()[1] for line in steps] == ["6/6"]  # the others came within ten seconds
     pattern = rf"step \d/6  loss {number}  perplexity {number}  {number} tokens/s  \d+:\d\d left"
     assert all(re.fullmatch(pattern, line) for line in steps)
     assert [line.split()[1] for line in lines if "  dev: loss" in line] == ["3", "6"]
@@ -76,7 +76,7 @@ def test_piped_output_is_plain_lines(seqloom: Any, tmp_path: Path) -> None:
     assert "\x1b" not in "".join(lines)
 
 
-def test_json_output_is_the_events(seqloom: Any, tmp_path: Path) -> None:
+def test_json_output_contains_the_events(seqloom: Any, tmp_path: Path) -> None:
     shown = seqloom("train", *TOYS, "--out", tmp_path / "run", "--json")
     assert shown.err == ""
     logged = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
@@ -209,7 +209,7 @@ def test_signal_before_resuming_exits_with_75(seqloom: Any, copy: Any, monkeypat
     assert seqloom("train", "--resume", copy("toys")).code == 75
 
 
-def test_resuming_a_finished_run_changes_nothing(seqloom: Any, copy: Any, runs: Path) -> None:
+def test_resuming_a_finished_run_has_no_effect(seqloom: Any, copy: Any, runs: Path) -> None:
     run = copy("chars")
     shown = seqloom("train", "--resume", run)
     assert shown.code == 0
@@ -249,7 +249,7 @@ def test_resuming_on_changed_data_is_rejected(
     text.write_bytes((texts / "train.txt").read_bytes())
     words = ["ngram-kn5", *text_overrides, f"data.train={text}", "model.order=2"]
     assert seqloom("train", *words, "--out", tmp_path / "run").code == 0
-    text.write_text(text.read_text() + "one more line .\n")
+    text.write_text("one more line .\n" + text.read_text())
     seqloom("train", "--resume", tmp_path / "run").fails_with(3, "has changed since it was trained: train", lines=1)
 
 

@@ -145,7 +145,7 @@ def test_alignment_follows_a_tab(seqloom: Any, trained: Path) -> None:
     assert lines[1] == "\t"
 
 
-def test_search_options_are_passed_on(seqloom: Any, trained: Path) -> None:
+def test_search_options_are_passed_to_the_search(seqloom: Any, trained: Path) -> None:
     run = trained / "words"
     assert seqloom("translate", run, "the cat", "--prefix", "die Katze").out.startswith("die Katze")
     long = seqloom("translate", run, "the cat", "--min-length", "9", "--json", "--beam", "1").json
@@ -253,7 +253,7 @@ def test_lines_are_streamed_until_interrupted(process: Any) -> None:
     assert b"Traceback" not in process.stderr.read()
 
 
-def test_closed_output_ends_silently(process: Any) -> None:
+def test_closed_output_pipe_prints_no_error(process: Any) -> None:
     process.stdin.write(b"the cat\n")
     process.stdin.flush()
     process.stdout.readline()

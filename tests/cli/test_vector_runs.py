@@ -30,7 +30,7 @@ def test_training_prints_loss_without_perplexity(seqloom: Any, tmp_path: Path) -
     shown = seqloom("train", "toys-adding", *SMALL, "--out", tmp_path / "run")
     assert shown.code == 0 and shown.err == ""
     assert "perplexity" not in shown.out and "generate" not in shown.out
-    assert "step 2/4  loss " in shown.out and "dev: loss " in shown.out and "blind_loss 0.1" in shown.out
+    assert "step 4/4  loss " in shown.out and "dev: loss " in shown.out and "blind_loss 0.1" in shown.out
     assert shown.out.endswith(f"Try: seqloom evaluate {tmp_path / 'run'} --split test\n")
 
 
@@ -64,7 +64,6 @@ def test_train_split_is_rejected(seqloom: Any, vectors: Path) -> None:
         ["generate", "RUN"],
         ["generate", "RUN", "--prompt", "a"],
         ["score", "RUN", "a text"],
-        ["evaluate", "RUN", "--text", __file__],
     ],
     ids=" ".join,
 )
@@ -73,8 +72,14 @@ def test_text_commands_are_rejected(seqloom: Any, vectors: Path, name: str, word
     run = vectors / name
     shown = seqloom(*(run if word == "RUN" else word for word in words))
     shown.fails_with(
-        2, f"{run} is not a text model: its task, {name}, reads numbers", f"seqloom evaluate {run}", lines=1
+        2, f"{run} is not a text model: its task, {name}, reads no text", f"seqloom evaluate {run}", lines=1
     )
+
+
+@pytest.mark.parametrize("name", ["adding", "recall"])
+def test_generated_data_has_no_file(seqloom: Any, vectors: Path, name: str) -> None:
+    message = f"cannot be evaluated on a file: the data of the task {name} is generated"
+    seqloom("evaluate", vectors / name, __file__).fails_with(2, message, lines=1)
 
 
 def test_interpolation_with_a_language_model_is_rejected(seqloom: Any, vectors: Path, runs: Path) -> None:
@@ -115,7 +120,7 @@ def test_curves_of_different_tasks_are_drawn_in_one_plot(
 
 def test_card_counts_sequences(vectors: Path) -> None:
     card = (vectors / "adding/card.md").read_text()
-    assert "| split | sequences | vectors | sha256 |\n|---|---:|---:|---|\n| dev | 50 | 400 | " in card
+    assert "| split | sequences | vectors | sha256 |\n| --- | ---: | ---: | --- |\n| dev | 50 | 400 | " in card
     assert "document" not in card
 
 

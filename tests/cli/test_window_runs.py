@@ -51,7 +51,7 @@ def test_window_model_is_evaluated_compared_and_interpolated(
     assert mixed["loss"] <= result["loss"] + 1e-6
     text = tmp_path / "other.txt"
     text.write_text(f"{TEXT}\n", "utf-8")
-    assert seqloom("evaluate", run, "--text", text, "--json").json["loss"] > 0
+    assert seqloom("evaluate", run, text, "--json").json["loss"] > 0
 
 
 def test_different_texts_have_different_embeddings(run: Path) -> None:
@@ -60,7 +60,7 @@ def test_different_texts_have_different_embeddings(run: Path) -> None:
     assert one.shape == (6,) and (one != two).any()
 
 
-def test_resumed_training_equals_uninterrupted(seqloom: Any, text_overrides: list[str], tmp_path: Path) -> None:
+def test_resumed_run_equals_uninterrupted_run(seqloom: Any, text_overrides: list[str], tmp_path: Path) -> None:
     words = ["ffnn-pydocs", *text_overrides, *SIZES, *STEPS, *WORDS]
     assert seqloom("train", *words, "train.steps=7", "--out", tmp_path / "run").code == 0
     assert seqloom("train", "--resume", tmp_path / "run", "train.steps=24").code == 0

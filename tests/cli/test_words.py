@@ -79,7 +79,7 @@ def test_invalid_plots_are_rejected(seqloom, vectors, folder):
         2, "at least four words, got 1"
     )
     both = seqloom("words", "plot", vectors, "--out", folder / "x.png", "--word", "king", "--near", "king")
-    both.fails_with(2, "--word and --near exclude each other")
+    both.fails_with(2, "--word and --near cannot be used together")
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
@@ -180,7 +180,7 @@ def test_trained_vectors_work_with_other_commands(seqloom, folder, text, monkeyp
     assert "neighbours vs. noise" in shown.out and "5 words have vectors" in shown.out
     assert "WordSim-353, SimLex-999, Google's analogies" in shown.err
     assert seqloom("evaluate", folder / "skipgram", "--json").json["missing"][0] == "WordSim-353"
-    other = seqloom("evaluate", folder / "skipgram", "--text", text, "--json").json
+    other = seqloom("evaluate", folder / "skipgram", text, "--json").json
     assert other["data"] == str(text) and other["documents"] > 0
     compared = seqloom("compare", folder / "skipgram", folder / "glove", "--json").json
     assert compared["ranked_by"] == "neighbours" and len(compared["runs"]) == 2

@@ -126,7 +126,7 @@ def test_constraints_and_rules_of_a_section_are_reported_together(values: dict[s
     assert [line.strip() for line in str(error.value).splitlines()[1:]] == lines
 
 
-def test_rules_need_valid_sections() -> None:
+def test_rules_are_checked_only_for_valid_sections() -> None:
     with pytest.raises(UsageError, match=r"1 problem:\n  layers: must be at least 1, got 0$"):
         build(Model, {"layers": 0})
     with pytest.raises(UsageError, match=r"1 problem:\n  layers must be at most attention.width$"):

@@ -123,7 +123,7 @@ def test_check_writable_leaves_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ENOLCK])
 @pytest.mark.parametrize("step", ["open", "fsync", "replace"])
-def test_other_system_errors_are_one_line(
+def test_other_system_errors_are_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, step: str
 ) -> None:
     write_atomic(tmp_path / "x", b"old")
@@ -153,7 +153,7 @@ def test_file_is_flushed_before_rename(tmp_path: Path, monkeypatch: pytest.Monke
     assert order == ["fsync", "replace", "fsync"]
 
 
-def test_directory_appears_complete_or_not_at_all(tmp_path: Path) -> None:
+def test_directory_is_complete_or_absent(tmp_path: Path) -> None:
     path = tmp_path / "step-1"
     with pytest.raises(RuntimeError), new_directory(path) as folder:
         (folder / "half").write_text("x")

@@ -153,5 +153,5 @@ def test_invalid_tag_is_rejected(tag: str) -> None:
     ],
 )
 def test_invalid_spans_are_rejected(spans: list[Span]) -> None:
-    with pytest.raises(DataError, match=r"within 4 words, contain at least one and not overlap; got Span"):
+    with pytest.raises(DataError, match=r"within 4 words, contain at least one word and not overlap; got Span"):
         write_tags(spans, 4)

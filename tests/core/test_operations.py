@@ -38,7 +38,7 @@ def test_implementations_are_tried_in_registration_order(doubled: Operation[[int
     assert doubled.select(11) is run_faster
 
 
-def test_registering_twice_changes_nothing(doubled: Operation[[int], str]) -> None:
+def test_registering_twice_has_no_effect(doubled: Operation[[int], str]) -> None:
     doubled.register(always, run_fast)
     doubled.register(lambda x: False, run_fast)
     assert len(doubled.implementations) == 1 and doubled(1) == "fast 2"

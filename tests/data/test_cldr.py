@@ -146,7 +146,7 @@ def test_splits_of_every_language_pair_are_valid(corpus: Corpus[ParallelExample]
     check(corpus)
 
 
-def test_without_the_rule_held_out_phrases_have_new_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrestricted_held_out_phrases_have_new_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control for the rule that held-out phrases contain only words of train."""
     monkeypatch.setattr(cldr.PairDrawing, "has_only_train_words", lambda self, pair: True)
     loose = corpora.load(cldr.Config(source="en", target="de", **SMALL))

@@ -173,7 +173,7 @@ def test_separate_files_for_splits_must_not_overlap(tmp_path: Path) -> None:
     corpus = load(train, dev=str(dev))
     assert corpus.notes == (
         "1 of the 2 different sentences of dev also occur in train",
-        "1 dev word has a tag that train lacks (Z): it counts as wrong",
+        "1 dev word has a tag not in train (Z): it counts as wrong",
     )
     with pytest.raises(DataError, match="must not overlap"):
         load(train, test=str(train))
@@ -216,7 +216,7 @@ def test_missing_column_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"columns": [0, 1]}, "counted from 1"),
+        ({"columns": [0, 1]}, "start at 1"),
         ({"columns": [2, 2]}, "columns must be different"),
         ({"scheme": "IOB"}, "did you mean IOB1|scheme"),
         ({"field": "pos"}, "upos"),

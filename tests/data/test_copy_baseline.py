@@ -6,8 +6,8 @@ import random
 import pytest
 
 from seqloom.core.errors import DataError
+from seqloom.data.copy_baseline import copy_baseline
 from seqloom.data.examples import ParallelExample
-from seqloom.data.parallel import copy_baseline
 
 
 def trigrams(text: str) -> set[str]:

@@ -121,7 +121,10 @@ def test_captions_of_dev_and_test_are_not_in_train(folder: Path) -> None:
 
 
 def test_imported_corpus_has_no_text() -> None:
-    for name, option in (("imported", "--text FILE"), ("imported-pairs", "--source FILE --reference FILE")):
+    for name, option in (
+        ("imported", "seqloom evaluate RUN FILE"),
+        ("imported-pairs", "--source FILE --reference FILE"),
+    ):
         corpus = CORPORA[name].load(CORPORA[name].Config(directory="gpt2"))
         assert (corpus.version, corpus.splits, corpus.fingerprint()) == ("gpt2", {}, {})
         for split in ("train", "dev", "test"):
@@ -143,7 +146,7 @@ def test_splits_do_not_overlap(corpus: TextCorpus) -> None:
         assert not {text for text in first if text.strip()} & {text for text in second if text.strip()}
 
 
-def test_absent_split_gives_reason(corpus: TextCorpus) -> None:
+def test_absent_split_error_states_the_reason(corpus: TextCorpus) -> None:
     for name, reason in corpus.absent.items():
         with pytest.raises(DataError, match=f"{corpus.name} has no {name} split"):
             corpus.split(name)
@@ -200,7 +203,7 @@ def test_counts_equal_worked_example() -> None:
 
 
 @pytest.mark.parametrize("name", ["shakespeare", "ptb", "wikitext2"])
-def test_missing_data_says_what_to_do(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_data_error_gives_instructions(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
     with pytest.raises(DataError, match=r"SEQLOOM_DATA is not set.*\.txt\.gz") as unset:
         corpora.load(CORPORA[name].Config())

@@ -37,7 +37,7 @@ def test_pieces_contain_all_tokens_and_end_with_sentences() -> None:
     assert sentence_starts == [0, *ends[:-1]]
 
 
-def test_long_sentences_are_divided_and_empty_ones_skipped() -> None:
+def test_long_sentences_are_divided_and_empty_sentences_are_skipped() -> None:
     assert [piece.tokens for piece in cut_pieces([[[1, 2, 3, 4, 5], [6]]], 2)] == [[1, 2], [3, 4], [5, 6]]
     assert cut_pieces([[], [[]]], 4) == []
 

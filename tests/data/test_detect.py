@@ -11,6 +11,7 @@ from seqloom.config import to_mapping
 from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.data.corpora import find, load
 from seqloom.data.detect import detect
+from seqloom.data.table_profile import NamedColumns
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "near", "some", "old", "green", "house", "while", "rain", "fell"]
 
@@ -161,7 +162,7 @@ def test_task_and_columns_of_the_user_are_used(tmp_path: Path, generator: random
     rows = [[f"{sentence(generator)} {i}", f"{sentence(generator)} {i}", "ab"[i % 2]] for i in range(60)]
     path = table(tmp_path / "a.tsv", "en\tde\tgroup", rows)
     assert detect([path]).task == "translate"
-    detected = detect([path], columns={"text": "de", "label": "group"})
+    detected = detect([path], columns=NamedColumns(("de",), "group"))
     assert (detected.task, detected.data["text"], detected.data["label"]) == ("classify", "de", "group")
     assert detect([path], task="language-model").task == "language-model"
 
@@ -169,14 +170,19 @@ def test_task_and_columns_of_the_user_are_used(tmp_path: Path, generator: random
 @pytest.mark.parametrize(
     ("content", "task", "columns", "message"),
     [
-        ("a,b\n1,2\n", None, {}, "was not recognized as data for any task. Its columns: a, b"),
-        ("text,label\nx y,1\nz,2\n", "pair", {}, "was not recognized as data for the task pair"),
-        ("text,label\nx y,1\nz,2\n", None, {"text": "texts"}, "no column 'texts' for --text: did you mean text"),
-        ("", None, {}, "is empty"),
+        ("a,b\n1,2\n", None, NamedColumns(), "was not recognized as data for any task. Its columns: a, b"),
+        ("text,label\nx y,1\nz,2\n", "pair", NamedColumns(), "was not recognized as data for the task pair"),
+        (
+            "text,label\nx y,1\nz,2\n",
+            None,
+            NamedColumns(("texts",)),
+            "no column 'texts' for --column: did you mean text",
+        ),
+        ("", None, NamedColumns(), "is empty"),
     ],
 )
 def test_unknown_table_is_rejected(
-    tmp_path: Path, content: str, task: str | None, columns: dict[str, str], message: str
+    tmp_path: Path, content: str, task: str | None, columns: NamedColumns, message: str
 ) -> None:
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(SeqloomError, match=message):
@@ -200,3 +206,19 @@ def test_scores_are_not_stratified(tmp_path: Path, generator: random.Random) -> 
 def test_unfamiliar_header_is_recognized(tmp_path: Path, generator: random.Random, header: str | None) -> None:
     rows = [[f"{sentence(generator)} {i}", generator.choice(["high", "low"])] for i in range(60)]
     check(table(tmp_path / "a.tsv", header, rows), "classify", label="urgency" if header else 2)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_several_translation_memories_need_a_folder(tmp_path: Path, count: int) -> None:
+    paths = [tmp_path / f"{number}.po" for number in range(count)]
+    for path in paths:
+        path.write_text('msgid "cat"\nmsgstr "Katze"\n')
+    with pytest.raises(UsageError, match=f"Name a folder to train on several translation memories; got {count} files"):
+        detect(paths)
+    assert detect([tmp_path]).reason == "a folder of translation memories with two languages"
+
+
+def test_compiled_catalogue_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "vim.mo").write_bytes(b"\xde\x12\x04\x95\0\0")
+    with pytest.raises(DataError, match=r"is a compiled message catalogue. Convert it: msgunfmt .* > vim.po"):
+        detect([tmp_path / "vim.mo"])

@@ -79,7 +79,7 @@ def test_recall_target_is_unique_pair() -> None:
 
 
 @pytest.mark.parametrize("task", ["copy", "reverse", "recall"])
-def test_toys_are_unique_and_have_requested_sizes(task: str) -> None:
+def test_toy_documents_are_unique_and_have_requested_sizes(task: str) -> None:
     corpus = load_toys(task=task, min_length=3, max_length=6, symbols=7)
     sources = [before for before, _ in sides_of(corpus)]
     assert len(set(sources)) == len(sources) == 360
@@ -89,18 +89,18 @@ def test_toys_are_unique_and_have_requested_sizes(task: str) -> None:
     assert set("".join(sources)) - set("0123456789") == set("abcdefg")
 
 
-def test_seed_determines_toys() -> None:
+def test_seed_determines_toy_corpora() -> None:
     assert load_toys(seed=1).fingerprint() == load_toys(seed=1).fingerprint()
     assert load_toys(seed=1).fingerprint() != load_toys(seed=2).fingerprint()
 
 
-def test_toys_are_unchanged() -> None:
+def test_toy_corpora_are_unchanged() -> None:
     """Golden metrics depend on these documents: after a change, increase toys.VERSION."""
     assert list(load_toys().split("train")[:3]) == ["hac|hac", "cfcd|cfcd", "fhfhdbeg|fhfhdbeg"]
     assert list(load_toys(task="recall", max_length=4).split("dev")[:2]) == ["a4h2|h2", "f6c6h5a3|c6"]
 
 
-def test_too_many_toys_are_rejected() -> None:
+def test_too_many_toy_documents_are_rejected() -> None:
     with pytest.raises(DataError, match=r"half of the 30 possible documents, got 360"):
         load_toys(symbols=2, max_length=4)
 
@@ -115,6 +115,6 @@ def test_too_many_toys_are_rejected() -> None:
         ({"task": "recall", "max_length": 9}, "each letter once"),
     ],
 )
-def test_impossible_toys_are_rejected(settings: dict[str, Any], message: str) -> None:
+def test_impossible_toy_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load_toys(**settings)

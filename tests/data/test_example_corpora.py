@@ -15,8 +15,10 @@ from seqloom.config import build, to_mapping
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.data import corpora
 from seqloom.data.corpora import CORPORA, CorpusConfig, corpora_of_form
+from seqloom.data.corpora.names import LOCALES, faker_names, fold
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import (
+    MultiLabelExample,
     TextClassificationExample,
     TokenClassificationExample,
     check_labels,
@@ -28,9 +30,11 @@ from seqloom.data.files import use_data_folder
 ANSWERS = corpora_of_form("question-answering")
 CHOICES = corpora_of_form("multiple-choice")
 INSTRUCTIONS = corpora_of_form("instructions")
+IMAGES = corpora_of_form("image-classification")
 LABELLED = corpora_of_form("text-classification")
 LABELLED_SERIES = corpora_of_form("series-labelled")
 MATCHED = corpora_of_form("sentence-pair")
+MULTI_LABEL = corpora_of_form("multi-label")
 PARALLEL = corpora_of_form("parallel")
 PLAIN = corpora_of_form("text")
 SERIES = corpora_of_form("series")
@@ -60,8 +64,8 @@ def tagged(request: pytest.FixtureRequest, folder: Path) -> Corpus[TokenClassifi
 
 
 def test_each_corpus_has_one_form() -> None:
-    forms = (PLAIN, PARALLEL, LABELLED, TAGGED, MATCHED, CHOICES, ANSWERS, INSTRUCTIONS)
-    numbers = (SERIES, LABELLED_SERIES, TRACKS)
+    forms = (PLAIN, PARALLEL, LABELLED, MULTI_LABEL, TAGGED, MATCHED, CHOICES, ANSWERS, INSTRUCTIONS)
+    numbers = (SERIES, LABELLED_SERIES, TRACKS, IMAGES)
     assert sum(map(len, (*forms, *numbers))) == len(CORPORA)
     assert set(LABELLED) >= {"table", "known-facts", "names", "names-18", "languages", "sst2", "cola"}
     assert set(TAGGED) >= {"conll", "people", "ewt", "wnut17"}
@@ -99,6 +103,19 @@ def test_no_text_is_in_two_splits(labelled: Corpus[TextClassificationExample]) -
         assert not {example.text for example in first} & {example.text for example in second}
 
 
+def test_given_names_have_all_their_origins() -> None:
+    """The origins of a name are those whose lists have it with any accents; test has no name of train."""
+    corpus = corpora.load(build(CorpusConfig[MultiLabelExample], {"corpus": "given-names"}))
+    lists = {origin: {fold(name) for name in faker_names(locale, "given")} for origin, locale in LOCALES.items()}
+    for split in ("dev", "test"):
+        for example in corpus.split(split):
+            assert example.label_set == tuple(o for o in sorted(lists) if fold(example.text) in lists[o])
+    names = {split: {fold(example.text) for example in corpus.split(split)} for split in corpus.splits}
+    assert not names["train"] & (names["dev"] | names["test"]) and not names["dev"] & names["test"]
+    assert set(MULTI_LABEL) == {"given-names"} and len(corpus.labels) == len(LOCALES)
+    assert max(len(example.label_set) for example in corpus.split("train")) > 10
+
+
 def test_fingerprint_depends_on_texts_and_labels() -> None:
     def of(*pairs: tuple[str, str]) -> str:
         splits = {"train": [TextClassificationExample(*pair) for pair in pairs]}
@@ -130,8 +147,8 @@ def test_labels_missing_in_train_are_noted() -> None:
     corpus = check_labels(corpus_of(train=[("a", "x"), ("b", "y")], dev=[("c", "z"), ("d", "z")], test=[("e", "w")]))
     assert corpus.unseen_labels("dev") == {"z": 2}
     assert corpus.notes == (
-        "2 dev examples have labels that train lacks (z): they count as wrong",
-        "1 test example has a label that train lacks (w): it counts as wrong",
+        "2 dev examples have labels not in train (z): they count as wrong",
+        "1 test example has a label not in train (w): it counts as wrong",
     )
 
 
@@ -185,8 +202,8 @@ def test_tags_missing_in_train_are_noted() -> None:
         corpus(train=[("a b", "O B-X")], dev=[("c d", "B-Y I-Y")], test=[("e", "I-X")])
     )
     assert noted.notes == (
-        "2 dev words have tags that train lacks (B-Y, I-Y): they count as wrong",
-        "1 test word has a tag that train lacks (I-X): it counts as wrong",
+        "2 dev words have tags not in train (B-Y, I-Y): they count as wrong",
+        "1 test word has a tag not in train (I-X): it counts as wrong",
     )
     assert tag_counts(noted, "dev") == {"Y": 1}
     assert noted.sizes("dev") == {"sentences": 1, "words": 2, "tags": 2, "spans": 1}
@@ -252,7 +269,7 @@ def test_missing_package_is_reported(name: str, package: str, folder: Path, monk
 
 
 @pytest.mark.parametrize("name", ["sst2", "cola", "names-18", "ewt", "wnut17"])
-def test_missing_data_says_what_to_do(name: str, tmp_path: Path) -> None:
+def test_missing_data_error_gives_instructions(name: str, tmp_path: Path) -> None:
     with use_data_folder(tmp_path), pytest.raises(DataError, match="which does not exist") as lacking:
         CORPORA[name].load(CORPORA[name].Config())
     assert str(tmp_path) in str(lacking.value) and "https://" in str(lacking.value)

@@ -174,7 +174,7 @@ def test_stratified_split_keeps_groups_together(pairs: list[tuple[str, str]]) ->
     assert repeated == chosen
 
 
-def test_rare_labels_stay_in_train() -> None:
+def test_rare_labels_remain_in_train() -> None:
     labels = ["often"] * 100 + ["rare"] * 2
     chosen = hold_out_evenly([str(n) for n in range(102)], labels, {"dev": 0.1, "test": 0.1})
     counts = {(label, split): 0 for label in ("often", "rare") for split in ("train", "dev", "test")}

@@ -42,7 +42,7 @@ def test_documents_are_unique_and_depend_on_the_seed() -> None:
     assert load(Config(train=400, dev=20, test=30, seed=1)).fingerprint() != corpus.fingerprint()
 
 
-def test_probed_spans_are_all_colours_grouped_by_mentions() -> None:
+def test_probed_spans_cover_all_colours_and_are_grouped_by_mentions() -> None:
     document = "mosi: green\nkela: red\n" + "\n".join(["mosi: green"] * 5)
     spans = probe_colours(document)
     assert [document[span.start : span.end] for span in spans] == ["green", "red", *["green"] * 5]

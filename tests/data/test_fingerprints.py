@@ -37,7 +37,7 @@ from seqloom.data.files import (
 )
 from seqloom.data.masking import MaskedBatches, MasksConfig, NextSentencePairs, pack
 from seqloom.data.noise import BARTNoiseConfig, DenoisingBatches, SpansConfig, cut_pieces
-from seqloom.data.readers import (
+from seqloom.data.text_inputs import (
     RowReader,
     SentenceReader,
     Spellings,
@@ -184,7 +184,7 @@ def test_corpus_is_unchanged(name: str, folder: Path) -> None:
     assert description == expected
 
 
-def test_every_corpus_is_recorded() -> None:
+def test_every_corpus_has_a_recorded_fingerprint() -> None:
     assert {settings["corpus"] for settings in CASES.values()} == set(corpora.CORPORA)
 
 

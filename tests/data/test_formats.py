@@ -149,7 +149,7 @@ def test_zstandard_bomb_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         read_text(tmp_path / "a.txt.zst")
 
 
-def test_folder_of_books_reads_every_compression(tmp_path: Path) -> None:
+def test_folder_with_all_compression_formats_is_read(tmp_path: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
     lines = "A line of a book.\n" * 50
     write(tmp_path / "a.txt", lines)
@@ -180,6 +180,24 @@ def test_xliff_units_are_rows(tmp_path: Path) -> None:
     assert [tuple(cells.values()) for _, cells in rows] == [("Hello world", "Bonjour le monde")]
 
 
+def test_translation_memories_of_a_folder_are_joined(tmp_path: Path) -> None:
+    folder = tmp_path / "memories"
+    folder.mkdir()
+    head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\nLanguage: de\\n"\n\n'
+    (folder / "a.po").write_text(f'{head}msgid "cat"\nmsgstr "Katze"\n')
+    (folder / "b.po").write_text(f'{head}msgid "dog"\nmsgstr "Hund"\n')
+    (folder / "c.tmx").write_text(
+        '<tmx version="1.4"><header srclang="en"/><body><tu><tuv xml:lang="en"><seg>owl</seg></tuv>'
+        '<tuv xml:lang="de"><seg>Eule</seg></tuv></tu></body></tmx>'
+    )
+    (folder / "notes.txt").write_text("not a memory\n")
+    assert format_of(folder) == "po" and column_names(folder) == ["en", "de"]
+    config = parallel.Config(train=str(folder), dev_fraction=0, test_fraction=0)
+    pairs = {(pair.source, pair.target) for pair in load(config, check=False).split("train")}
+    assert pairs == {("cat", "Katze"), ("dog", "Hund"), ("owl", "Eule")}
+    assert format_of(tmp_path) is None
+
+
 def test_po_messages_are_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "pt.po", PO)
     assert column_names(path) == ["en", "pt-BR"]
@@ -203,7 +221,7 @@ def test_translation_memory_is_a_parallel_corpus(tmp_path: Path) -> None:
     assert backwards.split("train")[0].source.startswith("Wort")
 
 
-def test_third_language_needs_a_choice(tmp_path: Path) -> None:
+def test_file_with_three_languages_requires_a_selection(tmp_path: Path) -> None:
     variants = "".join(f'<tuv xml:lang="{name}"><seg>{name}</seg></tuv>' for name in ("en", "de", "fr"))
     path = write(tmp_path / "a.tmx", f"<tmx><body><tu>{variants}</tu></body></tmx>")
     with pytest.raises(DataError, match=r"data.source and data.target must choose two; it has en, de, fr"):
@@ -213,7 +231,11 @@ def test_third_language_needs_a_choice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.tmx", "<tmx><body><tu>", "Line 1 of .* is not valid XML"),
+        (
+            "a.tmx",
+            "<tmx><body><tu>",
+            r"Line 1 of .* is not valid XML \(no element found: the end of the file may be missing\)",
+        ),
         ("a.tmx", "<tmx><body/></tmx>", "must contain a <tu>"),
         ("a.tmx", '<!DOCTYPE x [<!ENTITY a "b">]><tmx>&a;</tmx>', "must not define XML entities"),
         ("a.xlf", "<xliff/>", "must contain a <trans-unit> or <segment>"),
@@ -221,9 +243,33 @@ def test_third_language_needs_a_choice(tmp_path: Path) -> None:
         ("a.po", "just text\n", "is not valid PO"),
     ],
 )
-def test_damaged_memory_is_reported(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_damaged_translation_memory_is_reported(tmp_path: Path, name: str, content: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         column_names(write(tmp_path / name, content))
+
+
+ENTITY_TMX = """<?xml version="1.0" encoding="{encoding}"?>
+<!DOCTYPE tmx {declaration}>
+<tmx><body><tu><tuv xml:lang="en"><seg>{text}</seg></tuv></tu></body></tmx>"""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("entity", ["<!ENTITY a 'b'>", "<!ENTITY % a 'b'>", "<!ENTITY a SYSTEM '/etc/hostname'>"])
+def test_xml_entities_are_refused_in_any_encoding(tmp_path: Path, encoding: str, entity: str) -> None:
+    path = tmp_path / "a.tmx"
+    for padding in ("", f"<!--{' ' * 200_000}-->"):
+        text = ENTITY_TMX.format(encoding=encoding, declaration=f"[{padding}{entity}]", text="&a;")
+        path.write_bytes(text.encode(encoding))
+        with pytest.raises(DataError, match="must not define XML entities"):
+            column_names(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_text_and_doctype_without_entities_are_read(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "a.tmx"
+    text = ENTITY_TMX.format(encoding=encoding, declaration='SYSTEM "tmx14.dtd"', text="&lt;!ENTITY a&gt; größer")
+    path.write_bytes(text.encode(encoding))
+    assert read_table(path, {"text": "en"}) == [(1, {"text": "<!ENTITY a> größer"})]
 
 
 # --- Arrow ------------------------------------------------------------------------------------------------------------

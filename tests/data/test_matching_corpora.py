@@ -138,7 +138,7 @@ def test_rte_uses_glue_dev_as_test(folder: Path) -> None:
     assert corpus.labels == ("entailment", "not_entailment")
 
 
-def test_caption_label_tells_whether_images_are_equal(folder: Path) -> None:
+def test_caption_label_is_true_if_images_are_equal(folder: Path) -> None:
     corpus: Corpus[SentencePairExample] = load("flickr8k-pairs", folder, pairs=3)
     assert len(corpus.split("train")) == 8 * 3 * 2
     for pair in corpus.split("train"):
@@ -168,7 +168,7 @@ def test_infinite_scores_are_rejected() -> None:
         ("one\tother\tlabel\na\tb\tx\n", {}, "must name the column 'first'"),
         ("first\tsecond\tlabel\na\t\tx\n", {}, "must contain pairs of texts with labels"),
         ("a\tb\tx\n", {"first": 1, "second": 1}, "must be different columns"),
-        ("a\tb\tx\n", {"first": 0, "second": 2, "label": 3}, "columns are counted from 1"),
+        ("a\tb\tx\n", {"first": 0, "second": 2, "label": 3}, "column numbers start at 1"),
         ("a\tb\tx\n", {"header": False}, "must be column numbers"),
         ("a\tb\tx\n", {"first": 1, "second": 2, "label": 3}, "too short: dev and test need"),
     ],
@@ -184,7 +184,7 @@ def test_invalid_tables_of_pairs_are_rejected(tmp_path: Path, text: str, more: d
         )
 
 
-def test_pairs_of_one_text_stay_together(tmp_path: Path) -> None:
+def test_pairs_of_one_text_are_not_separated(tmp_path: Path) -> None:
     rows = [f"same {n // 4}\tother {n}\t{n % 2}" for n in range(80)]
     (tmp_path / "a.tsv").write_text("\n".join(["first\tsecond\tlabel", *rows, "\t x\t1", "a\tb\t"]))
     corpus = corpora.load(
@@ -296,9 +296,9 @@ def test_questions_without_locatable_answer_are_left_out(tmp_path: Path) -> None
     assert moved.context[moved.answer.start :].startswith("lake 1")
     moved_note = "answers found at another position than their answer_start"
     assert notes == [
-        "left out because they have no answer: 2 questions of a.json.gz, the first is q2-0",
-        "left out because the answer is not in the context: 1 question of a.json.gz, the first is q0-0",
-        f"{moved_note}: 1 question of a.json.gz, the first is q1-0",
+        "left out because they have no answer: 2 questions of a.json.gz; the first is q2-0",
+        "left out because the answer is not in the context: 1 question of a.json.gz; the first is q0-0",
+        f"{moved_note}: 1 question of a.json.gz; the first is q1-0",
     ]
     with pytest.raises(DataError, match=r"The answer .the sea. to the question q0-0 .* must occur in its context"):
         read_squad(path, "refuse")

@@ -25,6 +25,7 @@ MAX_DUPLICATE_FRACTION = {
     "scene-claims": 0.0,
     "scene-likeness": 0.0,
     "scene-questions": 0.0,
+    "shapes": 0.0,
     "toys": 0.0,
     "track": 0.0,
 }
@@ -63,6 +64,8 @@ def inputs_of(form: str, example: Any) -> Iterator[Any]:
             yield normal_form(example.context), normal_form(example.question)
         case "series-labelled":
             yield example.values.tobytes()
+        case "image-classification":
+            yield example.image.sha256
         case "tracks":
             yield example.observed.tobytes()
 
@@ -106,7 +109,7 @@ def test_normal_form_keeps_only_words() -> None:
     assert normal_form("2 + 2 = 4") == ""
 
 
-def test_groups_stay_together_and_splits_have_their_fractions() -> None:
+def test_groups_are_not_separated_and_splits_have_their_fractions() -> None:
     groups = [str(number).encode() for number in range(2000)]
     splits = [split_of_group(group, {"dev": 0.1, "test": 0.2}) for group in groups]
     assert splits == [split_of_group(group, {"dev": 0.1, "test": 0.2}) for group in groups]

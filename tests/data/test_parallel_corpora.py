@@ -164,7 +164,7 @@ def test_invalid_tatoeba_settings_are_rejected(setting: dict[str, Any], message:
 
 
 @pytest.mark.parametrize("name", ["multi30k", "tatoeba"])
-def test_missing_data_says_what_to_do(name: str, tmp_path: Path) -> None:
+def test_missing_data_error_gives_instructions(name: str, tmp_path: Path) -> None:
     with use_data_folder(tmp_path), pytest.raises(DataError, match="which does not exist") as lacking:
         corpora.load(PARALLEL[name].Config())
     assert str(tmp_path) in str(lacking.value) and "https://" in str(lacking.value)
@@ -174,7 +174,7 @@ def test_missing_data_says_what_to_do(name: str, tmp_path: Path) -> None:
 
 
 @given(st.lists(st.sampled_from("abcdefgh"), max_size=30), st.integers(0, 5), st.integers(0, 5))
-def test_groups_stay_together(groups: list[str], dev: int, test: int) -> None:
+def test_groups_are_not_separated(groups: list[str], dev: int, test: int) -> None:
     chosen = hold_out(groups, {"dev": dev, "test": test})
     assert len(chosen) == len(groups)
     assert len(set(zip(groups, chosen, strict=True))) == len(set(groups))

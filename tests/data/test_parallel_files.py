@@ -159,11 +159,11 @@ def test_given_splits_are_kept_and_repetitions_noted(folder: Path) -> None:
 
 def test_too_few_pairs_are_rejected(folder: Path) -> None:
     path = table(folder / "p.tsv", "a\tb\na\tc\nd\te\n")
-    with pytest.raises(DataError, match=r"only 2 different.\n.*data.dev, data.test") as caught:
+    with pytest.raises(DataError, match=r"only 2 different examples.\n.*data.dev, data.test") as caught:
         load(train=path)
     message = f"{path} is too short: dev and test need at least one example from it, but it has"
     assert str(caught.value).startswith(message)
-    with pytest.raises(DataError, match=r": dev needs .* it has only 1 different\.\n.*data.dev\."):
+    with pytest.raises(DataError, match=r": dev needs .* it has only 1 different example\.\n.*data.dev\."):
         load(train=table(folder / "q.tsv", "a\tb\n"), test_fraction=0.0)
     assert len(load(train=path, test_fraction=0.0).split("train")) >= 1
 
@@ -211,7 +211,7 @@ def test_located_files_are_absolute(folder: Path, monkeypatch: pytest.MonkeyPatc
         ({"train": ["a", "a"]}, "two different files, got a twice"),
         ({"train": ["a"]}, r"train: .*list of 2"),
         ({"train": ["a", "b", "c"]}, r"train"),
-        ({"train": "a", "columns": [0, 1]}, "counted from 1"),
+        ({"train": "a", "columns": [0, 1]}, "start at 1"),
         ({"train": "a", "columns": [2, 2]}, "2 twice"),
         ({"train": "a", "columns": ["en", 1]}, "columns"),
         ({"train": "a", "dev_fraction": 0.6, "test_fraction": 0.4}, "must be less than 1"),

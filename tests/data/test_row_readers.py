@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from seqloom.core.errors import DataError
 from seqloom.core.tokens import Specials
 from seqloom.data.collate import IGNORE, ExampleRows, RowBatches
-from seqloom.data.readers import RowReader, TextFrame, Window, tokens_covering
+from seqloom.data.text_inputs import RowReader, TextFrame, Window, tokens_covering
 from seqloom.text import BytePairConfig, Tokenizer, WordsConfig, train_tokenizer
 from seqloom.text.model_inputs import Form
 

@@ -5,7 +5,7 @@ import torch
 
 from seqloom.data.batching import Ragged
 from seqloom.data.collate import TextBatches
-from seqloom.data.readers import MAX_SPELLING, SPELLING_STEP, Spellings
+from seqloom.data.text_inputs import MAX_SPELLING, SPELLING_STEP, Spellings
 
 
 def test_word_is_represented_by_characters() -> None:

@@ -145,7 +145,7 @@ def test_held_out_fractions_are_stratified(tmp_path: Path) -> None:
     assert {e.text for e in corpus.split("test")} == {e.text for e in reordered.split("test")}
 
 
-def test_equal_texts_stay_in_one_split(tmp_path: Path) -> None:
+def test_equal_texts_are_in_the_same_split(tmp_path: Path) -> None:
     rows = [f"text {n % 20}\t{'x' if n % 3 else 'y'}\n" for n in range(200)]
     corpus = load(write(tmp_path / "a.tsv", "text\tlabel\n" + "".join(rows)), dev_fraction=0.2, test_fraction=0.2)
     texts = [{e.text for e in examples} for examples in corpus.splits.values()]
@@ -159,13 +159,13 @@ def test_separate_files_for_splits_must_not_overlap(tmp_path: Path) -> None:
     corpus = load(train, dev=str(dev), test_fraction=0.0)
     assert corpus.split("dev") == [TextClassificationExample("a", "x"), TextClassificationExample("d", "z")]
     assert "1 of the 2 different texts of dev also occur in train" in corpus.notes
-    assert "1 dev example has a label that train lacks (z): it counts as wrong" in corpus.notes
+    assert "1 dev example has a label not in train (z): it counts as wrong" in corpus.notes
     assert "data.test_fraction is 0" in corpus.absent["test"]
     with pytest.raises(DataError, match=r"data.train and data.dev must not overlap, but both read"):
         load(train, dev=str(train))
 
 
-def test_files_are_located_beside_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_located_relative_to_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "there").mkdir()
     write(tmp_path / "there/a.tsv", "text\tlabel\na\tx\n")
     monkeypatch.chdir(tmp_path)
@@ -184,12 +184,17 @@ def test_files_are_located_beside_recipe(tmp_path: Path, monkeypatch: pytest.Mon
         ("a.csv", "text,text,label\na,b,1\n", r"name the column 'text' once, but it occurs 2 times"),
         ("a.tsv", "text\tlabel\na\tx\nb\n", r"Line 3 of .*a.tsv must have 2 columns.*it has 1 column: 'b'"),
         ("a.csv", "text,label\na,x\nb, no,y\n", r"Line 3 of .* must have 2 columns.*it has 3.*Quote texts"),
-        ("a.csv", 'text,label\n"a,x\nb,y\n', r"row that starts at line 2 of .* is not valid CSV"),
+        (
+            "a.csv",
+            'text,label\n"a,x\nb,y\n',
+            r"row that starts at line 2 of .* has a quotation mark that is never closed",
+        ),
         ("a.csv", 'text,label\n"a" b,x\n', r"row that starts at line 2 of .* is not valid CSV"),
         ("a.csv", "text,label\n", "no rows below the header"),
         ("a.csv", "text,label\n ,x\nb,\n", "every row has a blank text or label"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', r"Line 2 of .* column 'label'; it has \['text'\]"),
         ("a.jsonl", '{"text": "a", "label": 1\n', r"Line 1 of .* must be a JSON object: Expecting"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b', "the line is incomplete: the end of the file may be"),
         ("a.jsonl", '["a", 1]\n', "Line 1 of .* must be a JSON object, such as"),
         ("a.json", '[{"text": "a",\n "label": 1}]\n', "a JSON list is not JSON Lines"),
         ("a.jsonl", '{"text": "a", "label": [1]}\n', r"'label' at line 1 of .* must be text or a number, got \[1\]"),
@@ -220,7 +225,7 @@ def test_excluded_examples_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"text": 0}, "counted from 1"),
+        ({"text": 0}, "start at 1"),
         ({"text": "label"}, "must be different columns"),
         ({"header": False}, "must be column numbers"),
         ({"dev_fraction": 0.7, "test_fraction": 0.4}, "must be less than 1"),

@@ -81,7 +81,7 @@ def test_too_few_lines_are_rejected(tmp_path: Path, content: str, count: int, do
     assert "data.dev, data.test" in message
 
 
-def test_three_lines_are_enough(tmp_path: Path) -> None:
+def test_text_of_three_lines_can_be_split(tmp_path: Path) -> None:
     path = tmp_path / "short.txt"
     path.write_text("one\ntwo\nthree\n")
     assert load(train=path).splits == {"train": ["one\n"], "dev": ["two\n"], "test": ["three"]}

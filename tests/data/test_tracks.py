@@ -20,7 +20,7 @@ def test_tracks_depend_only_on_seed() -> None:
     assert first.sizes("dev")["tracks"] == 2 and first.sizes("dev")["steps"] == 80
 
 
-def test_tracks_are_independent_of_count_and_unique() -> None:
+def test_tracks_are_unique_and_independent_of_their_number() -> None:
     small, large = load(Config(**SMALL)), load(Config(**{**SMALL, "train": 9}))  # type: ignore[arg-type]
     np.testing.assert_array_equal(small.split("train")[2].truth, large.split("train")[2].truth)
     starts = [tuple(track.truth[:5].ravel()) for split in large.splits for track in large.split(split)]

@@ -119,7 +119,7 @@ def test_training_split_cannot_be_evaluated(data: VectorData) -> None:
 
 
 @given(st.integers(2, 41), SEEDS, FIRST)
-def test_adding_has_two_marks_and_their_sum(length: int, seed: int, first: int) -> None:
+def test_adding_marks_two_values_and_targets_their_sum(length: int, seed: int, first: int) -> None:
     batch = AddingConfig(length=length).data().draw(seed, index_range(first, 20))
     values, marks = batch["inputs"].unbind(dim=2)
     assert batch["inputs"].shape == (20, length, 2) and batch["inputs"].dtype == torch.float32
@@ -133,7 +133,7 @@ def test_adding_has_two_marks_and_their_sum(length: int, seed: int, first: int) 
         )
 
 
-def test_marks_are_uniform_and_blind_loss_is_one_sixth() -> None:
+def test_marks_are_uniform_and_constant_answer_has_loss_one_sixth() -> None:
     split = AddingConfig(length=10, dev=50_000).data().split("dev")
     assert (split["inputs"][:, :, 1].mean(dim=0) - 0.2).abs().max() < 0.01
     assert ((split["targets"] - 1) ** 2).mean().item() == pytest.approx(1 / 6, abs=0.003)

@@ -114,7 +114,7 @@ def test_evaluation_sets_are_read(sets):
     assert word_sets.analogies[1] == ("gram1", ("calm", "calmly", "free", "freely")) and not word_sets.missing
 
 
-def test_missing_sets_are_listed(sets, monkeypatch):
+def test_missing_evaluation_sets_are_listed(sets, monkeypatch):
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
     assert read_word_sets().missing == ["WordSim-353", "SimLex-999", "Google's analogies"]
     (sets / "word_vectors_eval" / "SimLex-999.txt").unlink()

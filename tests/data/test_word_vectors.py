@@ -40,7 +40,7 @@ def test_lowercase_form_is_fallback(tmp_path) -> None:
     words = ["The", "THE", "Bear", "the"]
     vectors = read_vectors(path, words, 3)
     assert vectors.rows.tolist() == [[9, 9, 9], [1, 2, 3], [4, 5, 6], [1, 2, 3]]
-    assert "2 of them that of their lowercase form" in vectors.coverage()
+    assert "2 of them the vector of their lowercase form" in vectors.coverage()
     assert read_vectors(path, words, 3, lowercase=False).has_vector.tolist() == [True, False, False, True]
 
 
@@ -112,7 +112,7 @@ def test_vector_words_equal_vocabulary() -> None:
         vector_words(BytePair.train(BytePairConfig(size=300), ["some text to learn from"]))
 
 
-def test_vector_file_is_located_beside_recipe(tmp_path) -> None:
+def test_vector_file_is_located_relative_to_recipe(tmp_path) -> None:
     write(tmp_path, PLAIN)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text((recipes.RECIPES / "classify-sst2-bilstm.yaml").read_text())

@@ -292,7 +292,7 @@ def test_beam_of_one_equals_greedy_search(seed: int, vocabulary: int, minimum: i
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), width=st.integers(1, 6), alpha=st.sampled_from([0.0, 1.0]), count=st.integers(1, 6))
-def test_exact_stopping_is_never_worse_than_usual(seed: int, width: int, alpha: float, count: int) -> None:
+def test_exact_stopping_is_never_worse_than_usual_stopping(seed: int, width: int, alpha: float, count: int) -> None:
     model, batch = Tables(9, seed), sources([1, 2, 3, 0], [5, 0])
     options = BeamConfig(beam=width, n_best=min(count, width), length_penalty=alpha, max_length=12)
     usual, exact = (
@@ -332,7 +332,7 @@ def test_default_max_length_depends_on_the_source() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), width=st.integers(1, 5), stopping=st.sampled_from(["usual", "exact"]))
-def test_source_alone_equals_source_in_a_batch(data: st.DataObject, width: int, stopping: Any) -> None:
+def test_single_source_equals_source_in_a_batch(data: st.DataObject, width: int, stopping: Any) -> None:
     rows = data.draw(st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=6), min_size=1, max_size=6))
     model, batch = Tables(7, data.draw(st.integers(0, 10**6)), levels=3), sources(*rows)
     lengths = [data.draw(st.integers(0, 3)) for _ in rows]

@@ -86,7 +86,7 @@ def test_usual_stopping_compares_finished_and_unfinished_hypotheses() -> None:
     assert steps == [1, 3, 3, 3]  # after three steps, the unfinished 0.4³ exceeds 0.4² · 0.3
 
 
-def test_finished_hypotheses_precede_truncated_ones() -> None:
+def test_finished_hypotheses_precede_truncated_hypotheses() -> None:
     table = torch.tensor([0.01, 0.99]).log()
 
     class Long:
@@ -163,7 +163,7 @@ def test_only_possible_hypotheses_are_returned() -> None:
     assert [(h.tokens, h.finished, h.log_prob) for h in hypotheses] == [([1], True, 0.0)]
 
 
-def test_stuck_source_returns_its_prefix() -> None:
+def test_source_without_possible_tokens_returns_its_prefix() -> None:
     model = Fixed([0.0, 1.0, 0.0], token=1, last=[1.0, 0.0, 0.0])  # must end after one token
     (hypothesis,) = beam_search(model, options=BeamConfig(min_length=2, max_length=5), end=END)[0]
     assert (hypothesis.tokens, hypothesis.finished) == ([1], False)

@@ -158,7 +158,7 @@ def test_log_probs_are_unprocessed() -> None:
         before, finished = step.tokens, step.finished
 
 
-def test_row_alone_equals_row_in_a_batch() -> None:
+def test_single_row_equals_row_in_a_batch() -> None:
     generator = torch.Generator().manual_seed(3)
     prompt = torch.randint(1, 11, (6, 4), generator=generator)
     source = torch.randn(6, 11, generator=generator, dtype=torch.float64)
@@ -175,7 +175,7 @@ def test_row_alone_equals_row_in_a_batch() -> None:
         ) != [batched[b]]
 
 
-def test_prompt_padding_changes_nothing() -> None:
+def test_prompt_padding_has_no_effect() -> None:
     short, long = torch.tensor([[5, 6]]), torch.tensor([[1, 2, 3, 4]])
     separate = [run(CumulativeModel(), p, seed=[s])[0] for p, s in ((short, 1), (long, 2))]
     for row, keep in (([5, 6, 9, 9], [1, 1, 0, 0]), ([9, 9, 5, 6], [0, 0, 1, 1])):
@@ -230,7 +230,7 @@ def test_choose_never_returns_impossible_tokens() -> None:
     assert choose(log_probs, draws).tolist() == [1, 1, 3, 3, 4, 4]
 
 
-def test_test_models_are_steppable() -> None:
+def test_models_of_these_tests_are_steppable() -> None:
     assert isinstance(Bigram(TABLE), Steppable)
     assert isinstance(CumulativeModel(), Steppable)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from seqloom.classical.ngram import NGramConfig
 from seqloom.classical.ngram.kneser_ney import estimate
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import DecodeState, LanguageModel, StepOutput, select
+from seqloom.core.protocols import CausalLanguageModel, DecodeState, StepOutput, select
 from seqloom.core.tree import clone
 from seqloom.decoding.generate import generate
 from seqloom.decoding.mixture import Mixture, mix, normalize_weights
@@ -47,7 +47,7 @@ def assert_exactly(actual: Any, expected: Any) -> None:
 
 def test_mixture_is_a_normalized_language_model(parts: list[Any]) -> None:
     mixture = Mixture(parts, [0.3, 0.7])
-    assert isinstance(mixture, LanguageModel)
+    assert isinstance(mixture, CausalLanguageModel)
     output = mixture.step(tokens(), mixture.start(rows=B))
     assert output.log_probs.shape == (B, V)
     assert_exactly(output.log_probs.exp().sum(1), torch.ones(B, dtype=torch.float64))

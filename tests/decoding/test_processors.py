@@ -112,7 +112,7 @@ def test_banned_tokens_are_removed_and_the_rest_renormalized() -> None:
     assert process(distribution([5, 1, 3]), empty_history, greedy).argmax(-1).tolist() == [1]
 
 
-def test_end_stays_possible_if_nothing_else_is() -> None:
+def test_end_is_allowed_if_all_other_tokens_are_excluded() -> None:
     empty_history = torch.zeros(1, 0, dtype=torch.long)
     assert ban(distribution([1, 0]), empty_history, tokens=(0,), until=3).exp().tolist() == [[1, 0]]
 
@@ -128,7 +128,7 @@ def test_processors_are_applied_in_the_documented_order() -> None:
     assert len(chain) == 5
 
 
-def test_defaults_change_nothing_and_half_precision_is_widened() -> None:
+def test_defaults_have_no_effect_and_half_precision_is_widened() -> None:
     assert SamplingConfig().processors(end=0) == []
     empty_history = torch.zeros(1, 0, dtype=torch.long)
     assert process(torch.zeros(1, 1, dtype=torch.bfloat16), empty_history, []).dtype == torch.float32

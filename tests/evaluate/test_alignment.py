@@ -81,13 +81,13 @@ def test_tokens_are_grouped_into_words(pieces: list[str], words: list[str]) -> N
     assert join_words(pieces) == words
 
 
-def test_bytes_of_a_character_stay_together() -> None:
+def test_bytes_of_a_character_are_not_separated() -> None:
     words = group_words("né 日", [(0, 1), (1, 2), (1, 2), (2, 3), (3, 4), (3, 4), (3, 4)], end="</s>")
     assert words == [Word("né", (0, 1, 2)), Word("日", (3, 4, 5, 6)), Word("</s>", (7,))]
 
 
 @given(st.lists(st.text(alphabet="ab ,日\u0301\n", min_size=1, max_size=4), max_size=8))
-def test_every_token_has_one_word_and_words_stay_in_order(pieces: list[str]) -> None:
+def test_every_token_has_one_word_and_words_remain_in_order(pieces: list[str]) -> None:
     words = group_words("".join(pieces), spans(pieces), end="</s>")
     assert [token for word in words for token in word.tokens] == list(range(len(pieces) + 1))
     if len(words) > 2:

@@ -49,7 +49,7 @@ def test_f1_counts_common_words(predicted: str, expected: str, score: float) -> 
     assert f1(predicted, expected) == pytest.approx(score, abs=1e-15)
 
 
-def test_empty_answers_are_exact_with_f1_zero() -> None:
+def test_answers_without_words_match_exactly_but_have_f1_zero() -> None:
     assert exact("the", "a") == 1.0 and f1("the", "a") == 0.0
 
 
@@ -96,7 +96,7 @@ def test_f1_equals_the_reference(first_words: list[str], second_words: list[str]
 
 
 @given(st.text(max_size=20))
-def test_normalizing_twice_changes_nothing(text: str) -> None:
+def test_normalizing_twice_has_no_effect(text: str) -> None:
     result = normalize_answer(text)
     assert normalize_answer(result) == result or not result.isascii()
     assert not set(result) & set(string.punctuation)

@@ -24,6 +24,7 @@ from seqloom.evaluate.classification import (
     report,
     weighted,
 )
+from seqloom.evaluate.intervals import Interval, MetricReport
 
 answers = st.lists(st.tuples(st.sampled_from("abcdé"), st.sampled_from("abcdé")), min_size=1, max_size=40)
 ALONE = pytest.mark.filterwarnings("ignore:A single label was found")  # scikit-learn warns about a single class
@@ -166,7 +167,7 @@ def test_swapping_expected_and_predicted_swaps_precision_and_recall(pairs: list[
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=2))
-def test_perfect_predictions_score_one_and_constant_ones_have_zero_matthews(expected: list[str]) -> None:
+def test_perfect_predictions_score_one_and_constant_predictions_have_zero_matthews(expected: list[str]) -> None:
     result = confusion_metrics(Confusion.of(expected, expected))
     several = len(set(expected)) > 1
     assert result["accuracy"] == result["macro_f1"] == result["weighted_f1"] == 1
@@ -226,7 +227,9 @@ def test_interval_of_300_classes_contains_the_metric() -> None:
 
 
 def test_inconsistent_inputs_are_rejected() -> None:
-    with pytest.raises(DataError, match=r"Every text needs one prediction.* got 1 predictions for 2 texts"):
+    with pytest.raises(
+        DataError, match=r"Pass one prediction for each of at least one text; got 1 predictions for 2 texts"
+    ):
         Confusion.of(["a", "b"], ["a"])
     with pytest.raises(DataError, match="got 0 predictions for 0 texts"):
         Confusion.of([], [])
@@ -234,3 +237,11 @@ def test_inconsistent_inputs_are_rejected() -> None:
         Confusion.of(["a"], ["a"], ["a", "a"])
     with pytest.raises(DataError, match=r"the shape \(2, 3\), texts by labels, got \(2, 2\)"):
         report(["a", "b"], np.zeros((2, 2)), ["a", "b", "c"])
+
+
+def test_notebooks_show_metrics_with_intervals_and_the_confusion_matrix() -> None:
+    report = MetricReport({"accuracy": 0.75, "loss": 1.5}, {"accuracy": Interval(0.25, 0.875)})
+    row = ">accuracy</td>" + "".join(f'<td style="text-align: right">{value}</td>' for value in (0.75, 0.25, 0.875))
+    assert row in report._repr_html_() and ">loss</td>" in report._repr_html_()
+    table = Confusion.of(["a", "a", "<b>"], ["a", "<b>", "<b>"])._repr_html_()
+    assert table.count("<tr>") == 3 and "<b>" not in table and "&lt;b&gt;" in table

@@ -71,5 +71,5 @@ def test_choice_report_has_accuracy_chance_and_loss() -> None:
     assert result.metrics["accuracy"] == pytest.approx(2 / 3)
     assert result.metrics["chance"] == pytest.approx((1 / 3 + 1 / 3 + 1 / 2) / 3)
     assert result.metrics["loss"] == pytest.approx((0.1 + 2 + 0.2) / 3)
-    with pytest.raises(DataError, match="Every example needs one answer"):
+    with pytest.raises(DataError, match="numbers of answers and examples must be equal"):
         report_choices([0], [])

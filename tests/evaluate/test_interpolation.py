@@ -42,20 +42,20 @@ def test_weights_of_three_models_are_better_than_a_grid_search() -> None:
     )  # negative control: equal weights are worse
 
 
-def test_dominating_model_gets_all_weight() -> None:
+def test_dominating_model_receives_all_weight() -> None:
     better, worse = torch.full((50,), -1.0), torch.full((50,), -2.0)
     assert best_weights([better, worse])[0] > 0.99999
     assert best_weights([worse, better])[1] > 0.99999
 
 
-def test_disjoint_models_get_their_token_fractions() -> None:
+def test_weights_of_disjoint_models_equal_their_token_fractions() -> None:
     sure, never = torch.zeros(1), torch.full((1,), -torch.inf)
     first = torch.cat([sure] * 3 + [never])
     second = torch.cat([never] * 3 + [sure])
     assert best_weights([first, second]) == pytest.approx([0.75, 0.25], abs=1e-6)
 
 
-def test_equal_models_get_equal_weights() -> None:
+def test_equal_models_have_equal_weights() -> None:
     same = draw_log_probs(1, 20, 3)[0]
     assert best_weights([same, same.float()]) == pytest.approx([0.5, 0.5], abs=1e-3)
 

@@ -78,7 +78,7 @@ def test_resampling_kinds_equals_resampling_examples() -> None:
     assert interval == pytest.approx(ratio_interval(pairs), abs=0.01)
 
 
-def test_samples_do_not_depend_on_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bootstrap_samples_do_not_depend_on_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [(index % 3, 3) for index in range(50)]
     unchunked = ratio_interval(pairs)
     monkeypatch.setattr(intervals, "MAX_ELEMENTS", 7)

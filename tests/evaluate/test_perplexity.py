@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.protocols import DecodeState, LanguageModel, StepOutput
+from seqloom.core.protocols import CausalLanguageModel, DecodeState, StepOutput
 from seqloom.core.tree import Tree
 from seqloom.evaluate.perplexity import Totals, metrics, score_texts, stream_log_probs
 
@@ -84,7 +84,7 @@ def test_every_token_is_predicted_once_by_a_model_without_memory(tokens: list[in
 
 @given(streams, st.integers(1, 9), st.integers(1, 50))
 @settings(deadline=None)
-def test_rows_start_fresh_and_chunks_keep_the_state(tokens: list[int], rows: int, chunk: int) -> None:
+def test_rows_start_with_initial_state_and_chunks_carry_it(tokens: list[int], rows: int, chunk: int) -> None:
     model = CumulativeModel()
     bounds = pieces(tokens, min(rows, len(tokens)))
     expected: list[float] = []
@@ -93,7 +93,7 @@ def test_rows_start_fresh_and_chunks_keep_the_state(tokens: list[int], rows: int
     assert stream_log_probs(model, torch.tensor(tokens), end=END, rows=rows, chunk=chunk).tolist() == expected
 
 
-def test_rows_affect_a_model_with_memory() -> None:
+def test_number_of_rows_affects_a_model_with_memory() -> None:
     stream = torch.arange(40) % 7
     assert evaluate_stream(CumulativeModel(), stream, end=END) != evaluate_stream(
         CumulativeModel(), stream, end=END, rows=2
@@ -170,4 +170,4 @@ def test_scores_have_no_autograd_graph() -> None:
     model = Bigram()
     model.table.requires_grad_()
     assert not stream_log_probs(model, torch.ones(5, dtype=torch.long), end=END).requires_grad
-    assert isinstance(model, LanguageModel)
+    assert isinstance(model, CausalLanguageModel)

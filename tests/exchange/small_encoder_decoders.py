@@ -161,7 +161,7 @@ def targets(model: Any, length: int = 9) -> Tensor:
 
 
 def ours(tokenizer: Any, model: Any) -> tuple[dict[str, Tensor], Tensor]:
-    """Return the same inputs for our model, without the tokens that it adds."""
+    """Return the same inputs for the seqloom model, without the tokens that it adds."""
     source, mask = sources(model)
     drop = int(model.config.model_type == "bart")
     source, mask = source[:, drop:], mask[:, drop:].bool()

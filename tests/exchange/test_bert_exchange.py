@@ -16,7 +16,7 @@ from seqloom.cli.app import main
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import tensors_from_file
 from seqloom.exchange import bert
-from seqloom.exchange.conversion import export_run, import_directory
+from seqloom.exchange.conversion import export_run, import_model
 from seqloom.exchange.weights import TokenRows
 from seqloom.models.bert import BERT
 from seqloom.predict.loader import load
@@ -36,9 +36,9 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def import_bert(folder: Path, **options: Any) -> tuple[Any, Any]:
-    """Return their model and the imported run."""
+    """Return the model of `transformers` and the imported run."""
     theirs = save_bert(folder / "there", **options)
-    run, _ = import_directory(folder / "there", folder / "run")
+    run, _ = import_model(folder / "there", folder / "run")
     return theirs, load(run.path, "cpu")
 
 
@@ -105,7 +105,7 @@ def test_missing_layers_are_initialized_randomly(
     tmp_path: Path, kind: str, initialized: set[str], compared: set[str]
 ) -> None:
     theirs = save_bert(tmp_path / "there", kind)
-    run, found = import_directory(tmp_path / "there", tmp_path / "run")
+    run, found = import_model(tmp_path / "there", tmp_path / "run")
     assert {name.removesuffix(".weight").removesuffix(".bias") for name in found.initialized} == initialized
     assert (kind in ("BertForSequenceClassification", "BertForQuestionAnswering")) == bool(found.unused)
     assert run.data["imported"]["initialized"] == found.initialized and run.data["imported"]["unused"] == found.unused
@@ -117,7 +117,7 @@ def test_missing_layers_are_initialized_randomly(
     back = getattr(transformers, written.architecture).from_pretrained(tmp_path / "out").eval()
     if kind == written.architecture:
         assert max(differences(back, ours.model, ours.tokenizer).values()) < 1e-10
-    again, found_again = import_directory(tmp_path / "out", tmp_path / "again")
+    again, found_again = import_model(tmp_path / "out", tmp_path / "again")
     assert found_again.initialized == found.initialized
     before, after = (load_file(path / "model.safetensors") for path in (run.path, again.path))  # headers name the run
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
@@ -137,7 +137,7 @@ def test_command_reports_missing_heads(tmp_path: Path, capfd: Any) -> None:
     assert "because they were missing: dense.weight" in (tmp_path / "run" / "card.md").read_text()
     for words in (
         ["fill-mask", str(tmp_path / "run"), "the [MASK]"],
-        ["evaluate", str(tmp_path / "run"), "--text", __file__],
+        ["evaluate", str(tmp_path / "run"), __file__],
     ):
         assert main(words) == 2
         assert "cannot predict masked tokens: it was imported without an output layer" in capfd.readouterr().err
@@ -172,7 +172,7 @@ def test_old_names_of_norms_are_read(tmp_path: Path) -> None:
         tensors = {key.replace(new, name): tensor for key, tensor in tensors.items()}
     assert sum(key.endswith(".LayerNorm.gamma") for key in tensors) == 6
     save_file(tensors, path, {"format": "pt"})
-    run, found = import_directory(tmp_path / "there", tmp_path / "old")
+    run, found = import_model(tmp_path / "there", tmp_path / "old")
     assert not found.initialized
     again = load(run.path, "cpu")
     assert all(torch.equal(tensor, again.model.state_dict()[name]) for name, tensor in ours.model.state_dict().items())
@@ -225,7 +225,7 @@ def test_exported_model_is_imported_unchanged(tmp_path: Path, name: str) -> None
     torch.testing.assert_close(one.seq_relationship_logits, other.seq_relationship_logits, rtol=0, atol=close)
     never = other.prediction_logits[..., ours.tokenizer.last].amax()
     assert never < -5_000  # [CLS], [SEP] and [MASK] are never predicted
-    run, _ = import_directory(tmp_path / "out", tmp_path / "again")
+    run, _ = import_model(tmp_path / "out", tmp_path / "again")
     first, second = (tensors_from_file(path / "model.safetensors") for path in (ours.run.path, run.path))
     assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
     assert run.recipe["model"] == ours.run.recipe["model"] and run.tokenizer.to_json() == ours.tokenizer.to_json()
@@ -254,7 +254,7 @@ def test_trained_model_is_exported(tmp_path: Path, tokenizer: str) -> None:
         torch.testing.assert_close(ours.model.masked_logits(h), found.prediction_logits[..., :V], rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(ours.model.next_logits(h), found.seq_relationship_logits, rtol=1e-5, atol=1e-5)
     if isinstance(ours.tokenizer, BytePair):  # it can be imported again
-        again = load(import_directory(tmp_path / "out", tmp_path / "again")[0].path, "cpu")
+        again = load(import_model(tmp_path / "out", tmp_path / "again")[0].path, "cpu")
         assert again.tokenizer.encode(text) == ids
         first, second_weights = ours.model.state_dict(), again.model.state_dict()
         assert all(torch.equal(first[name], second_weights[name]) for name in first)
@@ -284,7 +284,7 @@ def test_unsupported_config_is_rejected_with_all_problems(tmp_path: Path) -> Non
     }
     (tmp_path / "config.json").write_text(json.dumps({**config, **changes, "experts": 8, "pruned_heads": {"0": [1]}}))
     with pytest.raises(CheckpointError) as caught:
-        import_directory(tmp_path, tmp_path / "run")
+        import_model(tmp_path, tmp_path / "run")
     for key in (*changes, "experts", "pruned_heads", "6 problems"):
         assert key in str(caught.value)
 
@@ -296,13 +296,13 @@ def test_tokenizer_without_special_tokens_is_rejected(tmp_path: Path) -> None:
     file["model"]["vocab"]["[other]"] = file["model"]["vocab"].pop("[MASK]")
     (tmp_path / "tokenizer.json").write_text(json.dumps(file))
     with pytest.raises(CheckpointError, match=r"must have the tokens \[PAD\].*missing: \[MASK\]"):
-        import_directory(tmp_path, tmp_path / "run")
+        import_model(tmp_path, tmp_path / "run")
 
 
 def test_tokenizer_with_more_tokens_than_embeddings_is_rejected(tmp_path: Path) -> None:
     save_bert(tmp_path, vocab_size=len(vocabulary()) - 2)
     with pytest.raises(CheckpointError, match=r"tokenizer.json does not match the model: its ids go up to"):
-        import_directory(tmp_path, tmp_path / "run")
+        import_model(tmp_path, tmp_path / "run")
 
 
 def test_wrong_weights_are_rejected_with_all_mismatches(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_wrong_weights_are_rejected_with_all_mismatches(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 2, "intermediate_size": 25}))
     with pytest.raises(CheckpointError) as caught:
-        import_directory(tmp_path, tmp_path / "run")
+        import_model(tmp_path, tmp_path / "run")
     said = str(caught.value)
     assert "bert.encoder.layer.0.intermediate.dense.weight must be 25×16; it is 24×16" in said
     assert "22 mismatches" in said and "and 10 more" in said

@@ -11,7 +11,7 @@ from tests.matching import pairs, write_pairs
 from tests.small_bert import save_bert
 from tests.understanding import trained
 
-from seqloom.exchange.conversion import import_directory
+from seqloom.exchange.conversion import import_model
 from seqloom.predict.loader import load
 from seqloom.recipes import build_recipe
 from seqloom.tasks import task_info
@@ -32,7 +32,7 @@ CONTEXTS = [
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bert")
     save_bert(folder / "there", "BertModel")
-    return import_directory(folder / "there", folder / "run")[0].path
+    return import_model(folder / "there", folder / "run")[0].path
 
 
 def write_questions(path: Path) -> Path:

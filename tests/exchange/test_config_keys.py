@@ -97,7 +97,7 @@ MAKERS: dict[str, Callable[[Path], Any]] = {
 
 @torch.no_grad()
 def their_logits(theirs: Any, found: Any) -> Tensor:
-    """Return logits of some texts in our order of tokens."""
+    """Return the logits of some texts in the token order of seqloom."""
     order = found.tokenizer.order
     if found.family.kind == "gpt":
         return theirs(encode_both(theirs, found.tokenizer)[0]).logits[..., order]
@@ -113,7 +113,7 @@ def their_logits(theirs: Any, found: Any) -> Tensor:
 
 @torch.no_grad()
 def our_logits(theirs: Any, found: Any) -> Tensor:
-    """Return our logits of the same texts."""
+    """Return the logits of the seqloom model for the same texts."""
     model = found.model.build(len(found.tokenizer)).eval()
     model.load_state_dict(found.weights)
     if found.family.kind == "gpt":
@@ -133,7 +133,7 @@ def changed(known: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def reload_logits(made: Any, folder: Path, found: Any) -> tuple[Any, Tensor] | None:
-    """Reload their model with the current config and return its logits; None if transformers fails."""
+    """Reload the model of `transformers` with the current config and return its logits, or None if loading fails."""
     try:
         model = type(made)(type(made.config).from_pretrained(folder)).eval()
         model.load_state_dict(made.state_dict())

@@ -15,7 +15,7 @@ from seqloom.core.errors import CheckpointError  # noqa: E402
 from seqloom.decoding.beam import BeamConfig, beam_search  # noqa: E402
 from seqloom.exchange.conversion import (  # noqa: E402
     export_run,
-    import_directory,
+    import_model,
     read_directory,
 )
 from seqloom.exchange.weights import IDENTITY, RotaryHalves  # noqa: E402
@@ -26,7 +26,7 @@ SHORTEST, LONGEST = 4, 14  # generated tokens
 
 @pytest.fixture(scope="module", params=SHAPES)
 def pair(request: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Any, Path]:
-    """Return their model, the imported model, our model and the directory."""
+    """Return the model of `transformers`, its converted content, the seqloom model and the directory."""
     path = tmp_path_factory.mktemp("exchange") / request.param
     theirs = write(path, request.param)
     found = read_directory(path)
@@ -40,7 +40,7 @@ def build_model(found: Any) -> Any:
 
 
 def encode_both(theirs: Any, tokenizer: Any) -> tuple[Tensor, Tensor]:
-    """Return the same texts with start tokens, in their ids and in ours."""
+    """Return the same texts with start tokens, as ids of `transformers` and of seqloom."""
     plain = texts()
     first = torch.full((len(plain), 1), begins(theirs))
     ours = torch.tensor([tokenizer.from_original_ids(row) for row in plain.tolist()])
@@ -129,9 +129,9 @@ def test_beam_search_equals_transformers(pair: Any) -> None:
 def test_exported_model_is_imported_unchanged(pair: Any, tmp_path: Path) -> None:
     """The second import equals the first, and transformers reads the export with equal logits."""
     theirs, _, _, path = pair
-    run, found = import_directory(path, tmp_path / "run")
+    run, found = import_model(path, tmp_path / "run")
     written = export_run(run.path, tmp_path / "out")
-    again, _ = import_directory(written.path, tmp_path / "again")
+    again, _ = import_model(written.path, tmp_path / "again")
     assert (again.path / "tokenizer.json").read_bytes() == (run.path / "tokenizer.json").read_bytes()
     before, after = (load_file(path / "model.safetensors") for path in (run.path, again.path))  # headers name the run
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
@@ -153,7 +153,7 @@ def test_exported_model_is_imported_unchanged(pair: Any, tmp_path: Path) -> None
 def test_model_of_size_one_equals_transformers(tmp_path: Path) -> None:
     """The norm of a single number is its bias, so the logits do not depend on the text, but they must be equal."""
     theirs = write(tmp_path / "gpt2", "gpt2-width-1", n_embd=1, n_head=1, n_layer=1)
-    run, found = import_directory(tmp_path / "gpt2", tmp_path / "run")
+    run, found = import_model(tmp_path / "gpt2", tmp_path / "run")
     there, here = encode_both(theirs, found.tokenizer)
     wanted = theirs(there).logits
     torch.testing.assert_close(run.model()(here), wanted[..., found.tokenizer.order], atol=1e-6, rtol=0)

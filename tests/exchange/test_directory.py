@@ -15,8 +15,9 @@ from tests.exchange.small_decoders import END, V, configure, refused, tokenizer_
 from tests.unprivileged import as_unprivileged_user, forbid
 
 from seqloom.core.errors import CheckpointError, UsageError
-from seqloom.exchange.conversion import FAMILIES, import_directory, read_directory
+from seqloom.exchange.conversion import FAMILIES, import_model, read_directory
 from seqloom.exchange.directory import Directory, write_directory
+from seqloom.predict.loader import import_run
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_directory_is_read(folder: Path) -> None:
 
 
 def test_missing_directory_is_reported(tmp_path: Path) -> None:
-    refused(tmp_path / "nothing", "nothing does not exist. Name a local folder with config.json")
+    refused(tmp_path / "nothing", "nothing does not exist. Name a folder with config.json")
     (tmp_path / "file").write_text("")
     refused(tmp_path / "file", "is a file")
     refused(tmp_path, "it has no config.json")
@@ -69,7 +70,7 @@ def test_pickles_are_not_loaded(folder: Path, name: str) -> None:
     assert read_directory(folder).parameters
 
 
-def test_code_is_not_run(folder: Path) -> None:
+def test_remote_code_is_not_run(folder: Path) -> None:
     configure(folder, auto_map={"AutoModel": "modeling_evil.Evil"})
     refused(folder, "custom code (auto_map in config.json)", "seqloom never runs code that comes with weights")
     configure(folder)
@@ -226,12 +227,12 @@ def test_several_end_tokens_are_rejected(folder: Path, model_type: str) -> None:
 @pytest.mark.parametrize("end", [V, -1, "6", None])
 def test_invalid_end_token_is_rejected(folder: Path, end: Any) -> None:
     configure(folder, eos_token_id=end)
-    refused(folder, f"eos_token_id must be one token below vocab_size, {V}")
+    refused(folder, f"eos_token_id must be a single token id below vocab_size, {V}")
 
 
 def test_invalid_start_token_is_rejected(folder: Path) -> None:
     configure(folder, bos_token_id=V)
-    refused(folder, f"bos_token_id must be one token below vocab_size, {V}; it is {V}")
+    refused(folder, f"bos_token_id must be a single token id below vocab_size, {V}; it is {V}")
 
 
 def test_d_model_must_be_divisible_by_heads(folder: Path) -> None:
@@ -289,7 +290,7 @@ def test_different_tied_weights_are_rejected(folder: Path) -> None:
     refused(folder, "lm_head.weight (17×8) is missing")
 
 
-def test_masks_are_ignored(folder: Path) -> None:
+def test_stored_attention_masks_are_ignored(folder: Path) -> None:
     bare = {name.removeprefix("transformer."): tensor for name, tensor in weights().items()}
     masks = {f"h.{layer}.attn.{name}": torch.ones(1) for layer in range(2) for name in ("bias", "masked_bias")}
     save_file({**bare, **masks}, folder / "model.safetensors")  # as in the published GPT-2
@@ -362,18 +363,18 @@ def test_damaged_post_processor_is_rejected(folder: Path, processor: Any) -> Non
 def test_failed_import_leaves_no_files(folder: Path, tmp_path: Path) -> None:
     configure(folder, n_layer=3)
     with pytest.raises(CheckpointError):
-        import_directory(folder, tmp_path / "run")
+        import_model(folder, tmp_path / "run")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
 def test_existing_run_is_kept(folder: Path, tmp_path: Path) -> None:
-    import_directory(folder, tmp_path / "run")
+    import_model(folder, tmp_path / "run")
     with pytest.raises(UsageError, match=r"run already exists\. Choose another run directory"):
-        import_directory(folder, tmp_path / "run")
+        import_model(folder, tmp_path / "run")
 
 
 def test_run_records_its_source(folder: Path, tmp_path: Path) -> None:
-    run, found = import_directory(folder, tmp_path / "run")
+    run, found = import_run(folder, tmp_path / "run")
     digest = found.directory.sha256()["model.safetensors"]
     assert run.data["imported"] == {
         "directory": "model",

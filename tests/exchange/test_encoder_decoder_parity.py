@@ -34,7 +34,7 @@ DECODE = ("num_beams", "length_penalty")
 
 @pytest.fixture(scope="module", params=SHAPES)
 def pair(request, tmp_path_factory) -> tuple[Any, Any, Any]:
-    """Return their model, the imported model and our model."""
+    """Return the model of `transformers`, the imported run and its seqloom model."""
     path = tmp_path_factory.mktemp("exchange") / request.param
     theirs = write(path, request.param)
     found = read_directory(path)

@@ -13,7 +13,7 @@ from torch import nn
 
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import CheckpointError, UsageError
-from seqloom.exchange.conversion import export_run, import_directory
+from seqloom.exchange.conversion import export_run, import_model
 from seqloom.exchange.tokenizer_files import tokenizer_files
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
@@ -81,7 +81,7 @@ def test_logits_equal_transformers(name: str, tmp_path: Path) -> None:
     with torch.no_grad():
         made, wanted = run.model("cpu")(torch.tensor([[0, *ids]])), theirs(torch.tensor([[begin, *ids]])).logits
     torch.testing.assert_close(made, wanted, atol=1e-5, rtol=0)
-    again, _ = import_directory(written.path, tmp_path / "again")
+    again, _ = import_model(written.path, tmp_path / "again")
     assert again.tokenizer.encode(text) == ids
     with torch.no_grad():
         torch.testing.assert_close(again.model("cpu")(torch.tensor([[0, *ids]])), made, atol=1e-6, rtol=0)

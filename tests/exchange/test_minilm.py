@@ -90,7 +90,7 @@ def test_similar_meaning_gives_similar_vectors(model: Any) -> None:
 
 @installed
 def test_fill_mask_is_rejected(run: Path, capfd: Any) -> None:
-    for words in (["fill-mask", str(run), "the [MASK]"], ["evaluate", str(run), "--text", __file__]):
+    for words in (["fill-mask", str(run), "the [MASK]"], ["evaluate", str(run), __file__]):
         capfd.readouterr()
         assert main(words) == 2
         assert "cannot predict masked tokens" in capfd.readouterr().err

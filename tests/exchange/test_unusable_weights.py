@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from tests.exchange.small_decoders import configure, refused, weights, write_by_hand
 
 from seqloom.core.errors import CheckpointError
-from seqloom.exchange.conversion import import_directory
+from seqloom.exchange.conversion import import_model
 from seqloom.runs.transfer import Pretrained
 
 
@@ -68,12 +68,12 @@ def test_nonfinite_weights_are_rejected(folder: Path, tmp_path: Path) -> None:
     save_file(tensors, folder / "model.safetensors")
     refused(folder, "2 tensors have NaN or infinity", "wte.weight: 8 of 136", "h.0.mlp.c_fc.bias: 1 of 32")
     with pytest.raises(CheckpointError):
-        import_directory(folder, tmp_path / "run")
+        import_model(folder, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_run_without_weights_is_reported(folder: Path, tmp_path: Path) -> None:
-    run, _ = import_directory(folder, tmp_path / "run")
+    run, _ = import_model(folder, tmp_path / "run")
     (run.path / "model.safetensors").unlink()
     said = r"run is incomplete: model\.safetensors is missing\. The run was imported: remove it and import it again\."
     with pytest.raises(CheckpointError, match=said):

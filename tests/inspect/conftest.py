@@ -62,7 +62,7 @@ def mutant(cell: Any, x: Tensor, state: dict[str, Tensor], add: dict[str, Tensor
     wx = parts(cell, "weight_x", {"1": "rz", "2": "zh", "3": "rzh"}[number])
     wh = parts(cell, "weight_h", {"1": "rh", "2": "rzh", "3": "rzh"}[number])
     b = parts(cell, "bias_x", "rzh")
-    h, x = state["h"], x if cell.weight_p is None else cell.weight_p @ x
+    h, x = state["h"], x if cell.weight_xp is None else cell.weight_xp @ x
     seen = {"1": torch.zeros_like(h), "2": h, "3": torch.tanh(h)}[number]
     z = torch.sigmoid(wx["z"] @ x + (wh["z"] @ seen if "z" in wh else 0) + b["z"])
     r = torch.sigmoid((wx["r"] @ x if "r" in wx else x) + wh["r"] @ h + b["r"])

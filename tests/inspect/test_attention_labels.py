@@ -93,7 +93,7 @@ def bert() -> Trained:
 
 
 def strongest(grid: AttentionMap) -> list[tuple[str, str]]:
-    """Return the label of each row, and that of the column with its largest weight, which is close to 1."""
+    """Return the label of each row and the label of the column with its largest weight, which is close to 1."""
     assert grid.weights[1:].max(axis=1).min() > 0.9  # the first position has no predecessor
     return [(row, grid.columns[int(index)]) for row, index in zip(grid.rows, grid.weights.argmax(axis=1), strict=True)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from seqloom.inspect.plots.figures import to_bytes
 from seqloom.inspect.plots.heatmaps import MIN_LINK_WEIGHT, draw_heads, draw_links, find_links
-from seqloom.inspect.views.attention import AttentionMap
+from seqloom.inspect.views.attention import AlignmentView, AttentionMap, HeadsView, Part
 
 pytest.importorskip("matplotlib")
 
@@ -215,3 +215,15 @@ def test_user_font_is_used() -> None:
     assert figure.axes[0].texts[0].get_fontfamily()[0] == "DejaVu Serif"
     label = thumbnails(draw_heads(maps(1, 1, FRENCH, ENGLISH), font="DejaVu Serif"))[0].get_yticklabels()[0]
     assert label.get_fontfamily()[0] == "DejaVu Serif"
+
+
+# --- notebooks ------------------------------------------------------------------------------------------------------
+
+
+def test_views_of_attention_are_pictures_in_notebooks() -> None:
+    weights, single = maps(2, 3, FRENCH, ENGLISH), grid(FRENCH, ENGLISH)
+    part = Part("cross", weights, weights, default_layer=1)
+    heads = HeadsView("a model", "source", "target", False, True, -1.0, {"cross": part})
+    alignment = AlignmentView("source", "target", False, True, -1.0, single, single)
+    assert len(thumbnails(heads.draw())) == 6
+    assert all(size(view._repr_png_() or b"") > (100, 100) for view in (heads, alignment))

@@ -112,7 +112,7 @@ def test_bags_ignore_order_and_recurrent_network_does_not() -> None:
         np.testing.assert_array_equal(np.tanh(bags[0] @ weights), np.tanh(bags[1] @ weights))
 
 
-def test_trained_bag_guesses_and_recurrent_network_learns() -> None:
+def test_recurrent_network_learns_order_and_bag_of_words_does_not() -> None:
     """After training on both texts, the loss is that of guessing with bags and 0 with the word order."""
     import torch
     from torch import nn

@@ -100,7 +100,7 @@ def trained(model: Any, alphabet: str) -> Any:
     return SimpleNamespace(model=model, tokenizer=Characters(alphabet), run=SimpleNamespace(path="runs/x"))
 
 
-def test_text_is_read_after_end(make: Any) -> None:
+def test_end_precedes_the_text(make: Any) -> None:
     model = make("gru")
     trace = gate_trace(trained(model, "abcdefghi"), "hide")
     assert trace.tokens == ["</s>", "h", "i", "d", "e"]

@@ -7,8 +7,7 @@ import torch
 
 from seqloom.inspect.views import layers as layer_paths
 from seqloom.inspect.views.layers import chain, longest_chain, path
-from seqloom.nn.attention import Mixer
-from seqloom.nn.mixers import MIXERS, make_mixer
+from seqloom.nn.mixers import MIXERS, Mixer, make_mixer
 
 WIDTH = 4
 

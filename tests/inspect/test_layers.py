@@ -195,16 +195,18 @@ def test_settings_list_relevant_options() -> None:
 def test_plot_shows_measurements() -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     from seqloom.inspect.plots.figures import to_bytes
-    from seqloom.inspect.plots.measurements import PANELS, draw_layers
+    from seqloom.inspect.plots.measurements import COST_PANELS, draw_layers
 
     layers = synthetic_layers(self_attention=lambda n: n**2 * 1e-6 if n < 4096 else None, recurrent=lambda n: n * 1e-3)
     figure: Any = draw_layers(layers)
     to_bytes(figure)  # computes the layout
-    assert set(PANELS) == set(QUANTITIES) - {"count"}
-    for axes, quantity in zip(figure.axes, PANELS, strict=True):
+    assert set(COST_PANELS) == set(QUANTITIES) - {"count"}
+    for axes, quantity in zip(figure.axes, COST_PANELS, strict=True):
         attention, recurrent = axes.get_lines()
         assert list(attention.get_xdata()) == [64, 256, 1024] and list(recurrent.get_xdata()) == [64, 256, 1024, 4096]
-        expected = [value * PANELS[quantity][2] for value in layers.values(quantity, "recurrent") if value is not None]
+        expected = [
+            value * COST_PANELS[quantity][2] for value in layers.values(quantity, "recurrent") if value is not None
+        ]
         assert list(recurrent.get_ydata()) == pytest.approx(expected)
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
         names = {text.get_text().split()[0]: text for text in axes.texts}

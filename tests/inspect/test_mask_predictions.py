@@ -31,7 +31,7 @@ def test_predictions_equal_fill_mask(model: Any) -> None:
     assert "'zebras'" in predict_masks(model, "The zebras [MASK] .").notes[0]
 
 
-def test_masks_are_replaced_one_by_one(model: Any) -> None:
+def test_masks_are_replaced_individually(model: Any) -> None:
     best = [candidates[0].id for candidates in predict_masks(model, TEXT).masks]
     text = replace_mask(model, replace_mask(model, TEXT, 1, best[1]), 0, best[0])
     assert text == predict_masks(model, TEXT).filled

@@ -91,7 +91,7 @@ def test_outcomes_are_collected_in_order(test: str) -> None:
     assert np.array_equal(again.success, result.success), "the same plan gives the same results"
 
 
-def test_training_succeeds_and_single_update_does_not() -> None:
+def test_training_succeeds_and_single_update_fails() -> None:
     """A gated cell learns a lag of three. Negative control: a single update is not enough."""
     settled = {"cells": ("gru",), "lags": (3,), "seeds": (1,), "hidden": 24, "batch_size": 32}
     (learnt,) = measure(plan(**{**settled, "steps": 250}))

@@ -79,7 +79,7 @@ def test_streamed_tokens_equal_generate(kind: str, options: dict[str, Any]) -> N
     """Tokens and text equal those of `generate`, also beyond the context of a GPT."""
     trained = writer(kind)
     tokens = list(stream_tokens(trained, "a bad ", max_tokens=30, seed=11, **options))
-    text = "".join(trained.generate("a bad ", max_tokens=30, seed=11, **options))
+    text = trained.generate("a bad ", max_tokens=30, seed=11, **options)
     assert "".join(token.text for token in tokens) == text
     for index, token in list(enumerate(tokens))[::3]:
         before = [previous.token for previous in tokens[:index]]

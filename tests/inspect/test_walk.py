@@ -292,13 +292,13 @@ def test_every_symbol_is_explained(index: int) -> None:
         assert bool(explained) == bool(stage.equation)
 
 
-def test_next_input_is_one_token_or_whole_prefix() -> None:
+def test_next_input_is_one_token_or_complete_prefix() -> None:
     counts = [len(walk.stage("next").panels[0].tokens) for walk in three_walks()]  # type: ignore[attr-defined]
     assert counts[:2] == [1, 1]
     assert counts[2] > 1
 
 
-def test_shown_units_change_most() -> None:
+def test_displayed_units_change_most() -> None:
     writer = language_model(RecurrentLMConfig(cell="lstm", hidden=20), "recurrent-lm")
     walk = walk_through(writer, "the cat", Follow(word=5, numbers=3))
     h = writer.model.eval().trace(torch.tensor([[0, *writer.tokenizer.encode("the cat")]]))[0]["h"][0]

@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.inspect.walk_checks import check_walk, keys, stage_output
-from tests.understanding import classify_recipe, tag_recipe, trained
+from tests.understanding import classify_recipe, tag_recipe, ticket_recipe, trained
 
 import seqloom
 from seqloom.core.errors import UsageError
+from seqloom.inspect.tours.panels import TablePanel
 from seqloom.inspect.tours.tour import Follow, Walk, walk_through
 
 TRANSFORMER = ("model.encoder.kind=transformer", "model.encoder.d_model=12", "model.encoder.heads=3")
@@ -33,6 +34,24 @@ def test_classifier_probabilities_equal_model(tmp_path: Path, overrides: tuple[s
     assert walk.answer == said.label
     assert stage_output(walk, "softmax").max() == pytest.approx(said.probability, abs=1e-5)
     assert keys(walk.stages)[-3:] == ["logits", "softmax", "next"]
+
+
+def test_multi_label_decisions_equal_model(tmp_path: Path) -> None:
+    reader = seqloom.load(trained(ticket_recipe(tmp_path, "model.encoder.kind=bag"), tmp_path / "run"))
+    for temperature in (1.0, 2.0):
+        reader.calibrate(temperature=temperature)
+        for text in ("hello invoice now", "hello"):
+            walk = walk_through(reader, text, Follow(word=1))
+            check_single_precision(walk)
+            (prediction,) = reader.classify(text)
+            probabilities = dict(zip(reader.labels, stage_output(walk, "sigmoid").tolist(), strict=True))
+            expected = {each.label: each.probability for each in prediction.candidates}
+            assert probabilities == pytest.approx(expected, abs=1e-5)
+            table = next(panel for panel in walk.stages[-1].panels if isinstance(panel, TablePanel))
+            assert {row[0] for row in table.rows if row[3] == "yes"} == set(prediction.labels)
+            assert keys(walk.stages)[-3:] == ["logits", "sigmoid", "next"]
+            words = "is empty" if not prediction.labels else "consists of"
+            assert words in walk.stages[-1].text
 
 
 @pytest.mark.parametrize("overrides", [(), ("model.crf=false",), TRANSFORMER], ids=str)

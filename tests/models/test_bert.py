@@ -48,7 +48,7 @@ TEXTS = [[5, 6, 7], [8, 9, 10, 11], [12, 13], [4] * 9]  # one row
 @pytest.mark.parametrize("kind", POSITIONS)
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_packed_documents_equal_separate_documents(kind: str, norm_first: bool) -> None:
-    """Each token of a packed row has the state it has in its document alone."""
+    """The state of each token in a packed row equals its state in the separate document."""
     model = bert(kind, norm_first=norm_first)
     source = pack(TEXTS, model.specials, S + 4)
     assert len(source.tokens) == 1 and source.documents.max() == 4

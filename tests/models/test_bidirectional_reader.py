@@ -48,6 +48,6 @@ def test_direction_options_need_a_bidirectional_model() -> None:
 
 
 def test_trace_of_both_directions_is_rejected() -> None:
-    with pytest.raises(UsageError, match="needs a model with one direction"):
+    with pytest.raises(UsageError, match="needs a unidirectional model"):
         reader(bidirectional=True).trace(torch.randn(1, 3, 2).double())
     assert len(reader().trace(torch.randn(1, 3, 2).double())) == 1

@@ -90,7 +90,7 @@ def test_targets_and_padding_have_no_gradient(bilm: BiLM) -> None:
     assert not padding[0].any() or bilm.config.tied  # the embedding of padding; the output layer has a gradient for it
 
 
-def test_row_alone_equals_row_in_a_batch(bilm: BiLM) -> None:
+def test_single_row_equals_row_in_a_batch(bilm: BiLM) -> None:
     given = batch()
     right, left = bilm.log_probs(given)
     assert right.shape == left.shape == (4, 6)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import UsageError
-from seqloom.models.classifier import Classifier, ClassifierConfig
+from seqloom.models.classifier import ClassifierConfig, TextClassifier, label_loss
 
 V, L, C = 12, 3, 7
 RECURRENT = {"kind": "recurrent", "hidden": 12}
@@ -35,13 +35,13 @@ def config_of(**options: Any) -> ClassifierConfig:
     return build(ClassifierConfig, {"embedding": 16, **options})
 
 
-def classifier(**options: Any) -> Classifier:
+def classifier(**options: Any) -> TextClassifier:
     torch.manual_seed(0)
     return config_of(**options).build(V, L, C if options.get("characters") else 0).double().eval()
 
 
 @pytest.fixture(params=KINDS)
-def model(request) -> Classifier:
+def model(request) -> TextClassifier:
     return classifier(**KINDS[request.param])
 
 
@@ -59,7 +59,7 @@ def texts(lengths: tuple[int, ...] = LENGTHS) -> dict[str, Tensor]:
 # --- inputs -----------------------------------------------------------------------------------------------------------
 
 
-def test_text_alone_equals_text_in_a_padded_batch(model) -> None:
+def test_single_text_equals_text_in_a_padded_batch(model) -> None:
     batch = texts()
     logits = model(batch)
     assert logits.shape == (len(LENGTHS), L)
@@ -72,7 +72,7 @@ def test_text_alone_equals_text_in_a_padded_batch(model) -> None:
     torch.testing.assert_close(model(wider), logits, atol=1e-10, rtol=0)
 
 
-def test_padding_has_no_gradient_and_empty_text_gets_the_bias(model) -> None:
+def test_padding_has_no_gradient_and_empty_text_yields_the_bias(model) -> None:
     batch = texts()
     batch["tokens"] = (
         batch["tokens"].masked_fill(~batch["mask"], 11).masked_fill(batch["mask"] & (batch["tokens"] == 11), 3)
@@ -304,3 +304,38 @@ def test_model_can_be_built_on_the_meta_device(model) -> None:
         built: nn.Module = model.config.build(V, L, C)
     count = [sum(p.numel() for p in other.parameters()) for other in (built, model)]
     assert count[0] == count[1]
+
+
+# --- several labels ---------------------------------------------------------------------------------------------------
+
+
+def test_multi_label_loss_is_binary_cross_entropy() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([[1, 0, 1], [0, 0, 0], [-100] * 3, [1, 1, 1], [0, 1, 0]], dtype=torch.int8)
+    weights, epsilon = torch.tensor([2.0, 1.0, 0.25], dtype=torch.float64), 0.2
+    value, count = label_loss(logits, labels, weights, epsilon)
+    total = torch.zeros((), dtype=torch.float64)
+    for row in (0, 1, 3, 4):  # the third is padding
+        for k in range(3):
+            y, p = (1 - epsilon) * float(labels[row, k]) + epsilon / 2, logits[row, k].sigmoid()
+            total = total - (weights[k] * y * p.log() + (1 - y) * (1 - p).log()) / 3
+    assert count == 4 and value.item() == pytest.approx(total.item() / 4, abs=1e-12)
+    (gradient,) = torch.autograd.grad(value, logits)
+    assert (gradient[2] == 0).all() and (gradient[[0, 1, 3, 4]] != 0).all()
+    plain, _ = label_loss(logits[:2], labels[:2])
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(logits[:2], labels[:2].double())
+    assert plain.item() == pytest.approx(expected.item(), abs=1e-12)
+
+
+def test_multi_label_probabilities_are_independent() -> None:
+    """They are sigmoids of the logits divided by the temperature; a single-label model gives a softmax."""
+    torch.manual_seed(0)
+    batch = {"tokens": torch.tensor([[3, 4, 0]]), "mask": torch.ones(1, 3, dtype=torch.bool)}
+    for several in (0, 1):
+        model = ClassifierConfig(embedding=4).build(6, labels=3, multi_label=several).eval()
+        model.temperature = 2.0
+        logits = model(batch) / 2
+        expected = logits.sigmoid() if several else logits.softmax(dim=1)
+        assert torch.allclose(model.probabilities(batch), expected)
+        assert torch.allclose(model.log_probs(batch), expected.log(), atol=1e-6)

@@ -82,7 +82,7 @@ def test_discriminator_reads_samples_and_generator_reads_masks() -> None:
     torch.testing.assert_close(outputs.masked, logits[rows, batch["positions"]], rtol=0, atol=1e-12)
 
 
-def test_correct_generator_replaces_nothing() -> None:
+def test_correct_generator_replaces_no_token() -> None:
     model = electra()
     batch = batch_of(model, [[5, 6, 7, 8]] * 3)
     targets = batch["targets"]

@@ -45,7 +45,7 @@ def batch_of(kind: str, texts: Any = TEXTS) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pooling", ["extract", "last", "mean", "max", "attention"])
-def test_text_alone_equals_text_in_a_batch(kind: str, pooling: str) -> None:
+def test_single_text_equals_text_in_a_batch(kind: str, pooling: str) -> None:
     model = classifier(kind, pooling=pooling)
     together = model(batch_of(kind))
     assert together.shape == (len(TEXTS), LABELS)

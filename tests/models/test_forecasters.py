@@ -118,7 +118,7 @@ def test_missing_values_are_ignored(kind: str, difference: Any) -> None:
 
 
 @kinds
-def test_row_alone_equals_row_in_a_batch(kind: str) -> None:
+def test_single_row_equals_row_in_a_batch(kind: str) -> None:
     model = build_forecaster(kind)
     values = torch.stack([series(seed=1), series(seed=2)])
     with torch.no_grad():
@@ -190,6 +190,6 @@ def test_all_problems_are_reported() -> None:
     assert all(word in str(error.value) for word in ("context: ", "dropout: ", "d_model must be divisible by heads"))
     with pytest.raises(UsageError, match="did you mean"):
         build(RecurrentForecasterConfig, {"kind": "lstm", "cell": "lsm"})
-    with pytest.raises(UsageError, match="at most the 10 learned positions"):
+    with pytest.raises(UsageError, match="at most 10, the number of learned positions"):
         positions = {"kind": "learned", "max_length": 10}
         build(TransformerForecasterConfig, {"kind": "transformer", "context": 20, "positions": positions})

@@ -11,7 +11,7 @@ from tests.nn.torch_layers import exactly
 from torch import Tensor, nn
 
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import LanguageModel, select
+from seqloom.core.protocols import CausalLanguageModel, select
 from seqloom.core.tree import clone
 from seqloom.models.gpt import GPT, NO_TOKEN, GPTConfig, drop_first_half
 from seqloom.nn.positions import PositionsConfig
@@ -43,7 +43,7 @@ def some_tokens(rows: int = B, steps: int = T) -> Tensor:
 
 
 def test_gpt_is_a_language_model(gpt: GPT) -> None:
-    assert isinstance(gpt, LanguageModel)
+    assert isinstance(gpt, CausalLanguageModel)
 
 
 @pytest.mark.parametrize("t", range(T))
@@ -116,7 +116,7 @@ def test_step_and_score_equal_forward_within_the_context(gpt: GPT) -> None:
     kind=st.sampled_from(sorted(KINDS)),
     more=st.integers(0, 9),
 )
-def test_row_alone_equals_row_in_a_batch(lengths: list[int], side: str, kind: str, more: int) -> None:
+def test_single_row_equals_row_in_a_batch(lengths: list[int], side: str, kind: str, more: int) -> None:
     """Padding is on any side; after the prompt, contexts become full at different steps."""
     gpt = model(**KINDS[kind])
     prompts = [some_tokens(1, length) for length in lengths]
@@ -226,7 +226,7 @@ def test_half_precision_returns_single_precision_log_probs(gpt: GPT) -> None:
 # --- invalid input --------------------------------------------------------------------------------------------------
 
 
-def test_source_is_rejected() -> None:
+def test_gpt_rejects_a_source() -> None:
     with pytest.raises(UsageError, match="takes no source"):
         model().start(source=some_tokens())
 
@@ -236,7 +236,7 @@ def test_source_is_rejected() -> None:
     [
         ({"context": 0}, ["context must be at least 2"]),
         ({"context": 1, "d_model": 0}, ["context must be at least 2", "d_model must be at least 1"]),
-        ({"context": 600, "layers": 0}, ["at most the 512 learned positions; got 600", "layers must be at least 1"]),
+        ({"context": 600, "layers": 0}, ["at most 512, the number of learned positions", "layers must be at least 1"]),
         ({"positions": PositionsConfig(kind="learned", max_length=1)}, ["context must be at least 2"]),
     ],
 )

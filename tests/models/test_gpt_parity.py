@@ -42,7 +42,7 @@ def ours(shape: dict[str, Any]) -> GPT:
 
 
 def pairs(model: GPT, other: Any) -> list[tuple[Tensor, Tensor, bool]]:
-    """Yield our parameters with their counterparts, and whether the counterpart is transposed."""
+    """Yield the seqloom parameters with their counterparts, and whether the counterpart is transposed."""
     backbone: Any = model.backbone
     theirs = other.transformer
     result = [
@@ -146,7 +146,7 @@ def test_greedy_search_equals_transformers(both: tuple[GPT, Any]) -> None:
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 @pytest.mark.parametrize("beam", [1, 2, 4])
 def test_beam_search_equals_transformers(both: tuple[GPT, Any], beam: int, alpha: float) -> None:
-    """With n_best = beam, early_stopping=False of `transformers` equals our rule `usual`."""
+    """With n_best = beam, early_stopping=False of `transformers` equals the stopping rule `usual` of seqloom."""
     model, other = both
     options = BeamConfig(beam=beam, n_best=beam, length_penalty=alpha, max_length=LONGEST)
     hypotheses = beam_search(model, options=options, end=END)[0]

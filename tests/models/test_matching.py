@@ -9,7 +9,7 @@ import torch
 from seqloom.core.memory import measure_peak
 from seqloom.core.tokens import Specials
 from seqloom.data.collate import RowBatches
-from seqloom.data.readers import RowReader, TextFrame
+from seqloom.data.text_inputs import RowReader, TextFrame
 from seqloom.models.backbones import backbone_class
 from seqloom.models.bert import BERTConfig
 from seqloom.models.fine_tuned import (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from seqloom.config import build
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import LanguageModel, select
+from seqloom.core.protocols import CausalLanguageModel, select
 from seqloom.core.tree import clone
 from seqloom.models.recurrent_lm import RecurrentLMConfig
 from seqloom.nn.cells import CELLS
@@ -38,7 +38,7 @@ def lm(request):
 
 
 def test_recurrent_lm_is_a_language_model(lm):
-    assert isinstance(lm, LanguageModel)
+    assert isinstance(lm, CausalLanguageModel)
 
 
 @pytest.mark.parametrize("t", range(T))
@@ -83,7 +83,7 @@ def test_score_in_pieces_equals_score_in_one_call(lm, monkeypatch):
     cell=st.sampled_from(sorted(CELLS)),
     connections=st.sampled_from(["none", "residual", "highway", "dense"]),
 )
-def test_padded_prompt_equals_prompt_alone(lengths, side, cell, connections):
+def test_padded_prompt_equals_unpadded_prompt(lengths, side, cell, connections):
     lm = model(cell=cell, connections=connections)
     prompts = [some_tokens(1, length) for length in lengths]
     width = max(lengths) + 1

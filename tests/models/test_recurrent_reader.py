@@ -8,7 +8,7 @@ from torch import nn
 
 from seqloom.config import build
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import LanguageModel, Steppable
+from seqloom.core.protocols import CausalLanguageModel, Steppable
 from seqloom.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
 from seqloom.nn.cells import CELLS
 
@@ -81,7 +81,7 @@ def test_trace_ends_with_the_input_of_the_output_layer(model: RecurrentReader) -
 
 
 def test_reader_is_not_a_language_model(model: RecurrentReader) -> None:
-    assert not isinstance(model, LanguageModel | Steppable)
+    assert not isinstance(model, CausalLanguageModel | Steppable)
 
 
 def test_dropout_is_active_only_in_training() -> None:

@@ -206,7 +206,7 @@ def test_luong_decoder_equals_torch_layers(cell, score):
     more=st.integers(0, 2),
     name=st.sampled_from(sorted(REPRESENTATIVE)),
 )
-def test_sentence_alone_equals_sentence_in_a_padded_batch(lengths, more, name):
+def test_single_sentence_equals_sentence_in_a_padded_batch(lengths, more, name):
     seq2seq = model(**REPRESENTATIVE[name])
     sources, targets = zip(*lengths, strict=True)
     batch = some_batch(sources, targets, source=max(sources) + more, target=max(targets) + more)

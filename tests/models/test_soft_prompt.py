@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seqloom.core.protocols import LanguageModel
+from seqloom.core.protocols import CausalLanguageModel
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig
@@ -130,7 +130,7 @@ def test_gradient_equals_finite_differences(model: SoftPromptModel) -> None:
 
 
 def test_generation_and_beam_search_agree_with_score(model: SoftPromptModel) -> None:
-    assert isinstance(model, LanguageModel)
+    assert isinstance(model, CausalLanguageModel)
     prompt = torch.tensor([[0, 2]])
     steps = list(generate(model, prompt, options=SamplingConfig(temperature=0), max_tokens=5, end=0))
     greedy = [int(step.tokens[0]) for step in steps]

@@ -10,7 +10,7 @@ from torch import Tensor
 from seqloom.config import build, to_mapping
 from seqloom.core.errors import UsageError
 from seqloom.core.iob import read_tags
-from seqloom.models.tagger import Tagger, TaggerConfig
+from seqloom.models.tagger import SequenceTagger, TaggerConfig
 
 V, C = 12, 7
 NAMES = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
@@ -36,7 +36,7 @@ def config_of(**options: Any) -> TaggerConfig:
     return build(TaggerConfig, {"embedding": 16, **options})
 
 
-def tagger(constrained: bool = False, **options: Any) -> Tagger:
+def tagger(constrained: bool = False, **options: Any) -> SequenceTagger:
     torch.manual_seed(0)
     model = config_of(**options).build(V, K, C if options.get("characters") else 0).double().eval()
     for parameter in model.chain.parameters():
@@ -47,7 +47,7 @@ def tagger(constrained: bool = False, **options: Any) -> Tagger:
 
 
 @pytest.fixture(params=KINDS)
-def model(request) -> Tagger:
+def model(request) -> SequenceTagger:
     return tagger(**KINDS[request.param])
 
 
@@ -71,7 +71,7 @@ def sentences(shapes: tuple[tuple[int, ...], ...] = SENTENCES) -> dict[str, Tens
 # --- inputs -----------------------------------------------------------------------------------------------------------
 
 
-def test_sentence_alone_equals_sentence_in_a_padded_batch(model) -> None:
+def test_single_sentence_equals_sentence_in_a_padded_batch(model) -> None:
     batch = sentences()
     emissions, tags = model(batch), model.predict(batch)
     assert emissions.shape == (len(SENTENCES), 4, K) and tags.shape == (len(SENTENCES), 4)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqloom.config import build
 from seqloom.core.errors import UsageError
-from seqloom.core.protocols import LanguageModel, select
+from seqloom.core.protocols import CausalLanguageModel, select
 from seqloom.core.tree import clone
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.models.window_lm import WindowLMConfig, hide_previous_documents, token_windows
@@ -82,7 +82,7 @@ def expected_log_probs(lm: Any, context: list[int]) -> Tensor:
 
 
 def test_window_lm_is_a_language_model(lm: Any) -> None:
-    assert isinstance(lm, LanguageModel)
+    assert isinstance(lm, CausalLanguageModel)
 
 
 def test_forward_equals_single_windows(lm: Any) -> None:

@@ -53,7 +53,7 @@ def documents(rows: int = 1) -> Tensor:
 # --- documents in one row -------------------------------------------------------------------------------------------
 
 
-def test_packed_document_equals_document_alone(backbone: TransformerBackbone) -> None:
+def test_packed_document_equals_separate_document(backbone: TransformerBackbone) -> None:
     tokens = some_tokens(2, 12)
     packed = backbone.read(tokens, documents=documents(2))
     for first, last in pairwise(BORDERS):

@@ -89,7 +89,7 @@ def test_tokens_are_counted_per_row_without_padding(texts) -> None:
 
 
 @given(st.permutations(range(6)), st.sampled_from(KINDS))
-def test_order_is_ignored(order, kind) -> None:
+def test_bag_of_words_ignores_word_order(order, kind) -> None:
     bag, text = bag_of(kind), [2, 2, 5, 0, 2, 4]
     vectors = [bag.vector(*padded([words])) for words in (text, [text[position] for position in order])]
     torch.testing.assert_close(*vectors, atol=1e-12, rtol=0)

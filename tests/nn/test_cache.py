@@ -52,7 +52,7 @@ def read(ours, x, pieces, masks):
 @settings(max_examples=25)
 @given(st.data())
 def test_reading_in_chunks_equals_reading_in_one_call(data):
-    """For any pieces and padding, real tokens have the outputs of the row alone in one call."""
+    """For any pieces and padding, the outputs of real tokens equal those of a single row in one call."""
     rotary = data.draw(st.sampled_from([None, Rotary()]))
     ours = attention(kv_heads=data.draw(st.sampled_from([None, 1])), rotary=rotary)
     pieces = data.draw(st.lists(st.sampled_from([1, 1, 2, 3, ROOM + 1]), min_size=1, max_size=5))
@@ -74,7 +74,8 @@ def test_reading_in_chunks_equals_reading_in_one_call(data):
 @given(st.data())
 @torch.no_grad()
 def test_reordered_hypotheses_equal_separate_rows(data):
-    """Hypotheses are reordered and sources removed; each hypothesis has the outputs of its tokens alone.
+    """Hypotheses are reordered and sources removed; the outputs of each hypothesis equal those of its tokens in a
+    separate row.
 
     The beam size changes, and a step may have several tokens and padding.
     """

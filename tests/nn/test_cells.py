@@ -64,7 +64,7 @@ def gru_cho(cell, x, h):
 
 def mut1(cell, x, h):
     w = arrays_of(cell)
-    x = x @ w["weight_p"].T if "weight_p" in w else x
+    x = x @ w["weight_xp"].T if "weight_xp" in w else x
     w_xr, w_xz = np.split(w["weight_x"], 2)
     w_hr, w_hh = np.split(w["weight_h"], 2)
     b_r, b_z, b_h = np.split(w["bias_x"], 3)
@@ -76,7 +76,7 @@ def mut1(cell, x, h):
 
 def mut2(cell, x, h):
     w = arrays_of(cell)
-    x = x @ w["weight_p"].T if "weight_p" in w else x
+    x = x @ w["weight_xp"].T if "weight_xp" in w else x
     w_xz, w_xh = np.split(w["weight_x"], 2)
     w_hr, w_hz, w_hh = np.split(w["weight_h"], 3)
     b_r, b_z, b_h = np.split(w["bias_x"], 3)
@@ -202,12 +202,12 @@ def test_lstm_with_open_forget_gate_keeps_its_cell_state():
 @pytest.mark.parametrize("name", ["mut1", "mut2"])
 def test_inputs_of_another_size_are_projected(name):
     cell, x, state = make((name, {}))
-    assert cell.weight_p is not None and cell.weight_p.shape == (H, D)
+    assert cell.weight_xp is not None and cell.weight_xp.shape == (H, D)
     assert cell.notes() == [f"{name.upper()} projects its input from 4 to 5 dimensions first (W_xp)"]
     same, *_ = make((name, {}), inputs=H)
-    assert same.weight_p is None and same.notes() == []
-    same.load_state_dict({key: value for key, value in cell.state_dict().items() if key != "weight_p"})
-    projected = x @ cell.weight_p.T
+    assert same.weight_xp is None and same.notes() == []
+    same.load_state_dict({key: value for key, value in cell.state_dict().items() if key != "weight_xp"})
+    projected = x @ cell.weight_xp.T
     torch.testing.assert_close(same(projected, state), cell(x, state), atol=1e-12, rtol=0)
 
 
@@ -217,7 +217,7 @@ def test_other_cells_have_no_projection():
 
 @pytest.mark.parametrize(("name", "keeps"), [("gru", 1e9), ("gru-cho", 1e9), *[(f"mut{n}", -1e9) for n in (1, 2, 3)]])
 def test_meaning_of_z_is_documented(name, keeps):
-    """z near 1 keeps the state in GRUs and takes the new value in MUTs; the descriptions say so."""
+    """z near 1 keeps the state in GRUs and takes the new value in MUTs; the descriptions state this."""
     cell, x, state = make((name, {}))
     with torch.no_grad():
         cell.bias_x[H : 2 * H] = keeps
@@ -234,7 +234,7 @@ def test_recurrent_matrices_are_named_blocks_of_the_weight(variant):
     assert list(MUT1(D, H).recurrent_matrices()) == ["r", "candidate"]
 
 
-def test_unknown_names_get_a_suggestion():
+def test_errors_for_unknown_names_have_suggestions():
     with pytest.raises(ValueError, match=r"did you mean lstm\?.*elman, lstm, gru, gru-cho"):
         cell_class("lsmt")
     with pytest.raises(ValueError, match="tanh, relu, sigmoid"):

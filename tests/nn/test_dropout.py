@@ -261,7 +261,7 @@ def test_flattened_copies_pass_gradients_to_the_originals() -> None:
 
 
 @pytest.mark.parametrize("kind", [VariationalDropout, EmbeddingDropout])
-def test_evaluation_and_zero_fraction_drop_nothing(kind) -> None:
+def test_evaluation_and_zero_fraction_disable_dropout(kind) -> None:
     embed, tokens = nn.Embedding(5, D).double(), torch.randint(5, (B, T))
     x = embed(tokens)
     given, expected = {

@@ -53,7 +53,7 @@ def real_states(h: Tensor, mask: Tensor) -> Tensor:
     return h.masked_fill(~mask.unsqueeze(2), 0)
 
 
-def test_row_alone_equals_row_in_a_batch(encoder) -> None:
+def test_single_row_equals_row_in_a_batch(encoder) -> None:
     x, mask = sequences()
     h, ends = encoder.read(x, mask)
     assert h.shape == (*mask.shape, encoder.output_size) and ends.shape == (len(mask), encoder.output_size)

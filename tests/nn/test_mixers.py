@@ -12,12 +12,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seqloom import accel
 from seqloom.nn import mixers
-from seqloom.nn.attention import Mixer, MultiHeadAttention, SelfAttention, masked_softmax
+from seqloom.nn.attention import MultiHeadAttention, masked_softmax
 from seqloom.nn.mixers import (
     MIXERS,
     Convolution,
     DilatedConvolution,
+    Mixer,
     RecurrentMixer,
+    SelfAttention,
     WindowedSelfAttention,
     make_mixer,
     mixer_class,
@@ -57,7 +59,7 @@ def gradients(mixer: Mixer, x: torch.Tensor, y: torch.Tensor, weigh: torch.Tenso
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_row_alone_equals_row_in_a_batch(kind: str) -> None:
+def test_single_row_equals_row_in_a_batch(kind: str) -> None:
     mixer, mask = make(kind), padded((7, 3, 1), 9)
     x = some(3, 9, D)
     together, _ = mixer(torch.where(mask.unsqueeze(-1), x, 1e3), mask)
@@ -218,7 +220,7 @@ def test_windowed_attention_equals_masked_full_attention(
             exactly(gradient, expected_gradient)
 
 
-def test_window_over_everything_equals_self_attention() -> None:
+def test_window_over_all_positions_equals_self_attention() -> None:
     windowed = make("windowed", window=50)
     assert isinstance(windowed, WindowedSelfAttention)
     full, x = SelfAttention(windowed.attention), some(2, 40, D)
@@ -327,7 +329,7 @@ def test_recurrent_plain_loop_equals_the_kernel() -> None:
 # --- options ----------------------------------------------------------------------------------------------------------
 
 
-def test_attention_options_are_passed_on() -> None:
+def test_options_are_passed_to_attention() -> None:
     options = {"kv_heads": 1, "bias": False, "scale": False, "dropout": 0.25, "rotary": Rotary()}
     for kind in ("self-attention", "windowed"):
         attention = make_mixer(kind, D, HEADS, **options).attention  # type: ignore[arg-type]
@@ -355,7 +357,7 @@ def test_notes_come_from_the_cell() -> None:
     assert make("convolution").notes() == []
 
 
-def test_unknown_layer_gets_a_suggestion() -> None:
+def test_unknown_layer_error_has_a_suggestion() -> None:
     with pytest.raises(ValueError, match="no layer is called 'windowd': did you mean windowed"):
         mixer_class("windowd")
 
@@ -414,7 +416,7 @@ def test_dilated_layers_support_any_depth() -> None:
     assert "is limited to" in deep.notes()[0] and plain.notes() == []
 
 
-def test_command_line_and_code_name_the_same_kinds() -> None:
+def test_command_line_lists_the_registered_kinds() -> None:
     from seqloom.cli.measurements import KINDS
 
     assert KINDS.split(",") == list(MIXERS) == list(get_args(mixers.MixerKind))

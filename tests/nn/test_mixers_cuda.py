@@ -38,7 +38,7 @@ def test_gpu_results_equal_cpu_results(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in MIXERS if kind != "recurrent"])
 def test_layers_need_no_device_synchronization(kind: str) -> None:
-    """A recurrent layer needs the lengths of its rows; the others do not."""
+    """Only recurrent layers need the lengths of their rows."""
     mixer = make_mixer(kind, 16, 2).cuda()
     x, mask = torch.randn(2, 40, 16, device="cuda"), torch.ones(2, 40, dtype=torch.bool, device="cuda")
     mixer(x, mask)[0].sum().backward()

@@ -260,7 +260,7 @@ def test_gradients_equal_finite_differences(layer, fused):
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), name=st.sampled_from(sorted(VARIANTS)), fused=st.booleans())
-def test_row_alone_equals_row_in_a_padded_batch(data, name, fused):
+def test_single_row_equals_row_in_a_padded_batch(data, name, fused):
     rows, steps = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 6))
     before, behind = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))
     layer = recurrent(name, data.draw(st.integers(0, 9)))

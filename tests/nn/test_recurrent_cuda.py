@@ -42,7 +42,7 @@ def test_fused_kernel_equals_plain_loop(stack, masked):
     torch.testing.assert_close(*results, atol=1e-10, rtol=0)
 
 
-def test_weights_stay_flattened_when_moved_copied_and_loaded(stack):
+def test_weights_remain_flattened_when_moved_copied_and_loaded(stack):
     x = inputs()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -30,7 +30,7 @@ def spelling(request) -> Spelling:
     return KINDS[request.param].build(C).double()
 
 
-def test_word_alone_equals_word_in_a_batch(spelling) -> None:
+def test_single_word_equals_word_in_a_batch(spelling) -> None:
     result = spelling(padded())
     assert result.shape == (2, 3, spelling.output_size)
     for row, words in enumerate(WORDS):

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from seqloom.nn.attention import MultiHeadAttention, SelfAttention
+from seqloom.nn.attention import MultiHeadAttention
+from seqloom.nn.mixers import SelfAttention
 from seqloom.nn.transformer import FeedForward, ResidualConfig, TransformerBlock
 
 D, N, INNER = 12, 3, 20

@@ -76,7 +76,7 @@ def test_leftovers_of_killed_process_do_not_block_path(recipe: Any, tmp_path: Pa
     assert names(tmp_path) == ["one"]
 
 
-def test_failed_preparation_leaves_nothing(recipe: Any, tmp_path: Path) -> None:
+def test_failed_preparation_leaves_no_files(recipe: Any, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), claim(tmp_path / "deep" / "er" / "one"):
         raise KeyboardInterrupt
     assert names(tmp_path) == []

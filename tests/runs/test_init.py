@@ -33,7 +33,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_source_run_is_set_with_the_key_from() -> None:
     config = build(InitConfig, {"from": "runs/x"})
-    assert config == InitConfig(from_="runs/x") and to_mapping(config) == {"from": "runs/x", "weights": True}
+    assert config == InitConfig(from_="runs/x")
+    assert to_mapping(config) == {"from": "runs/x", "weights": True, "lora": None}
     with pytest.raises(UsageError, match="from: missing"):
         build(InitConfig, {})
     with pytest.raises(UsageError, match=r"form: no such key; did you mean from\?"):
@@ -114,7 +115,7 @@ def test_run_without_weights_is_rejected(runs: Path, tmp_path: Path) -> None:
 
 
 def test_mismatched_weights_are_rejected_at_start(runs: Path, tmp_path: Path) -> None:
-    """This needs a run that was edited: its recipe and its weights disagree."""
+    """The recipe of the source run was edited, so that it contradicts the weights."""
     shutil.copytree(runs / "gpt", tmp_path / "gpt")
     recipe = tmp_path / "gpt" / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("layers: 2", "layers: 3"))
@@ -165,7 +166,7 @@ def test_data_and_card_name_the_source(runs: Path, tmp_path: Path) -> None:
         "sha256": Pretrained.open(runs / "gpt").sha256,
     }
     assert (
-        f"started from the weights of `{runs / 'gpt'}`, a gpt of text (sha256 {init['sha256'][:16]}"
+        f"started from the weights of `gpt`, a `gpt` model of text (sha256 {init['sha256'][:16]}"
         in (out / "card.md").read_text()
     )
     from_scratch = trained(
@@ -180,7 +181,7 @@ def test_run_opens_without_its_source(runs: Path, tmp_path: Path) -> None:
     shutil.rmtree(source)
     tagger = load(out)
     assert tagger.evaluate("dev")["loss"] > 0
-    assert len(next(tagger.tag("Ann sings")).words) == 2
+    assert len(tagger.tag("Ann sings")[0].words) == 2
     for _ in resume(out, ["train.steps=3"]).events():  # a checkpoint contains everything
         pass
     assert average(out, last=2, out=tmp_path / "mean").evaluate("dev")["loss"] > 0

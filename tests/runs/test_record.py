@@ -8,6 +8,8 @@ import pytest
 
 from seqloom.core import files
 from seqloom.core.errors import ResourceError
+from seqloom.core.metrics import format_metric
+from seqloom.predict.card import title_of
 from seqloom.runs import record as record_module
 from seqloom.runs.run import Run
 from seqloom.train.events import Evaluated, Finished, Progress, Saved, Started, event_to_json
@@ -98,10 +100,10 @@ def test_card_and_metrics_are_written(recipe, tmp_path):
     best = min((event for event in events if isinstance(event, Evaluated)), key=lambda event: event.metrics["loss"])
     assert run.metrics("dev") == {"step": best.step, **best.metrics}
     card = (run.path / "card.md").read_text()
-    for words in ("recurrent-lm", "seed 3", "toys, version 1 seed 0", "none needed", "PyTorch", f"at step {best.step}"):
+    for words in ("recurrent-lm", "Seed 3", "toys, version 1 seed 0", "none needed", "PyTorch", f"at step {best.step}"):
         assert words in card
     for name, value in best.metrics.items():
-        assert f"| {name} | {value:.4f} |" in card
+        assert f"| {title_of(name)} | {format_metric(name, value)} |" in card
     for split in ("train", "dev", "test"):
         assert run.data["sha256"][split][:16] in card
 
@@ -124,7 +126,8 @@ def test_full_disk_while_logging_is_reported(recipe, tmp_path, monkeypatch):
         list(begin(recipe(), tmp_path / "one").events())
     assert caught.value.exit_code == 5
     monkeypatch.undo()
-    assert isinstance(list(resume(tmp_path / "one").events())[-1], Finished)
+    assert not (tmp_path / "one").exists()  # it failed before its first step
+    assert isinstance(list(begin(recipe(), tmp_path / "one").events())[-1], Finished)
 
 
 def test_training_resumes_after_full_disk(recipe, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Hostile or damaged run directories: nothing outside is written, and no command blocks."""
+"""Hostile or damaged run directories: no file outside the run is written, and no command blocks."""
 
 import contextlib
 import os
@@ -29,6 +29,7 @@ FILES = [
     "log.jsonl",
     "card.md",
     "average.json",
+    "calibration.json",
     ".lock",
     "metrics/dev.json",
 ]

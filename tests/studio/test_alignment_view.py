@@ -74,7 +74,7 @@ def test_two_runs_are_compared(studio_page: StudioPage, runs: Path) -> None:
 
 def test_output_of_one_run_is_forced_for_both(studio_page: StudioPage) -> None:
     def force_output(route: Any) -> None:
-        """Force an output for one model, since barely trained models generate almost nothing."""
+        """Force an output for one model, because barely trained models generate almost no tokens."""
         request = route.request.post_data_json
         forced = (
             {"target": "dimanche 15"} if request["run"] == "translate-transformer" and not request["target"] else {}
@@ -83,7 +83,7 @@ def test_output_of_one_run_is_forced_for_both(studio_page: StudioPage) -> None:
 
     studio_page.page.route("**/api/alignment", force_output)
     page = studio_page.open("alignment", run="translate-gru", text=TEXT, other="translate-transformer")
-    page.get_by_role("button", name="Force this for both").last.click()
+    page.get_by_role("button", name="Force this translation for both").last.click()
     page.locator(".output-text", has_text="dimanche 15").nth(1).wait_for()
     assert page.get_by_label("Force this translation").input_value() == "dimanche 15" and "target=dimanche" in page.url
 
@@ -146,7 +146,7 @@ def unpack_response(body: bytes) -> tuple[dict[str, Any], list[Any]]:
     return head, arrays
 
 
-def test_view_suits_only_runs_with_cross_attention() -> None:
+def test_view_supports_only_runs_with_cross_attention() -> None:
     assert suits({"task": "translate", "model": {"kind": "recurrent-seq2seq"}})
     assert not suits({"task": "translate", "model": {"kind": "recurrent-seq2seq", "attention": None}})
     assert suits({"task": "denoise", "model": {"kind": "transformer"}})

@@ -52,6 +52,25 @@ def test_best_leaf_equals_translate_output(studio_page: StudioPage, runs: Path, 
     assert float(leaf[6]) == pytest.approx(translation.score, rel=1e-4)
 
 
+def test_required_terms_match_translate(studio_page: StudioPage, runs: Path) -> None:
+    page = studio_page.open("beam", run="translate-gru", text=DATE)
+    plain = best_candidate(page)
+    with wait_for_answer(page, "beam"):
+        page.get_by_label("Required terms").fill("mardi; le")
+        page.get_by_label("Required terms").press("Enter")
+    expected = display_text(print_translation(runs / "translate-gru", "--force", "mardi", "--force", "le"))
+    assert best_candidate(page) == expected != plain
+    assert "mardi" in expected
+    assert len(studio_page.table("beam")) > 10
+
+
+def test_terms_require_a_translator(client: TestClient) -> None:
+    answer = client.post("/api/beam", json={"run": "lm-lstm", "text": "the", "terms": ["cat"]})
+    assert answer.status_code == 400 and "only translations can have required terms" in answer.text
+    unknown = client.post("/api/beam", json={"run": "translate-gru", "text": DATE, "terms": [" "]})
+    assert unknown.status_code == 400 and "A term must be one or more words" in unknown.text
+
+
 def test_beam_size_penalty_and_n_best_controls_match_translate(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("beam", run="translate-gru", text=DATE)
     with wait_for_answer(page, "beam"):

@@ -176,7 +176,7 @@ def test_invalid_requests_are_explained(client: Any) -> None:
     assert client.post("/api/cell", json={**where, "count": 10_000}).status_code == 422
 
 
-def test_view_suits_only_recurrent_models() -> None:
+def test_view_supports_only_recurrent_models() -> None:
     assert suits({"task": "language-model", "model": {"kind": "recurrent-lm"}})
     assert suits({"task": "translate", "model": {"kind": "recurrent-seq2seq"}})
     assert suits({"task": "tag", "model": {"kind": "tagger", "encoder": {"kind": "recurrent"}}})

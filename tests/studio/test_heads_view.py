@@ -192,7 +192,7 @@ def test_controls_switch_to_tokens_and_hide_end(studio_page: StudioPage, runs: P
 # --- suitable runs and rejected requests ------------------------------------------------------------------------------
 
 
-def test_view_suits_only_models_with_attention_heads() -> None:
+def test_view_supports_only_models_with_attention_heads() -> None:
     def of(task: str, **model: Any) -> bool:
         return suits({"task": task, "model": model})
 

@@ -62,7 +62,7 @@ def test_different_keys_run_in_parallel() -> None:
     in_loop(main())
 
 
-def test_keys_take_turns() -> None:
+def test_keys_are_served_alternately() -> None:
     """With one worker, the job of b runs second although ten jobs of a arrived first."""
     order: list[str] = []
 
@@ -249,8 +249,8 @@ def test_idle_threads_exit() -> None:
     in_loop(main())
 
 
-def test_many_requests_of_many_keys_get_their_own_results() -> None:
-    """Some are cancelled; all others get their own result, and no state remains."""
+def test_many_requests_of_many_keys_receive_separate_results() -> None:
+    """Some requests are cancelled; all other requests receive their results, and no state remains."""
 
     def job(number: int) -> int:
         time.sleep(0.0005)

@@ -74,7 +74,7 @@ def test_other_origins_are_rejected(client: TestClient, origin: str) -> None:
     assert response.status_code == 403 and "runs" not in response.json()
 
 
-def test_own_origin_is_accepted(client: TestClient) -> None:
+def test_same_origin_is_accepted(client: TestClient) -> None:
     assert ask(client, origin="http://127.0.0.1:8733").status_code == 200
 
 
@@ -180,7 +180,7 @@ def test_request_size_is_limited(client: TestClient) -> None:
         b"[" * 5000,
     ],
 )
-def test_invalid_body_gets_error_message(client: TestClient, body: bytes) -> None:
+def test_invalid_body_returns_error_message(client: TestClient, body: bytes) -> None:
     response = client.post("/api/runs/curves", headers=GOOD, content=body)
     assert response.status_code in (400, 422)
     assert set(response.json()) == {"error"} and "Traceback" not in response.text

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests import matching
 from tests.studio.conftest import TOKEN, StudioPage, Window
-from tests.understanding import trained
+from tests.understanding import ticket_recipe, trained
 
 import seqloom
 from seqloom.predict.loader import load
@@ -56,7 +56,7 @@ def test_labels_and_weights_match_classify(studio_page: StudioPage, classifier: 
     )
 
 
-def test_another_label_can_be_explained_also_by_occlusion(studio_page: StudioPage, classifier: Any) -> None:
+def test_selected_label_can_be_explained_by_occlusion(studio_page: StudioPage, classifier: Any) -> None:
     page = studio_page.open("understand", run="classifier", text=TEXT)
     bar = page.locator(".bars g").nth(2)
     label = bar.get_attribute("aria-label").removeprefix("Explain ")
@@ -107,7 +107,7 @@ def test_differing_tags_are_listed(studio_page: StudioPage, runs: Path) -> None:
     )  # the HMM tagger of the same corpus is compared by default
     page.locator("svg.lattice").nth(1).wait_for()
     first, second = (
-        [word.tag for word in next(seqloom.load(runs / run, "cpu").tag(SENTENCE)).words]
+        [word.tag for word in seqloom.load(runs / run, "cpu").tag(SENTENCE)[0].words]
         for run in ("tagger", "hmm-tagger")
     )
     positions = [position for position, tags in enumerate(zip(first, second, strict=True)) if len(set(tags)) > 1]
@@ -216,7 +216,7 @@ def test_unsuitable_runs_and_invalid_requests_are_rejected(ask: Any, client: Tes
     assert suits({"task": "hmm-tag"}) and suits({"task": "classify"}) and not suits({"task": "translate"})
 
 
-def test_tag_help_explains_tags_and_stays_open(studio_page: StudioPage) -> None:
+def test_tag_help_explains_tags_and_remains_open(studio_page: StudioPage) -> None:
     page = studio_page.open("understand", run="tagger", all="1")
     page.get_by_text("What the tags mean").click()
     words = page.locator(".tag-words").inner_text()
@@ -246,3 +246,14 @@ def test_pages_of_pairs_choices_scores_and_answers_show_predictions(window: Wind
         page = opened.open("understand", run="score", first="a red fox", second="it is blue")
         page.locator('figure[data-figure="score"]').wait_for()
         assert opened.errors == [] and opened.foreign_requests == []
+
+
+def test_several_labels_are_returned(tmp_path: Path) -> None:
+    run = trained(ticket_recipe(tmp_path, "model.encoder.kind=bag", "train.lr=0.05"), tmp_path / "runs/tickets")
+    headers = {"authorization": f"Bearer {TOKEN}", "host": "127.0.0.1"}
+    client = TestClient(make_app(RunFolder(tmp_path / "runs"), TOKEN), base_url="http://127.0.0.1", headers=headers)
+    answer = client.post("/api/understand/classify", json={"run": "tickets", "text": "hello invoice now"}).json()
+    (prediction,) = load(run, "cpu").classify(["hello invoice now"])
+    assert answer["predicted"] == list(prediction.labels) and len(answer["predicted"]) == 2
+    assert [each["label"] for each in answer["labels"]] == [each.label for each in prediction.candidates]
+    assert answer["why"]["words"]

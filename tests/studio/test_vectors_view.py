@@ -180,7 +180,7 @@ def test_legend_isolates_group(studio_page: StudioPage) -> None:
     assert rows[0][3] == "most frequent tag" and {row[3] for row in rows[1:]} >= {"O", "B-LOC"}
 
 
-def test_own_texts_are_projected_and_escaped(studio_page: StudioPage, runs: Path) -> None:
+def test_user_texts_are_projected_and_escaped(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("vectors", run="classifier", kind="sentences", lines="a\nb\nc\nd")
     lines = ["<img src=x onerror=alert(1)>", "Montag, 3. Mai", "lundi 3 mai", "الاثنين ٣ مايو", "五月三日"]
     page.get_by_role("textbox", name="Texts", exact=True).fill("\n".join([*lines, "", lines[1]]))
@@ -204,7 +204,7 @@ def test_invalid_requests_are_explained(studio_page: StudioPage, client: TestCli
     assert client.post("/api/vectors", json={"run": "hmm-tagger"}).json()["error"].endswith("words, tokens or texts.")
 
 
-def test_view_suits_only_models_with_vectors() -> None:
+def test_view_supports_only_models_with_vectors() -> None:
     assert suits({"task": "word-vectors"}) and suits({"task": "translate"}) and suits({"task": "tag"})
     assert not suits({"task": "hmm-tag"}) and not suits({"task": "forecast"}) and not suits({"task": "ngram"})
 

@@ -53,7 +53,7 @@ def test_analogy_error_is_shown_in_its_panel(page: StudioPage) -> None:
         ("walk", "tagger", "Sentence"),
     ],
 )
-def test_cleared_text_stays_empty(page: StudioPage, view: str, run: str, label: str) -> None:
+def test_cleared_text_remains_empty(page: StudioPage, view: str, run: str, label: str) -> None:
     """A cleared text is not replaced by the default, and outdated figures are dimmed."""
     view_page = page.open(view, run=run)
     assert view_page.locator(".notice .problem").count() == 0

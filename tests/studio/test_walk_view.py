@@ -287,7 +287,7 @@ def test_walk_matches_model(client: TestClient, run: str) -> None:
     assert walk["stages"][-1]["key"] == "next"
 
 
-def test_default_texts_suit_the_model() -> None:
+def test_default_texts_match_the_model() -> None:
     lm = {"task": "language-model", "model": {"kind": "gpt"}, "data": {"corpus": "pydocs"}}
     assert default_text(lm) == "The class"
     assert "[MASK]" in default_text({**lm, "task": "masked-lm"})

@@ -12,7 +12,7 @@ from seqloom.tasks.base import Task
 
 
 @pytest.mark.parametrize("name", names())
-def test_record_describes_its_file(name):
+def test_task_info_matches_its_module(name):
     info = task_info(name)
     assert info.name == name == info.recipe.__dataclass_fields__["task"].default
     assert info.recipe.__module__ == info.task.__module__ == f"seqloom.tasks.{name.replace('-', '_')}"
@@ -22,7 +22,7 @@ def test_record_describes_its_file(name):
 
 
 @pytest.mark.parametrize("name", names())
-def test_record_names_existing_members(name):
+def test_task_info_names_existing_members(name):
     info = task_info(name)
     assert issubclass(info.predictor_class(), Predictor)
     assert all(corpora_of_form(form) for form in info.forms)

@@ -135,7 +135,7 @@ def test_trained_classifier_is_accurate_and_explains_labels(runs: Path, tmp_path
     words = ["train.lr=0.01", "train.steps=60", "train.evaluate_every=60", "model.pooling=mean"]
     model = load(trained(classify_recipe(tmp_path, runs / kind, *words), tmp_path / "out"))
     assert model.evaluate("train")["accuracy"] > 0.9
-    result = next(model.classify("a warm, funny film", why=True))
+    result = model.classify("a warm, funny film", why=True)[0]
     assert result.label == "good" and result.why is not None and result.why.kind == "influence"
     assert [word.text for word in result.why.words] == ["a", "warm", ",", "funny", "film"]
     batch = model.training_task.eval_batches("dev").batch(0, 0)
@@ -149,6 +149,6 @@ def test_attention_is_shown_for_attention_pooling(runs: Path, tmp_path: Path) ->
     out = trained(
         classify_recipe(tmp_path, runs / "bert", "model.pooling=attention", "train.steps=2"), tmp_path / "out"
     )
-    result = next(load(out).classify("a warm, funny film", why=True))
+    result = load(out).classify("a warm, funny film", why=True)[0]
     assert result.why is not None and result.why.kind == "attention"
     assert sum(word.weight for word in result.why.words) + result.why.end == pytest.approx(1, abs=1e-5)

@@ -58,7 +58,7 @@ def estimated(task: Task) -> Any:
 # --- recipes ----------------------------------------------------------------------------------------------------------
 
 
-def test_recipe_supports_gradient_and_estimation(recipe: Callable[..., Any]) -> None:
+def test_recipe_supports_gradient_descent_and_estimation(recipe: Callable[..., Any]) -> None:
     assert isinstance(recipe(*LSTM).train, FitConfig)
     assert recipe(*AR).train == EstimateConfig() and isinstance(recipe("model.kind=kalman").train, EstimateConfig)
     estimated_recipe = recipe(*AR, "train.keep_checkpoints=3")

@@ -160,7 +160,7 @@ def test_evaluated_run_reopens_unchanged(recipe: Make, tmp_path: Path) -> None:
             ["model.kind=gpt", "model.heads=3", "model.context=600", "batch.size=0"],
             [
                 "model: d_model must be divisible by heads",
-                "model: context must be at most the 512",
+                "model: context must be at most 512, the number of",
                 "batch.size: must be",
             ],
         ),

@@ -77,7 +77,7 @@ def test_exact_metric_equals_greedy_search(folder: Path) -> None:
     correct = []
     for example in examples:
         lines = ["do " + example.instruction, *(["to " + example.input] if example.input else []), "="]
-        text = "".join(model.generate("\n".join(lines), temperature=0.0, max_tokens=20))
+        text = model.generate("\n".join(lines), temperature=0.0, max_tokens=20)
         correct.append(text == " " + example.output)
     assert model.evaluate("test")["exact"] == pytest.approx(sum(correct) / len(correct))
 

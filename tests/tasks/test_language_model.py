@@ -49,7 +49,7 @@ def gru_cho(w, x, state):
 
 
 def mut1(w, x, state):
-    x, h = w["weight_p"] @ x, state["h"]
+    x, h = w["weight_xp"] @ x, state["h"]
     (x_r, x_z), (w_r, w_n) = np.split(w["weight_x"] @ x, 2), np.split(w["weight_h"], 2)
     b_r, b_z, b_n = np.split(w["bias_x"], 3)
     z = sigmoid(x_z + b_z)
@@ -57,7 +57,7 @@ def mut1(w, x, state):
 
 
 def mut2(w, x, state):
-    x, h = w["weight_p"] @ x, state["h"]
+    x, h = w["weight_xp"] @ x, state["h"]
     (x_z, x_n), (w_r, w_z, w_n) = np.split(w["weight_x"] @ x, 2), np.split(w["weight_h"], 3)
     b_r, b_z, b_n = np.split(w["bias_x"], 3)
     z = sigmoid(x_z + w_z @ h + b_z)

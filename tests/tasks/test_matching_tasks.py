@@ -175,7 +175,7 @@ def test_run_stores_labels_counts_and_sizes(tmp_path: Path) -> None:
 
 def test_changed_data_is_rejected(tmp_path: Path) -> None:
     run = trained(recipe(tmp_path, "pair", "train.steps=1"), tmp_path / "run")
-    write_pairs(tmp_path / "pairs.tsv", [*pairs(), ("a new fox", "it is red", "yes")])
+    write_pairs(tmp_path / "pairs.tsv", [("a new fox", "it is red", "yes"), *pairs()])
     with pytest.raises(DataError, match="has changed since it was trained"):
         load(run).evaluate("dev")
 

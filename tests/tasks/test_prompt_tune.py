@@ -44,7 +44,7 @@ def test_run_stores_prompt_and_one_copy_of_language_model(folder: Path) -> None:
     began = Run.open(run).data["init"]
     assert began["from"] == str(folder / "gpt")
     assert began["sha256"] == sha256((folder / "gpt" / "model.safetensors").read_bytes())
-    assert f"Its training started from the weights of `{folder / 'gpt'}`" in (run / "card.md").read_text()
+    assert "Its training started from the weights of `gpt`" in (run / "card.md").read_text()
 
 
 def test_run_is_self_contained(folder: Path, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_run_is_self_contained(folder: Path, tmp_path: Path) -> None:
         hidden.rename(folder / "gpt")
     assert set(figures) >= {"loss", "accuracy", "macro_f1"}
     assert {losses.label for losses in result.candidates} == {"good", "bad"}
-    assert isinstance("".join(model.generate("a warm", max_tokens=5)), str)
+    assert isinstance(model.generate("a warm", max_tokens=5), str)
 
 
 @pytest.mark.parametrize("kind", ["gpt", "lstm"])
@@ -179,7 +179,7 @@ def test_other_model_kinds_are_rejected(folder: Path) -> None:
 def test_recipe_of_run_is_complete(folder: Path) -> None:
     recipe = recipe_of(Run.open(folder / "tuned"))
     assert recipe.model.backbone.kind == "gpt" and recipe.model.length == 3
-    assert to_mapping(recipe)["init"] == {"from": str(folder / "gpt"), "weights": True}
+    assert to_mapping(recipe)["init"] == {"from": str(folder / "gpt"), "weights": True, "lora": None}
 
 
 def test_plain_text_evaluation_is_rejected(folder: Path) -> None:

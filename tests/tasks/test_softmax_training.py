@@ -44,7 +44,7 @@ def test_loaded_run_uses_exact_probabilities(recipe: Any, tmp_path: Path, overri
     assert trained.evaluate("dev") == trained.evaluate("dev") == training.run.metrics("dev")  # no samples
     output = trained.model.step(torch.zeros(1, 1, dtype=torch.long), trained.model.start(rows=1))
     assert output.log_probs.exp().sum().item() == pytest.approx(1, abs=1e-5)
-    assert len(list(trained.generate("the", max_tokens=5))) <= 6
+    assert len(list(trained.generate("the", max_tokens=5, stream=True))) <= 6
 
 
 def test_sampler_uses_counts_of_training_text(recipe: Any) -> None:

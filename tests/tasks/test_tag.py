@@ -95,7 +95,7 @@ def test_split_span_starts_with_b_tag(long_task: Task) -> None:
 def test_tags_missing_in_train_are_reported_and_count_as_wrong(tmp_path: Path) -> None:
     test = write_sentences(tmp_path / "test.conll", [[("Ann", "B-PER"), ("Monday", "B-DAY")], [("Bob", "B-PER")]])
     task = Task.prepare(tag_recipe(tmp_path, f"data.test={test}", "data.test_fraction=0"))
-    assert any("1 test word has a tag that train lacks (B-DAY): it counts as wrong" in w for w in task.warnings())
+    assert any("1 test word has a tag not in train (B-DAY): it counts as wrong" in w for w in task.warnings())
     assert task.tags("test") == [[1, -1], [1]]  # not a tag of the model
     torch.manual_seed(0)
     predicted = task.report(task.model().eval(), "test")

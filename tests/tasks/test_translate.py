@@ -260,8 +260,8 @@ def test_run_records_counts_languages_and_metrics(recipe: Any, tmp_path: Path) -
     }
     assert set(data["sha256"]) == {"train", "dev", "test"}
     card = (run.path / "card.md").read_text()
-    assert "parallel, en to de, version" in card and "| test | 9 |" in card and "| bleu |" in card
-    assert "greedy translations of at most 5 pairs of dev" in card
+    assert "Languages: en to de." in card and "| test | 9 |" in card and "| BLEU |" in card
+    assert "of dev are measured on greedy translations of at most 5 pairs" in card
     assert "document's end" not in card
     task = Task.reopen(recipe(), run)
     assert task.tokenizer.fingerprint() == run.tokenizer.fingerprint()
@@ -289,7 +289,7 @@ def test_changed_data_is_rejected(recipe: Any, tmp_path: Path) -> None:
     file = tmp_path / "test.de"
     file.write_text(file.read_text(encoding="utf-8").replace("eins", "zwei"), encoding="utf-8")
     with pytest.raises(DataError, match="has changed since it was trained: test of parallel differ"):
-        Task.reopen(recipe(), run)
+        Task.reopen(recipe(), run).corpus.split("test")
 
 
 def test_plain_text_evaluation_is_rejected(recipe: Any, tmp_path: Path) -> None:

@@ -148,10 +148,13 @@ def test_killed_training_resumes_exactly(recipe, tmp_path):
     assert all(torch.equal(uninterrupted[name], killed[name]) for name in uninterrupted)
 
 
-def test_linear_schedule_cannot_be_extended(recipe, tmp_path):
+def test_longer_training_follows_the_schedule_of_the_new_length(recipe, tmp_path):
     list(begin(recipe(), tmp_path / "linear").events())
-    with pytest.raises(UsageError, match="its linear schedule depends on the number of steps"):
-        resume(tmp_path / "linear", ["train.epochs=9"])
+    longer = resume(tmp_path / "linear", ["train.epochs=9"])
+    assert "the linear schedule of the new length" in longer.warnings()[0]
+    rates = [event.values["learning_rate"] for event in longer.events() if isinstance(event, Progress)]
+    complete = begin(recipe(train={"epochs": 9}), tmp_path / "complete").events()
+    assert rates == [event.values["learning_rate"] for event in complete if isinstance(event, Progress)][-len(rates) :]
     list(begin(recipe(train={"schedule": "constant"}), tmp_path / "short").events())
     list(begin(recipe(train={"schedule": "constant", "epochs": 5}), tmp_path / "long").events())
     list(resume(tmp_path / "short", ["train.epochs=5"]).events())

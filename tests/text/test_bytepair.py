@@ -83,7 +83,7 @@ def test_merges_equal_reference(words: list[str]) -> None:
     assert learned == reference_merges(words, 20)
 
 
-def test_merges_stay_within_words() -> None:
+def test_merges_are_within_words() -> None:
     tokenizer = train(["to be or not to be, that's it: 42 (or 43) "] * 50, 400)
     learned = [(left + right).decode() for left, right in tokenizer.merges()]
     assert {" be", "'s", " 42"} <= set(learned)

@@ -1,4 +1,4 @@
-"""Imported tokenizers: ids of the library in our order, and no text encodes to a special token."""
+"""Imported tokenizers: ids of the library in the order of seqloom, and no text encodes to a special token."""
 
 import json
 from typing import Any
@@ -105,7 +105,7 @@ def plain_library(name: str) -> Library:
 
 @for_every_library
 @pytest.mark.parametrize("text", [*TEXTS, "", " ", "dog", "the  dog", "☃ the dog"])
-def test_ids_equal_library(name: str, text: str) -> None:
+def test_ids_equal_those_of_library(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
     ids = tokenizer.encode(text)
     assert tokenizer.to_original_ids(ids) == plain_library(name).encode(text, add_special_tokens=False).ids
@@ -182,7 +182,7 @@ def test_special_tokens_are_never_encoded(name: str, around: str) -> None:
     assert END in tokenizer.from_original_ids([end])
 
 
-def test_library_itself_encodes_special_tokens() -> None:
+def test_tokenizers_library_encodes_special_tokens() -> None:
     for name in ("bytes_like_gpt2", "words", "pieces_like_t5"):
         library, end, _ = LIBRARIES[name]
         assert end in library.encode(library.id_to_token(end), add_special_tokens=False).ids
@@ -292,3 +292,16 @@ def test_spans_include_letters_removed_by_normalizer() -> None:
     tokenizer = Imported(json.loads(library.to_str()), 6, [1, 5, 4], 7)
     assert tokenizer.encode("xxthe dxog") == [1, 2]
     assert [("xxthe dxog")[a:b] for a, b in tokenizer.spans("xxthe dxog")] == ["the", "dxog"]
+
+
+@for_every_library
+@pytest.mark.parametrize("text", TEXTS)
+def test_spelled_tokens_concatenate_to_the_text(name: str, text: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    ids = [token for token in tokenizer.encode(text) if token != tokenizer.unknown]
+    spelled = b"".join(map(tokenizer.spell, ids)).decode()
+    if name == "pieces_like_bert":  # its decoder attaches punctuation marks to words
+        assert "".join(spelled.split()) == "".join(tokenizer.decode(ids).split())
+    else:
+        assert spelled.split() == tokenizer.decode(ids).split()
+    assert tokenizer.spell(END) == b""

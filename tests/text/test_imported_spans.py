@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
-from seqloom.data.readers import SentenceReader, tokens_covering
+from seqloom.data.text_inputs import SentenceReader, tokens_covering
 from seqloom.text import Imported
 from seqloom.text.imported import include_marks
 from seqloom.text.word_spans import first_tokens, split_words, word_spans
@@ -74,7 +74,7 @@ def test_spans_match_token_text(text: str) -> None:
             assert token_text in normalized, (token_text, text[start:end])  # longer if one letter became several
 
 
-def test_marks_stay_with_their_letter() -> None:
+def test_marks_are_kept_with_their_letter() -> None:
     tokenizer = TOKENIZERS["uncased"]
     text = "Cafe\u0301 हिन्दी"
     texts = [text[start:end] for start, end in tokenizer.spans(text)]
@@ -116,7 +116,7 @@ def test_tagger_has_first_token_of_every_word(text: str) -> None:
         start += len(word) + 1
 
 
-def test_word_without_token_gets_neighbouring_token() -> None:
+def test_word_without_token_uses_neighbouring_token() -> None:
     reader = SentenceReader(TOKENIZERS["uncased"], None, None)
     (piece,) = reader.pieces([["the", "\u0301", "cafe", "\ufffd"]])
     assert piece.first == [0, 1, 1, 1] and len(piece.tokens) == 2

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,7 +94,9 @@ def test_excessive_matching_raises_checkpoint_error() -> None:
             except CheckpointError as error:
                 print(error)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60)
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60)
     assert done.stdout.count("takes too many steps") == 2, done.stderr[-1000:]
 
 

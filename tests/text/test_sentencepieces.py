@@ -174,3 +174,11 @@ def test_missing_library_is_reported(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(ResourceError, match=r"pip install 'seqloom\[marian\]'"):
         SentencePieces(valid)
+
+
+def test_spelled_tokens_concatenate_to_the_text(tokenizer):
+    for text in TEXTS:
+        ids = [token for token in tokenizer.of_targets.encode(text) if token != tokenizer.unknown]
+        spelled = b"".join(map(tokenizer.of_targets.spell, ids)).decode()
+        assert spelled.strip(" ") == tokenizer.decode(ids)
+    assert tokenizer.spell(END) == tokenizer.spell(tokenizer.padding) == b""

@@ -117,9 +117,9 @@ def test_stream_continues_prompt(name: str, data: st.DataObject) -> None:
 
 def test_ids_outside_vocabulary_are_rejected(tokenizer: Tokenizer) -> None:
     for wrong in (-1, len(tokenizer)):
-        with pytest.raises(IndexError, match="token ids go from 0"):
+        with pytest.raises(IndexError, match="token ids must be from 0"):
             tokenizer.decode([wrong])
-        with pytest.raises(IndexError, match="token ids go from 0"):
+        with pytest.raises(IndexError, match="token ids must be from 0"):
             tokenizer.token(wrong)
 
 
@@ -235,3 +235,12 @@ def test_training_is_independent_of_hash_seed() -> None:
 
 
 TRAINED = {name: train_tokenizer(config, TEXTS) for name, config in CONFIGS.items()}
+
+
+def test_spelled_tokens_concatenate_to_the_text(tokenizer: Tokenizer) -> None:
+    for text in TEXTS:
+        ids = [token for token in tokenizer.encode(text) if token != tokenizer.unknown]
+        spelled = b"".join(map(tokenizer.spell, ids)).decode()
+        assert spelled.split() == tokenizer.decode(ids).split()
+    assert tokenizer.spell(END) == b""
+    assert tokenizer.unknown is None or tokenizer.spell(tokenizer.unknown) == b""

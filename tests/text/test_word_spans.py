@@ -54,7 +54,7 @@ def test_visible_characters_are_covered_by_words(text: str) -> None:
 
 
 @given(st.text(max_size=40))
-def test_splitting_joined_words_loses_nothing(text: str) -> None:
+def test_splitting_joined_words_loses_no_data(text: str) -> None:
     """Splitting the joined words again loses no character."""
     words = split_words(text)
     repeated = split_words(" ".join(words))
@@ -105,7 +105,7 @@ def test_every_word_has_a_first_token(tokenizer: Tokenizer, text: str) -> None:
     assert len(set(first)) == len(words)  # no token belongs to two words
 
 
-def test_word_without_token_gets_neighbouring_token() -> None:
+def test_word_without_token_uses_neighbouring_token() -> None:
     """A word without a token gets the next or last token."""
     assert first_tokens([(0, 1), (4, 5)], [(0, 1), (2, 3), (4, 5)]) == [0, 1, 1]
     assert first_tokens([(0, 1)], [(0, 1), (2, 3)]) == [0, 0]

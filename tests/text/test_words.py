@@ -75,7 +75,7 @@ def test_punctuation_is_split_into_glued_pieces() -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_marks_stay_with_their_letters() -> None:
+def test_marks_are_kept_with_their_letters() -> None:
     text = "हिन्दी cafe\u0301 می\u200cخواهم"
     tokenizer = train_tokenizer(WordsConfig(split="punctuation"), [text])
     assert len(tokenizer.encode(text)) == 3
@@ -110,7 +110,7 @@ def test_text_round_trips_up_to_white_space(split: Literal["whitespace", "punctu
 
 @pytest.mark.parametrize("split", ["whitespace", "punctuation"])
 def test_many_words_are_encoded_quickly(split: Literal["whitespace", "punctuation"]) -> None:
-    """Two million words take a few seconds; this tests a tenth of them with a generous limit."""
+    """Two million words take a few seconds; this test encodes a tenth of them with a generous time limit."""
     documents = [" ".join(f"w{(i * j) % 997}," for i in range(100)) for j in range(2000)]
     tokenizer = Words.train(WordsConfig(split=split), documents)
     began = time.perf_counter()

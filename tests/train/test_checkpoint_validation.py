@@ -162,7 +162,7 @@ def test_invalid_state_json_is_reported_and_the_previous_checkpoint_is_used(sess
     assert same(parts.checkpoint(10), complete.checkpoint(10))
 
 
-def test_tensor_used_twice_is_rejected(sessions, tiny_task):
+def test_shared_tensor_is_rejected(sessions, tiny_task):
     """Two moments that share memory would both be updated in place."""
     _, parts = sessions
     folder = parts.path / "checkpoints" / "step-8"
@@ -183,7 +183,7 @@ def test_truncated_optimizer_tensors_cause_exit_code_4(sessions, tiny_task):
     assert caught.value.exit_code == 4
 
 
-def test_checkpoint_that_does_not_fit_changes_nothing(sessions, tiny_task, same):
+def test_checkpoint_that_does_not_fit_has_no_effect(sessions, tiny_task, same):
     _, parts = sessions
     checkpoint = newest(parts)
     trainer = TrainState(tiny_task(), parts.config, seed=3)

@@ -1,4 +1,4 @@
-"""Checkpoints round-trip exactly, damage is reported and skipped, and a crash or a full disk loses nothing saved."""
+"""Checkpoints round-trip exactly, damage is reported and skipped, and a crash or a full disk loses no saved data."""
 
 import contextlib
 import errno
@@ -125,7 +125,7 @@ def test_newest_checkpoints_are_kept(tmp_path, keep):
     assert loaded_step(store) == 100
 
 
-def test_damaged_checkpoint_does_not_displace_an_intact_one(two):
+def test_damaged_checkpoint_does_not_displace_an_intact_checkpoint(two):
     (two.folder / "step-8" / "state.json").unlink()
     store = CheckpointStore(two.run, keep=2)
     assert loaded_step(store) == 5
@@ -176,7 +176,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("name", FILES)
-def test_previous_checkpoint_is_used_and_the_damaged_one_reported(two, name, damage):
+def test_previous_checkpoint_is_used_and_damaged_checkpoint_is_reported(two, name, damage):
     DAMAGE[damage](two.folder / "step-8" / name)
     store = CheckpointStore(two.run)
     assert value_of(store.load()) == 1
@@ -263,7 +263,7 @@ def test_missing_checkpoint_is_reported(two):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"step": "x"}', '{"step": 1e999}', '{"step": null}', '{"step": 99}'])
-def test_damaged_latest_json_loses_nothing(two, text):
+def test_damaged_latest_json_loses_no_data(two, text):
     (two.folder / "latest.json").write_text(text)
     store = CheckpointStore(two.run)
     assert value_of(store.load()) == 2
@@ -359,7 +359,7 @@ SITUATIONS = ["first", "next", "next, only one kept", "again", "again, only one 
 
 
 def outcomes(tmp_path, monkeypatch, situation, error):
-    """Save repeatedly, failing at each point in turn; yield the point, the error and the loaded value."""
+    """Save repeatedly, with a failure at each successive point; yield the point, the error and the loaded value."""
     template = tmp_path / "template"
     template.mkdir()
     prepare(template, situation)
@@ -404,7 +404,7 @@ def test_crash_at_any_point_leaves_the_old_or_the_new_checkpoint(tmp_path, monke
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_full_disk_at_any_point_is_reported_and_loses_nothing(tmp_path, monkeypatch, situation):
+def test_full_disk_at_any_point_is_reported_and_loses_no_data(tmp_path, monkeypatch, situation):
     old = OLD.get(situation, {1})
     count = 0
     for point, operation, raised, store, value in outcomes(tmp_path, monkeypatch, situation, errno.ENOSPC):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from seqloom.core.device import describe_machine
 from seqloom.core.errors import CheckpointError
 from seqloom.core.files import tensors_from_file
 from seqloom.core.protocols import Estimable, Estimate, Monitor
@@ -65,7 +66,7 @@ def test_estimation_yields_progress_evaluation_and_result(tmp_path):
     events = list(run(tmp_path, Halving()))
     stage = [Progress, Progress, Saved]
     assert kinds(events) == [Started, *stage * 3, Evaluated, Finished]
-    assert events[0] == Started(0, 0, 0, "cpu", resumed=False)
+    assert events[0] == Started(0, 0, 0, "cpu", resumed=False, machine=describe_machine("cpu"))
     assert [event.values["distance"] for event in events if isinstance(event, Progress)] == [
         2.0**-k for k in range(1, 7)
     ]
@@ -84,7 +85,7 @@ def test_estimation_stopped_anywhere_and_resumed_has_equal_results(tmp_path, whe
     after = list(run(tmp_path, task, resume=True))
     saved_step = 6 if when == "evaluation" else (when - 1) // 2 * 2
     assert task.began_at == saved_step
-    assert after[0] == Started(saved_step, saved_step, 0, "cpu", resumed=saved_step > 0)
+    assert after[0] == Started(saved_step, saved_step, 0, "cpu", saved_step > 0, machine=describe_machine("cpu"))
     assert isinstance(after[-1], Finished)
     assert after[-1].best == {"loss": 2.0**-6}
 
@@ -105,7 +106,7 @@ def test_stop_request_while_saving_takes_effect_after_the_save(tmp_path, monkeyp
     assert checkpoint.step == 2
 
 
-def test_damage_is_reported_and_the_previous_checkpoint_used(tmp_path):
+def test_damage_is_reported_and_the_previous_checkpoint_is_used(tmp_path):
     list(run(tmp_path, Halving()))
     (tmp_path / "checkpoints" / "step-6" / "state.json").write_text("")
     events = list(run(tmp_path, Halving(), resume=True))

@@ -110,7 +110,7 @@ def test_recomputation_gives_equal_gradients_with_less_memory(kind: str) -> None
     assert less < at_most * peak
 
 
-def test_nothing_is_recomputed_without_gradients() -> None:
+def test_checkpointing_is_off_without_gradients() -> None:
     model = GPTConfig(**BODY).build(V)
     calls = 0
 

@@ -126,7 +126,7 @@ def test_non_finite_step_leaves_weights_and_optimizer_unchanged(tiny_task, same,
 
 
 @cuda
-def test_skips_are_reported_at_their_steps(session, tiny_task):
+def test_skipped_steps_are_reported_with_their_number(session, tiny_task):
     events = session(steps=12, log_every=6, device="cuda").train(tiny_task(spoil={2: "loss", 7: "loss"}))
     assert [event.step for event in events if isinstance(event, Skipped)] == [3, 8]
 

@@ -93,7 +93,7 @@ def assert_same_training(first: ShortTraining, second: ShortTraining) -> None:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("spoil", [{}, {0: "loss"}, {0: float("inf"), 1: float("nan")}, {4: "loss"}], ids=str)
-def test_non_finite_steps_change_nothing(optimizer: str, spoil: dict[int, Any]) -> None:
+def test_non_finite_steps_have_no_effect(optimizer: str, spoil: dict[int, Any]) -> None:
     options: dict[str, Any] = {"optimizer": optimizer, "momentum": 0.9}
     rubbish = [torch.full((6, 18), 7e5) for _ in range(50)]  # the content of uninitialized memory
     del rubbish
@@ -116,7 +116,7 @@ def test_step_runs_once_if_capture_is_out_of_memory(error: Exception, monkeypatc
 
 @pytest.mark.parametrize("calls", [1, 3])
 def test_optimizer_out_of_memory_leaves_no_state(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The optimizer allocates its state at the first step and runs out of memory halfway."""
+    """The optimizer allocates its state at the first step and runs out of memory before it is complete."""
     real, left = torch.zeros_like, [calls]
 
     def full(*arguments: Any, **named: Any) -> Any:

@@ -42,7 +42,7 @@ def killed(tmp_path_factory, request):
     return folder, report
 
 
-def test_kills_hit_every_phase(killed):
+def test_kills_cover_every_training_phase(killed):
     _, report = killed
     hits = report["hits"]
     phases = [hit["phase"] for hit in hits]

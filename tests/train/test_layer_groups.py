@@ -57,7 +57,7 @@ def test_rates_decay_downwards_and_groups_unfreeze_over_steps() -> None:
 @given(
     count=st.integers(1, 9), every=st.none() | st.integers(1, 50), freeze=st.integers(0, 8), step=st.integers(0, 1000)
 )
-def test_head_is_always_trained_and_nothing_is_frozen_again(
+def test_head_is_always_trained_and_layers_are_not_frozen_again(
     count: int, every: int | None, freeze: int, step: int
 ) -> None:
     groups = LayerGroups([[] for _ in range(count)], every=every, freeze=min(freeze, count - 1))
@@ -148,7 +148,7 @@ def test_freezing_every_layer_group_is_rejected(grouped_task: Any) -> None:
         TrainState(grouped_task(), FitConfig(steps=1, device="cpu", freeze=3), 3)
 
 
-def test_parameters_frozen_by_the_model_stay_frozen(grouped_task: Any) -> None:
+def test_parameters_frozen_by_the_model_remain_frozen(grouped_task: Any) -> None:
     model = grouped_task().model()
     model.embed.weight.requires_grad_(False)
     groups = build_layer_groups(model, FitConfig(steps=1, layer_decay=0.5), 5)

@@ -1,4 +1,4 @@
-"""The memory of a step, compared with counts by hand."""
+"""The memory of a step, compared with manual counts."""
 
 import pytest
 import torch

@@ -77,7 +77,7 @@ def train(task: LimitedMemoryTask, **options: Any) -> TrainState:
 @pytest.mark.parametrize("backward", [False, True], ids=["forwards", "backwards"])
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("fits", [5, 3, 2, 1])
-def test_microbatches_give_the_step_of_the_whole_batch(fits: int, accumulate: int, backward: bool) -> None:
+def test_microbatches_give_the_step_of_the_full_batch(fits: int, accumulate: int, backward: bool) -> None:
     task = LimitedMemoryTask(fits, backward)
     unsplit, split = train(LimitedMemoryTask(), accumulate_steps=accumulate), train(task, accumulate_steps=accumulate)
     assert task.refused == {5: 1, 3: 1, 2: 2, 1: 3}[fits]  # only once

@@ -72,14 +72,39 @@ def test_stopped_and_resumed_training_is_bit_identical(session, tiny_task, same,
         assert isinstance(before[-1], Stopped)
         assert before[-1].step == step
         after = parts.train(tiny_task(), resume=True)
-        assert after[0] == Started(step, complete.config.steps, events[0].parameters, "cpu", resumed=True)
+        assert after[0] == Started(
+            step, complete.config.steps, events[0].parameters, "cpu", resumed=True, machine=events[0].machine
+        )
         assert end(parts) == end(complete)
         assert same(parts.checkpoint(end(complete)), complete.checkpoint(end(complete)))
         assert same(parts.best(), complete.best())
         assert same(curve(before + after), curve(events))
 
 
-def test_plateau_case_lowers_the_rate(session, tiny_task):
+@pytest.mark.parametrize("case", ["sgd", "adam", "adamw"])
+def test_extended_training_is_resumed_exactly(session, tiny_task, same, case):
+    """Extend 7 steps to 14, without and with a stop: cosine follows the new length, other rates do not depend on it."""
+    extended, events = {}, {}
+    for name, stop in (("whole", None), ("parts", 10)):
+        session(name, **CASES[case], steps=7).train(tiny_task())
+        extended[name] = session(name, **CASES[case])
+        events[name] = extended[name].train(tiny_task(), resume=True, until=stop)
+        if stop is not None:
+            assert isinstance(events[name][-1], Stopped)
+            events[name] += extended[name].train(tiny_task(), resume=True)
+    assert same(extended["parts"].checkpoint(14), extended["whole"].checkpoint(14))
+    assert same(curve(events["parts"]), curve(events["whole"]))
+    new = session("new", **CASES[case])
+    rates = {
+        name: [event.values["learning_rate"] for event in trained if isinstance(event, Progress) and event.step > 7]
+        for name, trained in (("extended", events["whole"]), ("new", new.train(tiny_task())))
+    }
+    assert rates["extended"] == rates["new"]
+    is_equal = same(extended["whole"].checkpoint(14)["model.safetensors"], new.checkpoint(14)["model.safetensors"])
+    assert is_equal == (CASES[case].get("schedule") != "cosine")  # the first 7 steps of cosine were different
+
+
+def test_plateau_settings_lower_the_rate(session, tiny_task):
     """Confirm that the test above covers a lowered rate."""
     complete = session(**CASES["plateau, early stopping, accumulation"])
     events = complete.train(tiny_task())

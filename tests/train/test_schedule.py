@@ -23,7 +23,7 @@ def test_warmup_is_linear_and_ends_at_the_peak(schedule):
 
 
 @pytest.mark.parametrize("schedule", ["constant", "plateau"])
-def test_constant_schedule_stays_at_the_peak(schedule):
+def test_constant_schedule_remains_at_the_peak(schedule):
     assert rates(schedule)[WARMUP:] == [PEAK] * (TOTAL - WARMUP)
     assert rates(schedule, warmup=0) == [PEAK] * TOTAL
 
@@ -54,7 +54,7 @@ def test_cosine_schedule_equals_its_formula_and_ends_at_the_floor():
     total=st.integers(1, 60),
     floor=st.floats(0, PEAK),
 )
-def test_rate_rises_only_during_warmup_and_stays_within_bounds(schedule, warmup, total, floor):
+def test_rate_rises_only_during_warmup_and_is_within_bounds(schedule, warmup, total, floor):
     rates_by_step = [learning_rate(schedule, PEAK, step, total, warmup, floor) for step in range(total)]
     rise, decay = rates_by_step[:warmup], rates_by_step[warmup:]
     assert all(a < b for a, b in itertools.pairwise(rise))

@@ -1,8 +1,8 @@
 """Faster implementations of operations: numba and Triton kernels, CUDA graphs, compilation.
 
-The definitions are in the other packages, as operations (`seqloom.core.operations`). `install` registers faster
-implementations of them. `tests/accel` checks that results and gradients are equal. Training and prediction call
-`install` once; within `disabled`, only definitions are used.
+The other packages define operations (`seqloom.core.operations`), and `install` registers faster implementations of
+them. `tests/accel` checks that both compute the same results and gradients. Training and prediction call `install`
+once; within `disabled`, only definitions are used.
 """
 
 import functools
@@ -14,7 +14,7 @@ __all__ = ["disabled", "install"]
 
 @functools.cache
 def install() -> None:
-    """Register every faster implementation. Calling it again changes nothing."""
+    """Register every faster implementation. Further calls have no effect."""
     from seqloom.accel import cross_entropy, decoding, hmm, layers, recurrence, search, training, word_vectors
 
     # Implementations of an operation are tried in the order of their registration.

@@ -2,9 +2,9 @@
 
     ∂loss/∂s = p − t
 
-A batch of N positions has N·V logits, hundreds of megabytes. Each chunk of positions goes from h to the gradients of
-h, W and b while its logits are in the CPU cache. A GPU gains nothing from small chunks: its chunks have half a
-gigabyte of logits.
+A batch of N positions has N·V logits, which take hundreds of megabytes. The gradients of h, W and b are therefore
+computed for one chunk of positions at a time, while its logits are in the CPU cache. Small chunks do not help a GPU, so
+its chunks have half a gigabyte of logits.
 """
 
 import functools
@@ -49,7 +49,7 @@ def should_chunk(
 def linear_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, label_smoothing: float = 0.0
 ) -> Tensor:
-    """Sum the losses chunk by chunk, without device synchronization.
+    """Return the sum of the losses, computed chunk by chunk without device synchronization.
 
     The forward pass also computes the gradients, which cannot be differentiated again.
     """
@@ -82,7 +82,7 @@ def is_cpu_inference(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> boo
 
 
 def linear_log_softmax(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute the logits chunk by chunk: large buffers would be allocated again in every call."""
+    """Compute the log softmax chunk by chunk, because large buffers would be allocated again in every call."""
     rows, size = hidden.reshape(-1, hidden.shape[-1]), chunk_rows(len(weight), hidden.device)
     log_probs = at_least_float32(rows[:0]).new_empty(len(rows), len(weight))
     for chunk, out in zip(rows.split(size), log_probs.split(size), strict=True):
@@ -141,7 +141,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _linear_into(h: Tensor, weight: Tensor, bias: Tensor | None, logits: Tensor) -> None:
-    """Write W h + b of h (n, H) to `logits` (n, V)."""
+    """Write W h + b for h (n, H) to `logits` (n, V)."""
     if h.dtype != logits.dtype:
         logits.copy_(F.linear(h, weight, bias))
     elif bias is None:

@@ -8,9 +8,9 @@ import torch
 
 
 def capture(work: Callable[[], Any], pool: Any = None, stream: Any = None) -> Any:
-    """Capture the GPU operations of `work`; `replay()` of the graph runs them.
+    """Capture the GPU operations of `work` in a graph, whose `replay()` runs them.
 
-    Graphs that share a memory `pool` must not be replayed at the same time. Garbage collection is off during the
+    Graphs that share a memory `pool` must not be replayed at the same time. Garbage collection is disabled during the
     capture, because freeing another graph's memory would invalidate it.
     """
     graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()

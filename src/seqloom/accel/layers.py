@@ -1,7 +1,7 @@
 """Faster implementations of layers.
 
 Attention uses torch's fused kernels where they are faster. Dropout on a CPU draws its bits on all cores. Padding is
-skipped on a CPU and computed on a GPU, where locating it would synchronize.
+skipped on a CPU but computed on a GPU, where locating it would require a synchronization.
 """
 
 from collections.abc import Sequence
@@ -68,7 +68,8 @@ def short_softmax(scores: Tensor) -> Tensor:
 
 
 def needs_gpu_gradient(layers: Sequence[nn.Linear], x: Tensor) -> bool:
-    return x.device.type != "cpu" and torch.is_grad_enabled()
+    is_plain = all(type(layer) is nn.Linear for layer in layers)  # a layer with LoRA has more than its weight
+    return is_plain and x.device.type != "cpu" and torch.is_grad_enabled()
 
 
 def joint_projection(layers: Sequence[nn.Linear], x: Tensor) -> Sequence[Tensor]:
@@ -79,14 +80,22 @@ def joint_projection(layers: Sequence[nn.Linear], x: Tensor) -> Sequence[Tensor]
 
 
 def decoder_needs_gpu_gradient(stack: TransformerStack, x: Tensor) -> bool:
-    return needs_gpu_gradient((), x)
+    return needs_gpu_gradient(key_value_layers(cross_attentions(stack)), x)
 
 
 def joint_keys_values(stack: TransformerStack, x: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
     """Compute the keys and values of all blocks in one matrix product."""
-    attentions = [block.cross_attention for block in stack if block.cross_attention is not None]
-    parts = joint_projection([layer for attention in attentions for layer in (attention.k, attention.v)], x)
-    return tuple(attention.as_keys_values(*parts[2 * i : 2 * i + 2]) for i, attention in enumerate(attentions))
+    attentions = cross_attentions(stack)
+    parts = joint_projection(key_value_layers(attentions), x)
+    return tuple(attention.split_keys_values(*parts[2 * i : 2 * i + 2]) for i, attention in enumerate(attentions))
+
+
+def cross_attentions(stack: TransformerStack) -> list[attention.MultiHeadAttention]:
+    return [block.cross_attention for block in stack if block.cross_attention is not None]
+
+
+def key_value_layers(attentions: Sequence[attention.MultiHeadAttention]) -> list[nn.Linear]:
+    return [layer for attention in attentions for layer in (attention.k, attention.v)]
 
 
 def runs_on_gpu(
@@ -103,9 +112,9 @@ def run_blocks_on_gpu(
     sources: Sequence[Source] | None,
     return_weights: WeightRequests,
 ) -> StackOutput:
-    """Disable cuDNN's attention if there are few keys; other kernels are then faster.
+    """Run the blocks without cuDNN's attention if there are few keys, for which other kernels are faster.
 
-    This is a global setting of PyTorch, which is read when a block is compiled.
+    The kernels are enabled by a global setting of PyTorch, which is read when a block is compiled.
     """
     torch.backends.cuda.enable_cudnn_sdp(x.shape[1] >= CUDNN_TILE)
     return run_blocks.definition(stack, x, scope, caches, sources, return_weights)
@@ -119,7 +128,7 @@ def on_cpu(x: Tensor, p: float) -> bool:
 
 
 def drop(x: Tensor, p: float) -> Tensor:
-    """Draw 64 bits for every four numbers; p is rounded to 1/65536, and the scale is that of the rounded p."""
+    """Apply dropout with 64 random bits for every four numbers; p and its scale are rounded to multiples of 1/65536."""
     levels = 1 << 16
     dropped_levels = min(round(p * levels), levels - 1)
     bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)

@@ -1,7 +1,7 @@
 """Skip-gram and CBOW steps as a CUDA graph.
 
-A step is about forty small operations, each faster than its launch from Python. The step is therefore captured once,
-on predictions in static buffers, and replayed. Unused rows of the buffers are masked.
+A step consists of about forty small operations, each faster than its launch from Python. The step is therefore captured
+once, on predictions in static buffers, and replayed. Unused rows of the buffers are masked.
 """
 
 from weakref import WeakKeyDictionary
@@ -34,7 +34,7 @@ def graphed_update(model: WordVectors, predictions: Predictions, rate: float, ba
 
 
 class GraphedUpdate:
-    """A graphed `update` of the vectors of a model, for at most `batch` predictions."""
+    """The `update` of a model's word vectors as a CUDA graph, for at most `batch` predictions."""
 
     def __init__(self, model: WordVectors, batch: int) -> None:
         config, device = model.config, model.device

@@ -46,7 +46,7 @@ class AutoregressiveConfig:
     def estimates(
         self, series: Sequence[tuple[Tensor, Tensor]], season: int, model: object, step: int, seed: int
     ) -> Iterator[Estimate]:
-        """Solve for values and masks (T, C) in one step; its checkpoint is the finished model."""
+        """Fit the model to values and masks (T, C) in one step, whose checkpoint contains the finished model."""
         if model is None:
             estimated = self.build(series[0][0].shape[1], season)
             covariance = estimated.solve(series, self.ridge)
@@ -54,7 +54,7 @@ class AutoregressiveConfig:
 
 
 class Autoregressive(TensorModel):
-    """The autoregressive model, in float64. It is small and always stays on the CPU."""
+    """The autoregressive model, in float64. It is small and always runs on the CPU."""
 
     names = ("weights", "bias", "covariance", "level", "spread")
     bounds: Mapping[str, Bounds] = {"spread": (0, None)}

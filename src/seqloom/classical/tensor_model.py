@@ -53,7 +53,7 @@ class TensorModel:
         return next(iter(self.tensors().values())).device
 
     def to(self, device: torch.device | str) -> Self:
-        """Move the tensors in place. MPS does not support float64 and gets float32."""
+        """Move the tensors in place. Convert float64 to float32 for MPS, which does not support float64."""
         if not self.cpu_only:
             dtype = torch.float32 if torch.device(device).type == "mps" else self.float_dtype
             tensors = self.tensors().items()

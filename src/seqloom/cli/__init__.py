@@ -1,1 +1,1 @@
-"""The command line: `app` registers the commands, which are defined in the other files."""
+"""The command line: `app` registers the commands, and the other modules define them."""

@@ -29,7 +29,7 @@ Target = Annotated[
 ]
 View = Literal["heat", "grid", "links"]
 PartOption = Annotated[
-    Literal["cross", "encoder", "decoder"] | None, typer.Option(help="Transformer: the attention to show.")
+    Literal["encoder", "decoder", "cross"] | None, typer.Option(help="Transformer: the attention to show.")
 ]
 ViewOption = Annotated[
     View | None,
@@ -69,7 +69,7 @@ def attention(
             raise UsageError("--font requires a plot: add --out FILE.")
         choose_fonts([], font)  # raises if the font is not installed
     if beam is not None and target is not None:
-        raise UsageError("--beam and --target exclude each other: a given translation needs no search.")
+        raise UsageError("--beam and --target cannot be used together: a given translation needs no search.")
     model = load(run, "cpu")
     names_heads = view == "grid" or any(option is not None for option in (part, layer, head))
     if isinstance(model, TranslatorPredictor) and not names_heads:
@@ -134,7 +134,7 @@ def draw_grid(
 
 
 def write_labelled_plot(out: Path, figure: "Figure", texts: list[str], font: str | None) -> None:
-    """Write a plot, and warn about characters of the texts that are in no font."""
+    """Write a plot, and warn about characters of the texts that no font contains."""
     from seqloom.inspect.plots.figures import choose_fonts, format_word
 
     write_plot(out, figure, keep_text=True, warning=choose_fonts(map(format_word, texts), font).warning())
@@ -168,7 +168,7 @@ def print_grid(console: "Console", is_coloured: bool, grid: "AttentionMap", *, l
         return
     shown = render_heat_map(grid.rows, grid.columns, grid.weights, width=console.width, colour=is_coloured)
     console.print(shown, end="", crop=False)
-    console.print("\n", render_scale(is_coloured), "  of the attention of each row", sep="")
+    console.print("\n", render_scale(is_coloured), "  fraction of the attention of each row", sep="")
 
 
 # --- heads of Transformers -------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def print_grid(console: "Console", is_coloured: bool, grid: "AttentionMap", *, l
 
 @dataclass(frozen=True)
 class HeadsChoice:
-    """The heads to show. Without a head, a heat map or links show the mean over the heads of the layer."""
+    """The selected layer, head and view. Without a head, a heat map or links show the mean over the layer's heads."""
 
     part: "Part"
     layer: int | None
@@ -187,7 +187,7 @@ class HeadsChoice:
 
     @property
     def kind(self) -> View:
-        """The chosen view; by default a heat map for a single head, otherwise a grid."""
+        """The selected view; the default is a heat map for a single head and a grid otherwise."""
         is_single = self.layer is not None and self.head is not None
         return self.view or ("heat" if is_single else "grid")
 
@@ -245,7 +245,7 @@ def show_heads(
 
 
 def draw_heads_choice(out: Path, view: "HeadsView", choice: HeadsChoice, font: str | None) -> None:
-    """Plot the chosen heads; the title names them and their texts."""
+    """Plot the selected heads; the title names the heads and their texts."""
     from seqloom.inspect.plots.heatmaps import draw_heads
     from seqloom.inspect.views.attention import NAMES
 
@@ -265,7 +265,7 @@ def draw_heads_choice(out: Path, view: "HeadsView", choice: HeadsChoice, font: s
 
 
 def heads_to_json(view: "HeadsView", choice: HeadsChoice) -> Json:
-    """Return the chosen maps as JSON values; `head` is null for the mean over the heads of a layer."""
+    """Return the selected maps as JSON values; `head` is null for the mean over the heads of a layer."""
     part = choice.part
     tokens, words = part.maps(tokens=True), part.maps()
     shown: list[tuple[int, int | None]] = [(part.layer(choice.layer), choice.head)]

@@ -19,22 +19,30 @@ BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
 
 
 def open_lines(
-    texts: list[str] | None, batch: int, window: int | None, file: Path | None = None
+    texts: list[str] | None, batch: int, window: int | None, file: Path | None = None, are_paths: bool = False
 ) -> tuple[Iterable[str], int]:
-    """Return the lines to predict and the window size. Output that is not a terminal is set to UTF-8."""
+    """Return the lines to predict and the window size; set output that is not a terminal to UTF-8.
+
+    Unless the lines `are_paths` of files to read, note a text that looks like a path.
+    """
     by_hand = not texts and file is None and sys.stdin.isatty()
     if by_hand:
         print("Type a line and press Enter; end with Ctrl-D.", file=sys.stderr)
-    if not sys.stdout.isatty() and isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # files have UTF-8 and "\n" on all systems
-    lines = read_lines(texts) if file is None else read_file_lines(file)
+    write_utf8()
+    lines = read_lines(texts, are_paths) if file is None else read_file_lines(file)
     return lines, window or (1 if by_hand else WINDOW_BATCHES * batch)
 
 
-def read_lines(texts: list[str] | None) -> Iterable[str]:
-    """Return the texts, or the lines of standard input if there are none; note a text that looks like a path."""
+def write_utf8() -> None:
+    """Set output that is not a terminal to UTF-8, with "\\n" as the line end on all systems."""
+    if not sys.stdout.isatty() and isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+
+
+def read_lines(texts: list[str] | None, are_paths: bool = False) -> Iterable[str]:
+    """Return the texts, or the lines of standard input if `texts` is empty; note a text that looks like a path."""
     lines = check_unicode(texts) if texts else decode_lines(sys.stdin.buffer)
-    note_path(texts or [])
+    note_path([] if are_paths else texts or [])
     return lines
 
 
@@ -48,7 +56,7 @@ def read_file_lines(path: Path, what: str = "one text") -> Iterator[str]:
 
 
 def check_unicode(texts: list[str]) -> list[str]:
-    """Return texts of the command line; raise if one is not UTF-8."""
+    """Return the texts of the command line; raise if a text is not UTF-8."""
     for number, text in enumerate(texts, start=1):
         if not is_unicode(text):
             raise DataError(f"The texts must be UTF-8, but text {number} is not: {text!r}. Convert it first.")
@@ -56,7 +64,7 @@ def check_unicode(texts: list[str]) -> list[str]:
 
 
 def decode_lines(stream: IO[bytes]) -> Iterator[str]:
-    """Yield the lines of a stream as they arrive, without line ends; raise if one is too long or not UTF-8."""
+    """Yield the lines of a stream as they arrive, without line ends; raise if a line is too long or not UTF-8."""
     limit = max_line()
     for number in count(1):
         line = stream.readline(limit + 1)
@@ -78,9 +86,9 @@ def decode_lines(stream: IO[bytes]) -> Iterator[str]:
 
 
 def note_path(texts: Iterable[str], reads_files: bool = True) -> None:
-    """Note that the first text that looks like a path is used as a text.
+    """Print a note that the first text that looks like a path is used as a text.
 
-    `reads_files`: the command can read a file as its input.
+    `reads_files` states whether the command can read a file as its input.
     """
     for text in texts:
         if os.path.isfile(text):

@@ -1,4 +1,4 @@
-"""`seqloom inspect` positions, states, components, track, window and mix."""
+"""The commands positions, states, components, track, window and mix of `seqloom inspect`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqloom.cli._options import DataDir, JsonObject, PlotOut, drop_unset
+from seqloom.cli._options import DataDir, JsonObject, PlotOut, RunData, drop_unset
 from seqloom.cli._output import Json, align_cells, check_plot_path, make_table, print_json, show_view
 from seqloom.core.errors import UsageError
 from seqloom.core.words import format_count
@@ -39,11 +39,11 @@ def positions(
         typer.Option(help="Order of sines and cosines. [default: interleaved]"),
     ] = None,
     base: Annotated[
-        float | None, typer.Option(help="The longest wavelength is 2π·base positions. [default: 10000]")
+        float | None, typer.Option(help="Base of the wavelengths, up to 2π·base positions. [default: 10000]")
     ] = None,
     kind: Annotated[
         Literal["sinusoidal", "rotary"] | None,
-        typer.Option(help="Kind of positions. [default: sinusoidal]"),
+        typer.Option(help="Kind of position encoding. [default: sinusoidal]"),
     ] = None,
     side: Annotated[
         Literal["source", "target"] | None,
@@ -106,6 +106,7 @@ def states(
     ] = None,
     out: PlotOut = None,
     top: Annotated[int, typer.Option(min=1, help="Number of symbols per state.")] = 12,
+    data: RunData = None,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
 ) -> None:
@@ -116,7 +117,7 @@ def states(
     from seqloom.predict.loader import load
 
     check_plot_path(out)
-    with use_data_folder(data_dir):
+    with use_data_folder(data_dir, data):
         view = states_view(load(run, "cpu"), text, top=top)
     title = f"{run.name}: {view.states} hidden states"
     json = {"run": str(run), **vars(view)}
@@ -154,7 +155,7 @@ def print_states(run: Path, view: "TextStates | SeriesStates") -> None:
 
 
 def mark_states(view: "TextStates") -> str:
-    """Return the first lines of the text with the number of each token's state below it, written downwards."""
+    """Return the first lines of the text with the state number of each token written vertically below it."""
     from seqloom.inspect.plots.figures import format_token
     from seqloom.inspect.plots.series import wrap_words
 
@@ -245,6 +246,7 @@ def window(
         typer.Option("--tokens", help="Use only this many tokens from the start of the split. [default: all]"),
     ] = None,
     out: PlotOut = None,
+    data: RunData = None,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
 ) -> None:
@@ -260,7 +262,7 @@ def window(
     models = [load(run, "cpu") for run in runs]
     for model in models:
         window_lm(model)  # raises for a model without a window, before data is read
-    with use_data_folder(data_dir):
+    with use_data_folder(data_dir, data):
         pairs = zip(models, shorten_names(runs), strict=True)
         views = [window_view(model, model.recipe, split, max_tokens, name) for model, name in pairs]
 
@@ -300,5 +302,5 @@ def mix(
 
 
 def print_bar(line: str, length: float) -> None:
-    """Print a line and a bar whose relative length is from 0 to 1."""
+    """Print a line with a bar; `length` from 0 to 1 is the relative length of the bar."""
     print(f"{line}  {'█' * round(BAR_WIDTH * length)}".rstrip())

@@ -1,6 +1,6 @@
 """Arguments and options shared by several commands, as annotated types.
 
-A command declares `device: Device = "auto"`. Functions build options whose help differs between
+A command declares, for example, `device: Device = "auto"`. Functions build options whose help differs between
 commands: `as_json: Annotated[bool, json_option("One JSON object per query.")] = False`.
 """
 
@@ -14,7 +14,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import WHOLE_NUMBERS, format_value
 
 BATCH_SIZE = 128
-WINDOW_BATCHES = 8  # batches read before the first prediction, so that their lines can be sorted by length
+WINDOW_BATCHES = 8  # batches buffered before the first prediction to sort their lines by length
 
 
 def option(name: str, help: str, minimum: int | None = None) -> OptionInfo:
@@ -28,7 +28,7 @@ def json_option(help: str) -> OptionInfo:
 
 
 def top_option(what: str) -> OptionInfo:
-    """Build `--top`, which limits a ranking; `what` names the ranked items."""
+    """Build `--top`, which limits a ranking; `what` is its help text without the order."""
     return option("--top", f"{what}, best first.", minimum=1)
 
 
@@ -52,7 +52,7 @@ def run_out_option(default: str) -> OptionInfo:
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
 TextRun = Annotated[Path, typer.Argument(help="A run directory of any text model.")]
 NewRun = Annotated[Path, typer.Argument(help="The run directory to create.")]
-NewFile = Annotated[Path, typer.Argument(help="The file to write; a name that ends in .gz is compressed.")]
+NewFile = Annotated[Path, typer.Argument(help="The file to write, compressed if its name ends in .gz.")]
 Texts = Annotated[list[str] | None, typer.Argument(help="Texts. [default: the lines of standard input]")]
 RecipeWords = Annotated[
     list[str] | None,
@@ -67,7 +67,38 @@ Beam = Annotated[
 Pooling = Annotated[
     Literal["mean", "first", "last", "max"], typer.Option("--pooling", help="Pooling of the token vectors.")
 ]
+InputColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column", "--text", help="The name or number of a column that the model reads; repeat the option for pairs."
+    ),
+]
+LabelColumn = Annotated[
+    str | None, typer.Option("--label", help="The name or number of the column of the labels or correct answers.")
+]
+MinProbability = Annotated[
+    float | None,
+    typer.Option(
+        "--min-probability",
+        min=0,
+        max=1,
+        help="Abstain below this probability: print - instead of a label. A multi-label classifier prints all labels "
+        "with at least this probability. [default: the thresholds of the run, if any]",
+    ),
+]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of the data sets. [default: SEQLOOM_DATA]")]
+RunData = Annotated[
+    Path | None,
+    typer.Option("--data", help="The data of the run, if your files have moved: the file, or the folder of the files."),
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="NAME",
+        help="Also log to this tracker: mlflow, wandb or tensorboard. The option may be repeated.",
+    ),
+]
 PlotOut = Annotated[Path | None, typer.Option("--out", help="Write a plot to this .png or .svg file.")]
 JsonObject = Annotated[bool, json_option("One JSON object.")]
 JsonLines = Annotated[bool, json_option("One JSON object per line.")]
@@ -75,12 +106,12 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N o
 
 
 def drop_unset(**options: object) -> dict[str, Any]:
-    """Return the options that are not None, so that the callee uses its defaults for the others."""
+    """Return the options that are not None; the callee uses its defaults for the other options."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def parse_words(option: str, text: str, example: str) -> tuple[str, ...]:
-    """Return the values of an option, which are separated by commas."""
+    """Split the comma-separated values of an option."""
     words = tuple(word.strip() for word in text.split(","))
     if not all(words):
         raise UsageError(f"{option} must be values separated by commas, such as {example}; got {text!r}.")
@@ -88,7 +119,7 @@ def parse_words(option: str, text: str, example: str) -> tuple[str, ...]:
 
 
 def parse_numbers(option: str, text: str, example: str) -> tuple[int, ...]:
-    """Return the whole numbers of an option, which are separated by commas."""
+    """Parse the comma-separated whole numbers of an option."""
     try:
         numbers = tuple(int(word) for word in parse_words(option, text, example))
     except ValueError:

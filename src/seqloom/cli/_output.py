@@ -13,13 +13,14 @@ import typer
 
 from seqloom.cli._input import open_lines
 from seqloom.core.errors import UsageError
+from seqloom.core.words import format_count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
     from rich.table import Table
 
-    from seqloom.predict.base import P, Prediction, Predictor
+    from seqloom.predict.base import AnyPredictor, P, Predictor
 
 Json = dict[str, object]
 UNKNOWN = "the vocabulary lacks parts of {lines}"
@@ -40,7 +41,7 @@ def predict_lines(
 ) -> None:
     """Read texts or lines of standard input, call a method of a model on them, and print its predictions."""
     lines, size = open_lines(texts, batch, window)
-    print_predictions(model, predict(lines, batch_size=batch, window=size, **options), as_json, to_line)
+    print_predictions(model, predict(lines, batch_size=batch, window=size, stream=True, **options), as_json, to_line)
 
 
 def print_predictions(
@@ -50,54 +51,62 @@ def print_predictions(
     to_line: "Callable[[P], str] | None" = None,
     print_one: "Callable[[P], None] | None" = None,
 ) -> None:
-    """Print each prediction as soon as it is computed, then notes about lines with problems on standard error.
+    """Print each prediction as soon as it is computed; then print notes on problematic lines to standard error.
 
     `to_line` and `print_one` replace the default format of a prediction.
     """
-    notes = Notes()
-    for number, prediction in enumerate(predictions, start=1):
+    for prediction in note_problems(model, predictions, "line"):
         if as_json:
             print_json(prediction.to_json())
         elif print_one is not None:
             print_one(prediction)
         else:
             print(prediction.to_line() if to_line is None else to_line(prediction), flush=True)
+
+
+def note_problems(model: "Predictor[P]", predictions: "Iterable[P]", unit: str) -> "Iterator[P]":
+    """Yield predictions, then print notes on problematic lines; `unit` is line or row."""
+    notes = Notes(unit)
+    for number, prediction in enumerate(predictions, start=1):
+        yield prediction
         if prediction.unknown and not model.reads_characters:
             notes.add(UNKNOWN, number, f": {prediction.unknown[0]!r}")
         for note, applies in model.notes.items():
-            if applies(prediction):
-                notes.add(note.replace("{max_length}", str(model.max_length)), number)
+            if details := applies(prediction):
+                details = f": {details}" if isinstance(details, str) else ""
+                notes.add(note.replace("{max_length}", str(model.max_length)), number, details)
     notes.show()
 
 
 class Notes:
-    """Counts of lines with problems, by kind of problem."""
+    """Counts of problematic lines, by kind of problem."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "line") -> None:
+        self.unit = unit
         self._lines: dict[str, tuple[int, int, str]] = {}  # note → number of lines, first line, details
 
     def add(self, note: str, number: int, details: str = "") -> None:
-        """Count a line; {lines} in `note` stands for the number of lines."""
+        """Count a line for a note; the placeholder {lines} in `note` is replaced by the number of lines."""
         count, first, details = self._lines.get(note, (0, number, details))
         self._lines[note] = count + 1, first, details
 
     def show(self) -> None:
         """Print each note with its number of lines."""
         for note, (count, first, details) in self._lines.items():
-            lines = note.format(lines="1 line" if count == 1 else f"{count:,} lines")
-            print_notes([f"{lines}; the first is line {first:,}{details}"])
+            lines = note.format(lines=format_count(count, self.unit))
+            print_notes([f"{lines}; the first is {self.unit} {first:,}{details}"])
 
 
-def note_unknown(lines: Iterable[str], model: "Predictor[Prediction]", notes: Notes) -> Iterator[str]:
-    """Yield lines, and count those with parts that are not in the vocabulary."""
+def note_unknown(lines: Iterable[str], model: "AnyPredictor", notes: Notes) -> Iterator[str]:
+    """Yield lines, and count the lines in which the vocabulary does not cover all text."""
     for number, line in enumerate(lines, start=1):
         if unknown := find_unknown_pieces(model, line):
             notes.add(UNKNOWN, number, f": {unknown[0]!r}")
         yield line
 
 
-def find_unknown_pieces(model: "Predictor[Prediction]", text: str) -> list[str]:
-    """Return the parts of a text that are not in the vocabulary, or none if the model also reads characters."""
+def find_unknown_pieces(model: "AnyPredictor", text: str) -> list[str]:
+    """Return the parts of a text that are not in the vocabulary, or nothing if the model reads characters."""
     return [] if model.reads_characters else model.tokenizer.unknown_pieces(text.strip())
 
 
@@ -111,13 +120,18 @@ def print_notes(notes: Iterable[str]) -> None:
 
 
 def print_json(value: Mapping[str, object]) -> None:
-    """Print a JSON object on one line. Only line separators and unpaired surrogates are escaped."""
+    """Print a JSON object on one line."""
+    print(json_line(value), flush=True)
+
+
+def json_line(value: Mapping[str, object]) -> str:
+    """Return a JSON object on one line. Only line separators and unpaired surrogates are escaped."""
     text = json.dumps(to_plain(value), allow_nan=False, ensure_ascii=False)
-    print(re.sub("[\x85\u2028\u2029\ud800-\udfff]", lambda match: f"\\u{ord(match[0]):04x}", text), flush=True)
+    return re.sub("[\x85\u2028\u2029\ud800-\udfff]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def to_plain(value: Any) -> Any:
-    """Convert a value for JSON: dataclasses to objects, arrays to lists, numbers that are not finite to null."""
+    """Convert a value to JSON types: dataclasses become objects, arrays become lists, and nonfinite numbers null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):
@@ -128,7 +142,7 @@ def to_plain(value: Any) -> Any:
         return [to_plain(item) for item in value]
     if is_dataclass(value):
         return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
-    return str(value) if isinstance(value, Path) else to_plain(value.tolist())
+    return to_plain(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -154,7 +168,10 @@ def check_plot_path(out: Path | None) -> None:
 def write_plot(
     out: Path, figure: "Figure", keep_text: bool = False, warning: str | None = None, message: str = "Wrote {}."
 ) -> None:
-    """Write a plot. `warning` names characters that are in no font; it matters only if text is drawn as pixels."""
+    """Write a plot.
+
+    `warning` lists characters that no font contains; it applies only to formats that draw text as pixels.
+    """
     from seqloom.core.files import write_atomic
     from seqloom.inspect.plots.figures import to_bytes
 
@@ -196,7 +213,7 @@ def write_output(path: Path, lines: Iterable[str], what: str) -> None:
 
 
 def open_console(color: bool | None) -> tuple["Console", bool]:
-    """Return a console and whether it uses colours: as given, otherwise as the terminal does."""
+    """Return a console and whether it uses colours; the default depends on the terminal."""
     from rich.console import Console
 
     if color is None:

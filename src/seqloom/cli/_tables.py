@@ -1,22 +1,23 @@
-"""Tables as input and output: predictions for columns of a table, added to its rows as new columns."""
+"""Tables as input and output: predictions for the rows of a table are added as new columns."""
 
 import csv
 import io
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqloom.cli._output import check_new_output, print_notes
-from seqloom.core.errors import UsageError
+from seqloom.cli._input import write_utf8
+from seqloom.cli._output import check_new_output, json_line, note_problems, print_notes, to_plain
+from seqloom.core import Json
+from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import did_you_mean, format_count, shorten
 
 if TYPE_CHECKING:
-    from seqloom.predict.base import Prediction
-    from seqloom.runs.run import Run
+    from seqloom.predict.base import AnyPredictor, P, Predictor
 
 TableIn = Annotated[
     Path | None,
@@ -26,138 +27,249 @@ TableIn = Annotated[
 ]
 TableColumns = Annotated[
     list[str] | None,
-    typer.Option("--column", help="With --in: the name or number of the text column; repeat the option for pairs."),
+    typer.Option(
+        "--column", help="With --in: the name or number of a column that the model reads. The option may be repeated."
+    ),
 ]
 TableOut = Annotated[
-    Path | None, typer.Option("--out", help="With --in: the table to write. [default: CSV on standard output]")
+    Path | None,
+    typer.Option("--out", help="With --in: the table to write. [default: standard output, CSV for Parquet]"),
 ]
-INPUT_KEYS = ("text", "source", "first", "second")  # keys of predictions that are already columns of the table
-DETAIL_KEYS = ("unknown", "cut", "candidates", "words", "pieces", "why", "source_words", "alignment")
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
+LISTS = ("options", "values")  # inputs of several columns
+USUAL_NAMES = {  # usual names of columns, for tables whose columns differ from those of the training data
+    "text": ("text", "source", "prompt", "sentence"),
+    "source": ("source", "text"),
+    "first": ("first", "sentence1"),
+    "second": ("second", "sentence2"),
+    "question": ("question",),
+    "image": ("image", "file", "path", "filename"),
+    "context": ("context",),
+}
 
 
 class TableFile:
-    """A table whose rows get predictions."""
+    """A table to which predictions are added as columns."""
 
-    def __init__(self, path: Path, columns: Sequence[str] | None, out: Path | None, run: "Run", count: int = 1):
-        """Read a table; `count` is the number of columns that the model reads."""
-        from seqloom.data.detect import profile_table
-        from seqloom.data.files import expand_home, guess_encoding, read_bytes, use_encoding
-        from seqloom.data.tables import format_of, read_records, table_rows
+    def __init__(
+        self,
+        path: Path,
+        columns: Sequence[str] | None,
+        out: Path | None,
+        model: "AnyPredictor",
+        inputs: Sequence[str] | None = None,
+    ):
+        """Read a table; `inputs` names the inputs of a row, by default those of the model."""
+        from seqloom.data.files import expand_home, use_encoding
+        from seqloom.data.tables import find_encoding, format_of
 
-        path = expand_home(path)
+        self.path = path = expand_home(path)
         form = format_of(path)
         if form not in OUTPUTS:
             raise UsageError(f"--in must be a .csv, .tsv, .jsonl or .parquet file; got {path}.")
-        self.out, self.form = out, form if out is None else format_of(out)
+        printed = form if form != "parquet" else "csv"
+        self.out, self.form = out, printed if out is None else format_of(out)
         if self.form not in OUTPUTS or (out is not None and out.suffix in (".gz", ".zst")):
             raise UsageError(f"--out must end in .csv, .tsv, .jsonl or .parquet; got {out}.")
         check_new_output(out, "table")
-        is_binary = form == "parquet" or path.is_dir()
-        with use_encoding("utf-8" if is_binary else guess_encoding(read_bytes(path)) or "utf-8"):
-            if form in ("csv", "tsv"):
-                rows = table_rows(path, form)
-                named = {str(number): name for number, name in enumerate(columns or ())}
-                header = rows.pop(0) if profile_table(path, form, named).has_header else None
-                names = header or [str(number + 1) for number in range(len(rows[0]))]
-                self.rows: list[dict[str, Any]] = [dict(zip(names, row, strict=False)) for row in rows]
-            else:
-                self.rows = [dict(cells) for _, cells in read_records(path, form)]
-                names = list(dict.fromkeys(name for row in self.rows for name in row))
-        self.names, self.path = names, path
-        self.columns = self._choose(list(columns or ()), run, count)
+        self.delimiter = ","
+        with use_encoding(find_encoding(path)):
+            self.rows = self._read(form, columns or ())
+        self.names = list(dict.fromkeys(name for row in self.rows for name in row))
+        self.inputs = model.inputs if inputs is None else inputs
+        self.columns = self._choose(list(columns or ()), model)
 
-    def _choose(self, given: list[str], run: "Run", count: int) -> list[str]:
-        """Return the columns that the model reads: those given, those of the training data, or the only columns."""
-        data: Any = run.recipe.get("data") or {}
-        usual = [data.get("text")] if count == 1 else [data.get("first"), data.get("second")]
-        chosen = given or [str(name) for name in usual if name is not None]
-        if not given and not set(chosen) & set(self.names):
-            known = [name for name in self.names if name in ("text", "source")][:1]
-            chosen = list(self.names) if len(self.names) == count else known
-        for index, name in enumerate(chosen):
-            if name not in self.names and name.isdigit() and 1 <= int(name) <= len(self.names):
-                chosen[index] = self.names[int(name) - 1]
-            elif name not in self.names:
-                raise UsageError(f"{self.path} has no column {name!r} for --column: {did_you_mean(name, self.names)}.")
-        if len(chosen) != count:
+    def _read(self, form: Any, columns: Sequence[str]) -> list[dict[str, Json]]:
+        """Read all rows; missing cells are blank, and a number is added to a repeated column name."""
+        from seqloom.data.table_profile import profile_table
+        from seqloom.data.tables import delimiter_of, read_records, table_rows
+
+        if form not in ("csv", "tsv"):
+            return [dict(cells) for _, cells in read_records(self.path, form)]
+        self.delimiter = delimiter_of(self.path, form)
+        rows = table_rows(self.path, form)
+        table = profile_table(self.path, form, columns)
+        names: list[str] = []
+        for name in table.names:
+            copies = (f"{name}_{number}" for number in range(2, len(table.names) + 1))
+            names.append(name if name not in names else next(copy for copy in copies if copy not in names))
+        for number, row in enumerate(rows, start=1 - table.has_header):
+            if len(row) > len(names):
+                hint = "Quote cells that contain the separator." if form == "csv" else "Remove tabs within cells."
+                raise DataError(
+                    f"Row {number:,} of {self.path} must have {format_count(len(names), 'column')}, as the first row; "
+                    f"it has {len(row)}: {shorten(self.delimiter.join(row))}. {hint}"
+                )
+        return [dict.fromkeys(names, "") | dict(zip(names, row, strict=False)) for row in rows[table.has_header :]]
+
+    def _choose(self, given: list[str], model: "AnyPredictor") -> list[str]:
+        """Return the columns to read: the given columns, those of the training data, or the only columns."""
+        data: Any = model.run.recipe.get("data") or {}
+        has_list, count = self.inputs[-1] in LISTS, len(self.inputs)
+        chosen = given or self._usual_columns(data)
+        if not chosen and "values" in self.inputs:
+            chosen = [name for name in self.names if name != data.get("label")]
+        elif not chosen and len(self.names) == count and not has_list:
+            chosen = list(self.names)
+        chosen = [self._find(name, "--column") for name in chosen]
+        if len(chosen) < count or (len(chosen) > count and not has_list):
             listed = ", ".join(map(shorten, self.names))
-            raise UsageError(f"Name {format_count(count, 'column')} of {self.path} with --column; it has {listed}.")
+            if count > 1:
+                wanted = " and ".join(self.inputs)
+                raise UsageError(f"Name the columns of {wanted} with --column; {self.path} has {listed}.")
+            raise UsageError(f"Name 1 column of {self.path} with --column; it has {listed}.")
         return chosen
+
+    def _usual_columns(self, data: Mapping[str, Json]) -> list[str]:
+        """Return the columns of the training data or columns with usual names; empty if the table lacks one."""
+        chosen: list[str] = []
+        for name in self.inputs:
+            trained = data.get("instruction") if name == "text" and "text" not in data else data.get(name)
+            if name == "source":
+                trained = (data.get("columns") or [None])[0]
+            names = [str(each) for each in (trained if isinstance(trained, list | tuple) else [trained])]
+            if not all(each in self.names for each in names):
+                names = [each for each in USUAL_NAMES.get(name, ()) if each in self.names][:1]
+            if not names:
+                return []
+            chosen += names
+        return chosen
+
+    def _find(self, name: str, option: str) -> str:
+        """Return the column with this name or number."""
+        if name not in self.names and name.isdigit() and 1 <= int(name) <= len(self.names):
+            return self.names[int(name) - 1]
+        if name not in self.names:
+            raise UsageError(f"{self.path} has no column {name!r} for {option}: {did_you_mean(name, self.names)}.")
+        return name
+
+    def lists(self, column: str, option: str) -> list[list[str]]:
+        """Return the cells of a column as lists: their parts between semicolons, or the lists of JSON Lines."""
+        cells = [row.get(self._find(column, option)) for row in self.rows]
+        lists = [cell if isinstance(cell, list) else str(cell or "").split(";") for cell in cells]
+        return [[text for part in parts if (text := str(part).strip())] for parts in lists]
 
     @property
     def texts(self) -> list[str]:
-        """The texts of the first column, each on one line."""
-        return [" ".join(str(row.get(self.columns[0]) or "").split()) for row in self.rows]
+        """The texts of the first input."""
+        return [cells[0] for cells in self.cells]
 
     @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """The pairs of texts of two columns."""
-        both = ([" ".join(str(row.get(name) or "").split()) for name in self.columns] for row in self.rows)
-        return [(first, second) for first, second in both]
+    def cells(self) -> list[list[str]]:
+        """The cells that the model reads; a list in the last input is several cells, without blank cells at its end."""
+        rows = []
+        for row in self.rows:
+            values = [row.get(name) for name in self.columns]
+            if self.inputs[-1] in LISTS and isinstance(values[-1], list):
+                values = [*values[:-1], *values[-1]]
+            cells = [to_text(value) for value in values]
+            while self.inputs[-1] == "options" and len(cells) > len(self.inputs) and not cells[-1]:
+                cells.pop()
+            rows.append(cells)
+        return rows
 
-    def write(self, predictions: "Iterable[Prediction]") -> None:
-        """Write all rows with the predictions as new columns."""
-        for row, prediction in zip(self.rows, predictions, strict=True):
-            for name, value in columns_of(prediction).items():
-                row[f"predicted_{name}" if name in self.names else name] = value
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
-        content = self._encode(names)
+    @property
+    def lines(self) -> list[str]:
+        """The cells of each row as a line, separated by tabs, as `Predictor.predict` reads them."""
+        rows = ([cell.replace("\t", " ") for cell in cells] for cells in self.cells)
+        return ["\t".join(cells) if any(cells) else "" for cells in rows]
+
+    # --- output -------------------------------------------------------------------------------------------------------
+
+    def write(self, model: "Predictor[P]", predictions: "Iterable[P]") -> None:
+        """Write all rows with the predictions as new columns, and print notes on problematic rows."""
+        noted = note_problems(model, predictions, "row")
+        self.write_columns(prediction.to_columns() for prediction in noted)
+
+    def write_columns(self, columns: Iterable[Mapping[str, Json]]) -> None:
+        """Write all rows with new columns."""
+        self.write_rows(enumerate(columns))
+
+    def write_rows(self, chosen: Iterable[tuple[int, Mapping[str, Json]]]) -> None:
+        """Write rows, given by their indices, with new columns.
+
+        `predicted_` precedes the name of a column that already exists.
+        """
+        rows = [
+            {**self.rows[index], **{f"predicted_{name}" if name in self.names else name: cells[name] for name in cells}}
+            for index, cells in chosen
+        ]
+        content = self._encode([self._flatten(row) for row in rows])
         if self.out is None:
+            write_utf8()
             sys.stdout.write(content.decode())
             return
         from seqloom.core.files import write_atomic
 
         write_atomic(self.out, content)
-        added = ", ".join(name for name in names if name not in self.names)
-        print_notes([f"{self.out} has {format_count(len(self.rows), 'row')}; new columns: {added}"])
+        added = ", ".join(dict.fromkeys(name for row in rows for name in row if name not in self.names))
+        print_notes([f"{self.out} has {format_count(len(rows), 'row')}; new columns: {added}"])
 
-    def _encode(self, names: list[str]) -> bytes:
+    def _flatten(self, row: Mapping[str, Json]) -> dict[str, Json]:
+        """Return a row as plain values, with nested objects in JSON Lines and dotted columns in other formats."""
+        objects = {name: value for name, value in row.items() if isinstance(value, dict) and value}
         if self.form == "jsonl":
-            lines = (json.dumps(row, ensure_ascii=False, default=str) for row in self.rows)
-            return "".join(f"{line}\n" for line in lines).encode()
-        cells = [{name: to_cell(row.get(name)) for name in names} for row in self.rows]
-        if self.form == "parquet":
-            import pyarrow
-            import pyarrow.parquet
+            repeated = {f"{name}.{key}" for name, value in objects.items() for key in value}
+        else:
+            repeated = {name for name, value in objects.items() if all(f"{name}.{key}" in row for key in value)}
+        return {name: to_plain(value) for name, value in row.items() if name not in repeated}
 
-            sink = pyarrow.BufferOutputStream()
-            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(cells), sink)
-            return bytes(sink.getvalue())
+    def _encode(self, rows: Sequence[Mapping[str, Json]]) -> bytes:
+        if self.form == "jsonl":
+            return "".join(f"{json_line(row)}\n" for row in rows).encode()
+        present = dict.fromkeys(name for row in rows for name in row)
+        names = list(dict.fromkeys([*filter(present.__contains__, self.names), *present]))
+        if self.form == "parquet":
+            return to_parquet({name: [row.get(name) for row in rows] for name in names})
+        table = [names, *([to_cell(row.get(name)) for name in names] for row in rows)]
         text = io.StringIO()
         if self.form == "tsv":
-            text.writelines(
-                "\t".join(" ".join(str("" if cell is None else cell).split()) for cell in row) + "\n"
-                for row in (names, *(list(row.values()) for row in cells))
-            )
+            breaks = str.maketrans("\t\r\n", "   ")
+            text.writelines("\t".join(cell.translate(breaks) for cell in cells) + "\n" for cells in table)
         else:
-            writer = csv.DictWriter(text, names, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(cells)
+            csv.writer(text, delimiter=self.delimiter, lineterminator="\n").writerows(table)
         return text.getvalue().encode()
 
 
-def check_table_options(table: Path | None, columns: list[str] | None, out: Path | None, texts: object) -> None:
-    """Raise if options for tables are used without a table, or with texts."""
+def check_table_options(
+    table: Path | None, columns: list[str] | None, out: Path | None, texts: object, **others: object
+) -> None:
+    """Raise if options for tables are used without a table, or with texts or options that exclude a table."""
     if table is None and (columns or out is not None):
         raise UsageError("--column and --out require a table: add --in FILE.")
     if table is not None and texts:
-        raise UsageError("Texts and --in exclude each other; give one of them.")
+        raise UsageError("Texts and --in cannot be used together; give one of them.")
+    for name in (name for name, value in others.items() if table is not None and value):
+        hint = "; for JSON Lines, use --out NAME.jsonl" if name == "as_json" else ""
+        option = "json" if name == "as_json" else name.replace("_", "-")
+        raise UsageError(f"--{option} cannot be combined with --in; leave out one of them{hint}.")
 
 
-def columns_of(prediction: "Prediction") -> dict[str, Any]:
-    """Return the new columns of a row: the prediction, its probability or score, and further candidates."""
-    content = prediction.to_json()
-    columns = {name: value for name, value in content.items() if name not in (*INPUT_KEYS, *DETAIL_KEYS)}
-    if "words" in content and "translation" not in content:
-        columns["tagged"] = prediction.to_line()
-    candidates: Any = content.get("candidates") or []
-    for rank, candidate in enumerate(candidates[1:], start=2):
-        for name in columns.keys() & candidate.keys():
-            columns[f"{name}_{rank}"] = candidate[name]
-    return columns
+def to_text(value: Json) -> str:
+    """Convert a cell to the text that a model reads; line breaks in it are kept."""
+    return value.strip() if isinstance(value, str) else to_cell(value)
 
 
-def to_cell(value: Any) -> Any:
-    """Convert a value for a cell: lists and objects become JSON."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+def to_cell(value: Json) -> str:
+    """Convert a value to a cell of a CSV or TSV file; lists and objects become JSON."""
+    if value is None:
+        return ""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict | bool) else str(value)
+
+
+def to_parquet(columns: Mapping[str, Sequence[Json]]) -> bytes:
+    """Encode columns as a Parquet file; a column of mixed types becomes text."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UsageError("To write Parquet: pip install 'seqloom[formats]'.") from None
+    arrays = {}
+    for name, values in columns.items():
+        try:
+            arrays[name] = pyarrow.array(values)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
+            arrays[name] = pyarrow.array([None if value is None else to_cell(value) for value in values])
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.table(arrays), sink)
+    return bytes(sink.getvalue())

@@ -1,8 +1,7 @@
-"""The command line: registers the commands, and reports errors as one or two lines and an exit code.
+"""The command-line application: register the commands, and report errors as short messages with exit codes.
 
-A command is a function in a file of this package and a row in `GROUPS`. Its module must import
-quickly (torch and packages that need it are imported inside the function), since `seqloom --help`
-imports all of them.
+A command is a function in a module of this package and a row in `GROUPS`. `seqloom --help` imports all command
+modules, so a module must import quickly: torch and packages that depend on it are imported inside the function.
 """
 
 import errno
@@ -22,8 +21,8 @@ from typer.core import TyperGroup
 from seqloom.core import VERSION
 from seqloom.core.errors import RESOURCE_ERRNOS, SeqloomError, UsageError, is_out_of_memory
 
-# Iterations that a waiting OpenMP thread spins on Linux before it sleeps. The default is thirty times as high: it saves
-# almost nothing on an idle machine, and steps are several times slower when other programs use the cores.
+# Iterations that a waiting OpenMP thread spins on Linux before it sleeps. The default is thirty times as high, which
+# saves almost nothing on an idle machine and makes steps several times slower when other programs use the cores.
 SPIN_COUNT = "10000"
 
 # The groups of `seqloom --help`. A row names a function, or a typer.Typer with subcommands.
@@ -39,9 +38,11 @@ GROUPS = {
     "Train and compare": {
         "train": "seqloom.cli.train:train",
         "evaluate": "seqloom.cli.evaluate:evaluate",
+        "calibrate": "seqloom.cli.evaluate:calibrate",
         "compare": "seqloom.cli.compare:compare",
         "average": "seqloom.cli.compare:average",
         "ladder": "seqloom.cli.ladder:ladder",
+        "tune": "seqloom.cli.tune:tune",
         "bleu": "seqloom.cli.bleu:bleu",
     },
     "Use a model": {
@@ -143,7 +144,7 @@ def build_app(commands: dict[str, str] = COMMANDS) -> typer.Typer:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code. Without `arguments`, signals are ignored afterwards."""
+    """Run the command line and return its exit code. If `arguments` is None, ignore signals afterwards."""
     try:
         return run_command(sys.argv[1:] if arguments is None else list(arguments))
     finally:
@@ -186,7 +187,7 @@ def run_command(words: list[str]) -> int:
 
 
 def name_options(message: str, command: Any, words: Sequence[str]) -> str:
-    """Replace argument names by options: "n_best must be at most beam" becomes "--n-best must be at most --beam"."""
+    """Replace argument names by option names, as in "--n-best must be at most --beam" for "n_best … beam"."""
     for word in words:
         if not isinstance(command, TyperGroup) or word not in command.commands:
             break
@@ -201,7 +202,7 @@ def name_options(message: str, command: Any, words: Sequence[str]) -> str:
 
 
 def explain(error: BaseException) -> tuple[int, str]:
-    """Return the exit code and the message for any exception of a command."""
+    """Return the exit code and the message for an exception raised by a command."""
     if isinstance(error, SeqloomError):
         return error.exit_code, str(error)
     if isinstance(error, KeyboardInterrupt | typer.Abort):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
-from seqloom.cli._options import DataDir, Device, JsonObject, run_out_option
+from seqloom.cli._options import DataDir, Device, JsonObject, RunData, run_out_option
 from seqloom.cli._output import (
     Json,
     check_plot_path,
@@ -19,7 +19,8 @@ from seqloom.cli._output import (
     write_plot,
 )
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
-from seqloom.core.words import ANSWER_METRICS, HIGHER_IS_BETTER, did_you_mean, format_metric
+from seqloom.core.metrics import ANSWER_METRICS, HIGHER_IS_BETTER, format_metric
+from seqloom.core.words import did_you_mean
 
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
@@ -40,7 +41,10 @@ METRICS = {
     "exact_spans": "exact spans",
     "exact_texts": "exact texts",
     "accuracy": "accuracy",
+    "average_precision": "avg. precision",
+    "micro_f1": "micro F1",
     "macro_f1": "macro F1",
+    "subset_accuracy": "subset accuracy",
     "matthews": "Matthews",
     "span_f1": "span F1",
     "token_accuracy": "word accuracy",
@@ -59,20 +63,21 @@ METRICS = {
     "rmse_filtered": "filtered",
     "rmse_smoothed": "smoothed",
 }
-TRANSLATION_METRICS = ("bleu", "chrf", "exact_match")  # comparable only for equal data and decoding
-PER_TOKEN_METRICS = ("loss", "perplexity")  # comparable only for equal tokenizers
+TRANSLATION_METRICS = ("bleu", "chrf", "exact_match")  # metrics that are comparable only for equal data and decoding
+PER_TOKEN_METRICS = ("loss", "perplexity")  # metrics that are comparable only for equal tokenizers
 IMPORTED_CORPORA = ("none", "imported", "imported-pairs")  # corpora of imported models
 SECTION_KINDS = {"data": "data.corpus", "tokenizer": "tokenizer.kind", "model": "model.kind", "train": "model.kind"}
-IGNORED_KEYS = ("train.keep_checkpoints", "train.log_every")  # do not affect the compared values
+IGNORED_KEYS = ("train.keep_checkpoints", "train.log_every")  # keys that do not affect the compared values
 Ranking = tuple[str | None, str | None]  # the metric to rank by, or the reason for not ranking
 
 
 def average(
-    runs: Annotated[list[Path], typer.Argument(help="A run directory, or several whose best weights are averaged.")],
+    runs: Annotated[list[Path], typer.Argument(help="A run directory, or several to average their best weights.")],
     last: Annotated[
         int | None, typer.Option(min=1, help="Number of the newest checkpoints to average. [default: 10]")
     ] = None,
     out: Annotated[Path | None, run_out_option("RUN-averaged")] = None,
+    data: RunData = None,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
     device: Device = "auto",
@@ -83,7 +88,7 @@ def average(
     from seqloom.data.files import use_data_folder
     from seqloom.predict.ensembles import average_runs
 
-    with use_data_folder(data_dir):
+    with use_data_folder(data_dir, data):
         averaged = average_runs(runs, last, out, device)
     print_notes(averaged.notes())
     run, metrics, alone = averaged.run, averaged.metrics, averaged.alone
@@ -144,7 +149,7 @@ def compare(
 
 
 def open_runs(paths: Sequence[Path], split: str) -> list["Run"]:
-    """Open runs; skip other paths and damaged runs, as in `runs/*`. A single path must be a run."""
+    """Open runs; skip other paths and damaged runs, because `runs/*` may match them. A single path must be a run."""
     from seqloom.data.corpus import SPLITS
     from seqloom.runs.run import Run
 
@@ -175,7 +180,7 @@ class RunSummary:
     tokens_per_second: float | None
     finished: bool
     metrics: dict[str, float]
-    in_training: bool  # whether they were measured by training, not by `evaluate`
+    in_training: bool  # whether training computed the metrics instead of `evaluate`
     mean_of: str | None  # None unless the run is an average
 
     @classmethod
@@ -250,7 +255,7 @@ def choose_ranking(opened: Sequence["Run"], by: str | None, split: str) -> Ranki
 
 
 def rank_masked(runs: Sequence["Run"], by: str | None) -> Ranking:
-    """Rank masked language models and denoisers, which must predict the same hidden tokens."""
+    """Rank masked language models or denoisers; they are comparable only if they predict the same hidden tokens."""
     objectives, keys = set(), dict[str, None]()
     for run in runs:
         names = ["noise"] if run.recipe["task"] == "denoise" else ["objective", "masks"]
@@ -265,7 +270,7 @@ def rank_masked(runs: Sequence["Run"], by: str | None) -> Ranking:
 
 
 def explain_different_bleu(runs: Sequence["Run"], all_metrics: Sequence[Mapping[str, float]]) -> str | None:
-    """Return why translation metrics are not comparable: training translates only a few pairs, greedily."""
+    """Return why translation metrics are not comparable, for example if training measured them on a few pairs."""
     early = [run for run, metrics in zip(runs, all_metrics, strict=True) if "step" in metrics]
     if early and (len(early) < len(runs) or len({run.recipe["batch"]["dev_pairs"] for run in early}) > 1):
         names = ", ".join(str(run.path) for run in early)

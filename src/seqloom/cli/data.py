@@ -1,25 +1,32 @@
-"""`seqloom data show`: source, sizes and first examples of a corpus."""
+"""`seqloom data show`: show the source, the sizes and the first examples of a corpus."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqloom.cli._options import DataDir, JsonObject
-from seqloom.cli._output import print_json
+from seqloom.cli._output import check_plot_path, print_json, write_plot
+from seqloom.core.errors import UsageError
 from seqloom.core.words import escape_controls, shorten
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from seqloom.data.corpus import Corpus, Example, TextCorpus
     from seqloom.data.examples import ParallelExample, TextClassificationExample, TokenClassificationExample
+    from seqloom.data.image_folders import LabelledImage
     from seqloom.data.series import LabelledSeries, Series
     from seqloom.data.vectors import Track
 
 MAX_WIDTH = 110  # characters of a line
 CLASSES_PER_LINE = 4
 MAX_CLASSES = 40  # labels, tags or kinds
+MAX_IMAGES = 50  # in a plot
+IMAGE_FORMS = ("image-classification",)
 
 data = typer.Typer(help="Show the corpora.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -29,10 +36,10 @@ Column = tuple[str, str, int]  # heading, key in the counts of a split, width
 
 @dataclass(frozen=True)
 class CorpusView:
-    """The view of a corpus of one form."""
+    """The sizes, classes and examples of a corpus to display."""
 
-    counts: Mapping[str, Mapping[str, Any]]  # by split
-    columns: Sequence[Column]  # in the table of sizes
+    counts: Mapping[str, Mapping[str, Any]]  # sizes of each split
+    columns: Sequence[Column]  # columns of the table of sizes
     first_lines: Callable[[str, int], Iterable[str]]  # return the first n examples of a split as lines
     classes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # class counts of train, by title
     json: Mapping[str, object] = field(default_factory=dict)  # additional values for --json
@@ -46,6 +53,9 @@ def show(
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the corpus.")
     ] = None,
     lines: Annotated[int, typer.Option(min=0, help="Number of examples to show per split.")] = 5,
+    out: Annotated[
+        Path | None, typer.Option(help="Images: draw the first examples of train to this .png or .svg file.")
+    ] = None,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
 ) -> None:
@@ -57,9 +67,14 @@ def show(
     mapping = apply_overrides({"corpus": corpus}, parse_overrides(overrides or []))
     module = corpora.find(corpus)
     config = build(module.Config, mapping, source=f"corpus {corpus}")
+    if out is not None and module.FORM not in IMAGE_FORMS:
+        raise UsageError(f"--out requires a corpus of images; {corpus} has none.")
+    check_plot_path(out)
     with use_data_folder(data_dir):
         loaded = corpora.load(config) if module.FORM in VIEWS else module.load(config)
         view = VIEWS.get(module.FORM, view_examples)(loaded)
+        if out is not None:
+            write_plot(out, draw_first_images(loaded))
         if not as_json:
             print_corpus(loaded, view, lines)
             return
@@ -67,6 +82,15 @@ def show(
         notes = {"notes": loaded.notes} if view.has_notes else {}
         sizes = {"counts": view.counts, "absent": dict(loaded.absent)}
         print_json({**facts, "sha256": loaded.fingerprint(), **view.json, **sizes, **notes})
+
+
+def draw_first_images(corpus: "Corpus[LabelledImage]") -> "Figure":
+    """Draw the first images of train with their labels."""
+    from seqloom.inspect.plots.images import draw_image_grid
+
+    first = corpus.split("train")[:MAX_IMAGES]
+    images, labels = [example.image.decode().pixels for example in first], [example.label for example in first]
+    return draw_image_grid(images, labels, [f"{corpus.name}: the first {len(first)} images of train"])
 
 
 def print_corpus(corpus: "Corpus[Example]", view: CorpusView, lines: int) -> None:
@@ -140,7 +164,7 @@ def view_texts(
     classes: Mapping[str, Mapping[str, int]] | None = None,
     **json: object,
 ) -> CorpusView:
-    """Show text examples; `classes` has the class counts of each split."""
+    """Show text examples; `classes` contains the class counts of each split."""
     counts = {
         split: {
             **corpus.sizes(split),
@@ -164,7 +188,7 @@ def view_labelled(corpus: "Corpus[TextClassificationExample]") -> CorpusView:
     labels = {split: corpus.label_counts(split) for split in corpus.splits}
     names = list(corpus.labels)
     return view_texts(
-        corpus, lambda example: [f"{example.label}: {example.text}"], "labels", "labels_of", labels, labels=names
+        corpus, lambda example: [f"{example.label or '-'}: {example.text}"], "labels", "labels_of", labels, labels=names
     )
 
 
@@ -231,11 +255,13 @@ def view_series(corpus: "Corpus[Series]") -> CorpusView:
     return CorpusView(count_sizes(corpus), build_size_columns(corpus), first_lines, json=json)
 
 
-def view_labelled_series(corpus: "Corpus[LabelledSeries]") -> CorpusView:
-    """Show labelled series."""
+def view_labelled_items(corpus: "Corpus[LabelledSeries | LabelledImage]") -> CorpusView:
+    """Show labelled series or images."""
 
     def first_lines(split: str, lines: int) -> Iterable[str]:
-        return (shorten(f"{series.label}: {series.text}", MAX_WIDTH) for series in corpus.split(split)[:lines])
+        return (
+            shorten(escape_controls(f"{item.label}: {item.text}"), MAX_WIDTH) for item in corpus.split(split)[:lines]
+        )
 
     classes, json = {"labels": corpus.label_counts("train")}, {"labels": list(corpus.labels)}
     return CorpusView(count_sizes(corpus), build_size_columns(corpus), first_lines, classes, json)
@@ -268,8 +294,10 @@ VIEWS: dict[str, Callable[[Any], CorpusView]] = {
     "text": view_text,
     "parallel": view_parallel,
     "text-classification": view_labelled,
+    "multi-label": view_labelled,
     "token-classification": view_tagged,
     "series": view_series,
-    "series-labelled": view_labelled_series,
+    "series-labelled": view_labelled_items,
+    "image-classification": view_labelled_items,
     "tracks": view_tracks,
 }

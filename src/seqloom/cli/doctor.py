@@ -32,11 +32,12 @@ def doctor(
     from seqloom.data.files import use_data_folder
     from seqloom.inspect.doctor import examine
     from seqloom.recipes import read_recipe
+    from seqloom.train.display import show_preparation
 
     name, checked = read_recipe(recipe, overrides)
     if sys.stderr.isatty():
         typer.echo("Reading the data and measuring a few training steps …", err=True)
-    with use_data_folder(data_dir):
+    with use_data_folder(data_dir), show_preparation():
         diagnosis = examine(checked)
     if as_json:
         print_json({"recipe": name, **asdict(diagnosis), "seconds": diagnosis.seconds})
@@ -132,12 +133,14 @@ def describe_examples(facts: "ExampleFacts") -> list[str]:
                 remarks.append(f"{sum(split.unseen_labels.values()):,} with a class that is not in train")
         lines.append(f"  {split.name + ':':7}{', '.join([*remarks, f'{split.unknown_rate:.2%} unknown'])}")
     if facts.classes:
-        total = sum(facts.classes.values())
+        labels = sum(facts.classes.values())
+        total = facts.splits[0].examples if facts.has_several_labels else labels
         shown = [f"{escape_controls(name)}: {count:,} ({count / total:.1%})" for name, count in facts.classes.items()]
-        if len(shown) > MAX_CLASSES:  # the largest and the smallest
+        if len(shown) > MAX_CLASSES:  # the most frequent and the least frequent classes
             shown = [*shown[: MAX_CLASSES - 3], "…", *shown[-2:]]
         counts = f"{len(facts.classes)}, in {total:,} {facts.class_unit} of train"
-        lines.append(f"classes: {counts}: {', '.join(shown)}")
+        per_text = f", {labels / total:.2f} per text" if facts.has_several_labels else ""
+        lines.append(f"classes: {counts}{per_text}: {', '.join(shown)}")
     truncated = f"; {facts.truncated:,} {facts.unit} longer than {facts.max_length} tokens" if facts.truncated else ""
     batches = f"{facts.examples_per_batch:,.0f} {facts.unit} on average, up to {facts.tokens:,} tokens"
     shapes = format_count(facts.shapes, "shape")
@@ -154,8 +157,9 @@ def describe_unknown(part: "Split | Side") -> str:
 
 def describe_budget(diagnosis: "Diagnosis") -> list[str]:
     """Describe the steps, time and memory of training."""
-    from seqloom.cli.progress import format_duration
     from seqloom.core.limits import format_bytes
+    from seqloom.core.words import format_count
+    from seqloom.train.display import format_duration
 
     budget, rehearsal, lines = diagnosis.budget, diagnosis.rehearsal, []
     if budget is not None:
@@ -173,6 +177,8 @@ def describe_budget(diagnosis: "Diagnosis") -> list[str]:
                 f" ({1000 * rehearsal.seconds_per_update:,.1f} ms per step, {rehearsal.evaluation_seconds:,.1f} s per "
                 f"evaluation, measured over {rehearsal.updates} steps)"
             )
+        if budget is not None and budget.patience is not None and budget.patience < budget.evaluations:
+            detail += f"; less if dev does not improve in {format_count(budget.patience, 'evaluation')}"
         lines.append(f"time: {at_least}{format_duration(diagnosis.seconds)}{detail}")
     if rehearsal.peak is None or rehearsal.memory is None:
         return lines

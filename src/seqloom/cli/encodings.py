@@ -1,7 +1,7 @@
 """`seqloom encodings`: one-hot, bag-of-words, tf–idf and dense encodings of texts."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from itertools import combinations, islice
 from pathlib import Path
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from seqloom.data.corpus import Example
     from seqloom.inspect.views.inputs import Comparison, Encoded, Vocabulary
 
-MAX_ROWS = 20  # printed words of a text, and columns
-MAX_WIDTH = 4096  # numbers of a dense vector
-MAX_PAIRS = 6  # compared pairs of texts
-MAX_CHARACTERS = 200  # printed characters of a text
-MAX_UNKNOWN = 8  # printed unknown words
-NAMES = {"one-hot": "one-hot", "counts": "bag of words", "tf-idf": "tf–idf", "dense": "dense"}
-ABOUT = {
+MAX_ROWS = 20  # maximum number of printed words of a text, and of columns
+MAX_WIDTH = 4096  # maximum number of printed components of a dense vector
+MAX_PAIRS = 6  # maximum number of compared pairs of texts
+MAX_CHARACTERS = 200  # maximum number of printed characters of a text
+MAX_UNKNOWN = 8  # maximum number of printed unknown words
+TITLES = {"one-hot": "one-hot", "counts": "bag of words", "tf-idf": "tf–idf", "dense": "dense"}
+DESCRIPTIONS = {
     "one-hot": "One row per word, one column per word of the vocabulary, and one 1 in each row. The order is kept; "
     "all words have the same distance from each other.",
     "counts": "The count of each word: one row for the text, the sum of its one-hot rows. The order is lost.",
@@ -72,7 +72,7 @@ def encodings(
             f"--width must be numbers from 1 to {MAX_WIDTH}, separated by commas, such as 8,16,32; got {width!r}."
         )
     if corpus is not None and vocabulary is not None:
-        raise UsageError("--corpus and --vocabulary exclude each other; choose one.")
+        raise UsageError("--corpus and --vocabulary cannot be used together; choose one.")
     note_path(check_unicode(texts), reads_files=False)
     check_plot_path(out)
     from seqloom.data.files import use_data_folder
@@ -202,14 +202,11 @@ def print_encodings(
     encoded: Sequence["Encoded"], known: "Vocabulary", widths: list[int], compared: Sequence["Comparison"]
 ) -> None:
     """Print the encodings of all texts, their sizes and their differences."""
-    import numpy as np
-
     from seqloom.inspect.plots.figures import format_word
-    from seqloom.inspect.views.inputs import dense_table, nonzero_columns
+    from seqloom.inspect.views.inputs import nonzero_columns
 
     console = open_wide_console(120)
-    shown, width = nonzero_columns(encoded, MAX_ROWS), widths[0]
-    heads = [known.words[column] for column in shown]
+    shown = nonzero_columns(encoded, MAX_ROWS)
     names = [f"text {number}" if len(encoded) > 1 else "the text" for number in range(1, len(encoded) + 1)]
     for name, encoding in zip(names, encoded, strict=True):
         text = " ".join(format_word(word) for word in encoding.text[: MAX_CHARACTERS + 1].split())
@@ -220,38 +217,50 @@ def print_encodings(
     hidden = f"; {format_count(others, 'column')} not shown{zero}" if others else ""
     source = f"vocabulary: {format_count(len(known), 'word')}, from {known.source}{hidden}"
     console.print(source, markup=False, soft_wrap=True)
-    for kind in NAMES:
-        console.print(f"\n{NAMES[kind]}", style="bold")
-        console.print(ABOUT[kind], markup=False)
-        if kind == "one-hot":
-            for name, encoding in zip(names, encoded, strict=True):
-                sides = [word.text for word in encoding.words[:MAX_ROWS]]
-                title = name if len(encoded) > 1 else ""
-                print_matrix(console, title, sides, heads, encoding.one_hot(shown)[:MAX_ROWS], "{:.0f}")
-                if len(encoding.words) > MAX_ROWS:
-                    console.print(f"… and {len(encoding.words) - MAX_ROWS:,} more rows")
-        elif kind == "dense":
-            numbers = [str(number) for number in range(1, width + 1)][:MAX_ROWS]
-            title = f"the first {MAX_ROWS} of {width} numbers" if width > MAX_ROWS else ""
-            print_matrix(console, title, heads, numbers, dense_table(known, width)[shown, :MAX_ROWS], "{:.2f}")
-        else:
-            bags = [encoding.counts if kind == "counts" else encoding.tf_idf for encoding in encoded]
-            values = np.array([[bag.get(column, 0.0) for column in shown] for bag in bags], dtype=float)
-            print_matrix(console, "", names, heads, values, "{:.0f}" if kind == "counts" else "{:.2f}")
+    for kind in TITLES:
+        print_encoding(console, kind, dict(zip(names, encoded, strict=True)), known, shown, widths[0])
     print_sizes(console, encoded[0], widths, names[0])
     for pair in compared:
         print_comparison(console, pair, encoded)
 
 
+def print_encoding(
+    console: "Console", kind: str, texts: Mapping[str, "Encoded"], known: "Vocabulary", columns: list[int], width: int
+) -> None:
+    """Print one kind of encoding of all texts, given by name: the columns of these words, or `width` dense numbers."""
+    import numpy as np
+
+    from seqloom.inspect.views.inputs import dense_table
+
+    heads = [known.words[column] for column in columns]
+    console.print(f"\n{TITLES[kind]}", style="bold")
+    console.print(DESCRIPTIONS[kind], markup=False)
+    if kind == "one-hot":
+        for name, encoding in texts.items():
+            rows = [word.text for word in encoding.words[:MAX_ROWS]]
+            title = name if len(texts) > 1 else ""
+            print_matrix(console, title, rows, heads, encoding.one_hot(columns)[:MAX_ROWS], "{:.0f}")
+            if len(encoding.words) > MAX_ROWS:
+                console.print(f"… and {len(encoding.words) - MAX_ROWS:,} more rows")
+    elif kind == "dense":
+        numbers = [str(number) for number in range(1, width + 1)][:MAX_ROWS]
+        title = f"the first {MAX_ROWS} of {width} numbers" if width > MAX_ROWS else ""
+        print_matrix(console, title, heads, numbers, dense_table(known, width)[columns, :MAX_ROWS], "{:.2f}")
+    else:
+        bags = [encoding.counts if kind == "counts" else encoding.tf_idf for encoding in texts.values()]
+        values = np.array([[bag.get(column, 0.0) for column in columns] for bag in bags], dtype=float)
+        print_matrix(console, "", list(texts), heads, values, "{:.0f}" if kind == "counts" else "{:.2f}")
+
+
 def print_matrix(
     console: "Console", title: str, rows: list[str], columns: list[str], values: "np.ndarray", form: str
 ) -> None:
-    """Print a matrix with its headings; colours show the largest values, if the console has colours."""
+    """Print a matrix with headings; on a console with colours, the largest values are coloured."""
     from seqloom.inspect.plots.figures import format_word
     from seqloom.inspect.plots.terminal import render_heat_map
 
-    def label(head: str) -> str:
-        """Make the spaces of tokens visible, but not those of the headings."""
+    def format_label(head: str) -> str:
+        """Replace the spaces of tokens by visible marks; headings keep their spaces."""
         return head if head.startswith(("text ", "the text")) else format_word(head)
 
     colour = console.color_system is not None and not console.no_color
@@ -260,13 +269,13 @@ def print_matrix(
     if title:
         console.print(title, style="dim")
     shown = render_heat_map(
-        rows, columns, shades, width=console.width, colour=colour, numbers=numbers, format_label=label
+        rows, columns, shades, width=console.width, colour=colour, numbers=numbers, format_label=format_label
     )
     console.print(shown, end="", crop=False)
 
 
 def print_sizes(console: "Console", encoding: "Encoded", widths: list[int], name: str) -> None:
-    """Print the size of each encoding, for this vocabulary and for larger ones."""
+    """Print the size of each encoding for this vocabulary and for larger vocabularies."""
     from seqloom.inspect.views.inputs import LARGE_VOCABULARIES
 
     console.print(f"\nsize of {name}, in numbers", style="bold")
@@ -275,7 +284,7 @@ def print_sizes(console: "Console", encoding: "Encoded", widths: list[int], name
     larger = [encoding.sizes(widths, size) for size in LARGE_VOCABULARIES]
     for here, *there in zip(encoding.sizes(widths), *larger, strict=True):
         table.add_row(
-            NAMES[here.encoding] + (f", {here.shape[-1]}" if here.encoding == "dense" else ""),
+            TITLES[here.encoding] + (f", {here.shape[-1]}" if here.encoding == "dense" else ""),
             " × ".join(f"{size:,}" for size in here.shape),
             f"{here.numbers:,}",
             f"{here.nonzero:,}",
@@ -301,7 +310,7 @@ def print_comparison(console: "Console", comparison: "Comparison", encoded: Sequ
     else:
         texts = [encoded[comparison.first].words, encoded[comparison.second].words]
         pair = [format_inline(words[position].text) if position < len(words) else "the end" for words in texts]
-        order = f"yes: at word {position + 1:,}, {pair[0]} and {pair[1]}"
+        order = f"yes: word {position + 1:,} differs ({pair[0]}, {pair[1]})"
     same = "no: the word counts are equal, so no model can distinguish them by this encoding"
     if comparison.same_state:
         state = "no" if position is None else "no: the difference is lost in the state"

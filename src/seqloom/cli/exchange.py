@@ -20,31 +20,40 @@ arpa = typer.Typer(
 # Commands to try after an import, by task.
 TRY = {
     "language-model": 'seqloom generate {run} --prompt "The" · seqloom score {run} "a text" · seqloom evaluate {run} '
-    "--text FILE",
+    "FILE",
     "masked-lm": 'seqloom fill-mask {run} "The [MASK] barked." · seqloom train classify-sst2-finetune init.from={run}',
     "translate": 'echo "a sentence" | seqloom translate {run}',
 }
-# For a model without the layers of its task, which can compute embeddings and be fine-tuned.
+# Commands for a model without task layers, which can compute embeddings and be fine-tuned.
 TRY_BACKBONE = (
     'seqloom similar {run} --query "a funny film" < lines.txt · seqloom train classify-sst2-finetune init.from={run}'
 )
 
 
 def import_hf(
-    directory: Annotated[Path, typer.Argument(help="A Hugging Face directory: config.json, model.safetensors, …")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A directory with config.json, model.safetensors, …, or the name of a model on the Hugging Face hub, "
+            "such as openai-community/gpt2, which is downloaded."
+        ),
+    ],
     run: NewRun,
+    revision: Annotated[
+        str | None, typer.Option(help="The branch, tag or commit of a model on the hub. [default: main]")
+    ] = None,
 ) -> None:
     """Import a Hugging Face checkpoint: GPT-2, Llama, Mistral, BERT, BART or Marian."""
-    from seqloom.exchange.conversion import import_directory
+    from seqloom.predict.loader import import_run
 
-    report_import(run, import_directory(directory, run)[1])
+    report_import(run, import_run(source, run, revision)[1])
 
 
 def import_minilm(run: NewRun = Path("runs/minilm")) -> None:
     """Import MiniLM, a small pretrained BERT for sentence embeddings and fine-tuning."""
-    from seqloom.exchange.conversion import MINILM_LICENCE, MINILM_NAME, import_directory, minilm_directory
+    from seqloom.predict.loader import import_minilm_run
 
-    report_import(run, import_directory(minilm_directory(), run, MINILM_NAME, MINILM_LICENCE)[1])
+    report_import(run, import_minilm_run(run)[1])
 
 
 def export_hf(
@@ -109,4 +118,4 @@ def import_arpa(
     create_ngram_run(model, words, run)
     print(f"Created {run}: {format_sizes(model.size())}")
     name = shlex.quote(str(run))
-    print(f'Try: seqloom score {name} "a text" · seqloom generate {name} · seqloom evaluate {name} --text FILE')
+    print(f'Try: seqloom score {name} "a text" · seqloom generate {name} · seqloom evaluate {name} FILE')

@@ -5,12 +5,13 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqloom.cli._options import Device, JsonObject, PlotOut, Run
+from seqloom.cli._options import Device, JsonObject, PlotOut, Run, RunData
 from seqloom.cli._output import align_cells, check_plot_path, print_json, print_notes, write_plot
+from seqloom.core import Json
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 
@@ -39,7 +40,7 @@ def forecast(
     out: PlotOut = None,
     columns: Annotated[str | None, typer.Option(help="Variables to show, separated by commas.")] = None,
     history: Annotated[
-        int | None, typer.Option(min=2, help="Past steps to plot. [default: 5 times the horizon]")
+        int | None, typer.Option(min=2, help="Number of past steps to plot. [default: 5 times the horizon]")
     ] = None,
     paths: Annotated[
         int | None, typer.Option(min=2, help="Number of sample paths, for models without an exact forecast.")
@@ -47,27 +48,30 @@ def forecast(
     seed: Annotated[int, typer.Option(help="Seed of the sample paths.")] = 0,
     as_json: JsonObject = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with one row per time and variable.")] = False,
+    data: RunData = None,
     device: Device = "auto",
 ) -> None:
     """Forecast a time series: `seqloom forecast runs/X --horizon 24 --input series.csv --out forecast.png`."""
     if as_json and as_csv:
-        raise UsageError("--json and --csv exclude each other; choose one.")
+        raise UsageError("--json and --csv cannot be used together; choose one.")
     if file is None and (time is not None or time_format is not None):
         raise UsageError("--time and --time-format require a file: add --input FILE.")
     check_plot_path(out)
+    from seqloom.data.files import use_data_folder
     from seqloom.predict.forecast import ForecasterPredictor
     from seqloom.predict.loader import load
 
     model: ForecasterPredictor = load(run, device, ForecasterPredictor)
     column: int | str | None = int(time) if time is not None and time.isdecimal() else time
-    result = model.forecast(file, horizon, back=back, paths=paths, seed=seed, time=column, time_format=time_format)
+    with use_data_folder(None, data):
+        result = model.forecast(file, horizon, back=back, paths=paths, seed=seed, time=column, time_format=time_format)
     names = result.columns if columns is None else [word.strip() for word in columns.split(",")]
     for name in names:
         if name not in result.columns:
             raise UsageError(f"There is no variable {name!r}: {did_you_mean(name, result.columns)}.")
     chosen = [result.columns.index(name) for name in names]
     rows = {result.columns[number]: result.rows(number) for number in chosen}
-    print_notes(result.notes)
+    print_notes([*model.data_notes, *result.notes])
     if as_json:
         coverages = {f"{level:.0%}": result.coverage(level) for level in result.intervals}
         head = {"model": result.model, "after": result.series.time_labels()[-1], "horizon": result.horizon}
@@ -88,9 +92,9 @@ def forecast(
         write_plot(out, draw_forecast(result, history, chosen if columns else None))
 
 
-def print_forecast(result: "ForecastView", variables: Mapping[str, Sequence[dict[str, Any]]]) -> None:
+def print_forecast(result: "ForecastView", variables: Mapping[str, Sequence[dict[str, Json]]]) -> None:
     """Print a table for each variable."""
-    how = "exact" if result.exact else "from sample paths"
+    how = "exact distribution" if result.exact else "from sample paths"
     print(f"{result.model}, {result.horizon} steps after {result.series.time_labels()[-1]}, {how}")
     for name, rows in variables.items():
         # Enough digits to show a tenth of the deviation, or of the mean if the deviation is almost zero.

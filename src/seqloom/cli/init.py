@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from seqloom.cli._options import Device
+from seqloom.cli._options import Device, InputColumns, LabelColumn
 from seqloom.cli._output import check_parent_folder
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import is_unicode
@@ -23,9 +23,11 @@ TASKS = Literal[
     "instruct",
     "forecast",
     "series-classify",
+    "classify-images",
+    "word-vectors",
 ]
 OBJECTIONS = {  # options that override the recognized task
-    "classify": "--text and --label name other columns",
+    "classify": "--column and --label name other columns",
     "translate": "--task classify reads texts with labels",
     "pair": "--task classify or --task translate reads it as labelled texts or as translations",
     "language-model": "--task tag reads a word and its tag on each line",
@@ -37,14 +39,18 @@ def init(
         list[Path],
         typer.Argument(
             help="Your data: a text file or a folder of .txt files; a .csv, .tsv, .jsonl or .parquet table; a .conll, "
-            ".tmx, .xliff or .po file; a SQuAD .json file; two files aligned by line for a translator; or files named "
-            "after train, dev and test. All may end in .gz or .zst."
+            ".tmx, .xliff or .po file; a SQuAD .json file; a folder with a folder of images for each label; two files "
+            "aligned by line for a translator; or files named after train, dev and test. Files may end in .gz or .zst."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="The recipe to write. [default: NAME.yaml]")] = None,
     task: Annotated[TASKS | None, typer.Option(help="The task. [default: recognized from the files]")] = None,
-    text: Annotated[str | None, typer.Option(help="The column of the texts: name or number.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column of the labels: name or number.")] = None,
+    column: InputColumns = None,
+    label: LabelColumn = None,
+    multi_label: Annotated[
+        bool | None,
+        typer.Option("--multi-label/--single-label", help="Several labels per text. [default: recognized]"),
+    ] = None,
     tokens: Annotated[
         Literal["characters", "words", "byte-pair"] | None,
         typer.Option(help="The tokenizer. [default: depends on the task]"),
@@ -55,7 +61,10 @@ def init(
     ] = None,
     pretrained: Annotated[
         str | None,
-        typer.Option("--from", help="Fine-tune this model: a run, a Hugging Face directory, or minilm."),
+        typer.Option(
+            "--from",
+            help="Fine-tune this model: a run, a Hugging Face directory, a model on the Hugging Face hub, or minilm.",
+        ),
     ] = None,
     device: Device = "auto",
     minutes: Annotated[
@@ -71,17 +80,19 @@ def init(
     from seqloom.core.files import write_atomic
     from seqloom.data.detect import detect
     from seqloom.data.files import use_encoding
+    from seqloom.data.table_profile import NamedColumns
+    from seqloom.data.tables import find_encoding
     from seqloom.recipes.drafts import Request, draft_recipe, name_recipe, shorten_training, smaller_drafts
 
-    columns = {key: name for key, name in (("text", text), ("label", label)) if name is not None}
+    columns = NamedColumns(tuple(column or ()), label)
     check_names(files)
-    encoding = find_encoding(files)
+    encoding = find_encoding(files[0])
     with use_encoding(encoding):
-        detected = detect(files, task, columns)
-    if columns and detected.task not in ("classify", "pair"):
-        raise UsageError("--text and --label require a classifier: add --task classify, or leave them out.")
-    if detected.task in ("forecast", "series-classify") and tokens is not None:
-        raise UsageError("--tokens requires texts; leave it out for a series.")
+        detected = detect(files, task, columns, multi_label)
+    if multi_label is not None and detected.task != "classify":
+        raise UsageError("--multi-label and --single-label require a classifier: add --task classify.")
+    if detected.task in ("forecast", "series-classify", "classify-images") and tokens is not None:
+        raise UsageError("--tokens requires texts; leave it out for a series or images.")
     name = name_recipe(detected.task, files)
     out = out or Path(f"{name or 'corpus'}.yaml")
     if out.exists():
@@ -90,20 +101,21 @@ def init(
         raise UsageError(f"The name of a recipe must end in .yaml; got {out}.")
     check_parent_folder(out)
     run = None if pretrained is None else find_run(pretrained)
-    request = Request(files, task, tokens, columns, model, run, choose_device(device).type)
+    request = Request(files, task, tokens, model, run, choose_device(device).type)
     draft = draft_recipe(detected, request, encoding, name, shlex.quote(str(out)))
     write_atomic(out, draft.recipe)
     print(f"{' and '.join(map(str, files))}: {detected.reason}. {draft.notes[0]}.")
     if task is None and not columns and len(files) == 1 and files[0].is_file() and detected.task in OBJECTIONS:
-        print(f"If this is wrong: {OBJECTIONS[detected.task]}.")
+        single = "--single-label reads one label per text; " if detected.data.get("multi_label") else ""
+        print(f"If this is wrong: {single}{OBJECTIONS[detected.task]}.")
     if encoding != "utf-8":
-        print(f"The encoding is {encoding}, not UTF-8; the recipe says so.")
+        print(f"The encoding is {encoding}, not UTF-8; the recipe sets data.encoding.")
     for note in draft.notes[1:]:
         print(f"{note}.")
     if detected.task in ("pair", "choice", "answer") and run is None:
         print("A pretrained model is usually much better at this task: use --from, for example --from minilm.")
     if minutes is not None:
-        drafts = smaller_drafts(draft.setting, detected, request, encoding, name, shlex.quote(str(out)))
+        drafts = smaller_drafts(draft.setting_name, detected, request, encoding, name, shlex.quote(str(out)))
         seconds = rehearse_recipe(out)
         while seconds is not None and seconds > 60 * minutes:
             smaller = next(drafts, None)
@@ -126,37 +138,25 @@ def check_names(files: list[Path]) -> None:
             raise DataError(f"{file} does not exist. Check the name{folder}.")
 
 
-def find_encoding(files: list[Path]) -> str:
-    """Return the encoding of the first file, or UTF-8 if it is not a text or its encoding is unknown."""
-    from seqloom.data.files import expand_home, guess_encoding, read_bytes
-    from seqloom.data.tables import format_of
-
-    path = expand_home(files[0])
-    if path.is_dir():
-        path = next((file for file in sorted(path.rglob("*.txt*")) if file.is_file()), path)
-    if path.is_dir() or format_of(path) in ("parquet", "tmx", "xliff"):
-        return "utf-8"
-    return guess_encoding(read_bytes(path)) or "utf-8"
-
-
 def find_run(source: str) -> Path:
-    """Return the run to fine-tune. MiniLM and Hugging Face directories are imported into `runs` first."""
+    """Return the run to fine-tune. MiniLM, Hugging Face directories and models on the hub are imported first."""
+    from seqloom.cli.exchange import import_hf, import_minilm
     from seqloom.data.files import expand_home
+    from seqloom.exchange.hub import is_model_name
 
     path = expand_home(Path(source))
     is_minilm = source == "minilm" and not path.exists()
-    run = Path("runs") / (source if is_minilm else path.name)
-    if not is_minilm and not path.exists():
+    run = Path("runs") / path.name
+    is_on_hub = is_model_name(source) and not path.parent.exists()
+    if not (is_minilm or is_on_hub or path.exists()):
         raise UsageError(f"--from {source}: there is no such run or directory.")
     if (path / "recipe.yaml").exists():
         return path
     if not run.exists():
-        from seqloom.cli.exchange import import_hf, import_minilm
-
         if is_minilm:
             import_minilm(run)
         else:
-            import_hf(path, run)
+            import_hf(str(path), run)
     return run
 
 
@@ -165,8 +165,10 @@ def rehearse_recipe(path: Path) -> float | None:
     from seqloom.cli.doctor import describe_budget
     from seqloom.inspect.doctor import examine
     from seqloom.recipes import read_recipe
+    from seqloom.train.display import show_preparation
 
-    diagnosis = examine(read_recipe(path)[1])
+    with show_preparation():
+        diagnosis = examine(read_recipe(path)[1])
     for line in describe_budget(diagnosis):
         print(line)
     for warning in diagnosis.warnings:

@@ -10,7 +10,7 @@ import typer
 from seqloom.cli import _inspect_views as views
 from seqloom.cli._attention import attention
 from seqloom.cli._inspect_views import shorten_names
-from seqloom.cli._options import DataDir, JsonObject, PlotOut
+from seqloom.cli._options import DataDir, JsonObject, PlotOut, RunData
 from seqloom.cli._output import Json, check_plot_path, make_table, open_wide_console, show_view
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def gates(
     title = run.name if trace.cell in run.name else f"{run.name} ({trace.cell})"
 
     def json() -> Json:
-        """Return summaries; the arrays are available only in Python."""
+        """Return summaries as JSON values; the complete arrays are available only in Python."""
         return {
             "run": str(run),
             "cell": trace.cell,
@@ -122,7 +122,7 @@ def print_gates(run: Path, trace: "GateTrace", layer: "LayerTrace", unit: int | 
 
 
 def format_gate(value: float, is_gate: bool, is_signed: bool) -> "Text":
-    """Format a value; on a terminal, gates have a bar and signs have a colour."""
+    """Format a value; on a terminal, draw a bar for gates and colour signs."""
     from rich.text import Text
 
     from seqloom.inspect.plots.figures import gate_colour
@@ -147,6 +147,7 @@ def gradients(
     ] = "last",
     out: PlotOut = None,
     allow_unknown: AllowUnknown = False,
+    data: RunData = None,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
 ) -> None:
@@ -159,7 +160,7 @@ def gradients(
 
     check_plot_path(out)
     reports = []
-    with use_data_folder(data_dir):
+    with use_data_folder(data_dir, data):
         for run, name in zip(runs, shorten_names(runs), strict=True):
             model = load(run, "cpu")
             recurrent_lm(model)  # raises for other models, before data is read

@@ -14,7 +14,7 @@ import typer
 from seqloom.cli._options import DataDir, json_option
 from seqloom.cli._output import Json, check_plot_path, make_table, open_wide_console, print_json, to_plain
 from seqloom.core.errors import Interrupted, ResourceError, UsageError
-from seqloom.core.words import PERCENT_METRICS
+from seqloom.core.metrics import PERCENT_METRICS
 
 if TYPE_CHECKING:
     from seqloom.ladder import Ladder, LadderResult, LadderRun
@@ -85,7 +85,7 @@ def print_plan(solved: "Ladder") -> None:
     widest = max(len(variant.name) for variant in solved.variants)
     for variant in solved.variants:
         chosen = f"  {variant.size_key}={variant.size}" if variant.size is not None else ""
-        # The number is approximate, since the last batch of an epoch may be shorter.
+        # The number is approximate because the last batch of an epoch may be shorter.
         tokens = f"  about {variant.tokens:,} tokens" if variant.tokens else ""
         print(f"  {variant.name:{widest}}{variant.parameters or 0:>12,} parameters{chosen}{tokens}")
 
@@ -95,7 +95,7 @@ def print_plan(solved: "Ladder") -> None:
 
 @contextmanager
 def follow_runs(metric: str, as_json: bool) -> Iterator[Show]:
-    """Yield a function that displays an event: JSON or a line for each finished run, and a bar on a terminal."""
+    """Yield a function that displays events: JSON or a line for each finished run, and a progress bar on a terminal."""
     from seqloom.train.events import Finished, Progress
 
     if as_json or not sys.stdout.isatty():
@@ -108,7 +108,7 @@ def follow_runs(metric: str, as_json: bool) -> Iterator[Show]:
     columns = (BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
     with Bar(*columns, console=Console(highlight=False), transient=True) as bar:
         task = bar.add_task("starting", total=1)
-        steps: dict[int, tuple[str, int, int]] = {}  # of the current runs: name, step, total steps
+        steps: dict[int, tuple[str, int, int]] = {}  # name, step and total steps of each current run
 
         def show(run: "LadderRun", event: "RunEvent") -> None:
             if isinstance(event, Progress):
@@ -123,7 +123,7 @@ def follow_runs(metric: str, as_json: bool) -> Iterator[Show]:
 
 
 def describe_steps(steps: dict[int, tuple[str, int, int]], runs: int) -> tuple[int, int, str]:
-    """Return steps, total and description of the bar. Steps are summed over the runs that train in parallel."""
+    """Return the steps, total and description of the progress bar, summed over the runs that train in parallel."""
     first, *more = steps.values()
     done, total = sum(run[1] for run in steps.values()), sum(run[2] for run in steps.values())
     which = f"[{min(steps)}/{runs}] {first[0]}" if not more else f"{len(steps)} of {runs} runs: {first[0]} …"
@@ -186,12 +186,12 @@ def draw(solved: "Ladder", result: "LadderResult", paths: list[Path]) -> str:
     from seqloom.inspect.plots.figures import to_bytes
     from seqloom.inspect.plots.measurements import Spread, draw_spread
 
-    rows = [Spread(row.name, row.values, row.seconds, f"{row.parameters or 0:,}") for row in result.variants]
+    rows = [Spread(row.name, row.values, row.seconds, f"{row.parameters or 0:,} parameters") for row in result.variants]
     called = {"bleu": "BLEU", "chrf": "chrF"}.get(result.metric, result.metric.replace("_", " "))
     seeds = len(solved.config.seeds)
     tokens = {run.tokens for row in result.variants for run in row.runs if run.tokens}
     budget = f", {format_tokens(tokens)} tokens each" if tokens and max(tokens) <= 1.01 * min(tokens) else ""
-    title = f"{result.ladder}: {seeds} seed{'s' * (seeds > 1)}{budget}; parameters below the names"
+    title = f"{result.ladder}: {seeds} seed{'s' * (seeds > 1)}{budget}"
     better = "higher" if result.higher_is_better else "lower"
     try:
         figure = draw_spread(rows, title=title, metric=f"{called} on {result.split}", better=better)
@@ -203,7 +203,7 @@ def draw(solved: "Ladder", result: "LadderResult", paths: list[Path]) -> str:
 
 
 def format_tokens(tokens: set[int]) -> str:
-    """Format the number of tokens, which differs between seeds since batches differ in size."""
+    """Format the number of tokens; if it differs between seeds, format the rounded mean."""
     return f"{min(tokens):,}" if len(tokens) == 1 else f"about {float(f'{statistics.fmean(tokens):.3g}'):,.0f}"
 
 

@@ -13,6 +13,7 @@ import typer
 from seqloom.cli._input import open_lines, read_lines
 from seqloom.cli._options import (
     BATCH_SIZE,
+    WINDOW_BATCHES,
     Device,
     JsonLines,
     Run,
@@ -23,15 +24,15 @@ from seqloom.cli._options import (
     parse_words,
     top_option,
 )
-from seqloom.cli._output import print_json, print_predictions
+from seqloom.cli._output import Notes, note_unknown, print_json, print_predictions
+from seqloom.cli._tables import TableColumns, TableFile, TableIn, TableOut, check_table_options
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.words import escape_controls
 
 if TYPE_CHECKING:
     from seqloom.predict.language_model import PromptAnswer
 
-SCORE_LINES = 1024  # lines scored together
-ESCAPES = {"\\n": "\n", "\\t": "\t"}  # typed on the command line → meant
+SCORE_LINES = 1024  # lines scored per batch
+ESCAPES = {"\\n": "\n", "\\t": "\t"}  # escape sequence on the command line → character
 
 SearchBeam = Annotated[int | None, typer.Option(min=1, help="Use beam search with this beam size instead of sampling.")]
 LengthPenalty = Annotated[float, typer.Option(min=0, help="With --beam: exponent of the length penalty.")]
@@ -61,8 +62,16 @@ def generate(
     stopping: Annotated[Literal["usual", "exact"], typer.Option(help="With --beam: the stopping rule.")] = "usual",
     allow_unknown: Annotated[bool, typer.Option("--allow-unknown", help="Read unknown tokens as <unk>.")] = False,
     device: Device = "auto",
+    table: TableIn = None,
+    column: TableColumns = None,
+    out: TableOut = None,
 ) -> None:
-    """Generate text from a prompt: `seqloom generate runs/lm-char-lstm --prompt "The class"`."""
+    """Generate text from a prompt: `seqloom generate runs/lm-char-lstm --prompt "The class"`.
+
+    With --in, the prompts are a column of a table: `… --in in.csv --column prompt --out out.csv`.
+    """
+    check_table_options(table, column, out, prompt)
+    from seqloom.predict.base import ranked_columns
     from seqloom.predict.language_model import LanguageModelPredictor
     from seqloom.predict.loader import load
 
@@ -84,6 +93,17 @@ def generate(
     for name in (name for name, is_changed in changed.items() if is_changed):
         raise UsageError(f"--{name.replace('_', '-')} {rule}.")
     model = load(run, device, LanguageModelPredictor)
+    if table is not None:
+        file = TableFile(table, column, out, model)
+
+        def continuations(text: str) -> list[str]:
+            if beam is not None:
+                return [each.text for each in model.search(text, beam=beam, **search, **shared)]
+            seeds = range(seed, seed + samples)
+            return [model.generate(text, seed=each, stop=stop or (), **sampling, **shared) for each in seeds]
+
+        file.write_columns(ranked_columns({"generated": each} for each in continuations(text)) for text in file.texts)
+        return
     if beam is not None:
         best = model.search(prompt, beam=beam, **search, **shared)
         for number, hypothesis in enumerate(best, start=1):
@@ -92,7 +112,7 @@ def generate(
             print(prompt + hypothesis.text)
         return
     for number in range(samples):
-        pieces = model.generate(prompt, seed=seed + number, stop=stop or (), **sampling, **shared)
+        pieces = model.generate(prompt, seed=seed + number, stop=stop or (), stream=True, **sampling, **shared)
         if samples > 1:
             print(f"--- {number + 1} of {samples}, seed {seed + number}")
         try:
@@ -100,7 +120,7 @@ def generate(
             for piece in pieces:  # print each piece immediately
                 sys.stdout.write(piece)
                 sys.stdout.flush()
-        finally:  # also after Ctrl-C
+        finally:  # end the line, even after Ctrl-C
             print(flush=True)
 
 
@@ -111,32 +131,30 @@ def score(
     ] = None,
     as_json: Annotated[bool, json_option("One JSON object per text, with the log-probability of each token.")] = False,
     device: Device = "auto",
+    table: TableIn = None,
+    column: TableColumns = None,
+    out: TableOut = None,
 ) -> None:
-    """Compute the log-probability of texts: `seqloom score runs/lm-word-lstm "a text" "another"`."""
-    if not texts and sys.stdin.isatty():
+    """Compute the log-probability of texts: `seqloom score runs/lm-word-lstm "a text" "another"`.
+
+    With --in, the results are added to the table: `seqloom score runs/X --in in.csv --column text --out out.csv`.
+    """
+    check_table_options(table, column, out, texts, as_json=as_json)
+    if not texts and table is None and sys.stdin.isatty():
         raise UsageError("Give texts to score, or lines on standard input: < lines.txt.")
     from seqloom.predict.language_model import LanguageModelPredictor
     from seqloom.predict.loader import load
 
     model = load(run, device, LanguageModelPredictor)
-    lines = iter(read_lines(texts))
-    while block := list(islice(lines, SCORE_LINES)):
-        for scored in model.score(block):
-            if as_json:
-                tokens = zip(scored.tokens, scored.log_probs, strict=True)
-                print_json(
-                    {
-                        "text": scored.text,
-                        "log_prob": scored.log_prob,
-                        "perplexity": scored.perplexity,
-                        "tokens": [{"token": token, "log_prob": value} for token, value in tokens],
-                        "unknown": scored.unknown,
-                    }
-                )
-                continue
-            unknown = f"   (unknown: {', '.join(scored.unknown)})" if scored.unknown else ""
-            text = escape_controls(scored.text + unknown)
-            print(f"{scored.log_prob:10.3f}  perplexity {scored.perplexity:10.2f}  {text}", flush=True)
+    rows, notes = None if table is None else TableFile(table, column, out, model), Notes("row")
+    lines = iter(read_lines(texts) if rows is None else note_unknown(rows.texts, model, notes))
+    scored = (scored for block in iter(lambda: list(islice(lines, SCORE_LINES)), []) for scored in model.score(block))
+    if rows is not None:
+        rows.write_columns(result.to_columns() for result in scored)
+        notes.show()
+        return
+    for result in scored:
+        print_json(result.to_json()) if as_json else print(result.to_line(), flush=True)
 
 
 def prompt(
@@ -159,7 +177,7 @@ def prompt(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Subtract each label's log-probability for an empty text.")
     ] = False,
-    top: Annotated[int, top_option("Labels shown for each text")] = 1,
+    top: Annotated[int, top_option("Show this many labels for each text")] = 1,
     check: Annotated[
         bool, typer.Option("--check", help="Read the correct label after a tab in each line, and report the accuracy.")
     ] = False,
@@ -169,8 +187,15 @@ def prompt(
     batch: Annotated[int, batch_option("Number of texts per batch.")] = BATCH_SIZE,
     window: Window = None,
     device: Device = "auto",
+    table: TableIn = None,
+    column: TableColumns = None,
+    out: TableOut = None,
 ) -> None:
-    """Classify by few-shot prompting: `seqloom prompt runs/X --shots examples.tsv --choices yes,no < lines.txt`."""
+    """Classify by few-shot prompting: `seqloom prompt runs/X --shots examples.tsv --choices yes,no < lines.txt`.
+
+    With --in, the answers are added to the table: `seqloom prompt runs/X --in in.csv --column text --out out.csv`.
+    """
+    check_table_options(table, column, out, texts, check=check, as_json=as_json)
     if generate and (choices is not None or calibrate or by != "mean" or top != 1):
         raise UsageError("--generate excludes --choices, --by, --calibrate and --top; leave them out.")
     if first is not None and shots is None:
@@ -181,18 +206,22 @@ def prompt(
 
     examples = [] if shots is None else read_shots(shots)[:first]
     model = load(run, device, LanguageModelPredictor)
-    lines, size = open_lines(texts, batch, window)
+    rows = None if table is None else TableFile(table, column, out, model)
+    lines, size = open_lines(texts, batch, window) if rows is None else (rows.texts, WINDOW_BATCHES * batch)
     checker = LabelChecker() if check else None
     lines = lines if checker is None else checker.take_labels(lines)
     options: dict[str, Any] = {"shots": examples, "separator": unescape(separator)}
     options["template"] = None if template is None else unescape(template)
     answers: Iterator[PromptAnswer]
     if generate:
-        answers = model.complete(lines, max_tokens=max_tokens, window=size if window else 1, **options)
+        answers = model.complete(lines, max_tokens=max_tokens, window=size if window else 1, stream=True, **options)
     else:
         labels = () if choices is None else parse_words("--choices", choices, "positive,negative")
         options |= {"by": by, "calibrate": calibrate, "top": top}
-        answers = model.choose(lines, labels, batch_size=batch, window=size, **options)
+        answers = model.choose(lines, labels, batch_size=batch, window=size, stream=True, **options)
+    if rows is not None:
+        rows.write(model, answers)
+        return
     print_predictions(model, answers if checker is None else checker.check(answers), as_json)
     if checker is not None:
         accuracy = f", {checker.correct / checker.total:.2%}" if checker.total else ""
@@ -207,10 +236,10 @@ def unescape(text: str) -> str:
 
 
 class LabelChecker:
-    """A filter that removes the labels of lines and counts the answers that equal them."""
+    """A filter that removes the labels from lines and counts the answers that match them."""
 
     def __init__(self) -> None:
-        self._labels: deque[str] = deque()  # labels of lines without an answer so far
+        self._labels: deque[str] = deque()  # labels of lines that are still waiting for an answer
         self.correct = self.total = 0
 
     def take_labels(self, lines: Iterable[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`seqloom list`: cells, attention scores, tasks, corpora, recipes and ladders."""
+"""`seqloom list`: list cells, attention scores, tasks, corpora, recipes and ladders."""
 
 import ast
 import inspect

@@ -66,7 +66,7 @@ def memory_test(
     outcomes = []
     for outcome in measure(plan):
         outcomes.append(outcome)
-        if outcome.seed == plan.seeds[-1]:  # show each lag early: the test may take minutes
+        if outcome.seed == plan.seeds[-1]:  # print each lag immediately, because the test may take minutes
             successes = "  ".join(f"{other.success:.3f}" for other in outcomes[-len(plan.seeds) :])
             typer.echo(f"{outcome.cell}, lag {outcome.lag}: {successes}", err=True)
     result = collect(plan, outcomes)
@@ -114,7 +114,7 @@ def print_memory(result: "Memory") -> None:
 def layers(
     lengths: Annotated[str, typer.Option(help="Sequence lengths, separated by commas.")] = "64,256,1024,4096",
     d_model: Annotated[int, typer.Option(help="The size of the vectors, d_model.")] = 512,
-    kinds: Annotated[str, typer.Option(help="Layers, separated by commas.")] = KINDS,
+    kinds: Annotated[str, typer.Option(help="Kinds of layers, separated by commas.")] = KINDS,
     heads: Annotated[int, typer.Option(help="Number of attention heads.")] = 8,
     kernel: Annotated[int, typer.Option(help="Kernel size of the convolutions, an odd number.")] = 3,
     window: Annotated[int, typer.Option(help="Window of windowed attention, in positions per side.")] = 32,

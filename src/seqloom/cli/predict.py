@@ -1,17 +1,20 @@
-"""Commands that apply a trained model to lines: each calls one method of a predictor."""
+"""Commands that apply a trained model to lines; each command calls one method of a predictor."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from seqloom.cli._images import classify_image_files
 from seqloom.cli._input import check_unicode, open_lines
 from seqloom.cli._options import (
     BATCH_SIZE,
     Batch,
     Device,
     JsonLines,
+    MinProbability,
     Run,
     Texts,
     Window,
@@ -21,7 +24,7 @@ from seqloom.cli._options import (
     top_option,
     window_option,
 )
-from seqloom.cli._output import open_console, predict_lines, print_predictions
+from seqloom.cli._output import open_console, predict_lines, print_notes, print_predictions
 from seqloom.cli._tables import TableColumns, TableFile, TableIn, TableOut, check_table_options
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import format_value, one_line
@@ -35,12 +38,12 @@ if TYPE_CHECKING:
     from seqloom.predict.tag import TaggedLine
 
 CHOICE_BATCH_SIZE = 8
-FOR, AGAINST, ATTENDED = (
-    (24, 128, 62),
-    (178, 34, 52),
-    (30, 100, 190),
-)  # green, red; blue for attention, which has no sign
-MIN_SHADE = 0.08  # relative to the largest weight; words below it have no background
+WORD_COLOURS = {  # the name on terminals with few colours, and the amounts of red, green and blue
+    "for": ("green", (24, 128, 62)),
+    "against": ("red", (178, 34, 52)),
+    "attention": ("blue", (30, 100, 190)),  # has no sign
+}
+MIN_SHADE = 0.08  # fraction of the largest weight below which words have no background
 FORMATS: dict[str, Callable[["TaggedLine"], str]] = {
     "text": lambda line: line.to_line(),
     "conll": lambda line: "".join(f"{word.text}\t{word.tag}\n" for word in line.words),
@@ -56,31 +59,53 @@ def predict(
     batch: Annotated[int, batch_option("Number of lines per batch.")] = 32,
     window: Window = None,
     device: Device = "auto",
+    table: TableIn = None,
+    column: TableColumns = None,
+    out: TableOut = None,
 ) -> None:
-    """Apply any model to texts: `seqloom predict runs/X "a text"`, `… --file lines.txt`, or `… < lines.txt`."""
+    """Apply any model to texts: `seqloom predict runs/X "a text"`, `… --file lines.txt`, or `… < lines.txt`.
+
+    With --in, the predictions are added to the table: `seqloom predict runs/X --in in.csv --column text --out out.csv`.
+    """
     if texts and file is not None:
-        raise UsageError("Texts and --file exclude each other; give one of them.")
+        raise UsageError("Texts and --file cannot be used together; give one of them.")
+    check_table_options(table, column, out, texts, file=file, as_json=as_json)
     from seqloom.predict.loader import load
 
     model: Predictor[Prediction] = load(run, device)
-    lines, size = open_lines(texts, batch, window, file)
-    print_predictions(model, model.predict(lines, batch_size=batch, window=size), as_json)
+    if table is not None:
+        table_file = TableFile(table, column, out, model)
+        table_file.write(model, model.predict(table_file.lines, batch_size=batch))
+        return
+    lines, size = open_lines(texts, batch, window, file, model.reads_files)
+    print_predictions(model, model.predict(lines, batch_size=batch, window=size, stream=True), as_json)
 
 
 def fill_mask(
     run: Annotated[Path, typer.Argument(help="Run directory of a masked language model, such as bert-pydocs.")],
     texts: Texts = None,
-    top: Annotated[int, top_option("Tokens shown for each mask")] = 5,
+    top: Annotated[int, top_option("Show this many tokens for each mask")] = 5,
     as_json: JsonLines = False,
     batch: Batch = BATCH_SIZE,
     window: Window = None,
     device: Device = "auto",
+    table: TableIn = None,
+    column: TableColumns = None,
+    out: TableOut = None,
 ) -> None:
-    """Fill masked tokens: `seqloom fill-mask runs/bert-pydocs "the [MASK] statement" --top 5`, or `… < input.txt`."""
+    """Fill masked tokens: `seqloom fill-mask runs/bert-pydocs "the [MASK] statement" --top 5`, or `… < input.txt`.
+
+    With --in, the results are added to the table: `seqloom fill-mask runs/X --in in.csv --column text --out out.csv`.
+    """
+    check_table_options(table, column, out, texts, as_json=as_json)
     from seqloom.predict.gaps import MaskedLMPredictor
     from seqloom.predict.loader import load
 
     model = load(run, device, MaskedLMPredictor)
+    if table is not None:
+        table_file = TableFile(table, column, out, model)
+        table_file.write(model, model.fill_mask(table_file.texts, top=top, batch_size=batch))
+        return
     predict_lines(model, model.fill_mask, texts, batch, window, as_json, top=top)
 
 
@@ -99,8 +124,15 @@ def denoise(
     batch: Batch = BATCH_SIZE,
     window: Window = None,
     device: Device = "auto",
+    table: TableIn = None,
+    column: TableColumns = None,
+    out: TableOut = None,
 ) -> None:
-    """Reconstruct corrupted texts: `seqloom denoise runs/denoise-pydocs "the [MASK] statement"`, or `… < input.txt`."""
+    """Reconstruct corrupted texts: `seqloom denoise runs/denoise-pydocs "the [MASK] statement"`, or `… < input.txt`.
+
+    With --in, the results are added to the table: `seqloom denoise runs/X --in in.csv --column text --out out.csv`.
+    """
+    check_table_options(table, column, out, texts, as_json=as_json)
     from seqloom.predict.gaps import DenoisedText, DenoiserPredictor
     from seqloom.predict.loader import load
 
@@ -109,14 +141,27 @@ def denoise(
 
     model = load(run, device, DenoiserPredictor)
     options = {"noise": noise, "seed": seed, **drop_unset(beam=beam, max_length=max_length)}
+    if table is not None:
+        table_file = TableFile(table, column, out, model)
+        table_file.write(model, model.denoise(table_file.texts, batch_size=batch, **options))
+        return
     predict_lines(model, model.denoise, texts, batch, window, as_json, with_input if noise else None, **options)
 
 
 def classify(
     run: Run,
     texts: Texts = None,
-    top: Annotated[int, top_option("Labels shown for each text")] = 1,
-    why: Annotated[bool, typer.Option("--why", help="Show how much each word contributed.")] = False,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Show this many labels for each text, best first. [default: 1, or all for a multi-label classifier]",
+        ),
+    ] = None,
+    min_probability: MinProbability = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Show the weight of each word or part of an image in the prediction.")
+    ] = False,
     color: Annotated[
         bool | None,
         typer.Option("--color/--no-color", help="With --why: colours or numbers. [default: depends on the terminal]"),
@@ -127,43 +172,74 @@ def classify(
     device: Device = "auto",
     table: TableIn = None,
     column: TableColumns = None,
-    out: TableOut = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --in: the table to write. [default: CSV on standard output] With --why and an image: the plot."
+        ),
+    ] = None,
 ) -> None:
     """Classify texts: `seqloom classify runs/X "a gripping, funny film" --top 2 --why`, or `… < input.txt`.
 
     With --in, the labels are added to the table: `seqloom classify runs/X --in in.csv --column text --out out.csv`.
+    A classifier of images reads files: `seqloom classify runs/X digit.png --why --out why.png`.
     """
-    check_table_options(table, column, out, texts)
-    from seqloom.predict.classify import ClassifierPredictor, SeriesClassifierPredictor
+    options = {"as_json": as_json, "why": why}
+    check_table_options(table, column, None if why else out, texts, **options)
+    from seqloom.predict.classify import ClassifierPredictor, LabelPredictor, SeriesClassifierPredictor
+    from seqloom.predict.classify_images import ImageClassifierPredictor
     from seqloom.predict.loader import load
 
     model = load(run, device)
+    if isinstance(model, LabelPredictor):
+        model.min_probability = min_probability
+        print_notes(model.calibration_notes)
+    if isinstance(model, ImageClassifierPredictor):
+        if table is not None:
+            table_file = TableFile(table, column, out, model)
+            table_file.write(model, model.classify(table_file.texts, top=top or 1, batch_size=batch))
+            return
+        classify_image_files(model, texts, top or 1, why, out, as_json, batch, window)
+        return
+    check_table_options(table, column, out, texts, **options)
     if isinstance(model, SeriesClassifierPredictor):
-        print_predictions(model, model.predict(open_lines(texts, 1, 1)[0], top=top), as_json)
+        if table is not None:
+            table_file = TableFile(table, column, out, model)
+            table_file.write(model, model.predict(table_file.lines, top=top or 1))
+            return
+        print_predictions(model, model.predict(open_lines(texts, 1, 1)[0], top=top or 1, stream=True), as_json)
         return
-    classifier = load(run, device, ClassifierPredictor)
+    classifier = model if isinstance(model, ClassifierPredictor) else load(run, device, ClassifierPredictor)
+    top = top or classifier.default_top
     if table is not None:
-        rows = TableFile(table, column, out, classifier.run)
-        rows.write(classifier.classify(rows.texts, top=top, batch_size=batch))
+        table_file = TableFile(table, column, out, classifier)
+        table_file.write(classifier, classifier.classify(table_file.texts, top=top, batch_size=batch))
         return
+    lines, size = open_lines(texts, batch, window)
+    predictions = classifier.classify(lines, top=top, why=why, batch_size=batch, window=size, stream=True)
+    print_predictions(classifier, predictions, as_json, print_one=shaded_printer(color) if why else None)
+
+
+def shaded_printer(color: bool | None) -> "Callable[[Classification], None] | None":
+    """Return a function that prints a classification with coloured words, or None if the output has no colours."""
     console, is_coloured = open_console(color)
     has_few_colours = console.color_system in ("standard", "windows")
 
     def print_shaded(result: "Classification") -> None:
-        labels = "  ".join(f"{one_line(each.label)} {each.probability:.4f}" for each in result.candidates)
-        console.print(labels, markup=False, soft_wrap=True)
+        fields = iter(replace(result, why=None).to_line().split("\t"))
+        console.print(
+            "  ".join(" ".join(pair) for pair in zip(fields, fields, strict=False)), markup=False, soft_wrap=True
+        )
         if result.why is not None:
             console.print(shade_words(result.text, result.why, few_colours=has_few_colours), soft_wrap=True)
 
-    lines, size = open_lines(texts, batch, window)
-    predictions = classifier.classify(lines, top=top, why=why, batch_size=batch, window=size)
-    print_predictions(classifier, predictions, as_json, print_one=print_shaded if why and is_coloured else None)
+    return print_shaded if is_coloured else None
 
 
 def shade_words(text: str, why: "WordWeights", *, few_colours: bool = False) -> "Text":
     """Return the text with coloured words; the colour is proportional to the weight.
 
-    With `few_colours`, strong words have a coloured background and other words coloured letters.
+    With `few_colours`, words with a large weight get a coloured background, and other words get coloured letters.
     """
     from rich.text import Text
 
@@ -173,12 +249,12 @@ def shade_words(text: str, why: "WordWeights", *, few_colours: bool = False) -> 
         strength = abs(word.weight) / largest if largest else 0.0
         if strength < MIN_SHADE:
             continue
-        sign = 0 if why.kind == "attention" else 1 if word.weight > 0 else 2
+        kind = "attention" if why.kind == "attention" else "for" if word.weight > 0 else "against"
+        name, rgb = WORD_COLOURS[kind]
         if few_colours:
-            name = ("blue", "green", "red")[sign]
             style = f"white on {name}" if strength > 0.5 else name
         else:  # with readable letters
-            red, green, blue = (round(255 + (part - 255) * strength) for part in (ATTENDED, FOR, AGAINST)[sign])
+            red, green, blue = (round(255 + (part - 255) * strength) for part in rgb)
             style = f"{'#ffffff' if strength > 0.5 else '#000000'} on rgb({red},{green},{blue})"
         shaded.stylize(style, word.start, word.end)
     return shaded
@@ -190,7 +266,8 @@ def tag(
     form: Annotated[
         Literal["text", "conll", "words"] | None,
         typer.Option(
-            "--format", help="text: Pankaj:PER lives …; conll: one word per line; words: Pankaj/B-PER lives/O …"
+            "--format",
+            help="Output format. text: Pankaj:PER lives …; conll: one word per line; words: Pankaj/B-PER lives/O …",
         ),
     ] = None,
     as_json: Annotated[
@@ -208,16 +285,16 @@ def tag(
 
     With --in, the tags are added to the table: `seqloom tag runs/X --in in.csv --column text --out out.csv`.
     """
-    check_table_options(table, column, out, texts)
+    check_table_options(table, column, out, texts, as_json=as_json, format=form)
     if as_json and form is not None:
-        raise UsageError("--json and --format exclude each other; leave out one of them.")
+        raise UsageError("--json and --format cannot be used together; leave out one of them.")
     from seqloom.predict.loader import load
     from seqloom.predict.tag import TaggerPredictor
 
     model = load(run, device, TaggerPredictor)
     if table is not None:
-        rows = TableFile(table, column, out, model.run)
-        rows.write(model.tag(rows.texts, spaces=spaces, batch_size=batch))
+        table_file = TableFile(table, column, out, model)
+        table_file.write(model, model.tag(table_file.texts, spaces=spaces, batch_size=batch))
         return
     predict_lines(model, model.tag, texts, batch, window, as_json, FORMATS[form or "text"], spaces=spaces)
 
@@ -228,7 +305,8 @@ def match(
         list[str] | None,
         typer.Argument(help="Pairs of texts. [default: tab-separated lines from standard input]"),
     ] = None,
-    top: Annotated[int, top_option("Labels shown for each pair")] = 1,
+    top: Annotated[int, top_option("Show this many labels for each pair")] = 1,
+    min_probability: MinProbability = None,
     as_json: JsonLines = False,
     batch: Annotated[int, batch_option("Number of pairs per batch.")] = BATCH_SIZE,
     window: Annotated[int | None, window_option("Pairs")] = None,
@@ -241,22 +319,27 @@ def match(
 
     With --in, the results are added to the table: `… --in in.csv --column first --column second --out out.csv`.
     """
-    check_table_options(table, column, out, pairs)
+    check_table_options(table, column, out, pairs, as_json=as_json)
     from seqloom.predict.base import split_columns
     from seqloom.predict.loader import load
     from seqloom.predict.matching import PairPredictor
 
     model = load(run, device, PairPredictor)
+    if min_probability is not None and model.scored:
+        raise UsageError(f"--min-probability requires labels; {run} predicts scores.")
+    model.min_probability = min_probability
+    print_notes(model.calibration_notes)
     if table is not None:
-        both_columns = TableFile(table, column, out, model.run, count=2)
-        both_columns.write(model.match(both_columns.pairs, top=top, batch_size=batch))
+        table_file = TableFile(table, column, out, model)
+        matched = model.match(((first, second) for first, second in table_file.cells), top=top, batch_size=batch)
+        table_file.write(model, matched)
         return
     lines, size = open_lines(pairs, batch, window)
     if pairs and len(pairs) % 2:
         raise DataError(f"The number of texts must be even; got {len(pairs)}, the last {format_value(pairs[-1])}.")
     rows = zip(pairs[::2], pairs[1::2], strict=True) if pairs else split_columns(lines, 2, "two texts", most=2)
     both = ((first, second) for first, second in rows)
-    print_predictions(model, model.match(both, top=top, batch_size=batch, window=size), as_json)
+    print_predictions(model, model.match(both, top=top, batch_size=batch, window=size, stream=True), as_json)
 
 
 def choose(
@@ -265,13 +348,21 @@ def choose(
         list[str] | None,
         typer.Argument(help="A text and its options. [default: tab-separated lines from standard input]"),
     ] = None,
-    top: Annotated[int, top_option("Options shown for each text")] = 1,
+    top: Annotated[int, top_option("Show this many options for each text")] = 1,
     as_json: JsonLines = False,
     batch: Annotated[int, batch_option("Number of texts per batch, each with all its options.")] = CHOICE_BATCH_SIZE,
     window: Annotated[int | None, window_option("Texts")] = None,
     device: Device = "auto",
+    table: TableIn = None,
+    column: TableColumns = None,
+    out: TableOut = None,
 ) -> None:
-    """Choose the right option: `seqloom choose runs/choice-endings "It rained." "…" "…"`, or `… < choices.tsv`."""
+    """Choose the right option: `seqloom choose runs/choice-endings "It rained." "…" "…"`, or `… < choices.tsv`.
+
+    With --in, the choices are added to the table. --column names the text, then the options or a list of them:
+    `seqloom choose runs/X --in in.csv --column text --column a --column b --out out.csv`.
+    """
+    check_table_options(table, column, out, texts, as_json=as_json)
     if texts and len(texts) < 3:
         raise UsageError(f"Give a text and at least two options; got {len(texts)} in all.")
     from seqloom.predict.base import split_columns
@@ -279,35 +370,55 @@ def choose(
     from seqloom.predict.matching import ChoicePredictor
 
     model = load(run, device, ChoicePredictor)
+    if table is not None:
+        table_file = TableFile(table, column, out, model)
+        choices = ((cells[0], cells[1:]) for cells in table_file.cells)
+        table_file.write(model, model.choose(choices, top=top, batch_size=batch))
+        return
     lines, size = open_lines(texts, batch, window)
     rows = [texts] if texts else split_columns(lines, 3, "a text and at least two options")
     choices = ((text, options) for text, *options in rows)
-    print_predictions(model, model.choose(choices, top=top, batch_size=batch, window=size), as_json)
+    print_predictions(model, model.choose(choices, top=top, batch_size=batch, window=size, stream=True), as_json)
 
 
 def answer(
     run: Run,
     context: Annotated[
-        Path, typer.Option(help="The text that contains the answers: a UTF-8 file, which may be compressed (.gz).")
-    ],
+        Path | None,
+        typer.Option(help="The text that contains the answers: a UTF-8 file, which may be compressed (.gz)."),
+    ] = None,
     question: Annotated[
         list[str] | None,
         typer.Option(help="A question. The option may be repeated. [default: the lines of standard input]"),
     ] = None,
-    top: Annotated[int, top_option("Answers shown for each question")] = 1,
+    top: Annotated[int, top_option("Show this many answers for each question")] = 1,
     as_json: Annotated[
         bool, json_option("One JSON object per question, with character offsets and probabilities.")
     ] = False,
     batch: Annotated[int, batch_option("Number of windows of the text per batch.")] = BATCH_SIZE,
     window: Annotated[int | None, window_option("Questions")] = None,
     device: Device = "auto",
+    table: TableIn = None,
+    column: TableColumns = None,
+    out: TableOut = None,
 ) -> None:
-    """Answer questions from a text: `seqloom answer runs/answer-squad --context page.txt --question "Who was it?"`."""
+    """Answer questions from a text: `seqloom answer runs/answer-squad --context page.txt --question "Who was it?"`.
+
+    With --in, each row has a question and a text: `… --in in.csv --column question --column context --out out.csv`.
+    """
+    check_table_options(table, column, out, question, context=context, as_json=as_json)
     from seqloom.data.files import expand_home, read_nonblank
     from seqloom.predict.loader import load
     from seqloom.predict.matching import AnswerPredictor
 
     model = load(run, device, AnswerPredictor)
+    if table is not None:
+        table_file = TableFile(table, column, out, model)
+        pairs = ((question, context) for question, context in table_file.cells)
+        table_file.write(model, model.answer_pairs(pairs, top=top, batch_size=batch))
+        return
+    if context is None:
+        raise UsageError("Name the text that contains the answers: --context FILE, or a table: --in FILE.")
     text = read_nonblank(expand_home(context))
     questions = check_unicode(question) if question else None
     predict_lines(model, model.answer, questions, batch, window, as_json, context=text, top=top)

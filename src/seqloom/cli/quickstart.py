@@ -4,19 +4,23 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seqloom.cli._options import run_out_option
-from seqloom.core.errors import Interrupted, UsageError
+from seqloom.cli._output import print_notes
+from seqloom.core.errors import Interrupted, SeqloomError, UsageError
+from seqloom.core.metrics import baseline_notes
 
 if TYPE_CHECKING:
     from seqloom.data.examples import ParallelExample
     from seqloom.inspect.views.attention import AlignmentView
     from seqloom.predict.translate import TranslatorPredictor
+    from seqloom.recipes import Recipe
     from seqloom.train.stop import Stop
     from seqloom.training import Training
 
@@ -26,42 +30,92 @@ SHOWN_KINDS = (
     "quantity",
     "duration",
 )  # kinds of phrases; one dev example of each is displayed
-MAX_WATCHED = 3  # dev examples translated after each evaluation
+SOURCE, TARGET = "en", "fr"
+MAX_WATCHED = 3  # number of dev examples to translate after each evaluation
 
 
 def quickstart(
-    source: Annotated[str, typer.Option(help="Source language: a language tag of Unicode CLDR.")] = "en",
-    target: Annotated[str, typer.Option(help="Target language: fr, hu, ja, ar, hi, ko, vi …")] = "fr",
+    source: Annotated[str, typer.Option(help="Source language: a language tag of Unicode CLDR.")] = SOURCE,
+    target: Annotated[str, typer.Option(help="Target language: fr, hu, ja, ar, hi, ko, vi …")] = TARGET,
     out: Annotated[Path | None, run_out_option("runs/quickstart-en-fr, or the first unused name")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="Resume this run. [default: a run with the same settings that has not finished]"
+        ),
+    ] = None,
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Recipe overrides.")] = None,
 ) -> None:
     """Train a small translator on embedded data, and show its translations and alignments."""
+    from seqloom.cli.train import prepare
     from seqloom.recipes import read_recipe
     from seqloom.train.stop import Stop
     from seqloom.training import begin
+    from seqloom.training import resume as resume_run
 
-    began, stop = time.perf_counter(), Stop()
-    languages = [f"data.source={source}", f"data.target={target}"]
-    _, recipe = read_recipe("translate-cldr", [*languages, *(overrides or [])])
-    path = out or find_unused_path(Path(f"runs/quickstart-{recipe.data.source}-{recipe.data.target}"))
-    if not path.name:
-        raise UsageError(f"--out must be the name of a new directory; got {str(path)!r}.")
+    began, stop, changes = time.perf_counter(), Stop(), overrides or []
+    if resume is not None:
+        check_quickstart(resume, out is not None or (source, target) != (SOURCE, TARGET))
+        path, exists = resume, True
+    else:
+        _, recipe = read_recipe("translate-cldr", [f"data.source={source}", f"data.target={target}", *changes])
+        default = Path(f"runs/quickstart-{recipe.data.source}-{recipe.data.target}")
+        path = out or find_path(default, recipe)
+        exists, changes = out is None and path.exists(), []
+        if not path.name:
+            raise UsageError(f"--out must be the name of a new directory; got {str(path)!r}.")
     with stop.on_signals():
-        training = begin(recipe, path)
-        corpus = training.task.corpus
-        print(f"1. The data: {len(corpus.split('train')):,} {corpus.description}. For example:")
-        for pair in choose_examples(corpus.split("train"), 4):
-            print(f"   {pair.source}  →  {pair.target}")
-        for warning in training.warnings():
-            print(f"   {warning}")
+        if exists:
+            print(f"Resuming {path}. To start a new run instead, choose another name with --out.\n")
+        training = prepare(lambda: resume_run(path, changes) if exists else begin(recipe, path), stop)
+        show_data(training)
         translator = follow(training, stop)
-        report(translator, choose_examples(corpus.split("test"), 1)[0].source, began)
+        try:
+            with stop.interruptible():
+                report(translator, choose_examples(training.task.corpus.split("test"), 1)[0].source, began)
+        except Interrupted:
+            raise Interrupted(f"Stopped during the evaluation. {describe_resume(training)}") from None
 
 
-def find_unused_path(path: Path) -> Path:
-    """Return a path that does not exist, with a number appended if necessary."""
+def check_quickstart(run: Path, has_options: bool) -> None:
+    """Raise `UsageError` unless `--resume` names a run of this command, without options for a new run."""
+    from seqloom.runs.run import Run
+
+    if has_options:
+        raise UsageError("--resume continues one run in its directory; leave out --out, --source and --target.")
+    recipe = Run.open(run).recipe
+    if (recipe.get("task"), (recipe.get("data") or {}).get("corpus")) != ("translate", "cldr"):
+        raise UsageError(f"{run} was not created by `seqloom quickstart`. Resume it: seqloom train --resume {run}")
+
+
+def find_path(path: Path, recipe: "Recipe") -> Path:
+    """Return the first path with a number that does not exist, or whose run has this recipe and has not finished."""
     names = (path if number == 1 else path.with_name(f"{path.name}-{number}") for number in range(1, 10_000))
-    return next(name for name in names if not name.exists())
+    return next(name for name in names if not name.exists() or is_unfinished(name, recipe))
+
+
+def is_unfinished(path: Path, recipe: "Recipe") -> bool:
+    """Return whether a run has this recipe and no results on test, and is not being trained."""
+    from seqloom.config import to_mapping
+    from seqloom.recipes import recipe_of
+    from seqloom.runs.run import Run
+
+    try:
+        run = Run.open(path)
+        if run.metrics("test") is not None or to_mapping(recipe_of(run)) != to_mapping(recipe):
+            return False
+        with run.locked():
+            return True
+    except SeqloomError:
+        return False
+
+
+def show_data(training: "Training") -> None:
+    """Print the size of the data, and examples."""
+    corpus = training.task.corpus
+    print(f"1. The data: {len(corpus.split('train')):,} {corpus.description}. For example:")
+    for pair in choose_examples(corpus.split("train"), 4):
+        print(f"   {pair.source}  →  {pair.target}")
 
 
 def choose_examples(pairs: "Sequence[ParallelExample]", limit: int) -> "list[ParallelExample]":
@@ -72,15 +126,16 @@ def choose_examples(pairs: "Sequence[ParallelExample]", limit: int) -> "list[Par
 
 def follow(training: "Training", stop: "Stop") -> "TranslatorPredictor":
     """Show the training progress, and translations of a few dev examples after each evaluation."""
-    from seqloom.cli.progress import display_events
     from seqloom.predict.loader import load
+    from seqloom.train.display import display_events
     from seqloom.train.events import Evaluated, Stopped
 
     watched = choose_examples(training.task.corpus.split("dev"), MAX_WATCHED)
     print("\n2. Training. These lines are not in the training data; they are translated after each evaluation:")
     for pair in watched:
         print(f"   {pair.source}")
-    with display_events(as_json=False) as show:
+    metrics: Mapping[str, float] = {}
+    with display_events() as show:
         for event in training.events(stop):
             if isinstance(event, Evaluated):
                 metrics = event.metrics
@@ -94,9 +149,23 @@ def follow(training: "Training", stop: "Stop") -> "TranslatorPredictor":
             else:
                 show(event)
             if isinstance(event, Stopped):
-                raise Interrupted(f"To resume: seqloom train --resume {shlex.quote(str(training.run.path))}")
+                warn_if_poor(training, metrics, stop)
+                raise Interrupted(describe_resume(training))
     translator: TranslatorPredictor = load(training.run.path)
     return translator
+
+
+def warn_if_poor(training: "Training", metrics: Mapping[str, float], stop: "Stop") -> None:
+    """Print a note if the last evaluation of a training that was cut short is below the copy baseline."""
+    stop.withdraw(stop.signal)
+    with stop.interruptible(), suppress(Interrupted):  # a second Ctrl-C skips the note
+        if "bleu" in metrics:
+            notes = baseline_notes({**metrics, **training.task.copy_metrics("dev")})
+            print_notes(f"the training was cut short: {note}" for note in notes)
+
+
+def describe_resume(training: "Training") -> str:
+    return f"To resume: seqloom quickstart --resume {shlex.quote(str(training.run.path))}"
 
 
 def report(translator: "TranslatorPredictor", example: str, began: float) -> None:
@@ -109,6 +178,8 @@ def report(translator: "TranslatorPredictor", example: str, began: float) -> Non
     print(f"   BLEU {metrics['bleu']:.2f}   chrF {metrics['chrf']:.2f}   exactly right {metrics['exact_match']:.2%}")
     if "copy_bleu" in metrics:
         print(f"   baseline (the translation of the most similar training phrase): BLEU {metrics['copy_bleu']:.2f}")
+    for note in baseline_notes(metrics):
+        print(f"   note: {note}")
     print("\n4. Attention: the source words used for each target word. The training data has no alignments:")
     if "alignment_accuracy" in metrics:
         print(f"   {metrics['alignment_accuracy']:.1%} of the words attend to the correct source word.\n")
@@ -129,7 +200,7 @@ def report(translator: "TranslatorPredictor", example: str, began: float) -> Non
 
 
 def find_program() -> str:
-    """Return the command that starts `seqloom`; under `make demo`, its environment may not be active."""
+    """Return the command that starts `seqloom`, with its path if the environment is not active."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "seqloom" and shutil.which("seqloom") is None else "seqloom"
 
@@ -143,7 +214,7 @@ def show_alignment(view: "AlignmentView", folder: Path) -> None:
     grid, title = view.grid(end=False), [view.source, view.text]
     print_alignment(view, grid)
     try:
-        # An .svg file keeps text, which is drawn with the fonts of the viewer.
+        # An .svg file keeps text as text, so the viewer chooses the fonts.
         missing_glyphs = choose_fonts(map(format_word, [*grid.rows, *grid.columns, *title])).warning()
         draw_grid(folder / ("attention.svg" if missing_glyphs else "attention.png"), grid, title)
     except ResourceError as error:

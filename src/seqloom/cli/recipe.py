@@ -9,6 +9,7 @@ import typer
 
 from seqloom.cli._options import RecipeWords
 from seqloom.cli._output import check_parent_folder
+from seqloom.core import Json
 from seqloom.core.errors import UsageError
 from seqloom.core.words import find_nearest, format_value
 
@@ -30,7 +31,7 @@ def show(arguments: RecipeWords = None) -> None:
 
 @recipe.command("copy")
 def copy(
-    name: Annotated[str, typer.Argument(help="The name of a built-in recipe; see `seqloom list recipes`.")],
+    name: Annotated[str, typer.Argument(help="The name of a shipped recipe; see `seqloom list recipes`.")],
     file: Annotated[Path, typer.Argument(help="The .yaml file to write.")],
 ) -> None:
     """Copy a shipped recipe with its comments, to edit it: `seqloom recipe copy lm-char-lstm mine.yaml`."""
@@ -81,15 +82,15 @@ def explain(
         print(f"{full}  default {default}{where}\n    {meaning or 'the name of its kind'}")
 
 
-def key_sections(sections: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yield the path of each section, such as model.encoder, the heading it belongs to, and its config."""
+def key_sections(sections: dict[str, Json]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the path of each section (such as model.encoder), the rest of its heading, and its config."""
     for heading, config in sections.items():
         path, _, place = heading.removeprefix("`").partition("`")
         yield path, place.strip(", ").replace("`", ""), config
 
 
 def suggest_key(key: str, known: list[str]) -> str:
-    """Return the most similar key; the list of all keys is too long for a message."""
+    """Suggest the most similar key, because the list of all keys is too long for a message."""
     last = key.rpartition(".")[2]
     close = find_nearest(key, known) or find_nearest(last, [name.rpartition(".")[2] for name in known])
     return f"did you mean {close}?" if close else "`seqloom recipe explain train` lists the keys of a section."

@@ -3,17 +3,16 @@
 import math
 import shlex
 import statistics
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqloom.cli._options import DataDir, RecipeWords, json_option, parse_numbers, run_out_option
+from seqloom.cli._options import DataDir, RecipeWords, RunData, Track, json_option, parse_numbers, run_out_option
 from seqloom.cli._output import print_json
-from seqloom.core.errors import Interrupted, NotStarted, SeqloomError, UsageError
+from seqloom.core.errors import Interrupted, NotStarted, UsageError
 from seqloom.core.words import format_count
 
 if TYPE_CHECKING:
@@ -33,6 +32,8 @@ def train(
     ] = False,
     out: Annotated[Path | None, run_out_option("runs/RECIPE")] = None,
     seeds: Annotated[str | None, typer.Option(help="Train one run per seed, for example 1,2,3.")] = None,
+    track: Track = None,
+    data: RunData = None,
     data_dir: DataDir = None,
     as_json: Annotated[bool, json_option("One JSON object per event, for programs.")] = False,
 ) -> None:
@@ -42,22 +43,26 @@ def train(
         raise UsageError("Name a recipe (`seqloom list recipes`), a YAML file, or a run to --resume.")
     if resume is not None and (seeds or out):
         raise UsageError("--resume continues one run in its directory; leave out --seeds and --out.")
+    if data is not None and resume is None:
+        raise UsageError("--data names the data of a run to --resume; for a recipe, set data.train=FILE.")
     if resume_or_start and (seeds or resume is not None):
         raise UsageError("--resume-or-start trains one run; leave out --seeds and --resume.")
     from seqloom.data.files import use_data_folder
     from seqloom.recipes import read_recipe
+    from seqloom.runs.trackers import check_trackers
     from seqloom.train.stop import Stop
     from seqloom.training import resume as resume_run
 
+    check_trackers(track or [])
     stop = Stop()
-    with use_data_folder(data_dir), stop.on_signals():
+    with use_data_folder(data_dir, data), stop.on_signals():
         if resume is None:
             assert recipe is not None
-            begin_runs(recipe, overrides, out, parse_seeds(seeds), stop, as_json, resume_or_start)
+            begin_runs(recipe, overrides, out, parse_seeds(seeds), stop, as_json, resume_or_start, track or [])
             return
         checked = read_recipe(recipe)[1] if recipe else None
         try:
-            training = prepare(lambda: resume_run(resume, overrides, checked), stop)
+            training = replace(prepare(lambda: resume_run(resume, overrides, checked), stop), track=track or [])
         except NotStarted as stopped:
             raise Interrupted(str(stopped)) from None  # the run itself is unchanged
         follow(training, stop, as_json)
@@ -92,6 +97,7 @@ def begin_runs(
     stop: "Stop",
     as_json: bool,
     may_resume: bool = False,
+    track: Sequence[str] = (),
 ) -> None:
     """Train a recipe once, or with each of several seeds."""
     from seqloom.recipes import read_recipe
@@ -103,10 +109,10 @@ def begin_runs(
         raise UsageError(f"--out must be the name of a new directory; got {str(out)!r}.")
     if not seeds:
         start = begin_or_resume if may_resume else begin
-        follow(prepare(lambda: start(checked, out), stop), stop, as_json)
+        follow(replace(prepare(lambda: start(checked, out), stop), track=track), stop, as_json)
         return
     paths = [out.with_name(f"{out.name}-seed{seed}") for seed in seeds]
-    for path in paths:  # check all of them before training
+    for path in paths:  # check all paths before training
         if path.exists():
             raise UsageError(f"{path} exists. Resume it with --resume {path}, or choose another name with --out NAME.")
     results: list[dict[str, float]] = []
@@ -114,7 +120,7 @@ def begin_runs(
         seeded = replace(checked, seed=seed)
         try:
             training = prepare(lambda: begin(seeded, path), stop)  # noqa: B023 (called within the iteration)
-            results.append(follow(training, stop, as_json, hint=False))
+            results.append(follow(replace(training, track=track), stop, as_json, hint=False))
         except Interrupted as stopped:
             has_begun = not isinstance(stopped, NotStarted)
             if not (has_begun or results):
@@ -125,39 +131,39 @@ def begin_runs(
 
 
 def prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
-    """Prepare the data. Ctrl-C stops the preparation immediately, since there is nothing to save."""
-    from seqloom.cli.progress import show_preparation
+    """Prepare the data, and warn about problems in it.
+
+    Ctrl-C stops the preparation immediately, since there is nothing to save.
+    """
+    from seqloom.inspect.doctor import check_data
+    from seqloom.train.display import show_preparation
 
     try:
         with stop.interruptible(), show_preparation():
             training = make()
+            warnings = training.warnings() + ([] if training.resumed else check_data(training.task))
     except Interrupted:
         message = "Stopped while preparing the data, before the first step. Run the command again."
         raise NotStarted(message, stop.signal) from None
-    for warning in training.warnings():
+    for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
     return training
 
 
 def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True) -> dict[str, float]:
     """Show the events of a training run and return its best evaluation."""
-    from seqloom.cli.progress import display_events
+    from seqloom.cli._output import print_json
     from seqloom.tasks import task_info
+    from seqloom.train.display import display_events
     from seqloom.train.events import Finished, Stopped
 
     run, best, is_stopped = training.run, dict[str, float](), False
-    try:
-        with display_events(as_json) as show:
-            for event in training.events(stop):
-                show(event)
-                if isinstance(event, Finished):
-                    best = dict(event.best)
-                is_stopped = isinstance(event, Stopped)
-    except Exception:
-        if not training.resumed:  # remove a run that failed before its first step
-            with suppress(SeqloomError, OSError):
-                run.discard_unstarted()
-        raise
+    with display_events(print_json if as_json else None) as show:
+        for event in training.events(stop):
+            show(event)
+            if isinstance(event, Finished):
+                best = dict(event.best)
+            is_stopped = isinstance(event, Stopped)
     path = shlex.quote(str(run.path))
     if is_stopped:
         raise Interrupted(f"To resume: seqloom train --resume {path}")
@@ -170,7 +176,7 @@ def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True)
 
 
 def print_spread(seeds: list[int], results: list[dict[str, float]], as_json: bool) -> None:
-    """Print mean and standard deviation over seeds; the latter needs at least two finite values."""
+    """Print the mean and the standard deviation over seeds, which requires at least two finite values."""
     summary = {}
     for name in results[0]:
         values = [result[name] for result in results]

@@ -37,6 +37,28 @@ Weight = Annotated[
     float | None,
     typer.Option(help="With --rescore: weight of the model relative to the scores in the list. [default: 1]"),
 ]
+GlossaryFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--glossary",
+        metavar="FILE",
+        help="A table of source and target terms. If a source term occurs in a line, its translation must contain the "
+        "target term.",
+    ),
+]
+Force = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TERM", help="Every translation must contain this term, or one of A|B|C. The option may be repeated."
+    ),
+]
+Forbid = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TERM", help="No translation may contain this term. The option may be repeated."),
+]
+ForceColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="With --in: a column of required terms, separated by ;.")
+]
 Alignment = Annotated[bool, typer.Option("--alignment", help="Append a tab and the word alignment, such as 0-0 1-2.")]
 
 
@@ -50,6 +72,10 @@ def translate(
     max_length: Annotated[int | None, typer.Option(min=1, help="Maximum number of tokens, including END.")] = None,
     stopping: Stopping = None,
     prefix: Annotated[str, typer.Option(help="Prefix of every translation.")] = "",
+    glossary: GlossaryFile = None,
+    force: Force = None,
+    forbid: Forbid = None,
+    force_column: ForceColumn = None,
     alignment: Alignment = False,
     rescore: Rescore = None,
     weight: Weight = None,
@@ -76,31 +102,37 @@ def translate(
     )
     if rescore is None and weight is not None:
         raise UsageError("--weight requires an n-best list: add --rescore FILE.")
-    for name, value in {**options, "prefix": prefix, "alignment": alignment}.items() if rescore is not None else ():
+    terms = drop_unset(glossary=glossary, force=check_unicode(force or []), forbid=check_unicode(forbid or []))
+    others = {**options, **terms, "prefix": prefix, "alignment": alignment}
+    for name, value in others.items() if rescore is not None else ():
         if value and name not in ("length_penalty", "n_best"):
             raise UsageError(f"--{name.replace('_', '-')} cannot be combined with --rescore; leave out one of them.")
-    from seqloom.data.parallel import candidates_of
+    from seqloom.data.candidates import candidates_of
     from seqloom.predict.ensembles import ensemble
     from seqloom.predict.loader import load
     from seqloom.predict.translate import TranslatorPredictor
 
     runs, texts = split_words(words)
-    check_table_options(table, column, out, texts)
-    if table is not None and rescore is not None:
-        raise UsageError("--in cannot be combined with --rescore; leave out one of them.")
+    check_table_options(table, column, out, texts, rescore=rescore, alignment=alignment, as_json=as_json)
+    if force_column is not None and table is None:
+        raise UsageError("--force-column requires a table: add --in FILE.")
     model = ensemble(runs, device) if len(runs) > 1 else load(runs[0], device, TranslatorPredictor)
     if table is not None:
-        rows = TableFile(table, column, out, model.run)
-        rows.write(model.translate(rows.texts, batch_size=batch, prefix=check_unicode([prefix])[0], **options))
+        rows = TableFile(table, column, out, model)
+        terms |= {} if force_column is None else {"line_terms": rows.lists(force_column, "--force-column")}
+        options |= {"prefix": check_unicode([prefix])[0], **terms}
+        rows.write(model, model.translate(rows.texts, batch_size=batch, **options))
         return
     lines, size = open_lines(texts, batch, window)
     translations: Iterator[Translation]
     if rescore is None:
-        options |= {"prefix": check_unicode([prefix])[0], "attention": alignment}
-        translations = model.translate(lines, batch_size=batch, window=size, **options)
+        options |= {"prefix": check_unicode([prefix])[0], "attention": alignment, **terms}
+        translations = model.translate(lines, batch_size=batch, window=size, stream=True, **options)
     else:
         lists = candidates_of(lines, rescore)
-        ranked = model.rescore(lists, weight=1.0 if weight is None else weight, length_penalty=length_penalty)
+        ranked = model.rescore(
+            lists, weight=1.0 if weight is None else weight, length_penalty=length_penalty, stream=True
+        )
         translations = (replace(ranking, candidates=ranking.candidates[:n_best]) for ranking in ranked)
     print_predictions(model, translations, as_json, format_moses_lists(alignment) if n_best else None)
 
@@ -122,7 +154,7 @@ def split_words(words: list[str]) -> tuple[list[Path], list[str]]:
     """Split the arguments into runs and texts.
 
     A run is a directory with a recipe.yaml. A path in the same folder as the previous run also counts as a run, so that
-    a misspelt run is an error and is not translated.
+    a misspelled run is an error instead of a text to translate.
     """
 
     def is_run(word: str) -> bool:

@@ -1,4 +1,4 @@
-"""Text embeddings of any text model, and word vectors."""
+"""Commands for text embeddings and word vectors."""
 
 import io
 import shlex
@@ -36,6 +36,7 @@ from seqloom.cli._output import (
     print_notes,
     write_plot,
 )
+from seqloom.cli._tables import TableColumns, TableFile, TableIn, TableOut, check_table_options
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import format_count, one_line
 
@@ -46,7 +47,7 @@ words = typer.Typer(help="Query, plot, import and export word vectors.", no_args
 WordRun = Annotated[
     Path, typer.Argument(help="Run directory of word vectors, or of any model with tokenizer.kind=words.")
 ]
-SHOWN_WORDS = 12  # number of plotted words that are printed
+SHOWN_WORDS = 12  # maximum number of printed words of a plot
 
 
 def embed(
@@ -55,12 +56,23 @@ def embed(
     pooling: Pooling = "mean",
     normalize: Annotated[bool, typer.Option("--normalize", help="Normalize the vectors to length 1.")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="The .npy file to write. [default: standard output, redirected to a file]")
+        Path | None,
+        typer.Option(
+            help="The .npy file to write, or with --in also a table. [default: standard output, redirected to a file]"
+        ),
     ] = None,
     batch: Batch = BATCH_SIZE,
     device: Device = "auto",
+    table: TableIn = None,
+    column: TableColumns = None,
 ) -> None:
-    """Compute an embedding for each line, as a NumPy file: `seqloom embed runs/X < lines.txt > vectors.npy`."""
+    """Compute an embedding for each line, as a NumPy file: `seqloom embed runs/X < lines.txt > vectors.npy`.
+
+    With --in, the texts are a column of a table: `… --in in.csv --column text --out out.parquet` adds a column of
+    vectors, and `--out vectors.npy` writes only the vectors.
+    """
+    check_table_options(table, column, None, texts)
+    is_array = table is None or out is None or out.suffix == ".npy"
     check_new_output(out, "vectors")
     if out is None and sys.stdout.isatty():
         raise UsageError("Vectors cannot be printed on a terminal. Add --out vectors.npy or > vectors.npy.")
@@ -69,12 +81,15 @@ def embed(
     from seqloom.core.files import write_atomic
     from seqloom.predict.loader import load
 
-    model, notes, content = load(run, device), Notes(), io.BytesIO()
-    stream = sys.stdout.buffer
-    lines = list(note_unknown(open_lines(texts, batch, None)[0], model, notes))
+    model, content = load(run, device), io.BytesIO()
+    rows = None if table is None else TableFile(table, column, None if is_array else out, model, ["text"])
+    stream, notes = sys.stdout.buffer, Notes("line" if rows is None else "row")
+    lines = list(note_unknown(open_lines(texts, batch, None)[0] if rows is None else rows.texts, model, notes))
     vectors = model.embed(lines, pooling, normalize=normalize, batch_size=batch)
     np.save(content, vectors)
-    if out is None:
+    if rows is not None and not is_array:
+        rows.write_columns({"vector": vector} for vector in vectors.tolist())
+    elif out is None:
         stream.write(content.getvalue())
     else:
         write_atomic(out, content.getvalue())
@@ -89,13 +104,20 @@ def similar(
     texts: Texts = None,
     query: Annotated[list[str] | None, typer.Option(help="A query. The option may be repeated.")] = None,
     query_file: Annotated[Path | None, typer.Option(help="A file with one query per line.")] = None,
-    top: Annotated[int, top_option("Lines shown for each query")] = 5,
+    top: Annotated[int, top_option("Show this many lines for each query")] = 5,
     pooling: Pooling = "mean",
     as_json: Annotated[bool, json_option("One JSON object per query.")] = False,
     batch: Batch = BATCH_SIZE,
     device: Device = "auto",
+    table: TableIn = None,
+    column: TableColumns = None,
+    out: TableOut = None,
 ) -> None:
-    """Find the lines most similar to a query: `seqloom similar runs/minilm --query "a funny film" < lines.txt`."""
+    """Find the lines most similar to a query: `seqloom similar runs/minilm --query "a funny film" < lines.txt`.
+
+    With --in, the most similar rows of a table are written: `… --in in.csv --column text --out best.csv`.
+    """
+    check_table_options(table, column, out, texts, as_json=as_json)
     queries = check_unicode(query or [])
     if query_file is not None:
         queries = [*queries, *(line for line in read_file_lines(query_file, "one query") if line.strip())]
@@ -105,11 +127,16 @@ def similar(
         raise UsageError('Give a query: --query "…", or --query-file FILE with one query per line.')
     from seqloom.predict.loader import load
 
-    model, notes = load(run, device), Notes()
-    lines = note_unknown(open_lines(texts, batch, None)[0], model, notes)
+    model = load(run, device)
+    rows = None if table is None else TableFile(table, column, out, model, ["text"])
+    notes = Notes("line" if rows is None else "row")
+    lines = note_unknown(open_lines(texts, batch, None)[0] if rows is None else rows.texts, model, notes)
     window = WINDOW_BATCHES * batch
     results = model.similar(queries, lines, top=top, pooling=pooling, batch_size=batch, window=window)
-    for number, result in enumerate(results):
+    if rows is not None:
+        best = ((result.query, near) for result in results for near in result.best)
+        rows.write_rows((near.line - 1, {"query": query, "cosine": near.score}) for query, near in best)
+    for number, result in enumerate(results if rows is None else ()):
         if as_json:
             print_json({"query": result.query, "similar": result.best})
             continue
@@ -149,7 +176,7 @@ def print_near(words: "Sequence[NearWord]") -> None:
 def similar_words(
     run: WordRun,
     word: Annotated[list[str], typer.Argument(help="One or more words.")],
-    top: Annotated[int, top_option("Neighbours shown for each word")] = 10,
+    top: Annotated[int, top_option("Show this many neighbours for each word")] = 10,
     as_json: JsonObject = False,
 ) -> None:
     """List the nearest neighbours of a word: `seqloom words similar runs/word2vec-pydocs function`."""
@@ -170,7 +197,7 @@ def analogy(
     a: Annotated[str, typer.Argument(help="Word A: A is to B as C is to …")],
     b: Annotated[str, typer.Argument(help="Word B.")],
     c: Annotated[str, typer.Argument(help="Word C.")],
-    top: Annotated[int, top_option("Answers shown")] = 5,
+    top: Annotated[int, top_option("Show this many answers")] = 5,
     as_json: JsonObject = False,
 ) -> None:
     """Solve an analogy, A is to B as C is to …: `seqloom words analogy runs/word2vec-wikitext2 man woman king`."""
@@ -183,7 +210,7 @@ def plot(
     run: WordRun,
     out: Annotated[Path, typer.Option(help="The .png or .svg file to write.")],
     method: Annotated[
-        Literal["pca", "tsne"], typer.Option(help="pca preserves distances, tsne preserves neighbourhoods.")
+        Literal["pca", "tsne"], typer.Option(help="Projection: pca preserves distances, tsne preserves neighbourhoods.")
     ] = "pca",
     word: Annotated[list[str] | None, typer.Option(help="Plot this word. The option may be repeated.")] = None,
     near: Annotated[
@@ -200,7 +227,7 @@ def plot(
 ) -> None:
     """Plot word vectors in two dimensions: `seqloom words plot runs/word2vec-pydocs --method tsne --out words.png`."""
     if word and near:
-        raise UsageError("--word and --near exclude each other; choose one.")
+        raise UsageError("--word and --near cannot be used together; choose one.")
     from seqloom.inspect.plots.inputs import WordSelection, draw_words, select_frequent_words, select_neighbours
 
     check_plot_path(out)

@@ -1,4 +1,4 @@
-"""The recipe grammar: configs as frozen dataclasses, constraints in their annotations, YAML, overrides, messages.
+"""The recipe grammar: frozen dataclasses with constraints in their annotations, YAML, overrides and messages.
 
 A recipe is read (`load_yaml`), overridden (`apply_overrides`) and validated (`build`). `build`
 reports the problems of all sections together. Numbers, text and booleans are never converted into
@@ -75,10 +75,10 @@ class ConfigError(ValueError):
 
 
 def _validate(self: object) -> None:
-    """Raise a ConfigError if a constraint or rule is broken. A ValueError of a rule is the last problem.
+    """Raise a ConfigError if a constraint or rule is broken. If a rule raises ValueError, its message is the last
+    problem.
 
-    A value that violates a constraint may make a rule impossible to compute; this rule and all
-    later ones are then skipped.
+    If a value that violates a constraint makes a rule impossible to compute, this rule and all later rules are skipped.
     """
     broken, problems = list(violations(self)), list(limit_problems(vars(self)))
     try:
@@ -115,8 +115,8 @@ def parse_overrides(words: Iterable[str]) -> list[Override]:
 def apply_overrides(mapping: Mapping[str, Json], overrides: Iterable[Override]) -> dict[str, Json]:
     """Return a copy of `mapping` with the overrides applied in order; missing sections are created.
 
-    A new `kind` or `corpus` clears its section, because the other keys belong to the old kind.
-    These overrides are applied first, so the order of the words does not matter.
+    A new `kind` or `corpus` clears its section, because the other keys belong to the old kind. Overrides of `kind` and
+    `corpus` are applied first, so the order of the words does not matter.
     """
     result: dict[str, Json] = copy.deepcopy(dict(mapping))
     for path, value in sorted(overrides, key=lambda override: override[0][-1] not in DISCRIMINATORS):
@@ -145,7 +145,7 @@ def build(cls: type[T], mapping: Mapping[str, Json], source: str = ...) -> T: ..
 @overload
 def build(cls: Annotation, mapping: Mapping[str, Json], source: str = ...) -> Any: ...
 def build(cls: Annotation, mapping: Mapping[str, Json], source: str = "the recipe") -> Any:
-    """Build an instance of `cls` from plain values; one UsageError lists the problems of every section.
+    """Build an instance of `cls` from plain values; raise one `UsageError` with the problems of all sections.
 
     The rules between the fields of a section are checked if its keys and types are valid, even if
     values violate constraints.
@@ -189,9 +189,9 @@ def _unwritable_values(value: Json, path: str = "") -> Iterator[str]:
 
 
 def complete_sections(cls: Annotation, mapping: Mapping[str, Json]) -> dict[str, Json]:
-    """Remove empty sections that have defaults, and add a missing kind if all keys belong to the default kind.
+    """Remove empty sections that have defaults, and add the default kind to a section whose keys all belong to it.
 
-    `train:` with every key commented out is null in YAML. It stays null if null is a valid value.
+    `train:` with every key commented out is null in YAML. Null is kept if it is a valid value.
     """
     if not is_dataclass(cls):
         return dict(mapping)
@@ -223,7 +223,7 @@ def to_mapping(value: Any) -> Json:
 
 
 def differences(a: Json, b: Json, path: str = "") -> list[tuple[str, Json, Json]]:
-    """List every key path at which two recipes differ, with both values; ABSENT if one side lacks the key."""
+    """Return every key path at which two recipes differ, with both values; ABSENT marks a missing key."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         keys = dict.fromkeys([*a, *b])
         return [line for key in keys for line in differences(a.get(key, ABSENT), b.get(key, ABSENT), join(path, key))]

@@ -42,7 +42,7 @@ Difference = Literal["none", "step", "season"]  # the lag of the differences of 
 
 
 class Bound(NamedTuple):
-    """A bound of numbers: its constraint, the attribute with the limit, the comparison, and its words in messages."""
+    """A numeric bound: its constraint, the attribute with the limit, the comparison, and the wording in messages."""
 
     constraint: type
     attribute: str
@@ -59,7 +59,9 @@ BOUNDS = {  # by pydantic's error type
 
 
 def lag_of(difference: Difference | None, season: int) -> int:
-    """Return the lag of a difference in steps; 0 for no difference. None means one season (1 without a season)."""
+    """Return the lag of a difference in steps, or 0 for no difference. A `difference` of None means one season, or 1
+    step without a season.
+    """
     return season if difference is None else {"none": 0, "step": 1, "season": season}[difference]
 
 
@@ -74,7 +76,7 @@ def join(path: str, key: str) -> str:
 
 
 def field_types(section: Annotation) -> dict[str, Annotation]:
-    """Return the keys of a section with their annotations."""
+    """Return the annotation of each key of a section."""
     return _field_types(section)
 
 
@@ -146,7 +148,7 @@ def adapter(cls: Annotation) -> TypeAdapter[Any]:
 class Discriminator:
     """A marker with the key that selects a config of a union: `Annotated[A | B, Discriminator("kind")]`.
 
-    Unlike pydantic's discriminator it also accepts a single config.
+    Unlike pydantic's discriminator, this marker also accepts a single config.
     """
 
     discriminator: str
@@ -163,8 +165,8 @@ class Discriminator:
 class Kinds:
     """The configs of a section, selected by its key `discriminator`: name → "module:Class".
 
-    `bases` maps the name of each extension of a kind to the name of that kind. An extension is
-    allowed wherever its base is.
+    `bases` maps the name of each extension of a kind to the name of that kind. A section that allows a kind also allows
+    its extensions.
     """
 
     def __init__(self, discriminator: str, paths: Mapping[str, str], bases: Mapping[str, str] | None = None):
@@ -189,7 +191,7 @@ class Kinds:
         return tuple(self.find(name) for name in self.names())
 
     def only(self, *names: str) -> "Kinds":
-        """Return some of these kinds, each followed by its extensions."""
+        """Return the named kinds, each followed by its extensions."""
         kinds = [kind for name in names for kind in (name, *(each for each in self.bases if self.base(each) == name))]
         return Kinds(self.discriminator, {kind: self.paths[kind] for kind in kinds}, self.bases)
 
@@ -255,7 +257,7 @@ class Options:
         return list(self.sections()) if self.kinds is None else self.kinds.names()
 
     def choose(self, label: int | str) -> Annotation:
-        """Return the section for a label of pydantic: the name of its kind or of its class."""
+        """Return the section with this label in pydantic's locations: the name of its kind or of its class."""
         if self.kinds is not None:
             return self.kinds.find(label)
         if self.discriminator:
@@ -283,5 +285,5 @@ def options(annotation: Annotation) -> Options:
 
 
 def tags(section: Annotation, discriminator: str) -> tuple[str, ...]:
-    """Return the names that select a member of a union."""
+    """Return the values of the discriminator that select this member of a union."""
     return get_args(field_types(section)[discriminator])

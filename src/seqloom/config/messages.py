@@ -79,8 +79,11 @@ SYNONYMS = {  # key paths → the names of these settings in other toolkits
 
 @dataclass(frozen=True)
 class ProblemLocation:
-    """The location of a problem: its key path and annotation (None for an unknown key), the section that contains it
-    with its path and values, and, for a section of several kinds, the kinds and the name of the chosen one."""
+    """The location of a problem.
+
+    The fields are the key path and annotation (None for an unknown key) and the path and values of the section that
+    contains the key. A section of several kinds adds the kinds and the name of the chosen kind.
+    """
 
     path: str
     annotation: Annotation
@@ -129,7 +132,7 @@ def locate(annotation: Annotation, values: Json, labels: Sequence[int | str]) ->
 
 
 def describe(annotation: Annotation) -> str:
-    """Describe the values of a type, as the end of 'must be …'."""
+    """Describe the values of a type in words that complete 'must be …'."""
     allowed = options(annotation)
     words = ["a section"] if allowed.kinds is not None else []
     for member in allowed.fixed:
@@ -151,12 +154,12 @@ def describe(annotation: Annotation) -> str:
 
 
 def literals(allowed: Options) -> list[Json]:
-    """List the literal values that are allowed."""
+    """Format the allowed literal values."""
     return [choice for member in allowed.fixed if origin(member) is Literal for choice in get_args(member)]
 
 
 def explain(annotation: Annotation, values: Json, errors: Iterable[Mapping[str, Json]]) -> list[str]:
-    """Write one line for each problem found by pydantic and for each broken rule it did not check, without repeats."""
+    """Return one distinct line per problem that pydantic found and per broken rule that pydantic did not check."""
     lines: dict[str, None] = {}
     constrained: dict[tuple[str, Annotation], ProblemLocation] = {}  # sections in which values violate constraints
     incomplete = set()  # sections with other problems: their rules cannot be checked
@@ -191,10 +194,10 @@ def explain(annotation: Annotation, values: Json, errors: Iterable[Mapping[str, 
 
 
 def broken_rules(location: ProblemLocation) -> list[str]:
-    """List the broken rules between the fields of a section whose values have the right types.
+    """List the violated rules that relate the fields of a section; all values have the right types.
 
-    Pydantic creates no section in which a value violates a constraint, so its rules are not
-    checked. This function creates the section with these values.
+    Pydantic does not build a section in which a value violates a constraint, so the rules of the section are not
+    checked. This function builds the section with these values and checks its rules.
     """
     values: dict[str, Json] = {}
     for entry in fields(location.section):
@@ -270,7 +273,7 @@ def explain_kind(location: ProblemLocation, value: Json) -> str:
 
 
 def explain_unknown_key(root: Annotation, values: Json, location: ProblemLocation) -> str:
-    """Suggest a key for an unknown one: a synonym, a similar key, or the same key of another kind or section."""
+    """Suggest a valid key for an unknown key: a synonym, a similar key, or the same key of another kind or section."""
     prefix, _, key = location.path.rpartition(".")
     known, kinds = field_types(location.section), location.kinds
     paths = list(dict.fromkeys(key_paths(root, values)))
@@ -289,9 +292,9 @@ def explain_unknown_key(root: Annotation, values: Json, location: ProblemLocatio
 
 
 def find_synonyms(key: str, prefix: str, paths: Sequence[str]) -> list[str]:
-    """Return the key paths of a recipe that have the meaning of `key` in another toolkit.
+    """Return the key paths of a recipe for the setting that other toolkits call `key`.
 
-    Keys of the section that contains `key` come first, then those at the smallest depth:
+    Keys of the section that contains `key` come first, followed by keys at the smallest depth:
     `model.layers` also matches `model.encoder.layers`.
     """
     word = key.lower().replace("-", "_")
@@ -307,7 +310,7 @@ def find_synonyms(key: str, prefix: str, paths: Sequence[str]) -> list[str]:
 
 
 def key_paths(annotation: Annotation, values: Json = None, prefix: str = "") -> Iterator[str]:
-    """Yield the key paths of a recipe: of the kinds that its values or defaults select, otherwise of all kinds."""
+    """Yield the key paths of the kinds that a recipe's values or defaults select, or else of all kinds."""
     allowed = options(annotation)
     kind = values.get(allowed.discriminator) if allowed.discriminator and isinstance(values, Mapping) else None
     chosen = allowed.choose(kind) if isinstance(kind, str) else None

@@ -1,7 +1,7 @@
 """The YAML of recipes, restricted to plain data.
 
-Scalars follow the core schema of YAML 1.2: `no` and `12:30` are texts and `2e-3` is a number, which
-PyYAML would read as False, 750 and text. Repeated keys, anchors, aliases and tags are rejected.
+Scalars follow the core schema of YAML 1.2: `no` and `12:30` are strings and `2e-3` is a number. PyYAML would read them
+as False, 750 and a string. Repeated keys, anchors, aliases and tags are rejected.
 """
 
 import re
@@ -53,7 +53,9 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """A dumper that quotes texts which YAML 1.1 or 1.2 reads as another type and writes flat lists on one line."""
+    """A dumper that quotes strings that YAML 1.1 or 1.2 would read as another type, and writes flat lists on one
+    line.
+    """
 
     def represent_flat_list(self, value: list[Json]) -> Node:
         nested = any(isinstance(item, list | dict) for item in value)
@@ -99,7 +101,7 @@ def decode_utf8(content: bytes, name: str) -> str:
 
 
 def parse_yaml(text: str, name: str) -> Json:
-    """Parse any YAML value; messages call the text `name`."""
+    """Parse any YAML value; messages refer to the text as `name`."""
     try:
         loader = _Loader(text)
         try:
@@ -123,7 +125,7 @@ def parse_yaml(text: str, name: str) -> Json:
 
 
 def load_yaml(source: Path | str, name: str | None = None) -> dict[str, Json]:
-    """Load the mapping of a YAML file (a Path) or text (a str); it is empty if the file is."""
+    """Load the mapping of a YAML file (a Path) or text (a str); an empty file gives an empty mapping."""
     if isinstance(source, Path):
         name = name or str(source)
         text = decode_utf8(read_recipe_file(source), name)

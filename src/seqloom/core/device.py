@@ -11,8 +11,9 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import platform
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 import torch
@@ -27,14 +28,16 @@ Function = Callable[..., Any]
 
 
 class OnDevice(Protocol):
-    """A model that is not an `nn.Module` and has a device."""
+    """Protocol of models that are not an `nn.Module` but have a `device` attribute."""
 
     @property
     def device(self) -> torch.device: ...
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """Return a device: `auto` selects CUDA, then Apple's MPS, then the CPU; other names must be available."""
+    """Return the device with this name; `auto` selects CUDA, then Apple's MPS, then the CPU. Raise `UsageError` for an
+    unknown name and `ResourceError` for a device that this machine lacks.
+    """
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -57,7 +60,7 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def device_of(model: nn.Module | OnDevice) -> torch.device:
-    """Return the device of a model: that of its weights, or its attribute `device`."""
+    """Return the device of a model's weights, or its `device` attribute."""
     return next(iter(model.state_dict().values())).device if isinstance(model, nn.Module) else model.device
 
 
@@ -75,7 +78,7 @@ def has_triton() -> bool:
 
 @functools.cache
 def has_numba() -> bool:
-    """Return whether numba can compile. This imports numba, which is slow, so call it last."""
+    """Return whether numba can compile. The check imports numba, which is slow, so call it last."""
     try:
         config: Any = importlib.import_module("numba").config
     except Exception:  # not installed, or incompatible with Python, NumPy or the processor
@@ -110,15 +113,35 @@ def available_cores() -> int:
         return os.cpu_count() or 1
 
 
+def describe_machine(device: torch.device | str) -> str:
+    """Return the processor or GPU, and the versions of Python and PyTorch: `NVIDIA H200, Python 3.12.3, …`."""
+    device = torch.device(str(device).partition(" ")[0])  # such as "cpu (numba)"
+    if device.type == "cuda":
+        processor = torch.cuda.get_device_name(device)
+    else:
+        cores = available_cores()
+        processor = f"{_cpu_model()}, {cores} {'core' if cores == 1 else 'cores'}"
+    return f"{processor}, Python {platform.python_version()}, PyTorch {torch.__version__}, {platform.system()}"
+
+
+def _cpu_model() -> str:
+    """Return the model of the CPU, or its architecture if the system does not state it."""
+    with suppress(OSError, UnicodeDecodeError), open("/proc/cpuinfo", encoding="utf-8") as file:  # only on Linux
+        for line in file:
+            if line.startswith("model name"):
+                return " ".join(line.partition(":")[2].split())
+    return platform.processor() or platform.machine()
+
+
 def training_threads(device: torch.device) -> int:
-    """Return the number of threads that affects the results of training on this device, or 0."""
+    """Return the number of CPU threads, which affects the rounding of results, or 0 if training uses another device."""
     return torch.get_num_threads() if device.type == "cpu" else 0
 
 
 def resume_threads(before: int, device: torch.device) -> str | None:
-    """Set the number of CPU threads that training used `before` (0: unknown); return a note if it changes.
+    """Set the number of CPU threads to the number used `before` the resume (0: unknown); return a note if it changes.
 
-    The number is not changed if `OMP_NUM_THREADS` is set or if this process has fewer cores.
+    The current number is kept if `OMP_NUM_THREADS` is set or if this process has too few cores.
     """
     now, cores = training_threads(device), available_cores()
     if 0 in (before, now) or before == now:
@@ -158,7 +181,7 @@ def derive_seed(seed: int, *path: int | str) -> int:
 
 
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
-    """Seed the random numbers of a step, such as dropout, so that an interruption does not change them.
+    """Seed the random number generators for a step, so that an interruption does not change dropout.
 
     Seeding each step costs microseconds and replaces saved generator states: evaluations, resumes
     and repeated batches cannot shift the random numbers.

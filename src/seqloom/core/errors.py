@@ -24,7 +24,7 @@ class UsageError(SeqloomError):
 
 
 class DataError(SeqloomError):
-    """A file or corpus cannot be used as it is."""
+    """A file or corpus is invalid or unsuitable."""
 
     exit_code = 3
 
@@ -52,13 +52,13 @@ class DivergedError(SeqloomError):
 
 
 class Interrupted(SeqloomError):
-    """Stopped by Ctrl-C or SIGTERM; the progress is saved and can be resumed."""
+    """The user or the system stopped the command (Ctrl-C, SIGTERM); the saved progress can be resumed."""
 
     exit_code = 75
 
 
 class NotStarted(Interrupted):
-    """Stopped by a signal before there was any progress to save. The exit code is 128 plus the signal number."""
+    """A signal stopped the command before it had any progress to save. The exit code is 128 plus the signal number."""
 
     def __init__(self, message: str, number: int = signal.SIGINT):
         super().__init__(message)

@@ -1,6 +1,7 @@
 """Safe file access: every file of a run is opened, written and deleted by the functions of this module.
 
-- A write is complete or absent after a power failure: it uses a temporary name, flushes to disk, then renames.
+- After a power failure, a file is either complete or absent: it is written under a temporary name, flushed to disk and
+  then renamed.
 - A write never follows a link. Temporary names are random and are created exclusively; a rename replaces a link itself,
   not its target. Parent directories are not checked: `runs` and the run directory may be links.
 - A read or a lock never blocks on another process: links, FIFOs, devices and directories are rejected.
@@ -113,8 +114,8 @@ def create_file(path: Path) -> IO[bytes]:
 def hold_lock(path: Path, busy: str) -> Iterator[None]:
     """Hold an exclusive lock on a file; raise UsageError(busy) if another process holds it.
 
-    The lock ends with the block or the process, even if the process is killed. The file is created
-    if missing, never written to, and kept.
+    The lock is released when the block or the process ends, even if the process is killed. The file is created if it
+    does not exist; it is never written or deleted.
     """
     with disk_errors(path):
         descriptor = _lock(path, busy)
@@ -128,8 +129,8 @@ def hold_lock(path: Path, busy: str) -> Iterator[None]:
 def reserve(path: Path, busy: str) -> Iterator[None]:
     """Reserve a new path; raise UsageError(busy) if another process has reserved it.
 
-    The reservation is a lock on `.NAME.lock` in the same directory. The file is removed at the end
-    and does not block other processes after a kill.
+    The reservation is a lock on `.NAME.lock` in the same directory. The lock file is removed at the end. If the process
+    is killed, the remaining lock file does not block other processes.
     """
     lock = path.with_name(f".{path.name}.lock")
     with disk_errors(path):
@@ -187,7 +188,7 @@ def write_flushed(path: Path, content: bytes) -> None:
 
 @contextmanager
 def replace_file(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
-    """Write a file under a temporary name, in `folder` or next to it, and rename it when the block ends."""
+    """Write a file under a temporary name in `folder` (by default its own folder); rename it when the block ends."""
     temporary = temporary_path(path, folder)
     with disk_errors(path):
         try:
@@ -203,7 +204,7 @@ def replace_file(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
 
 
 def write_atomic(path: Path, content: bytes | str, folder: Path | None = None) -> None:
-    """Replace a file atomically; the temporary file is in `folder` or next to it."""
+    """Replace a file atomically through a temporary file in `folder` (by default its own folder)."""
     with replace_file(path, folder) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
@@ -221,7 +222,7 @@ def make_directory(path: Path) -> None:
 
 @contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
-    """Fill a directory under a temporary name; it appears under its final name complete or not at all."""
+    """Fill a directory under a temporary name and rename it when the block ends, so that it is complete or absent."""
     temporary = temporary_path(path)
     with disk_errors(path):
         try:
@@ -246,7 +247,8 @@ def temporary_path(path: Path, folder: Path | None = None) -> Path:
 def remove_leftovers(folder: Path, name: str | None = None, min_age: float = 0.0) -> None:
     """Delete the temporary files and directories that killed processes left in `folder`.
 
-    `name` selects those of one file or directory, `min_age` those unchanged for this many seconds.
+    `name` restricts the deletion to the temporary copies of one file or directory, and `min_age` to paths that have not
+    changed for this many seconds.
     """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -266,7 +268,7 @@ def remove_directory(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a link or a directory with its contents, as far as possible."""
+    """Delete a file, a link or a directory with its contents; skip parts of a directory that cannot be deleted."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -321,10 +323,20 @@ def tensors_to_bytes(tensors: Mapping[str, Tensor], run: str = "") -> bytes:
     return dump_safetensors(plain, {"sha256": f"{_digest(plain)} {run}".strip()})
 
 
-def tensors_from_file(path: Path, run: str | None = None) -> dict[str, Tensor]:
-    """Read a file written by `tensors_to_bytes`; raise `CheckpointError` if a single bit has changed.
+def read_checksum(path: Path) -> str:
+    """Return the checksum in the header of a file written by `tensors_to_bytes`, without reading the tensors."""
+    try:
+        os.close(open_regular(path))
+        with safe_open(path, framework="pt") as file:
+            return str((file.metadata() or {}).get("sha256", "")).partition(" ")[0]
+    except (OSError, SafetensorError):  # reading the tensors raises the error
+        return ""
 
-    With `run`, the tensors must belong to the run of this identity.
+
+def tensors_from_file(path: Path, run: str | None = None) -> dict[str, Tensor]:
+    """Read a file written by `tensors_to_bytes`; raise `CheckpointError` if any bit has changed.
+
+    If `run` is given, the file must belong to the run with this identity.
     """
     try:
         os.close(open_regular(path))  # safetensors would block on a FIFO, and reports unreadable files as missing
@@ -344,7 +356,7 @@ def tensors_from_file(path: Path, run: str | None = None) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} is damaged: its content does not match its checksum.")
     if run is not None and owner != run:
         raise CheckpointError(
-            f"{path} belongs to another run: it was written with another recipe or other documents than those next to "
+            f"{path} belongs to another run: it was written with a recipe or documents that differ from those next to "
             "it. Copy the complete run."
         )
     # Copied to memory that torch aligns: the last bit of a product may depend on the alignment, which is arbitrary in a

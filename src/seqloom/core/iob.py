@@ -1,13 +1,13 @@
-"""Spans as tags, one for each word: B begins a span, I is inside one, O is outside of all spans.
+"""Spans encoded as one tag per word: B begins a span, I is inside a span, O is outside all spans.
 
     Pankaj  Singh  lives  in  New    Delhi  India
     I-PER   I-PER  O      O   I-LOC  I-LOC  B-LOC     IOB1: B only directly after a span of the same type
     B-PER   I-PER  O      O   B-LOC  I-LOC  B-LOC     IOB2: every span begins with B
     B-PER   E-PER  O      O   B-LOC  E-LOC  S-LOC     BIOES: E ends a span, S is a span of one word
 
-Each scheme has exactly one tag sequence for given spans. `extract_spans` reads any sequence of any
-scheme with the rule of the CoNLL evaluations. A sequence is valid if writing these spans in its
-scheme reproduces it.
+In each scheme, exactly one tag sequence encodes given spans. `extract_spans` decodes any tag sequence of any scheme by
+the rule of the CoNLL evaluation script. A sequence is valid if encoding its spans in the same scheme reproduces the
+sequence.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ OUTSIDE = "O"
 
 
 class Span(NamedTuple):
-    """A span of a `type` from word `start` to `end`, exclusive."""
+    """A span of type `type` from word `start` up to but excluding word `end`."""
 
     type: str
     start: int
@@ -45,7 +45,7 @@ def parse_tag(tag: str) -> tuple[str, str]:
 
 
 def marks_spans(tags: Iterable[str]) -> bool:
-    """Return whether tags mark spans, unlike for example parts of speech."""
+    """Return whether tags mark spans, as opposed to, for example, parts of speech."""
     tag_set = set(tags)
     try:
         prefixes = {parse_tag(tag)[0] for tag in tag_set}
@@ -73,11 +73,13 @@ def extract_spans(tags: Sequence[str]) -> list[Span]:
 
 
 def write_tags(spans: Iterable[Span], length: int, scheme: Scheme = "IOB2") -> list[str]:
-    """Write spans as tags of `length` words. Spans may have any order but must not overlap."""
+    """Encode spans as the tags of `length` words. Spans may have any order but must not overlap."""
     tags, before = [OUTSIDE] * length, Span("", -1, -1)
     for span in sorted(spans, key=lambda span: span.start):
         if not max(before.end, 0) <= span.start < span.end <= length:
-            raise DataError(f"Spans must lie within {length} words, contain at least one and not overlap; got {span}.")
+            raise DataError(
+                f"Spans must lie within {length} words, contain at least one word and not overlap; got {span}."
+            )
         inside = "I" * (span.end - span.start - 1)
         prefixes = "B" + inside
         if scheme == "IOB1" and not (before.end == span.start and before.type == span.type):
@@ -94,7 +96,7 @@ def write_tags(spans: Iterable[Span], length: int, scheme: Scheme = "IOB2") -> l
 
 
 def read_tags(tags: Sequence[str], scheme: Scheme = "IOB2") -> ParsedTags:
-    """Return the spans as `extract_spans` does, and the positions of tags that are invalid in the scheme.
+    """Return the spans that `extract_spans` finds and the positions of tags that are invalid in the scheme.
 
     `write_tags(read_tags(tags).spans, len(tags))` repairs a sequence.
     """
@@ -105,10 +107,10 @@ def read_tags(tags: Sequence[str], scheme: Scheme = "IOB2") -> ParsedTags:
 
 
 def extract_strict_spans(tags: Sequence[str], scheme: Scheme = "IOB2") -> list[Span]:
-    """Return only spans whose tags are valid in the scheme: in IOB2, an I-PER after O is not a person.
+    """Return only spans whose tags are valid in the scheme: in IOB2, an I-PER after O begins no span.
 
-    The result is that of seqeval's strict mode. In IOB1 it is not always a subset of
-    `extract_spans`: in O B-PER I-PER the misplaced B is skipped and a span begins at the I.
+    The result equals that of seqeval's strict mode. In IOB1 it is not always a subset of the result of `extract_spans`:
+    in O B-PER I-PER, the misplaced B is skipped and a span begins at the I.
     """
     parsed = [*map(parse_tag, tags), (OUTSIDE, "")]
     spans, before, start = [], (OUTSIDE, ""), 0
@@ -141,7 +143,7 @@ def _ends(last: tuple[str, str], after: tuple[str, str], scheme: Scheme) -> bool
 def may_follow(before: str | None, tag: str | None, scheme: Scheme = "IOB2") -> bool:
     """Return whether a tag may follow another; None is the beginning or the end of the sentence.
 
-    A sequence is valid exactly if all pairs of neighbours are, including the two ends.
+    A sequence is valid if and only if all pairs of adjacent tags are valid, including the pairs with None at both ends.
     """
     last, last_type = (OUTSIDE, "") if before is None else parse_tag(before)
     prefix, kind = (OUTSIDE, "") if tag is None else parse_tag(tag)

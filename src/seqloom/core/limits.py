@@ -22,6 +22,8 @@ MAX_GZIP_RATIO = 200  # of unpacked to packed size; text rarely exceeds 20
 GZIP_GRACE = 1 << 28  # unpacked bytes up to which the ratio is not checked
 MAX_GROWTH = 1_000  # factor by which the normalizer or decoder of an imported tokenizer may lengthen a text
 MAX_VOCABULARY = 2_000_000  # tokens of byte-pair encoding; the library reserves memory for all of them in advance
+MAX_PIXELS = 1 << 26  # of an image: 8,192 × 8,192; checked before the pixels are decompressed
+MAX_IMAGE_BYTES = 1 << 28  # of an image file
 MAX_RECIPE = 10_000_000  # bytes of a recipe file
 MAX_SETTINGS = {  # largest values of settings that cost time or memory before other checks apply
     "layers": 10_000,

@@ -1,4 +1,4 @@
-"""Memory of tensors: reject models that do not fit, and measure the peak of a computation.
+"""Memory of tensors: reject models that do not fit, and measure the peak memory of a computation.
 
 The peak includes weights, gradients, optimizer state and intermediate results, but not the program,
 the data or memory that an allocator reserves. It therefore depends only on the model and its batch,
@@ -27,7 +27,7 @@ SECOND_IS_SHAPE = {"new_empty", "new_zeros", "new_ones", "new_full"}
 
 
 class TooLargeError(ResourceError):
-    """A model needs more memory than available."""
+    """A model needs more memory than is available."""
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def build_within_memory(settings: Mapping[str, object]) -> Iterator[None]:
 
 
 class _AllocationGuard(TorchDispatchMode):
-    """Checks every tensor before it is allocated."""
+    """A mode that checks the size of every tensor before its allocation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def measure_peak(device: torch.device, existing: Iterable[Tensor]) -> Iterator[P
 
 
 class _LiveStorages(TorchDispatchMode):
-    """Tracks the storages of all results, including those of the backward pass, while they exist."""
+    """A mode that tracks the storages of all live results, including results of the backward pass."""
 
     def __init__(self, peak: Peak) -> None:
         super().__init__()

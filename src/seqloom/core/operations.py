@@ -10,7 +10,7 @@ definition. The tests of `seqloom.accel` check that both compute the same result
 `definitions_only()` every call uses the definition.
 
 A function marked `compiled_region` is an ordinary function unless `compile_regions` sets a compiler.
-`subclasses_by_name` discovers classes such as cells: adding one takes one new file.
+`subclasses_by_name` discovers classes such as cells: adding a class requires only one new file.
 """
 
 import functools
@@ -43,7 +43,7 @@ class Operation(Generic[P, R]):
         self.implementations: list[Implementation[P, R]] = []
 
     def register(self, applies: Callable[P, bool], run: Callable[P, R]) -> None:
-        """Register an implementation for the calls that `applies` accepts; earlier ones take precedence."""
+        """Register an implementation for the calls that `applies` accepts; earlier implementations take precedence."""
         if not any(existing.run is run for existing in self.implementations):
             self.implementations.append(Implementation(applies, run))
 
@@ -60,7 +60,7 @@ class Operation(Generic[P, R]):
 
 
 def always(*_: Any, **__: Any) -> bool:
-    """Accept every call: the `applies` of an implementation without conditions."""
+    """Accept every call; pass this function as `applies` to register an implementation without conditions."""
     return True
 
 
@@ -119,7 +119,7 @@ def compile_regions(compiler: Compiler | None) -> Iterator[None]:
 def subclasses_by_name(base: type[T], package: str, path: Iterable[str]) -> dict[str, type[T]]:
     """Import every module of a package and return the subclasses of `base` defined there, by their `name`.
 
-    They are ordered by module and, within a module, by definition. Duplicate names are an error.
+    They are ordered by module and, within a module, in the order of their definition. Duplicate names are an error.
     """
     classes: dict[str, type[T]] = {}
     for module in sorted(info.name for info in pkgutil.iter_modules(path)):

@@ -36,7 +36,7 @@ class Cancellation:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Make `check_cancelled` use this cancellation in this thread and block."""
+        """Make `check_cancelled` use this cancellation in this thread until the block ends."""
         token = _active.set(self)
         try:
             yield
@@ -48,7 +48,7 @@ _active: ContextVar[Cancellation | None] = ContextVar("cancellation", default=No
 
 
 def active_cancellation() -> Cancellation | None:
-    """Return the cancellation of this thread, for use as the parent of those of its threads."""
+    """Return the active cancellation of this thread, to use as the parent in the threads that it starts."""
     return _active.get()
 
 

@@ -19,11 +19,11 @@ from seqloom.core.tree import Tree, select_rows
 
 @dataclass(frozen=True)
 class DecodeState:
-    """The state of a model in the sequences it generates.
+    """The state of a model during generation.
 
-    `hidden` has one row per hypothesis; `memory` one row per source (for example, an encoder's
-    output and its mask), shared by the hypotheses of that source. Rows are source-major: with k
-    hypotheses each, source i owns rows i·k … i·k+k−1.
+    `hidden` has one row per hypothesis; `memory` has one row per source (for example, an encoder's output and its
+    mask), shared by the hypotheses of that source. Rows are source-major: with k hypotheses each, source i owns rows
+    i·k … i·k+k−1.
     """
 
     hidden: Tree
@@ -67,8 +67,8 @@ class BestOutput(_WithAttention):
 class Steppable(Protocol):
     """A model that predicts the next token. All decoding depends only on this protocol.
 
-    A model with a limit on the number of tokens, END included, has an attribute `longest_target`
-    at which a search stops.
+    A model that can generate only a limited number of tokens has an attribute `longest_target`, the limit including
+    END, at which a search stops.
     """
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
@@ -89,7 +89,7 @@ class BestSteppable(Steppable, Protocol):
     """A Steppable that can compute its most probable tokens without all log-probabilities."""
 
     def step_best(self, tokens: Tensor, state: DecodeState, count: int) -> BestOutput:
-        """Read one token of each row (B, 1)."""
+        """Read one token per row (B, 1) and return the `count` most probable next tokens."""
         ...
 
 
@@ -100,7 +100,7 @@ def longest_target(model: Steppable) -> int | None:
 
 
 @runtime_checkable
-class LanguageModel(Steppable, Protocol):
+class CausalLanguageModel(Steppable, Protocol):
     """A Steppable that also scores given tokens."""
 
     def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
@@ -110,7 +110,9 @@ class LanguageModel(Steppable, Protocol):
 
 @dataclass(frozen=True)
 class FutureStep:
-    """The predicted next values: independent Gaussians (`deviation`) or a joint one (`covariance`)."""
+    """The predicted distribution of the next values: independent Gaussians (`deviation`) or a joint Gaussian
+    (`covariance`).
+    """
 
     mean: Tensor  # (B, C)
     state: Tree  # with the batch in dimension 0; repeat its rows to branch
@@ -130,7 +132,7 @@ class SeriesModel(Protocol):
         ...
 
     def step(self, values: Tensor, state: Tree, mask: Tensor | None = None) -> FutureStep:
-        """Read values (B, T, C), T ≥ 1, and predict the next one. Without a mask all values are observed."""
+        """Read values (B, T, C), T ≥ 1, and predict the next value. Without a mask all values are observed."""
         ...
 
 
@@ -139,7 +141,9 @@ class Forecastable(SeriesModel, Protocol):
     """A model of series that also scores given values."""
 
     def score(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return log p of the observed values of each step (B, T) given all previous steps; 0 if none is observed."""
+        """Return the log-density (B, T) of the observed values of each step given all previous steps (0 for no
+        values).
+        """
         ...
 
 
@@ -153,7 +157,7 @@ class ExactForecastable(Protocol):
 
 
 class Model(Protocol):
-    """A model that can be saved and restored as named tensors. Every `nn.Module` is one."""
+    """A model that can be saved and restored as named tensors. Every `nn.Module` satisfies this protocol."""
 
     def state_dict(self) -> dict[str, Tensor]: ...
 
@@ -192,8 +196,8 @@ class Monitor:
     def prefers(self, new: Mapping[str, float], old: Mapping[str, float]) -> bool:
         """Return whether a new evaluation is better than an old one.
 
-        Any number is better than NaN. Ties are broken by the lower loss if it was measured, and
-        otherwise by the earlier evaluation.
+        Any number is better than NaN. Among equal values, the lower loss is better; without a measured loss, the
+        earlier evaluation is better.
         """
         a, b = new[self.metric], old[self.metric]
         if a == b:
@@ -221,11 +225,11 @@ class Task(Protocol):
     def steps_per_epoch(self) -> int: ...
 
     def largest_step(self, seed: int) -> int | None:
-        """Return the step of the first epoch with the largest batch, or None if all batches have one shape."""
+        """Return the step of the first epoch with the largest batch, or None if all batches have the same shape."""
         return None
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """Return the batch of a step: a pure function of the arguments with a finite set of shapes.
+        """Return the batch of a step, which depends only on the arguments and has one of finitely many shapes.
 
         The entry "read" is the number of tokens if the shape does not determine it.
         """
@@ -239,14 +243,18 @@ class Task(Protocol):
         """Return the metrics of a split by name, including `monitor.metric`."""
         ...
 
+    def inference_model(self, model: Any) -> Any:
+        """Return the model to evaluate and save, if it differs from the one that is trained."""
+        return model
+
     def validate(self, model: Any) -> dict[str, float]:
-        """Return the dev metrics during training: all of them, unless a full evaluation is slow."""
+        """Return the dev metrics that are computed during training; override this if `evaluate` is slow."""
         return self.evaluate(model, "dev")
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One stage of an estimation. `model` is None until there is a usable model."""
+    """One stage of an estimation. `model` is None until a usable model exists."""
 
     step: int
     total: int
@@ -269,7 +277,7 @@ class Estimable(Protocol):
         return 0, "cpu"
 
     def estimates(self, model: Any | None, step: int) -> Iterator[Estimate]:
-        """Continue from `model`, saved at `step`, or start from the beginning if it is None."""
+        """Yield the stages that follow `model`, saved at `step`, or all stages if `model` is None."""
         ...
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]: ...

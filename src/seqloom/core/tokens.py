@@ -20,10 +20,10 @@ MIN_BLOCKED_SIZE = 1 << 18  # minimum number of log-probabilities for which bloc
 
 
 def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the `count` most probable tokens of each row (B, V): log-probabilities and ids (B, count), by id.
+    """Return log-probabilities and ids (B, count) of the `count` most probable tokens of each row (B, V), by id.
 
     Ties are broken by lower id. `topk` does not define the order of ties, so one more token is
-    selected: if it ties with the last one, the selection is repeated with the tie resolved.
+    selected: if it ties with the last token, the selection is repeated with the tie resolved.
     """
     count = min(count, log_probs.shape[1])
     values, ids = _top(log_probs, min(count + 1, log_probs.shape[1]))
@@ -36,7 +36,7 @@ def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def rank_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the same tokens, most probable first, without device synchronization.
+    """Return the result of `best_tokens` with the most probable token first, without device synchronization.
 
     A stable sort breaks ties by id. Only the `count` blocks with the largest maxima are sorted.
     """
@@ -54,7 +54,7 @@ def rank_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _top(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Compute `topk` up to three times as fast on a CPU.
+    """Compute `log_probs.topk(count)`, on a CPU up to three times as fast as torch.
 
     The `count` largest values lie in the `count` blocks with the largest maxima.
     """
@@ -73,7 +73,9 @@ def _top(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _lowest_ids(log_probs: Tensor, lowest: Tensor, count: int) -> Tensor:
-    """Mask the ties with `lowest` (B, 1) of the largest ids, so that `count` tokens of each row remain."""
+    """Mask the tokens tied with `lowest` (B, 1) that have the largest ids, so that `count` tokens of each row
+    remain.
+    """
     above, equal = log_probs > lowest, log_probs == lowest
     room = count - above.sum(1, keepdim=True)
     return log_probs.masked_fill(equal & (equal.cumsum(1) > room), -torch.inf)

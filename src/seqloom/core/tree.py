@@ -28,7 +28,7 @@ class GrowingBuffer:
 
 
 def tree_map(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
-    """Apply `function` to every tensor of a tree; other values stay the same."""
+    """Apply `function` to every tensor of a tree; leave other values unchanged."""
     if isinstance(tree, Tensor):
         return function(tree)
     if isinstance(tree, GrowingBuffer):
@@ -55,7 +55,7 @@ def leaves(tree: Tree) -> Iterator[Tensor]:
 
 
 def clone(tree: Tree) -> Tree:
-    """Copy a tree without sharing memory. Branching needs a copy, because `step` consumes its state."""
+    """Copy a tree without sharing memory. Copy a state before branching, because `step` consumes it."""
     return tree_map(Tensor.clone, tree)
 
 
@@ -74,13 +74,15 @@ def select_rows(tree: Tree, rows: Tensor) -> Tree:
 
 
 def count_rows(tree: Tree) -> int:
-    """Return the number of rows of the tensors of a tree, or 1 if it differs and the tree cannot be split."""
+    """Return the number of rows that all tensors of a tree have, or 1 if they differ, so that the tree is not split."""
     sizes = {len(leaf) if leaf.dim() else 0 for leaf in leaves(tree)}
     return sizes.pop() if len(sizes) == 1 else 1
 
 
 def slice_rows(tree: Tree, first: int, last: int, rows: int) -> Tree:
-    """Return rows `first` to `last` of a tree with `rows` rows; an integer is a count over all rows and is divided."""
+    """Return rows `first` to `last` (exclusive) of a tree with `rows` rows; divide integers, which are counts over all
+    rows.
+    """
     if isinstance(tree, dict):
         return {key: slice_rows(child, first, last, rows) for key, child in tree.items()}
     if isinstance(tree, tuple | list):
@@ -180,7 +182,7 @@ class Expected:
         return cls(tuple(tensor.shape), tensor.dtype, low)
 
     def check(self, tensor: Tree, name: str) -> None:
-        """Raise `CheckpointError` unless `tensor` matches."""
+        """Raise `CheckpointError` unless `tensor` meets these expectations."""
         if not isinstance(tensor, Tensor):
             raise CheckpointError(f"{name} must be a tensor, got {_kind(tensor)}")
         shape = tuple(tensor.shape)
@@ -210,9 +212,8 @@ class Expected:
 def check_tree(tree: Tree, template: Tree, name: str = "") -> None:
     """Raise `CheckpointError` unless a tree has the structure, shapes and dtypes of the template, and finite numbers.
 
-    The leaves of a template are tensors, `Expected`, plain values or `ANYTHING`; a fresh model's
-    `state_dict()` is one. Plain values must be of the same type as in the template. Messages call
-    the tree `name`.
+    The leaves of a template are tensors, `Expected`, plain values or `ANYTHING`; a fresh model's `state_dict()` is a
+    valid template. Plain values must be of the same type as in the template. Messages refer to the tree as `name`.
     """
     if template is ANYTHING:
         return
@@ -255,5 +256,5 @@ def require(holds: bool | Tensor, message: str) -> None:
 
 
 def is_ascending(keys: Tensor) -> Tensor:
-    """Return whether every key (n,) is larger than the previous one."""
+    """Return whether the keys (n,) are strictly increasing."""
     return (keys[1:] > keys[:-1]).all()

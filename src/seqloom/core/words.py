@@ -1,4 +1,4 @@
-"""Text for messages: suggestions for unknown words, formatted values, and lists of metrics and languages."""
+"""The wording of messages: suggestions for unknown names, formatted values and counts, and safe characters."""
 
 import difflib
 import re
@@ -31,8 +31,16 @@ def format_count(count: int, noun: str, plural: str | None = None) -> str:
     return f"1 {noun}" if count == 1 else f"{count:,} {plural or noun + 's'}"
 
 
+def format_sizes(counts: Mapping[str, int]) -> str:
+    """Format counts: `3 sentences, 12 words`."""
+    return ", ".join(f"{count:,} {unit}" for unit, count in counts.items())
+
+
 def is_unicode(text: str) -> bool:
-    """Return whether UTF-8 can encode a text; invalid bytes of arguments and file names are surrogates."""
+    """Return whether UTF-8 can encode a text.
+
+    Python decodes invalid bytes of command-line arguments to lone surrogates, which UTF-8 cannot encode.
+    """
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -42,6 +50,7 @@ def format_value(value: Any, limit: int = 60) -> str:
 
 
 def shorten(text: str, limit: int = 60) -> str:
+    """Replace the end of a text by … if it has more than `limit` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -57,12 +66,12 @@ def _yaml_like(value: Any) -> str:
     return repr(value)
 
 
-_ONE_LINE = {ord("\n"): " ", ord("\r"): " ", ord("\t"): " "}
+LINE_BREAKS = {ord("\n"): " ", ord("\r"): " "}  # for str.translate: line breaks become spaces
 
 
 def one_line(text: str) -> str:
     """Replace line breaks and tabs by spaces."""
-    return text.translate(_ONE_LINE)
+    return text.translate({**LINE_BREAKS, ord("\t"): " "})
 
 
 def escape_controls(text: str) -> str:
@@ -78,33 +87,21 @@ def escape_controls(text: str) -> str:
 UNSPACED_LANGUAGES = frozenset({"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"})  # no spaces between words
 
 
+# Letters of scripts without spaces between words: kana and Han, Thai, Lao, Myanmar, Khmer.
+UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
+
+
 def is_unspaced(tag: str) -> bool:
+    """Return whether the language of a tag, such as zh-TW, is written without spaces between words."""
     return re.split("[-_]", tag)[0].lower() in UNSPACED_LANGUAGES
 
 
-PERCENT_METRICS = ("bleu", "bleu_lowercase", "chrf", "copy_bleu")  # from 0 to 100
-# Metrics of labels, tags, scores and answers, the most important first.
-ANSWER_METRICS = (
-    *("span_f1", "token_accuracy", "accuracy", "macro_f1", "matthews"),
-    *("pearson", "spearman", "answer_f1", "answer_exact"),
-)
-HIGHER_IS_BETTER = (
-    *("bleu", "bleu_lowercase", "chrf", "exact_match", "success", "masked_accuracy", "next_accuracy"),
-    *("replaced_f1", "replaced_accuracy", "replaced_precision", "replaced_recall"),
-    *("hidden_accuracy", "target_accuracy", "exact_spans", "exact_texts"),
-    *ANSWER_METRICS,
-    *("neighbours", "wordsim353", "simlex999", "analogies", "analogies_semantic", "analogies_syntactic"),
-    *("micro_f1", "weighted_f1", "tag_macro_f1", "sentence_accuracy", "span_precision", "span_recall", "span_macro_f1"),
-)
-
-
-def format_metric(name: str, value: float) -> str:
-    """Format a metric with two decimals if it ranges from 0 to 100, otherwise with four."""
-    if name in PERCENT_METRICS:
-        return f"{value:.2f}"
-    return f"{value:{'.4f' if abs(value) < 1e6 else '.3e'}}"
-
-
-def format_sizes(counts: Mapping[str, int]) -> str:
-    """Format counts: `3 sentences, 12 words`."""
-    return ", ".join(f"{count:,} {unit}" for unit, count in counts.items())
+def is_word_letter(letter: str) -> bool:
+    """Return whether a character belongs to a word of a script with spaces: a letter, digit, mark, joiner or _."""
+    if letter.isalnum() or letter == "_":
+        return UNSPACED.match(letter) is None
+    return letter in JOINERS or category(letter)[0] == "M"

@@ -107,7 +107,7 @@ class Ragged:
 
 
 class ShuffleSampler:
-    """A sampler of `size` examples in random order; an incomplete last batch of an epoch is left out."""
+    """A sampler that draws `size` examples in random order and omits an incomplete last batch of an epoch."""
 
     def __init__(self, count: int, size: int, purpose: str) -> None:
         """Create the sampler; `purpose` separates the random draws of different kinds of data."""
@@ -189,10 +189,10 @@ def _cut_by_length(lengths: Array, tokens: int) -> tuple[Array, Array, list[Shap
 
 
 def _cut_into_boxes(lengths: Array, tokens: int, max_shapes: int) -> tuple[Array, Array, list[Shape]]:
-    """Return the same with at most `max_shapes` shapes: boxes are split as in a decision tree, where it saves the
-    most cells.
+    """Return groups, boundaries and shapes as `_cut_by_length` does, with at most `max_shapes` shapes.
 
-    The examples of a box are divided evenly, so that few rows stay empty.
+    Boxes are split as in a decision tree, where a split saves the most cells. The examples of a box are divided
+    evenly, so that few rows are empty.
     """
     kinds, kind, counts = np.unique(lengths, axis=0, return_inverse=True, return_counts=True)
     boxes = [_Box(kinds, counts, np.arange(len(kinds)), tokens)]
@@ -214,7 +214,7 @@ def _cut_into_boxes(lengths: Array, tokens: int, max_shapes: int) -> tuple[Array
 
 
 class _Box:
-    """Pairs of lengths that share a shape, and the best way to split them into two boxes."""
+    """Pairs of lengths that share a shape, and their best split into two boxes."""
 
     def __init__(self, lengths: Array, counts: Array, kinds: Array, tokens: int):
         self.kinds, self.tokens = kinds, tokens
@@ -227,7 +227,7 @@ class _Box:
             widths, totals = lengths[ordered], np.cumsum(counts[ordered])
             before, after = np.maximum.accumulate(widths), np.maximum.accumulate(widths[::-1])[::-1]
             cells = self._cells(totals[:-1], before[:-1]) + self._cells(self.examples - totals[:-1], after[1:])
-            cells[widths[:-1, side] == widths[1:, side]] = np.inf  # equal lengths stay together
+            cells[widths[:-1, side] == widths[1:, side]] = np.inf  # do not separate equal lengths
             if len(cells) and all_cells - cells.min() > self.gain:
                 border = int(cells.argmin()) + 1
                 self.gain, self.halves = all_cells - cells.min(), [ordered[:border], ordered[border:]]
@@ -277,7 +277,7 @@ class Batches(ABC):
             yield self.members(seed, step), self.batch(seed, step)
 
     def largest_step(self, seed: int) -> int:
-        """Return the step of the first epoch whose batch has the most cells, including those of attention."""
+        """Return the step of the first epoch whose batch has the most cells, including attention cells."""
         shapes = (self.sampler.shapes[index] for index in self.sampler.epoch(seed, 0)[1])
         if self.has_targets:
             return int(np.argmax([rows * (source * target + source + target) for rows, source, target in shapes]))
@@ -297,11 +297,10 @@ class Chunk(TypedDict):
 class StreamBatches:
     """A stream (N,) divided into `size` rows of L = ⌊N / size⌋ tokens, read in parallel in chunks of `length` tokens.
 
-    Row r predicts stream[r·L : (r+1)·L]. Its first input is the token before its first target (END
-    for row 0). Chunks of a row are contiguous, so that a carried state has read exactly the row so
-    far. An epoch predicts size·L tokens once each; only the last N mod size tokens of the stream are
-    left out. The last chunk of an epoch is shorter if `length` does not divide L, so that there are
-    at most two shapes.
+    Row r predicts stream[r·L : (r+1)·L]. Its first input is the token before its first target (END for row 0). Chunks
+    of a row are contiguous, so that a carried state has read exactly the preceding tokens of the row. An epoch predicts
+    size·L tokens once each; only the last N mod size tokens of the stream are left out. The last chunk of an epoch is
+    shorter if `length` does not divide L, so that there are at most two shapes.
 
     With an offset, the stream is rotated by this number of tokens, which shifts rows and chunks. Its
     last token is the END of the last document, so that END still precedes the first document.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
@@ -18,7 +19,7 @@ from seqloom.text import END, Tokenizer
 from seqloom.text.model_inputs import Row
 
 if TYPE_CHECKING:
-    from seqloom.data.readers import Spellings
+    from seqloom.data.text_inputs import Spellings
 
 IGNORE = -100  # a target that cross entropy ignores, as in torch
 FIRST = "first"  # key of `words`: the position of the first token of each word
@@ -89,7 +90,7 @@ class TextBatches(Batches):
     """Batches of texts with labels, or with a number for each word.
 
     tokens (B, S), mask (B, S)                    the texts; padding is 0 and False
-    each key of `values` (B,)                     a number for each text, such as its label; IGNORE in empty rows
+    each key of `values` (B,) or (B, L)           a number for each text, such as its label; IGNORE in empty rows
     each key of `words` (B, W), words (B, W)      a number for each word: its tag, its first token; padding is 0, False
     characters (B, W, C) or (B, S, C)             the spelling of each word or token, if there are spellings
     """
@@ -103,7 +104,7 @@ class TextBatches(Batches):
         tokens: int,
         shapes: int | None = None,
         max_length: int | None = None,
-        values: Mapping[str, Sequence[int]] | None = None,
+        values: Mapping[str, ArrayLike] | None = None,
         words: Mapping[str, Ragged] | None = None,
         spellings: "Spellings | None" = None,
         spelled: Ragged | None = None,
@@ -159,7 +160,7 @@ class TextBatches(Batches):
 
 
 def truncate_words(words: Mapping[str, Ragged], lengths: Array) -> tuple[dict[str, Ragged], int]:
-    """Drop the words whose first token is truncated; return the others and the number of dropped words."""
+    """Drop the words whose first token is truncated; return the remaining words and the number of dropped words."""
     if not words:
         return {}, 0
     first = words[FIRST]
@@ -171,8 +172,8 @@ def truncate_words(words: Mapping[str, Ragged], lengths: Array) -> tuple[dict[st
 
 
 def pad_values(values: Array, members: Array, rows: int) -> Tensor:
-    """Return a number for each row, IGNORE in empty rows."""
-    padded = np.full(rows, IGNORE, dtype=values.dtype)
+    """Return one number, or one vector of numbers, per row; empty rows have the number IGNORE."""
+    padded = np.full((rows, *values.shape[1:]), IGNORE, dtype=values.dtype)
     padded[: len(members)] = values[members]
     return torch.from_numpy(padded)
 
@@ -275,7 +276,7 @@ def encode_completion(tokenizer: Tokenizer, prompt: str, completion: str) -> Pro
 
 
 def shorten_prompt(tokenizer: Tokenizer, text: str, excess: int) -> str:
-    """Remove `excess` tokens from the end of a text, or more to avoid splitting a character; keep at least one."""
+    """Remove `excess` tokens from the end of a text, or more to keep characters intact; keep at least one token."""
     spans = tokenizer.spans(text)
     kept = max(1, len(spans) - excess)
     if kept >= len(spans):

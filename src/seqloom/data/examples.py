@@ -1,6 +1,7 @@
 """Examples with texts, one class for each form of corpus.
 
 text-classification    a text and its label                        TextClassificationExample
+multi-label            a text and any number of labels             MultiLabelExample
 token-classification   a sentence with a tag for each word         TokenClassificationExample
 sentence-pair          two texts with a label or a score           SentencePairExample
 multiple-choice        a text with options, one of them correct    MultipleChoiceExample
@@ -18,12 +19,12 @@ from typing import ClassVar, Self, TypeVar
 
 from seqloom.core.errors import DataError
 from seqloom.core.iob import extract_spans, marks_spans
-from seqloom.core.words import format_value
+from seqloom.core.words import format_count, format_value, shorten
 from seqloom.data.corpus import Corpus, Example, TextCounts, by_count
 
 Span = tuple[int, int]  # start and end in characters, without the end
 Link = tuple[Span, Span]  # a span of the source and the span of the target that translates it
-MAX_SINGLETON_FRACTION = 0.5  # of labels with a single example: a larger one suggests the wrong column
+MAX_SINGLETON_FRACTION = 0.5  # of labels with a single example: a larger fraction suggests the wrong column
 
 
 # --- text classification ----------------------------------------------------------------------------------------------
@@ -44,6 +45,43 @@ class TextClassificationExample(Example):
     @classmethod
     def check(cls, corpus: Corpus[Self]) -> Corpus[Self]:
         return check_labels(corpus)
+
+
+@dataclass(frozen=True)
+class MultiLabelExample(TextClassificationExample):
+    """A text and any number of labels. `label` joins them."""
+
+    form: ClassVar = "multi-label"
+
+    label_set: tuple[str, ...] = ()  # sorted and distinct
+
+    @classmethod
+    def of(cls, text: str, labels: Iterable[str]) -> "MultiLabelExample":
+        label_set = tuple(sorted(set(labels)))
+        return cls(text, ", ".join(label_set), label_set)
+
+    def labels(self) -> Sequence[str]:
+        return self.label_set
+
+    def parts(self) -> Sequence[str]:
+        return self.text, str(len(self.label_set)), *self.label_set
+
+    @classmethod
+    def check(cls, corpus: Corpus[Self]) -> Corpus[Self]:
+        """Return the corpus with notes on its labels; raise DataError if no training example has a label."""
+        train = corpus.split("train")
+        if not corpus.labels:
+            raise DataError(f"The corpus {corpus.name} must have labels, but no training example has one.")
+        notes = []
+        for split in corpus.splits:
+            if unseen := corpus.unseen_labels(split):
+                number = format_count(sum(unseen.values()), f"{split} label is", f"{split} labels are")
+                notes.append(f"{number} not in train ({shorten(', '.join(unseen), 60)}): they count as missed")
+        if empty := sum(not example.label_set for example in train):
+            notes.append(f"{empty:,} of the {len(train):,} training examples have no label")
+        if max(len(example.label_set) for example in train) == 1:
+            notes.append("no training example has several labels; check data.label and data.label_separator")
+        return replace(corpus, notes=(*corpus.notes, *notes))
 
 
 ExampleT = TypeVar("ExampleT", bound=Example)
@@ -69,19 +107,28 @@ def refuse_single_label(corpus: Corpus[Example], unit: str) -> None:
 
 
 def note_unseen_labels(corpus: Corpus[Example], subject: tuple[str, str]) -> Iterator[str]:
-    """Yield a note for each split with labels that train lacks; `subject` is its beginning, singular and plural."""
+    """Yield a note for each split with labels that are not in train; `subject` is the start, in singular and plural."""
     for split in corpus.splits:
         if counts := corpus.unseen_labels(split):
             number, labels = sum(counts.values()), ", ".join(counts)
             they = "it counts" if number == 1 else "they count"
             truncated = labels if len(labels) <= 60 else f"{labels[:59]}…"
-            yield f"{number:,} {split} {subject[number > 1]} that train lacks ({truncated}): {they} as wrong"
+            yield f"{number:,} {split} {subject[number > 1]} not in train ({truncated}): {they} as wrong"
+
+
+def rarest_labels(examples: Sequence[Example]) -> list[str]:
+    """Return the label of each example that is least frequent among the examples, or "" for an example without labels.
+
+    If the examples of each of these labels are divided evenly, all labels are divided approximately evenly.
+    """
+    counts = Counter(label for example in examples for label in example.labels())
+    return [min(example.labels(), key=lambda label: (counts[label], label), default="") for example in examples]
 
 
 def sample_fraction(examples: Sequence[ExampleT], fraction: float, seed: int) -> list[ExampleT]:
     """Sample a fraction of the examples of each label, at least one, and keep their order.
 
-    A hash of the seed and the texts selects them, so that a smaller sample is a subset of a larger one.
+    A hash of the seed and the texts selects them, so that a smaller sample is a subset of a larger sample.
     """
     positions: dict[tuple[str, ...], list[int]] = {}
     for position, example in enumerate(examples):
@@ -200,7 +247,7 @@ class SentencePairExample(TextClassificationExample):
 
 
 def scores_of(corpus: Corpus[SentencePairExample], split: str) -> list[float]:
-    """Return the labels as numbers; raise DataError at the first that is not a number."""
+    """Return the labels as numbers; raise DataError at the first label that is not a number."""
     scores = []
     for number, pair in enumerate(corpus.split(split), start=1):
         try:

@@ -32,17 +32,19 @@ from seqloom.core.limits import (
 CHUNK_BYTES = 1 << 20  # read at a time
 COMPRESSED = (".gz", ".zst")
 EXTENSIONS = (".txt", *(f".txt{ending}" for ending in COMPRESSED))
+IMAGE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # at the start of a file
 BYTES_PER_NUL = 100  # fewer bytes for each NUL byte mean a binary file
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
-# The most common one comes first: it is preferred if several give the same text.
+# The most common encoding comes first: it is preferred if several encodings give the same text.
 ENCODINGS = ("cp1252", "cp1250", "cp1251", "shift_jis", "gb18030", "big5", "euc-kr", "euc-jp", "koi8-r", "iso8859-2")
 MORE_ENCODINGS = ("cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "cp874", "koi8-u", "utf-16", "utf-32")
 SAMPLE_BYTES = 50_000  # bytes of a text from which its encoding is guessed
 DATA_VARIABLE = "SEQLOOM_DATA"
 _data_folder: ContextVar[Path | None] = ContextVar("data_folder", default=None)
+_moved_data: ContextVar[Path | None] = ContextVar("moved_data", default=None)
 _encoding: ContextVar[str] = ContextVar("encoding", default="utf-8")
 
 
@@ -104,16 +106,16 @@ def read_text(path: Path) -> str:
     return decode_text(read_bytes(path), path)
 
 
-def read_bytes(path: Path) -> bytearray:
-    """Read the bytes of a file, decompressed if its name ends in .gz or .zst."""
+def read_bytes(path: Path, binary: bool = False) -> bytearray:
+    """Read the bytes of a text file, or of a `binary` file, decompressed if its name ends in .gz or .zst."""
     with convert_read_errors(path), open(path, "rb") as file:
         refuse_device(path, file.fileno())
         if path.name.endswith(".gz"):
             with gzip.GzipFile(fileobj=file) as unpacked:
-                return read_all(unpacked, path, packed=file)
+                return read_all(unpacked, path, packed=file, binary=binary)
         if path.name.endswith(".zst"):
-            return read_all(ZstdReader(path, file), path, packed=file)
-        return read_all(file, path)
+            return read_all(ZstdReader(path, file), path, packed=file, binary=binary)
+        return read_all(file, path, binary=binary)
 
 
 class ZstdReader:
@@ -130,7 +132,7 @@ class ZstdReader:
         self.frame: Any = None  # the decompressor of the frame that has begun and not ended
 
     def read(self, size: int) -> bytes:
-        """Read `size` compressed bytes at a time and return the next decompressed bytes; b"" at its end."""
+        """Read `size` compressed bytes at a time and return the next decompressed bytes, or b"" at the end."""
         content = b""
         try:
             while not content and (chunk := self.file.read(size)):
@@ -163,7 +165,7 @@ def decode_text(content: bytes | bytearray, path: Path | str) -> str:
             raise DataError(f"{problem}. Its name must end in {ending} (if it does, the file is compressed twice).")
     if encoding.startswith(("utf-16", "utf-32")):
         content, encoding = content.decode(encoding, errors="replace").encode(), "utf-8"
-    if (index := content.find(b"\0")) >= 0:  # a text may contain a stray one, a binary file contains many
+    if (index := content.find(b"\0")) >= 0:  # a text may contain a stray NUL byte; a binary file contains many
         line, count = content.count(b"\n", 0, index) + 1, content.count(0)
         problem = f"{path} must be text, but line {line} contains a NUL byte"
         if count > max(1, len(content) // BYTES_PER_NUL) or "\ufffd" in content.decode(errors="replace"):
@@ -221,17 +223,20 @@ def _advise_encoding(content: bytes | bytearray, position: int) -> str:
 
 
 def read_all(
-    file: IO[bytes] | gzip.GzipFile | ZstdReader, path: Path | str, packed: IO[bytes] | None = None
+    file: IO[bytes] | gzip.GzipFile | ZstdReader,
+    path: Path | str,
+    packed: IO[bytes] | None = None,
+    binary: bool = False,
 ) -> bytearray:
     """Read all bytes of a file, within the limits of memory; `packed` is the compressed file, if any.
 
-    Reading stops early if the content is clearly binary.
+    Unless the file may be `binary`, reading stops early if the content is clearly binary.
     """
     content, free = bytearray(), available_memory()
     limit = math.inf if free is None else free // MEMORY_PER_TEXT
     while chunk := file.read(CHUNK_BYTES):
         content += chunk
-        if chunk.count(0) > len(chunk) // 2:
+        if not binary and chunk.count(0) > len(chunk) // 2:
             break  # binary: `decode_text` reports it
         if packed is not None and len(content) > max(GZIP_GRACE, MAX_GZIP_RATIO * packed.tell()):
             raise DataError(
@@ -287,13 +292,25 @@ def use_encoding(encoding: str) -> Iterator[None]:
 
 
 @contextmanager
-def use_data_folder(path: Path | str | None) -> Iterator[None]:
-    """Use `path` instead of SEQLOOM_DATA within this block; None changes nothing."""
+def use_data_folder(path: Path | str | None, moved: Path | None = None) -> Iterator[None]:
+    """Use `path` instead of SEQLOOM_DATA within this block; None has no effect.
+
+    `moved` is the new place of the user's files of a run.
+    """
+    if moved is not None and not moved.exists():
+        raise DataError(f"{moved} does not exist. --data must be the file or the folder of the data.")
     token = _data_folder.set(_data_folder.get() if path is None else Path(path))
+    moved_token = _moved_data.set(None if moved is None else moved.absolute())
     try:
         yield
     finally:
         _data_folder.reset(token)
+        _moved_data.reset(moved_token)
+
+
+def moved_data() -> Path | None:
+    """Return the new place of the files of a run, as set by `use_data_folder`."""
+    return _moved_data.get()
 
 
 def data_folder() -> Path | None:

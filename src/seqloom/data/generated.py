@@ -13,7 +13,7 @@ ExampleT = TypeVar("ExampleT", bound=Example)
 
 
 class Dice:
-    """Random draws based only on `random()`, the one method that is stable across versions of Python."""
+    """Random draws based only on `random()`, the only method whose results are stable across versions of Python."""
 
     def __init__(self, seed: str) -> None:
         self.uniform = random.Random(seed).random
@@ -42,7 +42,7 @@ class Dice:
 
 
 def draw_distinct(draw: Callable[[], T], key: Callable[[T], Hashable]) -> Iterator[T]:
-    """Yield draws indefinitely, skipping those whose key was drawn before."""
+    """Yield draws indefinitely, skipping draws whose key was drawn before."""
     seen: set[Hashable] = set()
     while True:
         item = draw()
@@ -55,7 +55,7 @@ def draw_distinct(draw: Callable[[], T], key: Callable[[T], Hashable]) -> Iterat
 #
 #     Nora repaired a bicycle in Lisbon on Friday with Karim.   With Karim, Nora repaired a bicycle on Friday in Lisbon.
 #
-# All of the few words occur in train; dev and test combine them in new ways.
+# All words occur in train; dev and test combine them in new ways.
 
 SCENES_VERSION = 1  # increase it when a change of the words or templates alters the scenes
 _ASSET = read_asset("scenes.txt")
@@ -108,7 +108,7 @@ class SceneDrawing:
         self._seen: set[Scene] = set()
 
     def draw_scene(self, others: Sequence[Scene] = ()) -> Scene:
-        """Draw a new scene that has nothing in common with `others`."""
+        """Draw a new scene that shares no value with `others`."""
         used = {slot: {scene.value(slot) for scene in others} for slot in ("what", "where", "when")}
         people = {name for scene in others for name in (scene.who, scene.whom)}
         while True:

@@ -9,9 +9,8 @@ the expected fraction is p even in short rows. Each selected token is replaced a
 
     80 %   by [MASK]           10 %   by a random token of the vocabulary           10 %   not at all
 
-The latter two are needed because texts have no masks after pretraining: a model must not need masks
-to know which tokens to predict. END and special tokens are neither selected nor used as
-replacements.
+The last two cases are needed because texts contain no masks after pretraining: a model must not rely on masks to know
+which tokens to predict. END and special tokens are neither selected nor used as replacements.
 """
 
 from collections.abc import Iterator, Sequence
@@ -180,7 +179,7 @@ class MasksConfig:
 
     mlm_probability: Annotated[float, Gt(0), Lt(1)] = 0.15  # fraction of the tokens to predict
     mask_replace_prob: Probability = 0.8  # fraction of the selected tokens replaced by [MASK]
-    random_replace_prob: Probability = 0.1  # fraction of the selected tokens replaced by random ones; the others stay
+    random_replace_prob: Probability = 0.1  # fraction of the selected tokens replaced by random tokens; others stay
 
     def problems(self) -> Iterator[str]:
         if self.mask_replace_prob + self.random_replace_prob > 1 + 1e-9:
@@ -230,9 +229,9 @@ def mask_rows(
 class MaskedBatches:
     """Batches of masked rows: packed documents or sentence pairs.
 
-    Pairs and masks depend only on the seed and the epoch; with static masking, every epoch uses those
-    of the first in another order. An incomplete last batch of an epoch is left out; it differs between
-    epochs, because the order does.
+    Pairs and masks depend only on the seed and the epoch; with static masking, every epoch repeats the pairs and masks
+    of the first epoch in another order. An incomplete last batch of an epoch is omitted; its rows differ between
+    epochs.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ bart (BART, 2019)    the target is the text; its source is corrupted by up to fi
 
 Of n tokens, ⌊p · n + u⌋ are chosen, with u uniform in [0, 1), so that the expected fraction is p even
 in short texts. Spans do not touch, and all their placements are equally likely. The sentinels are rows of the
-embedding after [MASK]; a text uses the first ones.
+embedding after [MASK]; a text uses the first sentinels.
 
 A document is divided into pieces of limited length, at the end of a sentence if possible. The noise of
 a piece depends only on the seed, the epoch and its number. The pieces of a batch are chosen by their
@@ -177,7 +177,7 @@ def add_bart_noise(
 
 
 def _poisson_lengths(hidden: int, n: int, mean: float, draws: Random) -> list[int]:
-    """Draw the lengths of spans that hide `hidden` of n tokens; the last one is truncated.
+    """Draw the lengths of spans that hide `hidden` of n tokens; the last span is truncated.
 
     The number of spans is limited so that they fit and lengthen the text by at most one token.
     """
@@ -228,7 +228,7 @@ class TextPiece:
 
 
 def cut_pieces(documents: Iterable[Sequence[Sequence[int]]], room: int) -> list[TextPiece]:
-    """Divide documents, given as tokens of sentences, into pieces of at most `room` tokens; skip empty ones."""
+    """Divide documents, given as tokens of sentences, into pieces of at most `room` tokens; skip empty documents."""
     pieces: list[TextPiece] = []
     for document in documents:
         sentences: list[Sequence[int]] = []
@@ -243,13 +243,13 @@ def cut_pieces(documents: Iterable[Sequence[Sequence[int]]], room: int) -> list[
 
 
 def join_sentences(sentences: Sequence[Sequence[int]]) -> TextPiece:
-    """Join sentences to a text."""
+    """Join sentences into one text."""
     starts = list(accumulate(map(len, sentences), initial=0))
     return TextPiece(list(chain.from_iterable(sentences)), starts[:-1])
 
 
 class DenoisingBatches(Batches):
-    """Batches of corrupted texts, all or those in `numbers`, with about `tokens` tokens each."""
+    """Batches of about `tokens` tokens of corrupted texts; `numbers` selects the texts (default: all)."""
 
     def __init__(
         self,

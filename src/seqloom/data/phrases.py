@@ -94,7 +94,7 @@ Piece = tuple[str, tuple[str, ...]]
 Phrase = tuple[Piece, ...]
 
 # CLDR uses thin and no-break spaces and direction marks, which people do not type. They are replaced by plain spaces
-# or removed. Joiners within words stay.
+# or removed. Joiners within words are kept.
 _PLAIN = str.maketrans(
     dict.fromkeys("\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f", " ")
     | dict.fromkeys("\u061c\u200b\u200e\u200f\u2066\u2067\u2068\u2069\u202a\u202b\u202c\u202d\u202e\ufeff")
@@ -192,15 +192,15 @@ _CACHE_KEYS: dict[tuple[str, ...], Callable[[datetime], Hashable]] = {
 }
 Length = Literal["long", "short"]
 Money = Literal["standard", "name"]
-# `a` in a pattern is the short form, which is "AM" for Korean in CLDR; Koreans use the long one.
+# `a` in a pattern is the short form, which is "AM" for Korean in CLDR; Koreans use the long form.
 LONG_PERIOD = {"ko"}
-# Names that differ in num2words: plain Portuguese is Brazilian in CLDR, Kazakh is kz, Norwegian no. Its Serbian uses
-# Latin letters but that of CLDR Cyrillic ones, and its Amharic fails for 1,100 or more.
+# Names that differ in num2words: plain Portuguese is Brazilian in CLDR, Kazakh is kz, Norwegian no. Serbian has Latin
+# letters in num2words, but Cyrillic letters in CLDR; num2words fails for Amharic numbers of 1,100 or more.
 _NUM2WORDS = {"pt": "pt_BR", "pt_PT": "pt", "kk": "kz", "nb": "no", "nn": "", "sr": "", "sr_Latn": "sr", "am": ""}
 
 
 class Language:
-    """A language that formats dates, lists, quantities and numbers."""
+    """The formats of dates, lists, quantities and numbers in a language."""
 
     def __init__(self, tag: str) -> None:
         from num2words import CONVERTER_CLASSES
@@ -304,7 +304,7 @@ class Language:
     # Numbers
 
     def quantity(self, value: int | Decimal, unit: str) -> Phrase:
-        """Format a number of units in the long form, or in the short form if the language has no other."""
+        """Format a number of units in the long form, or in the short form if the language has no long form."""
         from babel.units import format_unit
 
         if unit not in self._lengths:

@@ -1,4 +1,4 @@
-"""Prompts: a few solved examples (shots) and a text without label, in the same template.
+"""Prompts: a few solved examples (shots) and a text without a label, in the same template.
 
 great fun = positive          shots in the template {text} = {label}
 a bore = negative
@@ -117,7 +117,7 @@ def _json_shot(path: Path, number: int, row: Mapping[Any, Any]) -> dict[str, str
 
 
 def check_choices(choices: Sequence[str], shots: Sequence[Shot] = ()) -> tuple[str, ...]:
-    """Return the choices, by default the labels of the shots; raise an error unless they are valid."""
+    """Return the choices (default: the labels of the shots); raise an error if they are invalid."""
     labels = tuple(choices) or tuple(dict.fromkeys(shot.label for shot in shots))
     if len(labels) < 2:
         subject = "there is only one" if choices else "the shots have only one label"
@@ -156,7 +156,7 @@ def format_instruction(form: str, example: Instruction) -> str:
 
 
 def instruction_prefix(form: str, has_input: bool = False) -> str:
-    """Return the template up to the output, without the line of the input if there is none."""
+    """Return the template up to the output, without the input line if the example has no input."""
     lines = form.partition("{output}")[0].split("\n")
     return "\n".join(line for line in lines if has_input or "{input}" not in line)
 
@@ -167,5 +167,5 @@ def instruction_suffix(form: str) -> str:
 
 
 def instruction_as_prompt(form: str) -> str:
-    """Convert a template for instructions without input to one for prompts, with {text} and {label}."""
+    """Convert a template for instructions without input to a template for prompts, with {text} and {label}."""
     return instruction_prefix(form).replace("{instruction}", "{text}") + "{label}" + form.partition("{output}")[2]

@@ -19,6 +19,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.words import format_value
 from seqloom.data.corpus import SPLITS, Corpus, Example, Fill, Gaps, SeriesConfig, digest, frame
 from seqloom.data.examples import refuse_single_label
+from seqloom.data.splits import first_count
 
 Values = NDArray[np.float64]
 Times = NDArray[np.datetime64] | NDArray[np.float64]
@@ -34,7 +35,7 @@ _SEASONS = {60: 60, 300: 288, 600: 144, 900: 96, 1800: 48, 3600: 24, DAY: 7, 7 *
 
 @dataclass(frozen=True)
 class Clock:
-    """The time step of a series: the most frequent one, if times are not `regular`."""
+    """The time step of a series; the most frequent step if times are not `regular`."""
 
     unit: Unit
     step: float
@@ -59,7 +60,7 @@ class Clock:
         return _SEASONS.get(int(self.step), 1) if self.unit == "seconds" else 1
 
     def after(self, times: Times, count: int) -> Times:
-        """Return the `count` times after the last. A day that a month lacks becomes its last day."""
+        """Return the `count` times after the last time. If a month has no such day, its last day is used."""
         ahead = np.arange(1, count + 1)
         if self.unit == "numbers":
             return np.asarray(times[-1] + self.step * ahead, dtype=np.float64)
@@ -70,15 +71,16 @@ class Clock:
         time_of_day = last - day.astype("datetime64[s]")
         if self.unit == "weekdays":
             return np.busday_offset(day, ahead).astype("datetime64[s]") + time_of_day
-        month, months = last.astype("datetime64[M]"), (self.step * ahead).astype(np.int64)
+        month, months = last.astype("datetime64[M]"), (self.step * ahead).astype("timedelta64[M]")
         first_days = (month + months).astype("datetime64[D]")
-        last_days = ((month + months + 1).astype("datetime64[D]") - first_days).astype(np.int64) - 1
+        next_month = (month + months + np.timedelta64(1, "M")).astype("datetime64[D]")
+        last_days = (next_month - first_days).astype(np.int64) - 1
         day_of_month = (day - month.astype("datetime64[D]")).astype(np.int64)
         days = first_days + (last_days if self.month_ends else np.minimum(day_of_month, last_days))
         return days.astype("datetime64[s]") + time_of_day
 
     def count(self, times: Times) -> NDArray[np.float64]:
-        """Return the distance of each time from the first, in units."""
+        """Return the distance of each time from the first time, in units."""
         if self.unit == "weekdays":
             days = times.astype("datetime64[D]")
             return np.busday_count(days[0], days).astype(np.float64)
@@ -110,7 +112,7 @@ def clock_of(times: Times) -> Clock:
     days = times.astype("datetime64[D]")
     month = times.astype("datetime64[M]")
     in_month = (days - month.astype("datetime64[D]")).astype(np.int64)
-    is_last = ((month + 1).astype("datetime64[D]") - days).astype(np.int64) == 1
+    is_last = ((month + np.timedelta64(1, "M")).astype("datetime64[D]") - days).astype(np.int64) == 1
     has_same_time = len(np.unique(times - days.astype("datetime64[s]"))) == 1
     if has_same_time and (len(np.unique(in_month)) == 1 or is_last.all()):
         return Clock.of_steps("months", np.diff(month).astype(np.float64), month_ends=bool(is_last.all()))
@@ -159,9 +161,9 @@ class Series(Example):
         return ~np.isnan(self.values)
 
     def visible(self) -> tuple[Values, NDArray[np.bool_]]:
-        """Return the inputs of a model: values without NaN, and a mask of the valid ones, both (T, C).
+        """Return the inputs of a model: values without NaN, and a mask of the valid values, both (T, C).
 
-        With `fill`, a missing value is replaced by the previous one, or by that of the previous season.
+        With `fill`, a missing value is replaced by the previous value or the value of the previous season.
         Only earlier values are used, so that no forecast uses values that it predicts.
         """
         values = self.values.copy()
@@ -192,7 +194,7 @@ class Series(Example):
         return labels_of(self.times)
 
     def content(self) -> bytes:
-        """Return name, times and values, including history."""
+        """Return the name, the times and the values, including the history."""
         head = [self.name, *self.columns, *self.time_labels(), str(self.begins), str(self.season)]
         return frame("\n".join(head)) + array_bytes(self.values)
 
@@ -222,7 +224,7 @@ def season_of(corpus: Corpus[Series]) -> int:
 
 
 def array_bytes(values: Values) -> bytes:
-    """Return values as platform-independent bytes; missing ones are infinite."""
+    """Return values as platform-independent bytes; missing values are infinite."""
     return np.nan_to_num(values, nan=np.inf).astype("<f8").tobytes()
 
 
@@ -236,7 +238,7 @@ def arrange_series(
     gaps: Gaps | None = None,
     fill: Fill = "mask",
 ) -> tuple[Series, list[str]]:
-    """Create a series from rows in order of time, and notes on missing rows and values.
+    """Return a series of rows in chronological order, and notes on missing rows and values.
 
     Missing rows are inserted as NaN, unless too many are missing or times are irregular.
     """
@@ -289,7 +291,9 @@ def split_series(
     name: str = "",
     version: str = "",
 ) -> Corpus[Series]:
-    """Divide a series into train, dev and test, in order of time; each split includes its history."""
+    """Divide a series into train, dev and test, in chronological order; each split includes its history."""
+    if (size := first_count("train", (), lambda counts: counts["steps"])) is not None:
+        series = series.until(min(size, len(series)))
     last = len(series) - round(config.test_fraction * len(series))
     first = last - round(config.dev_fraction * len(series))
     if first < MIN_VALUES:
@@ -330,7 +334,7 @@ def split_series(
 
 @dataclass(frozen=True)
 class LabelledSeries(Example):
-    """Values (T, C), with NaN for missing ones, and their label."""
+    """Values (T, C), with NaN for missing values, and their label."""
 
     form: ClassVar = "series-labelled"
     label_field = "label"

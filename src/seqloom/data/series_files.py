@@ -52,7 +52,7 @@ def parse_numbers(cells: Sequence[str]) -> tuple[list[float], list[int]]:
 
 
 def parse_times(texts: Sequence[str], lines: Sequence[int], where: str, form: str | None = None) -> Times:
-    """Parse a column of times; raise DataError at the first that is invalid or not later than the one before."""
+    """Parse a column of times; raise DataError at the first time that is invalid or not later than the previous."""
     texts = [text.strip() for text in texts]
     if form is None:
         offsets = {match[2] if (match := _OFFSET.search(text)) else "" for text in texts}
@@ -122,7 +122,7 @@ def read_series(
     gaps: Gaps | None = None,
     fill: Fill = "mask",
 ) -> tuple[Series, list[str]]:
-    """Read the series of a file, and notes on missing or excluded data.
+    """Return the series of a file, and notes on missing or excluded data.
 
     Times are in the first column by default, and values in all other columns with numbers.
     """

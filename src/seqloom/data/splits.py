@@ -1,6 +1,6 @@
 """Held-out splits, and corpora from the user's files.
 
-If a corpus has no dev or test split, groups of examples that must stay together are held out in the
+If a corpus has no dev or test split, groups of examples that must be in the same split are held out in the
 order of a hash of their names. The choice is thus reproducible, is spread over a sorted file, and
 depends neither on a seed nor on the order of lines.
 """
@@ -8,15 +8,19 @@ depends neither on a seed nor on the order of lines.
 import hashlib
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
 
 from seqloom.core.errors import DataError
+from seqloom.core.words import format_count
 from seqloom.data.corpus import SPLITS, Corpus, Example, FilesConfig, HoldoutConfig, version_of
 from seqloom.data.files import expand_home
 
+_first: ContextVar[Mapping[str, Mapping[str, int]] | None] = ContextVar("first_examples", default=None)
 T = TypeVar("T")
 ExampleT = TypeVar("ExampleT", bound=Example)
 Read = tuple[list[ExampleT], list[str]]  # the examples of a file, and notes on examples that were left out
@@ -35,7 +39,7 @@ def normal_form(text: str) -> str:
 def split_of_group(group: bytes, fractions: Mapping[str, float]) -> str:
     """Assign a group to a split by a hash of its name or content; the remaining fraction is "train".
 
-    This suits corpora whose groups are not known in advance.
+    Use this function if the groups of a corpus are not known in advance.
     """
     position = int.from_bytes(hashlib.sha256(group).digest()[:8], "big") / 2**64
     end = 0.0
@@ -73,7 +77,7 @@ def hold_out(groups: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
 def link_groups(pairs: Sequence[tuple[str, str]]) -> list[str]:
     """Return a group for each pair, such that pairs sharing a side, directly or indirectly, have the same group.
 
-    A group is named after the alphabetically first of its first sides.
+    A group has the name of the alphabetically first among the first sides of its pairs.
     """
     parent: dict[tuple[int, str], tuple[int, str]] = {}
 
@@ -94,7 +98,7 @@ def link_groups(pairs: Sequence[tuple[str, str]]) -> list[str]:
 def hold_out_evenly(groups: Sequence[str], labels: Sequence[str], fractions: Mapping[str, float]) -> list[str]:
     """Return the split of each example, given its group, stratified by label.
 
-    Labels are divided independently, so that one that is too rare stays in "train". A group belongs to
+    Labels are divided independently, so that examples of a rare label remain in "train". A group belongs to
     the label of its first example. An otherwise empty split gets a group of the label with the most
     remaining examples.
     """
@@ -143,6 +147,33 @@ def glue_corpus(
     )
 
 
+# --- files that have grown --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def first_examples(counts: Mapping[str, Mapping[str, int]]) -> Iterator[None]:
+    """Read only as many examples of the user's files as these counts of the splits of a run contain."""
+    token = _first.set(counts)
+    try:
+        yield
+    finally:
+        _first.reset(token)
+
+
+def first_count(split: str, own: Iterable[str], unit: Callable[[Mapping[str, int]], int]) -> int | None:
+    """Return the number of examples to read for a split, or None for all.
+
+    The file of train also contains the splits that have no files of their `own`. `unit` returns the number of examples
+    in the counts of a split.
+    """
+    counts = _first.get()
+    if counts is None:
+        return None
+    others = set(own) - {"train"}
+    chosen = [split] if split in others else [name for name in counts if name not in others]
+    return sum(unit(counts[name]) for name in chosen if name in counts)
+
+
 # --- corpora of files -------------------------------------------------------------------------------------------------
 
 
@@ -152,23 +183,24 @@ def load_files(
     *,
     description: str,
     groups: Callable[[Sequence[ExampleT], int], Sequence[str]],
-    label: Callable[[ExampleT], str] | None = None,
+    strata: Callable[[Sequence[ExampleT]], Sequence[str]] | None = None,
     repeats: tuple[str, Callable[[ExampleT], str]] | None = None,
     languages: tuple[str, str] = ("", ""),
     version: Callable[[Mapping[str, Sequence[ExampleT]]], str] = version_of,
 ) -> Corpus[ExampleT]:
     """Load a corpus from files; a dev or test split without a file is held out from train.
 
-    `read` is called with a split and its files. `groups` returns the group of each training example,
-    given the number of splits to hold out; a group stays in one split. With `label`, the splits are
-    stratified. `repeats` checks what should not occur in two of the given splits: its plural, and a
-    function of an example.
+    `read` is called with a split and its files. `groups` returns the group of each training example, given the number
+    of splits to hold out; a group is never divided. `strata` returns a name for each training example, such as its
+    label; the examples of each name are divided in the same proportions. `repeats` is a plural noun for the parts that
+    should not occur in two of the given splits, and a function that returns the part of an example.
     """
     check_files(config)
     splits: dict[str, list[ExampleT]] = {}
     notes: list[str] = []
     for split, files in config.files().items():
-        splits[split], left_out = read(split, *files)
+        examples, left_out = read(split, *files)
+        splits[split] = examples[: first_count(split, config.files(), lambda counts: next(iter(counts.values())))]
         notes += left_out
     if repeats is not None:
         unit, key = repeats
@@ -179,17 +211,17 @@ def load_files(
     fractions = missing_fractions(config, splits)
     train = splits["train"]
     names = groups(train, len(fractions))
-    if label is None:
+    if strata is None:
         sizes = {split: max(1, round(fraction * len(train))) for split, fraction in fractions.items()}
         chosen = hold_out(names, sizes)
     else:
-        chosen = hold_out_evenly(names, [label(example) for example in train], fractions)
+        chosen = hold_out_evenly(names, strata(train), fractions)
     splits |= divide(train, chosen, ("train", *fractions))
     if not all(splits.values()):
         file = " and ".join(config.files()["train"])
         raise DataError(
             f"{file} is too short: {' and '.join(fractions)} {'need' if len(fractions) > 1 else 'needs'} at least one "
-            f"example from it, but it has only {len(set(names))} different.\n"
+            f"example from it, but it has only {format_count(len(set(names)), 'different example')}.\n"
             f"Provide more examples, or separate files: {', '.join(f'data.{split}' for split in fractions)}."
         )
     ordered = {split: splits[split] for split in SPLITS if split in splits}
@@ -232,7 +264,7 @@ def absent_splits(splits: Mapping[str, object]) -> dict[str, str]:
 def complete_examples(
     file: str, rows: Iterable[tuple[int, T]], lacks: Mapping[str, Callable[[T], object]], required: str, blank: str
 ) -> tuple[list[T], list[str]]:
-    """Return the complete examples of a file, and notes with the number and first line of the others.
+    """Return the complete examples of a file, and notes on the incomplete examples: their number and first line.
 
     `lacks` maps the name of a part to a predicate that is true for examples without it. In the error
     message, `required` is the content that the file must have, and `blank` the problem if all examples

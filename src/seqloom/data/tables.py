@@ -10,7 +10,7 @@ tmx, xliff, po   translation memories and message catalogues, with a column for 
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -18,7 +18,15 @@ from typing import Literal
 
 from seqloom.core.errors import DataError
 from seqloom.core.words import find_nearest, format_count, format_value, is_unicode
-from seqloom.data.files import read_lines, read_nonblank, split_lines, without_compression
+from seqloom.data.files import (
+    expand_home,
+    guess_encoding,
+    read_bytes,
+    read_lines,
+    read_nonblank,
+    split_lines,
+    without_compression,
+)
 from seqloom.data.formats.arrow_tables import is_dataset_folder, read_arrow
 from seqloom.data.formats.translation_memories import read_po, read_tmx, read_xliff
 
@@ -26,6 +34,7 @@ Format = Literal["tsv", "csv", "jsonl", "parquet", "tmx", "xliff", "po"]
 Record = tuple[int, dict[str, object]]  # the number of a line or row, and the cells by column name
 Column = int | str  # the number, counted from 1, or the name
 Row = tuple[int, dict[str, str]]  # the line number and the cells of the requested columns
+SAMPLE_ROWS = 20  # rows from which the delimiter of a CSV file is guessed
 MAX_CELL_LENGTH = 2**31 - 1  # characters of a cell of a CSV file
 _EXTENSIONS: dict[str, Format] = {
     ".tsv": "tsv",
@@ -42,14 +51,22 @@ _EXTENSIONS: dict[str, Format] = {
     ".xliff": "xliff",
     ".po": "po",
 }
-TRANSLATIONS: tuple[Format, ...] = ("tmx", "xliff", "po")  # columns are languages, and a row may lack one
+TRANSLATIONS: tuple[Format, ...] = ("tmx", "xliff", "po")  # columns are languages, and a row may lack a language
 
 
 def format_of(path: Path) -> Format | None:
     """Return the format of a file by its extension, or of a folder by its files."""
     if is_dataset_folder(path):
         return "parquet"
+    if path.is_dir():
+        return next(map(format_of, translation_files(path)), None)
     return _EXTENSIONS.get(Path(without_compression(path)).suffix.lower())
+
+
+def translation_files(folder: Path) -> list[Path]:
+    """Return the translation memories in a folder, sorted by name."""
+    files = (path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith("."))
+    return [path for path in files if format_of(path) in TRANSLATIONS]
 
 
 @contextmanager
@@ -64,25 +81,35 @@ def _allow_long_cells() -> Iterator[None]:
 
 @_allow_long_cells()
 def read_table(
-    path: Path, columns: Mapping[str, Column], *, form: Format | None = None, header: bool | None = None
+    path: Path,
+    columns: Mapping[str, Column],
+    *,
+    form: Format | None = None,
+    header: bool | None = None,
+    lists: Collection[str] = (),
 ) -> list[Row]:
     """Read the requested columns of a table, by their names in the recipe, without blank lines.
 
-    If `header` is None, the first line names the columns if some are requested by name.
+    If `header` is None, the first line names the columns if some are requested by name. Cells of the columns in
+    `lists` may be lists, which are returned as JSON.
     """
     form = form or format_of(path)
     if form is None:
         raise DataError(f"{path} must end in .tsv, .csv, .jsonl or .parquet, optionally with .gz; or set data.format.")
     if form not in ("tsv", "csv"):
         return [
-            (number, {key: json_text(path, number, str(column), item[str(column)]) for key, column in columns.items()})
+            (
+                number,
+                {key: _cell_text(path, number, str(column), item, key in lists) for key, column in columns.items()},
+            )
             for number, item in _requested(path, form, columns)
         ]
     table: list[Row] = []
     text = read_nonblank(path)
     delimiter = "\t" if form == "tsv" else ","
     if form == "csv":  # a comma, unless only another delimiter gives the requested columns
-        for candidate in ",;\t":
+        guess = _guess_delimiter(path, text)
+        for candidate in (guess, *",;\t".replace(guess, "")):
             names = _first_row(path, text, candidate)
             if all(column in names if isinstance(column, str) else column <= len(names) for column in columns.values()):
                 delimiter = candidate
@@ -119,17 +146,15 @@ def column_names(path: Path, form: Format | None = None) -> list[str]:
     if form not in ("tsv", "csv", None):
         return list(dict.fromkeys(name for _, item in read_records(path, form) for name in item))
     text = read_nonblank(path)
-    _, first = next(_numbered_lines(text))
-    return _first_row(path, text, "\t" if form == "tsv" else max(",;\t", key=first.count), form)
+    return _first_row(path, text, "\t" if form == "tsv" else _guess_delimiter(path, text), form)
 
 
 @_allow_long_cells()
 def table_rows(path: Path, form: Format, limit: int | None = None) -> list[list[str]]:
-    """Read the cells of the first rows of a TSV or CSV file, or of all rows, a header included."""
+    """Read the cells of the first rows of a TSV or CSV file, or of all rows, including a header."""
     text = read_nonblank(path)
-    _, first = next(_numbered_lines(text))
-    delimiter = "\t" if form == "tsv" else max(",;\t", key=first.count)
-    rows = [cells for _, cells in islice(_rows(path, text, form, delimiter, strict=False), limit)]
+    delimiter = "\t" if form == "tsv" else _guess_delimiter(path, text)
+    rows = [cells for _, cells in islice(_rows(path, text, form, delimiter), limit)]
     if not rows:
         raise DataError(f"{path} must contain rows with text, but every cell is empty.")
     return rows
@@ -172,7 +197,7 @@ def column_problems(
     chosen = list(columns.values())
     keys = " and ".join([", ".join(list(columns)[:-1]), list(columns)[-1]])
     if any(isinstance(column, int) and column < 1 for column in chosen):
-        yield f"columns are counted from 1, got {chosen}"
+        yield f"column numbers start at 1, got {chosen}"
     if len(set(chosen)) < len(chosen):
         yield f"{keys} must be different columns, got {chosen}"
     if header is False and any(isinstance(column, str) for column in chosen):
@@ -209,10 +234,30 @@ def _rows(
             if any(cell.strip() for cell in cells):
                 yield start, cells
     except csv.Error as error:
+        problem = f"is not valid CSV ({error})"
+        if str(error) == "unexpected end of data":
+            problem = "has a quotation mark that is never closed, or the end of the file is missing"
         raise DataError(
-            f"The row that starts at line {number + 1:,} of {path} is not valid CSV ({error}). Double a quotation mark "
-            'within a quoted text: "say ""yes"".".'
+            f"The row that starts at line {number + 1:,} of {path} {problem}. Double a quotation mark within a quoted "
+            'text: "say ""yes"".".'
         ) from None
+
+
+@_allow_long_cells()
+def delimiter_of(path: Path, form: Format) -> str:
+    """Return the delimiter of a TSV or CSV file."""
+    return "\t" if form == "tsv" else _guess_delimiter(path, read_nonblank(path))
+
+
+def _guess_delimiter(path: Path, text: str) -> str:
+    """Return the delimiter of a CSV file: it divides most of the first rows into as many cells as the first row."""
+
+    def fit(delimiter: str) -> tuple[int, int]:
+        rows = [len(cells) for _, cells in islice(_rows(path, text, "csv", delimiter, strict=False), SAMPLE_ROWS)]
+        width = rows[0] if rows else 1
+        return (rows.count(width), width) if width > 1 else (0, 0)
+
+    return max(",;\t", key=fit)
 
 
 def _first_row(path: Path, text: str, delimiter: str, form: Format | None = "csv") -> list[str]:
@@ -225,7 +270,12 @@ def _first_row(path: Path, text: str, delimiter: str, form: Format | None = "csv
 
 
 def read_records(path: Path, form: Format | None = None) -> list[Record]:
-    """Read the rows of a format that names every cell: JSON Lines, Parquet and translation memories."""
+    """Read the rows of a format that names every cell: JSON Lines, Parquet and translation memories.
+
+    The rows of all translation memories in a folder are joined.
+    """
+    if path.is_dir() and (files := translation_files(path)):
+        return [record for file in files for record in read_records(file)]
     match form or format_of(path):
         case "parquet":
             return read_arrow(path)
@@ -246,7 +296,7 @@ def _requested(path: Path, form: Format, columns: Mapping[str, Column]) -> Itera
         if isinstance(column, int) and column > len(names):
             raise DataError(f"{path} must have a column {column} for data.{key}; it has {format_value(names, 200)}.")
     actual = {
-        column: names[column - 1] if isinstance(column, int) else _find_language(column, names, form)
+        column: names[column - 1] if isinstance(column, int) else find_language(column, names, form)
         for column in columns.values()
     }
     blank = dict.fromkeys(names, "") if form in TRANSLATIONS else {}
@@ -260,7 +310,7 @@ def _requested(path: Path, form: Format, columns: Mapping[str, Column]) -> Itera
         yield number, {str(column): row[name] for column, name in actual.items()}
 
 
-def _find_language(column: str, names: Sequence[str], form: Format) -> str:
+def find_language(column: str, names: Sequence[str], form: Format) -> str:
     """Return the column of a language: `en` also finds `EN` and `en-US` if only one of them is present."""
     if column in names or form not in TRANSLATIONS:
         return column
@@ -270,7 +320,7 @@ def _find_language(column: str, names: Sequence[str], form: Format) -> str:
 
 
 def _flat(item: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Return a JSON object with the values of nested objects under names with dots as well."""
+    """Return a JSON object that also contains the values of nested objects under dotted names."""
     flat: dict[str, object] = {}
     for name, value in item.items():
         flat[prefix + name] = value
@@ -284,6 +334,8 @@ def _json_object(path: Path, number: int, line: str) -> dict[str, object]:
         item = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
         hint = " (a JSON list is not JSON Lines: write each object on a separate line)" if line[:1] == "[" else ""
+        if line.startswith("{") and not line.rstrip().endswith("}"):
+            hint = " (the line is incomplete: the end of the file may be missing)"
         problem = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
         got = format_value(line)
         raise DataError(f"Line {number:,} of {path} must be a JSON object: {problem}{hint}, got {got}.") from None
@@ -302,3 +354,21 @@ def json_text(path: Path, number: int, key: str, value: object) -> str:
     if not is_unicode(text):
         raise DataError(f"{key!r} at line {number:,} of {path} contains an unpaired surrogate (\\ud800 to \\udfff).")
     return text
+
+
+def _cell_text(path: Path, number: int, key: str, item: Mapping[str, object], may_be_list: bool) -> str:
+    """Return a cell as text; a list becomes a list in JSON."""
+    value = item[key]
+    if may_be_list and isinstance(value, list):
+        return json.dumps([json_text(path, number, key, part) for part in value], ensure_ascii=False)
+    return json_text(path, number, key, value)
+
+
+def find_encoding(path: Path) -> str:
+    """Return the encoding of a file or of the first text in a folder, or UTF-8 if it is unknown."""
+    path = expand_home(path)
+    if path.is_dir() and not is_dataset_folder(path):
+        path = next((file for file in sorted(path.rglob("*.txt*")) if file.is_file()), path)
+    if path.is_dir() or format_of(path) in ("parquet", "tmx", "xliff"):
+        return "utf-8"
+    return guess_encoding(read_bytes(path)) or "utf-8"

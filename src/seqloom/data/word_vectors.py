@@ -63,11 +63,11 @@ class VocabularyVectors:
         return self.how > 0
 
     def coverage(self, counts: Tensor | None = None) -> str:
-        """Describe how many words have a vector; `counts` (V,) are their frequencies in train."""
+        """Describe the fraction of words with a vector; `counts` (V,) are their frequencies in train."""
         number, total = int(self.has_vector.sum()), len(self.how)
         text = f"{number:,} of {total:,} words have a vector in {self.path.name} ({number / total:.1%})"
         if lowered := int((self.how == LOWERED).sum()):
-            text += f", {lowered:,} of them that of their lowercase form"
+            text += f", {lowered:,} of them the vector of their lowercase form"
         if counts is not None and (tokens := int(counts.sum())):
             text += f"; they cover {int(counts[self.has_vector].sum()) / tokens:.1%} of the training text"
         return text
@@ -150,7 +150,7 @@ def index_words(words: Sequence[str]) -> dict[bytes, list[int]]:
 
 
 def read_entries(path: Path, width: int | None = None) -> Iterator[Entry]:
-    """Yield the words of a file with their vectors, which must have `width` numbers, or the size of the first."""
+    """Yield the words of a file with their vectors, which must all have `width` numbers, if given."""
     with _open(path) as file:
         line = file.readline(MAX_HEADER_BYTES)
         header = _parse_header(line) if line.endswith(b"\n") else None
@@ -345,7 +345,7 @@ def read_word_sets() -> WordSets:
 
 
 def _read_ratings(path: Path, delimiter: str, column: int) -> Iterator[tuple[str, str, float]]:
-    """Read a header, then lines of two words and, in a later column, a number."""
+    """Yield the two words and the rating of each line after the header."""
     lines = read_lines(path)
     for number, line in enumerate(lines[1:], start=2):
         if not line:
@@ -364,7 +364,7 @@ def _read_ratings(path: Path, delimiter: str, column: int) -> Iterator[tuple[str
 
 
 def _read_analogies(path: Path) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
-    """Read lines of four words in sections, which start with a line `: section`."""
+    """Yield the section and the four words of each line; a section starts with a line `: section`."""
     section = ""
     for number, line in enumerate(read_lines(path), start=1):
         words = line.split()

@@ -1,9 +1,8 @@
 """Batched beam search over any `Steppable`, with k hypotheses per source, on any device.
 
-At each step, the k best continuations of a source that do not end stay in the beam, and those among
-its k best continuations that end are added to the finished hypotheses. `seqloom.decoding.rules`
-defines score and rules; docs/explanations/decoding.md explains stopping, penalties, ties and length
-limits.
+At each step, the k best continuations of a source that do not end with END remain in the beam. Those of its k best
+continuations that end with END are added to the finished hypotheses. `seqloom.decoding.rules` defines the score and the
+rules; docs/explanations/decoding.md explains stopping, penalties, ties and length limits.
 """
 
 import itertools
@@ -21,6 +20,7 @@ from seqloom.core.progress import check_cancelled
 from seqloom.core.protocols import BestOutput, BestSteppable, DecodeState, StepOutput, Steppable, longest_target, select
 from seqloom.core.tokens import best_tokens
 from seqloom.core.tree import Tree, leaves, select_rows
+from seqloom.decoding.constraints import Constraints
 from seqloom.decoding.rules import (
     NOT_NUMBERS,
     BeamConfig,
@@ -55,16 +55,17 @@ def beam_search(
     prompt_mask: Tensor | None = None,
     rows: int | None = None,
     banned: Collection[int] = (),
+    constraints: Constraints | None = None,
     attention: bool = False,
     recorder: Recorder | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return the `n_best` hypotheses of each source, best first; fewer if the model cannot generate as many.
+    """Return the `n_best` hypotheses of each source, best first, or fewer if the model cannot generate as many.
 
-    `source` is passed to `model.start`; without it, there is one sequence per row of `prompt`, or
-    `rows` sequences without a prompt. `prompt` (B, T) contains the forced first tokens of each
-    hypothesis, without END; `prompt_mask` marks the real tokens of prompts of unequal length.
-    `banned` tokens are never chosen unless forced. `attention` returns attention weights if the
-    model has them. A `recorder` receives every step. A module must be in evaluation mode.
+    `source` is passed to `model.start`. Without a source, the search generates one sequence per row of `prompt`, or
+    `rows` sequences. `prompt` (B, T) contains the forced first tokens of each hypothesis, without END; `prompt_mask`
+    marks the real tokens of prompts of unequal length. `banned` tokens are never chosen unless forced. `constraints`
+    are terms that the hypotheses of each source must or must not contain. With `attention`, hypotheses include the
+    attention weights of a model with attention. A `recorder` receives every step. A module must be in evaluation mode.
     """
     if rows is None:
         rows = 1 if prompt is None else len(prompt)
@@ -90,20 +91,24 @@ def beam_search(
             node=indices.unsqueeze(1),
             log_prob=torch.zeros(len(like), 1, dtype=dtype, device=like.device),
             attended=None,
+            terms=None if constraints is None else constraints.start.unsqueeze(1),
             finished=no_finished(len(like), options.beam, dtype, like.device),
         )
         rules = BeamRules(options, end, tuple(sorted(set(banned) - {end})))
-        return BeamSearch(model, rules, attention, recorder).run(state, beams)
+        return BeamSearch(model, rules, constraints, attention, recorder).run(state, beams)
 
 
 @operation
 def release_memory(model: Steppable) -> None:
-    """Release memory that searches keep for a model between calls; the definition keeps none."""
+    """Release memory that accelerated searches keep for a model between calls; the definition keeps no memory."""
 
 
 @dataclass(frozen=True)
 class Beams:
-    """The b active sources with w hypotheses each, best first; a log-probability of −∞ marks an empty position."""
+    """The b active sources with w hypotheses each; a log-probability of −∞ marks an empty position.
+
+    Without constraints, the best hypothesis comes first.
+    """
 
     source: Tensor  # (b,) indices in the batch
     limit: Tensor  # (b,) maximum number of tokens
@@ -113,6 +118,7 @@ class Beams:
     node: Tensor  # (b, w) the last token in the tree of hypotheses
     log_prob: Tensor  # (b, w)
     attended: Tensor | None  # (b, w, S) Σ_t a_tj, only with a coverage penalty
+    terms: Tensor | None  # (b, w, C) states of the constraints
     finished: Finished  # (b, k) finished hypotheses, best first
 
     def keep(self, rows: Tensor) -> "Beams":
@@ -121,12 +127,19 @@ class Beams:
 
 
 class BeamSearch:
-    """A search that removes sources from the batch once they are done."""
+    """A beam search that removes sources from the batch once they are done."""
 
-    def __init__(self, model: Steppable, rules: BeamRules, attention: bool, recorder: Recorder | None) -> None:
+    def __init__(
+        self,
+        model: Steppable,
+        rules: BeamRules,
+        constraints: Constraints | None,
+        attention: bool,
+        recorder: Recorder | None,
+    ) -> None:
         self.model, self.rules, self.options, self.end = model, rules, rules.options, rules.end
         self.best_steppable = model if isinstance(model, BestSteppable) else None
-        self.attention, self.recorder = attention, recorder
+        self.constraints, self.attention, self.recorder = constraints, attention, recorder
         self.nodes = Nodes()
 
     def run(self, state: DecodeState, beams: Beams) -> list[list[Hypothesis]]:
@@ -143,7 +156,7 @@ class BeamSearch:
             values, ids, output = self.step(tokens.view(-1, 1), state, beams, width, length, banned)
             attended = self.attend(output, beams)
             coverage = self.coverage(attended, beams.mask)
-            best = best_candidates(values, ids, beams.log_prob, width + beams.node.shape[1])  # at most w end
+            best = self.candidates(values, ids, beams, width)
             chosen, finished = best.unended(self.end, width), beams.finished
             if best.ended(self.end, self.options.beam).any():
                 finished = self.rules.add_finished(finished, best, beams.node, length, coverage)
@@ -153,7 +166,10 @@ class BeamSearch:
             )
             if attended is not None:
                 attended = attended.gather(1, chosen.slot.unsqueeze(2).expand(-1, -1, attended.shape[2]))
-            after = replace(beams, node=node, log_prob=chosen.total, attended=attended, finished=finished)
+            terms = beams.terms
+            if self.constraints is not None and terms is not None:
+                terms = self.constraints.follow(terms, chosen.slot, chosen.token)
+            after = replace(beams, node=node, log_prob=chosen.total, attended=attended, terms=terms, finished=finished)
             if self.recorder is not None:
                 self.recorder.step(self.record(best, beams, after, coverage, length))
             rows = parent_rows(beams.node, chosen.slot)
@@ -177,14 +193,18 @@ class BeamSearch:
     ) -> tuple[Tensor, Tensor, StepOutput | BestOutput]:
         """Read tokens (b·w, 1); return log p and ids (b, w, K) of the best next tokens, and the model output.
 
-        Each hypothesis contributes at most width + 1 of the width + w best continuations of a
-        source. Therefore the best tokens are found row by row and only these are compared between
-        hypotheses. A source within its prefix has its next token as the only candidate.
+        Each hypothesis contributes at most width + 1 of the width + w best continuations of a source. Therefore the
+        best tokens are selected in each row, and only these tokens are compared between hypotheses. Within the forced
+        prefix of a source, the next token of the prefix is the only candidate.
         """
         (b, w), count = beams.node.shape, width + 1 + len(self.rules.banned)
         is_forced = length <= beams.prefix.shape[1]
         output: StepOutput | BestOutput
-        if self.best_steppable is not None and not is_forced:
+        if self.constraints is not None and beams.terms is not None:
+            output = self.model.step(tokens, state)
+            possible = self.constraints.forbid(output.log_probs, beams.terms)
+            values, ids = self.constraints.propose(possible, *best_tokens(possible, count), beams.terms)
+        elif self.best_steppable is not None and not is_forced:
             output = self.best_steppable.step_best(tokens, state, count)
             values, ids = output.values, output.ids
         else:
@@ -200,8 +220,18 @@ class BeamSearch:
             values, ids = torch.where(inside, forced, values), torch.where(inside, token, ids)
         return values, ids, output
 
+    def candidates(self, values: Tensor, ids: Tensor, beams: Beams, width: int) -> Candidates:
+        """Return the best continuations (b, C), among which `width` do not end."""
+        count = width + beams.node.shape[1]  # at most w end
+        if self.constraints is None or beams.terms is None:
+            return best_candidates(values, ids, beams.log_prob, count)
+        best = best_candidates(values, ids, beams.log_prob, ids[0].numel())
+        return self.constraints.allocate(best, beams.terms, count)
+
     def attend(self, output: StepOutput | BestOutput, beams: Beams) -> Tensor | None:
-        """Store requested attention weights (b·w, S); return their sums over time (b, w, S) for the penalty."""
+        """Store the requested attention weights (b·w, S); return their sums over time (b, w, S) for the coverage
+        penalty.
+        """
         has_penalty = self.options.coverage_penalty > 0
         if output.attention is not None and not self.attention and not has_penalty:
             return None
@@ -234,8 +264,9 @@ class BeamSearch:
     def find_done(self, beams: Beams, length: int) -> Tensor:
         """Return which sources (b,) are done, on the CPU, with a single device synchronization."""
         coverage = self.coverage(beams.attended, beams.mask)
-        is_done = self.rules.is_done(beams.finished, beams.log_prob, beams.limit, length, coverage)
-        is_broken = beams.log_prob[:, 0].isnan() | beams.finished["score"][:, 0].isnan()
+        remaining = self.remaining(beams)
+        is_done = self.rules.is_done(beams.finished, beams.log_prob, beams.limit, length, coverage, remaining)
+        is_broken = beams.log_prob.isnan().any(1) | beams.finished["score"][:, 0].isnan()
         done, broken = torch.stack([is_done, is_broken]).cpu()
         if broken.any():
             raise DivergedError(NOT_NUMBERS)
@@ -244,10 +275,16 @@ class BeamSearch:
     def results(self, before: Beams, after: Beams, length: int) -> dict[str, Tensor]:
         """Return the n best hypotheses of sources that are done."""
         cut, earlier = (
-            self.rules.unfinished(beams.log_prob, beams.node, reached, self.coverage(beams.attended, beams.mask))
+            self.rules.unfinished(
+                beams.log_prob, beams.node, reached, self.coverage(beams.attended, beams.mask), self.remaining(beams)
+            )
             for beams, reached in ((after, length), (before, length - 1))
         )
         return self.rules.results(after.finished, cut, earlier) | {"source": after.source}
+
+    def remaining(self, beams: Beams) -> Tensor | None:
+        """Return the number of tokens (b, w) until the required terms have occurred."""
+        return None if self.constraints is None or beams.terms is None else self.constraints.remaining(beams.terms)
 
 
 def parent_rows(before: Tensor, slot: Tensor) -> Tensor:
@@ -261,7 +298,7 @@ def sum_dtype(device: torch.device) -> torch.dtype:
 
 
 def sort_prompt(prompt: Tensor | None, mask: Tensor | None, rows: int, end: int) -> tuple[Tensor, Tensor]:
-    """Return forced tokens (B, P), real ones first, and their number in each row (B,), on the CPU."""
+    """Return the forced tokens (B, P), real tokens first, and their number (B,) in each row, on the CPU."""
     if prompt is None:
         return torch.empty(rows, 0, dtype=torch.long), torch.zeros(rows, dtype=torch.long)
     if prompt.dim() != 2 or len(prompt) != rows:
@@ -294,13 +331,13 @@ def length_limits(options: BeamConfig, mask: Tensor | None, prefix_length: Tenso
 
 
 def map_batches(function: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
-    """Apply a function to all items, in order; `seqloom.accel` decodes batches in threads."""
+    """Return the results of a function for all items, in order; `seqloom.accel` decodes batches in threads."""
     return run_batches(function, items, device)
 
 
 @operation
 def run_batches(function: Callable[[Tree], Tree], items: Sequence[Tree], device: torch.device) -> list[Tree]:
-    """Apply a function to the items sequentially."""
+    """Return the results of a function for all items, computed sequentially."""
     return [function(item) for item in items]
 
 

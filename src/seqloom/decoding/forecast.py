@@ -24,7 +24,7 @@ MAX_PATHS = 8192  # per batch
 
 @dataclass(frozen=True)
 class Forecast:
-    """Equally likely values of every step ahead with mean and deviation, in float64 on the CPU."""
+    """Equally probable values of every future step, with mean and standard deviation, in float64 on the CPU."""
 
     points: Tensor  # (B, S, horizon, C): S paths, or the quantiles (s − ½) / S of each step if exact
     mean: Tensor  # (B, horizon, C)
@@ -56,7 +56,7 @@ class Forecast:
         return quantile.exp() if self.logarithmic else quantile
 
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
-        """Return both ends of the central interval with this probability."""
+        """Return the lower and upper end of the central interval with this probability."""
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def exponential(self) -> "Forecast":
@@ -123,5 +123,5 @@ def _gaussian(after: FutureStep) -> tuple[Tensor, Tensor]:
     """Return μ (B, C) and a factor L (B, C, C) with L Lᵀ = Σ."""
     if after.covariance is not None:
         return after.mean, torch.linalg.cholesky(after.covariance)
-    assert after.deviation is not None, "a prediction needs a covariance or a deviation"
+    assert after.deviation is not None, "a prediction must have a covariance or a deviation"
     return after.mean, after.deviation.diag_embed()

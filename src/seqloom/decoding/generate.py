@@ -2,9 +2,9 @@
 
     x_t ~ processed p(· | prompt, x_<t)        until END or `max_tokens`
 
-Every row has a separate random stream that depends only on its seed, not on the other rows. Text
-ends at the stop string that is complete first (the longer of two that end at the same character),
-independently of the tokenization. A possible beginning of a stop string is held back.
+Every row has a separate random stream that depends only on its seed, not on the other rows. Text ends at the stop
+string that is completed first, regardless of the tokenization; of two that end at the same character, the longer one
+counts. A possible beginning of a stop string is held back.
 """
 
 from collections.abc import Generator, Sequence
@@ -50,8 +50,8 @@ def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:
 def choose(log_probs: Tensor, draws: Tensor) -> Tensor:
     """Sample (B,) from log-probabilities (B, V) by inverse transform: the first v with P(≤ v) > u.
 
-    Float64 makes devices with different rounding agree. A token of probability 0 is never returned,
-    even if the rounding of a parallel sum leaves a gap for it.
+    Float64 makes devices with different rounding agree. A token of probability 0 is never returned, even if rounding of
+    a parallel sum assigns it an interval.
     """
     probs = log_probs.double().exp()
     cumulative = probs.cumsum(-1)
@@ -74,11 +74,10 @@ def generate(
 ) -> Steps:
     """Continue each row of `prompt` (B, T), yielding after every token.
 
-    `mask` (B, T) marks the real tokens of prompts of unequal length. An empty prompt is END, the
-    context before the first token. `seed` is one number, or one per row. A row depends only on its
-    seed: row i of a batch with seed s equals a single row with `seed=[row_seeds(s, B)[i]]`.
-    Finished rows leave the batch. A module must be in evaluation mode. Arguments are checked at the
-    call, not at the first token.
+    `mask` (B, T) marks the real tokens of prompts of unequal length. To generate without a prompt, pass END, the
+    context of the first token. `seed` is one number, or one per row. A row depends only on its seed: row i of a batch
+    with seed s equals a single row with `seed=[row_seeds(s, B)[i]]`. Finished rows leave the batch. A module must be in
+    evaluation mode. The call itself validates the arguments, before the first token is requested.
     """
     if prompt.dim() != 2 or 0 in prompt.shape:
         raise UsageError(
@@ -152,7 +151,7 @@ def _steps(
 
 
 class PieceDecoder(Protocol):
-    """A decoder of single token ids; incomplete characters wait for the next id."""
+    """A decoder that receives one token id at a time and holds back incomplete characters."""
 
     def push(self, token: int, /) -> str: ...
 

@@ -1,6 +1,6 @@
 """Mixtures of models: p(x_t | x_<t) = Σ_i λ_i p_i(x_t | x_<t), with λ_i ≥ 0 and Σ_i λ_i = 1.
 
-A mixture of `Steppable`s is a `Steppable`. A mixture of language models is a `LanguageModel`; a
+A mixture of `Steppable`s is a `Steppable`. A mixture of language models is a `CausalLanguageModel`; a
 uniform mixture of translators is an `Ensemble`. All models must have the same vocabulary.
 """
 
@@ -70,7 +70,7 @@ class Ensemble(nn.Module):
 
     @property
     def longest_target(self) -> int | None:
-        """The maximum target length of all models, including END; None if unlimited."""
+        """The maximum target length that all models support, including END; None if unlimited."""
         return min((n for model in self.mixture.models if (n := longest_target(model))), default=None)
 
     def target_log_probs(self, batch: Tree) -> Tensor:
@@ -110,7 +110,7 @@ def normalize_weights(weights: Sequence[float], models: int) -> list[float]:
     """Normalize weights to sum to 1; raise `UsageError` unless they are non-negative and sum to about 1."""
     listed = ", ".join(f"{weight:g}" for weight in weights)
     if len(weights) != models:
-        raise UsageError(f"There must be one weight for each of the {models} models, got {len(weights)}: {listed}.")
+        raise UsageError(f"Pass one weight for each of the {models} models, got {len(weights)}: {listed}.")
     if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
         raise UsageError(f"Weights must be finite and at least 0, got {listed}.")
     total = math.fsum(weights)

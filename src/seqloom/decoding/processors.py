@@ -90,7 +90,9 @@ def process(log_probs: Tensor, generated: Tensor, processors: list[Processor]) -
 
 
 def keep_only(log_probs: Tensor, allowed: Tensor) -> Tensor:
-    """Restrict the distribution to the tokens `kept` (B, V); a row without any probability left is unchanged."""
+    """Restrict the distribution to the `allowed` tokens (B, V); leave a row unchanged if its allowed tokens have no
+    mass.
+    """
     banned = log_probs.masked_fill(~allowed, -math.inf)
     total = banned.logsumexp(-1, keepdim=True)
     return torch.where(total == -math.inf, log_probs, banned - total)
@@ -99,10 +101,10 @@ def keep_only(log_probs: Tensor, allowed: Tensor) -> Tensor:
 def penalize_repetition(log_probs: Tensor, generated: Tensor, *, penalty: float) -> Tensor:
     """Divide p(v) by θ for every generated token v, regardless of its count, and normalize.
 
-    The odds of a used against an unused token decrease by the factor θ. CTRL's penalty divides
-    positive logits by θ and multiplies negative ones, so it depends on the arbitrary offset of the
-    logits; applied to log-probabilities, it would not affect a token of probability near 1, as in a
-    loop. The scales differ: CTRL's usual 1.2 acts on a logit of 10 like 5.3 here.
+    The odds of a used against an unused token decrease by the factor θ. The penalty of CTRL divides positive logits by
+    θ and multiplies negative logits by θ, so it depends on the arbitrary offset of the logits. Applied to
+    log-probabilities, it would not affect a token of probability near 1, as in a repetition loop. The scales differ:
+    CTRL's usual θ = 1.2 acts on a logit of 10 like θ = 5.3 here.
     """
     used = torch.zeros_like(log_probs, dtype=torch.bool).scatter_(1, generated, True)  # (B, V)
     return torch.where(used, log_probs - math.log(penalty), log_probs).log_softmax(-1)
@@ -114,7 +116,7 @@ def apply_temperature(log_probs: Tensor, temperature: float) -> Tensor:
 
 
 def keep_top_k(log_probs: Tensor, k: int) -> Tensor:
-    """Keep exactly the k most probable tokens, or all if there are fewer; ties are broken by the lower id."""
+    """Keep exactly the k most probable tokens, or all tokens if V < k; ties are broken by the lower id."""
     k = min(k, log_probs.shape[-1])
     threshold = log_probs.topk(k, dim=-1).values[:, -1:]
     above, equal = log_probs > threshold, log_probs == threshold
@@ -123,7 +125,7 @@ def keep_top_k(log_probs: Tensor, k: int) -> Tensor:
 
 
 def keep_top_p(log_probs: Tensor, p: float) -> Tensor:
-    """Keep the smallest set of tokens with a mass of at least p, at least one; ties are broken by the lower id."""
+    """Keep the smallest non-empty set of tokens with a mass of at least p; ties are broken by the lower id."""
     ordered, order = log_probs.sort(dim=-1, descending=True, stable=True)
     mass = ordered.double().exp()
     needed = mass.cumsum(-1) - mass < p  # the previous tokens do not reach p

@@ -1,10 +1,10 @@
-"""The rules of beam search: which continuations stay in the beam, which are finished, when a source is done.
+"""The rules of beam search: which continuations are kept in the beam, which are finished, when a source is done.
 
     score(y) = Σ_t log p(y_t | y_<t, x) / |y|^α + β Σ_j log min(Σ_t a_tj, 1)
 
-Sources are rows b, their hypotheses columns, best first; a log-probability of −∞ marks an empty
-position. A length is a number, or a tensor to avoid device synchronization. The second term of the
-score is the optional `coverage`.
+Rows are the b sources and columns their hypotheses, best first; a log-probability of −∞ marks an empty position. A
+length is a number, or a tensor to avoid device synchronization. The second term of the score is the optional
+`coverage`.
 """
 
 import math
@@ -107,7 +107,9 @@ class BeamRules:
     def add_finished(
         self, finished: Finished, best: Candidates, node: Tensor, length: int | Tensor, coverage: Tensor | None = None
     ) -> Finished:
-        """Add those of the k best continuations of nodes (b, w) that end; keep the best k finished hypotheses."""
+        """Add the ending hypotheses among the k best continuations of nodes (b, w); keep the k best finished
+        hypotheses.
+        """
         k = self.options.beam
         ended, slot = best.ended(self.end, k), best.slot[:, :k]
         score = self.score(best.total[:, :k], length, None if coverage is None else coverage.gather(1, slot))
@@ -130,24 +132,42 @@ class BeamRules:
         limit: Tensor,
         length: int | Tensor,
         coverage: Tensor | None = None,
+        remaining: Tensor | None = None,
     ) -> Tensor:
-        """Return which sources (b,) are done: n_best are finished and unfinished ones are worse, or too long."""
-        best = log_prob[:, 0]
+        """Return which sources (b,) are done: n_best hypotheses are finished, and unfinished hypotheses are worse or
+        too long.
+
+        Unless stopping is exact, hypotheses with `remaining` tokens of terms do not count: each of these tokens lowers
+        their scores.
+        """
+        best, compared = log_prob.amax(dim=1), log_prob
+        if remaining is not None:
+            compared = log_prob.masked_fill(remaining > 0, -math.inf)
         if self.options.stopping == "exact":  # upper bound: same log p at the length limit, no coverage penalty
             bound = self.score(best, limit)
         elif coverage is None:
-            bound = self.score(best, length)
+            bound = self.score(compared.amax(dim=1), length)
         else:
-            bound = self.score(log_prob, length, coverage).max(dim=1).values
+            bound = self.score(compared, length, coverage).max(dim=1).values
         is_enough = finished["score"][:, self.options.n_best - 1] >= bound
-        return is_enough | best.isneginf() | (limit <= length)
+        has_finished = ~finished["score"][:, self.options.n_best - 1].isneginf()
+        return (is_enough & has_finished) | best.isneginf() | (limit <= length)
 
     def unfinished(
-        self, log_prob: Tensor, node: Tensor, length: int | Tensor, coverage: Tensor | None = None
+        self,
+        log_prob: Tensor,
+        node: Tensor,
+        length: int | Tensor,
+        coverage: Tensor | None = None,
+        remaining: Tensor | None = None,
     ) -> Finished:
-        """Return the unfinished hypotheses, best first."""
+        """Return the unfinished hypotheses, best first, or those with the fewest `remaining` tokens of terms first."""
         scored_length = length.clamp(min=1) if isinstance(length, Tensor) else max(length, 1)
         score, order = self.score(log_prob, scored_length, coverage).sort(dim=1, descending=True, stable=True)
+        if remaining is not None:
+            remaining = remaining.gather(1, order).masked_fill(score.isneginf(), torch.iinfo(torch.long).max)
+            by_terms = remaining.argsort(dim=1, stable=True)
+            score, order = score.gather(1, by_terms), order.gather(1, by_terms)
         return {
             "score": score,
             "log_prob": log_prob.gather(1, order),
@@ -158,9 +178,10 @@ class BeamRules:
         }
 
     def results(self, finished: Finished, after: Finished, before: Finished) -> Finished:
-        """Return the n best of sources that are done: finished ones first, then those truncated `after` the last step.
+        """Return the n best hypotheses of done sources: finished hypotheses, then hypotheses truncated `after` the last
+        step.
 
-        A source without any continuation returns its hypotheses from `before` that step.
+        For a source without any continuation, return its hypotheses from `before` that step.
         """
         is_stuck = after["log_prob"][:, :1].isneginf() & finished["score"][:, :1].isneginf()
         before = {**before, "score": before["score"].masked_fill(~is_stuck, -math.inf)}
@@ -195,8 +216,8 @@ class Hypothesis:
 class Nodes:
     """The hypotheses of a search as a tree: each token is a node with a parent.
 
-    Hypotheses share prefixes, so reordering the beam copies nothing; only the final hypotheses are
-    traced back to the root. Every step adds one node per row; ids are consecutive.
+    Hypotheses share prefixes, so reordering the beam copies no tokens; only the final hypotheses are traced back to the
+    root. Every step adds one node per row; ids are consecutive.
     """
 
     def __init__(self) -> None:
@@ -280,8 +301,7 @@ def collect(
 class SearchStep:
     """The candidates (b, C) of the b active sources at one step, best first.
 
-    A `total` of −∞ marks an empty position. Node ids are consecutive; the first ones are the roots of
-    the sources.
+    A `total` of −∞ marks an empty position. Node ids are consecutive; the first ids are the roots of the sources.
     """
 
     length: int  # of every candidate, in tokens

@@ -1,1 +1,1 @@
-"""Metrics, comparable between models."""
+"""Metrics that compare models of different kinds."""

@@ -19,17 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.core.errors import DataError
+from seqloom.core.words import UNSPACED
 
 Array = NDArray[np.float32] | NDArray[np.float64]
 Span = tuple[int, int]  # characters or tokens, end exclusive
 Link = tuple[int, int]  # source position, target position
 SpanLink = tuple[Span, Span]  # source span and the target span that translates it
 
-# letters of scripts without spaces between words: kana and Han, Thai, Lao, Myanmar, Khmer
-UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
-)
 JOINER = "\N{ZERO WIDTH JOINER}"
 
 
@@ -108,7 +104,7 @@ def merge(weights: Array, target: Sequence[Word], source: Sequence[Word]) -> Arr
 
 
 def hard_links(weights: Array, threshold: float | None = None) -> list[Link]:
-    """Link each target position to the source position with the largest weight, the first one if several are equal.
+    """Link each target position to the source position with the largest weight; ties select the first position.
 
     With a threshold, link every pair of at least this weight. Pass weights without END to exclude it.
     """
@@ -160,7 +156,7 @@ class Slots(NamedTuple):
 
     @property
     def targets(self) -> frozenset[int]:
-        """The target tokens of all slots, which are evaluated."""
+        """The target tokens of all slots; only these tokens are evaluated."""
         return frozenset(target for _, target in self.possible)
 
 

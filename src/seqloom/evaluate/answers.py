@@ -6,7 +6,7 @@ words in common:
 
     precision = c / predicted words    recall = c / reference words    F1 = 2 · precision · recall / (sum of both)
 
-F1 is 0 if c is 0, as for an empty answer. With several references, each metric uses the best one.
+F1 is 0 if c is 0, as for an empty answer. With several references, each metric uses the best reference.
 The metrics of a split are means over its questions; SQuAD reports them times 100.
 """
 
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqloom.core.errors import DataError
+from seqloom.evaluate.classification import calibrate
 from seqloom.evaluate.intervals import MetricReport, mean_interval, wilson
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -77,13 +78,15 @@ def report_choices(expected: Sequence[int], log_probs: Sequence[Sequence[float]]
     """Evaluate multiple choice; `log_probs` contains log p of every option of each example."""
     if len(expected) != len(log_probs) or not expected:
         raise DataError(
-            f"Every example needs one answer, and there must be an example: got {len(log_probs)} answers to "
+            f"The numbers of answers and examples must be equal and at least 1; got {len(log_probs)} answers and "
             f"{len(expected)} examples."
         )
-    correct = sum(int(np.argmax(options)) == label for label, options in zip(expected, log_probs, strict=True))
+    is_correct = np.array([int(np.argmax(row)) == label for label, row in zip(expected, log_probs, strict=True)])
+    correct, confidence = int(is_correct.sum()), np.exp([max(row) for row in log_probs])
     return MetricReport(
         metrics={
             "accuracy": correct / len(expected),
+            "calibration_error": calibrate(confidence, is_correct).error,
             "chance": float(np.mean([1 / len(options) for options in log_probs])),
             "loss": -float(np.mean([options[label] for label, options in zip(expected, log_probs, strict=True)])),
         },

@@ -46,7 +46,7 @@ class Statistics:
 
     @property
     def precisions(self) -> list[float]:
-        """p_1 … p_4; 0 without n-grams."""
+        """The precisions p_1 … p_4; a precision without n-grams is 0."""
         return [correct / total if total else 0.0 for correct, total in zip(self.correct, self.total, strict=True)]
 
     @property
@@ -124,7 +124,7 @@ def explain(hypothesis: Tokens, references: Sequence[Tokens]) -> Explanation:
 
 
 def corpus_statistics(hypotheses: Sequence[Tokens], references: Sequence[Sequence[Tokens]]) -> Statistics:
-    """Sum the statistics of all sentences; `references[i]` are those of sentence i."""
+    """Sum the statistics of all sentences; `references[i]` are the references of sentence i."""
     total = Statistics((0,) * ORDER, (0,) * ORDER, 0, 0)
     for hypothesis, sentence_references in zip(hypotheses, references, strict=True):
         total += explain(hypothesis, sentence_references).statistics
@@ -146,7 +146,7 @@ def ngrams(tokens: Tokens, n: int) -> Counter[Ngram]:
 
 
 def closest_length(length: int, references: Iterable[int]) -> int:
-    """Return r, the reference length closest to c; the shorter one in case of a tie."""
+    """Return r, the reference length closest to c; the shorter length in case of a tie."""
     return min(references, key=lambda reference: (abs(reference - length), reference))
 
 
@@ -189,7 +189,7 @@ def describe_corpus(total: Statistics, lines: int, sentence: Statistics) -> list
 
 
 def _describe_order(n: int, counts: list[Count], explanation: Explanation) -> list[str]:
-    """Describe the n-grams of one order: matches one per line, the others in a paragraph."""
+    """Describe the n-grams of one order: each match on a line, other n-grams in a paragraph."""
     several, statistics = len(explanation.references) > 1, explanation.statistics
     if not counts:
         return [

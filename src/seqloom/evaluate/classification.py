@@ -26,14 +26,15 @@ Unlike V-measure, many to one increases with the number of clusters (Rosenberg a
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.core.errors import DataError
+from seqloom.core.notebook import table_html
 from seqloom.evaluate.intervals import Counts, Interval, MetricReport, Values, bootstrap, wilson
 
 BINS = 15
@@ -65,6 +66,14 @@ class Hits:
         return 2 * self.correct / total if total else 0.0
 
 
+def describe_classes(by_class: Mapping[str, Hits]) -> dict[str, dict[str, float]]:
+    """Return the counts, the precision, the recall and the F1 of each class."""
+    return {
+        name: {**asdict(hits), "precision": hits.precision, "recall": hits.recall, "f1": hits.f1}
+        for name, hits in by_class.items()
+    }
+
+
 class Average(NamedTuple):
     precision: float
     recall: float
@@ -72,19 +81,19 @@ class Average(NamedTuple):
 
 
 def micro(classes: Iterable[Hits]) -> Average:
-    """Average over all examples; large classes dominate."""
+    """Return the average over all examples, which large classes dominate."""
     total = sum(classes, Hits(0, 0, 0))
     return Average(total.precision, total.recall, total.f1)
 
 
 def macro(classes: Iterable[Hits]) -> Average:
-    """Average over the classes that are expected or predicted, with equal weights."""
+    """Return the average over the classes that are expected or predicted, with equal weights."""
     occurring = [hits for hits in classes if hits.predicted + hits.expected]
     return _mean(occurring, [1] * len(occurring))
 
 
 def weighted(classes: Iterable[Hits]) -> Average:
-    """Average over the classes, weighted by their support."""
+    """Return the average over the classes, weighted by their support."""
     hits = list(classes)
     return _mean(hits, [part.expected for part in hits])
 
@@ -117,7 +126,7 @@ class Confusion:
         """Count predictions; `labels` come first, other labels follow in sorted order."""
         if len(expected) != len(predicted) or not expected:
             raise DataError(
-                f"Every text needs one prediction, and there must be a text: got {len(predicted)} predictions for "
+                f"Pass one prediction for each of at least one text; got {len(predicted)} predictions for "
                 f"{len(expected)} texts."
             )
         names = (*labels, *sorted({*expected, *predicted} - set(labels)))
@@ -127,6 +136,12 @@ class Confusion:
         counts = np.zeros((len(names), len(names)), dtype=np.int64)
         np.add.at(counts, ([rows[label] for label in expected], [rows[label] for label in predicted]), 1)
         return cls(names, counts)
+
+    def _repr_html_(self) -> str:
+        """Return the counts as a table for notebooks; rows are expected, columns predicted classes."""
+        rows = zip(self.labels, self.counts.tolist(), strict=True)
+        named = ({"expected ↓, predicted →": label, **dict(zip(self.labels, row, strict=True))} for label, row in rows)
+        return table_html(list(named), limit=100)
 
     @property
     def total(self) -> int:
@@ -174,7 +189,7 @@ def macro_f1(counts: Counts) -> Values:
 
 
 def matthews(counts: Counts) -> Values:
-    """Return the Matthews correlation, 0 if only one class is expected or predicted."""
+    """Return the Matthews correlation; it is 0 if only one class is expected or predicted."""
     c, s = np.trace(counts, axis1=-2, axis2=-1).astype(float), counts.sum(axis=(-2, -1)).astype(float)
     t, p = counts.sum(axis=-1).astype(float), counts.sum(axis=-2).astype(float)
     above = c * s - (p * t).sum(axis=-1)
@@ -234,7 +249,7 @@ class Calibration:
 
 
 def calibrate(confidence: Values, correct: NDArray[np.bool_], bins: int = BINS) -> Calibration:
-    """Group predictions by `confidence` (N,) into bins; `correct` (N,) marks the correct ones."""
+    """Group predictions by `confidence` (N,) into bins; `correct` (N,) marks the correct predictions."""
     edges = np.linspace(0, 1, bins + 1)
     indices = np.searchsorted(edges[1:-1], confidence)  # upper edges are inclusive
     groups = []
@@ -261,6 +276,9 @@ class ClassificationReport(MetricReport):
     @property
     def by_class(self) -> dict[str, Hits]:
         return self.confusion.hits
+
+    def to_dict(self) -> dict[str, object]:
+        return {**super().to_dict(), "by_class": describe_classes(self.by_class)}
 
 
 def report(expected: Sequence[str], log_probs: Values, labels: Sequence[str], *, seed: int = 0) -> ClassificationReport:
@@ -315,7 +333,7 @@ def unseen_labels(expected: Iterable[str], labels: Iterable[str]) -> dict[str, i
 
 
 def log_loss(expected: Sequence[str], log_probs: Values, labels: Sequence[str]) -> float:
-    """Return −1/N Σ log p(label) in nats over texts with known labels; NaN if there are none."""
+    """Return −1/N Σ log p(label) in nats over texts with known labels; NaN without such texts."""
     columns = {label: column for column, label in enumerate(labels)}
     pairs = [(row, columns[label]) for row, label in enumerate(expected) if label in columns]
     if not pairs:

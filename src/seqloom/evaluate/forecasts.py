@@ -35,7 +35,7 @@ def naive_error(train: Sequence[Values], season: int) -> Values:
 
 
 def last_season(values: Values, season: int) -> Values:
-    """Return the last observed value of each phase of a season (m, C); NaN if it has none."""
+    """Return the last observed value (m, C) of each phase of a season, or NaN for a phase without observations."""
     latest = np.full((season, values.shape[1]), np.nan)
     for back in range(-(-len(values) // season)):  # seasons back, the latest first
         part = values[max(0, len(values) - (back + 1) * season) : len(values) - back * season]
@@ -108,6 +108,6 @@ class Errors:
 
 
 def nan_mean(values: Values) -> float:
-    """Return the mean of the values that are not NaN; NaN if there are none."""
+    """Return the mean of the values that are not NaN, or NaN if all values are NaN."""
     finite = values[~np.isnan(values)]
     return float(finite.mean()) if len(finite) else float("nan")

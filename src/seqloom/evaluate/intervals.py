@@ -1,4 +1,4 @@
-"""Confidence intervals of metrics, and the report that contains both.
+"""Confidence intervals of metrics, and reports of metrics with their intervals.
 
 A test set is a sample. A 95 % interval contains the true value for 95 % of all samples. A proportion
 p of n examples has Wilson's interval, which is also valid for p near 0 or 1 (z = 1.96):
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.core.errors import DataError
+from seqloom.core.notebook import table_html
 
 LEVEL = 0.95
 SAMPLES = 1000
@@ -44,6 +45,11 @@ class MetricReport:
     def to_dict(self) -> dict[str, object]:
         """Return the values that a run stores."""
         return {**self.metrics, "intervals": {name: list(interval) for name, interval in self.intervals.items()}}
+
+    def _repr_html_(self) -> str:
+        """Return the metrics and their intervals as a table for notebooks."""
+        bounds = {name: {"95 % from": each.low, "to": each.high} for name, each in self.intervals.items()}
+        return table_html([{"metric": name, "value": v, **bounds.get(name, {})} for name, v in self.metrics.items()])
 
 
 def wilson(correct: int, total: int, level: float = LEVEL) -> Interval:

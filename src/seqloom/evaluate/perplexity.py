@@ -10,7 +10,7 @@ The input before the first token is END, and every token of a stream is predicte
 including END. The end of each document therefore counts as one word, one character and one byte.
 
 Rows of unequal length are padded with END on the right. A left-to-right model does not see the
-padding, and its scores are dropped, so `LanguageModel.score` needs no mask.
+padding, and its scores are dropped, so `CausalLanguageModel.score` needs no mask.
 """
 
 import math
@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.protocols import DecodeState, LanguageModel, Steppable, select
+from seqloom.core.protocols import CausalLanguageModel, DecodeState, Steppable, select
 
 CHUNK = 256  # tokens per row in one forward pass
 MIXTURE_PRECISION = 1e-7  # maximum distance from the optimal mixture, in nats per token
@@ -71,7 +71,7 @@ def exp(value: float) -> float:
 
 
 def stream_log_probs(
-    model: LanguageModel, stream: Tensor, *, end: int, rows: int = 1, chunk: int = CHUNK, device: Device = "cpu"
+    model: CausalLanguageModel, stream: Tensor, *, end: int, rows: int = 1, chunk: int = CHUNK, device: Device = "cpu"
 ) -> Tensor:
     """Return log p of every token of a stream (N,), on the CPU.
 
@@ -90,7 +90,7 @@ def stream_log_probs(
 
 
 def score_texts(
-    model: LanguageModel,
+    model: CausalLanguageModel,
     encoded: Sequence[Sequence[int]],
     *,
     end: int,
@@ -100,7 +100,7 @@ def score_texts(
 ) -> list[Tensor]:
     """Return log p of every token of each text and of its END, (length + 1,) each, on the CPU.
 
-    Texts of similar length are batched, `rows` at a time; scores do not depend on it. A text may be
+    Texts of similar length are batched, `rows` at a time; scores do not depend on `rows`. A text may be
     empty.
     """
     if rows < 1:
@@ -117,7 +117,7 @@ def score_texts(
 
 @torch.no_grad()
 def _score(
-    model: LanguageModel,
+    model: CausalLanguageModel,
     state: DecodeState,
     pairs: Sequence[tuple[Tensor, Tensor]],
     *,
@@ -153,7 +153,7 @@ def common_prefix_length(rows: Sequence[Sequence[int]]) -> int:
 
 @torch.no_grad()
 def continuation_log_probs(
-    model: LanguageModel,
+    model: CausalLanguageModel,
     rows: Sequence[Sequence[int]],
     starts: Sequence[int],
     *,
@@ -208,8 +208,8 @@ def recall(
 ) -> dict[str, float]:
     """Return the accuracy of the answers of each group, in order of appearance.
 
-    An answer is correct if each of its tokens is the most likely one given all previous tokens, as
-    in greedy decoding.
+    An answer is correct if each of its tokens is the most probable token given all previous tokens, as in greedy
+    decoding.
     """
     correct: dict[str, list[bool]] = {}
     for first in range(0, len(documents), rows):

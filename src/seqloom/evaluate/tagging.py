@@ -3,8 +3,8 @@
     token accuracy = words with the correct tag / words      sentence accuracy = correct sentences / sentences
 
 Report token accuracy for part-of-speech tagging, and span F1 where most words are O. A span is
-correct if its type, first word and last word are; a partial match is both a false positive and a
-false negative. Precision, recall and F1 are those of `classification`.
+correct if its type, first word and last word are correct; a partial match is both a false positive and a
+false negative. `classification` defines precision, recall and F1.
 
 By default, tags are read leniently as in the CoNLL evaluations (`seqloom.core.iob.extract_spans`); with a
 `strict` scheme, only valid spans of the scheme count. Both agree with seqeval.
@@ -18,7 +18,7 @@ from itertools import chain
 
 from seqloom.core.errors import DataError
 from seqloom.core.iob import Scheme, Span, extract_spans, extract_strict_spans, marks_spans, read_tags
-from seqloom.evaluate.classification import Average, Confusion, Hits, macro, micro, unseen_labels
+from seqloom.evaluate.classification import Average, Confusion, Hits, describe_classes, macro, micro, unseen_labels
 from seqloom.evaluate.intervals import Interval, MetricReport, ratio_interval, wilson
 
 Tags = Sequence[str]
@@ -89,6 +89,9 @@ class TagReport(MetricReport):
         """Hits by span type, or by tag if the tags mark no spans."""
         return self.confusion.hits if self.spans is None else self.spans.by_type
 
+    def to_dict(self) -> dict[str, object]:
+        return {**super().to_dict(), "by_class": describe_classes(self.by_class)}
+
     @property
     def counted(self) -> tuple[str, str]:
         """The kind of groups in `by_class`, and the unit of their counts."""
@@ -103,7 +106,7 @@ def report(
     scheme: Scheme = "IOB2",
     seed: int = 0,
 ) -> TagReport:
-    """Evaluate predicted tags; `tags` are those known to the model, `scheme` the scheme of span tags.
+    """Evaluate predicted tags; `tags` are the tags of the model, `scheme` is the scheme of span tags.
 
     Invalid sequences are counted and read leniently, as in the CoNLL evaluations.
     """

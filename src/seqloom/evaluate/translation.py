@@ -1,7 +1,7 @@
 """Metrics of translations: BLEU and chrF of sacrebleu, exact matches, BLEU by sentence length.
 
-Scores come with the signatures of sacrebleu, which make them comparable; `seqloom.evaluate.bleu`
-explains a score. sacrebleu is imported on first use; nothing is downloaded.
+Each score has its sacrebleu signature, which makes it comparable; `seqloom.evaluate.bleu` explains a score. sacrebleu
+is imported on first use; nothing is downloaded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,6 +60,7 @@ class TranslationReport(TranslationScores):
     decoding: str  # description of the search
     lines: list[TranslatedLine]  # in the order of the split
     notes: tuple[str, ...] = ()  # remarks for the user, without a full stop
+    language: str = ""  # of the references
 
     @property
     def hypotheses(self) -> list[str]:
@@ -71,7 +72,7 @@ class TranslationReport(TranslationScores):
         return {**self.metrics, "signatures": self.signatures, "decoding": self.decoding}
 
     def examples(self, limit: int = 5) -> list[TranslatedLine]:
-        """Choose lines evenly from the split, those with a mistake first."""
+        """Choose lines evenly from the split, lines with a mistake first."""
         chosen: list[TranslatedLine] = []
         for exact in (False, True):
             lines = [line for line in self.lines if line.is_exact is exact]
@@ -104,6 +105,7 @@ def report(
         unit=length_unit(source_language),
         decoding=decoding,
         lines=list(lines),
+        language=target_language,
     )
 
 
@@ -124,7 +126,9 @@ def describe_decoding(options: "BeamConfig") -> str:
 
 
 def score_translations(hypotheses: Sequence[str], references: Sequence[str], *, language: str) -> TranslationScores:
-    """Compute all metrics with one reference each; `language` is the language of the references, or ""."""
+    """Compute all metrics of translations with one reference each; `language` is the language of the references, or
+    "".
+    """
     _check(hypotheses, references)
     from sacrebleu.metrics.chrf import CHRF
 
@@ -180,9 +184,9 @@ def sentence_length(text: str, language: str) -> int:
 def by_length(
     lengths: Sequence[int], hypotheses: Sequence[str], references: Sequence[str], *, language: str
 ) -> list[LengthRow]:
-    """Compute BLEU of buckets of sentences with similar length, short ones first.
+    """Compute BLEU of buckets of sentences with similar length, shortest first.
 
-    Buckets have equal width; those with too few sentences are merged with a neighbour. They depend
+    Buckets have equal width; buckets with too few sentences are merged with a neighbour. They depend
     only on `lengths`, so that models are comparable.
     """
     _check(hypotheses, references)

@@ -54,7 +54,7 @@ class WordSpace:
 
     @cached_property
     def indices(self) -> dict[str, int]:
-        """The index of each word, the first one of duplicates."""
+        """The index of each word; a duplicate word has its first index."""
         return {word: index for index, word in reversed(list(enumerate(self.words)))}
 
     @cached_property

@@ -2,14 +2,14 @@
 
     source    <s> x_1 … x_n </s>          target    </s> <s> y_1 … y_m </s>
 
-</s> is END. Our model adds <s> before a source and, with `forced_bos_token_id`, before a target. Their table of
-positions starts with two unused rows.
+</s> is END. The model of seqloom adds <s> before a source and, with `forced_bos_token_id`, before a target. The
+position table of `transformers` starts with two unused rows.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from seqloom.exchange.directory import Json
+from seqloom.core import Json, JsonObject
 from seqloom.exchange.encoder_decoder import SIDES, EncoderDecoder
 from seqloom.exchange.family import Config, Ids
 from seqloom.exchange.start_tokens import StartTokenConfig
@@ -22,9 +22,9 @@ class BART(EncoderDecoder):
     name = "BART"
     model_types = ("bart",)
     architecture = "BartForConditionalGeneration"
-    fixed: ClassVar[Json] = {**EncoderDecoder.fixed, "embed_norm": True}
+    fixed: ClassVar[JsonObject] = {**EncoderDecoder.fixed, "embed_norm": True}
     positions = "learned"
-    required: ClassVar[Json] = {
+    required: ClassVar[JsonObject] = {
         **EncoderDecoder.required,
         "normalize_embedding": True,
         "static_position_embeddings": False,
@@ -33,7 +33,7 @@ class BART(EncoderDecoder):
     unused_tensors = (r"classification_head\..*", r"qa_outputs\..*")
     ids: ClassVar[dict[str, int]] = {"bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
 
-    def special_ids(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
+    def special_ids(self, config: Config, file: Mapping[str, Json]) -> tuple[int, list[int]]:
         end, last = super().special_ids(config, file)
         try:
             added = find_added_tokens(file.get("post_processor"))
@@ -53,7 +53,7 @@ class BART(EncoderDecoder):
             "tokenizer with transformers: BartTokenizerFast.from_pretrained(DIR).save_pretrained(DIR)"
         )
 
-    def read_config(self, config: Config, ids: Ids) -> Json:
+    def read_config(self, config: Config, ids: Ids) -> JsonObject:
         section, begin = super().read_config(config, ids), config.token("bos_token_id", ids, self._bos(config))
         if config.boolean("force_bos_token_to_be_generated", False) and section["target_bos"] is None:
             section["target_bos"] = begin  # the key of earlier versions
@@ -67,7 +67,7 @@ class BART(EncoderDecoder):
     def _bos(self, config: Config) -> Any:
         return config.get("bos_token_id", self.ids["bos_token_id"])
 
-    def write_config(self, model: StartTokenConfig, ids: Ids) -> Json:
+    def write_config(self, model: StartTokenConfig, ids: Ids) -> JsonObject:
         return {
             **super().write_config(model, ids),
             "max_position_embeddings": model.positions.longest,
@@ -90,7 +90,7 @@ class BART(EncoderDecoder):
 
 
 def find_added_tokens(processor: Any) -> tuple[int | None, int | None] | None:
-    """Return their ids of the tokens that a post-processor adds before and after a text, or None if unknown."""
+    """Return the file's ids of the tokens that a post-processor adds before and after a text, or None if unknown."""
     if not isinstance(processor, Mapping):
         return None
     kind = processor.get("type")

@@ -2,17 +2,17 @@
 
 A directory may have only the backbone (BertModel), heads for masked tokens and next sentences (BertForPreTraining,
 BertForMaskedLM), or another head, which is not imported (BertForSequenceClassification). Missing layers are initialized
-randomly. [PAD] is END; [CLS], [SEP] and [MASK] are our last ids and are never predicted: their biases are not imported,
-and are exported as a large negative number.
+randomly. [PAD] is END. In seqloom, [CLS], [SEP] and [MASK] have the last ids and are never predicted: their biases are
+not imported, and are exported as a large negative number.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from seqloom.core import Json, JsonObject
 from seqloom.core.errors import CheckpointError
 from seqloom.core.tokens import CLASSIFY_TEXT, EXTRA, MASK_TEXT, SEPARATE_TEXT
-from seqloom.exchange.directory import Json
 from seqloom.exchange.family import Config, ConfigSetting, Family, Ids, token_id
 from seqloom.exchange.weights import Tensors, TokenRows, WeightEntry, map_layers, weight
 from seqloom.models.bert import SEGMENTS, BERTConfig
@@ -42,7 +42,7 @@ HEADS = {
 
 @dataclass(frozen=True)
 class Duplicated:
-    """Token rows in two of their tensors, of which only the first is used."""
+    """Token rows that `transformers` stores in two tensors, of which only the first is used."""
 
     rows: TokenRows
 
@@ -54,13 +54,13 @@ class Duplicated:
         return tensor, tensor.clone()
 
 
-def frame_template(ids: Mapping[str, int]) -> Json:
+def frame_template(ids: Mapping[str, int]) -> JsonObject:
     """Return the post-processor for [CLS] a [SEP] and [CLS] a [SEP] b [SEP]."""
 
-    def special(name: str, segment: int) -> Json:
+    def special(name: str, segment: int) -> JsonObject:
         return {"SpecialToken": {"id": name, "type_id": segment}}
 
-    def text(name: str, segment: int) -> list[Json]:
+    def text(name: str, segment: int) -> list[JsonObject]:
         return [{"Sequence": {"id": name, "type_id": segment}}, special(SEPARATE_TEXT, segment)]
 
     single = [special(CLASSIFY_TEXT, 0), *text("A", 0)]
@@ -96,14 +96,14 @@ class BERTFamily(Family[BERTConfig]):
         "the pooling layer of [CLS]": ("pool",),
     }
 
-    fixed: ClassVar[Json] = {
+    fixed: ClassVar[JsonObject] = {
         "norm": "layer",
         "norm_first": False,
         "embed_norm": True,
         "embed_scale": False,
         "bias": True,
     }
-    required: ClassVar[Json] = {
+    required: ClassVar[JsonObject] = {
         "type_vocab_size": SEGMENTS,
         "position_embedding_type": "absolute",
         "is_decoder": False,
@@ -120,9 +120,9 @@ class BERTFamily(Family[BERTConfig]):
             return "BertModel"
         return "BertForMaskedLM" if "next.weight" in initialized else self.architecture
 
-    def special_ids(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
+    def special_ids(self, config: Config, file: Mapping[str, Json]) -> tuple[int, list[int]]:
         pad = config.get("pad_token_id", 0)
-        ids: Json = {PAD: token_id(file, PAD) if pad is None else pad}
+        ids: JsonObject = {PAD: token_id(file, PAD) if pad is None else pad}
         ids |= {name: token_id(file, name) for name in (CLASSIFY_TEXT, SEPARATE_TEXT, MASK_TEXT)}
         if missing := [name for name, id in ids.items() if type(id) is not int]:
             raise CheckpointError(
@@ -131,14 +131,14 @@ class BERTFamily(Family[BERTConfig]):
         end, *last = ids.values()
         return end, last
 
-    def read_config(self, config: Config, ids: Ids) -> Json:
+    def read_config(self, config: Config, ids: Ids) -> JsonObject:
         return {
             **super().read_config(config, ids),
             "norm_epsilon": config.number("layer_norm_eps", 1e-12),
             "positions": {"kind": "learned", "max_length": config.integer("max_position_embeddings", 512)},
         }
 
-    def write_config(self, model: BERTConfig, ids: Ids) -> Json:
+    def write_config(self, model: BERTConfig, ids: Ids) -> JsonObject:
         return {
             **super().write_config(model, ids),
             "layer_norm_eps": EPSILON["layer"] if model.norm_epsilon is None else model.norm_epsilon,
@@ -181,7 +181,7 @@ class BERTFamily(Family[BERTConfig]):
             WeightEntry(("bias",), bias, Duplicated(biases), optional=True),
         ]
 
-    def tokenizer_files(self, tokenizer: Tokenizer, model: BERTConfig) -> Json:
+    def tokenizer_files(self, tokenizer: Tokenizer, model: BERTConfig) -> JsonObject:
         """Return the files of a tokenizer, which adds [CLS] and [SEP]."""
         files = super().tokenizer_files(tokenizer, model)
         ids = {name: len(tokenizer) + index for index, name in enumerate((CLASSIFY_TEXT, SEPARATE_TEXT))}
@@ -191,5 +191,5 @@ class BERTFamily(Family[BERTConfig]):
         files["tokenizer_config.json"] = {**files["tokenizer_config.json"], **settings}
         return files
 
-    def recipe_keys(self, model: BERTConfig) -> Json:
+    def recipe_keys(self, model: BERTConfig) -> JsonObject:
         return {"objective": "mlm", "batch": {"max_length": min(128, model.longest or 128)}}

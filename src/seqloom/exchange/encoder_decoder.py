@@ -9,10 +9,11 @@ If only target and output share E, it is `model.decoder.embed_tokens.weight`; wi
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from seqloom.core import Json, JsonObject
 from seqloom.decoding.rules import MAX_LENGTH_PENALTY
-from seqloom.exchange.directory import GENERATION, Directory, Json
+from seqloom.exchange.directory import GENERATION, Directory
 from seqloom.exchange.family import Config, ConfigSetting, Family, Ids
 from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.exchange.tokenizer_files import tokenizer_files
@@ -36,7 +37,7 @@ NORMS = {
 
 @dataclass(frozen=True)
 class Bias:
-    """The output bias: theirs is (1, V), ours is (V,) in another order."""
+    """The output bias: (1, V) in `transformers`, and (V,) with another order of tokens in seqloom."""
 
     rows: TokenRows
 
@@ -49,8 +50,10 @@ class Bias:
 
 @dataclass(frozen=True)
 class ReorderPairs:
-    """Sinusoids: our sines and cosines are adjacent, theirs are in two halves. The axis `dim` of every tensor of size
-    d_model is reordered accordingly, in addition to another conversion."""
+    """The order of sinusoids: sines and cosines alternate in seqloom and form two halves in `transformers`.
+
+    The axis `dim`, of size d_model, is reordered accordingly, in addition to another conversion.
+    """
 
     dim: int
     conversion: Conversion = IDENTITY
@@ -83,7 +86,7 @@ class EncoderDecoder(Family[StartTokenConfig]):
         ConfigSetting("activation_dropout", "activation_dropout", Config.number, 0.0),
         ConfigSetting("activation", "activation_function", Config.activation, "gelu"),
     )
-    fixed: ClassVar[Json] = {
+    fixed: ClassVar[JsonObject] = {
         "norm": "layer",
         "norm_first": False,
         "residual": True,
@@ -92,7 +95,7 @@ class EncoderDecoder(Family[StartTokenConfig]):
         "bias": True,
         "encoder_layer": "self-attention",
     }
-    required: ClassVar[Json] = {
+    required: ClassVar[JsonObject] = {
         "is_encoder_decoder": True,
         **dict.fromkeys(("is_decoder", "normalize_before", "add_final_layer_norm"), False),
         **dict.fromkeys(("encoder_layerdrop", "decoder_layerdrop"), 0.0),
@@ -113,10 +116,10 @@ class EncoderDecoder(Family[StartTokenConfig]):
         keys = ("decoder_start_token_id", "forced_bos_token_id")
         config.mapping = {**config.mapping, **{key: generation[key] for key in keys if key in generation}}
 
-    def special_ids(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
+    def special_ids(self, config: Config, file: Mapping[str, Json]) -> tuple[int, list[int]]:
         return config.end_token(self.rows(config), self.ids["eos_token_id"]), []
 
-    def read_config(self, config: Config, ids: Ids) -> Json:
+    def read_config(self, config: Config, ids: Ids) -> JsonObject:
         section = super().read_config(config, ids)
         config.require("num_hidden_layers", section["encoder_layers"])
         for ours, theirs, default in (("heads", "attention_heads", 16), ("d_ff", "ffn_dim", 4096)):
@@ -127,19 +130,19 @@ class EncoderDecoder(Family[StartTokenConfig]):
         forced = config.token("forced_bos_token_id", ids, config.get("forced_bos_token_id"))
         return {**section, "bos": begin, "target_bos": forced}
 
-    def decoding(self, directory: Directory) -> Json:
+    def decoding(self, directory: Directory) -> JsonObject:
         """Return the search options. As in transformers, `generation_config.json` replaces those of config.json."""
         generation = directory.json(GENERATION)
         options = directory.config if generation is None else generation
         beam, penalty = options.get("num_beams"), options.get("length_penalty")
-        decode: Json = {"beam": beam if type(beam) is int and beam >= 1 else 1, "length_penalty": 1.0}
+        decode: JsonObject = {"beam": beam if type(beam) is int and beam >= 1 else 1, "length_penalty": 1.0}
         if isinstance(penalty, int | float) and 0 <= penalty <= MAX_LENGTH_PENALTY:
             decode["length_penalty"] = float(penalty)
         return {"decode": decode}
 
     # Export.
 
-    def write_config(self, model: StartTokenConfig, ids: Ids) -> Json:
+    def write_config(self, model: StartTokenConfig, ids: Ids) -> JsonObject:
         both = {"attention_heads": model.heads, "ffn_dim": model.feed_forward_size, "layerdrop": 0.0}
         end = ids.order[END]
         return {
@@ -154,7 +157,7 @@ class EncoderDecoder(Family[StartTokenConfig]):
             "tie_word_embeddings": model.tied != "none",
         }
 
-    def extra_files(self, model: StartTokenConfig, ids: Ids) -> Json:
+    def extra_files(self, model: StartTokenConfig, ids: Ids) -> JsonObject:
         config = self.write_config(model, ids)
         keys = ("eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id")
         generation = {key: config[key] for key in keys if config.get(key) is not None}
@@ -162,7 +165,7 @@ class EncoderDecoder(Family[StartTokenConfig]):
             generation["forced_bos_token_id"] = ids.order[model.target_bos]
         return {GENERATION: generation}
 
-    def tokenizer_files(self, tokenizer: Tokenizer, model: StartTokenConfig) -> Json:
+    def tokenizer_files(self, tokenizer: Tokenizer, model: StartTokenConfig) -> JsonObject:
         """Return the files of a tokenizer, which adds END to every text."""
         files = tokenizer_files(tokenizer, (), model.source_bos or END)
         for settings in (files["tokenizer_config.json"], files["special_tokens_map.json"]):

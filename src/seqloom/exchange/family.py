@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from seqloom.config import ABSENT
+from seqloom.core import Json, JsonObject
 from seqloom.core.errors import CheckpointError
 from seqloom.core.tokens import CLASSIFY_TEXT, MASK_TEXT, SEPARATE_TEXT
 from seqloom.core.words import format_count, format_value
-from seqloom.exchange.directory import TOKENIZER, Directory, Json
+from seqloom.exchange.directory import TOKENIZER, Directory
 from seqloom.exchange.tokenizer_files import tokenizer_files
 from seqloom.exchange.weights import WeightEntry
 from seqloom.text import Imported, Tokenizer
@@ -43,7 +44,7 @@ _IGNORED_KEYS = {
 }
 IGNORED_KEYS = {key: reason for reason, keys in _IGNORED_KEYS.items() for key in keys.split()}
 # Required values of keys of config.json.
-FIXED: Json = {"pruned_heads": {}, "tie_encoder_decoder": False, "cross_attention_hidden_size": None}
+FIXED: JsonObject = {"pruned_heads": {}, "tie_encoder_decoder": False, "cross_attention_hidden_size": None}
 
 MAX_SIZE, MAX_LAYERS = 1 << 24, 1000  # larger numbers are errors or attacks that exhaust memory
 ACTIVATIONS = {  # theirs → ours; the first of several names is exported
@@ -59,7 +60,10 @@ C = TypeVar("C")  # the config class of our model
 
 @dataclass(frozen=True)
 class Ids:
-    """Their token ids: `order[i]` is their id of our id i. The first `vocabulary` ids belong to the tokenizer."""
+    """The token ids of a directory: `order[i]` is the id, in the directory, of the token with the seqloom id i.
+
+    The first `vocabulary` ids belong to the tokenizer.
+    """
 
     order: Sequence[int]
     vocabulary: int
@@ -84,7 +88,7 @@ class Ids:
 class Config:
     """A config.json that is being read. Each method marks its key as read and collects problems."""
 
-    def __init__(self, mapping: Mapping[str, Any], where: str) -> None:
+    def __init__(self, mapping: Mapping[str, Json], where: str) -> None:
         self.mapping, self.where = mapping, where
         self.problems: list[str] = []
         self._read_keys: set[str] = set()
@@ -114,7 +118,7 @@ class Config:
         if isinstance(value, list):
             self.problem(key, "must be a single token: edit config.json to keep the token that ends your texts", value)
         elif not any(problem.startswith("vocab_size ") for problem in self.problems):
-            self.problem(key, f"must be one token below vocab_size, {rows}", value)
+            self.problem(key, f"must be a single token id below vocab_size, {rows}", value)
         return 0
 
     def number(self, key: str, default: float) -> float:
@@ -131,7 +135,7 @@ class Config:
         self.problem(key, "must be true or false", value)
         return default
 
-    def one_of(self, key: str, values: Mapping[str, Any], default: str) -> Any:
+    def one_of(self, key: str, values: Mapping[str, Json], default: str) -> Any:
         """Read a string and return its value in `values`."""
         value = self.get(key, default)
         if isinstance(value, str) and value in values:
@@ -140,16 +144,16 @@ class Config:
         return values[default]
 
     def activation(self, key: str, default: str) -> str:
-        """Read an activation and return our name for it."""
+        """Read an activation and return its name in seqloom."""
         name: str = self.one_of(key, ACTIVATIONS, default)
         return name
 
     def token(self, key: str, ids: Ids, theirs: object) -> int | None:
-        """Return our id of the token that is the value of a key, or None for None."""
+        """Return the seqloom id of the token that is the value of a key, or None for None."""
         if type(theirs) is int and 0 <= theirs < ids.rows:
             return ids.to_ours(theirs)
         if theirs is not None:
-            self.problem(key, f"must be one of {ids.rows} tokens", theirs)
+            self.problem(key, f"must be a token id below {ids.rows}", theirs)
         return None
 
     def require(self, key: str, *values: Any, default: Any = ABSENT) -> None:
@@ -183,7 +187,7 @@ class Config:
 
 @dataclass(frozen=True)
 class ConfigSetting:
-    """A key of our config and the corresponding key of config.json."""
+    """A key of a seqloom model config and the corresponding key of config.json."""
 
     ours: str
     theirs: str
@@ -214,13 +218,13 @@ class Family(ABC, Generic[C]):
     parts: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # optional parts: description, and our names
 
     settings: ClassVar[tuple[ConfigSetting, ...]] = ()
-    fixed: ClassVar[Json] = {}  # required values of our config
-    required: ClassVar[Json] = {}  # required values of config.json
+    fixed: ClassVar[JsonObject] = {}  # required values of our config
+    required: ClassVar[JsonObject] = {}  # required values of config.json
     ignored_keys: ClassVar[str] = ""  # keys of config.json without an effect on outputs
     positions: ClassVar[str]  # kind of our positions
     grouped: ClassVar[bool] = False  # whether grouped key–value heads and gated activations are allowed
 
-    def read_config(self, config: Config, ids: Ids) -> Json:
+    def read_config(self, config: Config, ids: Ids) -> JsonObject:
         """Return the section `model` of a recipe. Problems are collected in `config`, which is checked afterwards."""
         for key, value in self.required.items():
             config.require(key, value)
@@ -228,8 +232,8 @@ class Family(ABC, Generic[C]):
         settings = {entry.ours: entry.read(config, entry.theirs, entry.default) for entry in self.settings}
         return {"kind": self.kind, **self.fixed, **settings}
 
-    def write_config(self, model: C, ids: Ids) -> Json:
-        """Return config.json for our config, without `model_type` and `architectures`."""
+    def write_config(self, model: C, ids: Ids) -> JsonObject:
+        """Return config.json for a model config, without `model_type` and `architectures`."""
         return {entry.theirs: entry.write(model) for entry in self.settings}
 
     def architecture_without(self, initialized: Collection[str]) -> str:
@@ -247,11 +251,11 @@ class Family(ABC, Generic[C]):
         return descriptions + sorted(set(initialized) - described)
 
     @abstractmethod
-    def special_ids(self, config: Config, file: Mapping[str, Any]) -> tuple[int, list[int]]:
-        """Return their ids of END and, if present, of [CLS], [SEP] and [MASK]; `file` is the tokenizer.json."""
+    def special_ids(self, config: Config, file: Mapping[str, Json]) -> tuple[int, list[int]]:
+        """Return the ids of END and, if present, of [CLS], [SEP] and [MASK] in `file`, a tokenizer.json."""
 
     def obstacles(self, model: Any) -> Iterator[str]:
-        """Yield the reasons why this family cannot represent our config."""
+        """Yield the reasons why this family cannot represent a model config."""
         for name, value in self.fixed.items():
             if getattr(model, name) != value:
                 yield f"model.{name} must be {format_value(value)}; it is {format_value(getattr(model, name))}"
@@ -264,14 +268,14 @@ class Family(ABC, Generic[C]):
 
     @abstractmethod
     def weight_table(self, model: C, ids: Ids) -> list[WeightEntry]:
-        """Return the entries of all tensors of a model with our config."""
+        """Return the entries of all tensors of a model with this config."""
 
     def rows(self, config: Config) -> int:
         """Return the number of token embeddings."""
         return config.integer("vocab_size")
 
     def read_tokenizer(self, directory: Directory, config: Config) -> ForeignTokenizer:
-        """Read the tokenizer.json of a directory, with ids in our order."""
+        """Read the tokenizer.json of a directory, with ids in the order of seqloom."""
         file, rows = directory.json(TOKENIZER), self.rows(config)
         if file is None:
             raise CheckpointError(
@@ -285,24 +289,24 @@ class Family(ABC, Generic[C]):
         except ValueError as error:
             raise CheckpointError(f"{directory.path / TOKENIZER} does not match the model: {error}.") from error
 
-    def recipe_keys(self, model: C) -> Json:
-        """Return further keys for the recipe of an imported run; `model` is our config."""
+    def recipe_keys(self, model: C) -> JsonObject:
+        """Return further keys for the recipe of an imported run; `model` is the model config."""
         return {}
 
-    def decoding(self, directory: Directory) -> Json:
+    def decoding(self, directory: Directory) -> JsonObject:
         """Return the section `decode` for the recipe of an imported run, if any."""
         return {}
 
-    def tokenizer_files(self, tokenizer: Tokenizer, model: C) -> Json:
+    def tokenizer_files(self, tokenizer: Tokenizer, model: C) -> JsonObject:
         """Return the files of an exported tokenizer."""
         return tokenizer_files(tokenizer, SPECIAL_NAMES[: self.extra])
 
-    def extra_files(self, model: C, ids: Ids) -> Json:
+    def extra_files(self, model: C, ids: Ids) -> JsonObject:
         """Return further files of an exported directory."""
         return {}
 
 
-def token_id(file: Mapping[str, Any], name: str) -> int | None:
+def token_id(file: Mapping[str, Json], name: str) -> int | None:
     """Return the id of a token or special token in a tokenizer.json, or None."""
     for entry in file.get("added_tokens") or ():
         if entry.get("content") == name:

@@ -2,8 +2,8 @@
 
     source    x_1 … x_n </s>              target    <pad> y_1 … y_m </s>
 
-</s> is END; <pad> replaces it before a target and is never generated. In their sinusoids, all sines precede all
-cosines. One of our models with adjacent sines and cosines is exported by reordering d_model.
+</s> is END; <pad> replaces it before a target and is never generated. In the sinusoids of Marian, all sines precede all
+cosines. A seqloom model with alternating sines and cosines is exported by reordering d_model.
 """
 
 import re
@@ -16,8 +16,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from seqloom.core import JsonObject
 from seqloom.core.errors import CheckpointError
-from seqloom.exchange.directory import Directory, Json
+from seqloom.exchange.directory import Directory
 from seqloom.exchange.encoder_decoder import EncoderDecoder, ReorderPairs
 from seqloom.exchange.family import Config, Ids
 from seqloom.exchange.start_tokens import StartTokenConfig
@@ -26,7 +27,7 @@ from seqloom.nn.positions import BASE, sinusoid_table
 from seqloom.text import SentencePieces, Tokenizer
 from seqloom.text.base import ForeignTokenizer
 
-MAX_POSITIONS = 1024  # positions of the table of transformers; ours is unlimited
+MAX_POSITIONS = 1024  # positions of the table of transformers; seqloom has no limit
 LANGUAGE_TAG = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")  # en, pt-BR
 POSITION_TABLES = r"model\.(en|de)coder\.embed_positions\.weight"
 VOCABULARY, SPM = "vocab.json", ("source.spm", "target.spm")
@@ -36,10 +37,10 @@ class Marian(EncoderDecoder):
     name = "Marian"
     model_types = ("marian",)
     architecture = "MarianMTModel"
-    fixed: ClassVar[Json] = {**EncoderDecoder.fixed, "embed_norm": False, "source_bos": None}
+    fixed: ClassVar[JsonObject] = {**EncoderDecoder.fixed, "embed_norm": False, "source_bos": None}
     ignored_tensors = (POSITION_TABLES,)  # sinusoids, which are computed
     positions = "sinusoidal"
-    required: ClassVar[Json] = {
+    required: ClassVar[JsonObject] = {
         **EncoderDecoder.required,
         "normalize_embedding": False,
         "static_position_embeddings": True,
@@ -86,7 +87,7 @@ class Marian(EncoderDecoder):
                         if re.fullmatch(POSITION_TABLES, name) and not _are_sinusoids(tensors.get_tensor(name)):
                             config.problem(name, "must be the sinusoids of Marian", "different")
 
-    def read_config(self, config: Config, ids: Ids) -> Json:
+    def read_config(self, config: Config, ids: Ids) -> JsonObject:
         config.integer("max_position_embeddings", MAX_POSITIONS)
         config.require("decoder_vocab_size", ids.rows, None)
         section = super().read_config(config, ids)
@@ -100,7 +101,7 @@ class Marian(EncoderDecoder):
             "tied": "none" if not tied else "all" if shared else "decoder",
         }
 
-    def write_config(self, model: StartTokenConfig, ids: Ids) -> Json:
+    def write_config(self, model: StartTokenConfig, ids: Ids) -> JsonObject:
         return {
             **super().write_config(model, ids),
             "max_position_embeddings": MAX_POSITIONS,
@@ -114,14 +115,14 @@ class Marian(EncoderDecoder):
         if model.positions.base not in (None, BASE):
             yield f"model.positions.base must be {BASE:g}; it is {model.positions.base:g}"
 
-    def extra_files(self, model: StartTokenConfig, ids: Ids) -> Json:
+    def extra_files(self, model: StartTokenConfig, ids: Ids) -> JsonObject:
         files = super().extra_files(model, ids)
         if model.bos is not None:
             for content in files.values():
                 content["bad_words_ids"] = [[ids.order[model.bos]]]
         return files
 
-    def tokenizer_files(self, tokenizer: Tokenizer, model: StartTokenConfig) -> Json:
+    def tokenizer_files(self, tokenizer: Tokenizer, model: StartTokenConfig) -> JsonObject:
         if not isinstance(tokenizer, SentencePieces):
             return super().tokenizer_files(tokenizer, model)
         content = tokenizer.content()

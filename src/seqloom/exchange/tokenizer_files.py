@@ -1,15 +1,16 @@
 """Export of tokenizers to `transformers` with identical ids.
 
-An imported tokenizer is exported unchanged. In our tokenizers, END and the special rows after the vocabulary become
-special tokens with the same ids. A tokenizer that `transformers` cannot represent exactly is rejected.
+An imported tokenizer is exported unchanged. In tokenizers trained by seqloom, END and the special rows after the
+vocabulary become special tokens with the same ids. A tokenizer that `transformers` cannot represent exactly is
+rejected.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seqloom.core import JsonObject
 from seqloom.core.errors import UsageError
-from seqloom.exchange.directory import Json
 from seqloom.text import BytePair, Characters, Imported, Tokenizer, Words
 from seqloom.text.base import END_TEXT, UNKNOWN_TEXT
 
@@ -17,9 +18,11 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "u
 SPACES = "".join(letter for letter in map(chr, range(0x110000)) if letter.isspace() and letter != "\n")
 
 
-def tokenizer_files(tokenizer: Tokenizer, extra: Sequence[str] = (), bos: int = 0) -> Json:
-    """Return tokenizer.json and its settings. `extra` are the names of the rows after the vocabulary, `bos` is our id
-    of the token that starts a text."""
+def tokenizer_files(tokenizer: Tokenizer, extra: Sequence[str] = (), bos: int = 0) -> JsonObject:
+    """Return tokenizer.json and its settings.
+
+    `extra` are the names of the rows after the vocabulary, and `bos` is the id of the token that starts a text.
+    """
     if isinstance(tokenizer, Imported):
         file, names = tokenizer.file, {id: tokenizer.name(id) for id in range(tokenizer.rows)}
         named = {our: names[our] for our in (0, bos, tokenizer.unknown) if our is not None}
@@ -38,7 +41,7 @@ def tokenizer_files(tokenizer: Tokenizer, extra: Sequence[str] = (), bos: int = 
     return {"tokenizer.json": file, "tokenizer_config.json": settings, "special_tokens_map.json": special}
 
 
-def _file(tokenizer: Tokenizer, extra: Sequence[str]) -> Json:
+def _file(tokenizer: Tokenizer, extra: Sequence[str]) -> JsonObject:
     after = {name: len(tokenizer) + index for index, name in enumerate(extra)}
     if isinstance(tokenizer, BytePair):
         file = tokenizer.content()["library"]
@@ -52,7 +55,7 @@ def _file(tokenizer: Tokenizer, extra: Sequence[str]) -> Json:
     if isinstance(tokenizer, Words) and tokenizer.config.split == "whitespace" and not tokenizer.config.lowercase:
         between = [_split(f"[{re.escape(SPACES)}]+", "Removed"), _split("\n", "Isolated")]
         return _listed(tokenizer.words, after, between, None)
-    chosen: Json = {"kind": tokenizer.kind}
+    chosen: JsonObject = {"kind": tokenizer.kind}
     if isinstance(tokenizer, Words):
         chosen |= {"split": tokenizer.config.split, "lowercase": tokenizer.config.lowercase}
     named = ", ".join(f"tokenizer.{key}={value}" for key, value in chosen.items())
@@ -62,7 +65,7 @@ def _file(tokenizer: Tokenizer, extra: Sequence[str]) -> Json:
     )
 
 
-def _listed(words: Sequence[str], after: Mapping[str, int], splits: list[Any], decoder: Any) -> Json:
+def _listed(words: Sequence[str], after: Mapping[str, int], splits: list[Any], decoder: Any) -> JsonObject:
     """Return a tokenizer.json with one word per id."""
     taken = {END_TEXT, UNKNOWN_TEXT, *after} & set(words)
     if taken - {UNKNOWN_TEXT}:
@@ -84,10 +87,10 @@ def _listed(words: Sequence[str], after: Mapping[str, int], splits: list[Any], d
     }
 
 
-def _split(pattern: str, behavior: str) -> Json:
+def _split(pattern: str, behavior: str) -> JsonObject:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": False}
 
 
-def _added(names: Sequence[str], vocabulary: Mapping[str, int]) -> list[Json]:
+def _added(names: Sequence[str], vocabulary: Mapping[str, int]) -> list[JsonObject]:
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return [{"id": vocabulary[name], "content": name, **plain, "special": True} for name in names]

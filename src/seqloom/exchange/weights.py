@@ -39,7 +39,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Transpose:
-    """Transposed matrices: theirs are (in, out), as in GPT-2; ours are (out, in)."""
+    """Transposed matrices: (in, out) in `transformers`, as in GPT-2, and (out, in) in seqloom."""
 
     def read(self, theirs: Tensors) -> Tensors:
         return tuple(tensor.t() for tensor in theirs)
@@ -49,7 +49,7 @@ class Transpose:
 
 @dataclass(frozen=True)
 class Fused:
-    """One of their tensors that concatenates `parts` of our tensors of equal shape along `dim`."""
+    """A tensor of `transformers` that concatenates `parts` seqloom tensors of equal shape along `dim`."""
 
     parts: int
     dim: int = 0
@@ -65,7 +65,9 @@ class Fused:
 
 @dataclass(frozen=True)
 class TokenRows:
-    """One row per token: our row i is their row order[i]. Rows that only theirs has are set to `fill`."""
+    """One row per token: row i in seqloom is row order[i] in `transformers`, whose additional rows are set to
+    `fill`.
+    """
 
     order: Sequence[int]
     total: int  # number of their rows
@@ -82,7 +84,7 @@ class TokenRows:
 
 @dataclass(frozen=True)
 class LeadingRows:
-    """`count` unused rows before ours, as in the positions of BART."""
+    """`count` unused rows before the rows of seqloom, as in BART's position table."""
 
     count: int
 
@@ -95,7 +97,9 @@ class LeadingRows:
 
 @dataclass(frozen=True)
 class RotaryHalves:
-    """Queries or keys for rotary positions: our pairs of rows are adjacent, theirs are in two halves of a head."""
+    """Queries or keys for rotary positions: pairs of rows are adjacent in seqloom, and in two halves of a head in
+    `transformers`.
+    """
 
     heads: int
 
@@ -112,7 +116,7 @@ class RotaryHalves:
 
 @dataclass(frozen=True)
 class Unused:
-    """One of their tensors that we do not need: it is unused, or adds 0."""
+    """A tensor of `transformers` that seqloom does not need, because it is unused or adds 0."""
 
     sizes: tuple[int, ...]
 
@@ -128,7 +132,7 @@ IDENTITY, TRANSPOSE = Identity(), Transpose()
 
 @dataclass(frozen=True)
 class WeightEntry:
-    """Our tensors and their tensors with the same values."""
+    """Tensors of seqloom and the tensors of `transformers` with the same values."""
 
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
@@ -161,10 +165,10 @@ def map_layers(
 def read_tensors(
     table: Sequence[WeightEntry], theirs: Mapping[str, Tensor], shapes: Mapping[str, Tensor], where: str
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Return our tensors by name, in float32, and the names of optional tensors that are missing.
+    """Return the seqloom tensors by name, in float32, and the names of optional tensors that are missing.
 
-    `shapes` are the tensors of our model, possibly on the meta device. An error lists all tensors that are missing,
-    unknown or of a wrong shape, and tensors with NaN or infinity.
+    `shapes` are the tensors of the seqloom model, possibly on the meta device. An error lists all tensors that are
+    missing, unknown or of a wrong shape, and tensors with NaN or infinity.
     """
     expected = write_tensors(table, shapes)
     zeros = {name: torch.zeros(expected[name].shape) for entry in table if entry.zero for name in entry.theirs}
@@ -201,7 +205,7 @@ def read_tensors(
 
 
 def write_tensors(table: Sequence[WeightEntry], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return their tensors by name."""
+    """Return the tensors of `transformers` by name."""
     tensors: dict[str, Tensor] = {}
     for entry in table:
         theirs = entry.conversion.write(tuple(ours[name] for name in entry.ours))
@@ -210,7 +214,7 @@ def write_tensors(table: Sequence[WeightEntry], ours: Mapping[str, Tensor]) -> d
 
 
 def find_uncovered(table: Sequence[WeightEntry], ours: Iterable[str]) -> list[str]:
-    """Return the names of our tensors that are not in the table."""
+    """Return the names of the seqloom tensors that the table does not contain."""
     covered = {name for entry in table for name in (*entry.ours, *entry.shared)}
     return sorted(set(ours) - covered)
 

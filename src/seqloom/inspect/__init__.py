@@ -1,1 +1,1 @@
-"""Inspection of models and training: plain values, plots, tours, and the doctor."""
+"""Inspection of models and training: views as plain values, plots, guided tours, and checks of recipes."""

@@ -5,9 +5,9 @@
     captured.output(model.encoder_norm)               of the last call, the first row of the batch
     captured.steps("decoder.layers.0.cell")[3].after["h"]      (B, H): the state after the fourth step
 
-While a model is captured, every operation is computed by its definition, so that a recurrent layer
-is a loop over its cell. Nothing is detached: with gradients enabled, a captured state is the tensor
-that the next step uses.
+During capture, every operation is computed by its definition; a recurrent layer, for example, loops
+over its cell. Captured tensors are not detached: with gradients enabled, a captured state is the
+tensor that the next step uses.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from seqloom.text import Tokenizer
 
 
 class TrainedModel(Protocol):
-    """A trained model, as `seqloom.load` returns it."""
+    """The interface of the trained models that `seqloom.load` returns."""
 
     @property
     def run(self) -> Run: ...
@@ -97,7 +97,7 @@ class Captured:
         return [CellStep(call.inputs[0], call.inputs[1], call.output) for call in self.calls(self.names[name])]
 
     def shortcuts(self, name: str) -> dict[str, Tensor]:
-        """Return the residual or highway values around a cell, each (T, H) of the first row; see `nn.recurrent`."""
+        """Return the residual or highway values around a cell, each (T, H), for the first row; see `nn.recurrent`."""
         stack, _, layer = name.removesuffix(".cell").rpartition("layers.")
         connection = self.names.get(f"{stack}around.{layer}")
         if connection is None or not self.calls(connection):
@@ -107,7 +107,7 @@ class Captured:
 
 @contextmanager
 def capture(model: nn.Module, *types: type[nn.Module]) -> Iterator[Captured]:
-    """Capture the calls of all modules of these types, by default of every module."""
+    """Capture the calls of all modules of the given types (default: every module)."""
     captured = Captured(model)
     hooks: list[RemovableHandle] = []
     try:
@@ -123,7 +123,7 @@ def capture(model: nn.Module, *types: type[nn.Module]) -> Iterator[Captured]:
 
 @contextmanager
 def eval_mode(model: object) -> Iterator[None]:
-    """Put a model in evaluation mode and restore its mode on exit. Models without modules are left unchanged."""
+    """Set a model to evaluation mode and restore its mode on exit. Models that are not modules are unchanged."""
     if not isinstance(model, nn.Module):
         yield
         return
@@ -141,7 +141,7 @@ def model_of(source: Source) -> Any:
 
 
 def cells_of(model: object) -> dict[str, Cell]:
-    """Return the cells that read the text, by module name, without those of the character encoder."""
+    """Return the cells that read the text by module name, excluding the character encoder."""
     named = model.named_modules() if isinstance(model, nn.Module) else ()
     return {name: part for name, part in named if isinstance(part, Cell) and "spelling" not in name.split(".")}
 
@@ -150,7 +150,7 @@ def cells_of(model: object) -> dict[str, Cell]:
 
 
 class AttentionValues(NamedTuple):
-    """All heads of one attention on one text. Scores, weights and weighted sums are recomputed explicitly."""
+    """All heads of one attention layer on one text. Scores, weights and weighted sums are recomputed explicitly."""
 
     q: Tensor  # (N, T, d)
     k: Tensor  # (N, S, d)
@@ -158,7 +158,7 @@ class AttentionValues(NamedTuple):
     scores: Tensor  # q·k times the scale (N, T, S); −∞ at masked positions
     weights: Tensor  # softmax of the scores (N, T, S)
     mixtures: Tensor  # Σ_j α_j v_j (N, T, d)
-    captured_mixtures: Tensor  # the same as computed by the model
+    captured_mixtures: Tensor  # the weighted sums computed by the model
     output: Tensor  # [head_1; …; head_N] W^O (T, D)
 
 
@@ -211,7 +211,7 @@ def block_values(captured: Captured, block: TransformerBlock, *, norm_first: boo
 
 
 def attention_values(captured: Captured, attention: MultiHeadAttention, weights: Tensor) -> AttentionValues:
-    """Return the values of an attention; zeros in the model's `weights` (N, T, S) mark masked positions."""
+    """Return the values of an attention layer; zeros in the model's `weights` (N, T, S) mark masked positions."""
     q = attention.queries(captured.input(attention.q)[None])[0]
     group = attention.heads // attention.kv_heads
     keys_values = attention.keys_values(captured.input(attention.k)[None])

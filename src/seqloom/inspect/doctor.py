@@ -1,12 +1,11 @@
 """Check a recipe before training: data, model size, duration, memory, and warnings.
 
-`examine` returns plain values. If the recipe or its data cannot be used at all, it raises the same
+`examine` returns plain values. If the recipe or its data cannot be used, it raises the same
 error as training.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +14,11 @@ from seqloom.config import to_mapping
 from seqloom.core.limits import format_bytes
 from seqloom.core.words import format_value
 from seqloom.data.corpus import Corpus
-from seqloom.data.examples import TokenClassificationExample, has_spans, side_counts, tag_counts
+from seqloom.data.examples import MultiLabelExample, TokenClassificationExample, has_spans, side_counts, tag_counts
 from seqloom.inspect.rehearsal import Budget, ModelFacts, Rehearsal, budget_of, free_memory, model_facts, rehearse
 from seqloom.inspect.values import Array
 from seqloom.tasks import task_info
-from seqloom.tasks.base import Task
+from seqloom.tasks.base import Task, TaskRecipe
 from seqloom.tasks.reading_base import ReadingTask
 from seqloom.tasks.text_base import TextTask
 from seqloom.tasks.translate import SIDES
@@ -34,6 +33,7 @@ LONG_LINE = 40  # characters; shorter lines may be equal by chance
 MAX_PADDING_FRACTION = 0.25  # of all positions in the batches of an epoch
 MAX_CLASS_RATIO = 10.0  # examples of the largest class per example of the smallest
 MIN_CLASS_EXAMPLES = 10  # in the training split
+MAX_LISTED = 5  # names in a warning
 MAX_MEMORY_FRACTION = 0.9  # of the free memory
 OPTIMIZER_STATE_PER_WEIGHT = {"sgd": 0, "adam": 2, "adamw": 2}  # values per weight, besides its gradient
 
@@ -55,7 +55,7 @@ class Lengths:
 
     @classmethod
     def of_stream(cls, stream: Array, end: int) -> "Lengths":
-        """Compute the lengths from a token stream, in which END follows every document."""
+        """Compute the lengths from a token stream in which END follows every document."""
         return cls.of(np.diff(np.flatnonzero(stream == end), prepend=-1) - 1)
 
 
@@ -70,9 +70,11 @@ class Split:
     lengths: Lengths
     duplicates: int  # non-empty documents that also occur earlier in the split
     in_train: int  # non-empty documents that also occur in train; 0 for train itself
+    overlap: float  # fraction of the characters that are in such documents
     line_overlap: float  # fraction of the long lines that also occur in train
     unknown_rate: float
     new_characters: list[str]  # characters that do not occur in train
+    tokenizer: str
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class ExampleFacts:
     unit: str  # the plural noun for examples: texts or sentences
     classes: dict[str, int]  # of train, largest first: labels, tags or span types
     class_unit: str  # the unit counted in `classes`: texts, words or spans
+    unmeasured: list[str]  # classes of train that occur in no other split
+    has_several_labels: bool  # whether a text has any number of labels
     reads_characters: bool  # whether the model also reads the characters of words
     truncated: int  # training examples longer than batch.max_length
     max_length: int | None
@@ -112,7 +116,7 @@ class ExampleFacts:
 class Side:
     """One language of a split of sentence pairs."""
 
-    tokens: int  # END after each sentence included
+    tokens: int  # including END after each sentence
     lengths: Lengths
     unknown_rate: float
     new_characters: list[str]  # characters that do not occur on this side of train
@@ -157,7 +161,7 @@ class TokenizerFacts:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of an examination."""
+    """The result of checking a recipe."""
 
     task: str
     device: str
@@ -182,26 +186,17 @@ class Diagnosis:
         return self.budget.steps * rehearsal.seconds_per_update + evaluation_seconds
 
 
-def examine(recipe: Any) -> Diagnosis:
-    """Examine a recipe and rehearse it."""
+def examine(recipe: TaskRecipe) -> Diagnosis:
+    """Check a recipe and run a few training steps of it."""
     by_gradient = isinstance(recipe.train, FitConfig)
     device = device_for(recipe.train) if by_gradient else torch.device("cpu")
     task = task_info(recipe.task).task.prepare(recipe)
     budget = budget_of(task) if by_gradient else None
-    splits, pairs, examples, tokenizer, sizes = [], None, None, None, {}
-    warnings: list[str] = []
-    if isinstance(task, TextTask | TranslateTask | ReadingTask):
-        tokenizer = tokenizer_facts(task)
-    if isinstance(task, TextTask):
-        splits = [split_facts(task, name) for name in task.corpus.splits]
-        warnings += _warn_splits(splits, task.tokenizer.kind)
-    elif isinstance(task, TranslateTask):
-        pairs = pair_facts(task)
-        warnings += warn_pairs(pairs)
-    elif isinstance(task, ReadingTask):
-        examples = example_facts(task)
-        warnings += warn_examples(examples)
-    elif isinstance(task.corpus, Corpus):
+    splits, pairs, examples = data_facts(task)
+    warnings = check_facts(splits, pairs, examples)
+    tokenizer = tokenizer_facts(task) if isinstance(task, TextTask | TranslateTask | ReadingTask) else None
+    sizes = {}
+    if tokenizer is None and isinstance(task.corpus, Corpus):
         sizes = {split: task.corpus.sizes(split) for split in task.corpus.splits}
     model = model_facts(task, device) if by_gradient else None
     free_bytes = free_memory(device)
@@ -219,7 +214,21 @@ def examine(recipe: Any) -> Diagnosis:
     return Diagnosis(recipe.task, str(device), *facts)
 
 
+def check_data(task: Task) -> list[str]:
+    """Return the warnings about the data of a task, without a rehearsal."""
+    return check_facts(*data_facts(task))
+
+
 # --- data -------------------------------------------------------------------------------------------------------------
+
+
+def data_facts(task: Task) -> tuple[list[Split], PairFacts | None, ExampleFacts | None]:
+    """Examine the data of a task: splits of plain texts, sentence pairs or examples."""
+    if isinstance(task, TextTask):
+        return [split_facts(task, name) for name in task.corpus.splits], None, None
+    if isinstance(task, TranslateTask):
+        return [], pair_facts(task), None
+    return [], None, example_facts(task) if isinstance(task, ReadingTask) else None
 
 
 def split_facts(task: TextTask, name: str) -> Split:
@@ -234,14 +243,17 @@ def split_facts(task: TextTask, name: str) -> Split:
         lengths=Lengths.of_stream(task.stream(name).numpy(), task.tokenizer.end),
         duplicates=len(non_empty) - len(set(non_empty)),
         in_train=sum(document in train_examples for document in non_empty),
+        overlap=sum(len(document) for document in non_empty if document in train_examples)
+        / max(1, sum(map(len, non_empty))),
         line_overlap=line_overlap(documents, train) if name != "train" else 0.0,
         unknown_rate=task.unknown_rate(name),
         new_characters=sorted(set().union(*documents) - set().union(*train)) if name != "train" else [],
+        tokenizer=task.tokenizer.kind,
     )
 
 
 def line_overlap(documents: Sequence[str], train: Sequence[str]) -> float:
-    """Return the fraction of the long lines that also occur in train. If documents are files, only lines can match."""
+    """Return the fraction of long lines that also occur in train; lines match even if whole documents differ."""
     lines, train_lines = (
         [line.strip() for document in texts for line in document.split("\n") if len(line.strip()) >= LONG_LINE]
         for texts in (documents, train)
@@ -270,12 +282,15 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
                 unseen_labels=corpus.unseen_labels(name) if task.names else {},
             )
         )
-    labels = corpus.label_counts("train") if task.names and not is_tagged else {}
+    classes = {name: class_counts(task, name) for name in corpus.splits}
+    measured = set[str]().union(*(counts for name, counts in classes.items() if name != "train"))
     return ExampleFacts(
         splits=splits,
         unit=task_info(task.recipe.task).examples,
-        classes=tag_counts(corpus, "train") if is_tagged else labels,
+        classes=classes["train"],
         class_unit="texts" if not is_tagged else "spans" if has_spans(corpus) else "words",
+        unmeasured=[name for name in classes["train"] if name not in measured] if len(classes) > 1 else [],
+        has_several_labels=issubclass(corpus.example_type, MultiLabelExample),
         reads_characters=task.spellings is not None,
         truncated=task.truncated_count(),
         max_length=task.recipe.batch.max_length,
@@ -285,6 +300,13 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
         has_max_shapes=task.recipe.batch.max_shapes is not None,
         padding_fraction=batches.padding(),
     )
+
+
+def class_counts(task: ReadingTask, split: str) -> dict[str, int]:
+    """Return the number of examples of each label, or of words or spans of each tag; empty without labels."""
+    if issubclass(task.corpus.example_type, TokenClassificationExample):
+        return tag_counts(task.corpus, split)
+    return task.corpus.label_counts(split) if task.names else {}
 
 
 def pair_facts(task: TranslateTask) -> PairFacts:
@@ -323,11 +345,11 @@ def pair_facts(task: TranslateTask) -> PairFacts:
 
 
 def tokenizer_facts(task: TextTask | TranslateTask | ReadingTask) -> TokenizerFacts:
-    """Measure the tokenizer on train, on both sides of pairs together."""
+    """Measure the tokenizer on train; for sentence pairs, on both sides together."""
     if isinstance(task, ReadingTask):
         tokens = len(task.batches.texts.ids)
         unknown = tokens * task.unknown_rate("train")
-        characters = sum(len(text) + 1 for text in task.plain_texts("train"))  # END counts as one
+        characters = sum(len(text) + 1 for text in task.plain_texts("train"))  # END counts as one character
     elif isinstance(task, TranslateTask):
         counts = {side: len(task.side_tokens("train", side).ids) for side in SIDES}
         tokens, unknown = sum(counts.values()), sum(n * task.unknown_rate("train", side) for side, n in counts.items())
@@ -339,6 +361,14 @@ def tokenizer_facts(task: TextTask | TranslateTask | ReadingTask) -> TokenizerFa
 
 
 # --- warnings ---------------------------------------------------------------------------------------------------------
+
+
+def check_facts(splits: Sequence[Split], pairs: PairFacts | None, examples: ExampleFacts | None) -> list[str]:
+    """Return the warnings about the data that `data_facts` has examined."""
+    warnings = list(_warn_splits(splits))
+    warnings += warn_pairs(pairs) if pairs is not None else ()
+    warnings += warn_examples(examples) if examples is not None else ()
+    return warnings
 
 
 def _warn_duplicates(fraction: float, unit: str) -> Iterator[str]:
@@ -364,17 +394,18 @@ def _warn_padding(facts: ExampleFacts | PairFacts) -> Iterator[str]:
         yield f"{facts.padding_fraction:.0%} of the batches is padding. {fix}"
 
 
-def _warn_splits(splits: Sequence[Split], kind: str) -> Iterator[str]:
+def _warn_splits(splits: Sequence[Split]) -> Iterator[str]:
     for split in splits:
         if split.name == "train":
             yield from _warn_duplicates(split.duplicates / max(1, split.documents), "documents")
         documents = split.in_train / max(1, split.documents - split.empty)
+        documents *= split.overlap > MAX_OVERLAP_FRACTION  # short documents, such as headings, may be equal by chance
         lines = f"lines of {LONG_LINE} or more characters"
         unit = "documents" if documents > split.line_overlap else lines
         yield from _warn_overlap(max(documents, split.line_overlap), unit, split.name, "the text")
     rates = [f"{split.unknown_rate:.1%} of {split.name}" for split in splits if split.unknown_rate > MAX_UNKNOWN_RATE]
     if rates:
-        more = "lower tokenizer.min_count, raise tokenizer.max_size, " if kind == "words" else ""
+        more = "lower tokenizer.min_count, raise tokenizer.max_size, " if splits[0].tokenizer == "words" else ""
         yield (
             f"{' and '.join(rates)} {'is' if len(rates) == 1 else 'are'} read as <unk>: the model cannot distinguish "
             f"these tokens. Add training text, {more}or use tokenizer.kind=byte-pair, which has no unknown tokens."
@@ -382,32 +413,46 @@ def _warn_splits(splits: Sequence[Split], kind: str) -> Iterator[str]:
 
 
 def warn_examples(facts: ExampleFacts) -> Iterator[str]:
-    """Yield warnings about examples. Long texts and unseen labels are reported by the task."""
+    """Yield warnings about examples. The task reports long texts and unseen labels."""
     for split in facts.splits:
         if split.name == "train":
             yield from _warn_duplicates(split.duplicates / max(1, split.examples), facts.unit)
         yield from _warn_overlap(split.in_train / max(1, split.examples), facts.unit, split.name, "them")
-        if split.name != "train" and split.unknown_rate > MAX_UNKNOWN_RATE and not facts.reads_characters:
-            yield (
-                f"{split.unknown_rate:.1%} of {split.name} is read as <unk>: the model cannot distinguish these "
-                "tokens. Add a character encoder (model.characters.kind=cnn), or use tokenizer.kind=byte-pair."
-            )
+    unknown = [split for split in facts.splits if split.name != "train" and split.unknown_rate > MAX_UNKNOWN_RATE]
+    if unknown and not facts.reads_characters:
+        rates = " and ".join(f"{split.unknown_rate:.1%} of {split.name}" for split in unknown)
+        yield (
+            f"{rates} {'is' if len(unknown) == 1 else 'are'} read as <unk>: the model cannot distinguish these tokens. "
+            "Add a character encoder (model.characters.kind=cnn), or use tokenizer.kind=byte-pair."
+        )
     counts = list(facts.classes.values())
     if rare := [name for name, count in facts.classes.items() if count < MIN_CLASS_EXAMPLES]:
         few = (
             f"{len(rare)} of {len(counts)} classes have" if len(rare) > 1 else f"The class {format_value(rare[0])} has"
         )
-        yield f"{few} fewer than {MIN_CLASS_EXAMPLES} training {facts.class_unit}, which is little to learn from."
-    if counts and facts.class_unit == "texts" and max(counts) > MAX_CLASS_RATIO * min(counts):
-        yield (
-            f"The largest class has {max(counts) / min(counts):.0f} times as many texts as the smallest. Watch macro "
-            "F1 in addition to accuracy; loss.class_weights=balanced gives all classes the same weight."
+        yield f"{few} fewer than {MIN_CLASS_EXAMPLES} training {facts.class_unit}, which may be too few to learn from."
+    if lost := facts.unmeasured:
+        names = ", ".join(map(format_value, lost[:MAX_LISTED])) + (" …" if len(lost) > MAX_LISTED else "")
+        subject, them = (
+            (f"{len(lost)} classes ({names}) occur", "them") if lost[1:] else (f"The class {names} occurs", "it")
         )
+        yield f"{subject} only in train, so no metric measures {them}. Add examples, or merge rare classes."
+    if counts and facts.class_unit == "texts" and max(counts) > MAX_CLASS_RATIO * min(counts):
+        advice = (
+            "Watch macro F1 in addition to accuracy; loss.class_weights=balanced gives all classes the same weight."
+        )
+        yield (
+            f"The largest class has {max(counts) / min(counts):.0f} times as many texts as the smallest. "
+            f"{'Watch macro F1 in addition to micro F1.' if facts.has_several_labels else advice}"
+        )
+    total = facts.splits[0].examples
+    if facts.has_several_labels and (constant := [name for name, count in facts.classes.items() if count == total]):
+        yield f"Every training text has the label {format_value(constant[0])}, so the model cannot learn it. Remove it."
     yield from _warn_padding(facts)
 
 
 def warn_pairs(facts: PairFacts) -> Iterator[str]:
-    """Yield warnings about pairs. Long pairs and unknown words of train are reported by the task."""
+    """Yield warnings about pairs. The task reports long pairs and unknown words of train."""
     for split in facts.splits:
         if split.name == "train":
             yield from _warn_duplicates(split.duplicates / max(1, split.pairs), "pairs")

@@ -7,9 +7,9 @@
     step.lines[1].terms         W_xf x_t = 0.41, W_hf h_{t-1} = −0.13, b_f = 1.02: their sum is 1.30
     step.lines[1].value         σ(1.30) = 0.786
 
-`Cell.equations` runs once in float64 while every operation is recorded. Each value that it returns
-becomes a line, and so does an intermediate result that is multiplied as a whole. No code here is
-specific to a cell. `arithmetic` shows one unit of a step: a matrix product is one row of the matrix
+`Cell.equations` runs once in float64 while every operation is recorded. Each returned value becomes
+a line; so does an intermediate sum that is a factor of a product. This module contains no code for
+specific cells. `arithmetic` shows one unit of a step: a matrix product is one row of the matrix
 times a vector, and `summands` are its weight · input products, largest first.
 """
 
@@ -58,7 +58,7 @@ class Expression:
 
     @property
     def is_simple(self) -> bool:
-        """Whether it can be a factor, or the vector of a matrix product, without a separate line."""
+        """Whether the expression can be a factor or the vector of a matrix product without a separate line."""
         if self.symbol:
             return True
         return self.operation not in ("sum", "matrix") and all(argument.is_simple for argument in self.arguments)
@@ -90,7 +90,7 @@ class Expression:
 
 @dataclass(frozen=True, eq=False)
 class Equation:
-    """value = function(Σ terms), each a vector (H,)."""
+    """A line value = function(Σ terms) of vectors (H,)."""
 
     name: str  # as in `Cell.equations`; for an intermediate result, its symbol
     symbol: str
@@ -126,7 +126,7 @@ def trace_equations(cell: Cell, x_t: Tensor, state: State) -> list[Equation]:
 
 @dataclass
 class _Recorder(TorchFunctionMode):
-    """Records an expression for every computed tensor, by tensor identity."""
+    """Records the expression of every computed tensor, by tensor identity."""
 
     cell: Cell
     expressions: dict[int, Expression] = field(default_factory=dict)
@@ -179,7 +179,7 @@ class _Recorder(TorchFunctionMode):
 
 
 class _Writer:
-    """Names the recorded expressions and writes them as lines."""
+    """Names the recorded expressions and formats them as lines."""
 
     def __init__(self, cell: Cell, recorder: _Recorder, returned: dict[str, Tensor]) -> None:
         self.cell = cell
@@ -194,7 +194,7 @@ class _Writer:
             yield from self._write(name, self.named[name])
 
     def _write(self, name: str, expression: Expression) -> Iterator[Equation]:
-        """Yield a line, after the lines of the intermediate results that it needs."""
+        """Yield the lines of the required intermediate results, then the line."""
         is_function = expression.operation not in ("leaf", "sum", "product", "matrix", "complement")
         function = is_function and len(expression.arguments) == 1
         inner = expression.arguments[0] if function else replace(expression, symbol="")
@@ -212,7 +212,7 @@ class _Writer:
         yield Equation(name, expression.symbol, symbol, self._name_weights(terms), expression.value)
 
     def _name_weights(self, terms: Sequence[Expression]) -> list[Expression]:
-        """Name the weights. The input and recurrent biases become one term, after all others."""
+        """Name the weights. The input bias and the recurrent bias become one term, which comes last."""
         cell, biases, others = self.cell, dict[str, list[Expression]](), list[Expression]()
         blocks = {"weight_x": cell.x_blocks or cell.blocks, "weight_h": cell.h_blocks or cell.blocks}
         for term in terms:
@@ -224,7 +224,7 @@ class _Writer:
             else:
                 weight, vector = term.arguments
                 parameter, _, number = weight.symbol.partition("/")
-                symbol = {"weight_p": "W_xp"}.get(parameter, weight.symbol)
+                symbol = {"weight_xp": "W_xp"}.get(parameter, weight.symbol)
                 if parameter in blocks:
                     symbol = f"W_{parameter[-1]}{_block_letter(blocks[parameter], number)}"
                 named = Expression("leaf", weight.value, symbol=symbol)
@@ -250,7 +250,7 @@ def symbol_of(name: str) -> str:
 
 
 class Summand(NamedTuple):
-    """weight · input, one summand of a matrix product."""
+    """One summand of a matrix product: weight · input."""
 
     input_index: int  # of the input
     weight: float
@@ -259,7 +259,7 @@ class Summand(NamedTuple):
 
 
 class Factor(NamedTuple):
-    """One number of a product."""
+    """A factor of a product."""
 
     symbol: str
     value: float
@@ -296,7 +296,7 @@ class UnitTerm:
 
 @dataclass(frozen=True)
 class UnitLine:
-    """value = function(Σ terms)"""
+    """A line value = function(Σ terms) of one unit."""
 
     name: str  # as in `Cell.equations`; for an intermediate result, its symbol
     symbol: str
@@ -347,7 +347,7 @@ def check_unit(unit: int, hidden: int) -> None:
 
 
 def _describe_purpose(cell: Cell, equation: Equation) -> str:
-    """Describe the purpose of a line, which is empty for an intermediate result."""
+    """Describe the purpose of a line; the description of an intermediate result is empty."""
     name, other_states = equation.name, set(cell.state_names) - {"h"}
     if name in cell.gates:
         return cell.gates[name]

@@ -1,7 +1,7 @@
 """The cost of training: parameters, updates, and the time and memory of a few real steps in a new process.
 
-A rehearsal reads the same data and makes the same updates, evaluation and checkpoint as training, so its peak memory is
-that of training. In a new process, the memory of this process is not included.
+A rehearsal reads the same data and performs the same updates, evaluation and checkpoint as training, so its peak memory
+equals that of training. It runs in a new process, which excludes the memory of the current process.
 """
 
 import json
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
@@ -33,7 +33,7 @@ from seqloom.nn.recurrent import Recurrent, run_cell
 from seqloom.runs.record import record
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
-from seqloom.tasks.base import Task
+from seqloom.tasks.base import Task, TaskRecipe
 from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import estimate
@@ -64,7 +64,7 @@ PROBE_LENGTH = 64  # of the sequence for which an implementation is selected
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """The model as it would be built."""
+    """The model that training would build."""
 
     kind: str
     parts: dict[str, int]  # parameters by part; tied parameters are counted once
@@ -81,6 +81,7 @@ class Budget:
     epochs: float
     tokens_per_step: int | None  # predictions per update; None if unknown
     evaluations: int
+    patience: int | None = None  # evaluations without a new best after which training stops
 
 
 @dataclass
@@ -123,7 +124,7 @@ def parameters_of(task: Task) -> int:
 
 
 def nearest_size(count: Callable[[int], int], target: int) -> tuple[int, int]:
-    """Return the integer n ≥ 1 whose count(n) is nearest to the target, and that count; count(n) must grow with n."""
+    """Return the integer n ≥ 1 whose count(n) is nearest to the target, and count(n), which must grow with n."""
     above = 1
     while count(above) < target and above < MAX_SIZE:
         above *= 2
@@ -146,7 +147,7 @@ def model_facts(task: Task, device: torch.device) -> ModelFacts:
 
 
 def kernel_notes(model: nn.Module, device: torch.device) -> list[str]:
-    """Report whether recurrent layers run as sequence kernels, or which cells are looped over step by step."""
+    """Report whether recurrent layers use sequence kernels, or which cells are computed step by step."""
     layers = [module for module in model.modules() if isinstance(module, Recurrent)]
     if not layers:
         return []
@@ -177,6 +178,7 @@ def budget_of(task: Task) -> Budget:
         epochs=steps * train.accumulate_steps / per_epoch,
         tokens_per_step=None if tokens is None else round(tokens * train.accumulate_steps),
         evaluations=math.ceil(steps / (train.evaluate_every or updates)),
+        patience=train.patience,
     )
 
 
@@ -188,8 +190,8 @@ def free_memory(device: torch.device) -> int | None:
 # --- a rehearsal ------------------------------------------------------------------------------------------------------
 
 
-def rehearse(recipe: Any) -> Rehearsal:
-    """Rehearse a recipe in a new process. Errors are reported, not raised."""
+def rehearse(recipe: TaskRecipe) -> Rehearsal:
+    """Rehearse a recipe in a new process. Errors are returned in the result instead of raised."""
     folder = data_folder()
     request = json.dumps({"recipe": to_mapping(recipe), "data_dir": str(folder) if folder else None})
     root = str(Path(__file__).parents[2])
@@ -212,8 +214,8 @@ def rehearse(recipe: Any) -> Rehearsal:
 # --- in the new process -----------------------------------------------------------------------------------------------
 
 
-def run_rehearsal(recipe: Any, folder: Path) -> Rehearsal:
-    """Make a few updates with a run in `folder`."""
+def run_rehearsal(recipe: TaskRecipe, folder: Path) -> Rehearsal:
+    """Perform a few updates with a run in `folder`."""
     rehearsal = Rehearsal()
     task = task_info(recipe.task).task.prepare(recipe)
     run = Run.create(folder / "rehearsal", to_mapping(recipe), task.documents())
@@ -231,7 +233,7 @@ def run_rehearsal(recipe: Any, folder: Path) -> Rehearsal:
 
 
 def _fit(task: Task, store: CheckpointStore, rehearsal: Rehearsal) -> Iterator[Event]:
-    """Make a few updates, an evaluation and a checkpoint, with the same objects in memory as training."""
+    """Perform a few updates, an evaluation and a checkpoint, with the same objects in memory as training."""
     recipe = task.recipe
     state = TrainState(task, recipe.train, recipe.seed)
     if state.layer_groups is not None:  # all layers unfrozen: the peak of gradual unfreezing
@@ -262,12 +264,12 @@ def _fit(task: Task, store: CheckpointStore, rehearsal: Rehearsal) -> Iterator[E
         except Interrupted:
             rehearsal.complete = False
     rehearsal.evaluation_seconds = time.perf_counter() - began
-    store.save_best(state.model.state_dict())
+    store.save_best(state.task.inference_model(state.model).state_dict())
     yield Saved(rehearsal.updates, store.save(rehearsal.updates, state.state_dict()))
 
 
 def _estimate(task: Task, store: CheckpointStore, rehearsal: Rehearsal) -> Iterator[Event]:
-    """Estimate the model from counts, which is fast enough to be done in full."""
+    """Estimate the model from counts completely, because this is fast."""
     began = time.perf_counter()
     rehearsal.complete = False
     with _time_limit() as stop:

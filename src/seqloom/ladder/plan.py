@@ -1,4 +1,4 @@
-"""The configuration of a ladder, and variants of equal size and budget."""
+"""The configuration of a ladder, and the adjustment of its variants to equal size and budget."""
 
 import copy
 import re
@@ -7,20 +7,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from seqloom.config import apply_overrides, build, config, load_yaml, parse_overrides
+from seqloom.core import Json
 from seqloom.core.errors import SeqloomError, UsageError
-from seqloom.core.words import HIGHER_IS_BETTER, find_nearest
+from seqloom.core.metrics import HIGHER_IS_BETTER
+from seqloom.core.words import find_nearest
 from seqloom.inspect.rehearsal import budget_of, nearest_size, parameters_of
 from seqloom.nn.cells import CELLS
 from seqloom.recipes import RECIPES, build_recipe, recipe_mapping
 from seqloom.tasks import task_info
-from seqloom.tasks.base import Task
+from seqloom.tasks.base import Task, TaskRecipe
 from seqloom.train.config import FitConfig
 
 LADDERS = RECIPES / "ladders"
-TOLERANCE = 0.01  # relative difference in parameters, or in training tokens, between variants
+TOLERANCE = 0.01  # maximum relative difference between variants in parameters or in training tokens
 Key = tuple[str, ...]  # the path of a key in a recipe
 REGISTRIES = {"cells": ("model.cell", CELLS)}  # allowed values of `variants`: one variant per member
 
@@ -29,17 +31,17 @@ REGISTRIES = {"cells": ("model.cell", CELLS)}  # allowed values of `variants`: o
 class LadderConfig:
     """The content of a ladder file."""
 
-    base: str | dict[str, Any]  # a shipped recipe, a YAML file, or an inline recipe
+    base: str | dict[str, Json]  # a shipped recipe, a YAML file, or an inline recipe
     overrides: tuple[str, ...] = ()  # for all variants
     variants: str | dict[str, tuple[str, ...]]  # overrides by name, or `cells` for one variant per cell
-    equal: Literal["parameters", "nothing"] = "parameters"  # equal by adjusting `size`
-    size: str | dict[str, str] = "model.hidden"  # the key to adjust, or one key per kind of model
-    parameters: int | None = None  # the target; default: the parameters of the first variant
-    budget: Literal["equal", "free"] = "equal"  # tokens that each variant trains on
+    equal: Literal["parameters", "nothing"] = "parameters"  # what is equal in all variants, by adjusting `size`
+    size: str | dict[str, str] = "model.hidden"  # the recipe key to adjust, or one key per kind of model
+    parameters: int | None = None  # the target number of parameters; default: the parameters of the first variant
+    budget: Literal["equal", "free"] = "equal"  # whether all variants train on the same number of tokens
     seeds: tuple[int, ...] = (1, 2, 3)
-    metric: str | None = None  # metric of dev for ranking and plot; default: the metric that selects checkpoints
-    best: Literal["lowest", "highest"] | None = None  # the best value of that metric; default: depends on the metric
-    also: tuple[str, ...] = ()  # other metrics of dev for the table
+    metric: str | None = None  # dev metric for ranking and plot; default: the metric that selects checkpoints
+    best: Literal["lowest", "highest"] | None = None  # the best value of `metric`; default: depends on it
+    also: tuple[str, ...] = ()  # other dev metrics for the table
 
     def problems(self) -> Iterator[str]:
         if isinstance(self.variants, str) and self.variants not in REGISTRIES:
@@ -48,7 +50,7 @@ class LadderConfig:
             yield "variants must contain at least one variant"
         for name in self.variants if isinstance(self.variants, dict) else ():
             if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", name):
-                yield f"a variant's name is a folder name and may have only letters, digits and . _ + -, got {name!r}"
+                yield f"a variant's name is a folder name and must have only letters, digits and . _ + -, got {name!r}"
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             yield f"seeds must be distinct integers, got {list(self.seeds)}"
         if self.parameters is not None and self.parameters < 1:
@@ -63,7 +65,7 @@ class LadderConfig:
         key, members = REGISTRIES[self.variants]
         return {name: (f"{key}={name}",) for name in members}
 
-    def size_of(self, recipe: Any) -> str | None:
+    def size_of(self, recipe: TaskRecipe) -> str | None:
         """Return the key that is adjusted in this recipe."""
         return self.size if isinstance(self.size, str) else self.size.get(recipe.model.kind)
 
@@ -82,16 +84,16 @@ class Variant:
     """One variant of the base recipe."""
 
     name: str
-    mapping: dict[str, Any]  # the recipe as plain values
-    recipe: Any
-    size_key: str | None = None  # the key that is adjusted …
+    mapping: dict[str, Json]  # the recipe as plain values
+    recipe: TaskRecipe
+    size_key: str | None = None  # the adjusted key …
     size: int | None = None  # … and its value
     parameters: int | None = None  # None before `solve`
-    tokens: int | None = None  # in training
+    tokens: int | None = None  # number of training tokens
 
     @property
     def size_path(self) -> tuple[str, ...]:
-        """The path of the key that is adjusted."""
+        """The path of the adjusted key."""
         return tuple(self.size_key.split(".")) if self.size_key else ()
 
 
@@ -105,7 +107,7 @@ class Ladder:
 
     @property
     def metric(self) -> str:
-        """The metric of dev that ranks the variants, or "" if it depends on the data."""
+        """The dev metric that ranks the variants, or "" if it depends on the data."""
         recipe = self.variants[0].recipe
         return self.config.metric or task_info(recipe.task).task.metric_of(recipe)
 
@@ -185,7 +187,7 @@ def override_keys(overrides: Sequence[str]) -> set[Key]:
 
 
 def check_overrides(common: set[Key], varied: set[Key]) -> None:
-    """Check that no common override sets a key in which the variants differ."""
+    """Check that no common override sets a key that differs between variants."""
     if ("seed",) in common | varied:
         raise UsageError("seed cannot be set in a ladder: every variant is trained with each of --seeds.")
     # Two keys clash if they are equal or if one contains the other.
@@ -242,9 +244,11 @@ def solve(ladder: Ladder) -> Ladder:
     return replace(ladder, variants=tuple(variants))
 
 
-def prepare_task(recipe: Any, prepared: dict[str, Task]) -> Task:
-    """Return the task of a variant. Variants that differ only in model and training share their data, except for
-    the keys of the model in `Task.read_by_model`."""
+def prepare_task(recipe: TaskRecipe, prepared: dict[str, Task]) -> Task:
+    """Return the task of a variant.
+
+    Variants that differ only in their model and training share the loaded data, unless they differ in a model key
+    listed in `Task.read_by_model`."""
     kind = task_info(recipe.task).task
     shared = [getattr(recipe, entry.name) for entry in fields(recipe) if entry.name not in ("model", "train")]
     shared += [getattr(recipe.model, name, None) for name in kind.read_by_model]
@@ -256,7 +260,7 @@ def prepare_task(recipe: Any, prepared: dict[str, Task]) -> Task:
     return task
 
 
-def with_recipe(task: Task, recipe: Any) -> Task:
+def with_recipe(task: Task, recipe: TaskRecipe) -> Task:
     """Return the same task and data with another recipe."""
     other = copy.copy(task)
     other.recipe = recipe
@@ -264,12 +268,13 @@ def with_recipe(task: Task, recipe: Any) -> Task:
 
 
 def choose_size(variant: Variant, task: Task, chosen: LadderConfig, target: int | None) -> Variant:
-    """Adjust the size of a variant to the target number of parameters. Without a target, its size is kept."""
+    """Adjust the size of a variant to the target number of parameters; without a target, keep its size."""
     if not isinstance(variant.recipe.train, FitConfig):
         raise UsageError("a ladder needs models that are trained by gradient descent.")
     path = variant.size_path
     if chosen.equal == "nothing" or target is None:
-        size = reduce(lambda part, name: getattr(part, name, None), path, variant.recipe) if path else None
+        section = getattr(variant.recipe, path[0], None) if path else None
+        size = reduce(lambda part, name: getattr(part, name, None), path[1:], section)
         return replace(variant, size=size, parameters=parameters_of(task))
     if not path:
         kind = variant.recipe.model.kind

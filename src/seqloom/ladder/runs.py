@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from seqloom.core import Json
 from seqloom.core.errors import CheckpointError, DataError, DivergedError, UsageError
 from seqloom.core.files import read_file, to_json, write_atomic
 from seqloom.core.words import did_you_mean
@@ -17,13 +17,14 @@ from seqloom.ladder.plan import Ladder, Variant, prefix_errors
 from seqloom.predict.loader import load
 from seqloom.runs.run import Run
 from seqloom.tasks import task_info
+from seqloom.tasks.base import TaskRecipe
 from seqloom.train.events import Event, Finished
 from seqloom.train.stop import Stop
 from seqloom.training import begin, check_resumable, resume
 
-RunEvent = Event | str | None  # an event, the reason for a divergence, or None for a run that was already finished
+RunEvent = Event | str | None  # an event, the reason for divergence, or None if the run was already finished
 SHARED = "shared.json"  # file in a run directory with the numbers of parallel jobs and threads
-NOT_METRICS = ("step", "signatures", "decoding")  # other entries of the metrics of a run
+NOT_METRICS = ("step", "signatures", "decoding")  # entries of a run's metrics that are not metrics of its model
 CSV_KEYS = ("tokens", "tokens_per_second", "seconds", "memory", "jobs", "threads")
 
 
@@ -38,12 +39,12 @@ class LadderRun:
     total: int  # number of runs
 
     @property
-    def recipe(self) -> Any:
+    def recipe(self) -> TaskRecipe:
         """The recipe of the variant with the seed of this run."""
         return replace(self.variant.recipe, seed=self.seed)
 
     def is_trained(self) -> bool:
-        """Whether training has finished. The recipe may have more steps than the run was started with."""
+        """Whether training has reached the last step of the current recipe, which may differ from that of the run."""
         if not self.path.exists():
             return False
         run = Run.open(self.path)
@@ -58,7 +59,7 @@ class LadderRun:
 
 
 def list_runs(ladder: Ladder, out: Path) -> list[LadderRun]:
-    """Return all runs: all variants with the first seed, then with the next."""
+    """Return all runs, ordered by seed, then by variant."""
     pairs = [(variant, seed) for seed in ladder.config.seeds for variant in ladder.variants]
     paths = [out / f"{variant.name}-seed{seed}" for variant, seed in pairs]
     numbers = range(1, len(pairs) + 1)
@@ -72,10 +73,10 @@ def train_ladder(
 ) -> Iterator[tuple[LadderRun, RunEvent]]:
     """Train all unfinished runs and evaluate each on `splits`.
 
-    Yield each run with its training events, with None if it was already finished, or with the reason if it diverged.
-    The other runs continue. `Stopped` is the last event.
+    Yield each run with its training events, with None if it was already finished, or with the reason if it diverged;
+    the other runs continue. `Stopped` is the last event.
 
-    With `jobs` > 1, runs are trained in parallel processes, which divide the threads among them. The weights equal
+    With `jobs` > 1, runs are trained in parallel processes, which share the threads. The weights equal
     those of sequential training with the same number of threads; only the order of the events and the speed differ. The
     numbers of jobs and threads are stored with the run.
     """
@@ -100,7 +101,7 @@ def train_ladder(
 
 
 def train_run(run: LadderRun, splits: Sequence[str], stop: Stop, jobs: int = 1) -> Iterator[RunEvent]:
-    """Train or resume a run, then evaluate it; its `Finished` event has the metrics of dev."""
+    """Train or resume a run, then evaluate it; the `Finished` event contains the dev metrics."""
 
     def evaluate() -> dict[str, float]:
         return {split: get_metrics(Run.open(run.path), split) for split in dict.fromkeys(("dev", *splits))}["dev"]
@@ -127,7 +128,7 @@ def train_run(run: LadderRun, splits: Sequence[str], stop: Stop, jobs: int = 1) 
         yield str(error)
 
 
-def find_end(run: Run) -> dict[str, Any] | None:
+def find_end(run: Run) -> dict[str, Json] | None:
     """Return the last event of a run if it is `finished`, otherwise None."""
     last = [*run.log()][-1:]
     return last[0] if last and last[0]["event"] == "finished" else None
@@ -143,7 +144,7 @@ def get_metrics(run: Run, split: str) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if name not in NOT_METRICS}
 
 
-def stored_metrics(run: Run, split: str) -> dict[str, Any] | None:
+def stored_metrics(run: Run, split: str) -> dict[str, Json] | None:
     """Return the stored metrics of the current weights on the full split, or None."""
     metrics, file = run.metrics(split), run.path / "metrics" / f"{split}.json"
     if metrics is None:
@@ -166,7 +167,7 @@ class RunResult:
     metrics: dict[str, float]
     tokens: int | None
     tokens_per_second: float
-    seconds: float  # of updates
+    seconds: float  # duration of all updates
     memory: int | None  # peak bytes of tensors during an update
     jobs: int | None = None  # number of parallel runs
     threads: int | None = None
@@ -189,7 +190,7 @@ class VariantResult:
 
     @property
     def values(self) -> list[float]:
-        """The metric of the ladder for each run."""
+        """The ladder's metric for each run."""
         return [run.value for run in self.runs]
 
     def spread(self, metric: str) -> tuple[float, float]:
@@ -198,7 +199,7 @@ class VariantResult:
         return spread_of([math.nan if value is None else float(value) for value in values])
 
     def format_size(self, key: str) -> str | None:
-        """Return the size, with its key if that is not `key`."""
+        """Format the size, with its key unless the key is `key`."""
         if self.size is None:
             return None
         return str(self.size) if self.size_key == key else f"{self.size_key}={self.size}"

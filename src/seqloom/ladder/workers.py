@@ -1,8 +1,8 @@
 """Parallel training of the runs of a ladder, one process per run.
 
 The parent sends a job to the standard input of a worker, which writes its events to standard output as lines of JSON.
-Locks, checkpoints and metrics are those of ordinary runs, so the ladder can resume after any failure. The parent keeps
-the input open. When it is closed, also because the parent has ended, workers save and exit.
+Workers lock, checkpoint and evaluate like ordinary runs, so the ladder can resume after any failure. The parent keeps
+the input open. When the input closes, for example because the parent has exited, workers save their progress and exit.
 """
 
 import json
@@ -41,7 +41,7 @@ class Worker:
         self, run: LadderRun, splits: Sequence[str], threads: int, messages: "queue.Queue[Any]", jobs: int = 1
     ) -> None:
         self.run = run
-        self.broken: str | None = None  # the last line, if it is not valid JSON
+        self.broken: str | None = None  # an invalid last line of output
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed when the process has ended)
         root = str(Path(__file__).parents[2])
         paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -51,7 +51,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self.errors,
             env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": str(threads)},
-            start_new_session=True,  # only the parent gets Ctrl-C, and terminates the workers
+            start_new_session=True,  # only the parent receives Ctrl-C; it stops the workers
         )
         folder = data_folder()
         job = {
@@ -62,7 +62,7 @@ class Worker:
             "data_dir": str(folder) if folder else None,
         }
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # the process has ended; `end` reports why
+        with suppress(BrokenPipeError):  # the process has exited; `end` reports the reason
             self.process.stdin.write(json.dumps(job).encode() + b"\n")
             self.process.stdin.flush()
         threading.Thread(target=self.listen, args=(messages,), daemon=True).start()
@@ -74,15 +74,15 @@ class Worker:
         try:
             for line in self.process.stdout:
                 messages.put((self, json.loads(line)))
-        except ValueError:  # half a line: the process was killed while writing
+        except ValueError:  # an incomplete line: the process was killed while writing
             self.broken = line.decode(errors="replace").strip()
         finally:
-            messages.put((self, None))  # the process has ended, or its output is damaged
+            messages.put((self, None))  # the process has exited, or its output is damaged
 
     def end(self) -> SeqloomError | None:
-        """Wait for the process, and return the error if it did not report one."""
+        """Wait for the process; return an error if the process failed without reporting its error."""
         if self.broken is not None:
-            self.process.terminate()  # it could block on its output forever
+            self.process.terminate()  # the process could block on its output forever
         code = self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             with suppress(BrokenPipeError):  # unread input is no longer needed
@@ -93,7 +93,7 @@ class Worker:
             lines = file.read().decode(errors="replace").strip().splitlines() or ["no message"]
         if code == 0 and self.broken is None:
             return None
-        if code == -signal.SIGTERM and self.broken is None:  # before its signal handler was installed
+        if code == -signal.SIGTERM and self.broken is None:  # stopped before its signal handler was installed
             return Interrupted("Stopped on request.")
         cause = f"signal {-code}" if code < 0 else lines[-1]
         cause += "" if self.broken is None else f", in the middle of a line: {self.broken[:80]!r}"
@@ -103,7 +103,7 @@ class Worker:
 def train_in_parallel(
     runs: Sequence[LadderRun], splits: Sequence[str], stop: Stop, jobs: int
 ) -> Iterator[tuple[LadderRun, RunEvent]]:
-    """Train several runs in parallel, and yield the same as `train_ladder`."""
+    """Train several runs in parallel; yield runs and events as `train_ladder` does."""
     messages: queue.Queue[Any] = queue.Queue()
     threads = max(1, torch.get_num_threads() // jobs)
     waiting, running = deque[LadderRun](), list[Worker]()
@@ -193,7 +193,7 @@ def main() -> int:
 
 
 def terminate_at_end_of_input() -> None:
-    """Stop when the parent closes the input or ends."""
+    """Stop when the parent process closes standard input or exits."""
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

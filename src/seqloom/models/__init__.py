@@ -1,15 +1,17 @@
 """Models, one file each with its Config, and the table of model kinds that recipes use.
 
-A kind is imported on first use. A package that depends on this one can extend a kind: its file
-`model_kinds.json` maps the new kind to the kind it extends and to the import paths of its config and
-its backbone. `InitConfig` is the section `init` of a recipe, see `seqloom.runs.transfer`.
+A kind is imported on first use. A package that depends on `seqloom.models` can extend a kind: its file
+`model_kinds.json` maps the new kind to the kind it extends and to the import paths of its config and its backbone.
+`InitConfig` is the section `init` of a recipe, see `seqloom.runs.transfer`.
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from seqloom.config import Kinds, config
+from seqloom.config.constraints import Fraction, PositiveFloat, PositiveInt
 
 EXTENSIONS: dict[str, dict[str, str]] = {
     kind: extension
@@ -37,6 +39,7 @@ MODELS = Kinds(
         "fine-tuned-choice": "seqloom.models.fine_tuned:FineTunedChoiceConfig",
         "fine-tuned-answer": "seqloom.models.fine_tuned:FineTunedAnswerConfig",
         "series-classifier": "seqloom.models.classifier:SeriesClassifierConfig",
+        "image-classifier": "seqloom.models.image_classifier:ImageClassifierConfig",
         "ffn": "seqloom.models.forecaster:WindowForecasterConfig",
         "lstm": "seqloom.models.forecaster:RecurrentForecasterConfig",
         "ar": "seqloom.classical.autoregressive:AutoregressiveConfig",
@@ -65,6 +68,22 @@ def find_config(task: object, kind: object) -> Any:
 
 
 FINE_TUNED_PREFIX = "fine-tuned-"  # of model kinds with a pretrained backbone
+TRANSFORMERS = ("gpt", "bert", "electra", "transformer")  # model kinds that consist of Transformer blocks
+Projection = Literal["q", "k", "v", "out", "up", "gate", "down"]  # a linear layer of a Transformer block
+
+
+@config
+class LoRAConfig:
+    """Low-rank updates of a frozen Transformer, see `seqloom.nn.lora`."""
+
+    rank: PositiveInt = 8  # r
+    alpha: PositiveFloat = 16.0  # α; an update is scaled by α/r
+    dropout: Fraction = 0.0  # of the inputs of an update
+    targets: tuple[Projection, ...] = ("q", "k", "v", "out", "up", "gate", "down")  # the updated layers of a block
+
+    def problems(self) -> Iterator[str]:
+        if not self.targets:
+            yield "targets must name at least one layer: q, k, v, out, up, gate or down"
 
 
 @config
@@ -73,6 +92,11 @@ class InitConfig:
 
     from_: str  # the run directory
     weights: bool = True  # false: copy the tokenizer and the backbone's config, and initialize all weights randomly
+    lora: LoRAConfig | None = None  # train low-rank updates of a frozen Transformer instead of its weights
+
+    def problems(self) -> Iterator[str]:
+        if self.lora is not None and not self.weights:
+            yield "lora updates pretrained weights, so weights must be true"
 
 
 def has_backbone(model: Any) -> bool:

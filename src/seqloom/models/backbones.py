@@ -6,9 +6,9 @@
     c = [→h_S; ←h_1]                     bilm: the last state of each direction
     c = 1/S Σ_j h_j                      transformer: the mean over the encoder's states
 
-The embedding matrix of a backbone has EXTRA rows after those of the tokenizer, for special tokens. If
-the pretrained model lacks them, they keep their random initial values. A model on top of a backbone
-uses `read`, `extract`, `output_size` and `layer_groups`.
+The embedding matrix of a backbone has EXTRA rows for special tokens after the rows of the tokenizer. If the pretrained
+model lacks these rows, they keep their random initial values. A model on top of a backbone uses `read`, `extract`,
+`output_size` and `layer_groups`.
 """
 
 from abc import ABC, abstractmethod
@@ -60,7 +60,10 @@ BackboneConfig = Annotated[AnyBackboneConfig, Kinds("kind", {kind: MODELS.paths[
 
 
 class Backbone(nn.Module, ABC):
-    """The base class of backbones, for `vocabulary` tokens. With `predicts` it keeps the next-token output layer."""
+    """The base class of backbones for `vocabulary` tokens.
+
+    With `predicts`, a backbone keeps its next-token output layer.
+    """
 
     form: ClassVar[Form]
     pretrained_names: ClassVar[dict[str, str]]  # prefix of its weights -> prefix in the pretrained model
@@ -94,18 +97,20 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        """Return the parameters by layer, embeddings first, without those of next-token prediction."""
+        """Return the parameters by layer, embeddings first, without the next-token output layer."""
 
     def extract(self, h: Tensor, mask: Tensor) -> Tensor:
         """Compute the vector c (B, H) of a row from h (B, S, H)."""
         return select_last(h, mask)
 
     def attentions(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
-        """Return the attention weights of every layer (B, N, S, S), 0 at padding; empty without attention."""
+        """Return the attention weights (B, N, S, S) of every layer, 0 at padding, or an empty list without
+        attention.
+        """
         return []
 
     def notes(self) -> list[str]:
-        """Return notes for the user on behaviour that the recipe does not show."""
+        """Return notes for the user about behaviour that the recipe does not show."""
         return []
 
     # Next-token prediction.
@@ -119,7 +124,7 @@ class Backbone(nn.Module, ABC):
         return F.linear(*self.next_token_layer(h))
 
     def next_token_loss(self, h: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Return the mean of −log p of each token given the previous ones; special tokens are not predicted."""
+        """Return the mean of −log p of each token given the previous tokens; special tokens are not predicted."""
         counted = mask[:, 1:] & (tokens[:, 1:] < self.vocabulary)
         targets = tokens[:, 1:].masked_fill(~counted, IGNORE_INDEX).flatten()
         hidden, weight, bias = self.next_token_layer(h[:, :-1])

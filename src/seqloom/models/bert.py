@@ -4,8 +4,8 @@
     masked tokens    p(w_j) = softmax(E · norm(g(W h_j + b)) + c)       E: token embeddings; g: activation of the blocks
     next sentence    p(b follows a) = softmax(U · tanh(P h_[CLS] + p) + u)
 
-The loss is the mean of −log p over the masked tokens, plus the mean over the pairs if the batch has
-any. RoBERTa (Liu et al. 2019) has no pairs and draws new masks in every epoch; the task decides.
+The loss is the mean of −log p over the masked tokens, plus the mean over the pairs if the batch contains pairs. RoBERTa
+(Liu et al. 2019) has no pairs and draws new masks in every epoch; the task selects either variant.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,7 +52,7 @@ class EncoderOptions(BackboneOptions):
         return self.context or self.positions.longest
 
     def backbone(self, vocabulary: int) -> TransformerBackbone:
-        """Create the backbone, for `vocabulary` tokens and [CLS], [SEP], [MASK]."""
+        """Create the backbone for `vocabulary` tokens and [CLS], [SEP], [MASK]."""
         return TransformerBackbone(self, vocabulary + EXTRA, causal=False, segments=SEGMENTS)
 
 
@@ -101,7 +101,10 @@ class MaskedLanguageModel(nn.Module):
 
 
 class BERT(MaskedLanguageModel, MaskedTokenLayer):
-    """BERT for tokens 0 … V + 2: those of the tokenizer, then [CLS], [SEP], [MASK]. It predicts only the first V."""
+    """BERT for tokens 0 … V + 2: V tokens of the tokenizer, then [CLS], [SEP], [MASK].
+
+    It predicts only the first V tokens.
+    """
 
     def __init__(self, config: BERTConfig, vocabulary: int) -> None:
         super().__init__()
@@ -140,14 +143,17 @@ class BERT(MaskedLanguageModel, MaskedTokenLayer):
         return h, h.gather(1, batch["positions"].unsqueeze(2).expand(-1, -1, h.shape[2]))
 
     def forward(self, batch: Batch) -> BERTOutput:
-        """Compute logits only at the masked positions; computing them everywhere would take most of the time."""
+        """Compute logits only at the masked positions, because computing them at all positions would dominate the run
+        time.
+        """
         h, selected = self.read_batch(batch)
         return BERTOutput(self.masked_logits(selected), self.next_logits(h))
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the mean of −log p over the targets (B, P) ≥ 0, without device synchronization.
 
-        If the batch has `other` (B,), 1 if the second text does not follow the first, add the mean over the pairs.
+        If the batch has `other` (B,), which is 1 if the second text does not follow the first, add the mean over the
+        pairs.
         """
         h, selected = self.read_batch(batch)
         counted = batch["targets"] >= 0

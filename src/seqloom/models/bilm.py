@@ -4,9 +4,9 @@
     →h_{k,j} from x_0 … x_k, layer j         p(y_{k+1} | y_0 … y_k) = softmax(W →h_{k,L} + b)
     ←h_{k,j} from x_{n+1} … x_k, layer j     p(y_{k−1} | y_{n+1} … y_k) = softmax(W ←h_{k,L} + b)
 
-The two directions share E and the output layer, but not the weights of their cells. The loss is the
-mean over both directions. As a backbone, the model returns a mix (`LayerMix`) of h_{k,0} = [x_k; x_k]
-and h_{k,j} = [→h_{k,j}; ←h_{k,j}].
+The two directions share E and the output layer, but not the weights of their cells. The loss is the mean over both
+directions. As a backbone, the model returns a learned mixture (`LayerMix`) of h_{k,0} = [x_k; x_k] and h_{k,j} =
+[→h_{k,j}; ←h_{k,j}].
 """
 
 from collections.abc import Iterator
@@ -79,13 +79,13 @@ class BiLMEncoder(nn.Module):
         return BiLMStates(x, self.forwards.run_layers(x)[0], [h.take_along_dim(order, dim=1) for h in backwards])
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        """Return the parameters of the embeddings, then those of each layer of both stacks."""
+        """Return the parameters of the embeddings, followed by the parameters of each layer of both stacks."""
         layers = zip(self.forwards.layer_groups(), self.backwards.layer_groups(), strict=True)
         return [list(self.embed.parameters()), *([*forwards, *backwards] for forwards, backwards in layers)]
 
 
 class BiLM(nn.Module):
-    """A language model that predicts every token from the tokens before it, and from the tokens after it."""
+    """A language model that predicts every token once from the tokens before it and once from the tokens after it."""
 
     def __init__(self, config: BiLMConfig, vocabulary: int) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class BiLM(nn.Module):
         self.dropout = make_dropout(config.dropout, config.variational_dropout)
 
     def notes(self) -> list[str]:
-        """Return the notes of one direction; those of the other are the same."""
+        """Return the notes of the forward direction, which equal those of the backward direction."""
         return [*self.backbone.forwards.notes(), *self.config.dropout_notes()]
 
     def read(self, tokens: Tensor, mask: Tensor) -> Tensor:
@@ -109,12 +109,14 @@ class BiLM(nn.Module):
         return self.dropout(states.forwards[-1]), self.dropout(states.backwards[-1])
 
     def forward(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the logits (B, S, V) of the token after each position, and of the token before it."""
+        """Compute the logits (B, S, V) of the token after each position and of the token before each position."""
         forwards, backwards = self.top_layers(tokens, mask)
         return self.output(forwards), self.output(backwards)
 
     def predictions(self, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield h (N, H) and targets (N,) of each direction: every token except the first one it reads."""
+        """Yield h (N, H) and targets (N,) of each direction; the targets are all tokens except the first in reading
+        order.
+        """
         tokens, mask = batch["tokens"], batch["mask"]
         forwards, backwards = self.top_layers(tokens, mask)
         for h, targets in ((forwards[:, :-1], tokens[:, 1:]), (backwards[:, 1:], tokens[:, :-1])):
@@ -134,7 +136,9 @@ class BiLM(nn.Module):
 
 
 class BiLMBackbone(Backbone):
-    """The ELMo backbone h = γ Σ_j s_j h_j: a mix of the token embeddings and all layers, learned by the task."""
+    """The ELMo backbone h = γ Σ_j s_j h_j: a mixture of the token embeddings and all layers with weights learned by the
+    task.
+    """
 
     form = "ends"
     pretrained_names: ClassVar[dict[str, str]] = {"encoder.": "backbone.", "mix.": "mix."}
@@ -158,7 +162,7 @@ class BiLMBackbone(Backbone):
         return torch.cat([select_last(h, mask)[:, :half], h[:, 0, half:]], dim=1)
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        """Return the layers without the mix, which is trained with the layers of the task."""
+        """Return the layers without the mixture weights, which are trained with the layers of the task."""
         return self.encoder.layer_groups()
 
     def notes(self) -> list[str]:

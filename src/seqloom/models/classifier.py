@@ -1,6 +1,8 @@
-"""Classifiers of texts and of series: they predict one of L labels for a sequence.
+"""Classifiers of texts and of series, which predict one of L labels for a sequence.
 
     x_j = [E w_j; spelling]     h_1 … h_S = encoder(x_1 … x_S)     c = pooling(h)     p(y) = softmax(W c + b)
+
+A multi-label classifier predicts any number of labels: p(y_k) = sigmoid((W c + b)_k) for each label k.
 
 A bag of words has no order and no pooling: c = Σ_j w_j x_j. The other encoders are in
 `seqloom.nn.encoders`, poolings and the bag in `seqloom.nn.pooling`, token vectors in `seqloom.nn.lexicon`.
@@ -21,7 +23,8 @@ from seqloom.nn.masks import make_dropout, masked_moments
 from seqloom.nn.pooling import POOLINGS, Bag, BagConfig, PoolingKind
 from seqloom.nn.softmax import IGNORE_INDEX, at_least_float32, symmetric_kl
 
-# tokens (B, S), mask (B, S), labels (B,); for models that read spelling, characters (B, S, C), 0 at padding
+# tokens (B, S), mask (B, S), labels (B,), or (B, L) of 0 and 1 with several labels; for models that read spelling,
+# characters (B, S, C), 0 at padding
 Batch = dict[str, Tensor]
 
 
@@ -40,16 +43,49 @@ class ClassifierConfig(LexiconOptions):
         """The maximum number of tokens; None means no limit."""
         return None if isinstance(self.encoder, BagConfig) else self.encoder.longest
 
-    def build(self, vocabulary: int, labels: int, characters: int = 0) -> "Classifier":
-        return Classifier(self, vocabulary, labels, characters)
+    def build(self, vocabulary: int, labels: int, characters: int = 0, multi_label: int = 0) -> "TextClassifier":
+        model = TextClassifier(self, vocabulary, labels, characters)
+        model.multi_label = bool(multi_label)
+        return model
 
 
-class ClassifierBase(nn.Module):
-    """The base class of classifiers: loss and probabilities. Labels below 0 (not in train) are ignored by the loss."""
+class ChoosingModel(nn.Module):
+    """The base class of models that choose one of L labels or options: p = softmax(logits / T).
+
+    With `multi_label`, every label has a separate probability, p = sigmoid(logits / T). The loss ignores labels below
+    0, which do not occur in train.
+    """
+
+    temperature = 1.0  # T, which a predictor sets for a calibrated run; training does not use it
+    multi_label = False  # whether an example may have any number of labels
 
     def forward(self, batch: Batch) -> Tensor:
         """Compute the logits (B, L)."""
         raise NotImplementedError
+
+    @torch.no_grad()
+    def probabilities(self, batch: Batch) -> Tensor:
+        """Return p (B, L) of every label or option, 0 for options that do not exist."""
+        logits = self.scaled_logits(batch)
+        return logits.sigmoid() if self.multi_label else logits.softmax(dim=1)
+
+    @torch.no_grad()
+    def log_probs(self, batch: Batch) -> Tensor:
+        """Return log p (B, L)."""
+        return self.normalize(self.scaled_logits(batch))
+
+    @torch.no_grad()
+    def scaled_logits(self, batch: Batch) -> Tensor:
+        """Return the logits (B, L) divided by the temperature."""
+        return at_least_float32(self(batch)) / self.temperature
+
+    def normalize(self, logits: Tensor) -> Tensor:
+        """Return log p (B, L) for logits."""
+        return F.logsigmoid(logits) if self.multi_label else logits.log_softmax(dim=1)
+
+
+class ClassifierBase(ChoosingModel):
+    """The base class of classifiers, with their loss."""
 
     def loss(
         self,
@@ -58,14 +94,9 @@ class ClassifierBase(nn.Module):
         label_smoothing: float = 0.0,
         consistency: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
-        """Return the mean of −log p over the counted labels, and their number; see `label_loss`."""
+        """Return the mean loss and the number of examples; see `label_loss` and `multi_label_loss`."""
         batch, consistency = repeat_for_consistency(self, batch, consistency)
         return label_loss(self(batch), batch["labels"], class_weights, label_smoothing, consistency)
-
-    @torch.no_grad()
-    def probabilities(self, batch: Batch) -> Tensor:
-        """Return p (B, L) of every label."""
-        return at_least_float32(self(batch)).softmax(dim=1)
 
 
 def repeat_for_consistency(model: nn.Module, batch: Batch, consistency: float) -> tuple[Batch, float]:
@@ -90,8 +121,10 @@ def label_loss(
     With class weights w (L,), the mean is Σ w_y · (−log p(y)) / Σ w_y. With label smoothing ε, the
     loss of a text is (1−ε) · (−log p(y)) + ε/L · Σ_v −log p(v), with each −log p(v) multiplied by w_v. With
     consistency α, the second half of the batch repeats the first (`repeat_for_consistency`), and the
-    loss is (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
+    loss is (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)). For several labels (B, L), see `multi_label_loss`.
     """
+    if labels.dim() == 2:
+        return multi_label_loss(logits, labels, class_weights, label_smoothing)
     counted = labels >= 0
     targets, logits = labels.masked_fill(~counted, IGNORE_INDEX), at_least_float32(logits)
     weight = None if class_weights is None else at_least_float32(class_weights)
@@ -105,15 +138,36 @@ def label_loss(
     return value, count // 2
 
 
+def multi_label_loss(
+    logits: Tensor, labels: Tensor, positive_weights: Tensor | None = None, label_smoothing: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Return the mean binary cross-entropy over texts and labels, and the number of texts.
+
+    `labels` (B, L) are 0 or 1; rows with values below 0 are ignored. With y the target and p = sigmoid(logit),
+
+        ℓ = −(w y log p + (1 − y) log(1 − p))     y = (1 − ε) · label + ε/2
+
+    where w is the positive weight (L,) of the label, 1 by default, and ε the label smoothing.
+    """
+    counted, logits = labels[:, 0] >= 0, at_least_float32(logits)
+    targets = labels.clamp(min=0).to(logits.dtype) * (1 - label_smoothing) + label_smoothing / 2
+    weight = None if positive_weights is None else positive_weights.to(logits.dtype)
+    losses = F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weight, reduction="none")
+    count = counted.sum()
+    return (losses.mean(dim=1) * counted).sum() / count.clamp(min=1), count
+
+
 def label_influence(logits: Tensor, x: Tensor, mask: Tensor, labels: Tensor | None) -> Tensor:
-    """Compute gradient × input, xᵀ ∂logit/∂x (B, S), of x (B, S, D) and the logit of a label (B,), by default of the
-    most probable label; 0 at padding."""
+    """Compute gradient × input, xᵀ ∂logit/∂x (B, S), of x (B, S, D) and the logit of a label (B,).
+
+    The default is the most probable label. The result is 0 at padding.
+    """
     chosen = logits.argmax(dim=1) if labels is None else labels
     (gradient,) = torch.autograd.grad(logits.gather(1, chosen.unsqueeze(1)).sum(), x)
     return at_least_float32(x.detach() * gradient).sum(dim=2).masked_fill(~mask, 0)
 
 
-class Classifier(ClassifierBase):
+class TextClassifier(ClassifierBase):
     """A text classifier. Padding comes last; a text may be empty."""
 
     def __init__(self, config: ClassifierConfig, vocabulary: int, labels: int, characters: int = 0) -> None:
@@ -133,7 +187,7 @@ class Classifier(ClassifierBase):
         nn.init.zeros_(self.output.bias)
 
     def notes(self) -> list[str]:
-        """Return notes for the user on behaviour that the recipe does not show."""
+        """Return notes for the user about behaviour that the recipe does not show."""
         return [] if self.encoder is None else self.encoder.notes()
 
     def set_documents(self, document_counts: Tensor, documents: int) -> None:
@@ -166,12 +220,17 @@ class Classifier(ClassifierBase):
 
     @torch.no_grad()
     def attentions(self, batch: Batch) -> list[Tensor]:
-        """Return the attention weights of each encoder layer (B, N, S, S), 0 at padding; empty without attention."""
+        """Return the attention weights (B, N, S, S) of each encoder layer, 0 at padding, or an empty list without
+        attention.
+        """
         return [] if self.encoder is None else self.encoder.attentions(self.read(batch), batch["mask"])
 
     @torch.enable_grad()
     def influence(self, batch: Batch, labels: Tensor | None = None) -> Tensor:
-        """Compute the contribution of each token (B, S) to a logit, see `label_influence`. For a bag it is exact."""
+        """Compute the contribution (B, S) of each token to a logit; see `label_influence`.
+
+        For a bag of words it is exact.
+        """
         x = self.read(batch).detach().requires_grad_()
         return label_influence(self._logits(x, batch)[0], x, batch["mask"], labels)
 
@@ -214,7 +273,9 @@ class SeriesClassifier(ClassifierBase):
         self.register_buffer("scale", torch.ones(variables))
 
     def set_scale(self, series: Sequence[Tensor]) -> None:
-        """Set mean and deviation (1 for constant variables) from training series (T, C), NaN where missing."""
+        """Set the mean and standard deviation (1 for constant variables) of training series (T, C), NaN where
+        missing.
+        """
         mean, deviation = masked_moments(series, [~values.isnan() for values in series])
         self.centre.copy_(mean)
         self.scale.copy_(deviation)

@@ -1,13 +1,14 @@
-"""ELECTRA (Clark et al. 2020): a small generator replaces masked tokens, and a discriminator detects them.
+"""ELECTRA (Clark et al. 2020): a small generator replaces masked tokens, and a discriminator detects the replaced
+tokens.
 
     generator    h = blocks(P x)          p(w_j) = softmax(E · norm(g(W h_j + b)) + c)      at masked positions
     input        w̃_j ~ p(w_j) at masked positions, w_j elsewhere       replaced_j = (w̃_j ≠ w_j)
     discriminator  h = backbone([CLS] w̃ [SEP])  p(replaced_j) = σ(u · g(U h_j + v) + c)           at every token
     loss         mean −log p(w_j) over the masked tokens + λ · mean −log p(replaced_j) over all tokens
 
-Both share the embeddings x of tokens, positions and segments; the generator projects them with P. No
-gradient flows through the sampled tokens: the generator is trained as a masked language model, not
-adversarially. Fine-tuning uses `model.backbone`, the discriminator.
+Generator and discriminator share the embeddings x of tokens, positions and segments; the generator projects them with
+P. No gradient flows through the sampled tokens: the generator is trained as a masked language model, not adversarially.
+Fine-tuning uses `model.backbone`, the discriminator.
 """
 
 import math
@@ -31,7 +32,7 @@ from seqloom.nn.transformer import ACTIVATIONS, make_norm
 
 @config
 class GeneratorConfig:
-    """The generator: like the discriminator, but narrower."""
+    """The configuration of the generator, a narrower version of the discriminator."""
 
     size_ratio: Annotated[float, Gt(0), Le(1)] = 0.25  # heads relative to the discriminator, rounded up
     layers: PositiveInt | None = None  # number of blocks; null: that of the discriminator
@@ -88,7 +89,7 @@ class ElectraOutput(NamedTuple):
 
 
 class Electra(MaskedLanguageModel):
-    """ELECTRA for tokens 0 … V + 2: those of the tokenizer, then [CLS], [SEP], [MASK]."""
+    """ELECTRA for tokens 0 … V + 2: V tokens of the tokenizer, then [CLS], [SEP], [MASK]."""
 
     def __init__(self, config: ElectraConfig, vocabulary: int) -> None:
         super().__init__()
@@ -124,7 +125,7 @@ class Electra(MaskedLanguageModel):
         return self.detect(self.activation(self.dense(h))).squeeze(-1)
 
     def forward(self, batch: Batch, draws: Tensor | None = None) -> ElectraOutput:
-        """Sample the masked tokens and predict which were replaced. `draws` (B, P) are uniform in [0, 1)."""
+        """Sample the masked tokens and predict which tokens were replaced. `draws` (B, P) are uniform in [0, 1)."""
         tokens, positions, targets, mask = (batch[name] for name in ("tokens", "positions", "targets", "mask"))
         groups = batch.get("segments"), batch.get("documents")
         h = self.generate(tokens, mask, *groups)

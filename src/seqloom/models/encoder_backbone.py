@@ -44,7 +44,7 @@ class EncoderBackbone(SourceEncoder, Backbone):
         return groups
 
     def load_pretrained(self, weights: Mapping[str, Tensor], origin: str) -> None:
-        """Load the weights without the embeddings of a denoiser's sentinels."""
+        """Copy the weights of a pretrained model, without the embeddings of a denoiser's sentinels."""
         embeddings = weights.get(self.embeddings)
         if embeddings is not None:
             weights = {**weights, self.embeddings: embeddings[: self.vocabulary + EXTRA]}

@@ -1,6 +1,6 @@
 """Fine-tuned models: a pretrained backbone with a small output layer for the new task.
 
-    classifier   h = backbone(x)     c = extract(h) or another pooling     p(y) = softmax(W c + b)
+    classifier   h = backbone(x)     c = extract(h) or another pooling     p(y) = softmax(W c + b), or sigmoid
     tagger       h = backbone(x)     e_w = W h_{first(w)} + b, optionally with a CRF
     pair         rows r of a pair: one, or both orders   c = Σ_r pooler(backbone(x_r))     p(y) = softmax(W c + b)
                  with scores instead of labels           ŷ = μ + σ (w · c + b), minimizing (y − ŷ)² / σ²
@@ -23,7 +23,14 @@ from torch import Tensor, nn
 from seqloom.config import config
 from seqloom.config.constraints import Fraction
 from seqloom.models.backbones import Backbone, BackboneConfig, backbone_class, build_backbone
-from seqloom.models.classifier import Batch, ClassifierBase, label_influence, label_loss, repeat_for_consistency
+from seqloom.models.classifier import (
+    Batch,
+    ChoosingModel,
+    ClassifierBase,
+    label_influence,
+    label_loss,
+    repeat_for_consistency,
+)
 from seqloom.models.tagger import TaggerBase
 from seqloom.nn.encoders import AnyEncoderConfig, Encoder, EncoderConfig
 from seqloom.nn.masks import make_dropout, select_last
@@ -57,8 +64,8 @@ class FineTunedOptions:
 class Pooler(nn.Module):
     """Pooling of the states of a row: h (B, S, H) to c (B, H), and to weights (B, S) with attention.
 
-    extract is the vector that the backbone extracts at [CLS], or the final state of an encoder above
-    it; last is the state before the final special token; mean, max and attention pool all tokens.
+    `extract` is the vector that the backbone extracts at [CLS], or the final state of an encoder above the backbone.
+    `last` is the state before the final special token. `mean`, `max` and `attention` pool all tokens.
     """
 
     def __init__(self, kind: PoolerKind, width: int) -> None:
@@ -95,7 +102,7 @@ class FineTuned(nn.Module):
         self.output_size = self.backbone.output_size if self.encoder is None else self.encoder.output_size
 
     def notes(self) -> list[str]:
-        """Return notes for the user on behaviour that the recipe does not show."""
+        """Return notes for the user about behaviour that the recipe does not show."""
         return self.backbone.notes()
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
@@ -119,7 +126,9 @@ class FineTuned(nn.Module):
 
     @torch.no_grad()
     def attentions(self, batch: Batch) -> list[Tensor]:
-        """Return the attention weights of each backbone layer (B, N, S, S), 0 at padding; empty without attention."""
+        """Return the attention weights (B, N, S, S) of each backbone layer, 0 at padding, or an empty list without
+        attention.
+        """
         return self.backbone.attentions(batch["tokens"], batch["mask"])
 
 
@@ -161,9 +170,11 @@ class FineTunedClassifierConfig(FineTunedOptions):
     encoder: EncoderConfig | None = None  # above the backbone: recurrent, convolution or transformer
     pooling: PoolerKind = "extract"  # extract (at [CLS]), last, mean, max or attention
 
-    def build(self, vocabulary: int, labels: int, outputs: int = 0) -> "FineTunedClassifier":
+    def build(self, vocabulary: int, labels: int, outputs: int = 0, multi_label: int = 0) -> "FineTunedClassifier":
         """Create the model. With `outputs` above 0 the backbone can also predict the next token."""
-        return FineTunedClassifier(self, vocabulary, labels, outputs > 0)
+        model = FineTunedClassifier(self, vocabulary, labels, outputs > 0)
+        model.multi_label = bool(multi_label)
+        return model
 
 
 class FineTunedClassifier(LabelModel, ClassifierBase):
@@ -252,7 +263,7 @@ class FineTunedPairConfig(FineTunedOptions):
 
 
 class RowModel(FineTuned):
-    """The base class of models that read one or several rows (B, R, S) per example."""
+    """The base class of models that read one or more rows (B, R, S) per example."""
 
     pooler: Pooler  # of models that need one vector per row
 
@@ -268,16 +279,11 @@ class RowModel(FineTuned):
         c, _ = self.pooler(self.backbone, h, mask.flatten(0, 1))
         return c.unflatten(0, mask.shape[:2]).where(mask.any(dim=2, keepdim=True), 0)
 
-    @torch.no_grad()
-    def probabilities(self, batch: Batch) -> Tensor:
-        """Return p (B, L) of every label or option, 0 for options that do not exist."""
-        return at_least_float32(self(batch)).softmax(dim=1)
 
-
-class FineTunedPair(RowModel, LabelModel):
+class FineTunedPair(RowModel, LabelModel, ChoosingModel):
     """A model of sentence pairs that predicts a label, or, with one output, a score.
 
-    Labels below 0 (not in train) are ignored by the loss.
+    The loss ignores labels below 0, which do not occur in train.
     """
 
     center: Tensor
@@ -329,8 +335,8 @@ class FineTunedChoiceConfig(FineTunedOptions):
         return FineTunedChoice(self, vocabulary, outputs > 0)
 
 
-class FineTunedChoice(RowModel):
-    """A multiple-choice model, which reads a text with each option. The number of options may vary."""
+class FineTunedChoice(RowModel, ChoosingModel):
+    """A multiple-choice model, which reads one row per option. The number of options may vary."""
 
     def __init__(self, config: FineTunedChoiceConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(config, vocabulary, 1, predicts)
@@ -366,7 +372,7 @@ class FineTunedAnswerConfig(FineTunedOptions):
 
 
 class AnswerSpans(NamedTuple):
-    """The best answers of each row, best first; missing ones have log p = −∞."""
+    """The best answers of each row, best first; missing answers have log p = −∞."""
 
     log_probs: Tensor  # (B, K): log p(start) + log p(end)
     first: Tensor  # (B, K), the position of the first token in the row
@@ -376,10 +382,10 @@ class AnswerSpans(NamedTuple):
 
 
 class FineTunedAnswer(RowModel):
-    """An extractive question-answering model: it predicts the first and the last token of the answer.
+    """An extractive question-answering model, which predicts the first and the last token of the answer.
 
-    A row has the question and a window of the context. `answerable` (B, 1, S) marks the tokens of
-    the context and [CLS], which is the target if the window does not contain the answer.
+    A row contains the question and a window of the context. `answerable` (B, 1, S) marks the tokens of the context and
+    [CLS], which is the target if the window does not contain the answer.
     """
 
     def __init__(self, config: FineTunedAnswerConfig, vocabulary: int, predicts: bool = False) -> None:

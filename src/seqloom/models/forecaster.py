@@ -6,7 +6,7 @@
     p(y_{t+1}) = N(y_{t+1−m} + c + s μ(o_t), (s σ(o_t))²),   σ = softplus
 
 c and s are the mean and the standard deviation of d in train, one per variable, stored as buffers. Training maximizes
-log p of each value given the previous ones, as in DeepAR (Salinas et al. 2017). A network defines `initial_state` and
+log p of each value given the previous values, as in DeepAR (Salinas et al. 2017). A network defines `initial_state` and
 `read`.
 """
 
@@ -41,7 +41,7 @@ class ForecasterConfig:
     """The options of every neural forecaster."""
 
     kind: str = ""
-    context: PositiveInt | None = None  # number of past steps it reads; null: two seasons, at least 24
+    context: PositiveInt | None = None  # number of past steps that the network reads; null: two seasons, at least 24
     difference: Difference | None = None  # predict y_t − y_{t−m}: season, step (m = 1) or none; null: season, else step
     dropout: Fraction = 0.1  # in the network
 
@@ -51,7 +51,7 @@ class ForecasterConfig:
 
 
 class Forecaster(nn.Module, ABC):
-    """The base class of neural forecasters, for C `variables`; `season` is the lag m of a seasonal difference."""
+    """The base class of neural forecasters of C `variables`; `season` is the lag m of a seasonal difference."""
 
     centre: Tensor
     scale: Tensor
@@ -75,7 +75,9 @@ class Forecaster(nn.Module, ABC):
 
     @abstractmethod
     def read(self, x: Tensor, state: Tree) -> tuple[Tensor, Tree]:
-        """Map x (B, T, 2C) to outputs (B, T, H), or without a state to those of full windows, and the next state."""
+        """Map x (B, T, 2C) to outputs (B, T, H) and the next state; without a state, return only outputs of full
+        windows.
+        """
 
     def set_scale(self, series: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Set mean and standard deviation from the training series, each as values and mask (T, C)."""
@@ -92,10 +94,10 @@ class Forecaster(nn.Module, ABC):
     def _inputs(
         self, values: Tensor, mask: Tensor, past: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the inputs x (B, n, 2C) of the last n values (B, T, C), which have a value m steps earlier.
+        """Compute the inputs x (B, n, 2C) of the last n of T values (B, T, C), which have a value m steps earlier.
 
-        `past` are the values and the mask (B, P, C) before them. Also return the history, values
-        and mask (B, P + T, C); missing values are replaced by those of m steps earlier.
+        `past` are the values and the mask (B, P, C) before them. Also return the history, values and mask (B, P + T,
+        C); missing values are replaced by the values m steps earlier.
         """
         history, observed = values, mask
         if past is not None:
@@ -124,7 +126,7 @@ class Forecaster(nn.Module, ABC):
         return history[:, end - count : end]
 
     def _predict(self, outputs: Tensor, history: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute mean and deviation (B, n, C) of the value after each of the last n positions."""
+        """Compute the mean and standard deviation (B, n, C) of the value after each of the last n positions."""
         mean, raw = at_least_float32(self.output(outputs)).chunk(2, dim=2)
         base = self._lagged(history, mean.shape[1]) if self.lag else 0
         return base + self.centre + self.scale * mean, self.scale * (F.softplus(raw) + MIN_DEVIATION)
@@ -236,7 +238,7 @@ class WindowForecasterConfig(ForecasterConfig):
 class WindowForecaster(Forecaster):
     """A feed-forward forecaster: o_t = hidden layers over [x_t; x_{t−1}; … x_{t−n+1}], n = `context`.
 
-    It is the autoregressive model with a network instead of a matrix.
+    This is an autoregressive model with a network instead of a matrix.
     """
 
     def __init__(self, config: WindowForecasterConfig, variables: int, season: int) -> None:
@@ -250,11 +252,11 @@ class WindowForecaster(Forecaster):
         self.dropout = make_dropout(config.dropout)
 
     def initial_state(self, batch_size: int) -> Tree:
-        """Return zeros (B, n − 1, 2C), the inputs before the first one."""
+        """Return zeros (B, n − 1, 2C) as the inputs before the first input."""
         return self.scale.new_zeros(batch_size, self.context - 1, self.inputs)
 
     def read(self, x: Tensor, state: Tree) -> tuple[Tensor, Tree]:
-        """Without a state, return the outputs (B, T − n + 1, H) of complete windows."""
+        """Return the outputs and the next state; without a state, the outputs (B, T − n + 1, H) of complete windows."""
         inputs = x if state is None else torch.cat([state, x], dim=1)
         h = taps = inputs.unfold(1, self.context, 1).flatten(2)  # (B, T', 2C · n)
         for layer in self.layers:
@@ -277,7 +279,7 @@ class TransformerForecasterConfig(TransformerOptions, ForecasterConfig):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if self.longest is not None and self.context is not None and self.context > self.longest:
-            yield f"context must be at most the {self.longest} learned positions; got {self.context}"
+            yield f"context must be at most {self.longest}, the number of learned positions; got {self.context}"
 
     def build(self, variables: int, season: int) -> "TransformerForecaster":
         return TransformerForecaster(self, variables, season)
@@ -299,11 +301,11 @@ class TransformerForecaster(Forecaster):
         self.blocks, self.norm = config.stack(config.layers), config.final_norm()
 
     def initial_state(self, batch_size: int) -> Tree:
-        """Return an empty tensor (B, 0, 2C); the state has the previous inputs."""
+        """Return an empty tensor (B, 0, 2C); the state consists of the previous inputs."""
         return self.scale.new_zeros(batch_size, 0, self.inputs)
 
     def read(self, x: Tensor, state: Tree) -> tuple[Tensor, Tree]:
-        """With a state, read the last `context` inputs again, from position 0."""
+        """Return the outputs and the next state; with a state, read the last `context` inputs again from position 0."""
         inputs = x if state is None else torch.cat([state, x], dim=1)[:, -self.context :]
         positions = torch.arange(inputs.shape[1], device=x.device)
         e = self.embed(inputs)

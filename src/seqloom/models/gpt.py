@@ -4,10 +4,10 @@
     x ← x + attention(norm(x)),  x ← x + FFN(norm(x))          L times, with a causal mask
     p(y_{j+1}) = softmax(E norm(x_j) + b)                      with tied embeddings
 
-`seqloom.nn.backbone` has everything except the last line. The model reads at most `context` tokens.
-When the context is full, it drops the first half and reads the second half again from position 0. A
-text can have any length, and after the first context every token is predicted from at least half a
-context. The positions where this happens do not depend on how a text is split into calls.
+`seqloom.nn.backbone` computes all of this except the last line. The model reads at most `context` tokens. When the
+context is full, it drops the first half and reads the second half again from position 0. A text can therefore have any
+length, and after the first context every token is predicted from at least half a context. The positions at which the
+context is shortened do not depend on how a text is split into calls.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ class GPTConfig(BackboneOptions):
             yield f"context must be at least 2; got {self.window}"
         if self.longest is not None and self.window > self.longest:
             yield (
-                f"context must be at most the {self.longest} learned positions; got {self.window}. "
+                f"context must be at most {self.longest}, the number of learned positions; got {self.window}. "
                 "Raise positions.max_length too"
             )
 
@@ -58,7 +58,7 @@ class GPTConfig(BackboneOptions):
         return (self.longest or LEARNED) if self.context is None else self.context
 
     def backbone(self, vocabulary: int) -> TransformerBackbone:
-        """Create the backbone, for `vocabulary` tokens."""
+        """Create the backbone for `vocabulary` tokens."""
         return TransformerBackbone(self, vocabulary, causal=True, bos=self.bos, window=self.sliding_window)
 
     def build(self, vocabulary: int) -> "GPT":
@@ -84,7 +84,7 @@ class GPT(LeftToRightModel):
         return self.backbone.embedded
 
     def notes(self) -> list[str]:
-        """Return notes for the user on behaviour that the recipe does not show."""
+        """Return notes for the user about behaviour that the recipe does not show."""
         if self.config.positions.kind == "none":
             return ["without positions the model has little information about the order of the previous tokens"]
         return []
@@ -109,8 +109,11 @@ class GPT(LeftToRightModel):
     # Token by token.
 
     def initial_state(self, rows: int) -> DecodeState:
-        """Return the state before the first token: readout (R, D), the last h; text (R, P), the tokens of the context;
-        and the state of the cache. Keys and values are in the memory, one row per source."""
+        """Return the state before the first token.
+
+        It consists of `readout` (R, D), the last h; `text` (R, P), the tokens of the context; and the state of the
+        cache. The memory holds keys and values, one row per source.
+        """
         weight = self.output.weight
         text = torch.empty(rows, 0, dtype=torch.long, device=weight.device)
         return DecodeState(
@@ -119,12 +122,12 @@ class GPT(LeftToRightModel):
         )
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        """Read tokens and predict the next one. A row without real tokens keeps its state and prediction."""
+        """Read tokens and predict the next token. A row without real tokens keeps its state and prediction."""
         _, state = self.advance(tokens, state, mask)
         return StepOutput(self.output.log_probs(state.hidden["readout"]), state)
 
     def advance(self, tokens: Tensor, state: DecodeState, mask: Tensor | None) -> tuple[Tensor, DecodeState]:
-        """Compute h (R, T, D) of tokens (R, T), in pieces that fit into the context, and the state after them."""
+        """Compute h (R, T, D) of tokens (R, T), in pieces that fit into the context, and the next state."""
         hidden, caches = state.hidden, state.memory["caches"]
         parts = [hidden["readout"].new_empty(len(tokens), 0, self.config.d_model)]
         done = 0
@@ -150,7 +153,7 @@ class GPT(LeftToRightModel):
 
 
 def drop_first_half(text: Tensor, window: int) -> tuple[Tensor, Tensor]:
-    """Keep the last window/2 tokens of the rows of `text` (R, P) that have `window` tokens, and all of the other rows.
+    """Keep the last window/2 tokens of rows of `text` (R, P) with `window` tokens, and all tokens of other rows.
 
     Padding may be at any position. The result is the kept tokens (R, P'), padding last, and their mask.
     """

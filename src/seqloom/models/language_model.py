@@ -33,7 +33,7 @@ class LeftToRightModel(nn.Module, ABC):
         return hidden
 
     def set_counts(self, counts: Tensor) -> None:
-        """Set the token counts (V,) of the training text, for sampled softmax layers that use them."""
+        """Set the token counts (V,) of the training text, which some sampled softmax layers use."""
         if isinstance(self.output, SampledSoftmax):
             self.output.set_counts(counts)
 

@@ -2,7 +2,7 @@
 
     x_t = E y_{t-1}          h_t = stack of cells (x_t, h_{t-1})          p(y_t) = softmax(W_hy h_t + b_y)
 
-or another output layer of `seqloom.nn.softmax`. E are the token embeddings, and y_0 is END.
+or another output layer of `seqloom.nn.softmax`. E is the matrix of token embeddings, and y_0 is END.
 """
 
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ class RecurrentLMConfig(RecurrentLMOptions):
 
     @property
     def output_width(self) -> int:
-        """The input size of the output layer: that of the embeddings if they are tied."""
+        """The input size of the output layer, which equals the embedding size if the embeddings are tied."""
         return self.embedding_size if self.tied else self.hidden
 
     def check(self, vocabulary: int) -> None:
@@ -74,8 +74,8 @@ class RecurrentLMConfig(RecurrentLMOptions):
 class RecurrentLM(LeftToRightModel):
     """A recurrent language model that predicts the next token.
 
-    The state has one dict per layer; it is an argument and a return value. Padding may be at any
-    position; a mask (B, T) is True at real tokens.
+    The state, a tuple of one dict per layer, is passed as an argument and returned. Padding may be at any position; a
+    mask (B, T) is True at real tokens.
     """
 
     def __init__(self, config: RecurrentLMConfig, vocabulary: int) -> None:
@@ -92,7 +92,7 @@ class RecurrentLM(LeftToRightModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialize with small embeddings and zero output bias, so that all tokens are about equally probable."""
+        """Initialize with small embeddings and a zero output bias, so that all tokens are about equally probable."""
         scale = self.config.init
         nn.init.uniform_(self.embed.weight, -(scale or 0.1), scale or 0.1)
         if scale is not None:
@@ -102,7 +102,7 @@ class RecurrentLM(LeftToRightModel):
         self.output.initialize(scale)
 
     def notes(self) -> list[str]:
-        """Return notes for the user on behaviour that the recipe does not show."""
+        """Return notes for the user about behaviour that the recipe does not show."""
         return [*self.stack.notes(), *self.config.dropout_notes()]
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:
@@ -129,14 +129,17 @@ class RecurrentLM(LeftToRightModel):
         return self.output.loss(hidden.flatten(0, 1), targets.flatten()), state
 
     def trace(self, tokens: Tensor, state: StackState | None = None) -> tuple[dict[str, Tensor], ...]:
-        """Return gates and states of every layer and step: one dict of tensors (B, T, H) per layer."""
+        """Return the gates and states of every step as one dict of tensors (B, T, H) per layer."""
         return self.stack.trace(self.embed_tokens(tokens), state)
 
     # Token by token.
 
     def initial_state(self, rows: int) -> DecodeState:
-        """Return the state before the first token. With residual or highway connections, it also has the output at the
-        last real token, {"y": (B, H)}, which then differs from the top layer's h."""
+        """Return the state before the first token.
+
+        With residual or highway connections, the output at the last real token differs from the top layer's h, so the
+        state also contains it as {"y": (B, H)}.
+        """
         hidden: tuple[Any, ...] = self.stack.initial_state(rows)
         if self.stack.around:
             hidden = (*hidden, {"y": self.embed.weight.new_zeros(rows, self.config.hidden)})
@@ -153,7 +156,7 @@ class RecurrentLM(LeftToRightModel):
         return self.dropout(self.project(outputs)), state
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        """Read tokens and predict the next one. A row without real tokens keeps its state and prediction.
+        """Read tokens and predict the next token. A row without real tokens keeps its state and prediction.
 
         Padding does not change the state, so its top layer is the output at the last real token.
         """

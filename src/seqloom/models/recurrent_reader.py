@@ -1,4 +1,4 @@
-"""Recurrent reader: a recurrent network over vectors with one output per sequence.
+"""A recurrent network that reads a sequence of vectors and computes one output.
 
     h_t = stack of cells (x_t, h_{t-1})          y = W_hy h_T + b_y
 
@@ -47,11 +47,11 @@ class RecurrentReader(nn.Module):
         return y
 
     def notes(self) -> list[str]:
-        """Return notes for the user on behaviour that the recipe does not show."""
+        """Return notes for the user about behaviour that the recipe does not show."""
         return self.stack.notes()
 
     def trace(self, x: Tensor, state: StackState | None = None) -> tuple[dict[str, Tensor], ...]:
-        """Return gates and states of every layer and step: one dict of tensors (B, T, H) per layer."""
+        """Return the gates and states of every step as one dict of tensors (B, T, H) per layer."""
         if isinstance(self.stack, BidirectionalStack):
-            raise UsageError("A trace needs a model with one direction; train with model.bidirectional=false.")
+            raise UsageError("A trace needs a unidirectional model; train with model.bidirectional=false.")
         return self.stack.trace(x, state)

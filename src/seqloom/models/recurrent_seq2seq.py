@@ -12,7 +12,7 @@
     Luong with input feeding       s_t = f(s_{t-1}, [y_{t-1}; r_{t-1}])  r_t as above, r_0 = 0
 
 c_t = Σ_j α_tj h_j, α_t = softmax_j(score(s, h_j)) over the real tokens of the source. With attention
-and context every, f and W_r also read c. y_0 is END. With several decoder layers, s_t is the state of
+and `context: every`, f and W_r also read c. y_0 is END. With several decoder layers, s_t is the state of
 the top layer, and the first layer reads the inputs.
 """
 
@@ -36,8 +36,8 @@ from seqloom.nn.softmax import FullSoftmax, at_least_float32
 
 @config
 class AttentionConfig:
-    order: Literal["luong", "bahdanau"] = "luong"  # attend with the new state, or with the previous one
-    score: str = "general"  # cosine, additive, location, general, dot or scaled-dot
+    order: Literal["luong", "bahdanau"] = "luong"  # attend with the new state, or with the previous state
+    score: str = "general"  # for example additive, location or dot; `seqloom list attention` shows all
     input_feeding: bool = False  # luong: the decoder also reads r_{t-1}
     coverage: bool = False  # the score also depends on the sum of the previous attention weights
     max_length: PositiveInt | None = None  # location score: the maximum length of a source, in tokens; null: 100
@@ -110,7 +110,7 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
 
     @property
     def is_parallel(self) -> bool:
-        """Whether the decoder's states do not depend on attention, so that all steps of a target run in one call."""
+        """Whether the decoder states are independent of attention, so that all steps of a target run in one call."""
         attention = self.attention
         return attention is None or not (attention.order == "bahdanau" or attention.input_feeding or attention.coverage)
 
@@ -178,9 +178,9 @@ class RecurrentSeq2Seq(Seq2Seq):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialize with zero output bias, so that all tokens are about equally probable.
+        """Initialize with a zero output bias, so that all tokens are about equally probable.
 
-        Embeddings are drawn from N(0, 1): attention learns faster if they differ clearly. Embeddings
+        Embeddings are drawn from N(0, 1), because attention learns faster from clearly different embeddings. Embeddings
         that are tied to the output layer are small.
         """
         for embed in (self.source_embed, self.target_embed):
@@ -191,7 +191,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         self.output.initialize()
 
     def notes(self) -> list[str]:
-        """Return notes for the user on behaviour that the recipe does not show."""
+        """Return notes for the user about behaviour that the recipe does not show."""
         notes = [*self.encoder.notes(), *self.decoder.notes(), *self.config.dropout_notes()]
         if self.attend is not None:
             notes += self.attend.score.notes()
@@ -204,7 +204,7 @@ class RecurrentSeq2Seq(Seq2Seq):
     def encode(self, tokens: Tensor, mask: Tensor | None = None) -> Memory:
         """Compute the context vector (B, M) of sources (B, S), and with attention the encoder states, keys and mask.
 
-        They are in the order of the source, even with `reverse`.
+        Encoder states, keys and mask are in the order of the source, even with `reverse`.
         """
         mask = mask_or_ones(mask, tokens)
         states, context = self.read_source(tokens, mask)
@@ -227,8 +227,8 @@ class RecurrentSeq2Seq(Seq2Seq):
     def initial_hidden(self, memory: Memory) -> HiddenState:
         """Return s_0 = tanh(W c + b), with readout and coverage 0.
 
-        Each hypothesis has layers, the decoder's state; readout r (R, H); and with `coverage`, the sum of
-        its attention weights (R, S).
+        The state of a hypothesis consists of the decoder state `layers`, the readout r (R, H) and, with coverage, the
+        sum of its attention weights (R, S).
         """
         context = memory["context"]
         parts = iter(torch.tanh(self.bridge(context)).chunk(self.bridge.out_features // self.config.hidden, dim=-1))
@@ -258,8 +258,8 @@ class RecurrentSeq2Seq(Seq2Seq):
     ) -> tuple[Tensor, Tensor, HiddenState]:
         """Decode step by step; padding does not change the state.
 
-        The dropout masks between layers are drawn for all steps in advance; variational dropout uses
-        one mask for all of them.
+        The dropout masks between layers are drawn for all steps in advance; variational dropout uses one mask for all
+        steps.
         """
         noise: list[Tensor] = []
         if self.training and self.config.dropout > 0:
@@ -302,7 +302,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         return hidden, weights
 
     def _attend(self, s: Tensor, memory: Memory, coverage: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
-        """Compute c_t (R, T, M) and the weights (R, T, S) from states (R, T, H); empty without attention."""
+        """Compute c_t (R, T, M) and the weights (R, T, S) from states (R, T, H); both are empty without attention."""
         if self.attend is None:
             return [], None
         k = hypotheses(s, memory["mask"])
@@ -312,7 +312,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         return [context.flatten(0, 1)], weights.flatten(0, 1)
 
     def _repeat_context(self, y: Tensor, memory: Memory) -> list[Tensor]:
-        """Return c for every step (R, T, M), if the decoder reads it at every step."""
+        """Return c repeated for every step (R, T, M) if the decoder reads it at every step."""
         if self.config.context == "start":
             return []
         context = memory["context"]

@@ -6,8 +6,8 @@ A source ends with END, and END is the first input of the decoder; both sides sh
 Masks are True at real tokens, and padding comes last; only `step` and `forward` accept a target with
 padding at any position.
 
-In decoding, `memory` has one row per source, and `hidden`, the state of the decoder, k rows per
-source, source-major. The memory is never copied k times.
+In decoding, `memory` has one row per source, and `hidden`, the state of the decoder, has k rows per source,
+source-major. The hypotheses share the memory without copies.
 """
 
 from abc import ABC, abstractmethod
@@ -58,8 +58,11 @@ class Seq2Seq(nn.Module, ABC):
     def decode(
         self, tokens: Tensor, hidden: HiddenState, memory: Memory, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, HiddenState, Memory]:
-        """Read tokens (R, T). Return r (R, T, H), attention weights (R, T, S), or (R, T, N, S) of N heads, and the
-        hidden state and memory after the last real token."""
+        """Read tokens (R, T).
+
+        Return r (R, T, H), attention weights (R, T, S), or (R, T, N, S) with N heads, and the hidden state and memory
+        after the last real token.
+        """
 
     @abstractmethod
     def teacher_force(self, batch: Batch, weights: bool = False) -> tuple[Tensor, Tensor | None]:
@@ -96,7 +99,7 @@ class Seq2Seq(nn.Module, ABC):
         return DecodeState(self.initial_hidden(memory), memory)
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        """Read tokens and predict the next one. A row without real tokens keeps its state and has attention 0."""
+        """Read tokens and predict the next token. A row without real tokens keeps its state and has attention 0."""
         _, weights, hidden, memory = self.decode(tokens, state.hidden, state.memory, mask)
         if weights is not None:
             weights = weights.mean(dim=2) if weights.dim() == 4 else weights  # over heads

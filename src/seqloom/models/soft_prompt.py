@@ -1,4 +1,4 @@
-"""Prompt tuning (Lester et al. 2021): trainable vectors before a text, with a frozen language model.
+"""Prompt tuning (Lester et al. 2021): trainable vectors that precede a text in a frozen language model.
 
     p(y_t | y_<t) = p_θ(y_t | END, v_1 … v_P, y_<t)          θ is frozen; v_1 … v_P are trained
 
@@ -62,7 +62,7 @@ class SoftEmbedding(nn.Embedding):
 
 
 class SoftPromptModel(nn.Module):
-    """A language model made of a frozen language model and a soft prompt.
+    """A frozen language model with a trainable soft prompt.
 
     Only `prompt` (P, D) is trained and saved in `state_dict`. `load_state_dict` also accepts the
     weights of the language model, with the prefix `frozen.`.
@@ -81,7 +81,7 @@ class SoftPromptModel(nn.Module):
         self.frozen.eval()
 
     def train(self, mode: bool = True) -> "SoftPromptModel":
-        """Set the training mode. The language model stays in evaluation mode, without dropout."""
+        """Set the training mode. The frozen language model remains in evaluation mode, without dropout."""
         super().train(mode)
         self.frozen.eval()
         return self
@@ -103,7 +103,7 @@ class SoftPromptModel(nn.Module):
         """Set the prompt to the embeddings of tokens (P,)."""
         self.prompt.copy_(self.frozen.embedding_owner().embed.weight[tokens])
 
-    # --- the `LanguageModel` interface ------------------------------------------------------------------------------
+    # --- the `CausalLanguageModel` interface ------------------------------------------------------------------------
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         """Return the state before the first token. The prompt is read after that token, END."""

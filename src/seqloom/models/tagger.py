@@ -1,4 +1,4 @@
-"""Taggers: they predict one of K tags for each word of a sentence.
+"""Taggers, which predict one of K tags for each word of a sentence.
 
     x_j = [E w_j; spelling]     h_1 … h_S = encoder(x_1 … x_S)     e_w = W h_{first(w)} + b
 
@@ -39,14 +39,14 @@ class TaggerConfig(LexiconOptions):
         """The maximum number of tokens; None means no limit."""
         return self.encoder.longest
 
-    def build(self, vocabulary: int, tags: int, characters: int = 0) -> "Tagger":
-        return Tagger(self, vocabulary, tags, characters)
+    def build(self, vocabulary: int, tags: int, characters: int = 0) -> "SequenceTagger":
+        return SequenceTagger(self, vocabulary, tags, characters)
 
 
 class TaggerBase(nn.Module):
     """The base class of taggers, with an output layer and optionally a CRF.
 
-    Tags below 0 (not in train) are ignored by the loss; with a CRF, their sentences are ignored.
+    The loss ignores tags below 0, which do not occur in train; with a CRF, it ignores their sentences.
     """
 
     def build_output(self, input_size: int, tags: int, *, dropout: float, crf: bool, constrained: bool) -> None:
@@ -58,7 +58,10 @@ class TaggerBase(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def constrain(self, names: Sequence[str], scheme: Scheme = "IOB2") -> None:
-        """Set the names of the tags. For IOB tags, allow only valid sequences, unless the config says otherwise."""
+        """Set the names of the tags.
+
+        For IOB tags, allow only valid sequences, unless `constrain` is false in the config.
+        """
         if self.constrained and marks_spans(names):
             self.chain.constrain(names, scheme)
 
@@ -73,13 +76,15 @@ class TaggerBase(nn.Module):
         return emissions
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the mean of −log p over the counted words, and their number, without device synchronization."""
+        """Return the mean of −log p over the words that are not ignored and their number, without device
+        synchronization.
+        """
         log_probs, counted = self.log_likelihood(batch)
         count = counted.sum()
         return -log_probs.sum() / count.clamp(min=1), count
 
     def log_likelihood(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return log p (B,) of the tags of each sentence, and the number of counted words (B,)."""
+        """Return log p (B,) of the tags of each sentence and the number (B,) of its words that are not ignored."""
         emissions, tags, words = self(batch), batch["tags"], batch["words"]
         counted = words & (tags >= 0)
         if not self.chain.learned:
@@ -110,7 +115,7 @@ class TaggerBase(nn.Module):
         return self.chain.viterbi(emissions, words)[0], self.chain.marginals(emissions, words)
 
 
-class Tagger(TaggerBase):
+class SequenceTagger(TaggerBase):
     """A tagger of sentences. Padding of tokens and words comes last."""
 
     def __init__(self, config: TaggerConfig, vocabulary: int, tags: int, characters: int = 0) -> None:
@@ -123,7 +128,7 @@ class Tagger(TaggerBase):
         )
 
     def notes(self) -> list[str]:
-        """Return notes for the user on behaviour that the recipe does not show."""
+        """Return notes for the user about behaviour that the recipe does not show."""
         return self.encoder.notes()
 
     def read(self, batch: Batch) -> Tensor:
@@ -132,11 +137,16 @@ class Tagger(TaggerBase):
 
     @torch.no_grad()
     def attentions(self, batch: Batch) -> list[Tensor]:
-        """Return the attention weights of each encoder layer (B, N, S, S), 0 at padding; empty without attention."""
+        """Return the attention weights (B, N, S, S) of each encoder layer, 0 at padding, or an empty list without
+        attention.
+        """
         return self.encoder.attentions(self.read_vectors(batch), batch["mask"])
 
     def read_vectors(self, batch: Batch) -> Tensor:
-        """Compute the token vectors x (B, S, D). The first token of a word has its spelling features, the others 0."""
+        """Compute the token vectors x (B, S, D).
+
+        Only the first token of a word has its spelling features; the features of other tokens are 0.
+        """
         words = self.lexicon.read_spelling(batch.get("characters"))  # (B, W, F)
         spelling = None
         if words is not None:

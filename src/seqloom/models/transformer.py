@@ -5,8 +5,8 @@
     decoder   y ← block(y), N times:   causal self-attention, cross-attention to the encoder's x, feed-forward
     p(y_t) = softmax(W_o y_t + b_o)
 
-`seqloom.nn.transformer` has the blocks. Training computes all steps of a target in one call; decoding reads token by
-token, with a KV cache. Shapes: B batch, R = B·k hypotheses, S source and T target positions, N heads.
+`seqloom.nn.transformer` defines the blocks. Training computes all steps of a target in one call; decoding reads token
+by token, with a KV cache. Shapes: B batch, R = B·k hypotheses, S source and T target positions, N heads.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class TransformerConfig(TokenTransformerOptions):
     residual: bool = True  # residual connections around the sublayers
     embed_scale: bool = True  # multiply embeddings by √d_model
     scale: bool = True  # divide attention scores by the square root of the head size
-    causal: bool = True  # mask later positions in the decoder; without the mask it learns to copy its input
+    causal: bool = True  # mask later positions in the decoder; without the mask the decoder learns to copy its input
     activation_dropout: Fraction = 0.0  # inside the feed-forward layers
     encoder_layer: MixerKind = "self-attention"  # self-attention, windowed, recurrent, convolution or dilated
     window: int | None = None  # windowed: number of positions on either side; null: 16
@@ -68,7 +68,7 @@ class TransformerConfig(TokenTransformerOptions):
         )
 
     def build(self, vocabulary: int, extra: int = 0) -> "Transformer":
-        """Create the model. `extra` is the number of tokens after those of the tokenizer, such as sentinels."""
+        """Create the model. `extra` is the number of additional tokens, such as sentinels."""
         return Transformer(self, vocabulary + extra)
 
 
@@ -93,7 +93,7 @@ class Transformer(SourceEncoder, Seq2Seq):
         self.output.initialize()
 
     def notes(self) -> list[str]:
-        """Return notes for the user on behaviour that the recipe does not show."""
+        """Return notes for the user about behaviour that the recipe does not show."""
         config, attends = self.config, mixer_class(self.config.encoder_layer).attends
         notes = list(dict.fromkeys(note for block in self.encoder for note in block.mixer.notes()))
         if not config.causal:
@@ -118,7 +118,7 @@ class Transformer(SourceEncoder, Seq2Seq):
     # Decoder, token by token.
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
-        """Return the initial state. The memory also has a KV cache per layer, shared by the hypotheses of a source."""
+        """Return the initial state. Its memory includes a KV cache per layer, shared by the hypotheses of a source."""
         state = super().start(source, rows)
         caches = self.decoder.empty_caches(len(state.memory["mask"]))
         return DecodeState(state.hidden, {**state.memory, "caches": caches})
@@ -164,7 +164,7 @@ class Transformer(SourceEncoder, Seq2Seq):
     ) -> tuple[Tensor, Weights]:
         """Compute y (B, T, D) and the requested attention weights from inputs (B, T).
 
-        With `padding_last`, a causal decoder needs no mask of the padding, which is faster.
+        With `padding_last`, a causal decoder skips the padding mask, which is faster.
         """
         T, mask = inputs.shape[1], mask_or_ones(mask, inputs)
         if padding_last and self.config.causal:
@@ -183,7 +183,7 @@ class Transformer(SourceEncoder, Seq2Seq):
         return y, layers["cross"][0].mean(dim=1) if weights else None
 
     def attentions(self, batch: Batch) -> Weights:
-        """Return the attention weights of all layers, 0 at padding; encoder layers without attention have none."""
+        """Return the attention weights of all layers with attention, 0 at padding."""
         mask, target_mask = batch["source_mask"], batch["target_mask"]
         x, encoder = self.run_encoder(batch["source"], mask, weights=True)
         return_weights: WeightRequests = dict.fromkeys(range(len(self.decoder)), ("self", "cross"))

@@ -1,4 +1,5 @@
-"""Feed-forward language model (Bengio et al. 2003): it predicts the next token from a window of previous tokens.
+"""Feed-forward language model (Bengio et al. 2003): a network that predicts the next token from a window of previous
+tokens.
 
     x_t = [E y_{t-K}; …; E y_{t-1}]                              the last K tokens, concatenated
     h_t = g(W_L … g(W_1 x_t + b_1) … + b_L)
@@ -68,7 +69,7 @@ class WindowLMConfig:
 
     @property
     def output_width(self) -> int:
-        """The input size of the output layer: that of the embeddings if they are tied."""
+        """The input size of the output layer, which equals the embedding size if the embeddings are tied."""
         return self.embedding if self.tied else self.features
 
     def check(self, vocabulary: int) -> None:
@@ -99,7 +100,7 @@ class WindowLM(LeftToRightModel):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialize with small embeddings and zero output bias, so that all tokens are about equally probable."""
+        """Initialize with small embeddings and a zero output bias, so that all tokens are about equally probable."""
         scale = self.config.init
         nn.init.uniform_(self.embed.weight, -(scale or 0.1), scale or 0.1)
         if scale is not None:
@@ -153,15 +154,15 @@ class WindowLM(LeftToRightModel):
         return window, DecodeState(hidden)
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        """Read tokens and predict the next one. A row without real tokens keeps its window and prediction."""
+        """Read tokens and predict the next token. A row without real tokens keeps its window and prediction."""
         _, hidden = token_windows(tokens, state.hidden, mask)
         return StepOutput(self.output.log_probs(self.before_output(hidden)), DecodeState(hidden))
 
 
 def token_windows(tokens: Tensor, before: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the window (B, T, K) of each token (B, T), the token and the K−1 real tokens before it.
+    """Return the window (B, T, K) of each token (B, T): the token and the K−1 real tokens before it.
 
-    `before` (B, K) are the last K tokens before the first one. Also return the last K real tokens (B, K).
+    `before` (B, K) contains the K tokens before the first token. Also return the last K real tokens (B, K).
     """
     length, size = tokens.shape[1], before.shape[1]
     history = torch.cat([before, tokens], dim=1)  # (B, K + T)

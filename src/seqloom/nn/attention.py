@@ -6,25 +6,23 @@
     head_n = Attention(x W_n^Q, m W_n^K, m W_n^V)
     MultiHead(x, m) = [head_1; …; head_N] W^O
 
-Queries come from x, keys and values from the memory m; in self-attention x = m. If there are fewer
-key–value heads than query heads, neighbouring query heads share one. Without positions, attention
-treats its memory as a set (except with the location score).
+Queries come from x, keys and values from the memory m; in self-attention x = m. If a layer has fewer key–value heads
+than query heads, groups of adjacent query heads share a key–value head. Without positions, attention treats its memory
+as a set (except with the location score).
 
 `attention_with_weights` is the definition. If the weights are not requested, implementations of
 `scaled_dot_product_attention` may compute the same output without storing them.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, TypedDict
+from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.core.operations import operation
-from seqloom.core.tree import GrowingBuffer
-from seqloom.nn.masks import AttentionMask, AttentionScope, causal_mask, drop, zero_padding
+from seqloom.nn.masks import AttentionMask, causal_mask, drop, zero_padding
 from seqloom.nn.positions import Rotary
 from seqloom.nn.scores import Score
 
@@ -42,7 +40,7 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Attention of decoder states to encoder states; `seqloom.nn.scores` has the scores."""
+    """Attention from decoder states to encoder states with a score of `seqloom.nn.scores`."""
 
     recomputable = True  # see `seqloom.train.wrappers.checkpoint_activations`
 
@@ -80,7 +78,7 @@ class AttentionOptions(TypedDict):
 
 
 def head_problems(d_model: int, heads: int, kv_heads: int | None) -> Iterator[str]:
-    """Yield problems with the numbers of heads."""
+    """Yield a message for each invalid number of heads."""
     if heads < 1:
         yield f"heads must be at least 1; got {heads}"
     elif d_model % heads:
@@ -94,8 +92,8 @@ def head_problems(d_model: int, heads: int, kv_heads: int | None) -> Iterator[st
 class MultiHeadAttention(nn.Module):
     """Multi-head attention.
 
-    Masks are boolean, True where a query may attend, and broadcast to (B, N, T, S). A query that
-    may attend to nothing gets zeros. `rotary` rotates queries and keys by their positions.
+    Masks are boolean, True where a query may attend, and broadcast to (B, N, T, S). The output of a query that may
+    attend to no key is zero. `rotary` rotates queries and keys by their positions.
     """
 
     def __init__(
@@ -122,7 +120,7 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialize by Xavier's method; the projections of queries, keys and values are scaled as one matrix."""
+        """Apply Xavier initialization; the projections of queries, keys and values are scaled as one matrix."""
         for linear in (self.q, self.k, self.v):
             nn.init.xavier_uniform_(linear.weight, gain=1 / math.sqrt(2))
         nn.init.xavier_uniform_(self.out.weight)
@@ -142,7 +140,7 @@ class MultiHeadAttention(nn.Module):
         weights: bool = False,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend from queries (B, T, D) to a memory (B, S, D), or to themselves if it is None.
+        """Attend from queries (B, T, D) to a memory (B, S, D), or to the queries themselves if `memory` is None.
 
         Return the output (B, T, D) and, if requested, the attention weights (B, N, T, S). `positions`
         (T,) or (B, T) are used by rotary positions; None means 0, 1, 2 …
@@ -165,9 +163,9 @@ class MultiHeadAttention(nn.Module):
     def keys_values(self, memory: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Project a memory (B, S, D) to keys and values (B, Nkv, S, d)."""
         k, v = project((self.k, self.v), memory)
-        return self.as_keys_values(k, v, positions)
+        return self.split_keys_values(k, v, positions)
 
-    def as_keys_values(self, k: Tensor, v: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def split_keys_values(self, k: Tensor, v: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Split projected keys and values (B, S, Nkv · d) into heads (B, Nkv, S, d)."""
         return self._rotate(self._split_heads(k), positions).transpose(1, 2), self._split_heads(v).transpose(1, 2)
 
@@ -217,7 +215,7 @@ class MultiHeadAttention(nn.Module):
 def scaled_dot_product_attention(
     q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None, is_causal: bool, scale: float, dropout: float = 0.0
 ) -> Tensor:
-    """Compute softmax(QKᵀ · scale) V from queries (B, N, T, d), keys and values (B, Nkv, S, d): (B, N, T, d)."""
+    """Return softmax(QKᵀ · scale) V (B, N, T, d) of queries (B, N, T, d), keys and values (B, Nkv, S, d)."""
     return attention_with_weights(q, k, v, mask, is_causal, scale, dropout)[0]
 
 
@@ -245,7 +243,7 @@ def softmax(scores: Tensor) -> Tensor:
 
 @operation
 def project(layers: Sequence[nn.Linear], x: Tensor) -> Sequence[Tensor]:
-    """Apply each of these layers to x."""
+    """Return the outputs of all these layers for x."""
     return [layer(x) for layer in layers]
 
 
@@ -255,77 +253,3 @@ def with_causal(mask: AttentionMask | None, T: int, S: int, device: torch.device
         return mask
     past = causal_mask(T, S, device=device)
     return AttentionMask(past if mask is None else mask.mask & past)
-
-
-class Mixer(nn.Module, ABC):
-    """A layer that mixes positions: it maps x (B, S, D) and a mask (B, S) to y (B, S, D).
-
-    Padding does not affect real positions, and outputs at padding are undefined. A mixer that
-    attends needs finite inputs at padding, since they are multiplied by weights of 0: encoders call
-    `zero_padding` once. Mixers that attend return attention weights (B, N, S, S) if requested.
-    """
-
-    complexity: ClassVar[str]  # of a layer, in O(·)
-    sequential: ClassVar[str]  # sequential operations
-    path: ClassVar[str]  # the longest path between two positions
-    options: ClassVar[tuple[str, ...]] = ()  # settings of this kind: window, kernel, cell
-    attends: ClassVar[bool] = False  # whether it has attention weights
-
-    @abstractmethod
-    def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]: ...
-
-    def mix(
-        self, x: Tensor, scope: AttentionScope, cache: GrowingBuffer | None = None, weights: bool = False
-    ) -> tuple[Tensor, tuple[GrowingBuffer | None, Tensor | None]]:
-        """Apply the layer within a block, with a scope instead of a mask; return y, the new cache and the weights."""
-        y, attention_weights = self(x, scope.padding, weights)
-        return y, (cache, attention_weights)
-
-    @abstractmethod
-    def path_length(self, n: int) -> int:
-        """Return the number of layers (recurrent: steps) until the last of n positions depends on the first."""
-
-    @abstractmethod
-    def multiplications(self, n: int) -> int:
-        """Return the number of multiplications of a forward pass over n positions, including lower-order terms."""
-
-    def notes(self) -> list[str]:
-        """Return notes for the user on what the layer does beyond its equations."""
-        return []
-
-
-class SelfAttention(Mixer):
-    """y = MultiHead(x, x)"""
-
-    complexity, sequential, path = "n²·d", "1", "1"
-    attends = True
-
-    def __init__(self, attention: MultiHeadAttention) -> None:
-        super().__init__()
-        self.attention = attention
-
-    def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]:
-        y, (_, attention_weights) = self.mix(x, AttentionScope.within(mask), None, weights)
-        return y, attention_weights
-
-    def mix(
-        self, x: Tensor, scope: AttentionScope, cache: GrowingBuffer | None = None, weights: bool = False
-    ) -> tuple[Tensor, tuple[GrowingBuffer | None, Tensor | None]]:
-        """Attend to x and to the cached keys and values."""
-        q, keys_values = self.attention.project_self(x, scope.positions)
-        if scope.update is not None and cache is not None:
-            cache = scope.update.write(cache, keys_values)
-            keys_values = scope.update.read(cache)
-        y, attention_weights = self.attention.attend(q, keys_values, scope.mask, scope.is_causal, weights)
-        return y, (cache, attention_weights)
-
-    def path_length(self, n: int) -> int:
-        return 1
-
-    def multiplications(self, n: int) -> int:
-        return n * count_matrix_weights(self.attention) + 2 * n * n * self.attention.out.in_features
-
-
-def count_matrix_weights(module: nn.Module) -> int:
-    """Return the number of matrix weights; every position is multiplied by each of them once."""
-    return sum(parameter.numel() for parameter in module.parameters() if parameter.dim() == 2)

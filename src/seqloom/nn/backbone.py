@@ -4,10 +4,10 @@
     x ← block(x), L times:   self-attention, feed-forward       each within a residual
     h = norm(x)                                                 with norm_first
 
-In a causal backbone, positions attend only to themselves and earlier ones, optionally within a
-sliding window; otherwise attention is bidirectional. Several documents may be packed into a row:
-attention does not cross their boundaries, and positions restart at 0 in each.
-The blocks are in `seqloom.nn.transformer`, the positional encodings PE in `seqloom.nn.positions`.
+In a causal backbone, positions attend only to themselves and earlier positions, optionally within a sliding window;
+otherwise attention is bidirectional. If several documents are packed into a row, attention does not cross their
+boundaries, and positions restart at 0 in each document. The blocks are in `seqloom.nn.transformer`, the positional
+encodings PE in `seqloom.nn.positions`.
 """
 
 import math
@@ -27,7 +27,7 @@ from seqloom.nn.transformer import TransformerOptions, TransformerStack, make_no
 
 @config
 class TokenTransformerOptions(TransformerOptions):
-    """The keys of every Transformer that embeds tokens."""
+    """The recipe keys of every Transformer that embeds tokens."""
 
     embed_norm: bool = False  # normalize the embeddings
     embed_scale: bool = False  # multiply the embeddings by √d_model
@@ -48,10 +48,10 @@ class BackboneOptions(TokenTransformerOptions):
 
 
 class Embedded(nn.Module):
-    """The embedding layer: x of the equation above, with dropout.
+    """The embedding layer, which computes x of the equation above and applies dropout.
 
-    `what` names the input in error messages. If `bos` is set, END at position 0 is read as that
-    token; imported models need it.
+    `what` names the input in error messages. If `bos` is set, it replaces END at position 0, as imported models
+    require.
     """
 
     bos: int | None = None
@@ -68,10 +68,10 @@ class Embedded(nn.Module):
     def forward(
         self, tokens: Tensor, positions: Tensor, max_length: int, lengths: Tensor, segments: Tensor | None = None
     ) -> Tensor:
-        """Embed tokens (B, T) at positions (T,) or (B, T) as (B, T, D); segments are (B, T), None for the first.
+        """Embed tokens (B, T) at positions (T,) or (B, T) as (B, T, D); `segments` is (B, T), or None for segment 0.
 
-        `lengths` (B,) are the lengths of the rows after these tokens, at most `max_length`. Only padding
-        may lie beyond them.
+        `lengths` (B,) are the lengths of the rows after these tokens, at most `max_length`. Positions beyond these
+        lengths must be padding.
         """
         if self.bos is not None:
             tokens = tokens.masked_fill((tokens == END) & (positions == 0), self.bos)
@@ -80,7 +80,7 @@ class Embedded(nn.Module):
     def embed_vectors(
         self, x: Tensor, positions: Tensor, max_length: int, lengths: Tensor, segments: Tensor | None = None
     ) -> Tensor:
-        """Embed vectors (B, T, D) instead of E[token]."""
+        """Embed given vectors (B, T, D), which replace E[token]."""
         x = x * self.scale
         if self.positions is not None:
             x = self.positions.add_to(x, positions, max_length, lengths, self.what)
@@ -110,12 +110,11 @@ class SourceEncoder(nn.Module):
 class TransformerBackbone(nn.Module):
     """The Transformer backbone, which maps tokens (B, S) to h (B, S, D).
 
-    `rows` is the number of embeddings, `segments` the number of segments. With a sliding `window`,
-    each position of a causal backbone attends to that many positions, including itself.
+    `rows` is the number of embeddings, `segments` the number of segments. With a sliding `window`, each position of a
+    causal backbone attends to the last `window` positions, including itself.
 
-    In `read` padding comes last and is masked out. `mask` (B, S) is True at real tokens, `segments`
-    (B, S) is 0 or 1 for the first or second text, and `documents` (B, S) numbers the documents that
-    are packed into a row.
+    `read` masks out padding, which comes last. `mask` (B, S) is True at real tokens, `segments` (B, S) is 0 or 1 for
+    the first or second text, and `documents` (B, S) numbers the documents that are packed into a row.
     """
 
     def __init__(
@@ -176,7 +175,9 @@ class TransformerBackbone(nn.Module):
         return x, AttentionScope(allowed, self.causal and allowed is None, positions)
 
     def _attention_mask(self, mask: Tensor | None, documents: Tensor | None, S: int) -> AttentionMask | None:
-        """Return the attention mask (B or 1, 1, S or 1, S); None if the causal flag is enough or no mask is needed."""
+        """Return the attention mask (B or 1, 1, S or 1, S), or None if the causal flag suffices or no mask is
+        needed.
+        """
         if documents is None and not self.causal:
             return None if mask is None else AttentionMask(mask[:, None, None, :])
         if documents is None and (self.window is None or self.window >= S):
@@ -197,7 +198,7 @@ class TransformerBackbone(nn.Module):
     def advance(
         self, tokens: Tensor, state: CacheState, caches: Caches, mask: Tensor | None = None
     ) -> tuple[Tensor, CacheState, Caches]:
-        """Read tokens (R, T) after those in the caches; return h (R, T, D), the new state and the new caches.
+        """Read tokens (R, T) that follow the cached tokens; return h (R, T, D), the new state and the new caches.
 
         The backbone must be causal. Padding, where `mask` (R, T) is False, may be anywhere. The k hypotheses
         of a text are read as k·T tokens of one row; see `seqloom.nn.cache`.
@@ -210,8 +211,10 @@ class TransformerBackbone(nn.Module):
 
 
 def draw_matrices(part: nn.Module, shape: BackboneOptions) -> None:
-    """Draw all matrices from N(0, init²). With norm_first, x is a sum of 2L sublayers, whose last matrices are
-    divided by √(2L)."""
+    """Draw all matrices from N(0, init²).
+
+    With norm_first, divide the last matrix of each sublayer by √(2L), because x is the sum of 2L sublayers.
+    """
     for name, parameter in part.named_parameters():
         if parameter.dim() < 2:
             continue  # biases and norms keep their initial values

@@ -6,8 +6,8 @@
     sum     y_t = →h_t + ←h_t
     mix     y_t = g(W→ →h_t + W← ←h_t + b),  g = tanh
 
-The directions are combined after `each` layer, or kept `apart` as two stacks and combined at the
-top. The backward direction reads the real steps of each row, where `mask` (B, T) is True, in reverse order and skips
+The directions are combined after each layer (`each`), or run as two separate stacks and combined at the top (`apart`).
+The backward direction reads the real steps of each row, where `mask` (B, T) is True, in reverse order and skips
 padding.
 """
 
@@ -30,7 +30,7 @@ Depth = Literal["each", "apart"]
 
 
 class BothStates(TypedDict):
-    """The states of one layer: of the forward cell after the last real step, of the backward cell after the first."""
+    """The states of one layer: the forward state after the last real step, the backward state after the first."""
 
     forwards: State
     backwards: State
@@ -82,7 +82,7 @@ class Bidirectional(nn.Module):
         return self.combine(right, left.flip(1), mask), {"forwards": last, "backwards": first}
 
     def directions(self, x: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute →h and ←h (B, T, H) from the initial state; `order` (B, T, 1) reverses the real steps."""
+        """Compute →h and ←h (B, T, H), starting from the initial state; `order` (B, T, 1) reverses the real steps."""
         right = self.forwards(x)[0]
         left = self.backwards(x.take_along_dim(order, dim=1))[0]
         return right, left.take_along_dim(order, dim=1)
@@ -134,7 +134,7 @@ class BidirectionalStack(nn.Module):
             self.combine = Combine(hidden, combine)
 
     def notes(self) -> list[str]:
-        """Return notes for the user on what the cells do beyond their equations, once for both directions."""
+        """Return notes for the user about operations of the cells beyond their equations, once for both directions."""
         if self.depth == "apart":
             return self._stacks()[0].notes()
         return [note for layer in self._layers() for note in layer.forwards.cell.notes()]
@@ -165,14 +165,14 @@ class BidirectionalStack(nn.Module):
         return self.combine(right, left.flip(1), mask), pair_states(last, first)
 
     def ends(self, state: tuple[BothStates, ...]) -> Tensor:
-        """Return the final state (B, output_size) of the top layer: →h_T and ←h_1, combined."""
+        """Return the combined final states →h_T and ←h_1 (B, output_size) of the top layer."""
         vector: Tensor = self._top()(state[-1]["forwards"]["h"], state[-1]["backwards"]["h"])
         return vector
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Read complete sequences, padding last; return outputs (B, T, output_size), zero at padding, and `ends`.
 
-        No device synchronization is needed; see `Stack.read`.
+        This method needs no device synchronization; see `Stack.read`.
         """
         x, order = zero_padding(x, mask), reversal_indices(mask).unsqueeze(2)  # (B, T, 1)
         if self.depth == "each":
@@ -188,7 +188,7 @@ class BidirectionalStack(nn.Module):
         return zero_padding(combine(right, left), mask), ends
 
     def _top(self) -> Combine:
-        """Return the combination of the top layer."""
+        """Return the `Combine` module of the top layer."""
         return self._layers()[-1].combine if self.depth == "each" else self.combine
 
     def _layers(self) -> list[Bidirectional]:

@@ -1,9 +1,9 @@
-"""The KV cache: keys and values of all tokens read so far, one per source and shared by its hypotheses.
+"""The KV cache: the keys and values of all tokens read so far. The hypotheses of a source share one cache.
 
-Each step writes the keys and values of its tokens into the next free slots of the source's cache, k
-slots for k hypotheses. A hypothesis *owns* the slots of its own tokens and attends to no others, so
-hypotheses share the slots of their common prefix. Reordering a beam moves no keys or values: only
-the ownership masks are reordered. Slots without an owner are dropped when the cache grows.
+Each step writes the keys and values of its tokens into the next free slots of the source's cache, k slots for k
+hypotheses. A hypothesis *owns* the slots of its tokens and attends only to these slots, so hypotheses share the slots
+of their common prefix. Reordering a beam moves no keys or values: only the ownership masks are reordered. Slots without
+an owner are dropped when the cache grows.
 
 The cache is one `GrowingBuffer` per layer, and one `CacheState` for all layers.
 """
@@ -29,9 +29,9 @@ CacheState = dict[str, Any]  # of R = B·k hypotheses, see `empty_state`
 def empty_state() -> CacheState:
     """Return the state of hypotheses that have read no tokens.
 
-    owned (R, P): the slots that each hypothesis owns; None if each owns all. length (R,): the number
-    of tokens each has read; None if it is the same for all. read: the maximum of these numbers,
-    known without a device synchronization.
+    owned (R, P): the slots that each hypothesis owns; None if each hypothesis owns all slots.
+    length (R,): the number of tokens that each hypothesis has read; None if all numbers are equal.
+    read: the maximum of `length`, known without a device synchronization.
     """
     return {"owned": None, "length": None, "read": 0}
 
@@ -55,11 +55,12 @@ class CacheUpdate:
 
     @property
     def scope(self) -> AttentionScope:
+        """The scope in which blocks attend to the cache."""
         return AttentionScope(self.mask, self.mask is None, self.positions, update=self)
 
     @property
     def lengths(self) -> Tensor:
-        """The number of tokens that each row has read after the step, or that all have."""
+        """The number of tokens that each row has read after the step, or one number for all rows."""
         length: Tensor | None = self.state["length"]
         return self.positions[-1:] + 1 if length is None else length
 
@@ -91,10 +92,9 @@ def write_slots(buffer: Tensor, start: int, keys: Tensor, values: Tensor) -> Ten
 def extend_caches(
     caches: Caches, state: CacheState, tokens: Tensor, mask: Tensor | None, sources: int, window: int | None = None
 ) -> tuple[Caches, CacheUpdate]:
-    """Allocate slots for tokens (R, T) in the caches of all layers; `mask` (R, T) marks the real ones.
+    """Allocate slots for tokens (R, T) in the caches of all layers; `mask` (R, T) marks the real tokens.
 
-    With a sliding `window` each token attends to that many of the latest tokens of its hypothesis,
-    including itself.
+    With a sliding `window`, each token attends to the last `window` tokens of its hypothesis, including itself.
     """
     T, k = tokens.shape[1], len(tokens) // max(sources, 1)
     if mask is not None and all_known_true(mask):
@@ -115,6 +115,7 @@ def extend_caches(
 
 
 def filled_slots(state: CacheState) -> int:
+    """Return the number of slots of each source that contain keys and values."""
     owned = state["owned"]
     return int(state["read"]) if owned is None else int(owned.shape[1])
 
@@ -122,7 +123,7 @@ def filled_slots(state: CacheState) -> int:
 def token_positions(
     tokens: Tensor, mask: Tensor | None, state: CacheState, sources: int
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the positions of the tokens (k·T,) or (B, k·T), and the new lengths of the rows, None if all are equal."""
+    """Return the positions (k·T,) or (B, k·T) of the tokens and the new lengths of the rows (None if all are equal)."""
     (R, T), read, length = tokens.shape, state["read"], state["length"]
     if length is None and mask is None:
         return torch.arange(read, read + T, device=tokens.device).repeat(R // max(sources, 1)), None
@@ -133,8 +134,9 @@ def token_positions(
 
 
 def _own_tokens(tokens: Tensor, mask: Tensor | None, owned: Tensor | None, start: int, k: int) -> tuple[Tensor, Tensor]:
-    """Return the slots that each hypothesis owns after the step (R, end) and that each token may attend to (R, T,
-    end)."""
+    """Return masks of the slots that each hypothesis owns after the step (R, end) and that each token may attend to (R,
+    T, end).
+    """
     (R, T), device = tokens.shape, tokens.device
     before = torch.ones(R, start, dtype=torch.bool, device=device) if owned is None else owned
     new = torch.eye(k, dtype=torch.bool, device=device).repeat(R // k, 1)  # (R, k): a hypothesis reads its own tokens
@@ -153,13 +155,17 @@ def _within_window(window: int, owned: Tensor, positions: Tensor, T: int) -> Ten
 
     Slots are owned in reading order, so the n-th slot of a hypothesis holds its n-th token.
     """
-    number = owned.cumsum(dim=1).unsqueeze(1)  # (R, 1, P), counted from 1
-    last = (positions.view(-1, T) if positions.dim() == 2 else positions[:T]).unsqueeze(-1) + 1  # (R, T, 1) or (T, 1)
-    return number > last - window
+    slot_number = owned.cumsum(dim=1).unsqueeze(1)  # (R, 1, P), the number of the token of each slot, counted from 1
+    new_positions = positions.view(-1, T) if positions.dim() == 2 else positions[:T]
+    new_number = new_positions.unsqueeze(-1) + 1  # (R, T, 1) or (T, 1)
+    return slot_number > new_number - window
 
 
 def _grow(caches: Caches, state: CacheState, needed: int, room: int, sources: int) -> tuple[Caches, CacheState]:
-    """Ensure that `needed` slots are free: if not, allocate `room` slots and drop those without an owner."""
+    """Return caches with at least `needed` free slots.
+
+    If there are fewer, slots without an owner are dropped and `room` new slots are allocated.
+    """
     filled, kept = filled_slots(state), None
     if filled + needed <= caches[0].buffer.shape[3]:
         return caches, state
@@ -170,26 +176,29 @@ def _grow(caches: Caches, state: CacheState, needed: int, room: int, sources: in
 
 
 def _owned_slots(state: CacheState, sources: int) -> tuple[Tensor, CacheState]:
-    """Return the slots (B, P') of each source that have an owner, in order, and the state without the other slots.
+    """Return the owned slots (B, P') of each source, in order, and the state without the other slots.
 
-    P' is the largest number of such slots of any source; reading it synchronizes with the device once every
+    P' is the largest number of owned slots of any source; reading it synchronizes with the device once every
     `STEPS_OF_GROWTH` steps.
     """
     owned = state["owned"]
-    living = owned.view(sources, -1, owned.shape[1]).any(dim=1)  # (B, P)
-    count = int(living.sum(dim=1).max())
-    kept = (~living).to(torch.int8).argsort(dim=1, stable=True)[:, :count]
+    has_owner = owned.view(sources, -1, owned.shape[1]).any(dim=1)  # (B, P)
+    count = int(has_owner.sum(dim=1).max())
+    kept = (~has_owner).to(torch.int8).argsort(dim=1, stable=True)[:, :count]
     rows = kept.repeat_interleave(len(owned) // sources, dim=0)
     return kept, {**state, "owned": owned.gather(1, rows)}
 
 
 def enlarge(cache: GrowingBuffer, kept: Tensor | None, filled: int, slots: int) -> GrowingBuffer:
-    """Copy the `kept` slots (B, filled), or the first ones, into a larger, otherwise uninitialized cache."""
+    """Copy the `kept` slots (B, filled), or the first `filled` slots, into a larger cache; its other slots are
+    uninitialized.
+    """
     B, N, _, before, d = cache.buffer.shape
     if kept is None:
         buffer = cache.buffer.new_empty(B, N, 2, slots, d)
         buffer[:, :, :, :filled] = cache.buffer[:, :, :, :filled]
     else:
+        # The rows of the flattened cache (B·N·2·before, d): the first slot of each head, plus the kept slots.
         first = torch.arange(B * N * 2, device=kept.device).view(B, N * 2, 1) * before
         rows = first + F.pad(kept, (0, slots - filled)).unsqueeze(1)  # (B, N·2, slots)
         buffer = cache.buffer.reshape(-1, d).index_select(0, rows.flatten()).view(B, N, 2, slots, d)

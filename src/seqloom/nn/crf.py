@@ -1,4 +1,4 @@
-"""Linear-chain conditional random field: a joint model of the tags of a sentence.
+"""A linear-chain conditional random field, which models the tags of a sentence jointly.
 
     s(y) = a_{y_1} + Σ_t e_{t, y_t} + Σ_t A_{y_{t-1}, y_t} + z_{y_T}
     p(y) = exp(s(y)) / Z,     Z = Σ_y exp(s(y)) over all K^T sequences of tags
@@ -12,8 +12,8 @@
 e are the emissions (B, T, K) of a model; A, a and z are learned. If they are all zero, p(y) is a
 product of softmaxes.
 
-Masks (B, T) are True at words; padding comes last. A sentence without words has one tag sequence,
-the empty one.
+Masks (B, T) are True at words; padding comes last. A sentence without words has exactly one tag sequence, the empty
+sequence.
 """
 
 import math
@@ -30,11 +30,11 @@ FORBIDDEN = -1e6  # score of forbidden transitions: its exp is 0 in every precis
 
 
 class LinearChainCRF(nn.Module):
-    """A CRF over K tags. With `learned=False`, A, a and z stay zero.
+    """A CRF over K tags. With `learned=False`, A, a and z remain zero.
 
     `allowed` (K + 1, K + 1) is True if a tag (column) may follow another (row); the last row is the start of the
-    sentence, the last column its end. `constrain` sets it. Forbidden transitions have probability 0 and are never
-    decoded. `allowed` is saved with the weights.
+    sentence, the last column its end. `constrain` sets `allowed`. Forbidden transitions have probability 0 and are
+    never decoded. `allowed` is saved with the weights.
     """
 
     start: Tensor
@@ -45,7 +45,7 @@ class LinearChainCRF(nn.Module):
     def __init__(self, tags: int, *, learned: bool = True) -> None:
         super().__init__()
         if tags < 1:
-            raise ValueError(f"there must be at least one tag; got {tags}")
+            raise ValueError(f"the number of tags must be at least 1; got {tags}")
         self.tags, self.learned = tags, learned
         for name, shape in (("start", (tags,)), ("transitions", (tags, tags)), ("end", (tags,))):
             if learned:
@@ -60,7 +60,7 @@ class LinearChainCRF(nn.Module):
     def constrain(self, names: Sequence[str], scheme: Scheme = "IOB2") -> None:
         """Forbid transitions that the scheme does not allow, such as I-PER after O; `names` are the tags in order."""
         if len(names) != self.tags:
-            raise ValueError(f"there must be {self.tags} names, one for each tag; got {len(names)}")
+            raise ValueError(f"names must have {self.tags} entries, one for each tag; got {len(names)}")
         around = [*names, None]
         table = [[may_follow(before, tag, scheme) for tag in around] for before in around]
         if not any(table[k][k] and table[-1][k] and table[k][-1] for k in range(self.tags)):
@@ -145,7 +145,7 @@ class LinearChainCRF(nn.Module):
         return start, transitions, at_least_float32(self.end).masked_fill(barred[:last, last], forbidden)
 
     def _validate(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """Check the shapes; return emissions, at least in float32 and zero at padding, and the mask."""
+        """Validate the shapes; return the mask and the emissions, which become at least float32 and zero at padding."""
         if emissions.dim() != 3 or emissions.shape[1] < 1 or emissions.shape[2] != self.tags:
             raise ValueError(f"emissions must have shape (B, T, {self.tags}), T ≥ 1; got {tuple(emissions.shape)}")
         if mask.dtype != torch.bool or mask.shape != emissions.shape[:2]:

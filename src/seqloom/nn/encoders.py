@@ -4,7 +4,7 @@
     convolution   y_t = ReLU(Σ_i W_i x_{t+i} + b),  i = −⌊(k−1)/2⌋ … ⌊k/2⌋,  layer on layer
     transformer   self-attention: `seqloom.nn.transformer`
 
-All take x (B, S, D) and a mask (B, S), True at real positions, padding last. None needs a device
+All encoders read x (B, S, D) and a mask (B, S), True at real positions, with padding last. They need no device
 synchronization.
 """
 
@@ -38,11 +38,11 @@ class Encoder(nn.Module, ABC):
         return self.read(x, mask)[0]
 
     def attentions(self, x: Tensor, mask: Tensor) -> list[Tensor]:
-        """Return the attention weights (B, N, S, S) of each layer, 0 at padding; empty without attention."""
+        """Return the attention weights (B, N, S, S) of each layer, 0 at padding, or an empty list without attention."""
         return []
 
     def notes(self) -> list[str]:
-        """Return notes for the user on what the encoder does beyond its equations."""
+        """Return notes for the user about operations of the encoder beyond its equations."""
         return []
 
 
@@ -110,8 +110,8 @@ class ConvolutionEncoderConfig(WindowOptions):
 class Windows(nn.Module):
     """Convolutions of several widths k, concatenated.
 
-    Maps x (B, S, D) and a mask (B, S) to y (B, S, widths · filters), zero at padding. x is zero
-    beyond its ends and at padding.
+    The layer maps x (B, S, D) and a mask (B, S) to y (B, S, widths · filters), zero at padding. x is zero beyond its
+    ends and at padding.
     """
 
     def __init__(self, inputs: int, filters: int, widths: Sequence[int]) -> None:
@@ -128,7 +128,7 @@ class Windows(nn.Module):
 
 
 class ConvolutionEncoder(Encoder):
-    """Layers of `Windows`; the final state is that of the last real position."""
+    """A stack of `Windows` layers; the final state is the output at the last real position."""
 
     def __init__(self, config: ConvolutionEncoderConfig, inputs: int) -> None:
         super().__init__()
@@ -153,15 +153,16 @@ class TransformerEncoderConfig(TransformerOptions):
     kind: Literal["transformer"] = "transformer"
     layers: PositiveInt = 2  # number of blocks
     activation: Activation = "relu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
+    input_scale: bool = True  # multiply the inputs by √d_model
 
     def build(self, inputs: int) -> "TransformerEncoder":
         return TransformerEncoder(self, inputs)
 
 
 class TransformerEncoder(Encoder):
-    """x_j ← √D · P x_j + PE(j), with P only if the sizes differ; x ← block(x), N times.
+    """x_j ← √D · P x_j + PE(j), √D only with input_scale, P only if the sizes differ; x ← block(x), N times.
 
-    The final state is that of the last real position."""
+    The final state is the output at the last real position."""
 
     def __init__(self, config: TransformerEncoderConfig, inputs: int) -> None:
         super().__init__()
@@ -180,7 +181,7 @@ class TransformerEncoder(Encoder):
 
     def embed_vectors(self, x: Tensor, mask: Tensor) -> Tensor:
         """Compute the input of the first block from vectors x (B, S, D)."""
-        x = self.project(zero_padding(x, mask)) * math.sqrt(self.output_size)
+        x = self.project(zero_padding(x, mask)) * (math.sqrt(self.output_size) if self.config.input_scale else 1)
         if self.positions is not None:
             positions, key = torch.arange(x.shape[1], device=x.device), "model.encoder.positions.max_length"
             x = self.positions.add_to(x, positions, x.shape[1], mask.sum(dim=1), "text", key)

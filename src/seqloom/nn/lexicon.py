@@ -1,12 +1,12 @@
-"""Embeddings of tokens, and of words by their characters.
+"""Embeddings of tokens and of the characters of words.
 
     x_j = [E w_j; c_j]     E w_j the embedding of the token, c_j that of its characters, if they are used
 
     cnn   c_i = max_t y_ti over the convolution features y_t (`seqloom.nn.encoders`)
     rnn   c = [→h_n; ←h_1], the final states of a bidirectional network over the characters
 
-E is initialized at random, or with pretrained vectors from a file. Characters are ids; 0 is padding
-and comes last. A word without characters has the zero vector.
+E is initialized at random, or with pretrained vectors from a file. Characters are ids; padding has id 0 and comes last.
+The vector of a word without characters is zero.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ from seqloom.nn.masks import EmbeddingDropout, make_dropout
 
 
 class Spelling(nn.Module, ABC):
-    """Map characters (…, C) to vectors (…, output_size)."""
+    """A layer that maps characters (…, C) to vectors (…, output_size)."""
 
     output_size: int
 
@@ -138,7 +138,7 @@ class Lexicon(nn.Module):
         weight.copy_(torch.where(has_vector.to(weight.device).unsqueeze(1), rows.to(weight), weight))
 
     def read_spelling(self, characters: Tensor | None) -> Tensor | None:
-        """Compute c (…, F) of characters (…, C) in the dtype of the embeddings; None if characters are not used."""
+        """Return c (…, F) of characters (…, C) in the dtype of the embeddings, or None if characters are not used."""
         if self.spelling is None:
             return None
         if characters is None:
@@ -147,7 +147,7 @@ class Lexicon(nn.Module):
         return spelling.to(self.embed.weight.dtype)  # under autocast cuDNN returns float16
 
     def forward(self, tokens: Tensor, spelling: Tensor | None = None) -> Tensor:
-        """Map tokens (B, S) and their c (B, S, F) to x (B, S, D)."""
+        """Map tokens (B, S) and their character vectors c (B, S, F) to x (B, S, D)."""
         vectors = self.embedding_dropout(self.embed, tokens)
         x: Tensor = self.dropout(vectors if spelling is None else torch.cat([vectors, spelling], dim=2))
         return x

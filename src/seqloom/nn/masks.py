@@ -1,7 +1,7 @@
-"""Masks, True at real positions, and dropout.
+"""Masks (True at real positions) and dropout.
 
-Dropout is active only in training. Values that are kept are divided by the probability of keeping
-them, so that sums have the same expectation. Every forward pass draws new dropout masks.
+Dropout is active only in training. Kept values are divided by the probability of keeping them, so that the expectation
+of sums does not change. Every forward pass draws new dropout masks.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def any_known_true(mask: Tensor) -> bool:
 
 @operation
 def select_real(x: Tensor, mask: Tensor) -> Tensor:
-    """Flatten x (B, T, …) to (N, …), with the positions of `mask` (B, T) or with all of them.
+    """Flatten x (B, T, …) to (N, …), keeping the positions where `mask` (B, T) is True, or all positions.
 
     Targets at padding must be `IGNORE_INDEX`.
     """
@@ -56,7 +56,7 @@ class AttentionMask:
 
     @cached_property
     def attending(self) -> Tensor | None:
-        """The queries with an allowed key (…, T, 1); None if all have one."""
+        """The mask (…, T, 1) of the queries with an allowed key, or None if all queries have one."""
         if self.every_query_attends:
             return None
         attending = self.mask.any(dim=-1, keepdim=True)
@@ -64,8 +64,10 @@ class AttentionMask:
 
     @cached_property
     def additive(self) -> Tensor:
-        """The additive mask: 0 where a query may attend, −∞ elsewhere. Queries without an allowed key get zeros, so
-        that their softmax is finite."""
+        """The additive mask: 0 where a query may attend, −∞ elsewhere.
+
+        The row of a query without an allowed key is zero, so that its softmax is finite.
+        """
         forbidden = ~self.mask if self.attending is None else ~self.mask & self.attending
         return torch.zeros(forbidden.shape, device=forbidden.device).masked_fill_(forbidden, -torch.inf)
 
@@ -91,7 +93,7 @@ EVERYWHERE = AttentionScope()
 
 def causal_mask(queries: int, keys: int, window: int | None = None, device: torch.device | None = None) -> Tensor:
     """Return the causal mask (T, S) of the last `queries` of `keys` positions, which attend to themselves and earlier
-    ones.
+    positions.
 
     With a sliding `window`, position i attends to i − window + 1 … i.
     """
@@ -101,21 +103,21 @@ def causal_mask(queries: int, keys: int, window: int | None = None, device: torc
 
 
 def mask_or_ones(mask: Tensor | None, like: Tensor) -> Tensor:
-    """Return the mask, or one that is True everywhere with the shape of `like`."""
+    """Return the mask, or a mask with the shape of `like` that is True everywhere."""
     return torch.ones_like(like, dtype=torch.bool) if mask is None else mask
 
 
 def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
     """Set x (B, T, …) to zero where `mask` (B, T) is False.
 
-    Call it before x is multiplied by weights: NaN or infinity at padding would reach the gradients,
-    since 0 · NaN is NaN.
+    Call this function before x is multiplied by weights: NaN or infinity at padding would reach the gradients, because
+    0 · NaN is NaN.
     """
     return x if mask is None else x.masked_fill(~mask.reshape(*mask.shape, *(1,) * (x.dim() - mask.dim())), 0)
 
 
 def select_last_real(before: Tensor, outputs: Tensor, mask: Tensor | None) -> Tensor:
-    """Select the output of each row's last real step from (B, T, H), or `before` (B, H) if it has none."""
+    """Select the output of each row's last real step from (B, T, H), or `before` (B, H) if a row has no real step."""
     if mask is None and outputs.shape[1]:
         return outputs[:, -1]
     if mask is None:
@@ -129,8 +131,8 @@ def select_last_real(before: Tensor, outputs: Tensor, mask: Tensor | None) -> Te
 def reversal_indices(mask: Tensor, fixed: int = 0) -> Tensor:
     """Return indices (B, T) that reverse the real steps of each row: x_1 … x_n becomes x_n … x_1.
 
-    Padding comes last and stays in place, and so do the last `fixed` real steps (such as END).
-    Reversing twice gives the original order.
+    Padding comes last. Padding and the last `fixed` real steps (such as END) remain in place. Reversing twice gives the
+    original order.
     """
     position = torch.arange(mask.shape[1], device=mask.device)
     length = mask.sum(dim=1, keepdim=True) - fixed  # (B, 1)
@@ -138,7 +140,9 @@ def reversal_indices(mask: Tensor, fixed: int = 0) -> Tensor:
 
 
 def select_last(outputs: Tensor, mask: Tensor) -> Tensor:
-    """Select the output (B, H) of the last real step from (B, T, H), padding last; zero if there is none."""
+    """Select the output (B, H) of the last real step from (B, T, H), padding last; the output is zero for a row without
+    real steps.
+    """
     last = (mask.sum(dim=1) - 1).clamp(min=0)  # (B,)
     output = outputs[torch.arange(len(outputs), device=mask.device), last]
     return output.where(mask.any(dim=1, keepdim=True), 0)
@@ -176,10 +180,11 @@ def hypotheses(rows: Tensor, memory: Tensor) -> int:
 
 
 def make_dropout(p: float, variational: bool = False) -> nn.Module:
-    """Create the dropout of recurrent models: elementwise, or variational with one mask for all steps of a sequence.
+    """Create the dropout layer of recurrent models: elementwise, or variational with one mask for all steps of a
+    sequence.
 
-    Elementwise dropout is torch's. `Dropout` is faster, but it draws other random numbers than
-    those of the golden losses and the published results.
+    Elementwise dropout is `nn.Dropout`. `Dropout` is faster, but its random numbers differ from those behind the golden
+    losses and the published results.
     """
     return VariationalDropout(p) if variational else nn.Dropout(p)
 
@@ -208,14 +213,14 @@ class Dropout(_Dropout):
 
 @operation
 def drop(x: Tensor, p: float) -> Tensor:
-    """Apply dropout, in training and in evaluation mode."""
+    """Apply dropout, regardless of training or evaluation mode."""
     return F.dropout(x, p)
 
 
 class VariationalDropout(_Dropout):
     """Variational dropout: each sequence of the batch has one mask for all its steps.
 
-    Without a time dimension, (B, D), it is plain dropout.
+    An input without a time dimension (B, D) gets elementwise dropout.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -4,14 +4,15 @@
     self-attention              n²·d          1             1             every position attends to every other
     windowed self-attention     r·n·d         1             n/r           every position attends to r on each side
     recurrent, both ways        n·d²          n             n             a state passes from position to position
-    convolution                 k·n·d²        1             n/k           every position reads the k around it
-    dilated convolution         k·n·d²        1             log_k n       k around it, dilated more with depth
+    convolution                 k·n·d²        1             n/k           every position reads the k positions around it
+    dilated convolution         k·n·d²        1             log_k n       the same, further apart in higher layers
 
-n positions of size d. `path_length` is the exact number of layers (recurrent: steps) that a gradient
-passes from one end to the other; `seqloom layers` measures all three.
+n positions of size d. `path_length` is the exact number of layers (or steps of a recurrent layer) that a gradient
+passes from one end to the other; `seqloom layers` measures all three columns.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
@@ -19,11 +20,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqloom.core.tree import GrowingBuffer
 from seqloom.core.words import did_you_mean
-from seqloom.nn.attention import Mixer, MultiHeadAttention, SelfAttention, count_matrix_weights
+from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.bidirectional import Bidirectional
 from seqloom.nn.cells import cell_class
-from seqloom.nn.masks import zero_padding
+from seqloom.nn.masks import AttentionScope, zero_padding
 from seqloom.nn.positions import Rotary
 
 MixerKind = Literal["self-attention", "windowed", "recurrent", "convolution", "dilated"]
@@ -32,11 +34,89 @@ MAX_DILATION = 1 << 30  # longer than any sequence
 BLOCK = 32  # minimum number of queries per block of windowed attention, for efficiency
 
 
+class Mixer(nn.Module, ABC):
+    """A layer that mixes positions: it maps x (B, S, D) and a mask (B, S) to y (B, S, D).
+
+    Padding does not affect real positions, and outputs at padding are undefined. A mixer with attention needs finite
+    inputs at padding, because they are multiplied by weights of 0; encoders therefore call `zero_padding` once. Mixers
+    with attention return their weights (B, N, S, S) if requested.
+    """
+
+    complexity: ClassVar[str]  # of a layer, in O(·)
+    sequential: ClassVar[str]  # sequential operations
+    path: ClassVar[str]  # the longest path between two positions
+    options: ClassVar[tuple[str, ...]] = ()  # settings of this kind: window, kernel, cell
+    attends: ClassVar[bool] = False  # whether it has attention weights
+
+    @abstractmethod
+    def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]: ...
+
+    def mix(
+        self, x: Tensor, scope: AttentionScope, cache: GrowingBuffer | None = None, weights: bool = False
+    ) -> tuple[Tensor, tuple[GrowingBuffer | None, Tensor | None]]:
+        """Apply the layer within a block, which passes a scope instead of a mask; return y, the new cache and the
+        weights.
+        """
+        y, attention_weights = self(x, scope.padding, weights)
+        return y, (cache, attention_weights)
+
+    @abstractmethod
+    def path_length(self, n: int) -> int:
+        """Return the number of layers (or steps of a recurrent layer) after which the last of n positions depends on
+        the first.
+        """
+
+    @abstractmethod
+    def multiplications(self, n: int) -> int:
+        """Return the number of multiplications of a forward pass over n positions, including lower-order terms."""
+
+    def notes(self) -> list[str]:
+        """Return notes for the user about operations of the layer beyond its equations."""
+        return []
+
+
+class SelfAttention(Mixer):
+    """y = MultiHead(x, x)"""
+
+    complexity, sequential, path = "n²·d", "1", "1"
+    attends = True
+
+    def __init__(self, attention: MultiHeadAttention) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]:
+        y, (_, attention_weights) = self.mix(x, AttentionScope.within(mask), None, weights)
+        return y, attention_weights
+
+    def mix(
+        self, x: Tensor, scope: AttentionScope, cache: GrowingBuffer | None = None, weights: bool = False
+    ) -> tuple[Tensor, tuple[GrowingBuffer | None, Tensor | None]]:
+        """Attend to x and to the cached keys and values."""
+        q, keys_values = self.attention.project_self(x, scope.positions)
+        if scope.update is not None and cache is not None:
+            cache = scope.update.write(cache, keys_values)
+            keys_values = scope.update.read(cache)
+        y, attention_weights = self.attention.attend(q, keys_values, scope.mask, scope.is_causal, weights)
+        return y, (cache, attention_weights)
+
+    def path_length(self, n: int) -> int:
+        return 1
+
+    def multiplications(self, n: int) -> int:
+        return n * count_matrix_weights(self.attention) + 2 * n * n * self.attention.out.in_features
+
+
+def count_matrix_weights(module: nn.Module) -> int:
+    """Return the number of matrix weights, which equals the number of multiplications per position."""
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.dim() == 2)
+
+
 class WindowedSelfAttention(Mixer):
     """Self-attention in which position t attends only to t − r … t + r.
 
-    Queries are processed in blocks of b with the b + 2r keys in their reach: n·(b + 2r) scores instead
-    of n². b = max(r, `BLOCK`).
+    Queries are processed in blocks of b = max(r, `BLOCK`) with the b + 2r keys in their reach, which takes n·(b + 2r)
+    scores instead of n².
     """
 
     complexity, sequential, path = "r·n·d", "1", "n/r"
@@ -89,7 +169,9 @@ class WindowedSelfAttention(Mixer):
 
 
 def _around(x: Tensor, r: int, b: int, spare: int) -> Tensor:
-    """Divide x (B, S, …) into blocks of b with r neighbours on either side: (B·C, b + 2r, …), zeros beyond the ends."""
+    """Divide x (B, S, …) into blocks (B·C, b + 2r, …) of b positions and r neighbours on either side, zero beyond the
+    ends.
+    """
     blocks = F.pad(x, (0, 0) * (x.dim() - 2) + (0, spare)).unflatten(1, (-1, b))  # (B, C, b, …)
     inner = (0, 0) * (x.dim() - 1)
     left = F.pad(blocks[:, :-1, b - r :], (*inner, 1, 0))  # the last r positions of each block's left neighbour
@@ -100,7 +182,7 @@ def _around(x: Tensor, r: int, b: int, spare: int) -> Tensor:
 class RecurrentMixer(Mixer):
     """y_t = [→h_t; ←h_t], each of size d/2; see `seqloom.nn.bidirectional`.
 
-    Both directions can run in parallel, so n positions take n steps.
+    The directions can run in parallel, so n positions need n sequential steps.
     """
 
     complexity, sequential, path = "n·d²", "n", "n"
@@ -153,7 +235,9 @@ class Convolution(Mixer):
         return y.transpose(1, 2), None
 
     def _used(self, n: int) -> int:
-        """Return the number of W_j on each side that reach any of n positions; the others are multiplied by zeros."""
+        """Return the number of W_j on each side that reach any of n positions; the other W_j are multiplied by
+        zeros.
+        """
         return min(self.kernel // 2, max(0, n - 1) // self.dilation)
 
     def path_length(self, n: int) -> int:
@@ -166,9 +250,8 @@ class Convolution(Mixer):
 class DilatedConvolution(Convolution):
     """Convolution with δ = (⌊k/2⌋ + 1)^depth: for k = 3 the layers of an encoder reach 1, 2, 4 … positions per side.
 
-    A stack of L layers reaches (⌊k/2⌋ + 1)^L − 1 positions. With k^depth it would reach further,
-    but each position by a single path (5 = 9 − 3 − 1), which may lead beyond the ends. δ is at most
-    `MAX_DILATION`.
+    A stack of L layers reaches (⌊k/2⌋ + 1)^L − 1 positions. With δ = k^depth, a stack would reach further, but each
+    position by a single path (5 = 9 − 3 − 1), which may lead beyond the ends. δ is at most `MAX_DILATION`.
     """
 
     path = "log_k n"

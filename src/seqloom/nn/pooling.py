@@ -1,4 +1,4 @@
-"""Pooling over the positions of a sequence, bags of words, and mixes of layers.
+"""Pooling over the positions of a sequence, bags of words, and learned mixtures of layers.
 
     last        c = the final state: h_S; bidirectional, →h_S and ←h_1 combined
     mean        c = 1/S Σ_j h_j
@@ -15,8 +15,8 @@ A bag of words is a vector b with one number per token of the vocabulary:
     mean      b_v = n_v / Σ_u n_u
     tf-idf    b_v = n_v · idf_v / ‖n ⊙ idf‖,   idf_v = ln((1 + N) / (1 + N_v)) + 1,   v in N_v of N training texts
 
-A linear layer over it is Eᵀ b = Σ_v b_v E_v. b is mostly zeros and is never computed: the b_v of a token is divided
-among its positions as w_j, and the layer computes Σ_j w_j E[x_j].
+A linear layer over b computes Eᵀ b = Σ_v b_v E_v. Since b is mostly zeros, it is never computed: the b_v of a token is
+divided among its positions as w_j, and the layer computes Σ_j w_j E[x_j].
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,9 @@ BagWeights = Literal["one-hot", "counts", "tf-idf", "mean"]
 
 
 class Pooling(nn.Module):
-    """Map h (B, S, H), a mask (B, S) and the final state (B, H) to c (B, H), and α (B, S) for attention."""
+    """A layer that maps h (B, S, H), a mask (B, S) and the final state (B, H) to c (B, H) and, for attention, α (B,
+    S).
+    """
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -151,11 +153,11 @@ def counts_in_row(tokens: Tensor, mask: Tensor) -> Tensor:
 
 
 class LayerMix(nn.Module):
-    """A learned mix of the layers of a pretrained model (ELMo):
+    """A learned mixture of the layers of a pretrained model (ELMo):
 
         h = γ Σ_j s_j h_j          s = softmax(w)          j = 0 … L
 
-    The weights s_j sum to 1, and γ scales the mix. Both are learned; initially the weights are equal and γ is 1.
+    The weights s_j sum to 1, and γ scales the mixture. Both are learned; initially the weights are equal and γ is 1.
     """
 
     def __init__(self, layers: int) -> None:

@@ -1,13 +1,13 @@
-"""Positional encodings; without them attention treats its tokens as a set.
+"""Positional encodings, without which attention treats its tokens as a set.
 
     sinusoidal   PE(pos, 2i) = sin(pos / base^(2i/d)),  PE(pos, 2i+1) = cos(pos / base^(2i/d)),  base = 10000
     learned     PE(pos) = a row of a table with max_length rows
     rotary       q and k are rotated by angles proportional to their positions: q·k depends on their distance
     none         no positions
 
-Sinusoidal and learned encodings are added to the embeddings. Sines and cosines alternate
-(interleaved, as in the paper), or all sines precede all cosines (halves, as in Marian); the same
-holds for the pairs that rotary rotates. Sinusoidal and rotary encodings have no maximum length.
+Sinusoidal and learned encodings are added to the embeddings. Sines and cosines alternate (interleaved, as in the
+paper), or all sines precede all cosines (halves, as in Marian). Rotary encodings pair the dimensions in one of the same
+two layouts. Sinusoidal and rotary encodings have no maximum length.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ class PositionsConfig:
                 yield f"{name} applies only to {kinds} positions; remove it for {self.kind!r}"
 
     def size_problems(self, d_model: int, heads: int) -> Iterator[str]:
-        """Yield problems of these positions with `d_model`; `head_problems` checks divisibility by heads."""
+        """Yield a message if these positions do not support `d_model`; `head_problems` checks divisibility by heads."""
         if self.kind == "sinusoidal" and d_model % 2:
             yield f"sinusoidal positions need an even d_model; got {d_model}"
         if self.kind == "rotary" and d_model % heads == 0 and (d_model // heads) % 2:
@@ -78,14 +78,14 @@ def angles(positions: Tensor, width: int, base: float = BASE, like: Tensor | Non
 
 
 def join_pairs(first: Tensor, second: Tensor, layout: Layout) -> Tensor:
-    """Join two (…, d/2) into one (…, d), interleaved or concatenated."""
+    """Join two tensors (…, d/2) into one (…, d), interleaved or concatenated."""
     if layout == "interleaved":
         return torch.stack([first, second], dim=-1).flatten(-2)
     return torch.cat([first, second], dim=-1)
 
 
 def split_pairs(x: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-    """Split x (…, d) into two (…, d/2); the inverse of `join_pairs`."""
+    """Split x (…, d) into two tensors (…, d/2), the inverse of `join_pairs`."""
     if layout == "interleaved":
         return x[..., 0::2], x[..., 1::2]
     first, second = x.chunk(2, dim=-1)
@@ -93,14 +93,14 @@ def split_pairs(x: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
 
 
 def sinusoid_table(length: int, width: int, layout: Layout = "interleaved", base: float = BASE) -> Tensor:
-    """Return PE of the positions 0 … length − 1, (length, D), correctly rounded to the default precision."""
+    """Return the encodings (length, D) of the positions 0 … length − 1, correctly rounded to the default precision."""
     positions = torch.arange(length, dtype=torch.float64)
     table: Tensor = Sinusoidal(width, layout, base)(positions, like=positions)
     return table.to(torch.get_default_dtype())
 
 
 class AddedPositions(nn.Module):
-    """Vectors that are added to embeddings, one per position below `longest`; None for no limit."""
+    """Vectors that are added to embeddings, one per position below `longest` (None for no limit)."""
 
     longest: int | None = None
 
@@ -119,9 +119,9 @@ class AddedPositions(nn.Module):
     ) -> Tensor:
         """Add the vectors of positions (T,) or (B, T) to x (B, T, D).
 
-        `lengths` (B,) are the lengths of the rows, at most `max_row_length`; they are read from the device only if
-        that exceeds the maximum. In the error message, `what` names the input and `key` the setting
-        of the maximum. Only padding may lie beyond it.
+        `lengths` (B,) are the lengths of the rows, at most `max_row_length`. They are read from the device only if
+        `max_row_length` exceeds the maximum length, beyond which only padding is allowed. In the error message, `what`
+        names the input and `key` the setting of the maximum.
         """
         if self.longest is not None and max_row_length > self.longest and (length := int(lengths.max())) > self.longest:
             raise UsageError(

@@ -32,10 +32,10 @@ StackState = tuple[State, ...]  # one state per layer, the lowest first
 
 @operation
 def run_cell(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, State]:
-    """Run a cell over inputs (B, T, D): return the outputs (B, T, H) and the state after the last real step.
+    """Run a cell over inputs (B, T, D) and return the outputs (B, T, H) and the state after the last real step.
 
-    `mask` (B, T) is True at real steps. At padding, anywhere in the row, the state is kept and
-    the output is zero, even if the input is NaN.
+    `mask` (B, T) is True at real steps. Padding may be anywhere in a row; it leaves the state unchanged and its output
+    is zero, even if the input is NaN.
     """
     outputs = []
     for t, x_t in enumerate(zero_padding(x, mask).unbind(dim=1)):  # (B, D)
@@ -53,8 +53,8 @@ def run_cell(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) ->
 class Recurrent(nn.Module):
     """A recurrent layer: a cell run over time.
 
-    `weight_dropout` applies DropConnect to the recurrent matrix in training: single weights of W_h
-    are set to 0. They are drawn once per forward pass, for all rows and steps.
+    `weight_dropout` applies DropConnect in training: individual weights of the recurrent matrix W_h are set to 0. The
+    dropped weights are drawn once per forward pass, for all rows and steps.
     """
 
     recomputable = True  # see `seqloom.train.wrappers.checkpoint_activations`
@@ -68,7 +68,7 @@ class Recurrent(nn.Module):
     def forward(self, x: Tensor, state: State | None = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         """Return the outputs (B, T, H) for inputs (B, T, D) and the state after the last real step; see `run_cell`.
 
-        Shapes are validated here, since kernels do not check them.
+        This method validates the shapes, because kernels do not check them.
         """
         cell = self.cell
         state = cell.initial_state(len(x)) if state is None else state
@@ -96,7 +96,7 @@ class Recurrent(nn.Module):
 
 
 def drop_recurrent_weights(cell: Cell, p: float) -> Cell:
-    """Return the cell with dropout on its recurrent matrix W_h; it shares all other parameters."""
+    """Return a copy of the cell with dropout on its recurrent matrix W_h; the copy shares all other parameters."""
     thinned = copy.copy(cell)
     thinned._parameters = {name: value for name, value in cell._parameters.items() if name != "weight_h"}
     thinned.weight_h = F.dropout(cell.weight_h, p)  # type: ignore[assignment]
@@ -127,7 +127,7 @@ class ResidualConnection(nn.Module):
         return {"y": h + (x if self.project is None else self.project(x))}
 
     def notes(self) -> list[str]:
-        """Return notes for the user on what the connection does beyond its equation."""
+        """Return notes for the user about operations of the connection beyond its equation."""
         if self.project is None:
             return []
         return [f"the {self.name} connection projects its input from {self.inputs} to {self.hidden} dimensions"]
@@ -137,7 +137,7 @@ class HighwayConnection(ResidualConnection):
     """T = σ(W_T x + b_T)
     y = T ⊙ h + (1 - T) ⊙ x
 
-    b_T starts at -1, so that a new network passes on most of x and learns where to transform it.
+    b_T is initially -1, so that a new network passes on most of x and learns where to transform it.
     """
 
     name = "highway"
@@ -208,7 +208,7 @@ class Stack(nn.Module):
                 module.reset_parameters(scale)
 
     def notes(self) -> list[str]:
-        """Return notes for the user on what cells and connections do beyond their equations."""
+        """Return notes for the user about operations of cells and connections beyond their equations."""
         parts = (module for module in self.modules() if isinstance(module, Cell | ResidualConnection))
         return [note for part in parts for note in part.notes()]
 
@@ -268,8 +268,7 @@ class Stack(nn.Module):
         return tuple(traces)
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Read complete sequences, padding last; return outputs (B, T, H), zero at padding, and those of the last
-        real steps.
+        """Read complete sequences, padding last; return outputs (B, T, H), zero at padding, and final outputs (B, H).
 
         `forward` with a mask skips padding, which needs a device synchronization. `read` also computes the padded
         steps, which do not affect real steps because they come last.
@@ -302,6 +301,6 @@ class RecurrentOptions(CellOptions):
         )
 
     def dropout_notes(self) -> list[str]:
-        """Note that variational dropout has no effect without dropout."""
+        """Return a note if variational dropout has no effect because dropout is 0."""
         is_idle = self.variational_dropout and self.dropout == 0
         return ["variational_dropout has no effect while dropout is 0"] if is_idle else []

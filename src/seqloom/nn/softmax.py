@@ -1,13 +1,12 @@
-"""Output layers: from a hidden state to the probabilities of all tokens.
+"""Output layers, which map a hidden state to the probabilities of all tokens.
 
     full       p(v) = exp(s_v) / Σ_u exp(s_u),   s = W h + b
     adaptive   p(v) = p(v | head)                               for the frequent tokens
                     = p(cluster | head) · p(v | cluster)         for the others
     sampled    trained against a random sample of tokens, evaluated as full
 
-The loss is −Σ_v t_v log p(v) with t = (1 − ε) · [v = y] + ε/V. All have the same
-interface: `loss` for training, and `log_probs` and `target_log_probs` for evaluation and decoding,
-which are always exact.
+The loss is −Σ_v t_v log p(v) with t = (1 − ε) · [v = y] + ε/V. All output layers have the same interface: `loss` for
+training, and the exact `log_probs` and `target_log_probs` for evaluation and decoding.
 """
 
 import math
@@ -31,14 +30,14 @@ Sampler = Literal["uniform", "log-uniform", "unigram", "blackout"]
 
 @runtime_checkable
 class OutputLayer(Protocol):
-    """The interface of output layers. N positions may come in any order."""
+    """The interface of output layers. The N positions of hidden states and targets may have any order."""
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Return the training loss in nats, the mean over hidden (N, H) and targets (N,)."""
         ...
 
     def log_probs(self, hidden: Tensor) -> Tensor:
-        """Map (…, H) to the exact log-probabilities (…, V)."""
+        """Map hidden states (…, H) to the exact log-probabilities (…, V)."""
         ...
 
     def target_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -46,7 +45,9 @@ class OutputLayer(Protocol):
         ...
 
     def initialize(self, scale: float | None = None) -> None:
-        """Initialize to nearly uniform probabilities; with `scale`, draw all parameters from (-scale, scale)."""
+        """Initialize the layer to nearly uniform probabilities; with `scale`, draw all parameters from (-scale,
+        scale).
+        """
         ...
 
 
@@ -141,12 +142,12 @@ class AdaptiveSoftmaxConfig:
         if self.cutoffs[-1] >= vocabulary:
             raise UsageError(
                 f"model.softmax.cutoffs must be below the size of the vocabulary, {vocabulary} tokens; "
-                f"got {list(self.cutoffs)}. Lower or remove the last ones, or use model.softmax.kind=full."
+                f"got {list(self.cutoffs)}. Lower or remove the last cutoffs, or use model.softmax.kind=full."
             )
         if min(self.widths(hidden)) < 1:
             raise UsageError(
-                f"{len(self.cutoffs)} model.softmax.cutoffs, factor {self.factor:g}, reduce model.hidden {hidden} to 0 "
-                "dimensions in the last cluster. Use fewer cutoffs, or a smaller model.softmax.factor."
+                f"The last cluster of the softmax would have 0 dimensions: model.hidden={hidden}, {len(self.cutoffs)} "
+                f"model.softmax.cutoffs, factor {self.factor:g}. Use fewer cutoffs, or a smaller model.softmax.factor."
             )
 
     def widths(self, hidden: int) -> list[int]:
@@ -161,7 +162,7 @@ class AdaptiveSoftmaxConfig:
 
 
 class AdaptiveSoftmax(nn.Module):
-    """Adaptive softmax (Grave et al. 2017): frequent tokens in the head, rare ones in clusters of smaller vectors.
+    """Adaptive softmax (Grave et al. 2017): frequent tokens in the head, rare tokens in clusters with smaller vectors.
 
         log p(v) = log softmax(W_0 h + b_0)_v                                              v in the head
                  = log softmax(W_0 h + b_0)_c + log softmax(W_c P_c h)_v                   v in cluster c
@@ -169,8 +170,8 @@ class AdaptiveSoftmax(nn.Module):
     Tokens 0 … cutoffs[0]−1 are the head, so ids must be sorted by frequency. A cluster is computed
     only for its own targets; most targets are in the head.
 
-    Parameters have the names and shapes of `torch.nn.AdaptiveLogSoftmaxWithLoss` with a head bias.
-    Unlike that module, this one computes at least in float32, also under autocast.
+    Parameters have the names and shapes of `torch.nn.AdaptiveLogSoftmaxWithLoss` with a head bias. Unlike that module,
+    this class computes in at least float32, even under autocast.
     """
 
     def __init__(self, config: AdaptiveSoftmaxConfig, hidden: int, vocabulary: int) -> None:
@@ -253,11 +254,10 @@ class SampledSoftmax(FullSoftmax):
         uniform, log-uniform, unigram    loss = −log p̃(y)
         blackout (Ji et al. 2016)        loss = −log p̃(y) − Σ_{v ∈ S, v ≠ y} log(1 − p̃(v))
 
-    A sample that equals the target is ignored. Samples are drawn without replacement: with K = V every
-    π is 1, and p̃ is the full softmax. They are the K tokens with the smallest arrival times, drawn
-    from Exp(q_v). Given the next arrival time τ, π_v = 1 − exp(−q_v τ), and Σ_{v ∈ S} f(v) / π_v is
-    an unbiased estimate of Σ_v f(v). For all but the most frequent tokens π_v ∝ q_v, and 1/q_v is
-    the weight in BlackOut.
+    A sample that equals the target is ignored. Samples are drawn without replacement: with K = V every π is 1, and p̃
+    is the full softmax. The samples are the K tokens with the smallest arrival times, which are drawn from Exp(q_v).
+    Given the next arrival time τ, π_v = 1 − exp(−q_v τ), and Σ_{v ∈ S} f(v) / π_v is an unbiased estimate of Σ_v f(v).
+    For all but the most frequent tokens π_v ∝ q_v, and 1/q_v is the weight in BlackOut.
 
         uniform       q_v = 1/V
         log-uniform   q_v ∝ log((v + 2) / (v + 1)), for ids sorted by frequency
@@ -311,7 +311,7 @@ SoftmaxConfig = Annotated[FullSoftmaxConfig | AdaptiveSoftmaxConfig | SampledSof
 def tied_problems(
     tied: bool, softmax: FullSoftmaxConfig | AdaptiveSoftmaxConfig | SampledSoftmaxConfig
 ) -> Iterator[str]:
-    """Yield the problems of tying the embeddings to an output layer."""
+    """Yield a message if the embeddings cannot be tied to the output layer."""
     if tied and softmax.kind == "adaptive":
         yield (
             "tied needs one output matrix for all tokens, but an adaptive softmax has several of different "
@@ -326,7 +326,7 @@ IGNORE_INDEX = -100  # targets with this value are ignored, as in torch
 
 
 def at_least_float32(logits: Tensor) -> Tensor:
-    """Convert to at least float32: half precision is too coarse for a softmax over a vocabulary."""
+    """Convert logits to at least float32, because half precision is too coarse for a softmax over a vocabulary."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -360,7 +360,7 @@ def summed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float
 
         loss = log Σ_u exp(s_u) − (1 − ε) · s_y − ε · mean of s
 
-    In this form a compiler reads the logits once for all three terms, and once more for the gradient.
+    In this form, compiled code reads the logits once for all three terms and once more for the gradient.
     """
     s = at_least_float32(logits)
     if not torch.compiler.is_compiling():
@@ -376,7 +376,8 @@ def summed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float
 def consistent_cross_entropy(
     logits: Tensor, targets: Tensor, label_smoothing: float = 0.0, consistency: float = 0.0
 ) -> Tensor:
-    """Sum cross-entropy and consistency loss of logits (2·N, V): N positions, each computed twice with dropout.
+    """Sum the cross-entropy and the consistency loss of logits (2·N, V) of N positions, each computed twice with
+    dropout.
 
     loss = −(1 − ε) · log p(y) − ε · mean of log p          + α/2 · (KL(p‖q) + KL(q‖p)) of each pair
     """
@@ -388,8 +389,9 @@ def consistent_cross_entropy(
 
 
 def symmetric_kl(log_probs: Tensor, targets: Tensor) -> Tensor:
-    """Return Σ KL(p‖q) + KL(q‖p) over targets (2·N,) that are not ignored; p are the first N rows (2·N, V), q the
-    others."""
+    """Return Σ KL(p‖q) + KL(q‖p) over targets (2·N,) that are not ignored; p is the first half of `log_probs` (2·N, V),
+    q the second.
+    """
     p, q = log_probs.chunk(2)
     divergence = ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
     return divergence.masked_fill(targets[: len(divergence)] == IGNORE_INDEX, 0).sum()

@@ -6,9 +6,9 @@
     FFN(x) = max(0, x W_1 + b_1) W_2 + b_2              or GELU (exact or tanh), SiLU instead of max(0, ·)
     SwiGLU(x) = (SiLU(x W_1 + b_1) ⊙ (x W_3 + b_3)) W_2 + b_2
 
-Encoders, decoders, GPT, BERT, ELECTRA and forecasters are stacks of the same block.
-`AttentionScope` defines what a block may attend to; only decoder blocks attend to a source. Shapes:
-B batch, T positions, S source positions, D d_model, N heads.
+Encoders, decoders, GPT, BERT, ELECTRA and forecasters are stacks of the same block. `AttentionScope` defines the
+positions that a block may attend to; only decoder blocks attend to a source. Shapes: B batch, T positions, S source
+positions, D d_model, N heads.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,9 +23,10 @@ from seqloom.config import config
 from seqloom.config.constraints import Fraction, Gt, Lt, PositiveInt
 from seqloom.core.operations import compiled_region, operation
 from seqloom.core.tree import GrowingBuffer
-from seqloom.nn.attention import AttentionOptions, Mixer, MultiHeadAttention, SelfAttention, head_problems
+from seqloom.nn.attention import AttentionOptions, MultiHeadAttention, head_problems
 from seqloom.nn.cache import empty_cache
 from seqloom.nn.masks import EVERYWHERE, AttentionMask, AttentionScope, Dropout
+from seqloom.nn.mixers import Mixer, SelfAttention
 from seqloom.nn.positions import PositionsConfig
 
 Extra = TypeVar("Extra")
@@ -84,7 +85,7 @@ class FeedForward(nn.Module):
 
 @dataclass(frozen=True)
 class ResidualConfig:
-    """The configuration of all residuals of a stack."""
+    """The configuration of all residual connections of a stack."""
 
     d_model: int
     norm: Norm = "layer"
@@ -95,7 +96,7 @@ class ResidualConfig:
 
 
 class Residual(nn.Module):
-    """A residual: x + dropout(sublayer(norm(x))) with norm_first, else norm(x + dropout(sublayer(x))) as in 2017."""
+    """A residual connection: x + dropout(sublayer(norm(x))) with norm_first, else norm(x + dropout(sublayer(x)))."""
 
     def __init__(self, config: ResidualConfig) -> None:
         super().__init__()
@@ -104,7 +105,7 @@ class Residual(nn.Module):
         self.norm_first, self.skip = config.norm_first, config.skip
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], tuple[Tensor, Extra]]) -> tuple[Tensor, Extra]:
-        """Return the output (B, T, D) for x (B, T, D), and the second return value of the sublayer."""
+        """Return the output (B, T, D) for x (B, T, D), together with the second return value of the sublayer."""
         output, extra = sublayer(self.norm(x) if self.norm_first else x)
         output = self.dropout(output)
         x = x + output if self.skip else output
@@ -126,7 +127,9 @@ class BlockOutput(NamedTuple):
 
 
 class TransformerBlock(nn.Module):
-    """Self-attention or another mixer, attention to a source, if any, and a feed-forward layer, each in a residual."""
+    """Self-attention or another mixer, optional attention to a source, and a feed-forward layer, each with a
+    residual.
+    """
 
     recomputable = True  # see `seqloom.train.wrappers.checkpoint_activations`
 
@@ -158,7 +161,7 @@ class TransformerBlock(nn.Module):
         source: Source | None = None,
         return_weights: Collection[str] = (),
     ) -> BlockOutput:
-        """Map x (B, T, D) to the same shape. `return_weights` names the attention weights to return: self, cross."""
+        """Apply the block to x (B, T, D). `return_weights` names the attention weights to return: self, cross."""
         x, (cache, self_weights) = self.mixer_residual(
             x, lambda h: self.mixer.mix(h, scope, cache, "self" in return_weights)
         )
@@ -239,7 +242,7 @@ def source_keys_values(stack: TransformerStack, x: Tensor) -> tuple[tuple[Tensor
 
 @config
 class TransformerOptions:
-    """The keys of every Transformer."""
+    """The recipe keys of every Transformer."""
 
     kind: str = ""
     d_model: PositiveInt = 128  # size of the vectors

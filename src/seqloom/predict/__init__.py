@@ -1,1 +1,1 @@
-"""Predictors: trained models in use, one class per task, opened by `load`."""
+"""Predictors, which apply trained models: one class per task, opened by `load`."""

@@ -13,14 +13,21 @@ import torch
 from torch import Tensor
 
 from seqloom import accel
-from seqloom.core import END
+from seqloom.core import END, Json
 from seqloom.core.device import device_of
 from seqloom.core.errors import DataError, ResourceError, SeqloomError, UsageError
+from seqloom.core.inputs import check_lengths, check_texts, iterate_texts
 from seqloom.core.limits import max_source
+from seqloom.core.notebook import description_html
 from seqloom.core.progress import check_cancelled
 from seqloom.core.words import format_value, one_line
-from seqloom.data.detect import load_examples
+from seqloom.data.corpora import corpora_of_form
+from seqloom.data.corpus import Corpus, FilesConfig
+from seqloom.data.labelled import load_examples
+from seqloom.data.table_profile import NamedColumns
+from seqloom.inspect.picture import Picture
 from seqloom.predict.evaluation import AnswerRow, Evaluation, MetricsEvaluation
+from seqloom.predict.results import Metrics, returns_list
 from seqloom.recipes import recipe_of
 from seqloom.runs.run import Run
 from seqloom.runs.trained import LineReadingModel
@@ -29,16 +36,18 @@ from seqloom.tasks.base import cached_method
 from seqloom.text import Tokenizer
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from seqloom.inspect.views.attention import HeadsView
     from seqloom.inspect.views.texts import LinePrediction
     from seqloom.predict.embeddings import Array, SimilarTexts, TextPooling
 
-BATCH_SIZE, WINDOW = 32, 1024  # lines in a batch, and lines read before the first prediction
+BATCH_SIZE, WINDOW = 32, 1024  # lines per batch, and lines buffered before the first prediction
 SHOWN_METRICS = (
     *("loss", "perplexity", "bits_per_character", "bleu", "accuracy", "span_f1", "token_accuracy"),
     *("masked_accuracy", "next_accuracy", "hidden_accuracy", "pearson", "answer_f1"),
 )
-TOKENS = 8192  # tokens of a batch, padding included; a longer line is a batch of its own
+TOKENS = 8192  # maximum tokens per batch, including padding; a longer line forms its own batch
 Answer = TypeVar("Answer")
 Line = TypeVar("Line")
 
@@ -48,7 +57,7 @@ class Prediction(ABC):
     """The prediction for one line."""
 
     unknown: tuple[str, ...] = ()  # pieces of the line that are not in the vocabulary
-    json_names: ClassVar[tuple[str, ...]] = ()  # attributes in JSON, in order
+    json_names: ClassVar[tuple[str, ...]] = ()  # attributes to include in the JSON output, in order
 
     @abstractmethod
     def to_line(self) -> str:
@@ -58,9 +67,13 @@ class Prediction(ABC):
         """Return the prediction as JSON values."""
         return {name: json_value(getattr(self, name)) for name in self.json_names}
 
+    def to_columns(self) -> dict[str, object]:
+        """Return the prediction as the new cells of a table row, by column name."""
+        return self.to_json()
+
 
 def json_value(value: object) -> object:
-    """Convert a value for JSON: dataclasses to objects and tuples to arrays, also inside arrays."""
+    """Convert a value to JSON types recursively: dataclasses become objects, and tuples become arrays."""
     if isinstance(value, list | tuple):
         return [json_value(item) for item in value]
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
@@ -71,28 +84,46 @@ def ranked_fields(ranked: Iterable[tuple[str, float]]) -> str:
     return "\t".join(f"{one_line(text)}\t{probability:.4f}" for text, probability in ranked)
 
 
+def ranked_columns(ranked: Iterable[Mapping[str, object]]) -> dict[str, object]:
+    """Return candidates as table columns; columns of the second and later candidates are numbered: label_2."""
+    columns: dict[str, object] = {}
+    for rank, candidate in enumerate(ranked, start=1):
+        columns |= {name if rank == 1 else f"{name}_{rank}": value for name, value in candidate.items()}
+    return columns
+
+
 P = TypeVar("P", bound=Prediction)
 
 
-class Predictor(Generic[P]):
-    """A trained model in use, returned by `seqloom.load` and `seqloom.train_recipe`."""
+class Predictor(Picture, Generic[P]):
+    """A trained model that predicts, returned by `seqloom.load` and `seqloom.train_recipe`."""
 
     description: ClassVar[str] = "a trained model"  # for messages
     usage: ClassVar[str] = "use `seqloom evaluate`"
     reads_text: ClassVar[bool] = True
-    # Notes on predictions, with the placeholders {lines} and {max_length}, and the attribute that triggers each note.
-    notes: ClassVar[Mapping[str, Callable[[Any], bool]]] = {}
+    inputs: ClassVar[tuple[str, ...]] = ("text",)  # the columns of a table that form a line; see `seqloom predict --in`
+    reads_files: ClassVar[bool] = False  # whether a line is the path of a file to read
+    # Notes on predictions, with the placeholders {lines} and {max_length}, and a function that returns whether a note
+    # applies, or details of it.
+    notes: ClassVar[Mapping[str, Callable[[Any], bool | str]]] = {}
+
+    data_notes: tuple[str, ...] = ()  # differences of the data from the training data, once it has been read
 
     def __init__(self, run: Run, device: str = "auto"):
         self.run = run
         self._device = device
+
+    @classmethod
+    def class_for(cls, run: Run) -> "type[Predictor[Any]]":
+        """Return the class that uses this run: a subclass if the predictions depend on the run."""
+        return cls
 
     @property
     def name(self) -> str:
         return str(self.run.path)
 
     def describe_usage(self) -> str:
-        """Describe how to use the model."""
+        """Return a hint that names the commands for this model."""
         return self.usage
 
     @cached_property
@@ -110,7 +141,7 @@ class Predictor(Generic[P]):
 
     @property
     def max_length(self) -> int | None:
-        """The maximum number of tokens of a text, special tokens included, or None if unlimited."""
+        """The maximum number of tokens of a text, including special tokens, or None if unlimited."""
         return None
 
     @property
@@ -118,21 +149,23 @@ class Predictor(Generic[P]):
         """Whether the model also reads the characters of words."""
         return False
 
+    @returns_list
     def predict(self, lines: str | Iterable[str], *, batch_size: int = BATCH_SIZE, window: int = WINDOW) -> Iterator[P]:
-        """Yield one prediction per line, in order; the prediction for a blank line is empty.
+        """Return a list with one prediction per line. A blank line has an empty prediction.
 
         Lines are read in windows of `window` lines; within a window, lines of similar length form batches of
-        `batch_size`. With window=1 the prediction for a line is computed before the next line is read.
+        `batch_size`. With `stream=True`, return an iterator instead, which reads a window of lines when it is needed;
+        with window=1 the prediction for a line is computed before the next line is read. All methods that return
+        predictions accept `stream`.
         """
         raise UsageError(f"{self.name} is {self.description} and cannot predict lines: {self.describe_usage()}.")
 
     def evaluate(self, split: str = "dev") -> dict[str, float]:
-        """Compute all metrics on a split of the data of the run, and store them in the run."""
-        metrics: dict[str, float] = self.report(split).metrics
-        return metrics
+        """Compute all metrics on a split of the run's data and store them in the run."""
+        return Metrics(self.report(split).metrics)
 
     def report(self, split: str = "dev") -> Any:
-        """Compute the report on a split of the data of the run, and store its metrics in the run."""
+        """Compute the report on a split of the run's data and store its metrics in the run."""
         report = self.compute_report(split)
         self.save_metrics(split, report.to_dict())
         return report
@@ -140,35 +173,56 @@ class Predictor(Generic[P]):
     def compute_report(self, split: str) -> Any:
         return self.training_task.report(self.model, split)
 
-    def on_file(self, path: str | Path, data: Mapping[str, object] | None = None) -> Self:
+    def on_file(
+        self,
+        path: str | Path,
+        data: Mapping[str, object] | None = None,
+        columns: NamedColumns | None = None,
+    ) -> Self:
         """Return this model with the examples of a file as its data, in the split "other".
 
-        The columns are those of the recipe, or those that `seqloom init` would recognize. `data` names them explicitly,
-        with the keys of the section `data` of a recipe.
+        The columns default to those of the recipe, or to those that `seqloom init` would recognize. `columns` names
+        some or all columns; `data` replaces the section `data` of the recipe.
         """
-        corpus = load_examples(Path(path), self.recipe.task, self.recipe.data, data)
+        forms = task_info(self.recipe.task).forms
+        if not any(issubclass(module.Config, FilesConfig) for module in corpora_of_form(*forms).values()):
+            raise UsageError(
+                f"{self.name} cannot be evaluated on a file: the data of the task {self.recipe.task} is generated."
+            )
+        corpus = self.read_examples(Path(path), data, columns)
         other = type(self)(copy(self.run), self._device)
         other.model = self.model
         other.training_task = self.task_class.of_corpus(self.recipe, self.run, corpus)
         other.run.data = {**self.run.data, "corpus": str(path), "counts": {"other": corpus.sizes("other")}}
         return other
 
+    def read_examples(self, path: Path, data: Mapping[str, object] | None, columns: NamedColumns | None) -> Corpus[Any]:
+        """Read the examples of a file as the split "other"; see `on_file`."""
+        return load_examples(path, task_info(self.recipe.task).forms[0], self.recipe.data, data, columns)
+
     def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:
         """Compute all metrics on other documents."""
-        metrics: dict[str, float] = self.task(documents).evaluate(self.model, "other")
-        return metrics
+        documents = check_texts(documents, "documents")
+        check_lengths(documents=documents)
+        return Metrics(self.task(documents).evaluate(self.model, "other"))
 
     @property
     def evaluation_class(self) -> type[Evaluation]:
-        """The class of the output of `seqloom evaluate`."""
+        """The `Evaluation` subclass that `seqloom evaluate` uses for this predictor."""
         return MetricsEvaluation
 
-    def save_metrics(self, split: str, metrics: Mapping[str, Any]) -> None:
-        """Store metrics in the run, if it is writable."""
+    def finish_training(self) -> None:
+        """Choose settings of the predictions on dev; called once when training has finished."""
+
+    def save_metrics(self, split: str, metrics: Mapping[str, Json]) -> None:
+        """Store metrics in the run if the run is writable."""
         if split == "other":
             return
         with suppress(ResourceError):
             self.run.save_metrics(split, metrics)
+            from seqloom.predict.card import write_card
+
+            write_card(self.run)
 
     def embed(
         self,
@@ -179,7 +233,7 @@ class Predictor(Generic[P]):
         batch_size: int = BATCH_SIZE,
         window: int = WINDOW,
     ) -> "Array":
-        """Return one vector per text (N, H): the pooled hidden states, or zeros for a blank text."""
+        """Return one vector of pooled hidden states per text (N, H); blank texts get zero vectors."""
         from seqloom.predict.embeddings import embed
 
         return embed(self, texts, pooling, normalize=normalize, batch_size=batch_size, window=window)
@@ -207,15 +261,17 @@ class Predictor(Generic[P]):
         )
 
     def task(self, documents: Sequence[str] | None = None) -> Any:
-        """Return the task on the data of the run, or on other documents as the split "other"."""
+        """Create the task with the run's data, or with other documents as the split "other"."""
         if documents is None:
-            return self.task_class.reopen(self.recipe, self.run)
+            task = self.task_class.reopen(self.recipe, self.run)
+            self.data_notes = tuple(getattr(task.corpus, "changes", ()))
+            return task
         self.run.tokenizer  # noqa: B018 (raises an error for a run without text)
         return self.task_class.of_documents(self.recipe, self.run, documents)
 
     @cached_property
     def training_task(self) -> Any:
-        """The task on the data of the run."""
+        """The task with the run's data."""
         return self.task()
 
     @cached_property
@@ -232,15 +288,15 @@ class Predictor(Generic[P]):
         what = f"{self.run.recipe['model']['kind']} on {self.run.data['corpus']}, {self.run.path}"
         return f"<{what}; dev: {values or 'not evaluated'}>"
 
-    def _repr_png_(self) -> bytes | None:
-        """Return the training curve for notebooks, or None without matplotlib."""
-        from seqloom.inspect.plots.figures import to_bytes
+    def draw(self) -> "Figure":
+        """Draw the training curve."""
         from seqloom.inspect.plots.measurements import draw_curves
 
-        try:
-            return to_bytes(draw_curves([self.run]))
-        except ResourceError:
-            return None
+        return draw_curves([self.run])
+
+    def _repr_html_(self) -> str:
+        """Return the description and, with matplotlib, the training curve for notebooks."""
+        return description_html(self, self._repr_png_())
 
 
 AnyPredictor = Predictor[Any]
@@ -262,10 +318,11 @@ class RecordPrediction(Prediction):
 class TaskPredictor(Predictor[RecordPrediction]):
     """The default predictor, which calls `Task.predict`."""
 
+    @returns_list
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = BATCH_SIZE, window: int = WINDOW
     ) -> Iterator[RecordPrediction]:
-        return predict_windows(lines, self._predict, batch_size=batch_size, window=window)
+        return predict_windows(as_lines(lines), self._predict, batch_size=batch_size, window=window)
 
     def _predict(self, lines: list[str], batch_size: int) -> Iterator[RecordPrediction]:
         for start in range(0, len(lines), batch_size):
@@ -275,7 +332,7 @@ class TaskPredictor(Predictor[RecordPrediction]):
 
 
 class SplitPredictor(Predictor[P], LineReadingModel):
-    """A predictor that can also predict the splits of its data, and caches the outputs."""
+    """A predictor that also predicts the splits of its data and caches the outputs."""
 
     @property
     def max_length(self) -> int | None:
@@ -305,7 +362,7 @@ class SplitPredictor(Predictor[P], LineReadingModel):
         return reader_heads_view(self, self.read_line(text))
 
     def read_line(self, text: str) -> "LinePrediction":
-        """Return a text as the model reads it, with the prediction, for the views of `inspect`."""
+        """Return the text as the model reads it, with its prediction; used by the views of `inspect`."""
         from seqloom.inspect.views.texts import one_line
 
         return self._read_line(one_line(text, "text"))
@@ -318,20 +375,19 @@ class SplitPredictor(Predictor[P], LineReadingModel):
 
 
 def predict_windows(
-    lines: str | Iterable[Line],
+    lines: Iterable[Line],
     predict: Callable[..., Iterable[Answer]],
     *,
     batch_size: int,
     window: int,
     **options: Any,
 ) -> Iterator[Answer]:
-    """Call `predict` on windows of lines, with `batch_size` and the options.
+    """Yield the predictions of `predict`, which is called once per window of lines.
 
     Lines before an unreadable line are still predicted.
     """
     check_sizes(batch_size=batch_size, window=window, top=options.get("top"))
-    read: Iterable[Any] = as_lines(lines) if isinstance(lines, str) else lines
-    parts = split_windows(read, window)
+    parts = split_windows(lines, window)
     return (answer for part in parts for answer in predict(part, batch_size=batch_size, **options))
 
 
@@ -341,7 +397,7 @@ def predict_filled(
     predict: Callable[[list[Line]], Iterable[Answer]],
     blank: Callable[[Line], Answer],
 ) -> Iterator[Answer]:
-    """Yield the outputs of `predict` for filled lines and of `blank` for the others, in order."""
+    """Yield the output of `predict` for each nonblank line and of `blank` for each blank line, in order."""
     filled = [line for line in lines if is_filled(line)]
     answers = iter(predict(filled) if filled else ())
     return (next(answers) if is_filled(line) else blank(line) for line in lines)
@@ -353,7 +409,7 @@ def predict_batches(
     predict: Callable[[list[int]], Iterable[Answer]],
     tokens: int = TOKENS,
 ) -> list[Answer]:
-    """Return one output per index. `predict` is called with batches of indices of similar lengths."""
+    """Return one output per index; call `predict` on batches of indices with similar lengths."""
     answers: dict[int, Answer] = {}
     for indices in batch_by_length(lengths, batch_size, tokens):
         answers.update(zip(indices, predict(indices), strict=True))
@@ -375,7 +431,7 @@ def batch_by_length(lengths: Sequence[int], batch_size: int, tokens: int = TOKEN
 
 
 def split_windows(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
-    """Yield windows of `size` lines; the lines before an unreadable line are also yielded."""
+    """Yield windows of `size` lines. If a line is unreadable, yield the lines before it, then raise."""
     read: list[Line] = []
     try:
         for line in lines:
@@ -383,7 +439,7 @@ def split_windows(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
             if len(read) == size:
                 yield read
                 read = []
-    except SeqloomError:
+    except (SeqloomError, TypeError, ValueError):
         if read:
             yield read
         raise
@@ -391,9 +447,9 @@ def split_windows(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
         yield read
 
 
-def as_lines(lines: str | Iterable[str]) -> Iterable[str]:
-    """Wrap a single text in a list."""
-    return [lines] if isinstance(lines, str) else lines
+def as_lines(lines: str | Iterable[str], name: str = "texts") -> Iterator[str]:
+    """Return an iterator over lines, which checks that they are texts; a single text is one line."""
+    return iterate_texts([lines] if isinstance(lines, str) else lines, name)
 
 
 def split_columns(lines: Iterable[str], least: int, what: str, most: int | None = None) -> Iterator[list[str]]:
@@ -418,12 +474,12 @@ def pad_rows(rows: Sequence[list[int]], device: torch.device, padding: int = END
 
 def check_sizes(**sizes: int | None) -> None:
     for name, value in sizes.items():
-        if value is not None and value < 1:
-            raise UsageError(f"{name} must be at least 1, got {value}.")
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise UsageError(f"{name} must be at least 1, got {format_value(value)}.")
 
 
 def check_source_length(number: int, tokens: int, max_length: int | None, key: str) -> None:
-    """Check that an encoder–decoder can read a text with this number of tokens, END included."""
+    """Check that an encoder–decoder can read a text with this number of tokens, including END."""
     most = max_source()
     if max_length is not None and tokens > max_length:
         raise DataError(

@@ -1,8 +1,9 @@
 """Predictors for classifiers of texts and series."""
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,9 +14,9 @@ from rich.console import Console, RenderableType
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import did_you_mean, escape_controls, format_value, one_line
-from seqloom.data.readers import TextReader
 from seqloom.data.series import LabelledSeries
 from seqloom.data.series_files import parse_number
+from seqloom.data.text_inputs import TextReader
 from seqloom.evaluate.classification import ClassificationReport
 from seqloom.inspect.views.labels import WordWeights, WordWeightsKind, explain, remove_each_word
 from seqloom.inspect.views.texts import LinePrediction
@@ -23,20 +24,28 @@ from seqloom.inspect.views.texts import one_line as check_one_line
 from seqloom.predict.base import (
     P,
     Prediction,
-    SplitPredictor,
     as_lines,
     json_value,
     predict_batches,
     predict_filled,
     predict_windows,
+    ranked_columns,
     ranked_fields,
 )
-from seqloom.predict.evaluation import EXAMPLES, LabelEvaluation, shorten_example
+from seqloom.predict.confidence import CalibratedPredictor
+from seqloom.predict.evaluation import EXAMPLES, Evaluation, LabelEvaluation, shorten_example
+from seqloom.predict.results import returns_list
+from seqloom.runs.run import Run
 from seqloom.tasks.reading_base import UNSEEN, spellings_of, text_reader
 from seqloom.tasks.series_classify import collate_series
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+NO_LABEL = "-"  # the output if the model abstains
+CUT = {"{lines} longer than {max_length} tokens: only the beginning was read": lambda answer: answer.cut}
+ABSTAINED = {"{lines} without a label: the probability is below the threshold": lambda answer: answer.abstained}
 
 
 @dataclass(frozen=True)
@@ -49,27 +58,41 @@ class LabelProbability:
 
 @dataclass(frozen=True)
 class LabelPrediction(Prediction):
-    """Labels by decreasing probability; none for a blank line."""
+    """Labels by decreasing probability; empty for a blank line."""
 
     candidates: list[LabelProbability]
+    abstained: bool = False  # whether the probability is below the threshold and no label is predicted
 
     @property
     def label(self) -> str:
-        return self.candidates[0].label if self.candidates else ""
+        return self.candidates[0].label if self.candidates and not self.abstained else ""
 
     @property
     def probability(self) -> float:
         return self.candidates[0].probability if self.candidates else 0.0
 
+    @property
+    def listed(self) -> list[LabelProbability]:
+        """The candidates to print; the first is printed as NO_LABEL if the model abstains."""
+        return self.candidates
+
     def to_line(self) -> str:
-        """Return tab-separated labels and probabilities."""
-        return ranked_fields((candidate.label, candidate.probability) for candidate in self.candidates)
+        """Return tab-separated labels and probabilities, with NO_LABEL if the model abstains."""
+        labels = [candidate.label for candidate in self.listed]
+        if self.abstained:
+            labels[0] = NO_LABEL
+        return ranked_fields(zip(labels, (candidate.probability for candidate in self.listed), strict=True))
 
     def to_json(self) -> dict[str, object]:
         labels: dict[str, object] = {"label": None, "probability": None}
         if self.candidates:
-            labels = {"label": self.label, "probability": self.probability}
+            labels = {"label": self.label or None, "probability": self.probability}
         return {**labels, "candidates": json_value(self.candidates), **super().to_json()}
+
+    def to_columns(self) -> dict[str, object]:
+        candidates = self.candidates or [LabelProbability("", 0.0)]
+        columns = ranked_columns(map(asdict, candidates))
+        return {**columns, "label": self.label or None, "probability": self.probability if self.candidates else None}
 
 
 @dataclass(frozen=True)
@@ -82,7 +105,7 @@ class Classification(LabelPrediction):
     json_names: ClassVar = ("unknown", "cut")
 
     def to_line(self) -> str:
-        """Return tab-separated labels and probabilities; with `why`, the last field has the words and their weights."""
+        """Return tab-separated labels and probabilities; with `why`, the last field lists the word weights."""
         if self.why is None:
             return super().to_line()
         sign, words = "+" if self.why.kind == "influence" else "", []
@@ -98,7 +121,7 @@ class Classification(LabelPrediction):
 
 @dataclass(frozen=True)
 class PredictedExample:
-    """An example of a split with its true and its predicted label."""
+    """An example of a split with its true label and its predicted label."""
 
     text: str
     expected: str
@@ -116,7 +139,7 @@ class ClassEvaluation(LabelEvaluation):
         return {**super().to_json(), "calibration": self.report.calibration.filled}
 
     def answers(self) -> Iterator[str]:
-        """Yield a table with true label, predicted label, probability and text."""
+        """Yield tab-separated rows with the true label, the predicted label, its probability and the text."""
         yield "expected\tpredicted\tprobability\ttext\n"
         for example in self.model.predict_split(self.split):
             expected, label, text = map(one_line, (example.expected, example.label, example.text))
@@ -139,22 +162,38 @@ class ClassifierEvaluation(ClassEvaluation):
             yield f"  {expected}, predicted {label} ({example.probability:.1%}): {shorten_example(example.text)}"
 
     def draw(self, plot: str) -> "tuple[Figure, bool, str | None]":
-        from seqloom.inspect.plots.measurements import draw_reliability
-
-        if plot != "reliability":
-            return super().draw(plot)
-        return draw_reliability(self.report.calibration, f"{self.model.name} on {self.data}"), False, None
+        return reliability_plot(self) if plot == "reliability" else super().draw(plot)
 
 
-class LabelPredictor(SplitPredictor[P]):
+def reliability_plot(evaluation: Evaluation) -> "tuple[Figure, bool, str | None]":
+    """Draw accuracy against confidence; see `Evaluation.draw`."""
+    from seqloom.inspect.plots.measurements import draw_reliability
+
+    title = f"{evaluation.model.name} on {evaluation.data}"
+    return draw_reliability(evaluation.report.calibration, title), False, None
+
+
+class LabelPredictor(CalibratedPredictor[P]):
     """A predictor of labels."""
 
     @property
     def labels(self) -> list[str]:
         return self.run.labels
 
+    @property
+    def choices(self) -> list[str]:
+        return self.labels
+
+    def targets(self, split: str) -> list[int]:
+        labels: list[int] = self.training_task.labels(split)
+        return labels
+
+    def abstains(self, candidates: Sequence[LabelProbability]) -> bool:
+        """Return whether the probability of the best label is below its threshold."""
+        return candidates[0].probability < self.threshold(candidates[0].label)
+
     def rank(self, probabilities: Sequence[float], top: int | None) -> list[LabelProbability]:
-        """Return the `top` labels (all if None), best first."""
+        """Return the `top` most probable labels (all if None), best first."""
         order = sorted(range(len(probabilities)), key=lambda label: -probabilities[label])[:top]
         return [LabelProbability(self.labels[label], probabilities[label]) for label in order]
 
@@ -172,16 +211,23 @@ class ClassifierPredictor(LabelPredictor[Classification]):
 
     description = "a classifier"
     usage = "use `seqloom classify`"
-    evaluation_class = ClassifierEvaluation
-    notes: ClassVar = {
-        "{lines} longer than {max_length} tokens: only the beginning was read": lambda answer: answer.cut
-    }
+    evaluation_class: type[Evaluation] = ClassifierEvaluation
+    notes: ClassVar = {**CUT, **ABSTAINED}
+    default_top: ClassVar[int | None] = 1  # labels to print; None: all that are predicted
 
+    @classmethod
+    def class_for(cls, run: Run) -> "type[ClassifierPredictor]":
+        from seqloom.predict.multi_label import MultiLabelPredictor
+
+        return MultiLabelPredictor if run.sizes.get("multi_label") else cls
+
+    @returns_list
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 128, window: int = 1024
     ) -> Iterator[Classification]:
-        return self.classify(lines, top=1, batch_size=batch_size, window=window)
+        return self.classify(lines, top=self.default_top, batch_size=batch_size, window=window, stream=True)
 
+    @returns_list
     def classify(
         self,
         texts: str | Iterable[str],
@@ -191,12 +237,12 @@ class ClassifierPredictor(LabelPredictor[Classification]):
         batch_size: int = 128,
         window: int = 1024,
     ) -> Iterator[Classification]:
-        """Yield one classification per text, in order; a blank text has no labels.
+        """Return one classification per text; a blank text has no labels.
 
-        `top` is the number of labels, best first (default: all). With `why`, a classification also has the weights
-        of the words. `window` and `batch_size` are those of `predict`.
+        `top` limits the number of labels (default: all). With `why`, each classification includes the weights of
+        the words. `window` and `batch_size` work as in `predict`.
         """
-        return predict_windows(texts, self._classify, batch_size=batch_size, window=window, top=top, why=why)
+        return predict_windows(as_lines(texts), self._classify, batch_size=batch_size, window=window, top=top, why=why)
 
     def _classify(self, lines: list[str], batch_size: int, top: int | None, why: bool) -> Iterator[Classification]:
         reader = self.reader()
@@ -212,9 +258,9 @@ class ClassifierPredictor(LabelPredictor[Classification]):
                     reasons = self.explain(reader, batch, [texts[index] for index in indices])
                 rows = self.model.probabilities(batch).tolist()
                 for index, row, reason in zip(indices, rows, reasons, strict=True):
-                    line = filled[index]
-                    yield Classification(
-                        candidates=self.rank(row, top),
+                    line, candidates = filled[index], self.rank(row, top)
+                    yield self.make_prediction(
+                        candidates,
                         text=line,
                         unknown=tuple(reader.unknown(texts[index])),
                         cut=bool(batches.was_cut[index]),
@@ -223,7 +269,11 @@ class ClassifierPredictor(LabelPredictor[Classification]):
 
             return predict_batches(batches.texts.lengths.tolist(), batch_size, classify_batch)
 
-        return predict_filled(lines, str.strip, classify, lambda line: Classification([], text=line))
+        return predict_filled(lines, str.strip, classify, lambda line: self.make_prediction([], text=line))
+
+    def make_prediction(self, candidates: list[LabelProbability], **details: Any) -> Classification:
+        """Return the prediction for a text, given its most probable labels, best first; none for a blank text."""
+        return Classification(candidates, bool(candidates) and self.abstains(candidates), **details)
 
     def explain(self, reader: TextReader, batch: Tree, texts: list[str], **options: Any) -> list[WordWeights]:
         """Compute the weights of the words of a batch of texts."""
@@ -239,7 +289,7 @@ class ClassifierPredictor(LabelPredictor[Classification]):
         """
         line = check_one_line(text, "text")
         (answer,) = self.classify(line)
-        label = answer.label if label is None else label
+        label = answer.candidates[0].label if label is None else label
         if label not in self.labels:
             raise UsageError(f"{self.name} has no label {label!r}: {did_you_mean(label, self.labels)}.")
         reader = self.reader()
@@ -268,8 +318,10 @@ class ClassifierPredictor(LabelPredictor[Classification]):
 
     def _read_line(self, line: str) -> LinePrediction:
         (answer,), reader = self.classify(line, top=1), self.reader()
-        batch, spans, log_prob = self._batch(reader, line), reader.read(line)[1], math.log(answer.probability)
-        return LinePrediction(line, line, spans, batch, "label", answer.label, log_prob, answer.unknown, reader.frame)
+        batch, spans = self._batch(reader, line), reader.read(line)[1]
+        log_prob = math.log(max(answer.probability, sys.float_info.min))
+        label = answer.candidates[0].label  # the best label, even if the model abstains
+        return LinePrediction(line, line, spans, batch, "label", label, log_prob, answer.unknown, reader.frame)
 
 
 class SeriesClassifierPredictor(LabelPredictor[LabelPrediction]):
@@ -277,25 +329,35 @@ class SeriesClassifierPredictor(LabelPredictor[LabelPrediction]):
 
     description = "a classifier of series"
     usage = "use `seqloom classify`"
+    inputs = ("values",)
     evaluation_class = ClassEvaluation
+    notes: ClassVar = ABSTAINED
+
+    @property
+    def max_length(self) -> None:
+        """A series may have any length."""
+        return None
 
     @property
     def variables(self) -> int:
         return self.run.sizes["variables"]
 
+    @returns_list
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 1, window: int = 1, top: int | None = 1
     ) -> Iterator[LabelPrediction]:
         """Classify one series per line: all values of the first variable, then all of the second, and so on."""
         for number, line in enumerate(as_lines(lines), start=1):
-            yield LabelPrediction(self.classify(read_numbers(line, number), top=top) if line.strip() else [])
+            candidates = self.classify(read_numbers(line, number), top=top) if line.strip() else []
+            yield LabelPrediction(candidates, bool(candidates) and self.abstains(candidates))
 
     def classify(
         self, values: Sequence[float] | NDArray[np.floating[Any]], *, top: int | None = None
     ) -> list[LabelProbability]:
         """Return the labels of a series, best first.
 
-        `values` has the shape (T, C), or is one row with all values of one variable after the other.
+        `values` has the shape (T, C), or is a flat row: all values of the first variable, then all of the second, and
+        so on.
         """
         array = np.asarray(values, dtype=np.float64)
         if array.ndim == 1:

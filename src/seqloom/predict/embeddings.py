@@ -2,10 +2,10 @@
 
     mean    1/S Σ_j h_j          max    max_j h_ji, elementwise          first    h_1          last    h_S
 
-h is the input of the output layer for every token, including [CLS] and [SEP] of a BERT and the first END of a language
-model; for a translator, the encoder states; for a bag of words, the word vectors. A text that is longer than the
-maximum length of the model is split, and its vectors are pooled over all pieces. Normalized vectors are v / ‖v‖, so
-that dot products are cosines.
+h is the input of the output layer for every token, including [CLS] and [SEP] of BERT and the first END of a language
+model. For a translator, h are the encoder states; for a bag of words, the word vectors. A text that is longer than the
+maximum length of the model is split, and pooling covers all pieces. Normalized vectors are v / ‖v‖, so that their dot
+products are cosines.
 """
 
 from abc import ABC, abstractmethod
@@ -20,20 +20,21 @@ from torch import Tensor
 from seqloom.classical.word_vectors import WordVectors
 from seqloom.core import END
 from seqloom.core.errors import DataError, UsageError
+from seqloom.core.inputs import iterate_texts
 from seqloom.core.tokens import Specials
 from seqloom.core.tree import to_device
 from seqloom.core.words import did_you_mean
-from seqloom.data.readers import TextReader
+from seqloom.data.text_inputs import TextReader
 from seqloom.models.backbones import backbone_class
 from seqloom.models.bert import BERT
 from seqloom.models.bilm import BiLM
-from seqloom.models.classifier import Classifier
+from seqloom.models.classifier import TextClassifier
 from seqloom.models.electra import Electra
 from seqloom.models.fine_tuned import FineTuned
 from seqloom.models.gpt import GPT
 from seqloom.models.recurrent_lm import RecurrentLM
 from seqloom.models.seq2seq import Seq2Seq
-from seqloom.models.tagger import Tagger
+from seqloom.models.tagger import SequenceTagger
 from seqloom.models.window_lm import WindowLM
 from seqloom.predict.base import (
     AnyPredictor,
@@ -46,6 +47,7 @@ from seqloom.predict.base import (
     predict_windows,
     split_windows,
 )
+from seqloom.predict.results import returns_list
 from seqloom.tasks.reading_base import spellings_of
 from seqloom.tasks.word_vectors import plain_words
 from seqloom.text.model_inputs import Form, frame_texts
@@ -70,7 +72,7 @@ def embed(
     batch_size: int = 32,
     window: int = 1024,
 ) -> Array:
-    """Return one float32 vector per text (N, H), in order; the vector of a blank text is zero."""
+    """Return one float32 vector per text (N, H), in order. A blank text has a zero vector."""
     check_pooling(pooling)
     check_sizes(batch_size=batch_size, window=window)
     reader = get_state_reader(trained)
@@ -79,19 +81,21 @@ def embed(
     if not normalize:
         return vectors
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Array = vectors / np.where(lengths > 0, lengths, 1)  # zero vectors stay zero
+    unit: Array = vectors / np.where(lengths > 0, lengths, 1)  # avoid division by zero for zero vectors
     return unit
 
 
 def check_pooling(pooling: str) -> None:
     """Check the name of a pooling method."""
     if pooling not in POOLINGS:
-        raise UsageError(f"There is no pooling method {pooling!r}: {did_you_mean(pooling, get_args(TextPooling))}.")
+        raise UsageError(
+            f"There is no pooling method {pooling!r}: {did_you_mean(str(pooling), get_args(TextPooling))}."
+        )
 
 
 @torch.no_grad()
 def embed_lines(reader: "StateReader", lines: Sequence[str], pooling: str, batch_size: int) -> Array:
-    """Embed lines; pieces are pooled immediately, because the states of all tokens may not fit into memory."""
+    """Embed lines. Each piece is pooled immediately, because the states of all tokens may not fit into memory."""
     filled = [index for index, line in enumerate(lines) if line.strip()]
     texts = [lines[index].strip() for index in filled]
     pieces: list[dict[int, tuple[int, Tensor]]] = [{} for _ in texts]
@@ -112,7 +116,7 @@ def embed_lines(reader: "StateReader", lines: Sequence[str], pooling: str, batch
 
 
 class StateReader(ABC):
-    """Computes the hidden states of texts with a model."""
+    """A reader that computes the hidden states of texts with a model."""
 
     output_size: int  # H
 
@@ -135,7 +139,7 @@ class RowStates(StateReader):
         add_specials: Callable[[list[int]], list[int]],
         max_length: int | None,
     ) -> None:
-        """`add_specials` adds the special tokens of a row, which has at most `max_length` tokens."""
+        """Create the reader. `add_specials` adds the special tokens to a row of at most `max_length` tokens."""
         super().__init__(trained)
         self.output_size, self.read, self.add_specials, self.max_length = output_size, read, add_specials, max_length
 
@@ -153,7 +157,7 @@ class RowStates(StateReader):
 
 
 class WordStates(StateReader):
-    """The vectors of known words, or a zero vector for a text without known words."""
+    """The vectors of known words. A text without known words has a single zero vector."""
 
     def __init__(self, trained: AnyPredictor) -> None:
         super().__init__(trained)
@@ -208,13 +212,13 @@ def get_state_reader(trained: AnyPredictor) -> StateReader:
         return RowStates(trained, 2 * model.config.hidden, model.read, add_frame("ends"), None)
     if isinstance(model, FineTuned):
         backbone, config = model.backbone, model.config.backbone
-        assert config is not None  # a trained model has one
+        assert config is not None  # every trained model has a tokenizer
         longest = backbone_class(config).longest(config)
         return RowStates(trained, backbone.output_size, backbone.read, add_frame(backbone.form), longest)
     if isinstance(model, Seq2Seq):
         width = model.encoder_states(torch.tensor([[END]], device=trained.device)).shape[2]
         return RowStates(trained, width, model.encoder_states, lambda ids: [*ids, END], model.longest_source)
-    if isinstance(model, Classifier | Tagger):
+    if isinstance(model, TextClassifier | SequenceTagger):
         return LexiconStates(trained)
     if isinstance(model, WordVectors):
         return WordStates(trained)
@@ -259,7 +263,7 @@ def similar(
     """Return the `top` texts with the highest cosine for each query."""
     check_sizes(top=top, batch_size=batch_size, window=window)
     check_pooling(pooling)
-    query_list = list(as_lines(queries))
+    query_list = list(as_lines(queries, "queries"))
     if blank := [number for number, query in enumerate(query_list, start=1) if not query.strip()]:
         raise DataError(f"Queries must not be blank; query {blank[0]:,} of {len(query_list):,} is blank.")
 
@@ -269,7 +273,7 @@ def similar(
     query_vectors = embed_normalized(query_list)  # (Q, H)
     best: list[list[SimilarText]] = [[] for _ in query_list]
     seen = read = 0
-    for lines in split_windows(texts, window):
+    for lines in split_windows(iterate_texts(texts), window):
         filled = [(seen + position, line) for position, line in enumerate(lines, start=1) if line.strip()]
         seen, read = seen + len(lines), read + len(filled)
         if filled:
@@ -293,6 +297,9 @@ class TextVector(Prediction):
     def to_line(self) -> str:
         return "\t".join(f"{value:.6g}" for value in self.vector)
 
+    def to_columns(self) -> dict[str, object]:
+        return {"vector": self.vector}
+
 
 class BidirectionalLMPredictor(Predictor[TextVector]):
     """A trained bidirectional language model (ELMo)."""
@@ -300,9 +307,10 @@ class BidirectionalLMPredictor(Predictor[TextVector]):
     description = "a bidirectional language model"
     usage = "use `seqloom embed`, or fine-tune it (init.from)"
 
+    @returns_list
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024) -> Iterator[TextVector]:
-        """Yield one vector per line, the mean of its hidden states."""
-        return predict_windows(lines, self._embed, batch_size=batch_size, window=window)
+        """Return one vector per line, the mean of its hidden states."""
+        return predict_windows(as_lines(lines), self._embed, batch_size=batch_size, window=window)
 
     def _embed(self, lines: list[str], batch_size: int) -> Iterator[TextVector]:
         vectors = embed(self, lines, batch_size=batch_size, window=len(lines))

@@ -10,17 +10,23 @@ from typing import Any
 from rich.console import Console, RenderableType
 from torch import Tensor
 
+from seqloom.core import Json
 from seqloom.core.errors import UsageError
 from seqloom.core.files import check_writable
+from seqloom.core.inputs import check_texts
+from seqloom.data.glossary import open_glossary
 from seqloom.decoding import mixture
 from seqloom.decoding.mixture import mix, normalize_weights
 from seqloom.evaluate.perplexity import best_weights
 from seqloom.evaluate.translation import TranslationReport
 from seqloom.predict.base import AnyPredictor
+from seqloom.predict.card import write_card
 from seqloom.predict.evaluation import EvaluationOptions, MetricsEvaluation, format_value
 from seqloom.predict.language_model import LanguageModelPredictor
 from seqloom.predict.loader import load
-from seqloom.predict.translate import TranslationEvaluation, TranslatorPredictor
+from seqloom.predict.results import Metrics
+from seqloom.predict.translate import GivenGlossary, TranslatorPredictor
+from seqloom.predict.translation_evaluation import TranslationEvaluation
 from seqloom.runs import average as averages
 from seqloom.runs.average import AveragedWeights, DevMetrics
 from seqloom.runs.layout import reject_existing
@@ -29,7 +35,7 @@ from seqloom.runs.run import Run
 from seqloom.train.config import FitConfig
 
 ENSEMBLE_METRICS = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact", "loss": "loss"}
-OTHER_TEXT = "set the weights and evaluate another text: --weights 0.5,0.5 --text FILE"
+OTHER_TEXT = "set the weights and evaluate another text: --weights 0.5,0.5 FILE"
 OTHER_SENTENCES = "evaluate other sentences: --source FILE --reference FILE"
 
 
@@ -63,7 +69,7 @@ class InterpolatedLM(LanguageModelPredictor):
 
     def __init__(self, parts: Sequence[LanguageModelPredictor], weights: Sequence[float] | None = None):
         self.parts = list(parts)
-        self._log_probs: dict[str, list[Tensor]] = {}  # of each model, by split
+        self._log_probs: dict[str, list[Tensor]] = {}  # one tensor per model, by split
         check_same_vocabulary(self.parts)
         super().__init__(self.parts[0].run)
         self.weights_from = "dev" if weights is None else "given"
@@ -86,13 +92,13 @@ class InterpolatedLM(LanguageModelPredictor):
 
     def evaluate(self, split: str = "dev") -> dict[str, float]:
         """Compute all metrics on a split of the training data of the models."""
-        return self.measure(split)[0]
+        return Metrics(self.measure(split)[0])
 
     def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:
-        return self.measure(documents=documents)[0]
+        return Metrics(self.measure(documents=check_texts(documents, "documents"))[0])
 
     def measure(self, split: str = "dev", documents: Sequence[str] | None = None) -> list[dict[str, float]]:
-        """Compute all metrics on a split or on other documents: of the mixture, then of each model."""
+        """Compute all metrics of the mixture and of each model, on a split or on other documents."""
         if documents is None:
             tasks, log_probs = [self.parts[0].task()], self._split_log_probs(split)
         else:
@@ -101,7 +107,7 @@ class InterpolatedLM(LanguageModelPredictor):
         return [tasks[0].metrics(values, split) for values in (mix(log_probs, self.weights), *log_probs)]
 
     def _split_log_probs(self, split: str) -> list[Tensor]:
-        """Return log p of each model, which is computed once with the settings of its recipe."""
+        """Return log p of each model, computed once with the settings of the model's recipe."""
         if split not in self._log_probs:
             check_same_data(self.parts, OTHER_TEXT)
             self._log_probs[split] = [part.task().log_probs(part.model, split) for part in self.parts]
@@ -117,7 +123,8 @@ class EnsembleEvaluation(TranslationEvaluation):
 
     def __init__(self, model: "TranslatorEnsemble", options: EvaluationOptions) -> None:
         super().__init__(model, options)
-        self.alone = [(part.name, self.report_on(part)) for part in model.parts]
+        glossary = None if options.glossary is None else open_glossary(options.glossary, model.languages)
+        self.alone = [(part.name, self.report_on(part, glossary)) for part in model.parts]
 
     def to_json(self) -> dict[str, object]:
         content = super().to_json()
@@ -167,10 +174,11 @@ class TranslatorEnsemble(TranslatorPredictor):
         """The recipe key that sets the smallest maximum source length of the translators."""
         return min(self.parts, key=lambda part: part.longest_source or math.inf).longest_key
 
-    def report(self, split: str = "dev", **options: Any) -> TranslationReport:
+    def report(self, split: str = "dev", glossary: GivenGlossary | None = None, **options: Any) -> TranslationReport:
         """Compute all metrics on a split of the training data of the translators, without storing them."""
         check_same_data(self.parts, OTHER_SENTENCES)
-        report: TranslationReport = self.training_task.report(self.model, split, self.decode_options(**options))
+        decode, terms = self.decode_options(**options), self.term_search(glossary)
+        report: TranslationReport = self.training_task.report(self.model, split, decode, terms)
         return report
 
     def __repr__(self) -> str:
@@ -202,7 +210,7 @@ def ensemble(models: Sequence[TranslatorPredictor | str | Path], device: str = "
 
 
 def check_same_vocabulary(parts: Sequence[AnyPredictor]) -> None:
-    """Check that there are several models with the same vocabulary."""
+    """Check that there are at least two models and that their vocabularies are equal."""
     if len(parts) < 2:
         raise UsageError(f"At least two models are needed; got {len(parts)}.")
     first, *others = parts
@@ -215,7 +223,7 @@ def check_same_vocabulary(parts: Sequence[AnyPredictor]) -> None:
 
 
 def check_same_languages(parts: Sequence[TranslatorPredictor]) -> None:
-    """Check that all translators have the same languages, since one tokenizer can serve both directions."""
+    """Check that all translators have the same languages, because both directions can share a tokenizer."""
     first, *others = parts
     for other in others:
         pairs = [[part.run.data.get(side) or "?" for side in ("source", "target")] for part in (first, other)]
@@ -225,7 +233,7 @@ def check_same_languages(parts: Sequence[TranslatorPredictor]) -> None:
 
 
 def check_same_data(parts: Sequence[AnyPredictor], instead: str) -> None:
-    """Check that all models have the same data, so that a split is unseen by all of them."""
+    """Check that all models were trained on the same data, so that no model has seen the evaluated split."""
     first, *others = parts
     for other in others:
         a, b = first.run.data["sha256"], other.run.data["sha256"]
@@ -237,7 +245,7 @@ def check_same_data(parts: Sequence[AnyPredictor], instead: str) -> None:
             )
 
 
-DEFAULT_CHECKPOINTS = 10  # newest checkpoints to average
+DEFAULT_CHECKPOINTS = 10  # number of newest checkpoints to average
 
 
 @dataclass(frozen=True)
@@ -247,7 +255,7 @@ class AveragedRun:
     run: Run
     average: AveragedWeights
     metrics: Mapping[str, float]
-    alone: list[DevMetrics]  # metrics of the best checkpoint of the run, or of each of several runs
+    alone: list[DevMetrics]  # metrics of the best checkpoint of each run
     monitor: str  # the metric that selects the best checkpoint
 
     def notes(self) -> list[str]:
@@ -269,8 +277,8 @@ def average(
 ) -> Any:
     """Average the weights of the newest `last` (10) checkpoints of a run, or the best weights of several runs.
 
-    The result is a new run in `out` (default for one run: NAME-averaged next to it). Several runs must have the
-    same model.
+    The result is a new run in `out` (default for a single run: NAME-averaged in the same folder). Several runs must
+    have the same model.
     """
     paths = [Path(run) for run in ([runs] if isinstance(runs, str | Path) else runs)]
     if not paths:
@@ -279,9 +287,9 @@ def average(
 
 
 def average_runs(paths: Sequence[Path], last: int | None, out: Path | None, device: str = "auto") -> AveragedRun:
-    """Average weights, evaluate them on dev, and then write the run, so that a run that exists is complete.
+    """Average weights, evaluate them on dev, and write the run last, so that an existing run is always complete.
 
-    Each of several runs is evaluated with its recipe, and the metrics are stored in it.
+    Several runs are each evaluated with their own recipe, and the metrics are stored in them.
     """
     parts: list[AnyPredictor] = [load(path, device) for path in paths]
     runs = [part.run for part in parts]
@@ -307,11 +315,15 @@ def average_runs(paths: Sequence[Path], last: int | None, out: Path | None, devi
     metrics = task.report(model, "dev").to_dict()
     in_training = task.validate(model) if task.validates_part else _numbers(metrics)
     run = averages.create(target, mean, metrics, alone, in_training)
+    averaged = load(run.path, device)
+    averaged.training_task = task
+    averaged.finish_training()
+    write_card(run)
     return AveragedRun(run, mean, _numbers(metrics), alone, task.monitor.metric)
 
 
 def _target(runs: Sequence[Run], out: Path | None) -> Path:
-    """Return the path of the new run, after checking that it can be created."""
+    """Check that the new run can be created, and return its path."""
     if out is None:
         if len(runs) > 1:
             raise UsageError("--out is required for several runs: --out runs/NAME.")
@@ -331,5 +343,5 @@ def _name(run: Run, runs: Sequence[Run]) -> str:
     return f"best checkpoint, step {steps[-1]:,}" if steps else "best checkpoint"
 
 
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(metrics: Mapping[str, Json]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if isinstance(value, float)}

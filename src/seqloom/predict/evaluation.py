@@ -1,7 +1,7 @@
 """The output of `seqloom evaluate`, as JSON and as text.
 
-An `Evaluation` evaluates a predictor when it is created. `Predictor.evaluation_class` is the class for a
-predictor; classes with more than metrics are defined next to their predictors.
+Creating an `Evaluation` evaluates a predictor. `Predictor.evaluation_class` selects the class for a predictor;
+classes that show more than metrics are defined next to their predictors.
 """
 
 from abc import ABC, abstractmethod
@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rich.console import Console, RenderableType
 
-from seqloom.core.words import escape_controls, format_count, format_metric, format_sizes, one_line, shorten
-from seqloom.data.corpora.text import read_documents
+from seqloom.core import Json
+from seqloom.core.metrics import format_metric
+from seqloom.core.words import escape_controls, format_count, format_sizes, one_line, shorten
 from seqloom.data.corpus import TextCounts
-from seqloom.evaluate.classification import ClassificationReport
+from seqloom.data.labelled import encoding_notes, read_texts
+from seqloom.data.table_profile import NamedColumns
+from seqloom.evaluate.classification import ClassificationReport, describe_classes
 from seqloom.evaluate.intervals import MetricReport
 from seqloom.evaluate.tagging import TagReport
 
@@ -33,9 +36,20 @@ LABELS = {
     "chance": "  chance baseline",
     "macro_f1": "macro F1",
     "micro_f1": "micro F1",
+    "constant_f1": "  constant baseline",
     "weighted_f1": "weighted F1",
+    "samples_f1": "samples F1",
+    "subset_accuracy": "subset accuracy",
+    "majority_set": "  majority baseline",
+    "hamming_loss": "Hamming loss",
+    "majority_hamming_loss": "  majority baseline",
+    "average_precision": "average precision",
+    "micro_average_precision": "  micro average",
     "matthews": "Matthews correlation",
     "calibration_error": "calibration error",
+    "uncalibrated_error": "  before calibration",
+    "coverage": "coverage",
+    "selective_accuracy": "  selective accuracy",
     "span_f1": "span F1",
     "span_precision": "span precision",
     "span_recall": "span recall",
@@ -100,30 +114,32 @@ LABELS = {
     "next_rmse": "RMSE of next step",
     "next_naive": "  naive baseline",
 }
-EXAMPLES = 3  # displayed mistakes
+EXAMPLES = 3  # maximum number of displayed mistakes
 EXAMPLE_LETTERS = 100
 MAX_MATRIX_CLASSES = 25  # with more classes, only the mistakes are listed
-MISTAKES = 10  # displayed pairs of confused classes
+MISTAKES = 10  # maximum number of displayed pairs of confused classes
 
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """The data of an evaluation, and search options."""
+    """The data to evaluate on, and the search options."""
 
     split: str = "dev"  # split of the data of the run
     text: Path | None = None  # evaluate this text instead
     documents: Literal["file", "line", "paragraph"] | None = None  # the unit of a document in `text`
+    columns: NamedColumns | None = None  # the column of `text`, if it is a table
     pairs: tuple[Path, Path] | None = None  # evaluate these sources and references instead
-    search: Mapping[str, Any] = field(default_factory=dict)  # overrides of the section `decode`
+    search: Mapping[str, Json] = field(default_factory=dict)  # overrides of the section `decode`
+    glossary: Path | None = None  # terms that translations must contain
 
 
 class Evaluation(ABC):
     """The result of an evaluation."""
 
-    option_groups: tuple[str, ...] = ()  # the supported groups among text, search, out, confusion, reliability
-    answers_name = "answers"  # a noun for the content of `answers`
-    notes: Sequence[str] = ()  # for standard error, before the result
-    remarks: Sequence[str] = ()  # for standard error, after the lines
+    option_groups: tuple[str, ...] = ()  # supported option groups: text, search, out, confusion, reliability
+    answers_name = "answers"  # the noun for the rows of `answers`, used in messages
+    notes: Sequence[str] = ()  # printed to standard error before the result
+    remarks: Sequence[str] = ()  # printed to standard error after the result
     report: Any
 
     def __init__(self, model: Any, options: EvaluationOptions) -> None:
@@ -143,14 +159,14 @@ class Evaluation(ABC):
 
     @abstractmethod
     def lines(self, console: Console) -> Iterator[RenderableType]:
-        """Yield the evaluation as lines of text, and tables that fit a console."""
+        """Yield the evaluation as lines of text and tables that fit the console."""
 
     def answers(self) -> Iterable[str]:
-        """Return the lines of a file with all predictions."""
+        """Yield all predictions as the lines of a file."""
         raise NotImplementedError
 
     def draw(self, plot: str) -> "tuple[Figure, bool, str | None]":
-        """Draw `confusion` or `reliability`; return the plot, whether text stays text, and a note on missing fonts."""
+        """Draw `confusion` or `reliability`; return the plot, whether to keep its text as text, and a font warning."""
         raise NotImplementedError
 
 
@@ -165,7 +181,7 @@ def metric_lines(
     width: int = 9,
     ordered: bool = False,
 ) -> Iterator[str]:
-    """Yield one line per metric with its suffix, with `ordered` in the order of `LABELS`."""
+    """Yield one line per metric with its suffix; `ordered` sorts the metrics as in `LABELS`."""
     names = [*(name for name in LABELS if name in metrics), *(name for name in metrics if name not in LABELS)]
     for name in names if ordered else metrics:
         label = loss if name == "loss" else LABELS.get(name, name)
@@ -173,7 +189,7 @@ def metric_lines(
 
 
 def format_value(name: str, value: float) -> str:
-    """Format the value of a metric."""
+    """Format the value of a metric, with `exact_match` as a percentage."""
     return f"{100 * value:.2f} %" if name == "exact_match" else format_metric(name, value)
 
 
@@ -185,10 +201,11 @@ class MetricsEvaluation(Evaluation):
     def __init__(self, model: Any, options: EvaluationOptions) -> None:
         self.model, self.split, self.text, documents = model, options.split, options.text, None
         if options.text is not None:
-            model.task([])  # raises an error if the model is not evaluated on texts
+            model.task([])  # raises an error if the model cannot be evaluated on texts
             unit = (model.run.recipe.get("data") or {}).get("documents")
             kind = options.documents or (unit if unit in ("file", "paragraph") else "line")
-            documents = read_documents(options.text, kind)
+            documents = read_texts(options.text, kind, options.columns)
+            self.notes = encoding_notes(options.text)
         self.metrics = self.measure(options.split, documents)
         self.counts: Mapping[str, int] = (
             model.run.data["counts"][options.split] if documents is None else asdict(TextCounts.of(documents))
@@ -234,21 +251,21 @@ class SplitEvaluation(Evaluation):
         counts = {unit: n for unit, n in self.model.run.data["counts"][self.split].items() if unit != "characters"}
         yield f"{self.model.name} on {self.data}: {format_sizes(counts)}"
         suffixes = {name: f"   95 %: {each.low:.4f} to {each.high:.4f}" for name, each in report.intervals.items()}
-        loss = "loss" if "pearson" in report.metrics else "loss, nats"  # the loss of scores is not in nats
+        loss = "loss" if "pearson" in report.metrics else "loss, nats"  # the loss of a regression model is not in nats
         yield from metric_lines(report.metrics, suffixes, loss=loss, ordered=True)
 
 
 class AnswerRow(NamedTuple):
     """An example with its prediction."""
 
-    error: float  # 0 for a correct prediction
+    error: float  # the size of the mistake; 0 for a correct prediction
     expected: str
     predicted: str
     example: str
 
 
 class AnswersEvaluation(SplitEvaluation):
-    """The metrics of scores, choices or answers, and the worst mistakes of `SplitPredictor.answer_rows`."""
+    """The metrics of a model of scores, choices or answers, and its worst mistakes (`SplitPredictor.answer_rows`)."""
 
     option_groups = ("out",)
 
@@ -286,13 +303,13 @@ class LabelEvaluation(SplitEvaluation):
 
     @property
     def unit(self) -> str:
-        """The unit that has a class, such as a text or a word."""
+        """The unit that receives a class, such as a text or a word."""
         counts = self.model.run.data["counts"][self.split]
-        return next((unit for unit in ("pairs", "series") if unit in counts), "texts")
+        return next((unit for unit in ("pairs", "series", "images") if unit in counts), "texts")
 
     @property
     def matrix_units(self) -> tuple[str, str]:
-        """The kind of the classes of the confusion matrix, and the counted unit."""
+        """The kind of class in the confusion matrix, and the unit that its cells count."""
         return "class", self.unit
 
     def draw(self, plot: str) -> "tuple[Figure, bool, str | None]":
@@ -304,13 +321,7 @@ class LabelEvaluation(SplitEvaluation):
         return draw_confusion(confusion, [title], label_kind=of, unit=unit), True, complaint
 
     def to_json(self) -> dict[str, object]:
-        report = self.report
-        by_class = {
-            name: {**asdict(hits), "precision": hits.precision, "recall": hits.recall, "f1": hits.f1}
-            for name, hits in report.by_class.items()
-        }
-        details = {"intervals": report.intervals, "by_class": by_class, "confusion": report.confusion}
-        return {"run": self.model.name, "data": self.data, **report.metrics, **details, "unseen": report.unseen}
+        return report_to_json(self, {"confusion": self.report.confusion, "unseen": self.report.unseen})
 
     def lines(self, console: Console) -> Iterator[RenderableType]:
         from seqloom.inspect.plots.terminal import build_class_table, list_mistakes, render_confusion
@@ -330,8 +341,17 @@ class LabelEvaluation(SplitEvaluation):
             yield "\nmost frequent mistakes" + (" of words" if of == "span" else "")
             yield from (f"  {line}" for line in mistakes)
         if report.unseen:
-            has = (
-                ("text has a label", "texts have labels") if each == "texts" else ("word has a tag", "words have tags")
-            )
+            has = ("word has a tag", "words have tags")
+            if each == "texts":
+                one = "image has a label" if self.unit == "images" else "text has a label"
+                has = (one, f"{self.unit} have labels")
             unseen, names = format_count(sum(report.unseen.values()), *has), escape_controls(", ".join(report.unseen))
             yield f"{unseen} not in the training data ({names}); counted as errors"
+
+
+def report_to_json(evaluation: SplitEvaluation, details: Mapping[str, object]) -> dict[str, object]:
+    """Return the metrics, their intervals and the metrics of each class as JSON values."""
+    report: Any = evaluation.report
+    by_class = describe_classes(report.by_class)
+    about = {"run": evaluation.model.name, "data": evaluation.data}
+    return {**about, **report.metrics, "intervals": report.intervals, "by_class": by_class, **details}

@@ -1,6 +1,6 @@
 """The predictor for forecasting models."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,18 @@ from seqloom.core.device import make_generator
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import format_count, format_value
 from seqloom.data.corpora.series_file import Config as SeriesFileConfig
+from seqloom.data.corpus import Corpus
+from seqloom.data.labelled import halve_series
 from seqloom.data.series import Series
 from seqloom.data.series_files import read_series
+from seqloom.data.table_profile import NamedColumns
 from seqloom.data.tables import Column, column_names
 from seqloom.decoding.forecast import forecast
 from seqloom.inspect.views.series import ForecastView
 from seqloom.predict.base import Prediction, Predictor, as_lines
 from seqloom.predict.classify import read_numbers
 from seqloom.predict.evaluation import Evaluation
+from seqloom.predict.results import returns_list
 from seqloom.tasks.forecast import ForecastReport, check_positive, horizon_of, model_input
 
 METRICS = {
@@ -42,7 +46,7 @@ class ForecastLine(Prediction):
     forecast: ForecastView | None
 
     def to_line(self) -> str:
-        """Return the tab-separated means: all of the first variable, then all of the second, and so on."""
+        """Return tab-separated means: all steps of the first variable, then all of the second, and so on."""
         values = () if self.forecast is None else self.forecast.mean.T.flatten()
         return "\t".join(f"{value:.6g}" for value in values)
 
@@ -51,6 +55,15 @@ class ForecastLine(Prediction):
             return {"text": self.text, "forecast": {}, "exact": None}
         rows = {name: self.forecast.rows(index) for index, name in enumerate(self.forecast.columns)}
         return {"text": self.text, "forecast": rows, "exact": self.forecast.exact}
+
+    def to_columns(self) -> dict[str, object]:
+        """Return the means of each variable, one column per step: forecast_1, forecast_2, …"""
+        if self.forecast is None:
+            return {}
+        names = self.forecast.columns
+        heads = ["forecast" if len(names) == 1 else f"forecast_{name}" for name in names]
+        values = zip(heads, self.forecast.mean.T.tolist(), strict=True)
+        return {f"{head}_{step}": mean for head, means in values for step, mean in enumerate(means, start=1)}
 
 
 class ForecastEvaluation(Evaluation):
@@ -91,6 +104,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
 
     description = "a forecaster"
     usage = "use `seqloom forecast`"
+    inputs = ("values",)
     evaluation_class = ForecastEvaluation
     reads_text = False
 
@@ -108,6 +122,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         """The default number of steps."""
         return horizon_of(self.recipe, self.season)
 
+    @returns_list
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 1, window: int = 1) -> Iterator[ForecastLine]:
         """Forecast one series per line: all values of the first variable, then all of the second, and so on."""
         for number, line in enumerate(as_lines(lines), start=1):
@@ -122,13 +137,19 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         return self.forecast(Series(rows, times, self.columns, self.season, name, fill=self.recipe.data.fill))
 
     def series(self) -> Series:
-        """Return the complete series of the run, including dev and test."""
-        splits = self.training_task.corpus.splits
-        last: Series = list(splits.values())[-1][0]
+        """Return the run's complete series, including dev and test."""
+        last: Series = self.training_task.corpus.split(list(self.run.data["counts"])[-1])[0]
         return last.until(len(last))
 
+    def read_examples(self, path: Path, data: Mapping[str, object] | None, columns: NamedColumns | None) -> Corpus[Any]:
+        """Read a series with the variables of the model; its second half is the split "other"."""
+        if columns:
+            raise UsageError(f"--column and --label do not apply to {self.name}: it reads {', '.join(self.columns)}.")
+        series, notes = self._read(path, None, None)
+        return halve_series(Corpus(str(path), "", {"train": [series]}, notes=tuple(notes)))
+
     def read(self, path: str | Path, time: Column | None = None, time_format: str | None = None) -> Series:
-        """Read a series from a file with the columns of the model; a single variable may have another name."""
+        """Read a series from a file with the columns of the model; a single column may have a different name."""
         return self._read(Path(path), time, time_format)[0]
 
     def _read(self, path: Path, time: Column | None, time_format: str | None) -> tuple[Series, list[str]]:
@@ -173,9 +194,9 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         time: Column | None = None,
         time_format: str | None = None,
     ) -> ForecastView:
-        """Forecast a series or the series of a file; the default is the series of the run.
+        """Forecast a series, given directly or as a file (default: the series of the run).
 
-        With `back`, the last `back` steps are withheld from the model and returned as the truth.
+        With `back`, the last `back` steps are withheld from the model and returned as the observed values.
         """
         notes: list[str] = []
         if series is None:
@@ -202,7 +223,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         )
         if not all(bool(torch.isfinite(part).all()) for part in (result.mean, result.points)):
             raise UsageError(
-                f"The forecast of {self.name} does not stay finite over {horizon} steps. Forecast fewer steps, or "
+                f"The forecast of {self.name} is not finite over {horizon} steps. Forecast fewer steps, or "
                 "train the model with model.difference=season or a larger model.ridge."
             )
         return ForecastView.of(history, result.exponential() if transform == "log" else result)
@@ -222,7 +243,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         if step is not None and history.clock.describe() != step:
             steps = history.clock.describe()
             notes.append(f"the model was trained on steps of {step}, but the steps of {history.name} are {steps}")
-        model = self.model  # an autoregressive model can read more steps than it needs
+        model = self.model  # an autoregressive model may read more steps than it requires
         reads = model.order if isinstance(model, Autoregressive) else model.memory or 0
         if len(history) < reads:
             notes.append(f"the model reads {reads} steps, but {history.name} has only {len(history)}")

@@ -24,11 +24,13 @@ from seqloom.predict.base import (
     Predictor,
     as_lines,
     check_source_length,
+    json_value,
     pad_rows,
     predict_batches,
     predict_filled,
     predict_windows,
 )
+from seqloom.predict.results import returns_list
 from seqloom.predict.translate import change_search
 from seqloom.runs.trained import DenoisingModel, MaskFillingModel
 from seqloom.text.base import Span, Tokenizer, split_sentences
@@ -40,14 +42,14 @@ if TYPE_CHECKING:
 
 # Mask tokens of other models, which users may type.
 OTHER_MASKS = re.compile(r"<mask>|\[mask\]|<MASK>|\[Mask\]|<extra_id_\d+>|_{3,}")
-TOKENS = 4096  # tokens of a batch, padding included; a longer text is a batch of its own
+TOKENS = 4096  # maximum tokens per batch, including padding; a longer text forms its own batch
 
 
 @dataclass(frozen=True)
 class TokenProbability:
     """A token and its probability at a mask."""
 
-    token: str  # readable form
+    token: str  # for display
     probability: float
     id: int
 
@@ -70,9 +72,9 @@ class FilledText(Prediction):
     """A text with masks, and the most probable tokens at each mask, best first. Masks are predicted independently."""
 
     text: str  # the unchanged input
-    filled: str  # with the best token at each mask
+    filled: str  # the input with the best token at each mask
     masks: list[list[TokenProbability]]
-    cut: int = 0  # number of tokens far from the masks that were not read
+    cut: int = 0  # number of tokens dropped because they are far from the masks
     json_names: ClassVar = ("text", "filled", "masks", "unknown", "cut")
 
     def to_line(self) -> str:
@@ -82,9 +84,12 @@ class FilledText(Prediction):
             fields.append(" ".join(f"{mark_spaces(each.token)} {each.probability:.4f}" for each in candidates))
         return "\t".join(fields)
 
+    def to_columns(self) -> dict[str, object]:
+        return {"filled": self.filled, "masks": json_value(self.masks)}
+
 
 def mark_spaces(token: str) -> str:
-    """Strip a token and mark its inner spaces and line breaks; a token of white space becomes a mark."""
+    """Strip a token and replace its inner spaces and line breaks by visible marks."""
     return one_line(token.replace("\n", "↵")).strip().replace(" ", "␣") or "␣"
 
 
@@ -98,7 +103,7 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
     }
 
     def describe_usage(self) -> str:
-        return self.usage if self._has_trained_output else self._other_usage
+        return self.usage if self.has_trained_output else self._other_usage
 
     @cached_property
     def specials(self) -> Specials:
@@ -106,19 +111,21 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
 
     @property
     def max_length(self) -> int | None:
-        """The maximum number of tokens, [CLS] and [SEP] included, or None if unlimited."""
-        max_length: int | None = self.model.config.longest
+        """The maximum number of tokens, including [CLS] and [SEP], or None if unlimited."""
+        max_length: int | None = self.recipe.model.longest
         return max_length
 
+    @returns_list
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024) -> Iterator[FilledText]:
-        return self.fill_mask(lines, batch_size=batch_size, window=window)
+        return self.fill_mask(lines, batch_size=batch_size, window=window, stream=True)
 
+    @returns_list
     def fill_mask(
         self, texts: str | Iterable[str], *, top: int = 5, batch_size: int = 32, window: int = 1024
     ) -> Iterator[FilledText]:
-        """Predict the `top` tokens at each [MASK], and yield one result per text, in order.
+        """Predict the `top` tokens at each [MASK], and return one result per text.
 
-        If a text is too long, the part around its masks is read. `window` and `batch_size` are those of `predict`.
+        If a text is too long, only the part around its masks is read. `window` and `batch_size` work as in `predict`.
         """
         self._check_output()
         read = map(self._read, as_lines(texts))
@@ -129,14 +136,15 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
         return super().evaluate_documents(documents)
 
     def _check_output(self) -> None:
-        if not self._has_trained_output:
+        if not self.has_trained_output:
             raise UsageError(
                 f"{self.name} cannot predict masked tokens: it was imported without an output layer. "
-                f"Instead {self._other_usage}."
+                f"Instead, {self._other_usage}."
             )
 
     @property
-    def _has_trained_output(self) -> bool:
+    def has_trained_output(self) -> bool:
+        """Whether the model can predict tokens; if not, its output layer was missing in the imported directory."""
         return "dense.weight" not in self.run.data.get("imported", {}).get("initialized", ())
 
     @property
@@ -144,7 +152,7 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
         return f"use `seqloom embed` and `seqloom similar`, or fine-tune it (init.from={self.name})"
 
     def _read(self, text: str) -> tuple[str, Gaps, list[int]]:
-        """Return a text, its tokens, and the tokens that are read, with the masks in the middle."""
+        """Return the text, its tokens, and the tokens to read, with the masks in the middle."""
         gaps = read_masks(self.tokenizer, text)
         ids, room = gaps.ids, None if self.max_length is None else self.max_length - frame_length(1)
         if room is None or len(ids) <= room:
@@ -165,7 +173,7 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
             lengths, batch_size, lambda batch: self._predict_masks([rows[n] for n in batch], top)
         )
         for (text, gaps, row), best in zip(read, predictions, strict=True):
-            filled, end = "", 0  # unknown words are kept
+            filled, end = "", 0  # keep the spelling of unknown words
             for mask, candidates in zip(gaps.masks, best, strict=True):
                 start, after = gaps.spans[mask]
                 filled, end = self.tokenizer.append_token(filled + text[end:start], candidates[0].id), after
@@ -200,16 +208,20 @@ class DenoisedText(Prediction):
     """A text and its reconstruction by a denoiser."""
 
     text: str  # the unchanged input
-    corrupted: str  # the text that the model reads, with [MASK] for each gap
+    corrupted: str  # the model's input, with [MASK] for each gap
     denoised: str
     spans: list[str] | None  # the predicted spans, if the model predicts only spans
-    log_prob: float  # of the prediction
+    log_prob: float  # log-probability of the prediction
     finished: bool = True  # whether END was predicted before the maximum length
     json_names: ClassVar = ("text", "corrupted", "denoised", "spans", "log_prob", "finished", "unknown")
 
     def to_line(self) -> str:
         """Return the denoised text, then the predicted span of each gap."""
         return "\t".join(map(one_line, [self.denoised, *(self.spans or [])]))
+
+    def to_columns(self) -> dict[str, object]:
+        spans = {} if self.spans is None else {"spans": self.spans}
+        return {"corrupted": self.corrupted, "denoised": self.denoised, **spans, "log_prob": self.log_prob}
 
 
 @dataclass(frozen=True)
@@ -238,7 +250,7 @@ class DenoiserPredictor(Predictor[DenoisedText], DenoisingModel):
 
     @property
     def predicts_spans(self) -> bool:
-        """Whether the target has only the hidden spans, not the whole text."""
+        """Whether the target contains only the hidden spans instead of the whole text."""
         return isinstance(self.recipe.noise, SpansConfig)
 
     @property
@@ -249,15 +261,17 @@ class DenoiserPredictor(Predictor[DenoisedText], DenoisingModel):
 
     @property
     def longest_source(self) -> int | None:
-        """The maximum number of source tokens, END included, or None if unlimited."""
+        """The maximum number of source tokens, including END, or None if unlimited."""
         max_length: int | None = self.recipe.model.longest_source
         return max_length
 
+    @returns_list
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024
     ) -> Iterator[DenoisedText]:
-        return self.denoise(lines, batch_size=batch_size, window=window)
+        return self.denoise(lines, batch_size=batch_size, window=window, stream=True)
 
+    @returns_list
     def denoise(
         self,
         texts: str | Iterable[str],
@@ -268,17 +282,17 @@ class DenoiserPredictor(Predictor[DenoisedText], DenoisingModel):
         window: int = 1024,
         **options: Any,
     ) -> Iterator[DenoisedText]:
-        """Denoise texts, and yield one result per text, in order. A gap is written [MASK].
+        """Denoise texts, and return one result per text. A gap is written [MASK].
 
-        With `noise`, texts are first corrupted as in training, with random draws that depend on `seed` and the index of
-        the text. `options` are those of `BeamConfig` and override the recipe.
+        With `noise`, texts are first corrupted as in training; the noise depends on `seed` and the index of the text.
+        `options` are fields of `BeamConfig` and override the recipe.
         """
         search = self.decode_options(**options)
         read = (self._read(text, number, seed if noise else None) for number, text in enumerate(as_lines(texts)))
         return predict_windows(read, self._denoise, batch_size=batch_size, window=window, search=search)
 
     def decode_options(self, **changes: Any) -> BeamConfig:
-        """Return the section `decode` of the recipe with changes, set to return only the best result."""
+        """Return the recipe section `decode` with the changes applied and n_best set to 1."""
         return change_search(self.recipe.decode, {**changes, "n_best": 1})
 
     def heads(self, text: str, **options: Any) -> "HeadsView":
@@ -288,12 +302,12 @@ class DenoiserPredictor(Predictor[DenoisedText], DenoisingModel):
         return denoiser_heads_view(self, text, **options)
 
     def search(self, text: str, **options: Any) -> tuple[list[int], Hypothesis]:
-        """Return the source tokens of a text, END included, and the best target."""
+        """Return the source tokens of a text, including END, and the best target."""
         *ids, end = self.encode_source(text)
         return [*ids, end], self._decode([ids], self.decode_options(**options))[0]
 
     def encode_source(self, text: str) -> list[int]:
-        """Return the source tokens of a text, END included; a gap is written [MASK]."""
+        """Return the source tokens of a text, including END; a gap is written [MASK]."""
         return [*self._read(text, 0, None).ids, END]
 
     def _read(self, line: str, number: int, seed: int | None) -> CorruptedText:
@@ -338,7 +352,7 @@ class DenoiserPredictor(Predictor[DenoisedText], DenoisingModel):
             if self.predicts_spans:
                 by_gap = parse_spans(best.tokens, self.sentinels)
                 count = sum(token in self.sentinels for token in source.ids)
-                predicted = [by_gap.get(gap, []) for gap in range(count)]  # a gap without prediction is empty
+                predicted = [by_gap.get(gap, []) for gap in range(count)]  # a gap without a predicted span is empty
                 text, spans = self._fill(source, predicted), [self.tokenizer.decode(span).strip() for span in predicted]
             else:
                 text, spans = self.tokenizer.decode(best.tokens), None
@@ -352,7 +366,7 @@ class DenoiserPredictor(Predictor[DenoisedText], DenoisingModel):
         return [best for best, *_ in hypotheses]
 
     def _fill(self, source: CorruptedText, spans: Sequence[list[int]]) -> str:
-        """Insert spans into the gaps of a text. Its other words, also unknown words, are unchanged."""
+        """Insert spans into the gaps of a text. Its other words, including unknown words, are unchanged."""
         if source.gaps is None:
             first = self.sentinels[0]
             parts = (spans[token - first] if token in self.sentinels else [token] for token in source.ids)

@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.words import one_line
+from seqloom.core.inputs import check_options, check_pairs, check_text, check_texts, check_whole
+from seqloom.core.words import escape_controls, one_line
 from seqloom.data.prompts import Prompt, Shot, Template, check_choices, instruction_as_prompt
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate, text_stream
 from seqloom.decoding.processors import SamplingConfig
 from seqloom.evaluate.perplexity import common_prefix_length, continuation_log_probs, score_texts
-from seqloom.predict.base import Prediction, Predictor, predict_filled, predict_windows, ranked_fields
+from seqloom.predict.base import (
+    Prediction,
+    Predictor,
+    as_lines,
+    predict_filled,
+    predict_windows,
+    ranked_columns,
+    ranked_fields,
+)
+from seqloom.predict.results import Predictions, returns_list, returns_text
 from seqloom.runs.trained import WritingModel
 from seqloom.tasks.hmm import keep_letters
 from seqloom.text import Tokenizer
@@ -24,7 +34,7 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.attention import HeadsView
 
 Scoring = Literal["mean", "sum"]
-MAX_QUOTED = 8  # unknown pieces in an error message
+MAX_QUOTED = 8  # maximum number of unknown pieces in an error message
 
 
 @dataclass(frozen=True)
@@ -33,7 +43,7 @@ class ScoredChoice:
 
     label: str
     probability: float  # softmax of the scores of all choices
-    score: float  # mean or sum of log p, calibrated or not
+    score: float  # mean or sum of log p, calibrated if requested
     log_prob: float  # Σ log p of its tokens
     tokens: int
 
@@ -43,8 +53,8 @@ class PromptAnswer(Prediction):
     """The prediction of a prompted model for a text."""
 
     text: str
-    dropped_shots: int = 0  # number of shots dropped from the start
-    cut: bool = False  # whether the beginning of the text itself did not fit
+    dropped_shots: int = 0  # number of leading shots that were dropped
+    cut: bool = False  # whether the beginning of the text was cut
     expected: str | None = None  # true label, if known
 
     @property
@@ -59,7 +69,7 @@ class PromptAnswer(Prediction):
 
 @dataclass(frozen=True)
 class PromptedChoice(PromptAnswer):
-    """A text with its labels, most probable first; none for a blank text."""
+    """A text with its labels, most probable first; a blank text has no labels."""
 
     candidates: list[ScoredChoice] = field(default_factory=list)
     json_names: ClassVar = ("label", "candidates")
@@ -74,6 +84,10 @@ class PromptedChoice(PromptAnswer):
 
     def to_json(self) -> dict[str, object]:
         return {**super().to_json(), "label": self.label or None}
+
+    def to_columns(self) -> dict[str, object]:
+        pairs = ({"label": each.label, "probability": each.probability} for each in self.candidates)
+        return ranked_columns(pairs) or {"label": None, "probability": None}
 
 
 @dataclass(frozen=True)
@@ -90,13 +104,16 @@ class Completion(PromptAnswer):
     def to_line(self) -> str:
         return one_line(self.completion)
 
+    def to_columns(self) -> dict[str, object]:
+        return {"completion": self.completion}
+
 
 def fit_shots(
     tokenizer: Tokenizer, prompt: Prompt, text: str, choices: Sequence[str], max_length: int | None
 ) -> tuple[int, bool]:
     """Return the number of leading shots to drop so that the prompt fits with any choice.
 
-    The second value is whether the text is too long even without shots.
+    The second value is True if the text is too long even without shots.
     """
 
     def fits(skip: int) -> bool:
@@ -117,9 +134,10 @@ class ChoiceScorer:
         self, model: "LanguageModelPredictor", prompt: Prompt, choices: tuple[str, ...], by: Scoring, calibrate: bool
     ) -> None:
         self.lm, self.prompt, self.choices, self.by, self.calibrate = model, prompt, choices, by, calibrate
-        self._blank: dict[int, list[float]] = {}  # scores of a blank text, by number of dropped shots
+        self._blank: dict[int, list[float]] = {}  # scores for a blank text, by number of dropped shots
         self._checked = False
 
+    @returns_list
     def answer(self, lines: list[str], batch_size: int, top: int | None) -> Iterator[PromptedChoice]:
         """Rank the choices for each line."""
 
@@ -137,7 +155,7 @@ class ChoiceScorer:
     def _score_choices(
         self, texts: Sequence[str], skips: Sequence[int], batch_size: int
     ) -> list[list[tuple[float, int]]]:
-        """Return Σ log p and the number of tokens, for each text and choice."""
+        """Return Σ log p and the number of tokens of each choice for each text."""
         rows, starts, lm = list[list[int]](), list[int](), self.lm
         for text, skip in zip(texts, skips, strict=True):
             choice_rows, start = self._rows(text, skip)
@@ -150,7 +168,7 @@ class ChoiceScorer:
         return [pairs[first : first + len(self.choices)] for first in range(0, len(pairs), len(self.choices))]
 
     def _rows(self, text: str, skip: int) -> tuple[list[list[int]], int]:
-        """Return the tokens of the prompt with each choice, and the position where the choices start.
+        """Return the tokens of the prompt with each choice appended, and the position where the choices start.
 
         A token may cover the end of the prompt and the start of a choice, such as a byte pair with a leading space. The
         choices therefore start after the common prefix of the prompt and all rows.
@@ -197,13 +215,12 @@ class ChoiceScorer:
 
 
 @dataclass(frozen=True)
-class ScoredText:
+class ScoredText(Prediction):
     """A text with the log-probabilities of its tokens; the last token is END."""
 
     text: str
     tokens: list[str]
     log_probs: list[float]
-    unknown: list[str]  # pieces of the text that are not in the vocabulary
 
     @property
     def log_prob(self) -> float:
@@ -213,15 +230,33 @@ class ScoredText:
     def perplexity(self) -> float:
         return math.exp(-self.log_prob / len(self.log_probs))
 
+    def to_line(self) -> str:
+        """Return the log-probability, the perplexity and the text."""
+        unknown = f"   (unknown: {', '.join(self.unknown)})" if self.unknown else ""
+        text = escape_controls(self.text + unknown)
+        return f"{self.log_prob:10.3f}  perplexity {self.perplexity:10.2f}  {text}"
+
+    def to_json(self) -> dict[str, object]:
+        tokens = zip(self.tokens, self.log_probs, strict=True)
+        return {
+            "text": self.text,
+            **self.to_columns(),
+            "tokens": [{"token": token, "log_prob": value} for token, value in tokens],
+            "unknown": self.unknown,
+        }
+
+    def to_columns(self) -> dict[str, object]:
+        return {"log_prob": self.log_prob, "perplexity": self.perplexity}
+
 
 @dataclass(frozen=True)
 class Continuation:
     """A continuation of a prompt by beam search."""
 
     text: str  # without the prompt
-    score: float  # for ranking
-    log_prob: float  # including the prompt
-    finished: bool  # whether the document ends here
+    score: float  # the score for ranking
+    log_prob: float  # log p including the prompt
+    finished: bool  # whether END was predicted
 
 
 class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
@@ -238,23 +273,25 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
 
     @property
     def max_length(self) -> int | None:
-        """The maximum number of tokens of the context, END included, or None if unlimited."""
+        """The maximum number of tokens of the context, including END, or None if unlimited."""
         is_bounded = self.run.recipe["model"]["kind"] in ("gpt", "window-lm", "soft-prompt")
-        return self.model.config.window if is_bounded else None
+        return self.run.model_config().window if is_bounded else None
 
     @property
     def banned(self) -> tuple[int, ...]:
         """Tokens that are never generated."""
         return () if self.tokenizer.unknown is None else (self.tokenizer.unknown,)
 
+    @returns_list
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024
     ) -> Iterator[PromptAnswer]:
         """Predict the label of each line if the model was trained on labels, otherwise continue the line greedily."""
         if self.training_labels:
-            return self.choose(lines, top=1, batch_size=batch_size, window=window)
-        return self.complete(lines, template=None if self.training_template else "{text}{label}")
+            return self.choose(lines, top=1, batch_size=batch_size, window=window, stream=True)
+        return self.complete(lines, template=None if self.training_template else "{text}{label}", stream=True)
 
+    @returns_text
     def generate(
         self,
         prompt: str = "",
@@ -265,11 +302,14 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         allow_unknown: bool = False,
         **options: Any,
     ) -> Iterator[str]:
-        """Continue a prompt, and yield pieces of text.
+        """Return a continuation of a prompt, or with `stream=True` an iterator over its pieces.
 
-        `options` are those of `SamplingConfig`: temperature, top_p, top_k … <unk> is never generated; `allow_unknown`
-        allows it in the prompt.
+        `options` are fields of `SamplingConfig`, such as temperature, top_p and top_k. <unk> is never generated;
+        `allow_unknown` allows it in the prompt.
         """
+        check_options(SamplingConfig, options)
+        check_whole(max_tokens=max_tokens, seed=seed)
+        stop = check_texts(stop, "stop")
         sampling = SamplingConfig(banned=self.banned, **options)
         ids = self._read(prompt, allow_unknown)
         steps = generate(
@@ -292,11 +332,13 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         min_tokens: int = 0,
         allow_unknown: bool = False,
         **options: Any,
-    ) -> list[Continuation]:
+    ) -> Predictions[Continuation]:
         """Return the best continuations of a prompt by beam search.
 
-        `options` are those of `BeamConfig`: beam, n_best, length_penalty, stopping.
+        `options` are fields of `BeamConfig`: beam, n_best, length_penalty, stopping.
         """
+        check_options(BeamConfig, options)
+        check_whole(max_tokens=max_tokens, min_tokens=min_tokens)
         ids = self._read(prompt, allow_unknown)
         forced = len(ids) - 1  # the first is END
         if max_tokens < max(min_tokens, 1):
@@ -312,52 +354,53 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
             end=self.tokenizer.end,
             banned=self.banned,
         )
-        return [
+        return Predictions(
             Continuation(self.continue_text(ids, best.tokens[forced:]), best.score, best.log_prob, best.finished)
             for best in hypotheses[0]
-        ]
+        )
 
     def to_training_format(self, text: str, complete: bool = True) -> str:
-        """Normalize a text like the training texts. A prompt (not `complete`) keeps its trailing space."""
+        """Normalize a text as in training. Unless the text is `complete`, a trailing space is kept."""
         if self.run.recipe.get("read") != "letters":
             return text
         return keep_letters(text).rstrip() if complete else keep_letters(text)
 
     def _read(self, prompt: str, allow_unknown: bool) -> list[int]:
-        """Return END and the tokens of a prompt."""
-        prompt = self.to_training_format(prompt, complete=False)
+        """Return END followed by the tokens of a prompt."""
+        prompt = self.to_training_format(check_text(prompt, "prompt"), complete=False)
         unknown = self.tokenizer.unknown_pieces(prompt)
         if unknown and not allow_unknown:
             listed = ", ".join(map(repr, unknown[:MAX_QUOTED]))
             more = f" and {len(unknown) - MAX_QUOTED} more" if len(unknown) > MAX_QUOTED else ""
             raise DataError(
-                f"The prompt contains {listed}{more}, not in the vocabulary of {self.name}. "
+                f"The prompt has characters or words that are not in the vocabulary of {self.name}: {listed}{more}. "
                 "Remove them, or read each as <unk>: --allow-unknown (in Python allow_unknown=True)."
             )
         return [self.tokenizer.end, *self.tokenizer.encode(prompt)]
 
     def continue_text(self, before: Sequence[int], tokens: Sequence[int]) -> str:
-        """Return the text of tokens that follow the tokens `before`."""
+        """Decode the tokens that follow the tokens `before`."""
         decoder = self.tokenizer.stream()
         decoder.read(before)
         return decoder.read(tokens) + decoder.flush()
 
-    def score(self, texts: str | Sequence[str]) -> list[ScoredText]:
-        """Return the log-probabilities of the tokens of each text, END included."""
-        texts = [texts] if isinstance(texts, str) else texts
+    def score(self, texts: str | Sequence[str]) -> Predictions[ScoredText]:
+        """Return the log-probabilities of the tokens of each text, including END."""
+        texts = list(as_lines(texts))
         read = [self.to_training_format(text) for text in texts]
         encoded = [self.tokenizer.encode(text) for text in read]
         scores = score_texts(self.model, encoded, end=self.tokenizer.end, device=self.device)
-        return [
+        return Predictions(
             ScoredText(
                 text,
                 [self.tokenizer.token(token) for token in [*ids, self.tokenizer.end]],
                 row.tolist(),
-                self.tokenizer.unknown_pieces(normalized),
+                unknown=tuple(self.tokenizer.unknown_pieces(normalized)),
             )
             for text, normalized, ids, row in zip(texts, read, encoded, scores, strict=True)
-        ]
+        )
 
+    @returns_list
     def choose(
         self,
         texts: str | Iterable[str],
@@ -372,18 +415,20 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         batch_size: int = 32,
         window: int = 1024,
     ) -> Iterator[PromptedChoice]:
-        """Rank choices for each text, and yield one result per text, in order, with all (or `top`) choices.
+        """Rank the choices for each text; return one result per text, with the `top` choices (default: all).
 
-        `shots` are pairs (text, label); their labels are the default of `choices`. A score is the `mean` or the `sum`
-        of log p over the tokens of a choice; `calibrate` subtracts the score for a blank text.
+        `shots` are pairs (text, label); `choices` defaults to their labels. A score is the `mean` or the `sum` of log p
+        over the tokens of a choice; `calibrate` subtracts the score of the choice for a blank text.
         """
         if by not in ("mean", "sum"):
             raise UsageError(f"by must be mean or sum; got {by!r}.")
         prompt = self._prompt(shots, template, separator)
+        choices = check_texts(choices, "choices")
         labels = check_choices(choices or (() if shots else self.training_labels), prompt.shots)
         scorer = ChoiceScorer(self, prompt, labels, by, calibrate)
-        return predict_windows(texts, scorer.answer, batch_size=batch_size, window=window, top=top)
+        return predict_windows(as_lines(texts), scorer.answer, batch_size=batch_size, window=window, top=top)
 
+    @returns_list
     def complete(
         self,
         texts: str | Iterable[str],
@@ -395,9 +440,9 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         window: int = 1,
         **options: Any,
     ) -> Iterator[Completion]:
-        """Generate the label of each text. Generation stops before the text that follows a label in the template.
+        """Generate the label of each text, up to the text that follows a label in the template.
 
-        `options` are those of `generate`; the default is greedy search.
+        `options` are passed to `generate`; the default is greedy search.
         """
         prompt = self._prompt(shots, template, separator)
         stop = [mark for mark in (prompt.template.after.format(), separator) if mark][:1]
@@ -406,7 +451,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         def complete(lines: list[str], batch_size: int) -> Iterator[Completion]:
             return (self._complete(line, prompt, max_tokens, options) for line in lines)
 
-        return predict_windows(texts, complete, batch_size=1, window=window)
+        return predict_windows(as_lines(texts), complete, batch_size=1, window=window)
 
     def _complete(self, line: str, prompt: Prompt, max_tokens: int, options: dict[str, Any]) -> Completion:
         if not line.strip():
@@ -414,14 +459,16 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         text, labels = line.strip(), tuple(shot.label for shot in prompt.shots) or ("",)
         skip, cut = fit_shots(self.tokenizer, prompt, text, labels, self.max_length)
         prefix = prompt.text(text, skip).rstrip(" ")  # the space belongs to the next token
-        completion = "".join(self.generate(prefix, max_tokens=max_tokens, allow_unknown=True, **options))
+        completion = self.generate(prefix, max_tokens=max_tokens, allow_unknown=True, **options)
         unknown = tuple(self.tokenizer.unknown_pieces(prompt.template.question(text)))
         return Completion(line, skip, cut, completion=completion.strip(), unknown=unknown)
 
     def _prompt(self, shots: Sequence[tuple[str, str]], template: str | None, separator: str) -> Prompt:
         form = template if template is not None else self.training_template
         parsed = Prompt().template if form is None else Template.parse(form)
-        return Prompt(tuple(Shot(*shot) for shot in shots), parsed, separator)
+        pairs = enumerate(check_pairs(shots, "shots", "a text and its label"))
+        read = tuple(Shot(text, check_text(label, f"shots[{index}][1]")) for index, (text, label) in pairs)
+        return Prompt(read, parsed, separator)
 
     @property
     def training_template(self) -> str | None:

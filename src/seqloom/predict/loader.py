@@ -1,12 +1,16 @@
-"""Open trained models from run directories, and exchange them with Hugging Face directories."""
+"""Functions that open trained models and convert them from and to Hugging Face directories."""
 
+from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from seqloom.core.errors import UsageError
 from seqloom.predict.base import AnyPredictor, Predictor
 from seqloom.runs.run import Run
 from seqloom.tasks import names, task_info
+
+if TYPE_CHECKING:
+    from seqloom.exchange.conversion import ImportedModel
 
 Kind = TypeVar("Kind", bound=AnyPredictor)
 
@@ -16,14 +20,16 @@ def load(path: str | Path, device: str = "auto") -> Any: ...
 @overload
 def load(path: str | Path, device: str, use: type[Kind]) -> Kind: ...
 def load(path: str | Path, device: str = "auto", use: type[AnyPredictor] = Predictor) -> Any:
-    """Open a trained model from its run directory, as the predictor of its task.
+    """Open the trained model in a run directory and return the predictor for its task.
 
-    If the model is not of the class `use`, the error describes the model.
+    Raises an error that describes the model if it is not an instance of `use`.
     """
+    if not isinstance(path, str | PathLike):
+        raise TypeError(f"path must be the path of a run, got {type(path).__name__}")
     run = Run.open(path)
     task = str(run.recipe.get("task"))
     predictor: type[AnyPredictor] = task_info(task).predictor_class() if task in names() else Predictor
-    model = predictor(run, device)
+    model = predictor.class_for(run)(run, device)
     if isinstance(model, use):
         return model
     if use.reads_text:
@@ -31,20 +37,32 @@ def load(path: str | Path, device: str = "auto", use: type[AnyPredictor] = Predi
     raise UsageError(f"{path} is {model.description}: {model.describe_usage()}. This needs {use.description}.")
 
 
-def import_hf(directory: str | Path, out: str | Path, device: str = "auto") -> Any:
-    """Convert a Hugging Face directory to a run and load it, like `seqloom import-hf`."""
-    from seqloom.exchange.conversion import import_directory
-
-    run, _ = import_directory(directory, out)
-    return load(run.path, device)
+def import_hf(source: str | Path, out: str | Path, device: str = "auto", revision: str | None = None) -> Any:
+    """Convert a Hugging Face directory or a model on the hub to a run and load it, like `seqloom import-hf`."""
+    return load(import_run(source, out, revision)[0].path, device)
 
 
 def import_minilm(out: str | Path = "runs/minilm", device: str = "auto") -> Any:
     """Convert MiniLM, whose package must be installed, to a run and load it, like `seqloom import-minilm`."""
-    from seqloom.exchange.conversion import MINILM_LICENCE, MINILM_NAME, import_directory, minilm_directory
+    return load(import_minilm_run(out)[0].path, device)
 
-    run, _ = import_directory(minilm_directory(), out, MINILM_NAME, MINILM_LICENCE)
-    return load(run.path, device)
+
+def import_minilm_run(out: str | Path) -> "tuple[Run, ImportedModel]":
+    from seqloom.exchange.conversion import MINILM_LICENCE, MINILM_NAME, minilm_directory
+
+    return import_run(minilm_directory(), out, name=MINILM_NAME, licence=MINILM_LICENCE)
+
+
+def import_run(
+    source: str | Path, out: str | Path, revision: str | None = None, **overrides: str
+) -> "tuple[Run, ImportedModel]":
+    """Convert a model to a run with a card; takes the parameters of `import_model`."""
+    from seqloom.exchange.conversion import import_model
+    from seqloom.predict.card import write_card
+
+    run, imported = import_model(source, out, revision, **overrides)
+    write_card(run)
+    return run, imported
 
 
 def export_hf(run: str | Path, directory: str | Path) -> Path:

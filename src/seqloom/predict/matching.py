@@ -10,11 +10,12 @@ import numpy as np
 from torch import Tensor
 
 from seqloom.core.errors import UsageError
+from seqloom.core.inputs import check_pairs, check_text, check_texts
 from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import one_line
 from seqloom.data.collate import ExampleRows, RowBatches
 from seqloom.data.examples import scores_of
-from seqloom.data.readers import Window
+from seqloom.data.text_inputs import Window
 from seqloom.evaluate.answers import f1
 from seqloom.predict.base import (
     Prediction,
@@ -24,17 +25,32 @@ from seqloom.predict.base import (
     predict_batches,
     predict_filled,
     predict_windows,
+    ranked_columns,
     ranked_fields,
     split_columns,
 )
-from seqloom.predict.classify import ClassEvaluation, LabelPrediction, LabelPredictor
+from seqloom.predict.classify import ABSTAINED, ClassEvaluation, LabelPrediction, LabelPredictor
+from seqloom.predict.confidence import CalibratedPredictor
 from seqloom.predict.evaluation import AnswerRow, AnswersEvaluation, Evaluation
+from seqloom.predict.results import returns_list
 from seqloom.tasks.answer import TokenSpan, best_spans, spans_in_context
 from seqloom.tasks.reading_base import row_reader
 
-BUFFERED_BATCHES = 32  # of windows of the context
+BUFFERED_BATCHES = 32  # batches of context windows read before prediction
 Pair = tuple[str, str]
 Choice = tuple[str, Sequence[str]]  # a text and its options
+
+
+def check_text_pairs(pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Return an iterator over pairs of texts, which checks their types."""
+    checked = check_pairs(pairs, "pairs", "two texts")
+    return ((first, check_text(second, f"pairs[{index}][1]")) for index, (first, second) in enumerate(checked))
+
+
+def check_choices(examples: Iterable[Choice]) -> Iterator[Choice]:
+    """Return an iterator over texts with their options, which checks their types."""
+    checked = check_pairs(examples, "examples", "a text and a list of options")
+    return ((text, check_texts(options, f"examples[{index}][1]")) for index, (text, options) in enumerate(checked))
 
 
 def predict_rows(
@@ -55,7 +71,7 @@ def predict_rows(
 
 @dataclass(frozen=True)
 class Match(LabelPrediction):
-    """A sentence pair with its labels, best first, or its score; neither if a text is blank."""
+    """A sentence pair with its labels, best first, or its score. A pair with a blank text has neither."""
 
     first: str = ""  # the unchanged input
     second: str = ""
@@ -74,13 +90,17 @@ class Match(LabelPrediction):
             content = {"score": self.score, **{name: content[name] for name in self.json_names}}
         return {"first": self.first, "second": self.second, **content}
 
+    def to_columns(self) -> dict[str, object]:
+        return {"score": self.score} if self.scored else super().to_columns()
+
 
 class PairPredictor(LabelPredictor[Match]):
     """A trained model of sentence pairs."""
 
     description = "a model of sentence pairs"
     usage = "use `seqloom match`"
-    notes: ClassVar = {"{lines} longer than {max_length} tokens: truncated": lambda answer: answer.cut}
+    inputs = ("first", "second")
+    notes: ClassVar = {"{lines} longer than {max_length} tokens: truncated": lambda answer: answer.cut, **ABSTAINED}
 
     @property
     def scored(self) -> bool:
@@ -97,19 +117,22 @@ class PairPredictor(LabelPredictor[Match]):
         for pair, right, score in zip(examples, scores, self.outputs(split), strict=True):
             yield AnswerRow(abs(right - score), pair.label, f"{score:.2f}", f"{pair.first} · {pair.second}")
 
+    @returns_list
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024) -> Iterator[Match]:
         """Match the two tab-separated texts of each line."""
         pairs = split_columns(as_lines(lines), 2, "two texts", most=2)
-        return self.match(((first, second) for first, second in pairs), top=1, batch_size=batch_size, window=window)
+        both = ((first, second) for first, second in pairs)
+        return self.match(both, top=1, batch_size=batch_size, window=window, stream=True)
 
+    @returns_list
     def match(
         self, pairs: Iterable[Pair], *, top: int | None = None, batch_size: int = 32, window: int = 1024
     ) -> Iterator[Match]:
-        """Predict the label or score of each pair, and yield one result per pair, in order.
+        """Predict the label or score of each pair, and return one result per pair.
 
-        `top` is the number of labels, best first (default: all). `window` and `batch_size` are those of `predict`.
+        `top` limits the number of labels (default: all). `window` and `batch_size` work as in `predict`.
         """
-        return predict_windows(pairs, self._match, batch_size=batch_size, window=window, top=top)
+        return predict_windows(check_text_pairs(pairs), self._match, batch_size=batch_size, window=window, top=top)
 
     def _match(self, pairs: Sequence[Pair], batch_size: int, top: int | None) -> Iterator[Match]:
         reader, scored = row_reader(self.recipe, self.tokenizer), self.scored
@@ -120,8 +143,10 @@ class PairPredictor(LabelPredictor[Match]):
             rows = [reader.pair(*pair, self.recipe.both_orders) for pair in texts]
             outputs = predict_rows(self, rows, batch_size, compute)
             for (first, second), pair, row, output in zip(filled, texts, rows, outputs, strict=True):
+                candidates = [] if scored else self.rank(output, top)
                 yield Match(
-                    candidates=[] if scored else self.rank(output, top),
+                    candidates=candidates,
+                    abstained=not scored and self.abstains(candidates),
                     first=first,
                     second=second,
                     score=float(output) if scored else None,
@@ -144,13 +169,13 @@ class Option:
     """An option and its probability."""
 
     text: str
-    position: int  # among the given options, counted from 1
+    position: int  # position among the given options, counted from 1
     probability: float
 
 
 @dataclass(frozen=True)
 class ChoicePrediction(Prediction):
-    """A text and its options, best first; no options if the text or an option is blank."""
+    """A text and its options, best first. The options are empty if the text or an option is blank."""
 
     text: str
     options: list[Option]
@@ -166,35 +191,47 @@ class ChoicePrediction(Prediction):
         rows = (f"{option.position}\t{option.probability:.4f}\t{one_line(option.text)}" for option in self.options)
         return "\t".join(rows)
 
+    def to_columns(self) -> dict[str, object]:
+        options = (
+            {"choice": each.text, "position": each.position, "probability": each.probability} for each in self.options
+        )
+        return ranked_columns(options) or dict.fromkeys(("choice", "position", "probability"))
 
-class ChoicePredictor(SplitPredictor[ChoicePrediction]):
+
+class ChoicePredictor(CalibratedPredictor[ChoicePrediction]):
     """A trained multiple-choice model."""
 
     description = "a multiple-choice model"
     usage = "use `seqloom choose`"
+    inputs = ("text", "options")
     evaluation_class = AnswersEvaluation
     notes: ClassVar = {"{lines} longer than {max_length} tokens: truncated": lambda answer: answer.cut}
 
+    def targets(self, split: str) -> list[int]:
+        return [choice.answer for choice in self.training_task.corpus.split(split)]
+
     def answer_rows(self, split: str) -> Iterator[AnswerRow]:
-        """Yield all examples. The error is the log-probability ratio of the predicted and the correct option."""
+        """Yield all examples; the error is the log-probability ratio of the predicted and the correct option."""
         for choice, log_probs in zip(self.training_task.corpus.split(split), self.outputs(split), strict=True):
             best = max(range(len(log_probs)), key=log_probs.__getitem__)
             error = log_probs[best] - log_probs[choice.answer]
             yield AnswerRow(error, choice.options[choice.answer], choice.options[best], choice.text)
 
+    @returns_list
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 8, window: int = 256
     ) -> Iterator[ChoicePrediction]:
-        """Choose an option for each line, which has a text and its options, separated by tabs."""
+        """Choose an option for each line; a line contains a text and its options, separated by tabs."""
         columns = split_columns(as_lines(lines), 3, "a text and at least two options")
         choices = ((text, options) for text, *options in columns)
-        return self.choose(choices, top=1, batch_size=batch_size, window=window)
+        return self.choose(choices, top=1, batch_size=batch_size, window=window, stream=True)
 
+    @returns_list
     def choose(
         self, examples: Iterable[Choice], *, top: int | None = None, batch_size: int = 8, window: int = 256
     ) -> Iterator[ChoicePrediction]:
-        """Rank the options of each text, and yield one result per text, in order, with all (or `top`) options."""
-        return predict_windows(examples, self._choose, batch_size=batch_size, window=window, top=top)
+        """Rank the options of each text; return one result per text, with the `top` options (default: all)."""
+        return predict_windows(check_choices(examples), self._choose, batch_size=batch_size, window=window, top=top)
 
     def _choose(self, examples: Sequence[Choice], batch_size: int, top: int | None) -> Iterator[ChoicePrediction]:
         reader = row_reader(self.recipe, self.tokenizer)
@@ -226,7 +263,7 @@ class AnswerSpan:
     """A span of the context with its probability p(start) · p(end) in its window."""
 
     text: str
-    start: int  # in characters of the context
+    start: int  # character offset in the context
     end: int
     probability: float
 
@@ -241,12 +278,12 @@ class AnswerSpan:
 
 @dataclass(frozen=True)
 class QuestionAnswer(Prediction):
-    """A question and its answers, best first; none if the question or the context is blank."""
+    """A question and its answers, best first. A blank question or context has no answers."""
 
     question: str
     answers: list[AnswerSpan]
-    no_answer_probability: float = 0.0  # the smallest over all windows
-    windows: int = 0  # of the context
+    no_answer_probability: float = 0.0  # the minimum over all windows
+    windows: int = 0  # number of context windows
     cut: bool = False  # whether the question was truncated
     json_names: ClassVar = ("question", "answer", "answers", "no_answer_probability", "windows", "unknown", "cut")
 
@@ -267,12 +304,21 @@ class QuestionAnswer(Prediction):
         probability = self.no_answer_probability if self.windows else None
         return {**super().to_json(), "no_answer_probability": probability}
 
+    def to_columns(self) -> dict[str, object]:
+        answers = (
+            {"answer": each.text, "start": each.start, "end": each.end, "probability": each.probability}
+            for each in self.answers
+        )
+        columns = ranked_columns(answers) or dict.fromkeys(("answer", "start", "end", "probability"))
+        return {**columns, "no_answer_probability": self.to_json()["no_answer_probability"]}
+
 
 class AnswerPredictor(SplitPredictor[QuestionAnswer]):
     """A trained question-answering model."""
 
     description = "a question-answering model"
     usage = "use `seqloom answer`"
+    inputs = ("question", "context")
     evaluation_class = AnswersEvaluation
     notes: ClassVar = {
         "{lines}: the question was truncated (batch.max_question_length)": lambda answer: answer.cut,
@@ -286,14 +332,25 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
             error = 1 - max(f1(text, answer.text) for answer in example.answers)
             yield AnswerRow(error, example.answer.text, text, example.question)
 
+    @returns_list
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 256
     ) -> Iterator[QuestionAnswer]:
-        """Answer one question per line, which has a question and a context, separated by a tab."""
+        """Answer one question per line; a line contains a question and a context, separated by a tab."""
         rows = split_columns(as_lines(lines), 2, "a question and a context", most=2)
-        for context, group in groupby(rows, key=lambda row: row[1]):
-            yield from self.answer((question for question, _ in group), context, batch_size=batch_size, window=window)
+        pairs = ((question, text) for question, text in rows)
+        return self.answer_pairs(pairs, batch_size=batch_size, window=window, stream=True)
 
+    @returns_list
+    def answer_pairs(
+        self, pairs: Iterable[Pair], *, top: int = 1, batch_size: int = 32, window: int = 256
+    ) -> Iterator[QuestionAnswer]:
+        """Answer questions, each with its own context; consecutive questions about the same context are faster."""
+        for context, group in groupby(check_text_pairs(pairs), key=lambda pair: pair[1]):
+            questions = (question for question, _ in group)
+            yield from self.answer(questions, context, top=top, batch_size=batch_size, window=window, stream=True)
+
+    @returns_list
     def answer(
         self,
         questions: str | Iterable[str],
@@ -303,13 +360,14 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
         batch_size: int = 32,
         window: int = 256,
     ) -> Iterator[QuestionAnswer]:
-        """Answer questions about one context, and yield one result per question, in order.
+        """Answer questions about one context, and return one result per question.
 
-        `top` is the number of answers, best first. Questions are read in groups of `window`; windows of the context
-        with similar length form batches of `batch_size`.
+        `top` limits the number of answers. Questions are read in groups of `window`; context windows of similar length
+        form batches of `batch_size`.
         """
         options = {"batch_size": batch_size, "window": window, "top": top}
-        return predict_windows(questions, self._answer, context=context, **options)
+        context = check_text(context, "context")
+        return predict_windows(as_lines(questions, "questions"), self._answer, context=context, **options)
 
     def _answer(self, questions: Sequence[str], context: str, top: int, batch_size: int) -> Iterator[QuestionAnswer]:
         reader, batch = row_reader(self.recipe, self.tokenizer), self.recipe.batch
@@ -337,7 +395,7 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
     def _find_spans(
         self, by_question: dict[int, list[Window]], top: int, batch_size: int
     ) -> tuple[dict[int, list[TokenSpan]], dict[int, list[float]]]:
-        """Return the best spans of all windows of each question, and log p of no answer in each window."""
+        """Return the best spans of each question over all windows, and log p of "no answer" in each window."""
         windows = [window for group in by_question.values() for window in group]
         best: dict[int, list[TokenSpan]] = {number: [] for number in by_question}
         no_answer: dict[int, list[float]] = {number: [] for number in by_question}

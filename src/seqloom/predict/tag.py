@@ -14,13 +14,14 @@ from seqloom.core.tree import to_device
 from seqloom.core.words import format_count, one_line
 from seqloom.data.collate import TextBatches
 from seqloom.data.examples import TokenClassificationExample
-from seqloom.data.readers import SentencePart, SentenceReader
+from seqloom.data.text_inputs import SentencePart, SentenceReader
 from seqloom.evaluate.tagging import TagReport
 from seqloom.inspect.views.labels import TagPaths, describe_tagger, lattice_of
 from seqloom.inspect.views.texts import LinePrediction
 from seqloom.inspect.views.texts import one_line as check_one_line
-from seqloom.predict.base import Prediction, SplitPredictor, json_value, predict_batches, predict_windows
+from seqloom.predict.base import Prediction, SplitPredictor, as_lines, json_value, predict_batches, predict_windows
 from seqloom.predict.evaluation import LabelEvaluation
+from seqloom.predict.results import returns_list
 from seqloom.tasks.reading_base import sentence_reader, spellings_of
 from seqloom.text.base import Span
 from seqloom.text.word_spans import join_words, word_spans
@@ -29,7 +30,7 @@ from seqloom.text.word_spans import join_words, word_spans
 @dataclass(frozen=True)
 class TaggedWord:
     text: str
-    start: int  # in characters of the line
+    start: int  # character offset in the line
     end: int
     tag: str
     probability: float  # marginal probability of the tag
@@ -43,7 +44,7 @@ class Entity:
     start: int
     end: int
     label: str
-    probability: float  # the smallest probability of its tags
+    probability: float  # the minimum probability of its tags
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class TaggedLine(Prediction):
 
     @property
     def marked(self) -> str:
-        """The line with its tags: Pankaj:PER lives in [New Delhi]:LOC; without spans: lives:VERB in:ADP."""
+        """The line with inline tags: Pankaj:PER lives in [New Delhi]:LOC, or without spans: lives:VERB in:ADP."""
         if self.entities is None:
             return " ".join(f"{word.text}:{word.tag}" for word in self.words)
         line, before = "", 0
@@ -74,6 +75,10 @@ class TaggedLine(Prediction):
     def to_json(self) -> dict[str, object]:
         spans = {} if self.entities is None else {"spans": json_value(self.entities)}
         return {"text": self.text, **spans, **super().to_json()}
+
+    def to_columns(self) -> dict[str, object]:
+        spans = {} if self.entities is None else {"spans": json_value(self.entities)}
+        return {**spans, "tagged": self.to_line()}
 
 
 class TagEvaluation(LabelEvaluation):
@@ -111,18 +116,20 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
     def tags(self) -> list[str]:
         return self.run.labels
 
+    @returns_list
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 128, window: int = 1024) -> Iterator[TaggedLine]:
-        return self.tag(lines, batch_size=batch_size, window=window)
+        return self.tag(lines, batch_size=batch_size, window=window, stream=True)
 
+    @returns_list
     def tag(
         self, lines: str | Iterable[str], *, spaces: bool = False, batch_size: int = 128, window: int = 1024
     ) -> Iterator[TaggedLine]:
-        """Tag the words of each line, and yield one result per line, in order.
+        """Tag the words of each line, and return one result per line.
 
-        Words are split by `seqloom.text.word_spans`; with `spaces`, at white space. `window` and `batch_size` are
-        those of `predict`.
+        Words are split by `seqloom.text.word_spans`, or at white space with `spaces`. `window` and `batch_size` work as
+        in `predict`.
         """
-        return predict_windows(lines, self._tag, batch_size=batch_size, window=window, spaces=spaces)
+        return predict_windows(as_lines(lines), self._tag, batch_size=batch_size, window=window, spaces=spaces)
 
     def _tag(self, lines: Sequence[str], batch_size: int, spaces: bool) -> Iterator[TaggedLine]:
         reader = self.reader()
@@ -132,7 +139,7 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
         pieces = reader.pieces(words)
         tags = self._tag_pieces(reader.batches(words, pieces, tokens=1), pieces, batch_size) if pieces else []
         by_line: list[list[tuple[str, float]]] = [[] for _ in lines]
-        for piece, tags_of_piece in zip(pieces, tags, strict=True):  # in the order of their lines
+        for piece, tags_of_piece in zip(pieces, tags, strict=True):  # in line order
             by_line[piece.sentence] += tags_of_piece
         counts = Counter(piece.sentence for piece in pieces)
         for number, (line, line_spans) in enumerate(zip(lines, spans, strict=True)):
@@ -162,7 +169,7 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
         return predict_batches(batches.texts.lengths.tolist(), batch_size, tag)
 
     def paths(self, line: str, *, spaces: bool = False) -> TagPaths:
-        """Return the probabilities of all tags and transitions of a line, with the tags predicted by `tag`."""
+        """Return the probabilities of all tags and transitions of a line, and the tags that `tag` predicts."""
         (tagged,), reader = self.tag(check_one_line(line, "text"), spaces=spaces), self.reader()
         words = [word.text for word in tagged.words]
         lattices = []

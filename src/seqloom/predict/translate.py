@@ -3,21 +3,24 @@
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from rich.console import Console, RenderableType
 from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
+from seqloom.core.inputs import check_options, check_text, check_texts
 from seqloom.core.tree import to_device
-from seqloom.core.words import escape_controls, format_count, format_value
+from seqloom.core.words import LINE_BREAKS, format_value
+from seqloom.data.candidates import ScoredText
 from seqloom.data.collate import ParallelBatches
 from seqloom.data.examples import ParallelExample
-from seqloom.data.files import read_parallel
-from seqloom.data.parallel import ScoredText
+from seqloom.data.glossary import Glossary, Term, open_glossary
 from seqloom.decoding.beam import BeamConfig, beam_search, choose_batch_size, map_batches
 from seqloom.decoding.rules import Hypothesis
+from seqloom.decoding.terms import TokenTexts
 from seqloom.evaluate.alignment import Word, group_words, hard_links, merge, to_pharaoh
 from seqloom.evaluate.translation import TranslationReport
 from seqloom.predict.base import (
@@ -29,31 +32,35 @@ from seqloom.predict.base import (
     pad_rows,
     predict_filled,
     predict_windows,
+    ranked_columns,
 )
-from seqloom.predict.evaluation import EXAMPLES, Evaluation, EvaluationOptions, metric_lines
+from seqloom.predict.evaluation import Evaluation
+from seqloom.predict.results import returns_list
+from seqloom.predict.translation_evaluation import TranslationEvaluation
 from seqloom.runs.trained import TranslatingModel
+from seqloom.tasks.terms_base import TermSearch, token_texts
 
 if TYPE_CHECKING:
     from seqloom.inspect.views.attention import AlignmentView, HeadsView
 
 
-GivenTranslation = str | ScoredText  # candidate of an n-best list, and its score if given
-TOKENS = 4096  # tokens of a batch of sources, padding included; a longer line is a batch of its own
-_ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
+GivenTranslation = str | ScoredText  # a candidate of an n-best list, optionally with a score
+GivenGlossary = Glossary | Mapping[str, str | Sequence[str]] | str | Path  # or a dictionary or a file
+TOKENS = 4096  # maximum source tokens per batch, including padding; a longer line forms its own batch
 
 
 @dataclass(frozen=True)
 class Candidate:
     """One translation of a line."""
 
-    text: str  # always one line
+    text: str  # without line breaks
     score: float  # log_prob with length penalty, for ranking
     log_prob: float
     tokens: list[str]
     finished: bool = True  # whether END was predicted before the maximum length
-    attention: Tensor | None = None  # (T, S), for each token and END
-    words: list[str] | None = None  # of the alignment; only with `attention`
-    alignment: str | None = None  # 0-0 1-2: source and target word, counted from 0; only with `attention`
+    attention: Tensor | None = None  # (T, S), one row per token, including END
+    words: list[str] | None = None  # target words of the alignment; only with `attention`
+    alignment: str | None = None  # "0-0 1-2": source and target word, counted from 0; only with `attention`
     ids: list[int] = field(default_factory=list)  # ids of the tokens, without END
 
     def to_json(self) -> dict[str, object]:
@@ -66,12 +73,19 @@ BLANK = Candidate("", 0.0, 0.0, [])
 
 @dataclass(frozen=True)
 class Translation(Prediction):
-    """A line and its translations, best first; `text` and `score` are those of the best."""
+    """A line and its translations, best first; `text` and `score` belong to the best translation."""
 
     source: str  # the unchanged line
     candidates: list[Candidate]
     source_tokens: list[str]
-    source_words: list[str] | None = None  # of the alignment; only with `attention`
+    source_words: list[str] | None = None  # source words of the alignment; only with `attention`
+    terms: tuple[Term, ...] | None = None  # terms that the translation must contain; None without a glossary or terms
+    unwritable_terms: tuple[str, ...] = ()  # required terms that the tokenizer cannot write, each in its first form
+
+    @property
+    def missing_terms(self) -> list[str]:
+        """The required terms that the best translation does not contain, each in its first form."""
+        return [term.forms[0] for term in self.terms or () if not term.occurs_in(self.text)]
 
     @property
     def best(self) -> Candidate:
@@ -111,7 +125,18 @@ class Translation(Prediction):
             "candidates": [candidate.to_json() for candidate in self.candidates],
             "unknown": list(self.unknown),
             **(aligned if best.alignment is not None else {}),
+            **({} if self.terms is None else {"terms": list(self._terms()), "missing_terms": self.missing_terms}),
         }
+
+    def _terms(self) -> Iterator[dict[str, object]]:
+        for term in self.terms or ():
+            yield {"source": term.source, "forms": list(term.forms), "met": term.occurs_in(self.text)}
+
+    def to_columns(self) -> dict[str, object]:
+        candidates = (
+            {"translation": each.text, "score": each.score, "log_prob": each.log_prob} for each in self.candidates
+        )
+        return ranked_columns(candidates) | ({} if self.terms is None else {"missing_terms": self.missing_terms})
 
 
 @dataclass(frozen=True)
@@ -120,71 +145,9 @@ class ReadLine:
 
     raw: str
     text: str  # stripped
-    ids: list[int]  # END included; empty for a blank line
+    ids: list[int]  # including END; empty for a blank line
     unknown: tuple[str, ...] = ()
-
-
-class TranslationEvaluation(Evaluation):
-    """The translations of a split or of other sentences, compared with their references."""
-
-    option_groups = ("text", "search", "out")  # --text raises an error that names the right options
-    answers_name = "translations"
-    report: TranslationReport
-
-    def __init__(self, model: "TranslatorPredictor", options: EvaluationOptions) -> None:
-        if options.text is not None:
-            raise UsageError(f"{model.name} is a translator: use --source FILE and --reference FILE instead of --text.")
-        self.model, self.split, self.options = model, options.split, options
-        self.pairs = None if options.pairs is None else read_parallel(*options.pairs)
-        self.report = self.report_on(model)
-        self.notes = [f"{note}." for note in self.report.notes]
-
-    @property
-    def data(self) -> str:
-        return super().data if self.options.pairs is None else " and ".join(map(str, self.options.pairs))
-
-    def report_on(self, model: "TranslatorPredictor") -> TranslationReport:
-        """Evaluate the translations of a model."""
-        if self.pairs is None:
-            return model.report(self.split, **self.options.search)
-        return model.report_pairs(*self.pairs, **self.options.search)
-
-    def to_json(self) -> dict[str, object]:
-        report = self.report
-        return {
-            "run": self.model.name,
-            "data": self.data,
-            "pairs": len(report.lines),
-            **report.metrics,
-            "signatures": report.signatures,
-            "decoding": report.decoding,
-            "length_unit": report.unit,
-            "by_length": report.by_length,
-            "examples": report.examples(),
-        }
-
-    def answers(self) -> Iterator[str]:
-        return (f"{text.translate(_ONE_LINE)}\n" for text in self.report.hypotheses)
-
-    def lines(self, console: Console) -> Iterator[RenderableType]:
-        """Yield metrics, BLEU by length, and translations that differ from their reference."""
-        report, tags = self.report, [self.model.run.data.get(side) or "" for side in ("source", "target")]
-        blank = sum(not (line.source.strip() or line.reference.strip()) for line in report.lines)
-        without = f", {blank:,} of them blank" if blank else ""
-        languages = f", {' to '.join(tags)}" if all(tags) else ""
-        pairs = f"{format_count(len(report.lines), 'pair')}{without}{languages}"
-        yield f"{self.model.name} on {self.data}: {pairs}; {report.decoding}"
-        signatures = {name: f"   {signature}" for name, signature in report.signatures.items()}
-        yield from metric_lines(report.metrics, signatures, loss="loss, nats per token", ordered=True)
-        yield f"  BLEU by length of the source:\n    {report.unit:>12}  {'pairs':>7}  {'BLEU':>6}"
-        for row in report.by_length:
-            lengths = f"{row.low}" if row.low == row.high else f"{row.low} to {row.high}"
-            yield f"    {lengths:>12}  {row.pairs:7,}  {row.bleu:6.2f}"
-        wrong = [line for line in report.examples(EXAMPLES) if line.hypothesis.split() != line.reference.split()]
-        if wrong:
-            yield "  Translations that differ from their reference (source, reference, translation):"
-            texts = [map(escape_controls, (line.source, line.reference, line.hypothesis)) for line in wrong]
-            yield "\n\n".join("\n".join(f"    {text}" for text in each) for each in texts)
+    terms: tuple[Term, ...] = ()  # terms that the translation must contain
 
 
 class TranslatorPredictor(Predictor[Translation], TranslatingModel):
@@ -192,33 +155,47 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
 
     description = "a translator"
     usage = "use `seqloom translate`"
+    inputs = ("source",)
     evaluation_class: type[Evaluation] = TranslationEvaluation
     notes: ClassVar = {
-        "{lines}: the translation was truncated (--max-length)": lambda answer: not answer.candidates[0].finished
+        "{lines}: the translation was truncated (--max-length)": lambda answer: not answer.candidates[0].finished,
+        "{lines}: the translation lacks a required term": lambda answer: ", ".join(
+            term for term in answer.missing_terms if term not in answer.unwritable_terms
+        ),
+        "{lines}: the vocabulary of the model cannot write a required term": lambda answer: ", ".join(
+            answer.unwritable_terms
+        ),
     }
 
     @property
+    def languages(self) -> tuple[str, str]:
+        """The tags of the source and target language, if known, else empty."""
+        return self.run.data.get("source") or "", self.run.data.get("target") or ""
+
+    @property
     def longest_source(self) -> int | None:
-        """The maximum number of source tokens, END included, or None if unlimited."""
+        """The maximum number of source tokens, including END, or None if unlimited."""
         max_length: int | None = self.recipe.model.longest_source
         return max_length
 
     @property
     def longest_key(self) -> str:
-        """The key of the recipe that sets the maximum source length."""
+        """The recipe key that sets the maximum source length."""
         return f"model.{self.recipe.model.longest_key}"
 
     @property
     def decode(self) -> BeamConfig:
-        """The section `decode` of the recipe."""
+        """The recipe section `decode`."""
         options: BeamConfig = self.recipe.decode
         return options
 
+    @returns_list
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 128, window: int = 1024
     ) -> Iterator[Translation]:
-        return self.translate(lines, batch_size=batch_size, window=window)
+        return self.translate(lines, batch_size=batch_size, window=window, stream=True)
 
+    @returns_list
     def translate(
         self,
         lines: str | Iterable[str],
@@ -227,28 +204,71 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         window: int = 1024,
         prefix: str = "",
         attention: bool = False,
+        glossary: GivenGlossary | None = None,
+        force: str | Sequence[str] = (),
+        forbid: str | Sequence[str] = (),
+        line_terms: Iterable[Sequence[str]] | None = None,
         **options: Any,
     ) -> Iterator[Translation]:
-        """Translate lines, and yield one translation per line, in order. A blank line stays blank.
+        """Return one translation per line. The translation of a blank line is blank.
 
-        `window` and `batch_size` are those of `predict`. Each translation starts with `prefix`. With `attention`,
-        translations have attention weights and word alignments. `options` are those of `BeamConfig` (beam, n_best, …)
-        and override the recipe.
+        `window` and `batch_size` work as in `predict`. Each translation starts with `prefix`. With `attention`,
+        translations include attention weights and word alignments. `options` are fields of `BeamConfig`, such as beam
+        and n_best, and override the recipe.
+
+        Translations contain the terms of the `glossary` (a file or a dictionary) whose source terms occur in the line,
+        the terms `force`, and the terms that `line_terms` yields for each line; they do not contain the terms `forbid`.
+        Alternatives are separated by `|`.
         """
         tokenizer = self.tokenizer.of_targets
-        if unknown := tokenizer.unknown_pieces(prefix):
+        if unknown := tokenizer.unknown_pieces(check_text(prefix, "prefix")):
             raise DataError(
                 f"The prefix contains {format_value(unknown[0])}, which is not in the vocabulary of {self.name}."
             )
+        terms = self.term_search(glossary, force, forbid, line_terms)
+        read = map(self.read_line, itertools.count(1), as_lines(lines))
         return predict_windows(
-            map(self.read_line, itertools.count(1), as_lines(lines)),
+            read if terms is None else self._add_terms(read, terms, line_terms),
             self._translate,
             batch_size=batch_size,
             window=window,
             search=self.decode_options(**options),
             prefix=tokenizer.encode(prefix),
             attention=attention,
+            terms=terms,
         )
+
+    @cached_property
+    def _token_texts(self) -> TokenTexts:
+        return token_texts(self.tokenizer)
+
+    def term_search(
+        self,
+        glossary: GivenGlossary | None,
+        force: str | Sequence[str] = (),
+        forbid: str | Sequence[str] = (),
+        line_terms: object = None,
+    ) -> TermSearch | None:
+        """Return the search for terms, or None without terms."""
+        force, forbid = check_texts(as_lines(force), "force"), check_texts(as_lines(forbid), "forbid")
+        if glossary is not None:
+            glossary = open_glossary(glossary, self.languages)
+        elif not (force or forbid) and line_terms is None:
+            return None
+        return TermSearch(self.tokenizer, self._token_texts, glossary, force, forbid)
+
+    @staticmethod
+    def _add_terms(
+        lines: Iterable[ReadLine], terms: TermSearch, line_terms: Iterable[Sequence[str]] | None
+    ) -> Iterator[ReadLine]:
+        """Yield lines with the terms that their translations must contain."""
+        more = itertools.repeat(()) if line_terms is None else iter(line_terms)
+        for number, line in enumerate(lines, start=1):
+            own = next(more, None)
+            if own is None:
+                raise UsageError(f"line_terms must yield the terms of every line; line {number:,} has none.")
+            own = check_texts(own, f"line_terms[{number - 1}]")
+            yield replace(line, terms=terms.required(line.text, own))
 
     def read_line(self, number: int, line: str) -> ReadLine:
         """Tokenize a line and check its length."""
@@ -260,7 +280,13 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         return ReadLine(line, text, [*ids, tokenizer.end], tuple(tokenizer.unknown_pieces(text)))
 
     def _translate(
-        self, lines: list[ReadLine], batch_size: int, search: BeamConfig, prefix: list[int], attention: bool
+        self,
+        lines: list[ReadLine],
+        batch_size: int,
+        search: BeamConfig,
+        prefix: list[int],
+        attention: bool,
+        terms: TermSearch | None,
     ) -> Iterator[Translation]:
         device, end, banned = self.device, self.tokenizer.end, self.tokenizer.banned
 
@@ -273,24 +299,35 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
                 options=search,
                 end=end,
                 banned=banned,
+                constraints=None if terms is None else terms.constraints([line.terms for line in batch], device),
                 attention=attention,
             )
 
         def translate(filled: list[ReadLine]) -> list[Translation]:
             most = choose_batch_size(len(lines), batch_size, device)
-            groups = list(batch_by_length([len(line.ids) for line in filled], most, TOKENS))
+            groups = list[list[int]]()
+            for has_terms in (False, True):  # in separate batches, because a search without terms is faster
+                rows_of = [index for index, line in enumerate(filled) if bool(line.terms) == has_terms]
+                batches = batch_by_length([len(filled[index].ids) for index in rows_of], most, TOKENS)
+                groups += [[rows_of[position] for position in batch] for batch in batches]
             decoded = map_batches(lambda group: decode([filled[index] for index in group]), groups, device)
             rows: dict[int, list[Hypothesis]] = {}
             for group, hypotheses in zip(groups, decoded, strict=True):
                 rows.update(zip(group, hypotheses, strict=True))
-            return [self._translation(line, rows[index], attention) for index, line in enumerate(filled)]
+            return [self._translation(line, rows[index], attention, terms) for index, line in enumerate(filled)]
 
         blank = replace(BLANK, words=[], alignment="") if attention else BLANK
+        no_terms = None if terms is None else ()
         return predict_filled(
-            lines, lambda line: line.ids, translate, lambda line: Translation(line.raw, [blank], [], blank.words)
+            lines,
+            lambda line: line.ids,
+            translate,
+            lambda line: Translation(line.raw, [blank], [], blank.words, no_terms),
         )
 
-    def _translation(self, line: ReadLine, hypotheses: Sequence[Hypothesis], attention: bool) -> Translation:
+    def _translation(
+        self, line: ReadLine, hypotheses: Sequence[Hypothesis], attention: bool, terms: TermSearch | None
+    ) -> Translation:
         words = group_words(line.text, self.tokenizer.spans(line.text), end="") if attention else None
         return Translation(
             source=line.raw,
@@ -298,12 +335,14 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
             source_tokens=[self.tokenizer.token(token) for token in line.ids],
             source_words=None if words is None else [word.text for word in words[:-1]],
             unknown=line.unknown,
+            terms=None if terms is None else line.terms,
+            unwritable_terms=() if terms is None else terms.unwritable(line.terms),
         )
 
     def _candidate(self, hypothesis: Hypothesis, source: list[Word] | None) -> Candidate:
         text, tokens = self.tokenizer.decode(hypothesis.tokens), hypothesis.tokens
         candidate = Candidate(
-            text=text.translate(_ONE_LINE),
+            text=text.translate(LINE_BREAKS),
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
             tokens=[self.tokenizer.token(token) for token in tokens],
@@ -319,7 +358,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
             )
         target = group_words(text, self.tokenizer.decoded_spans(tokens))
         links = hard_links(merge(hypothesis.attention.numpy(), target, source)) if target else []
-        inside = to_pharaoh(link for link in links if link[0] < len(source) - 1)  # without END of the source
+        inside = to_pharaoh(link for link in links if link[0] < len(source) - 1)  # without the END of the source
         return replace(candidate, words=[word.text for word in target], alignment=inside)
 
     def attention(self, source: str, target: str | None = None, **options: Any) -> "AlignmentView":
@@ -329,11 +368,12 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         return alignment_view(self, source, target, **options)
 
     def heads(self, text: str, target: str | None = None, **options: Any) -> "HeadsView":
-        """Return the weights of all heads of a Transformer: encoder and decoder self-attention and cross-attention."""
+        """Return the attention weights of all heads of a Transformer: self-attention and cross-attention."""
         from seqloom.inspect.views.attention import heads_view
 
         return heads_view(self, text, target, **options)
 
+    @returns_list
     def rescore(
         self,
         lists: Iterable[tuple[str, Sequence[GivenTranslation]]],
@@ -341,7 +381,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         weight: float = 1.0,
         length_penalty: float | None = None,
     ) -> Iterator[Translation]:
-        """Rescore n-best lists, which are pairs of a line and its translations, with or without scores.
+        """Rescore n-best lists: pairs of a line and its translations, optionally with scores.
 
         score(y) = weight · log p(y) / |y|^α + (1 − weight) · given score of y, with the length penalty α.
         """
@@ -354,10 +394,10 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
     def _rescore(
         self, number: int, line: str, given: Sequence[GivenTranslation], weight: float, penalty: float
     ) -> Translation:
-        """Return a line with its translations, best first; ties are in input order. |y| includes END."""
+        """Return a line with its translations, best first, with ties in input order. |y| counts END."""
         read = self.read_line(number, line)
         pairs = [(text, None) if isinstance(text, str) else text for text in given]
-        if not read.ids or not pairs:  # a blank line stays blank
+        if not read.ids or not pairs:  # the translation of a blank line is blank
             return Translation(line, [BLANK], [])
         ids = [self.tokenizer.of_targets.encode(text) for text, _ in pairs]
         max_length: int | None = self.model.longest_target
@@ -383,7 +423,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
 
     @torch.no_grad()
     def _log_probs(self, line: ReadLine, ids: Sequence[Sequence[int]]) -> list[float]:
-        """Return Σ log p of each translation, END included."""
+        """Return Σ log p of each translation, including END."""
         sums: dict[int, float] = {}
         for members, batch in ParallelBatches([line.ids[:-1]] * len(ids), ids, tokens=TOKENS).all_batches():
             log_probs = self.model.target_log_probs(to_device(batch, self.device))
@@ -391,7 +431,8 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         return [sums[index] for index in range(len(ids))]
 
     def decode_options(self, **changes: Any) -> BeamConfig:
-        """Return the search options of the recipe, with changes."""
+        """Return the search options of the recipe with the changes applied."""
+        check_options(BeamConfig, changes)
         options = self.decode
         if "n_best" in changes:  # the beam must have at least n_best hypotheses
             changes.setdefault("beam", max(options.beam, changes["n_best"]))
@@ -399,36 +440,40 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
             changes["n_best"] = max(1, min(options.n_best, changes["beam"]))
         return change_search(options, changes)
 
-    def report(self, split: str = "dev", **options: Any) -> TranslationReport:
-        """Translate a split of the data of the run, and compute all metrics.
+    def report(self, split: str = "dev", glossary: GivenGlossary | None = None, **options: Any) -> TranslationReport:
+        """Translate a split of the run's data, with the terms of a glossary, and compute all metrics.
 
-        They are stored in the run for `compare`, unless `options` change the search.
+        The metrics are stored in the run for `compare` unless a glossary or `options` change the search.
         """
         decode = self.decode_options(**options)
-        report: TranslationReport = self.training_task.report(self.model, split, decode)
-        if decode == self.decode:
+        report: TranslationReport = self.training_task.report(self.model, split, decode, self.term_search(glossary))
+        if decode == self.decode and glossary is None:
             self.save_metrics(split, report.to_dict())
         return report
 
-    def report_pairs(self, sources: Sequence[str], references: Sequence[str], **options: Any) -> TranslationReport:
-        """Translate other sentences, and compute all metrics."""
-        task = self.task_of_pairs(sources, references)
-        report: TranslationReport = task.report(self.model, "other", self.decode_options(**options))
+    def report_pairs(
+        self,
+        sources: Sequence[str],
+        references: Sequence[str],
+        glossary: GivenGlossary | None = None,
+        **options: Any,
+    ) -> TranslationReport:
+        """Translate other sentences, with the terms of a glossary, and compute all metrics."""
+        task, terms = self.task_of_pairs(sources, references), self.term_search(glossary)
+        report: TranslationReport = task.report(self.model, "other", self.decode_options(**options), terms)
         return report
 
     def task_of_pairs(self, sources: Sequence[str], references: Sequence[str]) -> Any:
-        """Return the task on other sentences as the split "other"."""
+        """Create the task with other sentences as the split "other"."""
         rows = zip(sources, references, strict=True)
         pairs = [ParallelExample(source.strip(), reference.strip()) for source, reference in rows]
         return self.task_class.of_pairs(self.recipe, self.run, pairs)
 
 
 def change_search(options: BeamConfig, changes: Mapping[str, Any]) -> BeamConfig:
-    """Return search options with changes, or raise `UsageError` if they are invalid."""
+    """Return search options with the changes applied; raise `TypeError` or `UsageError` if a change is invalid."""
+    check_options(BeamConfig, changes)
     try:
         return replace(options, **changes)
     except ValueError as error:
         raise UsageError(f"{error}.") from None
-    except TypeError:
-        known = ", ".join(vars(options))
-        raise UsageError(f"The search options are {known}; got {', '.join(changes)}.") from None

@@ -29,10 +29,11 @@ from seqloom.inspect.views.points import (
     colour_by_kind,
     colour_by_length,
 )
-from seqloom.predict.base import AnyPredictor, Prediction, Predictor, as_lines
+from seqloom.predict.base import AnyPredictor, Prediction, Predictor, as_lines, ranked_columns
 from seqloom.predict.embeddings import embed, get_state_reader
 from seqloom.predict.evaluation import Evaluation, EvaluationOptions
 from seqloom.predict.loader import load
+from seqloom.predict.results import Metrics, returns_list
 from seqloom.runs.layout import reject_existing
 from seqloom.tasks.word_vectors import create_vectors_run, plain_words, score_word_sets, space_of
 from seqloom.text import Words
@@ -42,8 +43,8 @@ from seqloom.text import Words
 class WordReport:
     """The metrics of word vectors."""
 
-    held_out: Mapping[str, float]  # metrics on a split of the data; empty without data
-    judged: Mapping[str, WordScore]  # compared with human judgements
+    held_out: Mapping[str, float]  # metrics on a split; empty if the run has no data
+    judged: Mapping[str, WordScore]  # agreement with human judgements
     missing: tuple[str, ...]  # test sets that were not found
 
 
@@ -63,7 +64,7 @@ JUDGED_METRICS = {
 
 @dataclass(frozen=True)
 class NearestWords(Prediction):
-    """A word and its nearest words, best first. A word without a vector has none."""
+    """A word and its nearest words, best first. A word without a vector has no nearest words."""
 
     word: str
     nearest: list[NearWord]
@@ -74,6 +75,9 @@ class NearestWords(Prediction):
 
     def to_json(self) -> dict[str, object]:
         return {"word": self.word, "nearest": [asdict(near) for near in self.nearest], "unknown": list(self.unknown)}
+
+    def to_columns(self) -> dict[str, object]:
+        return ranked_columns({"nearest": near.word, "score": near.score} for near in self.nearest)
 
 
 class WordEvaluation(Evaluation):
@@ -122,10 +126,11 @@ class WordVectorsPredictor(Predictor[NearestWords]):
     def space(self) -> WordSpace:
         return build_word_space(self)
 
+    @returns_list
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 1, window: int = 1, top: int = 10
     ) -> Iterator[NearestWords]:
-        """Yield the nearest words to the word in each line."""
+        """Return the nearest words to the word in each line."""
         for line in as_lines(lines):
             word = line.strip()
             known = word in self.space.indices or (self.space.lowercase and word.lower() in self.space.indices)
@@ -142,7 +147,7 @@ class WordVectorsPredictor(Predictor[NearestWords]):
 
     def evaluate(self, split: str = "dev") -> dict[str, float]:
         report = self.report(split)
-        return {**report.held_out, **as_metrics(report.judged.items())}
+        return Metrics({**report.held_out, **as_metrics(report.judged.items())})
 
     def report(self, split: str = "dev") -> WordReport:
         """Compute all metrics with confidence intervals, and store them in the run."""
@@ -160,7 +165,7 @@ class WordVectorsPredictor(Predictor[NearestWords]):
 
 
 def build_word_space(trained: AnyPredictor) -> WordSpace:
-    """Return the word vectors of a model with any task."""
+    """Return the word vectors of a model for any task."""
     tokenizer, model = trained.tokenizer, trained.model  # raises an error for a run without text
     if isinstance(model, WordVectors):
         return space_of(model, tokenizer, trained.name)
@@ -179,7 +184,7 @@ def build_word_space(trained: AnyPredictor) -> WordSpace:
 
 
 def token_vectors(model: object, vocabulary: int) -> Tensor | None:
-    """Return the input embeddings (V, D) of the tokens of a network (of the source tokens for a translator)."""
+    """Return the input embeddings (V, D) of a network's tokens (for a translator: of its source tokens)."""
     if not isinstance(model, nn.Module):
         return None
     embeddings = [
@@ -195,7 +200,7 @@ def token_vectors(model: object, vocabulary: int) -> Tensor | None:
 
 
 def import_vectors(file: str | Path, out: str | Path) -> WordVectorsPredictor:
-    """Convert a file in the text or binary format of word2vec to a run; GloVe and fastText also write these formats."""
+    """Convert a word2vec file, in text or binary format, to a run; GloVe and fastText also write these formats."""
     reject_existing(Path(out))
     words, vectors = read_all_vectors(Path(file))
     return WordVectorsPredictor(create_vectors_run(words, torch.from_numpy(vectors), Path(out)), "cpu")
@@ -209,8 +214,8 @@ def export_vectors(run: str | Path, file: str | Path, form: Format = "text") -> 
 
 
 MAX_POINTS = 20_000
-MAX_NAME_CHARACTERS = 300  # of the name of a text
-MAX_EXAMPLES = 1_000  # of a split
+MAX_NAME_CHARACTERS = 300  # maximum length of a text's name
+MAX_EXAMPLES = 1_000  # maximum number of texts of a split
 
 
 def list_point_kinds(trained: AnyPredictor) -> list[PointKind]:
@@ -225,7 +230,7 @@ def list_point_kinds(trained: AnyPredictor) -> list[PointKind]:
 
 
 def compute_points(trained: AnyPredictor, kind: PointKind, lines: Sequence[str] | None = None) -> Points:
-    """Return the vectors of words or tokens, most frequent first, or of texts (by default those of dev)."""
+    """Return the vectors of words or tokens, most frequent first, or of texts (default: the texts of dev)."""
     if kind not in get_args(PointKind):
         raise UsageError(f"There are no points of kind {kind!r}: {did_you_mean(kind, get_args(PointKind))}.")
     if kind == "words":
@@ -252,7 +257,7 @@ def _most_frequent_tags(trained: AnyPredictor, space: WordSpace) -> Colouring | 
     """Return the most frequent tag of each word for a tagger, otherwise None."""
     if trained.run.recipe.get("task") != "tag":
         return None
-    with suppress(SeqloomError):  # without the original data, the tags are unknown
+    with suppress(SeqloomError):  # the tags require the original data
         seen: dict[str, Counter[str]] = defaultdict(Counter)
         for sentence in islice(trained.task().corpus.split("train"), MAX_POINTS):
             for word, tag in zip(sentence.words, sentence.tags, strict=True):

@@ -1,4 +1,4 @@
-"""Recipes: found by name or by path, overridden, checked."""
+"""Recipes: lookup by name or path, overrides and validation."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from seqloom.tasks import task_info
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
 
-Recipe: TypeAlias = Any  # that of a task, see `seqloom.tasks`
+Recipe: TypeAlias = Any  # the `Recipe` class of a task; see `seqloom.tasks`
 RECIPES = Path(__file__).parent
 
 
@@ -24,13 +24,13 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in RECIPES.glob("*.yaml"))
 
 
-def read_recipe(source: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> tuple[str, Recipe]:
-    """Read a shipped recipe by name or a YAML file by path, apply the overrides and check it; return name and recipe.
+def read_recipe(source: str | Path | Mapping[str, Json], overrides: Iterable[str] = ()) -> tuple[str, Recipe]:
+    """Read a shipped recipe by name or a YAML file by path, apply overrides and validate it; return name and recipe.
 
-    Paths of data files and of the run in `init.from` become absolute, so that they are found from any folder.
+    Paths of data files and of the run in `init.from` become absolute, so that they are valid in any folder.
     """
     if isinstance(source, Mapping):
-        name, mapping, folder, source = str(source.get("task", "recipe")), dict(source), Path(), "recipe"
+        name, mapping, folder, source = str(source.get("task", "recipe")), dict(source), Path(), ""
     else:
         name, mapping = recipe_mapping(source)
         folder = _find_recipe(str(source))[1].parent
@@ -38,7 +38,7 @@ def read_recipe(source: str | Path | Mapping[str, Any], overrides: Iterable[str]
     init: Json = mapping.get("init")
     if isinstance(init, dict) and isinstance(init.get("from"), str):
         mapping["init"] = {**init, "from": locate_file(init["from"], folder)}
-    recipe = build_recipe(mapping, f"recipe {source}")
+    recipe = build_recipe(mapping, f"recipe {source}" if source else "the recipe")
     data, vectors = vars(recipe).get("data"), vars(recipe.model).get("vectors")
     if isinstance(data, FilesConfig):
         recipe = replace(recipe, data=data.locate(folder))
@@ -49,12 +49,12 @@ def read_recipe(source: str | Path | Mapping[str, Any], overrides: Iterable[str]
 
 
 def recipe_mapping(source: str | Path) -> tuple[str, dict[str, Json]]:
-    """The name of a recipe and what it says, as it stands: nothing is filled in or checked yet."""
+    """Return the name of a recipe and its keys as written, without validation."""
     name, path = _find_recipe(str(source))
     mapping = load_yaml(path)
     if not mapping:
         raise UsageError(f"{path} is empty, but must contain a recipe. `seqloom init` writes one for your data.")
-    for header in ("format", "seqloom"):  # a recipe taken from a run
+    for header in ("format", "seqloom"):  # the header of a recipe that was copied from a run
         mapping.pop(header, None)
     return name, mapping
 
@@ -76,22 +76,21 @@ def _find_recipe(source: str) -> tuple[str, Path]:
 
 
 def build_recipe(mapping: dict[str, Json], source: str) -> Recipe:
-    """A checked recipe; with `init.from`, its model's backbone is filled in from that run, and what a task makes of
-    its other keys by itself."""
+    """Fill in the backbone of the run in `init.from` and the keys that the task derives, and validate the recipe."""
     complete, filled = task_info(mapping.get("task")).task.complete, mapping
     if mapping.get("init") is not None:
-        from seqloom.runs.transfer import fill_in  # which imports every model that can be taken over
+        from seqloom.runs.transfer import fill_in  # imports every model that can be transferred
 
         try:
             filled = fill_in(mapping)
         except SeqloomError:
-            refuse_unknown_keys(complete(mapping), source)  # a mistyped key may be why there is no such run
+            refuse_unknown_keys(complete(mapping), source)  # a misspelled key may be the cause
             raise
     return whole_recipe(complete(filled), source)
 
 
 def refuse_unknown_keys(mapping: dict[str, Json], source: str) -> None:
-    """Refuse keys that no recipe of this task has; all else may be due to what could not be filled in."""
+    """Raise UsageError for keys that no recipe of this task has; other problems may be due to missing derived keys."""
     try:
         whole_recipe(mapping, source)
     except UsageError as error:
@@ -102,12 +101,12 @@ def refuse_unknown_keys(mapping: dict[str, Json], source: str) -> None:
 
 
 def whole_recipe(mapping: dict[str, Json], source: str) -> Recipe:
-    """The recipe of a run, or one made from it, checked: nothing is left to be filled in."""
+    """Validate a recipe in which all keys are filled in, such as the recipe of a run."""
     return build(task_info(mapping.get("task")).recipe, mapping, source=source)
 
 
 def recipe_of(run: "Run") -> Recipe:
-    """The recipe a run was trained with."""
+    """Return the validated recipe of a run."""
     try:
         return whole_recipe(run.recipe, str(run.path / "recipe.yaml"))
     except UsageError as error:

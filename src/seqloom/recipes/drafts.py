@@ -1,30 +1,42 @@
 """The recipes that `seqloom init` writes: a template for each task, filled in to suit the data and the device."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from seqloom.config import to_mapping
 from seqloom.config.constraints import Difference
+from seqloom.core import Json
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.words import did_you_mean, format_count, format_sizes, shorten
+from seqloom.core.words import find_nearest, format_count, format_sizes, shorten
 from seqloom.data.detect import Detected
+from seqloom.data.splits import missing_fractions
 from seqloom.recipes import RECIPES
 
+NOT_IN_TEMPLATES = ("name", "model", "train", "tokenizer")  # keys of settings that templates do not contain
+SIZE_UNITS = {"language-model": "characters", "word-vectors": "words"}  # unit of the size that selects a setting
 MAX_HELD_OUT = 2000  # examples that suffice for a measurement
 MIN_CLASS_RATIO = 5  # if the largest class is this many times the smallest, all classes get equal weight
-SHORT_SERIES_STEPS = 150  # with fewer training steps, a model with few parameters is chosen
-LONG_SEASON_STEPS = 60  # a longer season has too many states for a state-space model
+SHORT_SERIES_STEPS = 150  # with fewer training steps than this, a model with few parameters is chosen
+IMAGE_SAMPLE = 50  # images whose sizes are examined
+MAX_SIDE = 64  # pixels to which larger images are scaled
+LONG_SEASON_STEPS = 60  # a season longer than this has too many states for a state-space model
 
-TOKENIZERS = {
+TOKENIZER_SECTIONS = {
     "characters": "  kind: characters          # or words, byte-pair: see docs/reference/recipes.md",
     "words": """\
   kind: words               # or characters, byte-pair: see docs/reference/recipes.md
   split: punctuation        # punctuation marks are tokens
   min_count: 2              # rarer words become <unk>""",
+    "lowercase-words": """\
+  kind: words               # or characters, byte-pair: see docs/reference/recipes.md
+  split: punctuation        # punctuation marks are tokens
+  lowercase: true           # ignore case
+  min_count: {min_count:<15}# rarer words become <unk>""",
     "byte-pair": """\
   kind: byte-pair           # or characters, words: see docs/reference/recipes.md
   size: {vocabulary:<20}# tokens in the vocabulary; a translator's two languages share it""",
@@ -36,12 +48,17 @@ TOKENIZERS = {
 DEFAULT_VOCABULARY = 8000
 COMMENTS = {  # comments on the keys of the section `data`
     "train": "the training data, optionally with .gz or .zst",
+    "image-files.train": "a folder with a folder of images for each label, or a table of paths",
     "encoding": "of the files",
     "documents": "the unit of a document: file, line or paragraph",
     "columns": "the columns of source and target: names, or numbers counted from 1",
     "source": "language tags such as en and pt-BR; that of the target selects the tokenizer of BLEU",
     "text": "the column of the texts: its name, or its number counted from 1",
     "label": "the column of the labels: {labels}",
+    "image": "the column of the paths, relative to the table",
+    "labels": "a column of 0 and 1 for each label",
+    "multi_label": "a text has any number of labels",
+    "label_separator": "what separates the labels in a cell; lists need no separator",
     "first": "the columns of the two texts",
     "options": "the column of a list of options, or a column for each option",
     "answer": "the column of the correct option: its number, or its text",
@@ -53,20 +70,22 @@ COMMENTS = {  # comments on the keys of the section `data`
 }
 INIT = """\
 init:
-  from: {path:<20}# the pretrained model: its tokenizer and weights
+  from: {path:<19} # the pretrained model: its tokenizer and weights
 
 """
-LINEAR = """\
+FORECASTERS = {
+    "LINEAR": """\
   kind: ar                  # closed-form solution, exact intervals; or kalman; ffn, lstm, transformer need more data
-  difference: {difference:<13} # predict the difference from the last season; or step, none"""
-STATE_SPACE = """\
+  difference: {difference:<13} # predict the difference from the last season; or step, none""",
+    "STATE_SPACE": """\
   kind: kalman              # handles gaps and short series, exact intervals; ar and lstm need more data
-  structure: {structure:<14} # hidden state: level, trend (level, slope) or seasonal (level, slope, season)"""
-NEURAL = """\
-  kind: lstm                # or ffn, transformer; ar and kalman are estimated without epochs
-  hidden: 32
+  structure: {structure:<14} # hidden state: level, trend (level, slope) or seasonal (level, slope, season)""",
+    "NEURAL": """\
+  kind: {name:<19} # lstm, ffn or transformer; ar and kalman are estimated without epochs
+  {size}: 32
   difference: {difference:<13} # predict the difference from the last season; or step, none
-  dropout: 0.1              # increase it if dev gets worse while train improves"""
+  dropout: 0.1              # increase it if dev gets worse while train improves""",
+}
 ESTIMATED = "  keep_checkpoints: 1       # checkpoints"
 LEARNED = """\
   epochs: {epochs:<17} # passes over all windows of the series
@@ -84,7 +103,6 @@ class Request:
     files: Sequence[Path]
     task: str | None = None
     tokens: str | None = None
-    columns: Mapping[str, str] = field(default_factory=dict)
     model: str | None = None
     pretrained: Path | None = None  # a run
     device: str = "cpu"
@@ -92,11 +110,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Draft:
-    """A recipe, and sentences about its data."""
+    """A recipe, and notes on its data."""
 
     recipe: str
     notes: list[str]
-    setting: str = ""  # its name in settings.yaml
+    setting_name: str = ""  # in settings.yaml
 
 
 def name_recipe(task: str, files: Sequence[Path]) -> str:
@@ -114,40 +132,32 @@ def name_recipe(task: str, files: Sequence[Path]) -> str:
 
 
 def draft_recipe(detected: Detected, request: Request, encoding: str, name: str, path: str) -> Draft:
-    """Return a recipe for recognized data and sentences about it; `path` is where the recipe will be."""
+    """Return a recipe for recognized data, with notes on the data; `path` is the path of the recipe."""
     header = {"name": to_printable(name), "recipe": to_printable(path)}
     if detected.task == "forecast":
-        series, notes = draft_forecaster(Path(str(detected.data["file"])))
+        series, notes = draft_forecaster(detected.data, request.model)
         return Draft(read_template("forecast").format(**header, **series), notes)
     from seqloom.data.corpora import find, load
-    from seqloom.runs.run import Run
 
     extra = {} if encoding == "utf-8" else {"encoding": encoding}
     try:
         config = find(str(detected.data["corpus"])).Config(**detected.data, **extra)
     except ValueError as error:
         raise UsageError(f"{error}.") from None
-    config, corpus = hold_out(config, load)
+    config, corpus = load_with_limited_holdout(config, load)
     sizes = corpus.sizes("train")
     unit = next(iter(sizes))
-    size = sizes["characters"] if detected.task == "language-model" else sizes[unit]
-    setting = choose_setting(detected.task, size, request)
-    tokens = request.tokens or choose_tokenizer(detected.task, setting, sizes)
-    fields: dict[str, Any] = {
-        "kind": "" if request.pretrained is None else Run.open(request.pretrained).recipe["model"]["kind"],
-        "length": 256 if setting["model"] == "gpt" else 64,
-        "twice": 2 * setting.get("hidden", 0),
-        **{key: scale(value, size) for key, value in setting.items()},
-        **DETAILS.get(detected.task, lambda corpus: {})(corpus),
-    }
+    size = sizes[SIZE_UNITS.get(detected.task, unit)]
+    setting = choose_setting(detected.task, size, request, sizes.get("words", math.inf) / max(1, size))
+    fields = template_fields(detected.task, request, setting, corpus, size)
     is_pretrained = request.pretrained is not None
-    section = TOKENIZERS.get(tokens, "").format(vocabulary=setting.get("vocabulary", DEFAULT_VOCABULARY))
-    recipe = read_template(detected.task).format(
+    tokens = "" if is_pretrained else request.tokens or choose_tokenizer(detected.task, setting, sizes)
+    recipe = read_template(setting.get("task", detected.task)).format(
         **header,
-        **{key: value for key, value in fields.items() if key not in ("name", "model", "train", "tokenizer")},
+        **{key: value for key, value in fields.items() if key not in NOT_IN_TEMPLATES},
         init=INIT.format(path=to_yaml(str(request.pretrained))) if is_pretrained else "",
         data=data_section(config, detected, corpus, unit),
-        tokenizer="" if is_pretrained or not tokens else f"tokenizer:\n{section}\n\n",
+        tokenizer=tokenizer_section(tokens, fields),
         model=read_template(f"models/{setting['model']}").format(**fields),
         more="".join(f"  {key}: {to_yaml_value(value)}\n" for key, value in setting.get("train", {}).items()),
     )
@@ -155,15 +165,45 @@ def draft_recipe(detected: Detected, request: Request, encoding: str, name: str,
     return Draft(recipe, [f"{counts} to train on", *corpus.notes], setting["name"])
 
 
-def smaller_drafts(chosen: str, detected: Detected, request: Request, *arguments: str) -> Iterator[Draft]:
-    """Yield drafts with the settings for less data than the chosen one, the largest first."""
-    names = [
-        name
-        for name, setting in read_settings(detected.task).items()
+def template_fields(
+    task: str, request: Request, setting: Mapping[str, Json], corpus: Any, size: int
+) -> dict[str, Json]:
+    """Return the values for the templates of a task and its model, from the setting, corpus and pretrained run."""
+    from seqloom.runs.run import Run
+
+    return {
+        "kind": "" if request.pretrained is None else Run.open(request.pretrained).recipe["model"]["kind"],
+        "length": 256 if setting["model"] == "gpt" else 64,
+        "twice": 2 * setting.get("hidden", 0),
+        **DETAILS.get(task, lambda corpus: {})(corpus),
+        **{key: resolve_bounds(value, size) for key, value in setting.items()},
+    }
+
+
+def tokenizer_section(tokens: str, fields: Mapping[str, Json]) -> str:
+    """Return the section `tokenizer` for a kind of tokenizer, or "" without a kind."""
+    if not tokens:
+        return ""
+    section = TOKENIZER_SECTIONS[tokens].format(
+        vocabulary=fields.get("vocabulary", DEFAULT_VOCABULARY), min_count=fields.get("min_count", 2)
+    )
+    return f"tokenizer:\n{section}\n\n"
+
+
+def smaller_drafts(
+    chosen: str, detected: Detected, request: Request, encoding: str, name: str, path: str
+) -> Iterator[Draft]:
+    """Yield drafts with the settings for less data than the chosen one, the largest first.
+
+    settings.yaml orders the settings that a size selects from small to large.
+    """
+    setting_names = [
+        setting_name
+        for setting_name, setting in read_settings(detected.task).items()
         if request.device == setting.get("device", request.device)
     ]
-    for name in reversed(names[: names.index(chosen)] if chosen in names else []):
-        yield draft_recipe(detected, replace(request, model=name), *arguments)
+    for smaller in reversed(setting_names[: setting_names.index(chosen)] if chosen in setting_names else []):
+        yield draft_recipe(detected, replace(request, model=smaller), encoding, name, path)
 
 
 def shorten_training(recipe: str, ratio: float) -> str:
@@ -171,72 +211,114 @@ def shorten_training(recipe: str, ratio: float) -> str:
     return re.sub(r"(?m)^(  epochs: )(\d+)", lambda match: f"{match[1]}{max(1, int(int(match[2]) * ratio))}", recipe)
 
 
-def read_settings(task: str) -> dict[str, Any]:
+def read_settings(task: str) -> dict[str, Json]:
     import yaml
 
-    settings: dict[str, Any] = yaml.safe_load(read_template("settings"))[task]
+    settings: dict[str, Json] = yaml.safe_load(read_template("settings"))[task]
     return settings
 
 
-def choose_setting(task: str, size: int, request: Request) -> dict[str, Any]:
-    """Return the requested setting, or the first one that suits the size of the data and the device."""
+def choose_setting(task: str, size: int, request: Request, words_per_example: float = math.inf) -> dict[str, Json]:
+    """Return the requested setting, or the first setting that suits the size, the words per example and the device."""
     settings = read_settings(task)
     tuning = settings.pop("fine-tune", None)
     if request.pretrained is not None:
         if tuning is None:
-            raise UsageError(f"--from is not available for the task {task}.")
+            raise UsageError(f"The task {task} cannot start from a pretrained model.")
         return {"name": "fine-tune", **tuning}
     if not settings:
-        raise UsageError(f"The task {task} fine-tunes a language model: name it with --from RUN.")
+        raise UsageError(f"The task {task} fine-tunes a language model: name it with --from RUN (Python: pretrained).")
     if request.model is not None:
-        if request.model not in settings:
-            advice = did_you_mean(request.model, settings)
-            raise UsageError(f"--model {request.model} is not available for the task {task}: {advice}.")
-        return {"name": request.model, **settings[request.model]}
+        settings = named_settings(task, request.model, settings)
     for name, setting in settings.items():
-        if size <= setting.get("up_to", size) and request.device == setting.get("device", request.device):
+        is_suitable = size <= setting.get("up_to", size) and words_per_example > setting.get("min_words", 0)
+        if len(settings) == 1 or (is_suitable and request.device == setting.get("device", request.device)):
             return {"name": name, **setting}
     raise AssertionError(f"the settings of {task} must include one without limits")
 
 
-def scale(value: Any, size: int) -> Any:
-    """Return a value of a setting; if it has bounds, compute it from the size of the data."""
+def named_settings(task: str, model: str, settings: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the setting with a name, or all settings with this alternative name."""
+    name = re.sub(r"[\s_]+", "-", model.strip().lower())
+    if name in settings:
+        return {name: settings[name]}
+    shared = {key: setting for key, setting in settings.items() if name in setting.get("also", ())}
+    if not shared:
+        others = [other for setting in settings.values() for other in setting.get("also", ())]
+        close, choices = find_nearest(name, [*settings, *others]), f"choose from {', '.join(settings)}"
+        advice = f"did you mean {close}? ({choices})" if close else choices
+        raise UsageError(f"The task {task} has no model {shorten(model)}: {advice}.")
+    return shared
+
+
+def resolve_bounds(value: Any, size: int) -> Any:
+    """Return a value of a setting as a template formats it; if it has bounds, compute it from the size of the data."""
+    if isinstance(value, bool):
+        return str(value).lower()
     if not isinstance(value, dict) or "least" not in value:
         return value
     number = size / value["per"] if "per" in value else value["total"] / max(size, 1)
     return int(max(value["least"], min(value["most"], number)))
 
 
-def choose_tokenizer(task: str, setting: Mapping[str, Any], sizes: Mapping[str, int]) -> str:
+def choose_tokenizer(task: str, setting: Mapping[str, Json], sizes: Mapping[str, int]) -> str:
     """Return the kind of tokenizer for a task, or "" for tasks without text."""
     if task == "classify" and sizes["words"] <= 2 * sizes["examples"]:
         return "characters"  # single words, such as names
-    defaults = {"translate": "byte-pair", "tag": "spelled-words", "series-classify": "", "instruct": ""}
+    defaults = {
+        "translate": "byte-pair",
+        "tag": "spelled-words",
+        "series-classify": "",
+        "classify-images": "",
+        "instruct": "",
+    }
     return str(setting.get("tokenizer", defaults.get(task, "words")))
 
 
-def describe_classes(corpus: Any) -> dict[str, Any]:
+def describe_classes(corpus: Any) -> dict[str, Json]:
     """Return the weights of classes and the metric that selects a classifier."""
+    from seqloom.data.examples import MultiLabelExample
+
     counts = corpus.label_counts("train")
     is_uneven = max(counts.values()) > MIN_CLASS_RATIO * min(counts.values())
-    return {"weights": "balanced" if is_uneven else "none", "monitor": "macro_f1" if is_uneven else "accuracy"}
+    if issubclass(corpus.example_type, MultiLabelExample):
+        others = "micro_f1, macro_f1, samples_f1, subset_accuracy"
+        return {"weights": "none", "monitor": "average_precision", "monitors": others}
+    metric = "macro_f1" if is_uneven else "accuracy"
+    return {
+        "weights": "balanced" if is_uneven else "none",
+        "monitor": metric,
+        "monitors": "accuracy, macro_f1, matthews",
+    }
 
 
-def describe_tags(corpus: Any) -> dict[str, Any]:
+def describe_tags(corpus: Any) -> dict[str, Json]:
     from seqloom.data.examples import has_spans
 
     return {"crf": str(has_spans(corpus)).lower()}
 
 
-def describe_target(corpus: Any) -> dict[str, Any]:
+def describe_images(corpus: Any) -> dict[str, Json]:
+    """Return the size and the channels to which images are converted, from a sample of them."""
+    sample = [example.image.decode().pixels.shape for example in corpus.split("train")[:IMAGE_SAMPLE]]
+    sides = sorted(min(height, width) for height, width, _ in sample)
+    return {
+        "side": min(MAX_SIDE, sides[len(sides) // 2]),
+        "channels": 1 if all(channels == 1 for *_, channels in sample) else 3,
+        **describe_classes(corpus),
+    }
+
+
+def describe_target(corpus: Any) -> dict[str, Json]:
     """Return whether the labels of pairs are numbers on a scale."""
     from seqloom.data.corpora.sentence_pairs import is_fraction
 
     return {"target": "score" if any(map(is_fraction, corpus.labels)) else "class"}
 
 
-DETAILS: dict[str, Callable[[Any], dict[str, Any]]] = {
+DETAILS: dict[str, Callable[[Any], dict[str, Json]]] = {
     "classify": describe_classes,
+    "classify-images": describe_images,
     "tag": describe_tags,
     "pair": describe_target,
 }
@@ -247,11 +329,12 @@ def data_section(config: Any, detected: Detected, corpus: Any, unit: str) -> str
     values = {key: value for key, value in to_mapping(config).items() if key in detected.data or key == "encoding"}
     if values.get("encoding") == "utf-8":
         del values["encoding"]
-    more: dict[str, Any] = {
+    more: dict[str, Json] = {
         "parallel": dict(zip(("source", "target"), corpus.languages, strict=True)),
         "text": {"documents": "file"},
     }.get(config.corpus, {})
-    values |= more | ({"invalid": "repair"} if config.corpus == "conll" else {})
+    values |= {key: value for key, value in more.items() if key not in values}
+    values |= {"invalid": "repair"} if config.corpus == "conll" else {}
     for split in ("dev", "test"):
         if values.get(split) is None:
             values[f"{split}_fraction"] = getattr(config, f"{split}_fraction")
@@ -262,7 +345,9 @@ def data_section(config: Any, detected: Detected, corpus: Any, unit: str) -> str
     )
     lines = []
     for key, value in values.items():
-        comment = COMMENTS.get(key, "").format(labels=labels, unit=unit).removesuffix(": ")
+        kind = "labels" if key == "label" and isinstance(value, list | tuple) else key
+        comment = COMMENTS.get(f"{config.corpus}.{key}", COMMENTS.get(kind, ""))
+        comment = comment.format(labels=labels, unit=unit).removesuffix(": ")
         start = f"  {key}: {to_yaml_value(value)}"
         lines.append(f"{start:<27} # {comment}" if comment else start)
     return "\n".join(lines) + "\n"
@@ -272,8 +357,8 @@ def read_template(name: str) -> str:
     return (RECIPES / "templates" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def draft_forecaster(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Fill in the template of a forecaster."""
+def draft_forecaster(data: Mapping[str, object], name: str | None = None) -> tuple[dict[str, Json], list[str]]:
+    """Return the values for the template of a forecaster, and notes on its data; `name` is that of the model."""
     import torch
 
     from seqloom.classical.autoregressive import AutoregressiveConfig
@@ -281,45 +366,61 @@ def draft_forecaster(path: Path) -> tuple[dict[str, Any], list[str]]:
     from seqloom.data.series import columns_of, season_of
     from seqloom.data.tables import column_names
 
-    corpus = series_file.load(series_file.Config(file=str(path)))
+    config = series_file.Config(**cast(Any, data))
+    corpus, settings = series_file.load(config), read_settings("forecast")
     train, season = corpus.split("train")[0], season_of(corpus)
     difference: Difference = "season" if season > 1 else "step"
     is_long = len(train) >= max(SHORT_SERIES_STEPS, 6 * season)
-    model = NEURAL
-    if not is_long:
+    if name is not None:
+        (name,) = named_settings("forecast", name, settings)
+    elif is_long:
+        name = "lstm"
+    else:
         autoregressive = AutoregressiveConfig(difference=difference).build(len(train.columns), train.season)
         values, mask = map(torch.from_numpy, train.visible())
         try:  # fails if too few rows have no gap
             autoregressive.solve([(values, mask)])
-            model = LINEAR
+            name = "ar"
         except DataError:
-            model = STATE_SPACE
+            name = "kalman"
+    setting = {"size": "", **settings[name]}
+    is_neural = setting["form"] == "NEURAL"
     structure = "seasonal" if 1 < season <= LONG_SEASON_STEPS else "trend"
     per_epoch = max(1, (len(train) - 3 * season) // 32)
     epochs = min(60, max(5, 600 // per_epoch))
     fields = {
-        "path": to_yaml(str(path)),
-        "time": to_yaml(column_names(path)[0]),
+        "path": to_yaml(config.file),
+        "time": to_yaml(column_names(Path(config.file))[0]),
         "columns": "[" + ", ".join(map(to_yaml, columns_of(corpus))) + "]",
         "season": season,
         "horizon": min(max(season, 8), 48, max(1, len(train) // 4)),
-        "model": model.format(difference=difference, structure=structure),
-        "train": LEARNED.format(epochs=epochs, every=max(1, epochs * per_epoch // 10)) if is_long else ESTIMATED,
+        "dev_fraction": config.dev_fraction,
+        "test_fraction": config.test_fraction,
+        "model": FORECASTERS[setting["form"]].format(
+            difference=difference, structure=structure, name=name, size=setting["size"]
+        ),
+        "train": LEARNED.format(epochs=epochs, every=max(1, epochs * per_epoch // 10)) if is_neural else ESTIMATED,
     }
     variables = format_count(len(columns_of(corpus)), "variable", "variables")
     steps = f"{len(train):,} steps of {variables} to train on, {train.clock.describe()} each"
     return fields, [steps, *corpus.notes]
 
 
-def hold_out(config: Any, load: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """Load data with at most `MAX_HELD_OUT` examples in dev and in test; return its config and the data."""
+def load_with_limited_holdout(config: Any, load: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """Load data with at most `MAX_HELD_OUT` examples held out for dev and for test; return the config and the corpus.
+
+    A fraction that holds out more is replaced by a smaller fraction with two digits. A split may exceed the limit by a
+    part of its last group, because groups of examples are not divided.
+    """
     corpus = load(config)
-    total = sum(map(len, corpus.splits.values()))
-    if total * config.dev_fraction <= MAX_HELD_OUT:
+    fractions = missing_fractions(config, config.files())
+    total = sum(len(corpus.splits[split]) for split in ("train", *fractions))
+    too_large = [split for split, fraction in fractions.items() if fraction * total > MAX_HELD_OUT]
+    if not too_large:
         return config, corpus
-    fraction = float(f"{MAX_HELD_OUT / total:.1g}")
-    smaller = {key: min(fraction, getattr(config, key)) for key in ("dev_fraction", "test_fraction")}
-    config = replace(config, **smaller)
+    limit = MAX_HELD_OUT / total
+    scale = 10 ** (1 - math.floor(math.log10(limit)))
+    config = replace(config, **{f"{split}_fraction": math.floor(limit * scale) / scale for split in too_large})
     return config, load(config)
 
 

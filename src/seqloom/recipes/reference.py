@@ -1,10 +1,10 @@
-"""The keys of recipes: sections, defaults and meanings, read from the configs and the comments on their fields."""
+"""The reference of recipe keys: sections, defaults and meanings, read from the configs and their field comments."""
 
 import ast
 import inspect
 import sys
 from collections.abc import Collection, Iterator
-from dataclasses import MISSING, Field, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,12 +12,14 @@ from seqloom import tasks
 from seqloom.config import to_mapping
 from seqloom.config.constraints import BOUNDS, field_types, key_of, options, tags
 from seqloom.config.messages import describe
+from seqloom.core import Json
+from seqloom.core.words import format_value
 
 REQUIRED = "required"  # shown instead of a default
 
 
 def sections(recipe: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the beginning of the heading and the config of every section of a recipe, nested sections included."""
+    """Yield the heading prefix and the config of every section of a recipe, including nested sections."""
     for name, annotation in field_types(recipe).items():
         if name == "backbone":  # a model, which has its own section
             continue
@@ -31,13 +33,13 @@ def sections(recipe: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from sections(member, f"{prefix}{name}.")
 
 
-def all_sections(names: Collection[str]) -> dict[str, Any]:
-    """Return the configs of these tasks by heading. The heading of a section without a kind lists its tasks."""
+def all_sections(names: Collection[str]) -> dict[str, Json]:
+    """Return the configs of the given tasks by heading; the heading of a section without a kind lists its tasks."""
     users: dict[tuple[str, Any], dict[str, None]] = {}
     for task in names:
         for beginning, section in sections(tasks.task_info(task).recipe):
             users.setdefault((beginning, section), {})[f"`{task}`"] = None
-    result: dict[str, Any] = {}
+    result: dict[str, Json] = {}
     for (beginning, section), those in users.items():
         *others, last = those
         if beginning in result:  # a kind with a different model in this task
@@ -53,6 +55,25 @@ def default_of(field: Field[Any]) -> Any:
     if field.default is not MISSING:
         return to_mapping(field.default)
     return REQUIRED if field.default_factory is MISSING else to_mapping(field.default_factory())
+
+
+def changed_settings(section: Any, hidden: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield the key, the value and the default of each setting of a recipe that is required or changed.
+
+    Keys in `hidden` are omitted.
+    """
+    for field in fields(section):
+        key, value = f"{prefix}{key_of(field.name)}", getattr(section, field.name)
+        default = default_of(field)
+        if key in hidden or to_mapping(value) == default:
+            continue
+        if is_dataclass(value):
+            yield from changed_settings(value, hidden, f"{key}.")
+        else:
+            shown, usual = (
+                part if isinstance(part, str) else format_value(part) for part in (to_mapping(value), default)
+            )
+            yield key, shown, usual
 
 
 def meaning_of(config: Any, field: Field[Any]) -> str:

@@ -18,12 +18,13 @@ import torch
 from torch import Tensor
 
 from seqloom.config import ABSENT, differences
-from seqloom.core import VERSION, Json
+from seqloom.core import Json
 from seqloom.core.errors import CheckpointError, UsageError
 from seqloom.core.files import to_json
 from seqloom.core.words import format_count, format_value
+from seqloom.nn.lora import merge_lora
 from seqloom.runs.layout import FROZEN_FILE
-from seqloom.runs.record import data_section, describe_machine, format_number, vocabularies
+from seqloom.runs.record import vocabularies
 from seqloom.runs.run import Run
 from seqloom.train.checkpoints import CheckpointStore
 from seqloom.train.events import Evaluated, Finished, event_to_json
@@ -86,11 +87,15 @@ def mean_of_checkpoints(run: Run, last: int) -> AveragedWeights:
     if run.average is not None:
         raise UsageError(f"{run.path} is an average and has no checkpoints. Average its source instead.")
     steps: list[int] = []
+    lora = (run.recipe.get("init") or {}).get("lora")
+
+    def merge(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return tensors if lora is None else merge_lora(tensors, lora["alpha"] / lora["rank"])
 
     def weights(store: CheckpointStore) -> Iterator[Mapping[str, Tensor]]:
-        for step, tensors in store.newest_weights(last, run.check_weights):
+        for step, tensors in store.newest_weights(last, lambda tensors: run.check_weights(merge(tensors))):
             steps.append(step)
-            yield tensors
+            yield merge(tensors)
 
     # The lock keeps training from deleting checkpoints. A read-only run cannot be trained.
     with run.locked() if os.access(run.path, os.W_OK) else nullcontext():
@@ -134,19 +139,19 @@ def mean_of_runs(runs: Sequence[Run]) -> AveragedWeights:
 def difference_of(a: Run, b: Run) -> str | None:
     """Return why the weights of two runs cannot be averaged, or None."""
     if a.recipe.get("task") != b.recipe.get("task"):
-        return f"their tasks differ, {a.recipe.get('task')} and {b.recipe.get('task')}"
+        return f"their tasks differ ({a.recipe.get('task')} and {b.recipe.get('task')})"
     changed = differences({"model": a.recipe.get("model")}, {"model": b.recipe.get("model")})
     kind = [change for change in changed if change[0] == "model.kind"]
     if changed := kind or changed:  # report nothing else if the kinds differ
         values = [(key, *("absent" if x is ABSENT else format_value(x) for x in pair)) for key, *pair in changed]
         listed = [f"{key} is {old} and {new}" for key, old, new in values]
         more = f" and {len(listed) - 3} more keys" if len(listed) > 3 else ""
-        return f"their models differ, {', '.join(listed[:3])}{more}"
+        return f"their models differ ({', '.join(listed[:3])}{more})"
     if a.of_text and a.tokenizer.fingerprint() != b.tokenizer.fingerprint():
-        return f"their tokens differ, {vocabularies(a, b)}"
+        return f"their tokens differ ({vocabularies(a, b)})"
     sums = a.data["sha256"], b.data["sha256"]
     different = sorted(split for split in sums[0].keys() | sums[1].keys() if sums[0].get(split) != sums[1].get(split))
-    return f"they were not trained on the same data, {', '.join(different)} differ" if different else None
+    return f"they were not trained on the same data ({', '.join(different)} differ)" if different else None
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
@@ -161,8 +166,8 @@ def create(
 ) -> Run:
     """Create the run directory of an average atomically.
 
-    `metrics` are those of its evaluation on dev, `source_metrics` those of its sources, and
-    `training_metrics` those that are computed during training.
+    `metrics` are its dev metrics, `source_metrics` are the metrics of its sources, and `training_metrics` are the
+    metrics that training computes.
     """
     source = average.runs[0]
     documents = source.documents()
@@ -175,13 +180,12 @@ def create(
     records = {
         "metrics/dev.json": to_json(dict(metrics)).encode(),
         "log.jsonl": _log(average, training_metrics).encode(),
-        "card.md": card(out.name, average, metrics, source_metrics).encode(),
     }
     return Run.create(out, source.recipe, documents, files, weights=average.weights, records=records)
 
 
 def _log(average: AveragedWeights, metrics: Mapping[str, float]) -> str:
-    """Write a log with the sources of the average and the last events of a training run."""
+    """Return a log with the sources of the average and the last events of a training run."""
     last = average.steps[-1] if average.steps else max((entry["step"] for entry in average.runs[0].log()), default=0)
     parameters = next((entry["parameters"] for entry in average.runs[0].log() if "parameters" in entry), 0)
     finished = Finished(last, f"the mean of {average.description}", last, metrics, parameters, 0.0, 0.0)
@@ -192,28 +196,3 @@ def _log(average: AveragedWeights, metrics: Mapping[str, float]) -> str:
     ]
     stamp = datetime.now(UTC).isoformat(timespec="milliseconds")
     return "".join(json.dumps({"time": stamp, **entry}) + "\n" for entry in entries)
-
-
-def card(name: str, average: AveragedWeights, metrics: Mapping[str, Json], source_metrics: Sequence[DevMetrics]) -> str:
-    """Write the card of an average: sources, data, and metrics compared with the sources."""
-    source = average.runs[0]
-    heads = " | ".join(["averaged", *(entry.name for entry in source_metrics)])
-    rows = "\n".join(
-        f"| {name} | {' | '.join(map(format_number, [value, *(entry.metrics[name] for entry in source_metrics)]))} |"
-        for name, value in metrics.items()
-        if isinstance(value, float)
-    )
-    return f"""# {name}
-
-A `{source.recipe["model"]["kind"]}` model for the task `{source.recipe["task"]}`: the mean of the weights of
-{average.description}, made by seqloom {VERSION}. `recipe.yaml` is the recipe they were trained with.
-
-{data_section(source.data)}
-## Evaluation on dev
-
-| metric | {heads} |
-|---|{"---:|" * (1 + len(source_metrics))}
-{rows}
-
-{describe_machine()}
-"""

@@ -11,11 +11,14 @@ runs/<name>/
     model.safetensors    the best weights so far
     frozen.safetensors   the frozen weights of a model, if most of it is frozen
     checkpoints/         see seqloom.train.checkpoints
+    calibration.json     the temperature and the thresholds of a classifier: see seqloom.runs.calibration
     average.json         the sources of an averaged run, instead of checkpoints: see seqloom.runs.average
-    log.jsonl            every event of the training
+    log.jsonl            every event of training
     metrics/dev.json     the last evaluation of each split
-    tensorboard/         the curves of the training, if TensorBoard is installed
-    card.md              a summary for readers
+    tensorboard/         the training curves, if TensorBoard is installed
+    trackers.json        the identifiers of the run in other trackers: see seqloom.runs.trackers
+    estimator.json       the labels of a classifier or the series of a forecaster: see seqloom.estimators
+    card.md              the model card: see seqloom.predict.card
     .lock                held by the process that trains the run
 
 The path of a run directory may contain links. Its content must be regular files and directories: a
@@ -53,20 +56,24 @@ from seqloom.core.words import is_unicode
 
 FORMAT = 1
 MANIFEST_FILE, RECIPE_FILE = "manifest.json", "recipe.yaml"
-WEIGHTS_FILE, FROZEN_FILE = "model.safetensors", "frozen.safetensors"
+WEIGHTS_FILE, FROZEN_FILE, CALIBRATION_FILE = "model.safetensors", "frozen.safetensors", "calibration.json"
+TRACKERS_FILE, ESTIMATOR_FILE = "trackers.json", "estimator.json"
 DOCUMENTS = ("data.json", "tokenizer.json", "sizes.json", "labels.json", "characters.json")  # see above
-OTHER_FILES = (RECIPE_FILE, MANIFEST_FILE, WEIGHTS_FILE, FROZEN_FILE, "average.json", "log.jsonl", "card.md", ".lock")
+OTHER_FILES = (
+    *(RECIPE_FILE, MANIFEST_FILE, WEIGHTS_FILE, FROZEN_FILE, CALIBRATION_FILE),
+    *("average.json", "log.jsonl", TRACKERS_FILE, ESTIMATOR_FILE, "card.md", ".lock"),
+)
 FOLDERS = ("checkpoints", "metrics", "tensorboard")
 RESTORE = "Restore the file, or copy the run again"
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The sha256 of every file that predictions or a resume depend on.
+    """The sha256 of every file on which predictions or resuming depend.
 
     manifest.json
         files     of the files that are written once, when the run is created: data.json, tokenizer.json, labels.json …
-        recipe    of recipe.yaml; while the recipe is being replaced, of the old and the new one
+        recipe    of recipe.yaml; while the recipe is being replaced, of the old and the new recipe
         sha256    of the two entries above
 
     Weights are replaced during training, so their files contain a checksum and the identity of the
@@ -121,7 +128,7 @@ class Manifest:
             )
 
     def replace_recipe(self, run: Path, content: bytes) -> "Manifest":
-        """Replace recipe.yaml; the run can be opened even if this is interrupted."""
+        """Replace recipe.yaml; the run can be opened even if the replacement is interrupted."""
         both = replace(self, recipes=(*self.recipes, sha256(content)))
         write_atomic(run / MANIFEST_FILE, both.to_json())
         write_atomic(run / RECIPE_FILE, content)
@@ -139,7 +146,7 @@ class Manifest:
 
 
 def is_missing(path: Path) -> bool:
-    """Whether nothing exists at a path; false if a parent directory cannot be read."""
+    """Return whether nothing exists at a path; return False if a parent directory cannot be read."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -228,7 +235,7 @@ def claim(path: Path) -> Iterator[None]:
     try:
         busy = f"{path} is being created by another process. Wait for it, or choose another path with --out."
         with reserve(path, busy):
-            reject_existing(path)  # it may have been created meanwhile
+            reject_existing(path)  # the run may have been created meanwhile
             remove_leftovers(path.parent, path.name)
             yield
     finally:

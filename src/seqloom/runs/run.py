@@ -49,7 +49,7 @@ from seqloom.runs.layout import (
 from seqloom.text import Characters, Tokenizer, tokenizer_from_json
 from seqloom.train.checkpoints import CheckpointStore
 
-LEFTOVER_AGE = 60.0  # seconds after which a temporary file of a command without a lock counts as left by a kill
+LEFTOVER_AGE = 60.0  # seconds after which a temporary file of a command without a lock is considered abandoned
 
 
 class Run:
@@ -137,14 +137,14 @@ class Run:
 
     @property
     def of_text(self) -> bool:
-        """Whether the model reads tokens, so the run has a tokenizer."""
+        """Whether the model reads tokens; if so, the run has a tokenizer."""
         return "tokenizer" in self.recipe
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
         if not self.of_text:
             raise UsageError(
-                f"{self.path} is not a text model: its task, {self.recipe.get('task')}, reads numbers. "
+                f"{self.path} is not a text model: its task, {self.recipe.get('task')}, reads no text. "
                 f"Evaluate it with `seqloom evaluate {self.path}`."
             )
         return self._tokenizer("tokenizer.json")
@@ -181,11 +181,11 @@ class Run:
     def sizes(self) -> dict[str, int]:
         """The sizes of the model that depend on the data: the arguments of its config's `build`.
 
-        The tokenizer gives the size of the vocabulary, `sizes.json` all others, such as the number
+        The tokenizer determines the size of the vocabulary; `sizes.json` contains all other sizes, such as the number
         of labels.
         """
         known = {"vocabulary": len(self.tokenizer)} if self.of_text else {}
-        parameters = inspect.signature(self._config().build).parameters.values()
+        parameters = inspect.signature(self.model_config().build).parameters.values()
         is_complete = known and all(p.name in known or p.default is not p.empty for p in parameters)
         if is_complete and "sizes.json" not in self.manifest.files:
             return known
@@ -227,7 +227,7 @@ class Run:
         )
 
     def frozen(self) -> dict[str, Tensor]:
-        """Load the frozen weights, if they have a separate file."""
+        """Load the frozen weights, if they are stored in a separate file."""
         if FROZEN_FILE not in self.manifest.files:
             return {}
         self.file(FROZEN_FILE)
@@ -247,7 +247,7 @@ class Run:
         """Raise `CheckpointError` unless the weights match the model of this run."""
         self.model_of(weights, "cpu", WEIGHTS_FILE)
 
-    def _config(self) -> Any:
+    def model_config(self) -> Any:
         """Return the model config of the recipe."""
         section: Json = self.recipe.get("model")
         file, kind = self.path / RECIPE_FILE, section.get("kind") if isinstance(section, dict) else None
@@ -261,7 +261,7 @@ class Run:
 
     def _build_model(self, name: str) -> Any:
         """Build a new model of the recipe; `name` is the name of the weights to load."""
-        config, sizes = self._config(), self.sizes
+        config, sizes = self.model_config(), self.sizes
         with _convert_mismatch_errors(name), build_within_memory({"model": to_mapping(config), **sizes}):
             return config.build(**sizes)
 
@@ -285,7 +285,7 @@ class Run:
     def log(self) -> Iterator[dict[str, Json]]:
         """Yield every event of training, oldest first.
 
-        The log is not part of the state: a line that is incomplete, not UTF-8 or not an event is
+        The log is not part of the training state: a line that is incomplete, not UTF-8 or not an event is
         skipped.
         """
         path = self.path / "log.jsonl"
@@ -310,6 +310,20 @@ class Run:
         temporary_folder = self.path if locked else None
         write_atomic(self.path / "metrics" / f"{split}.json", to_json(metrics), temporary_folder)
 
+    def discard_metrics(self) -> None:
+        """Delete the evaluations of previous weights or of a previous calibration, except that of dev.
+
+        The evaluation of dev is replaced by training and by `seqloom calibrate`.
+        """
+        for file in (self.path / "metrics").glob("*.json"):
+            if file.name != "dev.json":
+                file.unlink(missing_ok=True)
+
+    def save_card(self, text: str, *, locked: bool = False) -> None:
+        """Save the card; without the lock, its temporary file is in `metrics`, where no other process deletes it."""
+        make_directory(self.path / "metrics")
+        write_atomic(self.path / "card.md", text, None if locked else self.path / "metrics")
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock of the run, so that only one process trains it; it is released when the process ends."""
@@ -323,7 +337,7 @@ class Run:
         remove_leftovers(self.path / "metrics", min_age=LEFTOVER_AGE)
 
     def discard_unstarted(self) -> None:
-        """Delete a new run whose training failed before its first step; keep one with weights or checkpoints."""
+        """Delete a new run whose training failed before its first step; keep a run with weights or checkpoints."""
         with self.locked():
             results = [self.path / WEIGHTS_FILE, *(self.path / "checkpoints").glob("*step-*")]
             if not any(map(os.path.lexists, results)) and all(entry["event"] == "started" for entry in self.log()):

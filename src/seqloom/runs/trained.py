@@ -1,7 +1,7 @@
 """Kinds of trained models that views distinguish; predictors inherit from them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,18 +14,18 @@ class SearchingModel(ABC):
     @property
     @abstractmethod
     def longest_source(self) -> int | None:
-        """Maximum number of source tokens, END included; None if unlimited."""
+        """Maximum number of source tokens, including END; None if unlimited."""
 
     @abstractmethod
     def decode_options(self, **changes: Any) -> "BeamConfig":
-        """Return the search options of the recipe with changes."""
+        """Return the search options of the recipe with the changes applied."""
 
 
 class TranslatingModel(SearchingModel):
     """A trained translator."""
 
     @abstractmethod
-    def translate(self, lines: list[str], **options: Any) -> Iterator[Any]:
+    def translate(self, lines: list[str], **options: Any) -> Iterable[Any]:
         """Translate lines with options of `BeamConfig`."""
 
 
@@ -40,7 +40,7 @@ class DenoisingModel(SearchingModel):
     @property
     @abstractmethod
     def predicts_spans(self) -> bool:
-        """Whether the target has only the hidden spans, not the whole text."""
+        """Whether the target contains only the hidden spans instead of the whole text."""
 
     @property
     @abstractmethod
@@ -49,11 +49,11 @@ class DenoisingModel(SearchingModel):
 
     @abstractmethod
     def encode_source(self, text: str) -> list[int]:
-        """Return the tokens of a text, END included; a gap is written [MASK]."""
+        """Return the tokens of a text, including END; a gap is written [MASK]."""
 
     @abstractmethod
     def search(self, text: str, **options: Any) -> "tuple[list[int], Hypothesis]":
-        """Return the source tokens of a text, END included, and the best target."""
+        """Return the source tokens of a text, including END, and the best target."""
 
 
 class WritingModel(ABC):
@@ -68,7 +68,7 @@ class MaskFillingModel(ABC):
     """A trained masked language model."""
 
     @abstractmethod
-    def fill_mask(self, texts: str, *, top: int = 5) -> Iterator[Any]:
+    def fill_mask(self, texts: str, *, top: int = 5) -> Iterable[Any]:
         """Predict the tokens at each [MASK] of each text."""
 
 

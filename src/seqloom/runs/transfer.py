@@ -1,7 +1,7 @@
 """Transfer of the tokenizer, the architecture and the weights of an existing run (`init.from`).
 
 With `init: {from: runs/X}`, the section of the backbone is copied from that run into the recipe
-before the recipe is validated. The new run can therefore be opened without the old one.
+before the recipe is validated. The new run can therefore be opened without the source run.
 """
 
 from collections.abc import Collection, Mapping
@@ -44,7 +44,7 @@ MAX_LISTED_MISMATCHES = 8
 class CompleteModel:
     """A model that receives every weight of another model of its kind.
 
-    If the other model has more tokens than `vocabulary`, the additional ones are dropped.
+    If the other model has more tokens than `vocabulary`, the additional tokens are dropped.
     """
 
     model: Any  # an nn.Module
@@ -127,7 +127,7 @@ class Pretrained:
 
     @cached_property
     def sha256(self) -> str:
-        """The sha256 of the file of weights."""
+        """The SHA-256 digest of the weights file."""
         file = self.run.path / WEIGHTS_FILE
         if is_missing(file):
             raise CheckpointError(
@@ -204,7 +204,7 @@ def merge_agreeing(source: Pretrained, given: Json, key: str) -> dict[str, Json]
 
 
 def pretrained(recipe: Any) -> Pretrained | None:
-    """Open the run that a recipe starts from."""
+    """Open the run from which a recipe starts; return None if it starts from none."""
     kinds = CONTINUED_KINDS.get(recipe.task, BACKBONE_KINDS)
     return None if recipe.init is None else Pretrained.open(recipe.init.from_, kinds)
 
@@ -234,6 +234,6 @@ class ResumedSource:
 
 
 def resumed_source(recipe: Any, run: Run) -> ResumedSource | None:
-    """Return the source of an existing run, in case it has to start again."""
+    """Return the source of an existing run, which is needed if the run has to start again."""
     kinds = CONTINUED_KINDS.get(recipe.task, BACKBONE_KINDS)
     return None if recipe.init is None or not recipe.init.weights else ResumedSource(run, recipe.init.from_, kinds)

@@ -129,7 +129,7 @@ def _lock(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    """Turn SIGTERM into KeyboardInterrupt, so that it stops the training processes, too."""
+    """Convert SIGTERM to KeyboardInterrupt, which also stops the training processes."""
 
     def end(*_: object) -> None:
         raise KeyboardInterrupt

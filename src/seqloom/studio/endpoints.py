@@ -27,11 +27,12 @@ from numpy.typing import ArrayLike
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.types import Receive, Scope, Send
 
+from seqloom.core import JsonObject
 from seqloom.core.errors import SeqloomError
 from seqloom.inspect.values import Array, to_plain
 from seqloom.models import MODELS
 from seqloom.studio.queues import Queues, QueueSlot
-from seqloom.studio.run_folder import Json, OpenRun, RunFolder
+from seqloom.studio.run_folder import OpenRun, RunFolder
 from seqloom.tasks import has_view
 
 B = TypeVar("B", bound="RunRequest")
@@ -69,7 +70,7 @@ class RunRequest(PageRequest):
 
 
 class TextRequest(RunRequest):
-    """An input text and, for translators, a forced target; None uses the model's own translation."""
+    """An input text and, for translators, a forced target; None uses the translation of the model."""
 
     text: Line
     target: Line | None = None
@@ -86,18 +87,22 @@ CLIENT_CLOSED_REQUEST = 499  # nginx's status code; the client is gone
 
 
 class View:
-    """A view of the page: a test for suitable runs, and its endpoints under /api/<name>."""
+    """A view of the page: its label in the menu, a test for suitable runs, and its endpoints under /api/<name>.
+
+    A run is suitable if `TaskInfo.views` of its task contains the view, and `suits_model` accepts its model.
+    """
 
     def __init__(
         self,
         name: str,
-        suits_model: Callable[[Json], bool] = lambda model: True,
+        label: str,
+        suits_model: Callable[[JsonObject], bool] = lambda model: True,
         task_view: str | None = None,  # the name in `TaskInfo.views`, if it differs
     ) -> None:
-        self.name, self.suits_model, self.task_view = name, suits_model, task_view or name
+        self.name, self.label, self.suits_model, self.task_view = name, label, suits_model, task_view or name
         self.router = APIRouter(prefix=f"/api/{name}")
 
-    def suits(self, recipe: Json) -> bool:
+    def suits(self, recipe: JsonObject) -> bool:
         """Whether the view can show a run with this recipe."""
         return has_view(recipe, self.task_view) and self.suits_model(recipe.get("model") or {})
 
@@ -111,9 +116,9 @@ class View:
         return add
 
 
-def encoder_kind(model: Json) -> str | None:
+def encoder_kind(model: JsonObject) -> str | None:
     """Return the kind of the network that reads the text: backbone, encoder, or the model itself."""
-    encoder: Json = model.get("backbone") or model.get("encoder") or model
+    encoder: JsonObject = model.get("backbone") or model.get("encoder") or model
     kind: str | None = MODELS.base(encoder.get("kind"))
     return kind
 
@@ -187,7 +192,7 @@ class PackedArray:
 
 
 def pack_float16(array: ArrayLike) -> PackedArray:
-    """Encode as float16 with three significant digits; larger values are clipped."""
+    """Encode as float16 with three significant digits; values beyond the range of float16 are clipped."""
     values = np.asarray(array, dtype=np.float64)
     clipped = np.clip(np.nan_to_num(values), -MAX_FLOAT16, MAX_FLOAT16)
     return PackedArray(clipped.astype("<f2").tobytes(), "f2", values.shape, *_range(values))
@@ -233,8 +238,8 @@ Events = Generator[Mapping[str, object], None, None]
 class JsonLinesResponse(StreamingResponse):
     """A stream of JSON objects, one per line, which are sent as they are computed. An error is the last line.
 
-    Each event is one computation in the slot of the request. `slot` is set before the response is sent. Afterwards,
-    also when the client disconnects, the generator is closed and the slot is released.
+    Each event is one computation in the slot of the request. `slot` is set before the response is sent. Afterwards, or
+    when the client disconnects, the generator is closed and the slot is released.
     """
 
     slot: QueueSlot

@@ -5,17 +5,18 @@
     seqloom.studio.show("runs/x", view="heads", text="The class statement", static=True)
 
 A server is started in a thread, once for each folder, and the view is embedded as an iframe. With `static`, a plot or
-the stages of a walk are embedded in the notebook, and no server is needed, also when the notebook is opened elsewhere.
+the stages of a walk are embedded in the notebook, and no server is needed, even if the notebook is opened elsewhere.
 """
 
-from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seqloom.core import JsonObject
 from seqloom.core.errors import UsageError
+from seqloom.core.notebook import picture_html
 from seqloom.core.words import did_you_mean
 from seqloom.inspect.plots.cells import draw_gates
 from seqloom.inspect.plots.figures import to_bytes
@@ -26,7 +27,7 @@ from seqloom.inspect.views.attention import AlignmentView
 from seqloom.inspect.views.cells import gate_trace
 from seqloom.predict.base import Predictor
 from seqloom.predict.loader import load
-from seqloom.studio.run_folder import Json, Trained
+from seqloom.studio.run_folder import Trained
 from seqloom.studio.server import Studio
 from seqloom.studio.views import VIEWS
 from seqloom.studio.views.attention import compute_alignment, compute_heads
@@ -92,7 +93,7 @@ def show(
 # --- without a server -------------------------------------------------------------------------------------------------
 
 
-def _render_static(path: Path, view: str, parameters: Json) -> str:
+def _render_static(path: Path, view: str, parameters: JsonObject) -> str:
     if view not in STATIC_VIEWS:
         raise UsageError(f"static=True supports {', '.join(STATIC_VIEWS)}; for {view}, leave static out.")
     if view != "runs" and not isinstance(parameters.get("text"), str):
@@ -101,15 +102,14 @@ def _render_static(path: Path, view: str, parameters: Json) -> str:
 
 
 def _image(figure: "Figure", description: str) -> str:
-    data = b64encode(to_bytes(figure)).decode("ascii")
-    return f'<img alt="{escape(description, quote=True)}" style="max-width:100%" src="data:image/png;base64,{data}">'
+    return picture_html(to_bytes(figure), description)
 
 
-def _draw_curves(trained: Trained, parameters: Json) -> str:
+def _draw_curves(trained: Trained, parameters: JsonObject) -> str:
     return _image(draw_curves([trained.run]), f"training curves of {trained.name}")
 
 
-def _draw_alignment(trained: Trained, parameters: Json) -> str:
+def _draw_alignment(trained: Trained, parameters: JsonObject) -> str:
     attention = compute_alignment(trained, parameters["text"], parameters.get("target"))
     options = _map_options(parameters, end=False)
     if isinstance(attention, AlignmentView):
@@ -120,8 +120,8 @@ def _draw_alignment(trained: Trained, parameters: Json) -> str:
     return _image(draw_alignment(grid, title), " → ".join(title[:2]))
 
 
-def _draw_heads(trained: Trained, parameters: Json) -> str:
-    """Draw one head if `parameters` name one, otherwise all heads of a part."""
+def _draw_heads(trained: Trained, parameters: JsonObject) -> str:
+    """Draw the head that `parameters` selects, or all heads of a part."""
     view = compute_heads(trained, parameters["text"], parameters.get("target")).view
     part = view.part(parameters.get("part") or next(iter(view.parts)))
     head, options = _choose_head(parameters), _map_options(parameters, end=True)
@@ -132,24 +132,24 @@ def _draw_heads(trained: Trained, parameters: Json) -> str:
     return _image(figure, f"attention of {trained.name}: {view.text}")
 
 
-def _choose_head(parameters: Json) -> tuple[int | None, int | None]:
-    """Return layer and head. None stands for the default layer, or for the mean over the heads."""
+def _choose_head(parameters: JsonObject) -> tuple[int | None, int | None]:
+    """Return the selected layer and head; None selects the default layer or the mean over the heads."""
     layer, head = (parameters.get(name) for name in ("layer", "head"))
     return None if layer is None else int(layer), None if head in (None, "mean") else int(head)
 
 
-def _map_options(parameters: Json, end: bool) -> dict[str, bool]:
+def _map_options(parameters: JsonObject, end: bool) -> dict[str, bool]:
     value = parameters.get("end")
     return {"tokens": parameters.get("by") == "tokens", "end": end if value is None else value not in ("no", False)}
 
 
-def _draw_cell(trained: Trained, parameters: Json) -> str:
+def _draw_cell(trained: Trained, parameters: JsonObject) -> str:
     layer = parameters.get("layer")
     figure = draw_gates(gate_trace(trained, parameters["text"]), None if layer is None else int(layer))
     return _image(figure, f"gates and states of {trained.name}")
 
 
-def _write_walk(trained: Trained, parameters: Json) -> str:
+def _write_walk(trained: Trained, parameters: JsonObject) -> str:
     """Write the stages as a table of descriptions, shapes and equations."""
     followed = {key: int(parameters[key]) for key in ("word", "step", "layer", "head", "numbers") if key in parameters}
     walk = walk_through(trained, parameters["text"], Follow(**followed))
@@ -164,7 +164,7 @@ def _write_walk(trained: Trained, parameters: Json) -> str:
     )
 
 
-STATIC_VIEWS: dict[str, Callable[[Trained, Json], str]] = {
+STATIC_VIEWS: dict[str, Callable[[Trained, JsonObject], str]] = {
     "runs": _draw_curves,
     "alignment": _draw_alignment,
     "heads": _draw_heads,

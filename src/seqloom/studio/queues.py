@@ -5,7 +5,8 @@
         result = await slot.run(compute)          # computed in a worker thread; DeadlineExceeded if it takes too long
 
 - Computations of one model run one at a time, first in, first out. Computations of different models run in parallel in
-  a few worker threads, which serve the models in turn, so that a model with many requests does not delay the others.
+  a few worker threads, which serve the models in round-robin order, so that a model with many requests does not delay
+  the others.
 - A request holds a slot from admission to its last computation. A streamed response is a series of computations in one
   slot, and other requests run between them. Each model has a limited number of slots.
 - When the awaiting task is cancelled or the deadline passes, a waiting computation is removed immediately, and a

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from seqloom.core import JsonObject
 from seqloom.core.errors import CheckpointError, SeqloomError, UsageError
 from seqloom.predict.base import Predictor
 
 T = TypeVar("T")
 P = TypeVar("P")
-Json = dict[str, Any]
 Trained = Predictor[Any]
 
 MAX_DEPTH = 3  # directory levels that are searched; the runs of a ladder are one level down
@@ -41,7 +41,7 @@ class RunFolder:
         self.folder, self.device = folder, device
         self._models: OrderedDict[str, OpenRun] = OrderedDict()
         self._results: OrderedDict[Hashable, Any] = OrderedDict()
-        self._summaries: dict[str, tuple[Hashable, Json]] = {}
+        self._summaries: dict[str, tuple[Hashable, JsonObject]] = {}
         self._lock = threading.Lock()  # guards the dictionaries above; never held during a computation
 
     @property
@@ -84,7 +84,7 @@ class RunFolder:
         if below != display_name(below):
             raise CheckpointError(f"The directory name {display_name(below)} is not UTF-8. Rename it.")
 
-    def summary(self, run: str, stamps: Hashable, describe: Callable[[], Json]) -> Json:
+    def summary(self, run: str, stamps: Hashable, describe: Callable[[], JsonObject]) -> JsonObject:
         """Return the list entry of a run, recomputed only when the stamps of its files have changed."""
         cached = self._summaries.get(run)
         if cached is None or cached[0] != stamps:

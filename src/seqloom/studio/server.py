@@ -2,12 +2,14 @@
 
 import asyncio
 import errno
+import json
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -15,11 +17,12 @@ from urllib.parse import urlencode
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from seqloom.core.errors import ResourceError, SeqloomError
 from seqloom.inspect.values import to_plain
+from seqloom.studio.endpoints import View
 from seqloom.studio.queues import DeadlineExceeded, QueueFull, Queues
 from seqloom.studio.run_folder import RunFolder, UnknownRun, user_message
 from seqloom.studio.safety import BODY_TOO_LARGE, Guard, LimitedProtocol, Limits
@@ -29,7 +32,7 @@ WEB = Path(__file__).parent / "web"
 PORT = 8733
 MAX_PORTS_TRIED = 20
 ERROR_STATUS: dict[type[SeqloomError], int] = {UnknownRun: 404, QueueFull: 429, DeadlineExceeded: 503}  # default 400
-MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}  # of files served unchanged
 
 
 def make_app(
@@ -45,11 +48,26 @@ def make_app(
     files = {
         f"/{path.relative_to(WEB).as_posix()}": path for path in sorted(WEB.rglob("*")) if path.suffix in MEDIA_TYPES
     }
-    for name, path in {"/": WEB / "index.html", **files}.items():
+    for name, path in files.items():
         app.get(name)(_sender(path))
+    page = render_page(VIEWS)
+
+    @app.get("/", response_class=HTMLResponse)
+    async def send_page() -> str:
+        return page
+
     for kind in (SeqloomError, RequestValidationError, HTTPException, Exception):
         app.exception_handler(kind)(_answer_error)
     return Guard(app, token, host, notebook)
+
+
+def render_page(views: Mapping[str, View]) -> str:
+    """Return index.html with the menu and the style sheets of the views."""
+    names = [name for name in views if (WEB / "views" / f"{name}.css").is_file()]
+    styles = "\n    ".join(f'<link rel="stylesheet" href="views/{name}.css">' for name in names)
+    menu = escape(json.dumps([[view.name, view.label] for view in views.values()]))
+    page = (WEB / "index.html").read_text("utf-8")
+    return page.replace("<!-- style sheets of the views -->", styles).replace('data-views="[]"', f'data-views="{menu}"')
 
 
 def _sender(path: Path) -> Callable[[], Coroutine[Any, Any, FileResponse]]:
@@ -142,7 +160,7 @@ class Studio:
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
-    """Listen on `port`, or on the first free port from 8733 on."""
+    """Listen on `port`, or on the first free port starting at 8733."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     ports = range(PORT, PORT + MAX_PORTS_TRIED) if port is None else [port]
     for number in (*ports, *([0] if port is None else [])):

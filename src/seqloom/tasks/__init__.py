@@ -4,7 +4,7 @@ The file contains a `Recipe` (the configuration), `INFO` (a `TaskInfo` for other
 `Task` class with
 
     Task.prepare(recipe)           read the data and train the tokenizer, if any
-    Task.reopen(recipe, run)       the same for an existing run; reject data that has changed
+    Task.reopen(recipe, run)       prepare the task of an existing run; reject data that has changed
     task.documents()               the JSON documents of a run: file name → content
     task.files()                   other files of a run: name → bytes
 
@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from seqloom.core import Json
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean, format_value
 
@@ -42,7 +43,7 @@ def task_info(name: Any) -> "TaskInfo":
     return info
 
 
-def has_view(recipe: Mapping[str, Any], view: str) -> bool:
-    """Whether a view suits the models of a recipe's task."""
+def has_view(recipe: Mapping[str, Json], view: str) -> bool:
+    """Return whether a view supports the models of a recipe's task."""
     name = recipe.get("task")
     return name in names() and view in task_info(name).views

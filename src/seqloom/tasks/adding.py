@@ -1,6 +1,6 @@
-"""The adding problem: a recurrent network reads numbers and adds the two that are marked."""
+"""The adding problem: a recurrent network reads numbers and adds the two marked numbers."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -8,17 +8,19 @@ from torch import Tensor, nn
 
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import PositiveInt
+from seqloom.core import Json
 from seqloom.core.device import device_of
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree
 from seqloom.data.vectors import AddingConfig, VectorData
 from seqloom.models.recurrent_reader import RecurrentReaderConfig
+from seqloom.nn.softmax import at_least_float32
 from seqloom.tasks.base import Task as BaseTask
 from seqloom.tasks.base import TaskInfo, TaskRecipe
 from seqloom.train.config import FitConfig
 
-MAX_ERROR = 0.04  # an answer with a smaller error is correct
+MAX_ERROR = 0.04  # an answer with an error below this value is correct
 
 
 @config
@@ -59,7 +61,7 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
     def sizes(self) -> dict[str, int]:
         return {"inputs": self.corpus.inputs, "outputs": self.corpus.outputs}
 
-    def describe_data(self) -> dict[str, Any]:
+    def describe_data(self) -> dict[str, Json]:
         return self.corpus.describe()
 
     def steps_per_epoch(self) -> int:
@@ -75,7 +77,7 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
         return {name: tensor[part] for name, tensor in sequences.items() if isinstance(tensor, Tensor)}
 
     def loss(self, model: nn.Module, batch: Tree, carry: Tree) -> Loss:
-        """Compute the loss of independent sequences, without carried state, and the number of vectors read."""
+        """Return the loss of independent sequences, the number of vectors read, and no carried state."""
         size, steps, _ = batch["inputs"].shape
         value = self.losses(model(batch["inputs"]), batch["targets"]).mean()
         return Loss(value, None, size * steps)
@@ -107,7 +109,7 @@ class Task(VectorTask):
     loss_unit = "squared error"
 
     def losses(self, answers: Tensor, targets: Tensor) -> Tensor:
-        return F.mse_loss(answers.squeeze(1).float(), targets, reduction="none")
+        return F.mse_loss(at_least_float32(answers.squeeze(1)), targets, reduction="none")
 
     def correctness(self, answers: Tensor, targets: Tensor) -> Tensor:
         return (answers.squeeze(1) - targets).abs() < MAX_ERROR

@@ -22,7 +22,7 @@ from seqloom.data.collate import RowBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import QuestionAnsweringExample
-from seqloom.data.readers import RowReader, Window, tokens_covering
+from seqloom.data.text_inputs import RowReader, Window, tokens_covering
 from seqloom.evaluate.answers import AnswerReport, report
 from seqloom.models.fine_tuned import AnswerSpans, FineTunedAnswer, FineTunedAnswerConfig
 from seqloom.tasks.base import TaskInfo, cached_method
@@ -35,8 +35,8 @@ from seqloom.train.config import FitConfig
 class BatchConfig(RowBatchConfig):
     """Batches of windows of contexts."""
 
-    max_length: Annotated[int, Ge(5)] | None = 384  # tokens of a window, question and special tokens included
-    max_question_length: PositiveInt = 64  # tokens of a question; longer questions are truncated
+    max_length: Annotated[int, Ge(5)] | None = 384  # maximum tokens of a window, including question and special tokens
+    max_question_length: PositiveInt = 64  # maximum tokens of a question; longer questions are truncated
     stride: PositiveInt | None = None  # tokens between the starts of two windows; null: half of a window
 
 
@@ -143,7 +143,7 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         by_question: list[list[TokenSpan]] = [[] for _ in self.corpus.split(split)]
         for members, batch in self.eval_batches(split).all_batches():
             spans = model.best_spans(to_device(batch, device_of(model)), self.recipe.decode.max_answer_length)
-            assert spans.losses is not None  # since the batch has the answers
+            assert spans.losses is not None  # the batch already contains the answers
             total += float(spans.losses.double().sum())
             for index, answers in zip(members.tolist(), spans_in_context(spans, windows, members), strict=False):
                 by_question[windows[index].number] += answers
@@ -186,6 +186,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.matching:AnswerPredictor",
     command='answer {run} --context page.txt --question "…"',
+    pipeline_tag="question-answering",
     metric="answer_f1",
     loss_per="window",
     examples="questions",

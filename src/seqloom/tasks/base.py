@@ -10,24 +10,25 @@ from torch import Tensor, nn
 
 from seqloom.config import config, to_mapping
 from seqloom.config.constraints import field_types, options
-from seqloom.core import protocols
+from seqloom.core import Json, protocols
 from seqloom.core.device import OnDevice, device_of
-from seqloom.core.errors import ChangedDataError, UsageError
+from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Estimate, Loss, Monitor
 from seqloom.core.tree import Tree, to_device
 from seqloom.data import corpora
 from seqloom.data.corpora import CorpusKinds
-from seqloom.models import InitConfig
+from seqloom.models import MODELS, TRANSFORMERS, InitConfig, has_backbone
+from seqloom.nn.lora import add_lora, without_lora
 from seqloom.text import Tokenizer, TokenizerConfig, train_tokenizer
 
 if TYPE_CHECKING:
-    from seqloom.data.corpus import Corpus, Fingerprinted
+    from seqloom.data.corpus import Corpus
     from seqloom.data.series import Series
     from seqloom.runs.run import Run
     from seqloom.runs.transfer import Pretrained, ResumedSource
 
-LOWER_IS_BETTER = ("loss", "mase", "crps")  # among the metrics that can select a checkpoint
-ModelSection = Any  # a section of one of several kinds of models, validated by its kind
+LOWER_IS_BETTER = ("loss", "mase", "crps")  # checkpoint-selecting metrics that are minimized
+ModelSection = Any  # a model section, validated by the config of its kind
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
@@ -57,7 +58,7 @@ class TaskRecipe:
     task: str
     seed: int = 1
 
-    if TYPE_CHECKING:  # keys of some recipes, or with a different type in each recipe
+    if TYPE_CHECKING:  # keys that only some recipes have, or whose type depends on the recipe
         init: Any = None
         monitor: Any = None
         data: Any = None
@@ -72,7 +73,7 @@ class TaskRecipe:
 
 @config
 class InitRecipe(TaskRecipe):
-    """The keys of a recipe that can start from the tokenizer and the weights of a run."""
+    """The keys of a recipe that can initialize the tokenizer and the weights from a run."""
 
     init: InitConfig | None = None
     data: object
@@ -86,6 +87,8 @@ class InitRecipe(TaskRecipe):
             yield "tokenizer comes from the run in init.from: leave the section out"
         elif self.init is None and self.tokenizer is None:
             yield f"tokenizer: missing; it must be a section{run}"
+        if self.init is not None and self.takes_init:
+            yield from lora_problems(self.init, self.model)
 
     @property
     def takes_init(self) -> bool:
@@ -93,8 +96,15 @@ class InitRecipe(TaskRecipe):
         return True
 
 
+def lora_problems(init: InitConfig, model: ModelSection) -> Iterator[str]:
+    """Reject LoRA for a model without Transformer blocks."""
+    backbone = model.backbone if model is not None and has_backbone(model) else model
+    if init.lora is not None and backbone is not None and MODELS.base(backbone.kind) not in TRANSFORMERS:
+        yield f"init.lora needs a Transformer, such as gpt or bert; {init.from_} is of kind {backbone.kind}"
+
+
 def dropout_problems(tokenizer: TokenizerConfig | None) -> Iterator[str]:
-    """Reject byte-pair dropout outside translation, since other tasks segment a text only once."""
+    """Reject byte-pair dropout for tasks other than translation, because they segment a text only once."""
     if tokenizer is not None and tokenizer.kind == "byte-pair" and tokenizer.dropout:
         yield "tokenizer.dropout is supported only for translation; set it to 0"
 
@@ -108,7 +118,7 @@ class EvaluationReport(Protocol):
     @property
     def metrics(self) -> dict[str, float]: ...
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Return the values that a run stores."""
         ...
 
@@ -138,8 +148,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     reads_tokens = True  # whether the model reads the tokens of texts
     validates_part = False  # whether `validate` computes less than `evaluate` on dev
-    other_data = ""  # the options of `seqloom evaluate` that measure a model on other data
-    measured_on = "examples like those it learned from"
+    measured_on = "examples like its training data"
     read_by_model: tuple[str, ...] = ()  # keys of the model section that affect how data is read
 
     recipe: R
@@ -148,7 +157,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     pretrained: "Pretrained | ResumedSource | None" = None  # the source of the initial weights
 
     def __init__(self, recipe: R, corpus: Any, tokenizer: Tokenizer | None = None, names: Sequence[str] = ()):
-        """`names` are the labels or tags that a model predicts, in the order of its outputs."""
+        """Create the task; `names` are the labels or tags that the model predicts, in output order."""
         self.recipe, self.corpus, self.names = recipe, corpus, names
         if tokenizer is not None:
             self.tokenizer = tokenizer
@@ -163,7 +172,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     # --- before training --------------------------------------------------------------------------------------------
 
     @classmethod
-    def complete(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(cls, mapping: Mapping[str, Json]) -> dict[str, Json]:
         """Fill in keys that follow from other keys, before the recipe is validated."""
         return dict(mapping)
 
@@ -174,13 +183,13 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @property
     def loss_unit(self) -> str:
-        """The unit of the training loss. The exp of a loss in "nats" is a perplexity."""
+        """The unit of the training loss. For a loss in "nats", exp(loss) is a perplexity."""
         per = self.info().loss_per
         return "nats" if per == "token" else f"nats per {per}"
 
     @property
     def loss_remark(self) -> str:
-        """How the training loss differs from the dev loss; empty if it does not."""
+        """A remark on how the training loss differs from the dev loss; empty if they are equal."""
         return ""
 
     def choose_monitor(self) -> Monitor:
@@ -232,10 +241,10 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def reopen(cls, recipe: R, run: "Run") -> Self:
-        """Prepare the task of an existing run, and reject data that has changed since training."""
-        corpus = cls.load(recipe)
-        reject_changed_data(run, corpus)
-        task = cls.of_corpus(recipe, run, corpus)
+        """Prepare the task of an existing run; splits that have changed since training raise an error when used."""
+        from seqloom.tasks.reopened_base import reopen_corpus
+
+        task = cls.of_corpus(recipe, run, reopen_corpus(run, recipe, cls.load))
         if recipe.init is not None:
             from seqloom.runs.transfer import resumed_source
 
@@ -244,13 +253,13 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def of_corpus(cls, recipe: R, run: "Run", corpus: Any) -> Self:
-        """Return the task of an existing run on other data."""
+        """Create the task of an existing run with other data."""
         tokenizer = run.tokenizer if cls.reads_tokens else None
         return cls(recipe, corpus, tokenizer, run.labels if cls.predicts_labels(recipe) else ())
 
     @classmethod
     def of_documents(cls, recipe: R, run: "Run", documents: Sequence[str]) -> Self:
-        """Return the same task on other documents, with the single split "other"."""
+        """Create the task of a run with other documents as the single split "other"."""
         command = cls.info().command
         use = f", or use the model: seqloom {command.format(run=run.path)}" if command else ""
         raise UsageError(f"{run.path} is evaluated on {cls.measured_on}, not on a text. Use --split{use}.")
@@ -269,10 +278,10 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     # --- content of a run -------------------------------------------------------------------------------------------
 
     def sizes(self) -> dict[str, int]:
-        """Return the arguments of the model config's `build` method that depend on the data."""
+        """Return the data-dependent arguments of the model config's `build` method."""
         return {}
 
-    def describe_data(self) -> dict[str, Any]:
+    def describe_data(self) -> dict[str, Json]:
         """Return the description of the data for the run."""
         corpus = self.corpus
         described = {
@@ -283,10 +292,12 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
             "counts": {split: corpus.sizes(split) for split in corpus.splits},
             "notes": list(corpus.notes),
         }
+        if self.names:
+            described["labels"] = corpus.label_counts("train")  # most frequent first
         return described if self.pretrained is None else {**described, **self.pretrained.describe(self.recipe.init)}
 
-    def documents(self) -> dict[str, Any]:
-        """Return the JSON documents of a run by file name, apart from the recipe."""
+    def documents(self) -> dict[str, Json]:
+        """Return the JSON documents of a run by file name, without the recipe."""
         tokenizer = {"tokenizer.json": self.tokenizer.to_json()} if self.reads_tokens else {}
         optional = {"sizes.json": self.sizes(), "labels.json": list(self.names)}
         described = {name: content for name, content in optional.items() if content}
@@ -305,14 +316,26 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     def load_pretrained(self, model: M) -> None:
         """Load pretrained weights into a new model if the recipe sets `init.from`."""
-        if self.pretrained is not None and self.recipe.init.weights:
-            self.pretrained.give(self.receiver(model))
+        if self.pretrained is None or not self.recipe.init.weights:
+            return
+        self.pretrained.give(self.receiver(model))
+        if (lora := self.recipe.init.lora) is not None:
+            add_lora(self.pretrained_part(model), lora.targets, lora.rank, lora.alpha / lora.rank, lora.dropout)
 
     def receiver(self, model: M) -> Any:
-        """Return the part of the model that receives pretrained weights; see `seqloom.runs.transfer`."""
+        """Return the receiver of the pretrained weights of a model; see `seqloom.runs.transfer`."""
         from seqloom.runs.transfer import CompleteModel
 
         return CompleteModel(model)
+
+    def pretrained_part(self, model: Any) -> nn.Module:
+        """Return the part of the model that has pretrained weights."""
+        part: nn.Module = model
+        return part
+
+    def inference_model(self, model: Any) -> Any:
+        """Return the model to evaluate and save: with LoRA, the merged model; otherwise the trained model."""
+        return model if self.recipe.init is None or self.recipe.init.lora is None else without_lora(model)
 
     def model_section(self) -> object:
         return to_mapping(self.recipe.model)
@@ -346,7 +369,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def predict(cls, recipe: R, run: "Run", model: M, lines: Sequence[str]) -> Sequence[dict[str, object]]:
-        """Predict one record for each line. Used if `TaskInfo` names no predictor."""
+        """Predict one record per line; `TaskPredictor` calls this method."""
         raise UsageError(f"{run.path} cannot predict from lines of text; use `seqloom evaluate`.")
 
 
@@ -381,7 +404,7 @@ class BatchedTask(Task[R, M]):
         return batch if "read" in batch else {**batch, "read": int(batch["mask"].sum())}  # no GPU synchronization
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        """Compute the loss of independent examples, without carried state, and the number of tokens read."""
+        """Return the loss of independent examples, the number of tokens read, and no carried state."""
         value, count = model.loss(batch, *self.loss_options())
         return Loss(value, None, batch["read"], count)
 
@@ -390,7 +413,7 @@ class BatchedTask(Task[R, M]):
         return ()
 
     def for_each_example(self, model: M, split: str, compute: Callable[[Tree], Iterable[T]]) -> list[T]:
-        """Compute a value for each example of a split, in order. `compute` takes a batch."""
+        """Apply `compute` to each batch of a split and return one value per example, in order."""
         batches = self.eval_batches(split)
         rows: dict[int, T] = {}
         for members, batch in batches.all_batches():
@@ -413,10 +436,10 @@ class SeriesTask(Task[R, M]):
 
     @property
     def season(self) -> int:
-        """The number of steps of a season, or 1 without a season."""
+        """The number of steps per season, or 1 if the series has no season."""
         return self.corpus.split("train")[0].season
 
-    def describe_data(self) -> dict[str, Any]:
+    def describe_data(self) -> dict[str, Json]:
         step = self.corpus.splits["train"][0].clock.describe()
         return {**super().describe_data(), "columns": list(self.columns), "step": step}
 
@@ -426,23 +449,12 @@ def count_parameters(tensors: Mapping[str, Tensor]) -> tuple[int, str]:
     return sum(tensor.numel() for tensor in tensors.values()), str(next(iter(tensors.values())).device)
 
 
-def reject_changed_data(run: "Run", corpus: "Fingerprinted") -> None:
-    """Raise `ChangedDataError` if the splits of a corpus differ from those of the run."""
-    now, then = corpus.fingerprint(), run.data["sha256"]
-    changed = sorted(split for split in now.keys() | then.keys() if now.get(split) != then.get(split))
-    if changed:
-        raise ChangedDataError(
-            f"The data of {run.path} has changed since it was trained: {', '.join(changed)} of {corpus.name} differ "
-            f"(then {run.data['version']}, now {corpus.version}). Restore the old data, or train a new run."
-        )
-
-
 # --- the record -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """The description of a task for other packages: the constant `INFO` of its file.
+    """The description of a task for other packages; each task module defines one as `INFO`.
 
     `name` is the name of the file. `predictor` is the class that uses a trained model,
     "module:Class", imported on demand. `command` is the command to suggest for a run, without
@@ -455,14 +467,15 @@ class TaskInfo:
     predictor: str = "seqloom.predict.base:TaskPredictor"
     command: str = ""  # "translate {run}"; "" if a run can only be evaluated
     metric: str = "loss"  # the headline metric of an evaluation
-    loss_per: str = "token"  # the unit over which the loss is a mean
+    loss_per: str = "token"  # the unit over which the loss is averaged
+    pipeline_tag: str = ""  # the name of the task on the Hugging Face hub, if any
     examples: str = "texts"  # the plural noun for examples
-    example: str = "The class statement defines a new type of object."  # a text to try
+    example: str = "The class statement defines a new type of object."  # an example text
     views: tuple[str, ...] = ()  # views of seqloom.inspect and the studio for models of this task
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """The forms of the corpora that it can be trained on: `FORM` in seqloom/data/corpora."""
+        """The corpus forms that the task can read; see `FORM` in seqloom/data/corpora."""
         kinds = options(field_types(self.recipe)["data"]).kinds
         return kinds.forms if isinstance(kinds, CorpusKinds) else ()
 

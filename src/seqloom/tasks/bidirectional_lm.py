@@ -1,8 +1,8 @@
 """Bidirectional language modelling: predict every token from the tokens before it and from the tokens after it.
 
-Documents are read separately, with END before and after each. A long document is split into rows of
+Each document is read separately, with END at both ends. A long document is split into rows of
 `batch.max_length` tokens that overlap by one token, so each direction predicts every token and one
-END exactly once. Documents without tokens are omitted. Batches have rows of similar lengths.
+END exactly once. Documents without tokens are omitted. Rows of similar length form batches.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,8 +31,8 @@ from seqloom.train.config import FitConfig
 class BatchConfig:
     """Batches of rows of documents."""
 
-    tokens: PositiveInt = 2048  # maximum of a batch: rows × longest row, padding included
-    max_length: Annotated[int, Ge(2)] = 128  # tokens of a row, END included
+    tokens: PositiveInt = 2048  # maximum of a batch: rows × longest row, including padding
+    max_length: Annotated[int, Ge(2)] = 128  # tokens of a row, including END
     max_shapes: PositiveInt | None = None  # maximum number of batch shapes; null: unlimited, with less padding
     eval_tokens: PositiveInt = 8192  # `tokens` for evaluation
 
@@ -47,7 +47,7 @@ class Recipe(TextRecipe):
 
 
 def rows_of(ids: Sequence[int], length: int) -> Iterator[list[int]]:
-    """Split END, tokens and END into rows; the last token of a row is the first of the next."""
+    """Split END, tokens and END into rows. The last token of a row is also the first token of the next row."""
     tokens = [END, *ids, END]
     for start in range(0, len(tokens) - 1, length - 1):
         yield tokens[start : start + length]
@@ -68,7 +68,7 @@ class Task(TextTask[Recipe, BiLM], BatchedTask[Recipe, BiLM]):
 
     @torch.no_grad()
     def evaluate(self, model: BiLM, split: str) -> dict[str, float]:
-        """Return the metrics of the mean loss of both directions, and the perplexity of each."""
+        """Return the metrics of the mean loss of both directions, and the perplexity of each direction."""
         sums, tokens = torch.zeros(2, dtype=torch.float64), 0
         for _, batch in self.eval_batches(split).all_batches():
             tokens += int(batch["mask"][:, 1:].sum())
@@ -94,6 +94,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.embeddings:BidirectionalLMPredictor",
     command="embed {run}",
+    pipeline_tag="feature-extraction",
     metric="perplexity",
     views=("vectors", "cell"),
 )

@@ -10,11 +10,10 @@ from seqloom.data.collate import ExampleRows
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import MultipleChoiceExample
-from seqloom.data.readers import RowReader
+from seqloom.data.text_inputs import RowReader
 from seqloom.evaluate.answers import report_choices
 from seqloom.evaluate.intervals import MetricReport
 from seqloom.models.fine_tuned import FineTunedChoice, FineTunedChoiceConfig
-from seqloom.nn.softmax import at_least_float32
 from seqloom.tasks.base import TaskInfo
 from seqloom.tasks.reading_base import RowBatchConfig, RowLossConfig, RowRecipe, RowTask
 from seqloom.train.config import FitConfig
@@ -43,9 +42,7 @@ class Task(RowTask[Recipe, FineTunedChoice]):
     @torch.no_grad()
     def outputs(self, model: FineTunedChoice, split: str) -> list[list[float]]:
         """Return log p of each option of each example of a split."""
-        rows: list[list[float]] = self.for_each_example(
-            model, split, lambda batch: at_least_float32(model(batch)).log_softmax(dim=1).tolist()
-        )
+        rows: list[list[float]] = self.for_each_example(model, split, lambda batch: model.log_probs(batch).tolist())
         return [row[: len(choice.options)] for row, choice in zip(rows, self.corpus.split(split), strict=True)]
 
     def measure(self, outputs: Sequence[Sequence[float]], split: str) -> MetricReport:
@@ -58,6 +55,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.matching:ChoicePredictor",
     command="choose {run}",
+    pipeline_tag="multiple-choice",
     metric="accuracy",
     loss_per="example",
     examples="examples",

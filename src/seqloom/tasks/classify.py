@@ -1,16 +1,20 @@
-"""Text classification: a model reads a text and predicts its label.
+"""Text classification: a model reads a text and predicts its label, or any number of labels.
 
-The labels are those of the training data; a dev or test text with another label counts as wrong.
+The model predicts only labels of the training data; a dev or test text with another label counts as an error.
 The loss is −log p of the label. Balanced class weights, w_k = N / (K · N_k), give all K classes the
 same total weight.
+
+If the data has several labels per text (`data.multi_label`), each label is a separate decision. The loss is the binary
+cross-entropy, and with balanced class weights the texts with label k have the weight (N − N_k) / N_k for this label.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from seqloom.config import config
@@ -20,10 +24,10 @@ from seqloom.core.tree import Tree
 from seqloom.data.collate import TextBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
-from seqloom.data.examples import TextClassificationExample
-from seqloom.data.readers import TextReader
+from seqloom.data.examples import MultiLabelExample, TextClassificationExample
+from seqloom.data.text_inputs import TextReader
+from seqloom.evaluate import multi_label
 from seqloom.models import MODELS, has_backbone
-from seqloom.nn.softmax import at_least_float32
 from seqloom.tasks.base import ModelSection, R, TaskInfo, TaskRecipe
 from seqloom.tasks.reading_base import (
     BatchConfig,
@@ -35,6 +39,12 @@ from seqloom.tasks.reading_base import (
 )
 from seqloom.train.config import FitConfig
 
+SINGLE_LABEL_METRICS = ("accuracy", "matthews")
+MULTI_LABEL_METRICS = ("average_precision", "micro_f1", "samples_f1", "subset_accuracy")
+ClassMetric = Literal[
+    "loss", "macro_f1", "accuracy", "matthews", "average_precision", "micro_f1", "samples_f1", "subset_accuracy"
+]
+
 
 @config
 class ClassLossConfig:
@@ -45,7 +55,7 @@ class ClassLossConfig:
 
     @property
     def remark(self) -> str:
-        """How the training loss differs from the dev loss."""
+        """A remark on how the training loss differs from the dev loss."""
         changes = ["smoothed"] * bool(self.label_smoothing) + ["weighted"] * (self.class_weights != "none")
         changes += ["with consistency"] * bool(self.consistency)
         changes += ["with language model"] * bool(self.language_model)
@@ -55,20 +65,37 @@ class ClassLossConfig:
 @config
 class Recipe(ReadingRecipe):
     task: Literal["classify"] = "classify"
-    data: CorpusConfig[TextClassificationExample]
+    data: CorpusConfig[TextClassificationExample | MultiLabelExample]
     batch: BatchConfig = BatchConfig()
     model: Annotated[ModelSection, MODELS.only("classifier", "fine-tuned-classifier")] = MODELS.default("classifier")
     loss: ClassLossConfig = ClassLossConfig()
-    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # dev metric for the best checkpoint
+    monitor: ClassMetric | None = None  # dev metric for the best checkpoint; null: accuracy, or average_precision
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         yield from length_problems(self)
+        other = SINGLE_LABEL_METRICS if self.is_multi_label else MULTI_LABEL_METRICS
+        if self.monitor in other:
+            kind = "several labels" if self.is_multi_label else "a single label"
+            allowed = MULTI_LABEL_METRICS if self.is_multi_label else SINGLE_LABEL_METRICS
+            yield f"monitor must be loss, macro_f1, {' or '.join(allowed)} with {kind} per text; got {self.monitor}"
+        if self.is_multi_label and self.loss.consistency:
+            yield "loss.consistency needs a single label per text; remove it"
+
+    @property
+    def is_multi_label(self) -> bool:
+        """Whether a text has any number of labels."""
+        return is_multi_label(self.data)
+
+
+def is_multi_label(data: Any) -> bool:
+    """Return whether the examples of a corpus config have any number of labels."""
+    return bool(getattr(data, "multi_label", False))
 
 
 def length_problems(recipe: TaskRecipe) -> Iterator[str]:
-    """Check the rules between keys about the lengths of single texts."""
+    """Check that the maximum text length is consistent with the model and the tokenizer."""
     longest, length = recipe.model.longest, recipe.batch.max_length
     if has_backbone(recipe.model):  # `max_row_length` respects the maximum of the backbone
         if length is not None and length < 3:
@@ -88,7 +115,7 @@ class TextLabelTask(ReadingTask[R, Any], LabelTask[R, Any]):
 
     @cached_property
     def class_weights(self) -> Tensor | None:
-        """w_k = N / (K · N_k) (L,), or None if all examples have the same weight."""
+        """The class weights w_k = N / (K · N_k) (L,), or None if all examples have the same weight."""
         if self.recipe.loss.class_weights == "none":
             return None
         counts = torch.bincount(torch.tensor(self.labels("train")), minlength=len(self.names))
@@ -100,18 +127,14 @@ class TextLabelTask(ReadingTask[R, Any], LabelTask[R, Any]):
             weights = weights.to(batch["tokens"].device, non_blocking=True)
         options = {"language_model": config.language_model} if config.language_model else {}
         value, count = model.loss(batch, weights, config.label_smoothing, config.consistency, **options)
-        if weights is not None:  # the loss is a weighted mean
+        if weights is not None and not model.multi_label:  # the loss is a weighted mean
             count = (weights[batch["labels"].clamp(min=0)] * (batch["labels"] >= 0)).sum()
         return Loss(value, None, batch["read"], count)
 
     @torch.no_grad()
     def outputs(self, model: Any, split: str) -> Tensor:
         """Return log p (N, L) of every label of every example of a split, on the CPU."""
-        return torch.stack(
-            self.for_each_example(
-                model, split, lambda batch: at_least_float32(model(batch)).log_softmax(dim=1).float().cpu()
-            )
-        )
+        return torch.stack(self.for_each_example(model, split, lambda batch: model.log_probs(batch).float().cpu()))
 
 
 class Task(TextLabelTask[Recipe]):
@@ -122,8 +145,17 @@ class Task(TextLabelTask[Recipe]):
     def training_texts(cls, recipe: Recipe, corpus: Corpus[TextClassificationExample]) -> Iterable[str]:
         return [example.text for example in corpus.split("train")]
 
+    @classmethod
+    def metric_of(cls, recipe: Recipe) -> str:
+        return recipe.monitor or ("average_precision" if recipe.is_multi_label else "accuracy")
+
+    @property
+    def loss_unit(self) -> str:
+        return "nats per label" if self.recipe.is_multi_label else super().loss_unit
+
     def sizes(self) -> dict[str, int]:
-        return {"labels": len(self.names), **super().sizes()}
+        several = {"multi_label": 1} if self.recipe.is_multi_label else {}
+        return {"labels": len(self.names), **several, **super().sizes()}
 
     def model(self) -> Any:
         model = super().model()
@@ -142,7 +174,7 @@ class Task(TextLabelTask[Recipe]):
         return text_reader(self.recipe, self.tokenizer, self.spellings)
 
     def make_batches(self, split: str, *, tokens: int, shapes: int | None = None) -> TextBatches:
-        values = {"labels": self.labels(split)}
+        values = {"labels": self.label_matrix(split) if self.recipe.is_multi_label else self.labels(split)}
         return self.reader().batches(self.plain_texts(split), values=values, tokens=tokens, shapes=shapes)
 
     def truncation_note(self, count: int) -> str:
@@ -151,6 +183,44 @@ class Task(TextLabelTask[Recipe]):
             f"{max_row_length(self.recipe)} tokens and truncated (batch.max_length)."
         )
 
+    # --- several labels ---------------------------------------------------------------------------------------------
+
+    def label_sets(self, split: str) -> list[Sequence[str]]:
+        """Return the labels of each text."""
+        return [example.labels() for example in self.corpus.split(split)]
+
+    def label_matrix(self, split: str) -> NDArray[np.int8]:
+        """Return the matrix (N, L) that is 1 where a text has a label."""
+        return multi_label.label_matrix(self.label_sets(split), self.names)
+
+    @cached_property
+    def class_weights(self) -> Tensor | None:
+        """The class weights (L,) of a single label, or the weights of the texts with each of several labels."""
+        if not self.recipe.is_multi_label or self.recipe.loss.class_weights == "none":
+            return super().class_weights
+        present = torch.from_numpy(self.label_matrix("train").sum(axis=0, dtype=np.int64)).float()
+        return (len(self.corpus.split("train")) - present) / present
+
+    @torch.no_grad()
+    def outputs(self, model: Any, split: str) -> Tensor:
+        """Return log p (N, L) of every label of every example of a split; the logits of several labels."""
+        if not self.recipe.is_multi_label:
+            return super().outputs(model, split)
+        return torch.stack(self.for_each_example(model, split, lambda batch: model.scaled_logits(batch).float().cpu()))
+
+    def measure(self, outputs: Tensor, split: str, thresholds: Sequence[float] | None = None) -> Any:
+        """Compute all metrics from the outputs; `thresholds` are those of several labels."""
+        if not self.recipe.is_multi_label:
+            return super().measure(outputs, split)
+        return multi_label.report(self.label_sets(split), outputs.numpy(), self.names, thresholds)
+
+    def report(self, model: Any, split: str) -> Any:
+        """Evaluate a model; the thresholds of several labels on dev are those with the best F1, as after training."""
+        outputs, thresholds = self.outputs(model, split), None
+        if self.recipe.is_multi_label and split == "dev":
+            thresholds = multi_label.f1_thresholds(outputs.numpy(), self.label_matrix("dev"))
+        return self.measure(outputs, split, thresholds)
+
 
 INFO = TaskInfo(
     name="classify",
@@ -158,6 +228,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.classify:ClassifierPredictor",
     command="classify {run}",
+    pipeline_tag="text-classification",
     metric="accuracy",
     loss_per="text",
     example="a funny and moving story",

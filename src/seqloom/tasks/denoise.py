@@ -3,8 +3,8 @@
 noise: spans    spans are replaced by sentinels, and the target consists of the spans (T5)
 noise: bart     the text is corrupted in up to five ways, and the target is the text (BART)
 
-`seqloom.data.noise` implements both. The loss is −log p of each target token, END included. The
-noise of dev and test is fixed, so evaluations are comparable.
+`seqloom.data.noise` implements both. The loss is −log p of each target token, including END. The
+noise for dev and test is fixed, so evaluations are comparable.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ from seqloom.tasks.text_base import TextTask
 from seqloom.text import TokenizerConfig
 from seqloom.train.config import FitConfig
 
-EVALUATION_SEED = 0  # the seed of the noise of an evaluation, for any recipe
+EVALUATION_SEED = 0  # the noise seed of evaluations, equal for all recipes
 GREEDY = BeamConfig(beam=1)  # search options for reconstructions in evaluations
 
 
@@ -42,8 +42,8 @@ GREEDY = BeamConfig(beam=1)  # search options for reconstructions in evaluations
 class BatchConfig:
     """Batches of texts."""
 
-    tokens: PositiveInt = 4096  # maximum of a batch: texts × longest text, padding included
-    max_length: Annotated[int, Ge(8)] = 128  # tokens of a text, END included; longer documents are split
+    tokens: PositiveInt = 4096  # maximum of a batch: texts × longest text, including padding
+    max_length: Annotated[int, Ge(8)] = 128  # tokens of a text, including END; longer documents are split
     eval_tokens: PositiveInt = 8192  # `tokens` for evaluation
     dev_texts: NonNegativeInt | None = 100  # texts to reconstruct in an evaluation; 0: none, null: all
 
@@ -115,7 +115,7 @@ class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
             "loss": nll / targets,
             "perplexity": exp(nll / targets),
             "target_accuracy": correct / targets,
-            **({"hidden_accuracy": correct_hidden / hidden} if hidden else {}),  # a short text may have none
+            **({"hidden_accuracy": correct_hidden / hidden} if hidden else {}),  # a short text may have no such targets
             **self.exact_fraction(model, batches),
             "unknown_rate": self.unknown_rate(split),
         }
@@ -140,14 +140,14 @@ class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
                 else:  # no span follows the last sentinel
                     predicted, spans = parse_spans(best.tokens, sentinels), parse_spans(target, sentinels)
                     correct += [predicted.get(sentinel) == span for sentinel, span in spans.items() if span]
-        release_memory(model)  # training may need the memory
+        release_memory(model)  # free the memory for training
         return {f"exact_{'texts' if sentinels is None else 'spans'}": sum(correct) / len(correct)}
 
 
 def sum_targets(model: Transformer, batch: Tree) -> Tensor:
-    """Return −log p of the targets of a batch, and the numbers of correct targets and of all targets.
+    """Return −log p of the targets of a batch, the number of correct targets, and the number of targets.
 
-    The last two values are the same numbers for the targets that the source does not contain.
+    The last two values count only the targets that the source does not contain.
     """
     mask = batch["target_mask"]
     r, targets, hidden = model.teacher_force(batch)[0][mask], batch["targets"][mask], batch["hidden"][mask]
@@ -166,6 +166,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.gaps:DenoiserPredictor",
     command="denoise {run}",
+    pipeline_tag="fill-mask",
     metric="target_accuracy",
     example="The class statement defines a new [MASK] of object.",
     views=("write", "beam", "vectors", "heads", "alignment"),

@@ -1,8 +1,8 @@
 """Forecasting: a model reads a series and predicts the distribution of its future.
 
-Neural kinds are trained by gradient descent to predict the next step; linear kinds are estimated by least squares (ar)
-or expectation–maximization (kalman). All are evaluated with rolling origins: one horizon is forecast from the beginning
-of a split, the next from one horizon later, and so on. The seasonal naive forecast is the baseline.
+Neural models are trained by gradient descent to predict the next step; linear models are estimated by least squares
+(ar) or expectation–maximization (kalman). The evaluation uses rolling origins, which are one horizon apart and start at
+the beginning of a split. The seasonal naive forecast is the baseline.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, PositiveInt
+from seqloom.core import Json
 from seqloom.core.device import device_of, make_generator
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Estimate, Loss
@@ -32,8 +33,8 @@ from seqloom.train.config import FitConfig
 from seqloom.train.estimate import EstimateConfig
 
 ESTIMATED_KINDS = ("ar", "kalman")  # not trained by gradient descent
-MIN_HORIZON, MAX_HORIZON = 8, 48  # steps of a default horizon
-MIN_RELATIVE_CHANGE = 1e-5  # smaller changes, relative to the values, are lost in single precision
+MIN_HORIZON, MAX_HORIZON = 8, 48  # bounds of the default horizon, in steps
+MIN_RELATIVE_CHANGE = 1e-5  # changes below this fraction of the values are lost in single precision
 VALIDATION_PATHS = 50  # sample paths per forecast during training
 
 
@@ -54,9 +55,9 @@ class HorizonConfig:
 
 
 def choose_train_config(section: object) -> str:
-    """Return the name of the config of a `train` section, depending on its keys."""
+    """Return the name of the config class for a `train` section, chosen by its keys."""
     if not isinstance(section, Mapping | FitConfig | EstimateConfig):
-        return "FitConfig"  # this config reports that `train` must be a section
+        return "FitConfig"  # this config reports an error if `train` is not a section
     keys = section if isinstance(section, Mapping) else {field.name for field in fields(section)}
     return "EstimateConfig" if set(keys) <= ESTIMATE_KEYS else "FitConfig"
 
@@ -81,7 +82,7 @@ class Recipe(TaskRecipe):
     def problems(self) -> Iterator[str]:
         is_estimated = self.model.kind in ESTIMATED_KINDS
         if is_estimated and isinstance(self.train, FitConfig):
-            yield f"model.kind {self.model.kind} is not trained by gradients: train has only the key keep_checkpoints"
+            yield f"model.kind {self.model.kind} is not trained by gradient descent: train allows only keep_checkpoints"
         if not is_estimated and not isinstance(self.train, FitConfig):
             yield f"train: model.kind {self.model.kind} is trained by gradient descent: set train.epochs or train.steps"
 
@@ -105,7 +106,7 @@ class ForecastReport:
     origins: int
     horizon: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Return the values that a run stores."""
         return {**self.metrics, "horizon": self.horizon, "origins": self.origins}
 
@@ -119,7 +120,7 @@ class Task(SeriesTask[Recipe, Any]):
         self.check_series()
 
     @classmethod
-    def complete(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(cls, mapping: Mapping[str, Json]) -> dict[str, Json]:
         """Remove the keys of gradient-based training if the model is estimated."""
         model, train = mapping.get("model"), mapping.get("train")
         if not isinstance(model, Mapping) or model.get("kind") not in ESTIMATED_KINDS or not isinstance(train, Mapping):
@@ -213,7 +214,7 @@ class Task(SeriesTask[Recipe, Any]):
 
     @cached_property
     def error_scale(self) -> Values:
-        """The scale of errors (C,): the mean absolute error of the naive forecast on train."""
+        """The scale of the errors (C,): the mean absolute error of the seasonal naive forecast on train."""
         return naive_error([series.values for series in self.corpus.split("train")], self.season)
 
     @cached_property
@@ -225,7 +226,7 @@ class Task(SeriesTask[Recipe, Any]):
     # --- training ---------------------------------------------------------------------------------------------------
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        """Compute the loss of independent windows, without carried state."""
+        """Return the loss of independent windows and no carried state."""
         value, count = model.loss(batch["values"], batch["mask"])
         return Loss(value, None, batch["values"].numel(), count)
 
@@ -243,7 +244,7 @@ class Task(SeriesTask[Recipe, Any]):
         return {name: value for name, value in metrics.items() if not name.startswith("naive_")}
 
     def origins(self, split: str) -> list[Origin]:
-        """Return origins that are one horizon apart, from the beginning of a split, or from the middle of train."""
+        """Return origins that are one horizon apart, starting at the beginning of a split or in the middle of train."""
         origins = []
         for series in self.corpus.split(split):
             first = series.begins or len(series) // 2
@@ -251,11 +252,11 @@ class Task(SeriesTask[Recipe, Any]):
         return origins
 
     def true_values(self, origins: Sequence[Origin]) -> Values:
-        """Return the true values after each origin (N, horizon, C), NaN where unknown."""
+        """Return the true values after each origin (N, horizon, C); unknown values are NaN."""
         return np.stack([origin.series.ahead(origin.position, self.horizon) for origin in origins])
 
     def forecasts(self, model: Any, origins: Sequence[Origin], paths: int | None = None, seed: int = 0) -> Forecast:
-        """Forecast from each origin. Origins with equally long histories form a batch."""
+        """Forecast from each origin, in batches of origins with equally long histories."""
         transform = self.recipe.forecast.transform
         histories = [model_input(origin.series.until(origin.position), transform) for origin in origins]
         memory = model.memory or max(len(values) for values, _ in histories)
@@ -305,8 +306,8 @@ class Task(SeriesTask[Recipe, Any]):
     def one_step_loss(self, model: Any, split: str) -> float:
         """Return −log p of each value of a split given all previous values, in nats per value.
 
-        Steps with filled values (data.fill) are excluded, because a density covers all values of a
-        step.
+        Steps with filled values (data.fill) are excluded, because the density is joint over all values of
+        a step.
         """
         total, count, device = 0.0, 0, device_of(model)
         for series, (values, mask) in zip(self.corpus.split(split), self.model_inputs(split), strict=True):
@@ -345,7 +346,7 @@ def check_positive(series: Series) -> None:
 
 
 def horizon_of(recipe: Recipe, season: int) -> int:
-    """Return the horizon of a recipe; the default is one season within bounds."""
+    """Return the horizon of a recipe; the default is one season, limited to 8 to 48 steps."""
     return recipe.forecast.horizon or min(max(season, MIN_HORIZON), MAX_HORIZON)
 
 
@@ -371,6 +372,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.forecast:ForecasterPredictor",
     command="forecast {run}",
+    pipeline_tag="time-series-forecasting",
     metric="crps",
     loss_per="value",
     examples="series",

@@ -1,7 +1,7 @@
 """A hidden Markov model of a text, estimated by Baum–Welch with several restarts.
 
-It is a language model, which generates and scores texts and has a perplexity. On a tagged corpus, it is trained without
-the tags; its states are compared with them afterwards (many-to-one accuracy, V-measure).
+The model is a language model: it generates and scores texts and has a perplexity. On a tagged corpus, training ignores
+the tags; the evaluation compares them with the states (many-to-one accuracy, V-measure).
 """
 
 import re
@@ -28,7 +28,7 @@ from seqloom.text.word_spans import first_tokens
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
 
-SENTENCES_PER_BATCH = 512  # in Viterbi decoding
+SENTENCES_PER_BATCH = 512  # for Viterbi decoding
 
 
 @config
@@ -48,7 +48,7 @@ class SentenceCorpus(TextCorpus):
 
 
 class Task(TextTask[Recipe, Any]):
-    eval_chunk = 1 << 16  # large, because no gradients are stored
+    eval_chunk = 1 << 16  # large because no gradients are stored
 
     @classmethod
     def load(cls, recipe: Recipe) -> TextCorpus:
@@ -65,7 +65,7 @@ class Task(TextTask[Recipe, Any]):
             raise UsageError(
                 "read=letters needs a corpus of plain texts, but this corpus has tagged words. Set read=text."
             )
-        spaced = {  # words separated by spaces, so that the tokenizer finds the same words
+        spaced = {  # separate words by spaces, so that the tokenizer finds the same words
             split: [TokenClassificationExample.of(sentence.words, sentence.tags) for sentence in sentences]
             for split, sentences in corpus.splits.items()
         }
@@ -113,7 +113,7 @@ class Task(TextTask[Recipe, Any]):
         return {**super().evaluate(model, split), **self.agreement(model, split)}
 
     def agreement(self, model: HiddenMarkov, split: str) -> dict[str, float]:
-        """Compare the states with the tags of the words, if there are tags."""
+        """Compare the states with the tags of the words if the corpus has tags."""
         if not isinstance(self.corpus, SentenceCorpus) or self.corpus.sentences is None:
             return {}
         sentences = [sentence for sentence in self.corpus.sentences.split(split) if sentence.words]
@@ -147,6 +147,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.language_model:LanguageModelPredictor",
     command="generate {run}",
+    pipeline_tag="text-generation",
     metric="perplexity",
     views=("write", "beam", "understand"),
 )

@@ -1,6 +1,6 @@
 """A hidden Markov model of a series with a Gaussian per state.
 
-Baum–Welch estimates it from the series, with several restarts; missing values are integrated out.
+Baum–Welch estimates the model with several restarts; missing values are integrated out.
 The loss is −log p of each observed value given all previous values; `one_state` is the loss of a
 single Gaussian.
 """

@@ -1,6 +1,6 @@
-"""Tagging with a hidden Markov model: tags are states, words are emissions, and probabilities are relative counts.
+"""Tagging with a hidden Markov model: tags are states, words are emissions, and probabilities are relative frequencies.
 
-Sentences, tags and metrics are those of the `tag` task. The loss is −log p of the tags of a
+The task shares its sentences, tags and metrics with the `tag` task. The loss is −log p of the tags of a
 sentence given its words, per word.
 """
 
@@ -15,7 +15,7 @@ from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.examples import TokenClassificationExample
-from seqloom.data.readers import MAX_SPELLING
+from seqloom.data.text_inputs import MAX_SPELLING
 from seqloom.tasks.base import TaskInfo, TaskRecipe
 from seqloom.tasks.reading_base import BatchConfig
 from seqloom.tasks.tag import Task as TagTask
@@ -39,7 +39,7 @@ class Recipe(TaskRecipe):
 
 class Task(TagTask):
     def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
-        """Estimate the model, unless a checkpoint, which is always the complete model, is given."""
+        """Estimate the model. A checkpoint always contains the complete model and is not estimated again."""
         if model is not None:
             return
         model = self.model()
@@ -73,6 +73,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.tag:TaggerPredictor",
     command="tag {run}",
+    pipeline_tag="token-classification",
     metric="token_accuracy",
     loss_per="word",
     examples="sentences",

@@ -31,16 +31,16 @@ from seqloom.tasks.base import TaskInfo, cached_method
 from seqloom.tasks.text_base import CompletionRecipe, CompletionTask
 from seqloom.train.config import FitConfig
 
-EVAL_BATCH_SIZE = 64  # examples per batch of generated responses
+EVAL_BATCH_SIZE = 64  # responses to generate per batch
 
 
 @config
 class BatchConfig:
     """Batches of examples."""
 
-    tokens: PositiveInt = 2048  # maximum of a batch: examples × longest example, padding and END included
+    tokens: PositiveInt = 2048  # maximum of a batch: examples × longest example, including padding and END
     max_shapes: PositiveInt | None = None  # maximum number of batch shapes; null: unlimited, with less padding
-    max_length: Annotated[int, Ge(8)] | None = 256  # tokens of an example, END included; longer ones are truncated
+    max_length: Annotated[int, Ge(8)] | None = 256  # maximum tokens of an example with END; excess is truncated
     eval_tokens: PositiveInt = 8192  # `tokens` for evaluation
     dev_examples: PositiveInt | None = 200  # dev examples to answer at each evaluation in training; null: all
 
@@ -51,7 +51,7 @@ class Recipe(CompletionRecipe):
     data: CorpusConfig[Instruction]
     template: str = INSTRUCTION_TEMPLATE  # the template of an example
     batch: BatchConfig = BatchConfig()
-    model: LanguageModelConfig | None = None  # filled in from init.from
+    model: LanguageModelConfig | None = None  # filled in from the run in init.from
     train: FitConfig
 
     def problems(self) -> Iterator[str]:
@@ -130,6 +130,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.language_model:LanguageModelPredictor",
     command='prompt {run} --generate "…"',
+    pipeline_tag="text-generation",
     metric="perplexity",
     views=("write", "beam", "vectors", "walk", "heads", "cell"),
 )

@@ -4,7 +4,7 @@ The documents of a split, each followed by END, form one stream. The stream is d
 `batch.size` contiguous sequences, which are read in parallel, `batch.length` tokens at a time. A
 recurrent model carries its state from chunk to chunk and detaches it (truncated backpropagation
 through time). A feed-forward model carries the tokens of its window. A GPT sees only its chunk.
-Without cross-document attention, the latter two see only one document.
+Without cross-document attention, feed-forward models and GPTs see only the current document.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class BatchConfig:
     """Batches of the stream."""
 
     size: PositiveInt = 32  # sequences per batch
-    length: PositiveInt = 64  # tokens of a chunk, through which gradients flow
+    length: PositiveInt = 64  # tokens per chunk; gradients do not cross chunks
     state_reset_probability: Probability = 0.02  # probability that a sequence starts a chunk with the initial state
     random_offset: bool = False  # start every epoch at a random position, which changes the chunks
     cross_document_attention: bool = True  # whether tokens see earlier documents; must be true for recurrent models
@@ -66,7 +66,7 @@ class Recipe(InitRecipe):
 class Task(TextTask[Recipe, Any]):
     @property
     def loss_remark(self) -> str:
-        """A remark on sampled softmax, whose loss gives no perplexity."""
+        """A remark on sampled softmax, whose loss does not yield a perplexity."""
         model = self.recipe.model
         return "of samples" if model.kind != "gpt" and model.softmax.kind == "sampled" else ""
 
@@ -91,7 +91,7 @@ class Task(TextTask[Recipe, Any]):
         return self.batches.steps_per_epoch
 
     def warnings(self) -> list[str]:
-        """Warn about a text with less than one chunk per sequence, and about untrained positions."""
+        """Return warnings about a text with less than one chunk per sequence and about untrained positions."""
         model, notes = self.recipe.model, []
         rows, chunk, length = self.batches.size, self.batches.length, self.batches.row_length
         if length < chunk:
@@ -134,7 +134,7 @@ class Task(TextTask[Recipe, Any]):
         return Loss(value, state, batch["targets"].numel())
 
     def log_probs(self, model: Any, split: str, rows: int = 1) -> Tensor:
-        """Score documents separately if training uses no cross-document attention."""
+        """Return log p of each token; without cross-document attention, score each document separately."""
         if self.recipe.batch.cross_document_attention:
             return super().log_probs(model, split, self.recipe.batch.eval_size)
         encoded = list(self.tokenizer.encode_batch(self.corpus.split(split)))
@@ -154,6 +154,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.language_model:LanguageModelPredictor",
     command="generate {run}",
+    pipeline_tag="text-generation",
     metric="perplexity",
     views=("write", "beam", "vectors", "walk", "heads", "cell"),
 )

@@ -4,8 +4,8 @@ objective: mlm        documents packed into rows of `batch.max_length`, without 
 objective: mlm+nsp    pairs of texts; the second follows the first or comes from another document (BERT)
 objective: electra    like mlm; a generator fills the masks, and the model detects the replaced tokens (ELECTRA)
 
-The loss is the loss of the masked tokens plus the loss of the pairs or of the detection. Masks, pairs and replacements
-of dev and test are fixed, so evaluations are comparable.
+The loss is the sum of the masked-token loss and the next-sentence or detection loss. Masks, pairs and replacements
+for dev and test are fixed, so evaluations are comparable.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import Ge, PositiveInt
+from seqloom.core import Json
 from seqloom.core.device import device_of, make_generator
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Loss
@@ -40,7 +41,7 @@ from seqloom.train.config import FitConfig
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
 
-EVALUATION_SEED = 0  # the seed of the masks of an evaluation, for any recipe
+EVALUATION_SEED = 0  # the mask seed of evaluations, equal for all recipes
 ALL_MASKED = (1.0, 0.0)  # probabilities that a chosen token is masked, and replaced at random
 MIN_ROW_TOKENS = 8  # [CLS] a [SEP] b [SEP] with at least two tokens each
 
@@ -53,14 +54,14 @@ class BatchConfig:
     """Batches of rows of tokens."""
 
     size: PositiveInt = 32  # rows per batch
-    max_length: Annotated[int, Ge(MIN_ROW_TOKENS)] = 128  # tokens of a row, [CLS] and [SEP] included
+    max_length: Annotated[int, Ge(MIN_ROW_TOKENS)] = 128  # tokens of a row, including [CLS] and [SEP]
     eval_size: PositiveInt = 64  # rows per batch in evaluation
 
 
 @config
 class Recipe(TaskRecipe):
     task: Literal["masked-lm"] = "masked-lm"
-    objective: Objective = "mlm+nsp"  # masked tokens; also next sentences; or replaced tokens
+    objective: Objective = "mlm+nsp"  # predict masked tokens, masked tokens and next sentences, or replaced tokens
     masking: Masking = "dynamic"  # dynamic: new masks in every epoch; static: the masks of the first epoch
     masks: MasksConfig = MasksConfig()
     data: CorpusConfig[str]
@@ -97,7 +98,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
         return "nats per masked token" + " and pair" * self.pairs
 
     @classmethod
-    def complete(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(cls, mapping: Mapping[str, Json]) -> dict[str, Json]:
         """With `objective: electra`, replace model kind bert by electra and mask all chosen tokens."""
         if mapping.get("objective") != "electra":
             return dict(mapping)
@@ -111,7 +112,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
 
     @classmethod
     def of_documents(cls, recipe: Recipe, run: "Run", documents: Sequence[str]) -> Self:
-        """Return the task without next sentences, because there may be only one document."""
+        """Create the task without next-sentence prediction, because there may be only one document."""
         objective: Objective = "mlm" if recipe.objective == "mlm+nsp" else recipe.objective
         return super().of_documents(replace(recipe, objective=objective), run, documents)
 
@@ -243,7 +244,7 @@ def sum_replaced(model: Electra, batch: Tree, draws: Tensor) -> dict[str, Tensor
 
 
 def sum_masked(model: BERT, batch: Tree) -> dict[str, Tensor]:
-    """Sum losses and counts over the chosen tokens of a batch, and over its pairs, if it has any."""
+    """Sum losses and counts over the chosen tokens of a batch, and over its pairs if it has pairs."""
     outputs, targets = model(batch), batch["targets"]
     logits, is_chosen = at_least_float32(outputs.masked), targets >= 0
     losses = F.cross_entropy(logits.flatten(0, 1), targets.clamp(min=0).flatten(), reduction="none").view_as(targets)
@@ -266,6 +267,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.gaps:MaskedLMPredictor",
     command="fill-mask {run}",
+    pipeline_tag="fill-mask",
     metric="masked_accuracy",
     views=("write", "vectors", "walk", "heads"),
 )

@@ -26,13 +26,13 @@ class Recipe(TextRecipe):
 
 
 class Task(TextTask[Recipe, NGram]):
-    eval_chunk = 1 << 16  # large, because no gradients are stored
+    eval_chunk = 1 << 16  # large because no gradients are stored
 
     def check_model(self) -> None:
         check_length(self.stream("train").numpy(), self.recipe.model.order)
 
     def estimates(self, model: NGram | None, step: int) -> Iterator[Estimate]:
-        """Estimate the model, unless a checkpoint, which is always the complete model, is given."""
+        """Estimate the model. A checkpoint always contains the complete model and is not estimated again."""
         if model is None:
             stream = self.stream("train").numpy()
             yield from estimate(stream, self.recipe.model, len(self.tokenizer))
@@ -55,6 +55,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.language_model:LanguageModelPredictor",
     command="generate {run}",
+    pipeline_tag="text-generation",
     metric="perplexity",
     views=("write", "beam"),
 )

@@ -18,7 +18,7 @@ from seqloom.data.collate import ExampleRows
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import SentencePairExample, check_labels, scores_of
-from seqloom.data.readers import RowReader
+from seqloom.data.text_inputs import RowReader
 from seqloom.evaluate import correlation
 from seqloom.evaluate.intervals import MetricReport
 from seqloom.models.backbones import backbone_class
@@ -55,7 +55,7 @@ class Recipe(RowRecipe):
 
     @property
     def both_orders(self) -> bool:
-        """Whether a pair is read in both orders."""
+        """Whether the model reads each pair in both orders."""
         backbone = self.model.backbone
         causal = backbone is not None and backbone_class(backbone).form == "causal"
         return self.target == "score" and causal if self.symmetric is None else self.symmetric
@@ -133,6 +133,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.matching:PairPredictor",
     command="match {run}",
+    pipeline_tag="text-classification",
     metric="accuracy",
     loss_per="pair",
     examples="pairs",

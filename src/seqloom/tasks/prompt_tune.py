@@ -53,6 +53,8 @@ class Recipe(CompletionRecipe):
             Template.parse(self.template)
         except UsageError as error:
             yield str(error)
+        if getattr(self.data, "multi_label", False):
+            yield "data.multi_label must be false: a prompt is answered by a single label"
 
 
 class Task(CompletionTask[Recipe, SoftPromptModel]):
@@ -171,6 +173,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.language_model:LanguageModelPredictor",
     command="prompt {run}",
+    pipeline_tag="text-classification",
     metric="accuracy",
     views=("write", "beam"),
 )

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, NonNegativeFloat, PositiveInt
+from seqloom.core import Json
 from seqloom.core.tokens import Specials
 from seqloom.data.collate import ExampleRows, RowBatches
 from seqloom.data.corpus import Corpus
-from seqloom.data.readers import RowReader, SentenceReader, Spellings, TextFrame, TextReader, separate_punctuation
+from seqloom.data.text_inputs import RowReader, SentenceReader, Spellings, TextFrame, TextReader, separate_punctuation
 from seqloom.data.word_vectors import VocabularyVectors, read_vectors, vector_words
 from seqloom.evaluate.classification import report
 from seqloom.models import has_backbone
@@ -34,9 +35,9 @@ UNSEEN = -1  # the id of a label or tag that is not in the training data
 class BatchConfig:
     """Batches of texts."""
 
-    tokens: PositiveInt = 2048  # maximum of a batch: texts × longest text, padding and END included
+    tokens: PositiveInt = 2048  # maximum of a batch: texts × longest text, including padding and END
     max_shapes: PositiveInt | None = None  # maximum number of batch shapes; null: unlimited, with less padding
-    max_length: Annotated[int, Ge(2)] | None = 256  # tokens of a text, END included; longer texts are truncated
+    max_length: Annotated[int, Ge(2)] | None = 256  # maximum tokens of a text with END; longer texts are truncated
     eval_tokens: PositiveInt = 8192  # `tokens` for evaluation
 
 
@@ -44,8 +45,8 @@ class BatchConfig:
 class RowBatchConfig(BatchConfig):
     """Batches of rows of several texts."""
 
-    tokens: PositiveInt = 4096  # maximum of a batch: rows × longest row, padding and special tokens included
-    max_length: Annotated[int, Ge(5)] | None = 256  # tokens of a row, special tokens included; null: the backbone's
+    tokens: PositiveInt = 4096  # maximum of a batch: rows × longest row, including padding and special tokens
+    max_length: Annotated[int, Ge(5)] | None = 256  # maximum tokens of a row; null: the maximum of the backbone
     eval_tokens: PositiveInt = 16384
     split_punctuation: bool = False  # separate words and punctuation marks by spaces, as in WikiText
 
@@ -59,7 +60,7 @@ class RowLossConfig:
 
 @config
 class ReadingRecipe(InitRecipe):
-    """The keys and rules of recipes whose models read texts."""
+    """The keys of recipes whose models read texts, and their consistency checks."""
 
     @property
     def takes_init(self) -> bool:
@@ -85,7 +86,7 @@ class ReadingRecipe(InitRecipe):
 
 @config
 class RowRecipe(ReadingRecipe):
-    """The keys and rules of recipes whose models read several texts in a row."""
+    """The keys of recipes whose models read several texts in one row, and their consistency checks."""
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
@@ -121,7 +122,7 @@ def sentence_reader(recipe: TaskRecipe, tokenizer: Tokenizer, spellings: Spellin
 
 
 def row_reader(recipe: TaskRecipe, tokenizer: Tokenizer) -> RowReader:
-    """Return the reader of several texts in a row."""
+    """Return the reader of rows of several texts."""
     frame = frame_of(recipe, tokenizer)
     if frame is None:
         raise ValueError("model.backbone or init.from must be set")
@@ -137,7 +138,7 @@ def spellings_of(run: "Run") -> Spellings | None:
 
 
 class SplitTask(Task[R, M]):
-    """A task that is evaluated by the predictions for each example of a split."""
+    """A task whose evaluation uses the prediction for each example of a split."""
 
     def outputs(self, model: M, split: str) -> Any:
         """Return the predictions for each example of a split."""
@@ -206,7 +207,7 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
         return ["\n".join(example.texts()) for example in self.corpus.split(split)]
 
     def reader(self) -> Any:
-        """Return the reader that converts texts to rows of tokens. Its `frame` has the special tokens around them."""
+        """Return the reader that converts texts to rows of tokens; its `frame` holds the special tokens."""
         raise NotImplementedError
 
     def truncated_count(self) -> int:
@@ -217,7 +218,7 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
         """Return a sentence about `count` training examples that are too long."""
         raise NotImplementedError
 
-    def documents(self) -> dict[str, Any]:
+    def documents(self) -> dict[str, Json]:
         documents = super().documents()
         if self.spellings is not None:
             documents["characters.json"] = self.spellings.alphabet.to_json()
@@ -235,6 +236,9 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
         return model
 
     def receiver(self, model: Any) -> Any:
+        return model.backbone
+
+    def pretrained_part(self, model: Any) -> Any:
         return model.backbone
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The recall problem: a recurrent network reads symbols and recalls the first."""
+"""The recall problem: a recurrent network reads symbols and recalls the first symbol."""
 
 from typing import Annotated, Literal
 

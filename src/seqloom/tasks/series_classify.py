@@ -1,11 +1,11 @@
 """Classification of series: a model reads a series of numbers and predicts its label.
 
-The labels are those of the training data; a dev or test series with another label counts as wrong.
+The model predicts only labels of the training data; a dev or test series with another label counts as an error.
 The loss is −log p of the label.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -14,17 +14,20 @@ from torch import Tensor
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import PositiveInt
 from seqloom.core.device import derive_seed, device_of
-from seqloom.core.errors import UsageError
+from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, to_device
+from seqloom.core.words import format_count
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.series import LabelledSeries, variables_of
 from seqloom.models.classifier import SeriesClassifier, SeriesClassifierConfig
-from seqloom.nn.softmax import at_least_float32
 from seqloom.tasks.base import TaskInfo, TaskRecipe
 from seqloom.tasks.reading_base import LabelTask
 from seqloom.train.config import FitConfig
+
+if TYPE_CHECKING:
+    from seqloom.runs.run import Run
 
 
 @config
@@ -50,6 +53,16 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
     reads_tokens = False
     speed_unit = "steps"
     measured_on = "series with labels"
+
+    @classmethod
+    def of_corpus(cls, recipe: Recipe, run: "Run", corpus: Any) -> Self:
+        given, expected = variables_of(corpus), run.sizes["variables"]
+        if given != expected:
+            raise DataError(
+                f"The series of {corpus.name} have {format_count(given, 'variable')}, but {run.path} reads "
+                f"{format_count(expected, 'variable')}."
+            )
+        return super().of_corpus(recipe, run, corpus)
 
     def check_model(self) -> None:
         longest = self.recipe.model.encoder.longest
@@ -84,7 +97,7 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
         return collate_series(examples, labels, max(len(example.values) for example in train))
 
     def loss(self, model: SeriesClassifier, batch: Tree, carry: Tree) -> Loss:
-        """Compute the loss of independent series, without carried state, and the number of steps read."""
+        """Return the loss of independent series, the number of steps read, and no carried state."""
         value, count = model.loss(batch)
         return Loss(value, None, batch["mask"].numel(), count)
 
@@ -95,8 +108,7 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
         for start in range(0, len(examples), size):
             chunk = examples[start : start + size]
             batch = collate_series(chunk, labels[start : start + size], max(len(example.values) for example in chunk))
-            logits = model(to_device(batch, device_of(model)))
-            outputs.append(at_least_float32(logits).log_softmax(dim=1).float().cpu())
+            outputs.append(model.log_probs(to_device(batch, device_of(model))).float().cpu())
         return torch.cat(outputs)
 
 

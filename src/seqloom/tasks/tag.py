@@ -1,8 +1,8 @@
 """Tagging: a model reads a sentence and predicts a tag for each word, such as its part of speech or entity type.
 
-The tags are those of the training data; a dev or test word with another tag counts as wrong. The
-loss is −log p of the tags per word; a CRF gives the joint probability of the tags of a sentence.
-Names are spans of words, written as IOB2 tags.
+The model predicts only tags of the training data; a dev or test word with another tag counts as an error. The
+loss is −log p of the tags per word; a CRF models the joint probability of the tags of a sentence.
+Entities are spans of words, written as IOB2 tags.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ from seqloom.data.collate import TextBatches
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TokenClassificationExample, has_spans
-from seqloom.data.readers import SentencePart, SentenceReader
+from seqloom.data.text_inputs import SentencePart, SentenceReader
 from seqloom.evaluate.tagging import TagReport, report
 from seqloom.models import MODELS
 from seqloom.tasks.base import ModelSection, TaskInfo, TaskRecipe, cached_method
@@ -107,7 +107,7 @@ class Task(ReadingTask[TaskRecipe, Any]):
 
     @cached_method
     def pieces(self, split: str) -> list[SentencePart]:
-        """Return the pieces that are read separately: sentences, or parts of long sentences."""
+        """Return the pieces that the model reads separately: sentences, or parts of long sentences."""
         return self.reader().pieces(self.words(split))
 
     def tags(self, split: str) -> list[list[int]]:
@@ -144,7 +144,7 @@ class Task(ReadingTask[TaskRecipe, Any]):
             for index, row in zip(members.tolist(), model.predict(batch).tolist(), strict=False):
                 predicted[index] = [self.names[number] for number in row[: len(pieces[index].first)]]
         sentences: list[list[str]] = [[] for _ in self.corpus.split(split)]
-        for piece, tags in zip(pieces, predicted, strict=True):  # in the order of their sentences
+        for piece, tags in zip(pieces, predicted, strict=True):  # in sentence order
             sentences[piece.sentence] += tags
         return sentences, total / counted if counted else float("nan")
 
@@ -160,6 +160,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.tag:TaggerPredictor",
     command="tag {run}",
+    pipeline_tag="token-classification",
     metric="token_accuracy",
     loss_per="word",
     examples="sentences",

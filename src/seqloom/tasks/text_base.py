@@ -15,7 +15,7 @@ from seqloom.core.protocols import Loss, Model
 from seqloom.core.tree import Tree
 from seqloom.data.corpus import TextCorpus, TextCounts
 from seqloom.models import InitConfig
-from seqloom.tasks.base import BatchedTask, M, R, Task, TaskRecipe, cached_method, dropout_problems
+from seqloom.tasks.base import BatchedTask, M, R, Task, TaskRecipe, cached_method, dropout_problems, lora_problems
 from seqloom.text import Tokenizer, TokenizerConfig, encode_documents
 from seqloom.text.base import split_sentences
 
@@ -41,7 +41,6 @@ class TextTask(Task[R, M]):
     """A task on plain text, evaluated by perplexity."""
 
     corpus: TextCorpus
-    other_data = "--text FILE"
     eval_chunk = 256  # tokens per chunk in evaluation
 
     @classmethod
@@ -49,7 +48,7 @@ class TextTask(Task[R, M]):
         if recipe.data is None:
             raise DataError(
                 "The recipe has no `data` section, because the model was imported. "
-                "Add a section with a corpus, or evaluate a text: --text FILE."
+                "Add a section with a corpus, or evaluate a text: seqloom evaluate RUN FILE."
             )
         corpus: TextCorpus = super().load(recipe)
         return corpus
@@ -78,7 +77,7 @@ class TextTask(Task[R, M]):
         return {**self.metrics(self.log_probs(model, split), split), **self.recall_accuracy(model, split)}
 
     def recall_accuracy(self, model: Any, split: str) -> dict[str, float]:
-        """Return the accuracy on the probed spans of a corpus by group, or nothing without probes."""
+        """Return the accuracy on the corpus's probed spans by group, or an empty mapping if it has no probes."""
         from seqloom.evaluate.perplexity import RecallQuestion, recall
 
         probe = self.corpus.probe
@@ -116,7 +115,7 @@ class TextTask(Task[R, M]):
         return {**perplexity_metrics(Totals.of(log_probs), self.corpus.counts(split)), **self.tokenizer_metrics(split)}
 
     def tokenizer_metrics(self, split: str) -> dict[str, float]:
-        """Measure the information that the tokenizer loses, which makes other metrics look better."""
+        """Measure the information that the tokenizer loses; a lossy tokenizer makes other metrics look better."""
         return {"unknown_rate": self.unknown_rate(split), "text_kept": self.text_kept(split)}
 
     @cached_method
@@ -128,7 +127,7 @@ class TextTask(Task[R, M]):
         return sum(same) / len(same)
 
     def unknown_rate(self, split: str) -> float:
-        """Return the fraction of tokens that are <unk>, not counting a literal <unk> in the text."""
+        """Return the fraction of tokens that are <unk>, excluding literal <unk> in the text."""
         unknown = self.tokenizer.unknown
         if unknown is None:
             return 0.0
@@ -169,6 +168,7 @@ class CompletionRecipe(TaskRecipe):
     def problems(self) -> Iterator[str]:
         if self.tokenizer is not None:
             yield "tokenizer comes from the run in init.from: leave the section out"
+        yield from lora_problems(self.init, self.model)
 
 
 class CompletionTask(BatchedTask[R, M]):
@@ -193,7 +193,7 @@ class CompletionTask(BatchedTask[R, M]):
 
     @property
     def max_length(self) -> int | None:
-        """The maximum number of tokens of an example, END included."""
+        """The maximum number of tokens of an example, including END."""
         length, model = self.recipe.batch.max_length, self.recipe.model
         context = None if model.kind in ("recurrent-lm", "window-lm") else model.window
         return length if context is None else min(length or context, context)
@@ -212,7 +212,7 @@ class CompletionTask(BatchedTask[R, M]):
         return [*notes, self.truncation_note(self.batches.cut)] if self.batches.cut else notes
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        """−1/N Σ log p of the N targets that count."""
+        """Return −1/N Σ log p over the N targets of the loss."""
         scores, _ = model.score(batch["inputs"], batch["targets"], model.start(rows=len(batch["inputs"])))  # (B, T)
         value = -(scores * batch["counted"]).sum() / batch["counted"].sum().clamp(min=1)
         return Loss(value, None, batch["read"], batch["counted"].sum())

@@ -1,7 +1,7 @@
 """Tracking with the Kalman filter and smoother, from observations with noise and gaps.
 
-The filter estimates positions from past observations, the smoother also from later observations. If the true positions
-are known, the errors of the filter, the smoother and the observations are measured.
+The filter estimates positions from past observations; the smoother also uses later observations. If the true positions
+are known, the evaluation measures the errors of the filter, the smoother and the observations.
 """
 
 from collections.abc import Iterator, Sequence
@@ -78,7 +78,7 @@ def measure_tracks(model: LinearDynamical, tracks: Sequence[Track]) -> dict[str,
     # The naive prediction of a complete observation is the last complete observation.
     ahead = filtered.expected_means @ model.system.emission.mT + model.system.offset
     steps = torch.arange(values.shape[1]).expand_as(is_observed)
-    last = torch.where(is_observed, steps, -1).cummax(dim=1).values[:, :-1]  # (B, T − 1): the step of the last one
+    last = torch.where(is_observed, steps, -1).cummax(dim=1).values[:, :-1]  # (B, T − 1): steps
     naive = values.gather(1, last.clamp_min(0)[..., None].expand(-1, -1, values.shape[2]))
     expected = is_observed[:, 1:] & (last >= 0)
     if bool(expected.any()):

@@ -1,7 +1,7 @@
 """Translation: an encoder–decoder reads a sentence of one language and writes it in another.
 
 One tokenizer is trained on both sides of the training data. Source and target are followed by END,
-and the decoder starts with END. The loss is −log p of each target token, END included, given the
+and the decoder starts with END. The loss is −log p of each target token, including END, given the
 source and the previous target tokens.
 """
 
@@ -15,16 +15,17 @@ import torch
 
 from seqloom.config import config
 from seqloom.config.constraints import Fraction, Ge, NonNegativeFloat, NonNegativeInt, PositiveInt
+from seqloom.core import Json
 from seqloom.core.device import device_of
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.batching import Array, Ragged
 from seqloom.data.collate import ParallelBatches, collate_parallel
+from seqloom.data.copy_baseline import copy_baseline
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import ParallelExample
-from seqloom.data.parallel import copy_baseline
 from seqloom.decoding.beam import BeamConfig, Hypothesis, beam_search, map_batches, release_memory
 from seqloom.evaluate.alignment import ForcedPair, score_alignments
 from seqloom.evaluate.perplexity import exp
@@ -38,6 +39,7 @@ from seqloom.evaluate.translation import (
 )
 from seqloom.models import MODELS
 from seqloom.tasks.base import BatchedTask, InitRecipe, ModelSection, TaskInfo, cached_method
+from seqloom.tasks.terms_base import TermSearch
 from seqloom.text import BytePair, Tokenizer
 from seqloom.text.bytepair import DropoutTexts
 from seqloom.train.config import FitConfig
@@ -54,7 +56,7 @@ MAX_UNKNOWN_RATE = 0.05  # fraction of <unk> in a side of the training data abov
 class BatchConfig:
     """Batches of sentence pairs."""
 
-    tokens: PositiveInt = 2048  # maximum of the longer side of a batch: pairs × longest sentence, padding included
+    tokens: PositiveInt = 2048  # maximum of the longer side of a batch: pairs × longest sentence, including padding
     max_shapes: PositiveInt | None = None  # maximum number of batch shapes; null: unlimited, with less padding
     max_length: Annotated[int, Ge(2)] | None = 256  # tokens of a side; training omits longer pairs; null: unlimited
     eval_tokens: PositiveInt = 8192  # `tokens` for evaluation and translation
@@ -97,7 +99,6 @@ class Task(BatchedTask[Recipe, Any]):
     corpus: Corpus[ParallelExample]
     validates_part = True
     measured_on = "pairs of sentences"
-    other_data = "--source FILE --reference FILE"
 
     @classmethod
     def training_texts(cls, recipe: Recipe, corpus: Corpus[ParallelExample]) -> Iterable[str]:
@@ -106,7 +107,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     @classmethod
     def of_pairs(cls, recipe: Recipe, run: "Run", pairs: Sequence[ParallelExample]) -> Self:
-        """Return the same task on other pairs of the same languages, with the single split "other"."""
+        """Create the task of a run with other pairs of the same languages as the single split "other"."""
         languages = run.data.get("source", ""), run.data.get("target", "")
         return cls(recipe, Corpus("other pairs", "", {"other": pairs}, languages=languages), run.tokenizer)
 
@@ -114,7 +115,7 @@ class Task(BatchedTask[Recipe, Any]):
     def loss_remark(self) -> str:
         return "smoothed" if self.recipe.loss.label_smoothing else ""
 
-    def describe_data(self) -> dict[str, Any]:
+    def describe_data(self) -> dict[str, Json]:
         languages = dict(zip(SIDES, self.corpus.languages, strict=True))
         return {**super().describe_data(), **languages}
 
@@ -125,7 +126,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     def check_model(self) -> None:
         """Reject data with more tokens than the model has positions."""
-        is_pretrained = self.recipe.init is not None  # its positions are fixed, so dev is truncated
+        is_pretrained = self.recipe.init is not None  # pretrained positions are fixed, so dev is truncated
         for side, longest in self.max_lengths.items():
             for split in ("train",) if is_pretrained else ("train", "dev"):
                 lengths = self.encoded(split, side).lengths
@@ -137,7 +138,7 @@ class Task(BatchedTask[Recipe, Any]):
                         else f"Set model.{self.recipe.model.longest_key}={most}."
                     )
                     raise DataError(
-                        f"A {side} of {split} has {most:,} tokens, END included, but the model has only "
+                        f"A {side} of {split} has {most:,} tokens, including END, but the model has only "
                         f"{longest:,} positions. {advice}"
                     )
 
@@ -163,7 +164,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     @cached_method
     def side_tokens(self, split: str, side: str) -> Ragged:
-        """Return the tokens of one side of a split. Splits other than train are truncated to the model's positions."""
+        """Return the tokens of one side of a split; dev and test are truncated to the model's positions."""
         texts, most = self.encoded(split, side), self.max_lengths.get(side)
         if split == "train" or most is None or texts.lengths.max(initial=0) <= most:
             return texts
@@ -220,7 +221,7 @@ class Task(BatchedTask[Recipe, Any]):
         return int(self.side_tokens("train", "target").lengths[self.batches.pairs].sum()) / self.steps_per_epoch()
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """Return a batch of pairs, which byte-pair dropout segments again at every step."""
+        """Return a batch of pairs. Byte-pair dropout segments them again at every step."""
         if self.recipe.dropout:
             chosen = self.batches.members(seed, step, rank, world)
             source, target = (
@@ -239,7 +240,7 @@ class Task(BatchedTask[Recipe, Any]):
     # --- evaluation -------------------------------------------------------------------------------------------------
 
     def validate(self, model: Any) -> dict[str, float]:
-        """Compute the loss of dev and the metrics of greedy translations of evenly spaced dev pairs."""
+        """Compute the loss on dev, and the metrics of greedy translations of evenly spaced dev pairs."""
         pairs, limit = len(self.corpus.split("dev")), self.recipe.batch.dev_pairs
         chosen = np.linspace(0, pairs - 1, pairs if limit is None else min(limit, pairs)).round().astype(int)
         metrics = self.losses(model, "dev")
@@ -249,14 +250,19 @@ class Task(BatchedTask[Recipe, Any]):
         hypotheses, references = [line.hypothesis for line in lines], [line.reference for line in lines]
         return metrics | score_translations(hypotheses, references, language=self.corpus.languages[1]).metrics
 
-    def report(self, model: Any, split: str, decode: BeamConfig | None = None) -> TranslationReport:
-        """Translate a split with the search options of the recipe, or `decode`, and compute all metrics."""
+    def report(
+        self, model: Any, split: str, decode: BeamConfig | None = None, terms: TermSearch | None = None
+    ) -> TranslationReport:
+        """Translate a split with the search options of the recipe, or `decode`, and compute all metrics.
+
+        Translations contain the required `terms`.
+        """
         options = decode or self.recipe.decode
         translation_report = report(
-            self.translate(model, split, options),
+            self.translate(model, split, options, terms=terms),
             source_language=self.corpus.languages[0],
             target_language=self.corpus.languages[1],
-            decoding=describe_decoding(options),
+            decoding=describe_decoding(options) + ("" if terms is None else ", glossary"),
             before=self.losses(model, split),
             after={**self.alignment(model, split), **self.copy_metrics(split)},
         )
@@ -264,7 +270,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     @torch.no_grad()
     def losses(self, model: Any, split: str) -> dict[str, float]:
-        """Return −log p per target token, END included."""
+        """Return −log p per target token, including END."""
         total = sum(
             model.target_log_probs(to_device(batch, device_of(model))).double().sum().item()
             for _, batch in self.indexed_batches(split)
@@ -273,26 +279,39 @@ class Task(BatchedTask[Recipe, Any]):
         return {"loss": loss, "perplexity": exp(loss)}
 
     def translate(
-        self, model: Any, split: str, options: BeamConfig, chosen: Array | None = None
+        self,
+        model: Any,
+        split: str,
+        options: BeamConfig,
+        chosen: Array | None = None,
+        terms: TermSearch | None = None,
     ) -> list[TranslatedLine]:
-        """Translate all or the chosen pairs of a split, in the order of the split."""
+        """Translate all pairs of a split or the selected pairs, in order."""
         pairs, device, end = self.corpus.split(split), device_of(model), self.tokenizer.end
         best_only, banned = replace(options, n_best=1), self.tokenizer.banned
+        indices = range(len(pairs)) if chosen is None else chosen.tolist()
+        required = {index: () if terms is None else terms.required(pairs[index].source) for index in indices}
 
-        def search(batch: Tree) -> list[list[Hypothesis]]:
+        def search(item: tuple[Array, Tree]) -> list[list[Hypothesis]]:
+            members, batch = item
             source = to_device({"tokens": batch["source"], "mask": batch["source_mask"]}, device)
-            return beam_search(model, source=source, options=best_only, end=end, banned=banned)
+            of_lines = [required[index] for index in members.tolist()]
+            constraints = None if terms is None else terms.constraints(of_lines, device)
+            return beam_search(model, source=source, options=best_only, end=end, banned=banned, constraints=constraints)
 
-        batches = list(self.indexed_batches(split, chosen))
-        decoded = map_batches(search, [batch for _, batch in batches], device)
-        release_memory(model)  # training may need the memory
+        batches: list[tuple[Array, Tree]] = []
+        for has_terms in (False, True):  # in separate batches, because a search without terms is faster
+            part = np.array([index for index in indices if bool(required[index]) == has_terms], dtype=int)
+            batches += self.indexed_batches(split, part) if len(part) else ()
+        decoded = map_batches(search, batches, device)
+        release_memory(model)  # free the memory for training
         lines: dict[int, TranslatedLine] = {}
         for (members, _), hypotheses in zip(batches, decoded, strict=True):
             for index, (best,) in zip(members.tolist(), hypotheses, strict=True):
                 pair = pairs[index]
-                text = self.tokenizer.decode(best.tokens) if pair.source else ""  # blank stays blank
+                text = self.tokenizer.decode(best.tokens) if pair.source else ""  # blank lines have blank translations
                 lines[index] = TranslatedLine(pair.source, pair.target, text)
-        return [lines[index] for index in (range(len(pairs)) if chosen is None else chosen.tolist())]
+        return [lines[index] for index in indices]
 
     def copy_metrics(self, split: str) -> dict[str, float]:
         """Return the BLEU of the copy baseline on `cldr`, whose dev and test sentences recombine training parts."""
@@ -303,7 +322,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     @torch.no_grad()
     def alignment(self, model: Any, split: str) -> dict[str, float]:
-        """Compare attention weights with the alignments of the corpus, if it has any."""
+        """Compare attention weights with the alignments of the corpus if it has alignments."""
         pairs, examples = self.corpus.split(split), list[ForcedPair]()
         aligned = np.flatnonzero(np.array([bool(pair.links) for pair in pairs]) & ~self.is_too_long(split))
         for members, batch in self.indexed_batches(split, aligned) if len(aligned) else ():
@@ -318,7 +337,7 @@ class Task(BatchedTask[Recipe, Any]):
         return score_alignments(examples) if examples else {}
 
     def indexed_batches(self, split: str, chosen: Array | None = None) -> Iterator[tuple[Array, Tree]]:
-        """Return batches of all or the chosen pairs of a split, with their indices."""
+        """Return batches of all pairs of a split or of the selected pairs, with their indices."""
         sides = [self.side_tokens(split, side) for side in SIDES]
         chosen = np.arange(len(sides[0])) if chosen is None else chosen
         batches = ParallelBatches(*(side.take(chosen) for side in sides), tokens=self.recipe.batch.eval_tokens)
@@ -331,6 +350,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.translate:TranslatorPredictor",
     command="translate {run}",
+    pipeline_tag="translation",
     metric="bleu",
     examples="pairs",
     example="Two children are playing in the park.",

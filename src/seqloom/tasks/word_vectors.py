@@ -1,8 +1,8 @@
 """Word vectors from plain text: word2vec's skip-gram and CBOW with negative sampling, or GloVe.
 
 Each word of the tokenizer has one vector, regardless of the space before it. Line breaks, END and
-unknown words have none and are skipped when neighbours are determined; words of different documents
-are never neighbours.
+unknown words have no vector and are skipped when neighbours are determined. Words of different
+documents are never neighbours.
 """
 
 import math
@@ -30,7 +30,7 @@ from seqloom.tasks.text_base import TextRecipe, TextTask, create_run
 from seqloom.text import END, Tokenizer, Words, WordsConfig
 from seqloom.text.vocabularies import NEWLINE
 
-HELD_OUT_SEED = 0  # the seed of the samples of an evaluation, equal for all runs
+HELD_OUT_SEED = 0  # the sampling seed of evaluations, equal for all runs
 MAX_EVAL_WORDS = 500_000  # maximum number of words of a split that are evaluated
 
 
@@ -47,8 +47,6 @@ class Recipe(TextRecipe):
 
 
 class Task(TextTask[Recipe, WordVectors]):
-    other_data = ""
-
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
         select_engine(recipe.train)  # fail early if this machine cannot train the recipe
@@ -84,7 +82,7 @@ class Task(TextTask[Recipe, WordVectors]):
     # --- training ---------------------------------------------------------------------------------------------------
 
     def estimates(self, model: WordVectors | None, step: int) -> Iterator[Estimate]:
-        """Yield a stage for every line of the log, with the model after each epoch or every `save_every` steps."""
+        """Yield one stage per log line; a stage includes the model after each epoch or every `save_every` steps."""
         train = self.recipe.train
         if model is None:
             model = self.model().draw(self.recipe.seed, self.counts())
@@ -131,7 +129,7 @@ def text_of(tokenizer: Tokenizer, stream: Tensor) -> Text:
 
 
 def plain_words(tokenizer: Tokenizer) -> Tensor:
-    """Return the word of each token (V,), regardless of a space before it, or −1 for none."""
+    """Return the word of each token (V,), regardless of a space before the token, or −1 if it is not a word."""
     assert isinstance(tokenizer, Words)
     ids = {word: id for id, word in enumerate(tokenizer.words, start=2)}
     words = [-1 if word == NEWLINE else ids.get(tokenizer.plain(word), id) for word, id in ids.items()]
@@ -176,7 +174,7 @@ def held_out_loss(model: WordVectors, text: Text) -> float:
 
 @torch.no_grad()
 def neighbour_accuracy(model: WordVectors, text: Text) -> float:
-    """Return how often the cosine of two neighbouring words exceeds the cosine of the first and a noise word.
+    """Return the rate at which the cosine of two neighbours exceeds the cosine of the first and a noise word.
 
     The metric is the same for all training methods; chance is 0.5. Words that are more frequent
     than the mean are subsampled as in training.
@@ -211,6 +209,7 @@ INFO = TaskInfo(
     task=Task,
     predictor="seqloom.predict.word_vectors:WordVectorsPredictor",
     command="words plot {run} --out words.png",
+    pipeline_tag="feature-extraction",
     loss_per="prediction",
     views=("vectors",),
 )

@@ -1,6 +1,6 @@
-"""Tokenizers: text to ids and back.
+"""Tokenizers, which convert text to token ids and back.
 
-A new kind needs a module and a row in `TOKENIZERS`. Kinds are imported on first use.
+To add a kind, add a module and its entry in `TOKENIZERS`. Kinds are imported on first use.
 """
 
 from collections.abc import Iterable
@@ -75,7 +75,9 @@ def train_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
 
 
 def tokenizer_from_json(value: Any) -> Tokenizer:
-    """Load a tokenizer from the value of `to_json`; raise CheckpointError if it is foreign, newer or damaged."""
+    """Load a tokenizer from the value of `to_json`; raise `CheckpointError` if the value is invalid, damaged or of a
+    newer version.
+    """
     kind, content = open_json(value, list(TOKENIZERS))
     try:
         tokenizer: Tokenizer = tokenizer_class(kind).from_content(content)

@@ -1,12 +1,12 @@
-"""The base classes of tokenizers, their JSON format, and the division of long texts.
+"""The base classes of tokenizers, their JSON format, and the splitting of long texts.
 
 Ids are 0 … len - 1. Id 0 is END, `</s>`: it ends a document and precedes its first token. No text
 encodes to it. Kinds with a limited vocabulary use id 1 for `<unk>`.
 
-While encoding, a tokenizer needs up to a hundred bytes for each byte of text, so long texts are
-encoded in pieces. They are divided before a space or line break that follows another character. No word or pre-token
-of these tokenizers crosses such a boundary or depends on the text before it. The concatenated ids of the pieces are
-therefore the ids of the text.
+While encoding, a tokenizer needs up to a hundred bytes for each byte of text, so long texts are encoded in pieces.
+Texts are divided before a space or line break that follows another character. No word or pre-token of these tokenizers
+crosses such a boundary or depends on the text before the boundary. The concatenated ids of the pieces are therefore the
+ids of the text.
 """
 
 import codecs
@@ -20,7 +20,7 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from seqloom.core import END
+from seqloom.core import END, Json
 from seqloom.core.errors import CheckpointError, DataError, UsageError
 from seqloom.core.progress import track
 
@@ -31,7 +31,7 @@ Span = tuple[int, int]  # start and end in characters, without the end
 END_TEXT = "</s>"
 UNKNOWN, UNKNOWN_TEXT = 1, "<unk>"
 FORMAT, VERSION = "seqloom-tokenizer", 1
-PIECE_LENGTH = 1 << 16  # characters of a piece; one without white space may be longer
+PIECE_LENGTH = 1 << 16  # characters of a piece; a piece without white space may be longer
 BATCH_SIZE = 1024  # texts or pieces of texts encoded in one call
 BATCH_CHARACTERS = 1 << 20  # characters encoded in one call
 _SPACE_OR_NEWLINE = re.compile(r"(?<=\S)[ \n]")
@@ -54,7 +54,7 @@ class StreamDecoder(ABC):
 
     @abstractmethod
     def push(self, token: int) -> str:
-        """Add an id and return the text that is now certain."""
+        """Add an id and return the text that later ids cannot change."""
 
     def flush(self) -> str:
         """Return the remaining text."""
@@ -105,7 +105,7 @@ class Tokenizer(ABC):
                 tokens = []
 
     def encode_pieces(self, texts: Iterable[str]) -> Iterator[tuple[list[int], bool]]:
-        """Yield the ids of texts in pieces, and whether a piece is the last of its text."""
+        """Yield the ids of each piece of the texts, and whether the piece is the last of its text."""
         last: deque[bool] = deque()
 
         def pieces() -> Iterator[str]:
@@ -118,7 +118,7 @@ class Tokenizer(ABC):
             yield ids, last.popleft()
 
     def cut(self, text: str) -> Iterable[str]:
-        """Divide a long text into pieces whose concatenated ids are the ids of the text; by default into one."""
+        """Divide a long text into pieces whose concatenated ids are the ids of the text; the default is one piece."""
         return [text]
 
     def _encode_all(self, pieces: Iterable[str]) -> Iterable[list[int]]:
@@ -127,7 +127,7 @@ class Tokenizer(ABC):
 
     @property
     def of_targets(self) -> "Tokenizer":
-        """The tokenizer of translations, which differs if source and target have separate models."""
+        """The tokenizer of target texts, which differs if source and target have separate models."""
         return self
 
     @property
@@ -145,16 +145,20 @@ class Tokenizer(ABC):
         """Return a decoder at the start of a document."""
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text of ids. END is not shown; a new document starts after it."""
+        """Return the text of ids. END produces no text; a new document starts after it."""
         decoder = self.stream()
         return decoder.read(tokens) + decoder.flush()
 
     @abstractmethod
-    def token(self, token: int) -> str:
+    def token(self, token_id: int) -> str:
         """Return the text of an id for display."""
 
+    @abstractmethod
+    def spell(self, token_id: int) -> bytes:
+        """Return the bytes that a token adds to a text, including the space before a word; none for special tokens."""
+
     def append_token(self, text: str, token: int) -> str:
-        """Append a token to a text. A piece that continues a word (##ing) is joined to it."""
+        """Append a token to a text. A piece that continues a word (##ing) is joined to the word."""
         return text + self.decode([token])
 
     def spans(self, text: str) -> list[Span]:
@@ -168,7 +172,7 @@ class Tokenizer(ABC):
     def decoded_spans(self, ids: Sequence[int]) -> list[Span]:
         """Return the span of each token in `decode(ids)`; the span of END is empty.
 
-        The ids may be a generated tokenization that differs from that of `encode`.
+        Generated ids may differ from the result of `encode` for the same text.
         """
         decoder, spans, start = self.stream(), list[Span](), 0
         complete = 0  # decoding can restart here, because no character is incomplete before it
@@ -186,18 +190,18 @@ class Tokenizer(ABC):
         return []
 
     @abstractmethod
-    def content(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Json]:
         """Return the trained content as JSON values."""
 
     @classmethod
     @abstractmethod
-    def from_content(cls, content: Mapping[str, Any]) -> Self:
+    def from_content(cls, content: Mapping[str, Json]) -> Self:
         """Create a tokenizer from its content; raise ValueError, TypeError or KeyError if it is invalid."""
 
     def fingerprint(self) -> str:
         return digest(self.kind, self.content())
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         content = self.content()
         head = {"format": FORMAT, "version": VERSION, "kind": self.kind, "sha256": digest(self.kind, content)}
         return {**head, "content": content}
@@ -225,25 +229,25 @@ class ForeignTokenizer(Tokenizer):
         return {original: id for id, original in enumerate(self.order)}
 
     def to_original_ids(self, tokens: Iterable[int]) -> list[int]:
-        """Convert our ids, including special tokens, to the original ids."""
+        """Convert ids of this tokenizer, including special tokens, to the original ids."""
         ids = list(tokens)
         check_ids(ids, self.rows)
         return [self.order[id] for id in ids]
 
     def from_original_ids(self, tokens: Iterable[int]) -> list[int]:
-        """Convert original ids to ours."""
+        """Convert original ids to the ids of this tokenizer."""
         ids = list(tokens)
         check_ids(ids, self.rows)
         return [self._our_ids[id] for id in ids]
 
 
-def digest(kind: str, content: Mapping[str, Any]) -> str:
+def digest(kind: str, content: Mapping[str, Json]) -> str:
     """Return the sha256 of a tokenizer's content, independent of the JSON layout."""
     text = json.dumps([kind, content], ensure_ascii=True, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def open_json(value: Any, kinds: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+def open_json(value: Any, kinds: Sequence[str]) -> tuple[str, Mapping[str, Json]]:
     """Return the kind and the content of a tokenizer's JSON; raise CheckpointError if it is invalid."""
     if not isinstance(value, Mapping) or value.get("format") != FORMAT:
         raise CheckpointError("This is not a seqloom tokenizer: its JSON must have format: seqloom-tokenizer.")
@@ -262,9 +266,9 @@ def open_json(value: Any, kinds: Sequence[str]) -> tuple[str, Mapping[str, Any]]
 
 
 def cut_at_spaces(text: str, size: int = PIECE_LENGTH, line_breaks: bool = True) -> Iterator[str]:
-    """Divide a text before white space into pieces of about `size` characters, at least one.
+    """Divide a text before white space into one or more pieces of about `size` characters.
 
-    Without `line_breaks`, it is divided only before spaces.
+    Without `line_breaks`, divide the text only before spaces.
     """
     border = _SPACE_OR_NEWLINE if line_breaks else _SPACE
     start = 0
@@ -291,7 +295,7 @@ def batch_texts(
 
 
 def mark_last(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """Yield each piece and whether it is the last one."""
+    """Yield each piece and whether it is the last piece."""
     remaining = iter(pieces)
     piece = next(remaining, "")
     for following in remaining:
@@ -301,7 +305,7 @@ def mark_last(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:
 
 
 def split_sentences(document: str) -> list[str]:
-    """Divide a document into sentences, whose concatenation is the document.
+    """Split a document into sentences that concatenate to the document.
 
     A sentence ends after . ! ? … and closing quotation marks or brackets, if white space follows, and
     at a blank line, so that headings are sentences. White space belongs to the sentence after it.
@@ -328,14 +332,14 @@ def require_strings(value: object) -> list[str]:
 
 
 def check_ids(tokens: Sequence[int], size: int) -> None:
-    """Raise IndexError for ids outside the vocabulary, including negative ones."""
+    """Raise IndexError for ids outside the vocabulary, including negative ids."""
     for token in tokens:
         if not 0 <= token < size:
-            raise IndexError(f"token ids go from 0 to {size - 1}, got {token}")
+            raise IndexError(f"token ids must be from 0 to {size - 1}, got {token}")
 
 
 def require_text(content: object) -> None:
-    """Raise `DataError` if there is no text to train on."""
+    """Raise `DataError` if the training text is empty."""
     if not content:
         raise DataError("A tokenizer needs text, but the training split has none.")
 

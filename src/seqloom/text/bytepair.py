@@ -1,14 +1,15 @@
 """Byte-pair encoding, trained by the `tokenizers` library.
 
-Words are divided into bytes, and the most frequent pair of adjacent tokens is merged repeatedly. Every
-byte is a token, so that unseen characters are encoded as bytes, and every text can be encoded.
+Words are divided into bytes, and the most frequent pair of adjacent tokens is merged repeatedly. Every byte is a token,
+so unseen characters are encoded as bytes and every text can be encoded. `DropoutTexts` resegments training texts with
+BPE dropout.
 """
 
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from tokenizers import Regex
@@ -20,7 +21,7 @@ from tokenizers.trainers import BpeTrainer
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, Le, Probability
-from seqloom.core import END
+from seqloom.core import END, Json
 from seqloom.core.device import derive_seed
 from seqloom.core.errors import DataError
 from seqloom.core.limits import MAX_VOCABULARY
@@ -50,11 +51,11 @@ class BytePairConfig:
     dropout: Probability = 0.0  # probability of skipping a merge in training (BPE dropout)
 
 
-# The printable letter of each byte in the vocabulary of the library: printable Latin-1 bytes represent themselves, the
-# others are mapped to letters starting at U+0100.
-_PRINTABLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-_SUBSTITUTES = map(chr, range(0x100, 0x200))
-_BYTE_OF = {chr(byte) if byte in _PRINTABLE else next(_SUBSTITUTES): byte for byte in range(256)}
+# The byte of each letter in the vocabulary of the library: a printable Latin-1 letter stands for its own byte, and the
+# letters from U+0100 stand for the other bytes in ascending order.
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {chr(0x100 + i): byte for i, byte in enumerate(_OTHERS)}
 
 
 def _to_bytes(token: str) -> bytes:
@@ -73,10 +74,15 @@ def byte_text(token: str) -> str:
     return _display(_to_bytes(token)) if _BYTE_OF.keys() >= set(token) else token
 
 
+def token_bytes(token: str) -> bytes:
+    """Return the bytes of a token of letters that represent bytes, or of another token."""
+    return _to_bytes(token) if _BYTE_OF.keys() >= set(token) else token.encode()
+
+
 class BytePair(Tokenizer):
     """A tokenizer of END, the 256 bytes, and the merges in the order they were learned.
 
-    Ties between pairs go to the smaller ids, so that training is deterministic. Nothing is normalized:
+    Ties between pairs are broken by the smaller ids, so training is deterministic. Text is not normalized:
     decode(encode(x)) = x for any Unicode text.
     """
 
@@ -99,7 +105,7 @@ class BytePair(Tokenizer):
             show_progress=False,
             initial_alphabet=ByteLevel.alphabet(),
         )
-        length = 0  # of all texts; the library does not reject empty ones
+        length = 0  # of all texts; the library does not reject empty texts
 
         def pieces() -> Iterator[str]:
             nonlocal length
@@ -127,30 +133,29 @@ class BytePair(Tokenizer):
             except TypeError:
                 raise not_unicode(batch) from None
             for encoding in encodings:
-                yield [id + ID_OFFSET for id in encoding.ids]
+                yield [library_id + ID_OFFSET for library_id in encoding.ids]
 
     def stream(self) -> StreamDecoder:
         return ByteStream(self.spell)
 
-    def spell(self, token: int) -> bytes:
-        """Return the bytes of a token."""
-        check_ids([token], len(self))
-        return self._bytes[token]
+    def spell(self, token_id: int) -> bytes:
+        check_ids([token_id], len(self))
+        return self._bytes[token_id]
 
-    def token(self, token: int) -> str:
+    def token(self, token_id: int) -> str:
         """Return the text of a token; incomplete characters are shown as <0xE2>."""
-        return END_TEXT if token == END else _display(self.spell(token))
+        return END_TEXT if token_id == END else _display(self.spell(token_id))
 
     def merges(self) -> list[tuple[bytes, bytes]]:
         """Return the merged pairs in the order they were learned."""
         merges = self.content()["library"]["model"]["merges"]
         return [(_to_bytes(left), _to_bytes(right)) for left, right in merges]
 
-    def words(self, text: str) -> list[tuple[int, ...]]:
+    def pretoken_bytes(self, text: str) -> list[tuple[int, ...]]:
         """Return the pre-tokens of a text, each as the ids of its bytes."""
         vocabulary = self._vocabulary
-        words = self._library.pre_tokenizer.pre_tokenize_str(text)
-        return [tuple(vocabulary[letter] + ID_OFFSET for letter in word) for word, _ in words]
+        pretokens = self._library.pre_tokenizer.pre_tokenize_str(text)
+        return [tuple(vocabulary[letter] + ID_OFFSET for letter in pretoken) for pretoken, _ in pretokens]
 
     def merge_ranks(self) -> dict[tuple[int, int], tuple[int, int]]:
         """Return, for each pair of ids that is merged, the rank of the merge (counted from 0) and the merged id."""
@@ -160,14 +165,14 @@ class BytePair(Tokenizer):
             for rank, (left, right) in enumerate(merges)
         }
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Json]:
         return {"library": json.loads(self._library.to_str())}
 
     @classmethod
-    def from_content(cls, content: Mapping[str, Any]) -> Self:
+    def from_content(cls, content: Mapping[str, Json]) -> Self:
         try:
             library = Library.from_str(json.dumps(content["library"]))
-        except KeyError:
+        except KeyError:  # no library in the content: reported as damaged, not as an error of the library
             raise
         except Exception as error:  # the library raises no narrower class
             raise ValueError(f"the tokenizers library cannot read it ({error})") from error
@@ -218,20 +223,22 @@ def segment(word: Sequence[int], merges: MergeRanks, rate: float, draw: Callable
 class DropoutTexts:
     """Texts with a new segmentation at each reading: BPE dropout (Provilkov et al., 2020).
 
-    A word starts as its bytes. In each iteration, every possible merge is skipped with probability p,
-    and the first learned of the others is applied; the word is complete when none is left. p = 0 gives
-    the standard segmentation, p = 1 the bytes. Dropout applies only to training.
+    A word starts as its bytes. In each iteration, every possible merge is skipped with probability p, and the earliest
+    learned of the other merges is applied. The word is complete when no merge is left. p = 0 gives the standard
+    segmentation, p = 1 the bytes. Dropout applies only to training.
 
-    The generator of the `tokenizers` library cannot be seeded. Here, the texts of a step are a function
-    of seed and step: each word has `VARIANTS` segmentations, which depend on the seed, the word and
-    their number and are computed on first use, and each step selects among them.
+    The generator of the `tokenizers` library cannot be seeded. In this class, the texts of a step depend only on seed
+    and step. Each word has `VARIANTS` numbered segmentations. A segmentation depends on the seed, the word
+    and its number and is computed on first use; each step selects one of them.
     """
 
     def __init__(self, tokenizer: BytePair, texts: Iterable[str], rate: float):
         self.rate, self._merges = rate, tokenizer.merge_ranks()
-        numbers: dict[Word, int] = {}
+        numbers: dict[Word, int] = {}  # of the distinct words, in the order of their first occurrence
         self._texts = [
-            np.array([numbers.setdefault(word, len(numbers)) for word in tokenizer.words(text)], dtype=np.int32)
+            np.array(
+                [numbers.setdefault(word, len(numbers)) for word in tokenizer.pretoken_bytes(text)], dtype=np.int32
+            )
             for text in texts
         ]
         self._words = list(numbers)
@@ -246,15 +253,16 @@ class DropoutTexts:
         texts: list[list[int]] = []
         for index in chosen:
             words = self._texts[index]
-            numbers = draws.integers(VARIANTS, size=len(words)).tolist()
-            pairs = zip(words.tolist(), numbers, strict=True)
-            texts.append([id for word, number in pairs for id in self._variant(word, number)])
+            variants = draws.integers(VARIANTS, size=len(words)).tolist()
+            pairs = zip(words.tolist(), variants, strict=True)
+            texts.append([token_id for word, variant in pairs for token_id in self._segment_word(word, variant)])
         return texts
 
-    def _variant(self, word: int, number: int) -> Word:
-        """Return a segmentation of a word, computed on first use."""
-        variant = self._variants[word][number]
-        if variant is None:
-            draw = random.Random(f"{self._seed}/{number}/{self._words[word]}").random
-            variant = self._variants[word][number] = segment(self._words[word], self._merges, self.rate, draw)
-        return variant
+    def _segment_word(self, word: int, variant: int) -> Word:
+        """Return the segmentation with number `variant` of the word with number `word`, computed on first use."""
+        segmentation = self._variants[word][variant]
+        if segmentation is None:
+            draw = random.Random(f"{self._seed}/{variant}/{self._words[word]}").random
+            segmentation = segment(self._words[word], self._merges, self.rate, draw)
+            self._variants[word][variant] = segmentation
+        return segmentation

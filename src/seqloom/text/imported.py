@@ -26,7 +26,7 @@ from seqloom.text.base import (
     check_ids,
     cut_at_spaces,
 )
-from seqloom.text.bytepair import byte_text
+from seqloom.text.bytepair import byte_text, token_bytes
 from seqloom.text.library_checks import check_time_and_growth, library_errors
 
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # at the end of a text with an incomplete character
@@ -40,7 +40,7 @@ class ImportedConfig:
 
 
 class Imported(ForeignTokenizer):
-    """A tokenizer of the library with reordered ids.
+    """A tokenizer of the `tokenizers` library with reordered ids.
 
     No text encodes to END, [CLS], [SEP], [MASK] or another special token of the file; their names in a
     text are ordinary text. `unknown` is the unknown token, if any.
@@ -52,8 +52,8 @@ class Imported(ForeignTokenizer):
     def __init__(self, file: Mapping[str, Any], end: int, last: Sequence[int], rows: int) -> None:
         """Create the tokenizer from the content of a tokenizer.json.
 
-        `end` and `last` are the original ids of END and of [CLS], [SEP], [MASK], if it has them; `rows` is
-        the number of embeddings of the model.
+        `end` and `last` are the original ids of END and, if present, of [CLS], [SEP] and [MASK]; `rows` is the number
+        of embeddings of the model.
         """
         self.file, self.last, self.rows = dict(file), list(last), rows
         self._library, self._names = _open(file)
@@ -179,15 +179,30 @@ class Imported(ForeignTokenizer):
         ids = [self._back.get(self.order[token], self.order[token]) for token in tokens]
         return self._library.decode(ids, skip_special_tokens=False)
 
-    def token(self, token: int) -> str:
-        """Return the text of a token, in which byte letters are decoded and space marks are spaces."""
-        check_ids([token], self.rows)
-        if token == END:
+    def token(self, token_id: int) -> str:
+        """Return the text of a token with byte letters decoded and space marks replaced by spaces."""
+        check_ids([token_id], self.rows)
+        if token_id == END:
             return END_TEXT
-        name = self.name(token)
-        if not self.has_text(token):
+        name = self.name(token_id)
+        if not self.has_text(token_id):
             return name
         return byte_text(name) if self.begins_words_with_space else name.replace(SPACE, " ")
+
+    def spell(self, token_id: int) -> bytes:
+        if not self.has_text(token_id):
+            return b""
+        name, model = self.name(token_id), self.file["model"]
+        if self.begins_words_with_space:
+            return token_bytes(name)
+        if self.is_byte(token_id):
+            return bytes.fromhex(name[3:5])
+        if model.get("type") in ("WordPiece", "WordLevel"):
+            mark = model.get("continuing_subword_prefix") or ""
+            return (name.removeprefix(mark) if mark and name.startswith(mark) else f" {name}").encode()
+        if suffix := model.get("end_of_word_suffix"):
+            return (f"{name.removesuffix(suffix)} " if name.endswith(suffix) else name).encode()
+        return name.replace(SPACE, " ").encode()
 
     def append_token(self, text: str, token: int) -> str:
         model, piece = self.file["model"], self.decode([token])
@@ -290,7 +305,7 @@ def _open(file: Mapping[str, Any]) -> tuple[Library, dict[int, str]]:
 def _cuts_at_spaces(file: Mapping[str, Any]) -> bool:
     """Return whether dividing a text before a space keeps its ids, as with the pre-tokenizers of GPT-2 and BERT.
 
-    Others may mark the start of a text, or have tokens of several words.
+    Other tokenizers may mark the start of a text, or have tokens of several words.
     """
     kinds = [section and section.get("type") for section in (file.get("normalizer"), file.get("pre_tokenizer"))]
     if kinds == [None, "ByteLevel"]:

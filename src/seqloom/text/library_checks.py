@@ -1,14 +1,14 @@
 """Checks for parts of a tokenizer.json that need excessive time or memory on a short text.
 
-A pattern such as `(a+)+$` has exponentially many ways to match, and thirty replacements of a letter
-by two lengthen a text a billion times. Both are detected in the file, before any text is encoded.
+A pattern such as `(a+)+$` can match in exponentially many ways. Thirty rules that each double a letter lengthen a text
+by a factor of a billion. These checks find both in the file, before any text is encoded.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
+from seqloom.core import Json
 from seqloom.core.errors import CheckpointError
 from seqloom.core.limits import MAX_GROWTH
 from seqloom.core.words import format_value
@@ -31,7 +31,7 @@ _TOKEN = re.compile(
 _COUNT = re.compile(r"\{(\d*)(,?)(\d*)\}")
 
 
-def check_time_and_growth(file: Mapping[str, Any]) -> None:
+def check_time_and_growth(file: Mapping[str, Json]) -> None:
     """Raise ValueError if a pattern may take exponential time, or replacements lengthen a text excessively."""
     for name in ("normalizer", "pre_tokenizer", "decoder"):
         growth = 1.0  # maximum growth of a text by all replacements
@@ -68,9 +68,9 @@ def library_errors(texts: list[str]) -> Iterator[None]:
 
 
 def backtracks(pattern: str) -> bool:
-    """Return whether an unlimited repetition contains another one or a choice, which may take exponential time.
+    """Return whether an unlimited repetition contains a repetition or a choice, which may take exponential time.
 
-    Possessive repetitions and atomic groups do not backtrack, so that their content is harmless.
+    Possessive repetitions and atomic groups do not backtrack, so their content is harmless.
     """
     groups: list[tuple[bool, bool]] = []  # of each open group: whether it may backtrack, whether it is atomic
     may_backtrack, was_group = False, False  # of the current group; of the group that has just been closed
@@ -121,7 +121,7 @@ def _end_of_class(pattern: str, index: int) -> int:
     return index
 
 
-def _entries(section: object) -> Iterator[Mapping[str, Any]]:
+def _entries(section: object) -> Iterator[Mapping[str, Json]]:
     """Yield all mappings of a section, at any depth, in order."""
     stack = [section]
     while stack:

@@ -77,7 +77,7 @@ class Gaps:
 
 
 def read_gaps(tokenizer: Tokenizer, specials: Specials, text: str) -> Gaps:
-    """Encode a text with [MASK]; if words include the space before them, so does a mask."""
+    """Encode a text with [MASK]. A mask includes the space before it if the tokens of words do."""
     ids: list[int] = []
     spans: list[Span] = []
     masks: list[int] = []

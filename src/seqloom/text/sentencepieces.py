@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Literal, Self
 
 from seqloom.config import config
-from seqloom.core import END
+from seqloom.core import END, Json
 from seqloom.core.errors import ResourceError
 from seqloom.text.base import (
     END_TEXT,
@@ -51,7 +51,7 @@ class SentencePieces(ForeignTokenizer):
     kind = "sentencepiece"
     source = "an imported Marian model"
 
-    def __init__(self, content: Mapping[str, Any]) -> None:
+    def __init__(self, content: Mapping[str, Json]) -> None:
         """Create the tokenizer from its content.
 
         `content` has the vocabulary, the two models in base64, the number of `rows` of the embedding,
@@ -121,21 +121,20 @@ class SentencePieces(ForeignTokenizer):
     def stream(self) -> StreamDecoder:
         return _PieceStream(self.spell)
 
-    def spell(self, token: int) -> bytes:
-        """Return the bytes of a token."""
-        check_ids([token], self.rows)
-        name = self._names.get(token)
-        if name is None or token in (END, self.padding):
+    def spell(self, token_id: int) -> bytes:
+        check_ids([token_id], self.rows)
+        name = self._names.get(token_id)
+        if name is None or token_id in (END, self.padding):
             return b""
         byte = BYTE.fullmatch(name)
         return bytes.fromhex(byte[1]) if byte else name.replace(SPACE, " ").encode()
 
-    def token(self, token: int) -> str:
+    def token(self, token_id: int) -> str:
         """Return a piece of the vocabulary with plain spaces."""
-        check_ids([token], self.rows)
-        if token in (END, self.unknown):
-            return END_TEXT if token == END else UNKNOWN_TEXT
-        return self._names.get(token, f"<unused {self.order[token]}>").replace(SPACE, " ")
+        check_ids([token_id], self.rows)
+        if token_id in (END, self.unknown):
+            return END_TEXT if token_id == END else UNKNOWN_TEXT
+        return self._names.get(token_id, f"<unused {self.order[token_id]}>").replace(SPACE, " ")
 
     # On disk.
 
@@ -156,17 +155,17 @@ class SentencePieces(ForeignTokenizer):
         if len(set(specials.values())) < 3:
             raise ValueError("end, padding and unknown must be different tokens")
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Json]:
         return self._content
 
     @classmethod
-    def from_content(cls, content: Mapping[str, Any]) -> Self:
+    def from_content(cls, content: Mapping[str, Json]) -> Self:
         """Create the tokenizer from its content; raise ValueError if it is invalid."""
         return cls(content)
 
 
 class _PieceStream(ByteStream):
-    """A decoder that strips spaces at both ends of a text: spaces wait until a piece follows."""
+    """A decoder that strips spaces at both ends of a text by holding back spaces until a piece follows."""
 
     _space, _has_started = "", False
 

@@ -1,6 +1,6 @@
 """Tokenizers with a vocabulary of characters or words of the training text.
 
-Words are separated by white space, optionally also from punctuation marks.
+Words are separated at white space and, optionally, from punctuation marks.
 """
 
 import re
@@ -10,11 +10,11 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from seqloom.config import config
 from seqloom.config.constraints import Ge, PositiveInt
-from seqloom.core import END
+from seqloom.core import END, Json
 from seqloom.core.errors import DataError
 from seqloom.text.base import (
     END_TEXT,
@@ -48,13 +48,16 @@ class VocabularyTokenizer(Tokenizer):
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def token(self, token: int) -> str:
-        check_ids([token], len(self))
-        return self._tokens[token]
+    def token(self, token_id: int) -> str:
+        check_ids([token_id], len(self))
+        return self._tokens[token_id]
+
+    def spell(self, token_id: int) -> bytes:
+        return self.token(token_id).encode() if token_id > UNKNOWN else b""
 
     @abstractmethod
     def pieces(self, text: str) -> Iterable[str]:
-        """Divide a text into candidates for tokens."""
+        """Split a text into the pieces that are looked up in the vocabulary."""
 
     def encode(self, text: str) -> list[int]:
         get = self._ids.get
@@ -72,8 +75,8 @@ class CharactersConfig:
 class Characters(VocabularyTokenizer):
     """A tokenizer whose tokens are the Unicode characters of the training text, sorted by code point.
 
-    Nothing is normalized: decode(encode(x)) = x for every x within the alphabet. An unknown character
-    decodes to U+FFFD, so that a text keeps its length.
+    Text is not normalized: decode(encode(x)) = x for every x within the alphabet. An unknown character decodes to
+    U+FFFD, which preserves the length of a text.
     """
 
     kind = "characters"
@@ -99,11 +102,11 @@ class Characters(VocabularyTokenizer):
     def stream(self) -> StreamDecoder:
         return _CharacterStream(self)
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Json]:
         return {"alphabet": self.alphabet}
 
     @classmethod
-    def from_content(cls, content: Mapping[str, Any]) -> Self:
+    def from_content(cls, content: Mapping[str, Json]) -> Self:
         alphabet = require_strings(content["alphabet"])
         if any(len(character) != 1 for character in alphabet) or len(set(alphabet)) != len(alphabet):
             raise ValueError("the alphabet must contain distinct single characters")
@@ -122,7 +125,7 @@ class _CharacterStream(StreamDecoder):
 @config
 class WordsConfig:
     kind: Literal["words"] = "words"
-    min_count: PositiveInt = 1  # rarer words become <unk>
+    min_count: PositiveInt = 1  # words with a lower count become <unk>
     max_size: Annotated[int, Ge(3)] | None = None  # maximum vocabulary size, including </s> and <unk>
     split: Literal["whitespace", "punctuation"] = "whitespace"  # punctuation: punctuation marks are separate tokens
     lowercase: bool = False
@@ -131,9 +134,9 @@ class WordsConfig:
 class Words(VocabularyTokenizer):
     """A tokenizer whose tokens are words, sorted by descending frequency, then by code points.
 
-    A line break within a document is a token; other white space only separates. Thus
-    decode(encode(x)) = `normalize(x)` if every word is known, in lowercase if `lowercase` is set. A
-    literal `<unk>` is the unknown word, as in published corpora.
+    A line break within a document is a token; other white space only separates words. Thus decode(encode(x)) =
+    `normalize(x)` if every word is known, in lowercase if `lowercase` is set. A literal `<unk>` is the unknown word, as
+    in published corpora.
     """
 
     kind = "words"
@@ -212,6 +215,12 @@ class Words(VocabularyTokenizer):
     def unknown_pieces(self, text: str) -> list[str]:
         return list(dict.fromkeys(map(self.plain, super().unknown_pieces(text))))
 
+    def spell(self, token_id: int) -> bytes:
+        piece = self.token(token_id)
+        if token_id <= UNKNOWN or piece == NEWLINE:
+            return NEWLINE.encode() if piece == NEWLINE else b""
+        return (self.plain(piece) if self.is_glued(piece) else f" {piece}").encode()
+
     def is_glued(self, piece: str) -> bool:
         """Return whether a piece has no space before it."""
         return self.config.split == "punctuation" and len(piece) > 1 and piece[0] == GLUE
@@ -220,12 +229,12 @@ class Words(VocabularyTokenizer):
         """Return a piece without the mark of a missing space."""
         return piece[1:] if self.is_glued(piece) else piece
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Json]:
         settings = {name: value for name, value in vars(self.config).items() if name != "kind"}
         return {**settings, "words": self.words}
 
     @classmethod
-    def from_content(cls, content: Mapping[str, Any]) -> Self:
+    def from_content(cls, content: Mapping[str, Json]) -> Self:
         settings = {name: value for name, value in content.items() if name != "words"}
         words = require_strings(content["words"])
         if len({UNKNOWN_TEXT, *words}) != len(words) + 1 or not all(words):
@@ -236,13 +245,14 @@ class Words(VocabularyTokenizer):
 
 
 def normalize(text: str) -> str:
-    """Collapse white space to single spaces and strip lines; line breaks stay."""
+    """Collapse white space to single spaces and strip lines; keep line breaks."""
     return NEWLINE.join(" ".join(line.split()) for line in text.split(NEWLINE))
 
 
 @cache
 def _piece_pattern() -> re.Pattern[str]:
-    """Match `<unk>` at the start, letters and digits with combining marks, or another single character.
+    """Return a pattern that matches `<unk>` at the start, letters and digits with combining marks, or any other
+    character.
 
     Python's \\w lacks combining marks and would split words of Hindi or a decomposed é.
     """

@@ -1,10 +1,10 @@
-"""Splitting of raw text into words, with the span of each word.
+"""Functions that split raw text into words and return the span of each word.
 
-Words are separated by white space and punctuation. Letters and combining marks stay together in every
-script, as do the parts of an emoji. As in treebanks, some marks belong to their words: 1,000 · 10:30 ·
-U.S. · J. · Mr. · O'Hara · me@example.org · https://… · @name · #topic. English contractions are split:
-do|n't · Pankaj|'s. Invisible characters (direction marks, controls) belong to no word. Chinese,
-Japanese and Thai are not segmented: a sequence of their letters is one word.
+Words are separated by white space and punctuation. In every script, combining marks belong to the word of their letter;
+an emoji is never split. As in treebanks, some marks belong to their words: 1,000 · 10:30 · U.S. · J. · Mr. · O'Hara ·
+me@example.org · https://… · @name · #topic. English contractions are split: do|n't · Pankaj|'s. Invisible characters
+(direction marks, controls) belong to no word. Chinese, Japanese and Thai are not segmented: a sequence of their letters
+is one word.
 """
 
 import re
@@ -50,8 +50,8 @@ def join_words(words: Sequence[str]) -> tuple[str, list[Span]]:
 def first_tokens(tokens: Sequence[Span], words: Sequence[Span]) -> list[int]:
     """Return the index of the first token of each word, given the spans of tokens and words in a text.
 
-    A byte-pair token may include the space before a word, or be part of a character. A word without a
-    token, which can only be white space, gets the next token, or the last.
+    A byte-pair token may include the space before a word, or be part of a character. A word without a token, which can
+    only be white space, is assigned the next token, or the last token.
     """
     ends = [end for _, end in tokens]  # ascending
     return [min(bisect_right(ends, start), max(len(tokens) - 1, 0)) for start, _ in words]

@@ -67,10 +67,10 @@ class CheckpointStore:
         self._unusable: set[int] = set()  # their steps, until they are saved again
 
     def save(self, step: int, parts: Mapping[str, Tree], is_temporary: bool = False) -> str:
-        """Write a complete checkpoint, then `latest.json`, then remove surplus checkpoints.
+        """Write a complete checkpoint, update `latest.json`, and remove surplus checkpoints.
 
-        A checkpoint that is saved only because training was stopped is temporary: the next save
-        removes it, so stopping and resuming does not change which checkpoints are kept.
+        A checkpoint that is saved only because training was stopped is temporary. The next save removes it, so that
+        stopping and resuming does not change which checkpoints are kept.
         """
         target = self.folder / f"step-{step}"
         make_directory(self.folder)
@@ -104,10 +104,9 @@ class CheckpointStore:
     def load(self, restore: Callable[[Checkpoint], object] | None = None) -> Checkpoint | None:
         """Load the newest intact checkpoint; return None if there are no checkpoints.
 
-        `restore` is called with it. If `restore` raises `CheckpointError`, the checkpoint counts
-        as damaged and the one before it is tried; `restore` must validate it before changing
-        anything. Surplus older checkpoints are deleted; damaged and newer ones stay until the next
-        save.
+        `restore` receives the checkpoint and must validate it before changing anything. If `restore` raises
+        `CheckpointError`, the checkpoint counts as damaged and `load` tries the previous checkpoint. `load` deletes
+        surplus older checkpoints; damaged and newer checkpoints remain until the next save.
         """
         with disk_errors(self.folder):
             self._clean_up()
@@ -127,7 +126,7 @@ class CheckpointStore:
     def newest_weights(
         self, max_count: int, check: Callable[[dict[str, Tensor]], object] = lambda weights: None
     ) -> Iterator[tuple[int, dict[str, Tensor]]]:
-        """Yield step and model tensors of at most `max_count` intact checkpoints, newest first.
+        """Yield the step and the model tensors of at most `max_count` intact checkpoints, newest first.
 
         `check` raises `CheckpointError` for tensors that do not match the model. `damaged` lists the
         checkpoints that were skipped. Other parts of a checkpoint are not read.
@@ -139,7 +138,7 @@ class CheckpointStore:
             yield checkpoint.step, checkpoint.parts["model"]
 
     def _intact(self, restore: Callable[[Checkpoint], object] | None, only: str | None = None) -> Iterator[Checkpoint]:
-        """Yield the checkpoints that can be read and restored, newest first; list the others in `damaged`."""
+        """Yield the checkpoints that can be read and restored, newest first; list damaged checkpoints in `damaged`."""
         self.damaged = []
         candidates = self._steps()
         newest = self._newest_step(candidates)
@@ -155,7 +154,7 @@ class CheckpointStore:
                 yield checkpoint
 
     def _newest_step(self, candidates: list[int]) -> int:
-        """Return the step in `latest.json`; if it is missing or invalid, the newest candidate."""
+        """Return the step in `latest.json`, or the newest candidate if this file is missing or invalid."""
         newest = candidates[0] if candidates else 0
         try:
             step = int(parse_json(read_file(self.folder / "latest.json"))["step"])
@@ -180,7 +179,8 @@ class CheckpointStore:
             raise CheckpointError(f"manifest.json cannot be read ({type(error).__name__}: {error})") from error
         if version != FORMAT:
             raise CheckpointError(
-                f"its format is {version}, but this version of seqloom reads format {FORMAT}; use the one that wrote it"
+                f"its format is {version}, but this version of seqloom reads format {FORMAT}; "
+                "use the version that wrote it"
             )
         if manifest.get("step") != step or "state.json" not in digests:
             raise CheckpointError("manifest.json is damaged: it does not describe this checkpoint")
@@ -230,7 +230,7 @@ class CheckpointStore:
         return sorted((int(match[1]) for match in names if match), reverse=True)
 
     def _clean_up(self) -> None:
-        """Clean up after an interrupted save; undo a replacement that was interrupted between its two renames."""
+        """Remove the leftovers of an interrupted save; restore a checkpoint whose replacement was interrupted."""
         remove_leftovers(self.folder)
         for aside in self.folder.glob(".step-*.aside"):
             target = self.folder / aside.name.removeprefix(".").removesuffix(".aside")
@@ -240,13 +240,16 @@ class CheckpointStore:
                 aside.rename(target)
 
     def _surplus(self, newest: int) -> set[int]:
-        """Return the steps of all but the newest intact checkpoints; steps after `newest` will be run again."""
+        """Return the steps of all checkpoints except the newest intact checkpoints.
+
+        Checkpoints after `newest` are surplus, because training runs their steps again.
+        """
         steps = self._steps()
         lasting = [s for s in steps if s <= newest and s not in self._unusable and not self.is_temporary(s)]
         return set(steps) - {newest, *lasting[: self.keep]}
 
     def is_temporary(self, step: int) -> bool:
-        """Whether a checkpoint was saved only because training was stopped."""
+        """Return whether a checkpoint was saved only because training was stopped."""
         try:
             return bool(parse_json(read_file(self.folder / f"step-{step}" / "manifest.json")).get("temporary"))
         except (OSError, ValueError, AttributeError, CheckpointError):
@@ -254,4 +257,4 @@ class CheckpointStore:
 
     def _remove(self, steps: Iterable[int]) -> None:
         for step in steps:
-            remove_directory(self.folder / f"step-{step}")  # atomically: a partial one would count as damaged
+            remove_directory(self.folder / f"step-{step}")  # atomically: a partial checkpoint would count as damaged

@@ -1,9 +1,10 @@
-"""Training without gradients, by counting or expectation–maximization, with the events and runs of `fit`."""
+"""Training without gradients (counting, expectation–maximization) with the same events and run files as `fit`."""
 
 from collections.abc import Iterator
 
 from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
+from seqloom.core.device import describe_machine
 from seqloom.core.errors import CheckpointError, Interrupted
 from seqloom.core.protocols import Estimable, Model, ResumableModel
 from seqloom.core.tree import ANYTHING, Tree, check_tree
@@ -28,10 +29,9 @@ def estimate(
     stop: Stop | None = None,
     resume: bool = False,
 ) -> Iterator[Event]:
-    """Run the stages of an estimation, save the model of each stage that has one, and evaluate the last model.
+    """Run the stages of an estimation, save the model of each stage with a model, and evaluate the last model.
 
-    `seed` is unused, because the task reads it from its recipe; it only gives this function the
-    signature of `fit`.
+    `seed` is unused, because the task reads the seed from its recipe; the parameter exists for the signature of `fit`.
     """
     stop = stop or Stop()
     model: Model | None = None
@@ -43,7 +43,7 @@ def estimate(
     checkpoint = store.load(restore) if resume else None
     step = saved_step = 0 if checkpoint is None else checkpoint.step
     parameters, device = task.scale()
-    yield Started(step, step, parameters, device, resumed=checkpoint is not None)
+    yield Started(step, step, parameters, device, checkpoint is not None, machine=describe_machine(device))
     for name, cause in store.damaged:
         yield Damaged(step, name, cause)
     meter, stages = Meter(), task.estimates(model, step)
@@ -65,7 +65,7 @@ def estimate(
     except Interrupted:
         yield Stopped(saved_step)
         return
-    assert model is not None, "an estimation must end with a model"
+    assert model is not None, "the last stage of an estimation must have a model"
     store.save_best(model.state_dict())
     yield Evaluated(step, "dev", metrics, best=True)
     parameters = sum(tensor.numel() for tensor in model.state_dict().values() if tensor.is_floating_point())
@@ -81,7 +81,7 @@ def parts_of(model: Model) -> dict[str, Tree]:
 
 
 def restore_model(model: Model, checkpoint: Checkpoint) -> Model:
-    """Load the tensors of a checkpoint into a new model; raise `CheckpointError` if they do not match it."""
+    """Load the tensors of a checkpoint into a new model; raise `CheckpointError` if they do not match the model."""
     parts = checkpoint.parts
     check_tree(dict.fromkeys(parts), dict.fromkeys(parts_of(model)), "the checkpoint")
     if not isinstance(parts["model"], dict):

@@ -1,7 +1,7 @@
 """The events of training and the measurement of its speed.
 
-`fit` and `estimate` are generators of events. The progress bar, the log and the live curve consume
-them; nothing calls back into training.
+`fit` and `estimate` are generators of events. The progress bar, the log and the live curve consume the events; training
+has no callbacks.
 """
 
 import math
@@ -24,10 +24,11 @@ class Started(Event):
     """Training starts."""
 
     total: int  # total number of steps
-    parameters: int  # numbers that the model learns
+    parameters: int  # number of trainable parameters
     device: str  # such as cpu or cuda:0
     resumed: bool  # whether it continues from a checkpoint
-    notes: tuple[str, ...] = ()  # what the model does in addition to its recipe
+    notes: tuple[str, ...] = ()  # behaviour of the model that the recipe does not show
+    machine: str = ""  # processor or GPU, and versions of Python and PyTorch
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Progress(Event):
     seconds_left: float = 0.0  # estimated time to the end, without evaluations
     unit: str = "nats"  # unit of the loss
     speed_unit: str = "tokens"  # unit of the speed, such as tokens or values
-    remark: str = ""  # how the loss differs from that of dev
+    remark: str = ""  # how the loss differs from the loss on dev
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,9 @@ class Saved(Event):
 
 @dataclass(frozen=True)
 class Prepared(Event):
-    """On a GPU: the steps were compiled and captured as CUDA graphs."""
+    """The training steps were compiled and captured as CUDA graphs (only on a GPU)."""
 
-    seconds: float  # time that this took
+    seconds: float  # duration of compilation and capture
     shapes: int  # number of batch shapes
     notes: tuple[str, ...] = ()  # such as why nothing was compiled
 
@@ -85,10 +86,10 @@ class Skipped(Event):
 
 @dataclass(frozen=True)
 class Damaged(Event):
-    """A checkpoint could not be used; the one before it is tried."""
+    """A checkpoint could not be used; training tries the previous checkpoint."""
 
     checkpoint: str  # its name
-    cause: str  # what is wrong with it
+    cause: str  # why it cannot be used
 
 
 @dataclass(frozen=True)
@@ -103,10 +104,10 @@ class Finished(Event):
     reason: str  # such as the last step, or no improvement for train.patience evaluations
     best_step: int  # step of the best evaluation
     best: Mapping[str, float]  # its metrics
-    parameters: int  # numbers that the model keeps
+    parameters: int  # number of parameters of the trained model
     tokens_per_second: float  # over all updates
     seconds: float  # total training time
-    memory: int | None = None  # peak bytes in tensors during an update; None if it is not known
+    memory: int | None = None  # peak bytes in tensors during an update; None if unknown
     step_seconds: float | None = None  # seconds spent in steps, without evaluations, saves and preparation
 
 
@@ -162,7 +163,7 @@ class Meter:
     def progress(
         self, step: int, total: int, values: Mapping[str, float], unit: str, speed_unit: str, remark: str = ""
     ) -> Progress:
-        """Return a progress event with the speed since the last one."""
+        """Return a progress event with the speed since the previous progress event."""
         now = (self.seconds, self.tokens, self.steps)
         seconds, tokens, steps = (a - b for a, b in zip(now, self._reported, strict=True))
         self._reported = now

@@ -1,7 +1,7 @@
 """The training loop and the definition of a training step.
 
-Wrappers with the signature of the step, `Step`, replay it as a CUDA graph, divide a batch that
-exceeds the memory into microbatches, checkpoint gradients, or measure time and memory.
+A wrapper takes a step and returns a function with the same signature, `Step`. Wrappers replay the step as a CUDA graph,
+split a batch that exceeds the memory into microbatches, apply gradient checkpointing, or measure time and memory.
 `seqloom.train.wrappers.wrap` chooses them.
 """
 
@@ -34,8 +34,8 @@ def add_gradient(state: TrainState, batch: Tree) -> Loss:
 
 
 def training_step(state: TrainState, add_gradient: AddGradient = add_gradient) -> StepResult:
-    """Run one training step; a non-finite loss or gradient leaves weights and optimizer unchanged."""
-    batches, lr = state.batches(), state.learning_rate()
+    """Run one training step; leave the weights and the optimizer unchanged if the loss or gradient is not finite."""
+    batches, lr, statistics = state.batches(), state.learning_rate(), state.statistics_before_step()
     seed_step(state.seed, state.tally.step)  # makes dropout the same after a resume
     state.optimizer.zero_grad(set_to_none=True)
     losses: list[Loss] = []
@@ -56,12 +56,13 @@ def training_step(state: TrainState, add_gradient: AddGradient = add_gradient) -
         state.scaler.step(state.optimizer)
     else:
         state.carry = None
+        state.restore_statistics(statistics)
     state.scaler.update()
     return state.count(StepResult(loss_value, norm_value, sum(loss.tokens for loss in losses), lr, cause))
 
 
 def make_step(state: TrainState, step: Step = training_step) -> StepResult:
-    """Run the next step with the model in training mode, after unfreezing the layer groups that are due."""
+    """Unfreeze the layer groups that are due, and run the next step with the model in training mode."""
     if not state.model.training:  # train() visits hundreds of modules
         state.model.train()
     if state.layer_groups is not None:
@@ -103,7 +104,7 @@ def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop)
             else:
                 is_best, is_saved = state.record_evaluation(metrics), False
                 if is_best:
-                    store.save_best(state.model.state_dict())
+                    store.save_best(task.inference_model(state.model).state_dict())
                 yield Evaluated(tally.step, "dev", metrics, is_best)
         ending = state.reason_to_end() if not stop.requested else None
         due = state.is_due(config.save_every or config.evaluate_every)
@@ -138,7 +139,7 @@ def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop)
 
 
 def skipped_steps(step: int, results: Sequence[StepResult]) -> Iterable[Skipped]:
-    """Yield an event for each of the results up to `step` whose step was skipped."""
+    """Yield a `Skipped` event for each skipped step among the results up to `step`."""
     for number, result in enumerate(results, step - len(results) + 1):
         if result.cause is not None:
             yield Skipped(number, result.cause)

@@ -1,11 +1,11 @@
-"""Optimizers, and layer groups with learning rates and unfreezing.
+"""Optimizers, and layer groups with their own learning rates and gradual unfreezing.
 
 Layer groups are numbered from the embeddings (group 0) to the head (top).
 
     discriminative rates   group l has the learning rate lr · decay^(top − l)
     unfreezing             at step t, the groups from max(freeze, top − ⌊t / every⌋) up are trained
 
-Both are pure functions of the step, so resumed training gives the same result. A frozen group has no
+Learning rates and unfreezing depend only on the step, so resumed training gives the same result. A frozen group has no
 gradient: neither its weights nor its optimizer state change.
 """
 
@@ -44,7 +44,7 @@ class LayerGroups:
         return len(self.parameters) - 1
 
     def scale(self, group: int) -> float:
-        """Return the factor of the learning rate of a group."""
+        """Return the factor by which the learning rate of a group is multiplied."""
         return self.decay ** (self.top - group)
 
     def lowest(self, step: int) -> int:
@@ -53,7 +53,7 @@ class LayerGroups:
         return max(self.freeze, unfrozen, 0)
 
     def unfreeze(self, step: int) -> None:
-        """Freeze the groups below the lowest trained group of this step and unfreeze the others."""
+        """Freeze the groups below the lowest trained group of this step and unfreeze all other groups."""
         lowest = self.lowest(step)
         for number, parameters in enumerate(self.parameters):
             for parameter in parameters:
@@ -68,7 +68,10 @@ class LayerGroups:
         if self.freeze:
             notes.append(f"{self.freeze} of {count} layer groups are frozen, starting with the embeddings")
         if self.every is not None:
-            notes.append(f"only the top of {count} layer groups is trained at first, 1 more every {self.every:,} steps")
+            notes.append(
+                f"only the top one of {count} layer groups is trained at first; "
+                f"1 more is unfrozen every {self.every:,} steps"
+            )
         return notes
 
 
@@ -112,7 +115,7 @@ def build_optimizer(
     betas: tuple[float, float] = (0.9, 0.999),
     layer_groups: LayerGroups | None = None,
 ) -> torch.optim.Optimizer:
-    """Build an optimizer with weight decay only on matrices, not on biases and gains.
+    """Build an optimizer that applies weight decay to matrices, but not to biases and gains.
 
     With `layer_groups`, the parameter groups of each layer group have a `scale`, the factor of
     their learning rate.
@@ -140,7 +143,7 @@ def build_optimizer(
 
 
 def validate_optimizer_state(optimizer: torch.optim.Optimizer, saved: Tree) -> OptimizerState:
-    """Return the state to load: the tensors of a saved `state_dict()` with the settings of the recipe.
+    """Combine the tensors of a saved `state_dict()` with the settings of the recipe to the state to load.
 
     Raise `CheckpointError` unless the tensors match the optimizer's parameters. Adam has no state for
     a parameter before its first gradient.

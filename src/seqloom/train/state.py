@@ -1,13 +1,13 @@
 """The state of gradient-based training, which every checkpoint contains.
 
-A checkpoint has the weights, the optimizer state, the carried state and `Counters`. Random numbers
-of a step depend only on the seed and the step. Therefore 2N steps equal N steps, save, load and N
-steps bit for bit, given the same number of CPU threads, which resuming keeps
-(`seqloom.core.device`).
+A checkpoint has the weights, the optimizer state, the carried state and `Counters`. Random numbers of a step depend
+only on the seed and the step. Training for N steps, saving, loading and training for N more steps therefore gives the
+same bits as training for 2N steps without interruption. This requires the same number of CPU threads, which a resume
+restores (`seqloom.core.device`).
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol, runtime_checkable
 
@@ -15,16 +15,25 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
-from seqloom.core.device import choose_device, derive_seed, make_deterministic, resume_threads, training_threads
+from seqloom.core.device import (
+    choose_device,
+    derive_seed,
+    describe_machine,
+    make_deterministic,
+    resume_threads,
+    training_threads,
+)
 from seqloom.core.errors import CheckpointError, ResourceError
 from seqloom.core.memory import build_within_memory
 from seqloom.core.protocols import Task
 from seqloom.core.tree import ANYTHING, Expected, Tree, check_tree, count_rows, leaves, slice_rows, to_device, tree_map
+from seqloom.core.words import format_count
 from seqloom.train.checkpoints import Checkpoint
 from seqloom.train.config import FitConfig, Schedule
 from seqloom.train.events import Event, Started
 from seqloom.train.optimizers import build_layer_groups, build_optimizer, validate_optimizer_state
 
+STALE = "no improvement in"  # the beginning of the reason of an early end
 MAX_PENDING = 100  # steps whose results have not been read from the device
 
 
@@ -44,7 +53,7 @@ class StepResult:
 
 @dataclass
 class Counters:
-    """The part of the training state that is not tensors."""
+    """The part of the training state that does not consist of tensors."""
 
     step: int = 0
     tokens: int = 0
@@ -64,7 +73,10 @@ class Counters:
 
     @classmethod
     def restore(cls, saved: Tree, step: int, metric: str) -> "Counters":
-        """Restore the tally of a checkpoint; raise `CheckpointError` if it is invalid. `metric` selects the best."""
+        """Restore the counters of a checkpoint; raise `CheckpointError` if they are invalid.
+
+        `metric` selects the best checkpoint.
+        """
         check_tree(saved, asdict(cls()) | {"best": ANYTHING, "limit": ANYTHING}, "tally")
         best, limit = saved["best"], saved["limit"]
         if best is not None and not (
@@ -94,6 +106,13 @@ class Recomputable(Protocol):
     recomputable: bool
 
 
+@runtime_checkable
+class WithRunningStatistics(Protocol):
+    """A layer with tensors that change in the forward pass of training, such as the averages of batch norm."""
+
+    def running_statistics(self) -> Sequence[Tensor]: ...
+
+
 def device_for(config: FitConfig) -> torch.device:
     """Return the training device; raise `ResourceError` if this machine cannot train with these settings."""
     device = choose_device(config.device)
@@ -103,7 +122,7 @@ def device_for(config: FitConfig) -> torch.device:
 
 
 class TrainState:
-    """The model, optimizer, carried state and tally of training, and results and events that are not yet reported."""
+    """The model, optimizer, carried state and counters (`tally`) of training, with unreported results and events."""
 
     def __init__(self, task: Task, config: FitConfig, seed: int):
         self.task, self.config, self.seed = task, config, seed
@@ -128,6 +147,8 @@ class TrainState:
         )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
         self.optimizer.register_step_post_hook(count_step)
+        layers = [layer for layer in self.model.modules() if isinstance(layer, WithRunningStatistics)]
+        self.statistics = [tensor for layer in layers for tensor in layer.running_statistics()]
         self.carry: Tree = None
         self.drawn_batches: list[Tree] = []  # the batches of the next step, once drawn
         self.tally = Counters(threads=training_threads(self.device))
@@ -151,16 +172,25 @@ class TrainState:
         return max(base * self.tally.decay, min(c.min_lr, base))
 
     def batches(self) -> list[Tree]:
-        """Return the batches of the next step; they are drawn once."""
+        """Return the batches of the next step, which are drawn on the first call."""
         if not self.drawn_batches:
             first, count = self.tally.step * self.config.accumulate_steps, self.config.accumulate_steps
             self.drawn_batches = [self.task.batch(self.seed, first + part) for part in range(count)]
         return self.drawn_batches
 
+    def statistics_before_step(self) -> list[Tensor]:
+        """Return a copy of the running statistics, for `restore_statistics` if the step is not applied."""
+        return [tensor.clone() for tensor in self.statistics]
+
+    def restore_statistics(self, before: Sequence[Tensor], keep: Tensor | bool = False) -> None:
+        """Restore the running statistics unless `keep` is true."""
+        for tensor, old in zip(self.statistics, before, strict=True):
+            tensor.copy_(torch.where(torch.as_tensor(keep, device=tensor.device), tensor, old))
+
     # --- results of steps ---------------------------------------------------------------------------------------------
 
     def count(self, result: StepResult) -> StepResult:
-        """Count a step; results on the device are read before the next report, evaluation or save."""
+        """Add the result of a step; a result on the device is read before the next report, evaluation or save."""
         self.drawn_batches = []
         self.tally.step += 1
         self.tally.tokens += result.tokens
@@ -172,7 +202,7 @@ class TrainState:
         return result
 
     def settle(self) -> None:
-        """Add pending results to the tally; this waits for the device."""
+        """Wait for the device and add the pending results to the tally."""
         if unread := [result for result in self.pending if result.unread is not None]:
             values = torch.stack([result.unread for result in unread if result.unread is not None]).tolist()
             for result, (loss, norm) in zip(unread, values, strict=True):
@@ -195,7 +225,7 @@ class TrainState:
         return results
 
     def report(self, result: StepResult) -> dict[str, float]:
-        """Return the values for the log since the last report, including steps before a resume."""
+        """Return the values to log for the steps since the last report, including steps before a resume."""
         tally = self.tally
         loss = tally.recent_loss / tally.recent_steps if tally.recent_steps else math.nan
         tally.recent_loss, tally.recent_steps = 0.0, 0
@@ -206,7 +236,7 @@ class TrainState:
     def evaluate(self) -> dict[str, float]:
         """Compute the dev metrics that select the best checkpoint."""
         self.model.eval()
-        return self.task.validate(self.model)
+        return self.task.validate(self.task.inference_model(self.model))
 
     def record_evaluation(self, metrics: dict[str, float]) -> bool:
         """Add an evaluation to the tally and return whether it is the best so far."""
@@ -223,7 +253,10 @@ class TrainState:
         return False
 
     def is_due(self, every: int | None) -> bool:
-        """Whether an action with this interval is due: every epoch by default, and at the last step."""
+        """Return whether an action with this interval is due; all actions are due at the last step.
+
+        The default interval is one epoch.
+        """
         step = self.tally.step
         return step > 0 and (step % (every or self.steps_per_epoch) == 0 or step == self.total)
 
@@ -232,24 +265,28 @@ class TrainState:
         if self.tally.step >= self.total:
             return "all steps are done"
         if self.config.patience is not None and self.tally.stale >= self.config.patience:
-            return f"no improvement in {self.tally.stale} evaluations"
+            return f"{STALE} {format_count(self.tally.stale, 'evaluation')}"
         return None
 
     def started(self, resumed: bool) -> Started:
-        """Return the first event of a training run."""
+        """Return the `Started` event of a training run."""
         size = self.parameter_count()
-        return Started(self.tally.step, self.total, size, str(self.device), resumed, tuple(self.notes()))
+        notes, machine = tuple(self.notes()), describe_machine(self.device)
+        return Started(self.tally.step, self.total, size, str(self.device), resumed, notes, machine)
 
     def parameter_count(self) -> int:
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def notes(self) -> list[str]:
-        """Return notes for the user about the model and its training; usually none."""
+        """Return notes for the user about the model and its training; the result is usually empty."""
         notes = list(self.model.notes()) if isinstance(self.model, WithNotes) else []
         if self.config.gradient_checkpointing and not recomputable_layers(self.model):
             notes.append("train.gradient_checkpointing has no effect: the model has no blocks or layers")
         if self.layer_groups is not None:
             notes += self.layer_groups.notes(self.config.lr)
+        trained = sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+        if trained < self.parameter_count():
+            notes.append(f"{trained:,} of {self.parameter_count():,} parameters are trained")
         return notes if self.thread_note is None else [*notes, self.thread_note]
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
@@ -286,10 +323,10 @@ class TrainState:
         tally.threads = training_threads(self.device)
 
     def validate_carry(self, carry: Tree, step: int) -> Tree:
-        """Return a saved carry on the device; raise `CheckpointError` if the task's loss cannot start from it.
+        """Move a saved carried state to the device; raise `CheckpointError` if the task's loss cannot start from it.
 
-        The template is the carry after one example of the next batch. Its integers are tokens. A
-        run may be resumed on a device with another precision, so floats are converted.
+        The template is the carried state after one example of the next batch. Its integers are token ids. Floats are
+        converted, because a run may be resumed on a device with another precision.
         """
         if carry is None:
             return None
@@ -314,7 +351,7 @@ class TrainState:
 
 
 def count_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
-    """Increment the versions of the parameters after a step, because torch's fused optimizers do not."""
+    """Increment the version counters of the parameters after a step, which torch's fused optimizers omit."""
     increment_version([parameter for group in optimizer.param_groups for parameter in group["params"]])
 
 
@@ -329,7 +366,7 @@ def recomputable_layers(model: nn.Module) -> list[nn.Module]:
 def learning_rate(schedule: Schedule, peak: float, step: int, total: int, warmup: int = 0, floor: float = 0.0) -> float:
     """Return the learning rate for the step from `step` to `step + 1`.
 
-    All schedules first rise linearly to `peak` over `warmup` steps. Then
+    All schedules first rise linearly to `peak` over `warmup` steps and then follow
 
         constant, plateau   peak                       (plateau is lowered by the evaluations)
         inverse-sqrt        peak · √(warmup / (step + 1))    with warmup at least 1

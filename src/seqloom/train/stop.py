@@ -1,7 +1,7 @@
-"""Requests to stop training without losing anything.
+"""Requests to stop training without losing progress.
 
-A signal that arrives while weights change or files are written is handled afterwards. A signal that
-arrives inside an `interruptible` block (reading data, evaluating) interrupts the block immediately.
+A signal that arrives during an update of the weights or a write to a file is handled afterwards. A signal that arrives
+inside an `interruptible` block (reading data, evaluating) interrupts the block immediately.
 """
 
 import signal
@@ -26,9 +26,16 @@ class Stop:
             self._may_raise = False  # a second request must not interrupt the save that follows
             raise Interrupted("Stopped on request.")
 
+    def withdraw(self, number: int) -> bool:
+        """Withdraw the request with this number and return True, unless a signal has replaced it."""
+        if not self.requested or self.signal != number:
+            return False
+        self.requested = False
+        return True
+
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Within this block, a request raises `Interrupted` immediately."""
+        """Let a request raise `Interrupted` immediately within this block."""
         outer, self._may_raise = self._may_raise, True
         try:
             if self.requested:
@@ -39,7 +46,7 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Within this block, Ctrl-C and SIGTERM request a stop."""
+        """Request a stop on Ctrl-C and SIGTERM within this block."""
 
         def handle(number: int, frame: FrameType | None) -> None:
             self.request(number)

@@ -1,16 +1,15 @@
 """Wrappers of a training step: microbatches, CUDA graphs, gradient checkpointing, measured memory and time.
 
-A wrapper takes a step and returns a step with the same signature; `wrap` selects them.
+A wrapper takes a step and returns a step with the same signature; `wrap` selects the wrappers.
 
 The loss of a batch is a mean over its n predictions, so its gradient is the weighted sum of the
 gradients of its microbatches, of n_i predictions each:
 
     L = Σ_i (n_i / n) · L_i          ∇L = Σ_i (n_i / n) · ∇L_i
 
-The examples of a batch and their carried state are split; the new state is concatenated. A
-microbatch that does not fit in memory is halved again, down to single examples. The smallest size
-that did not fit is saved with the checkpoint (`Counters.limit`), so it is not tried again and a
-resume uses the same microbatches.
+The examples of a batch and their carried state are split, and the new states are concatenated. A microbatch that does
+not fit in memory is halved again, down to single examples. The smallest size that did not fit is saved with the
+checkpoint (`Counters.limit`), so that training does not try it again and a resume uses the same microbatches.
 """
 
 import time
@@ -50,12 +49,12 @@ def wrap(state: TrainState) -> Step:
 
 @operation
 def accelerate(step: Step, state: TrainState) -> Step:
-    """Return a faster form of a step: the step itself by definition, CUDA graphs with `seqloom.accel`."""
+    """Return the step itself; `seqloom.accel` registers an implementation that replays the step as a CUDA graph."""
     return step
 
 
 def measure_memory(step: Step, steps: Container[int]) -> Step:
-    """Measure the peak memory of these steps; the tally keeps the maximum."""
+    """Measure the peak memory of these steps and record the maximum in the tally."""
 
     def measured_step(state: TrainState) -> StepResult:
         if state.tally.step not in steps:
@@ -70,7 +69,7 @@ def measure_memory(step: Step, steps: Container[int]) -> Step:
 
 
 def measure_time(step: Step) -> Step:
-    """Measure the seconds of every step, without preparation."""
+    """Measure the duration of every step in seconds, excluding preparation."""
 
     def timed_step(state: TrainState) -> StepResult:
         start = time.perf_counter()
@@ -84,9 +83,9 @@ def measure_time(step: Step) -> Step:
 def checkpoint_activations(step: Step, layers: Sequence[nn.Module]) -> Step:
     """Recompute the activations of these layers in the backward pass of every step (gradient checkpointing).
 
-    Let each of L layers have an input of size x and activations of size a. Checkpointing reduces
-    the memory of the stack from L·a to L·x + a and takes about a third more time. Random numbers
-    are drawn again with the same state, so the gradients are equal.
+    Let each of L layers have an input of size x and activations of size a. Checkpointing reduces the memory of the
+    stack from L·a to L·x + a and takes about a third more time. The recomputation restores the state of the random
+    number generator, so the gradients are equal.
     """
 
     def checkpointed_step(state: TrainState) -> StepResult:
@@ -98,7 +97,7 @@ def checkpoint_activations(step: Step, layers: Sequence[nn.Module]) -> Step:
 
 @contextmanager
 def recompute_activations(layers: Sequence[nn.Module]) -> Iterator[None]:
-    """Within this block, keep only the inputs of these layers and recompute the rest in the backward pass."""
+    """Keep only the inputs of these layers within this block and recompute their activations in the backward pass."""
 
     def forward(layer: nn.Module, *args: Tree, **kwargs: Tree) -> Tree:
         plain_forward = MethodType(type(layer).forward, layer)
@@ -121,13 +120,13 @@ class BatchTooLargeError(Exception):
 
 def split_on_oom(state: TrainState) -> StepResult:
     """Run a training step; when it runs out of memory, restart it with smaller microbatches."""
-    carry = state.carry
+    carry, statistics = state.carry, state.statistics_before_step()
     while True:
         state.carry = carry
         try:
             return training_step(state, add_split_gradient)
         except BatchTooLargeError:
-            pass  # leaving this block frees the tensors of the traceback
+            state.restore_statistics(statistics)  # leaving this block frees the tensors of the traceback
         if state.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -177,7 +176,7 @@ def microbatch_gradient(
     loss_of: Callable[[Tree, Tree], Loss],
     backward: Callable[[Tensor], None],
 ) -> Loss:
-    """Add the gradient of a batch to the model's, one microbatch at a time; return the detached loss of the batch.
+    """Add the gradient of a batch to the gradient of the model, one microbatch at a time; return the detached loss.
 
     `loss_of` computes the loss of a batch and a carried state, `backward` adds the gradient of a
     scalar.

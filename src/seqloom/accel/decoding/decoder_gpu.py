@@ -29,7 +29,7 @@ def kernels() -> Any:
 
 
 def supports_weight(weight: Tensor) -> bool:
-    """Return whether the kernels support a weight: on a GPU with TF32, and not too large to be split."""
+    """Return whether the kernels support a weight, which must be on a GPU with TF32 and small enough to be split."""
     if not weight.is_cuda or weight.dtype != torch.float32 or weight.numel() > MAX_SPLIT_WEIGHTS or not has_triton():
         return False
     return torch.version.hip is None and torch.cuda.get_device_capability(weight.device) >= (8, 0)
@@ -41,7 +41,7 @@ def supports_attention(width: int, hypotheses: int) -> bool:
 
 
 def split_tf32(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Split W = W₁ + W₂, with W₁ rounded to the 11 bits of TF32."""
+    """Split W into W₁ + W₂, with W₁ rounded to the 11 bits of TF32."""
     high = ((weight.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
     return high, weight - high
 
@@ -99,7 +99,7 @@ def supports_ranking(logits: Tensor) -> bool:
 
 
 def rank_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return `rank_tokens` of the log softmax of logits (R, V)."""
+    """Apply `seqloom.core.tokens.rank_tokens` to the log softmax of logits (R, V)."""
     R, V = logits.shape
     count, blocks = min(count, V), max(2, 1 << (-(-V // RANKING_BLOCK) - 1).bit_length())
     values, ids = logits.new_empty(R, count), torch.empty(R, count, dtype=torch.long, device=logits.device)
@@ -114,8 +114,8 @@ def rank_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def attend_to_cache(qkv: Tensor, cache: Tensor, owned: Tensor, step: Tensor) -> Tensor:
     """Return the self-attention outputs (R, N·d) of scaled queries, keys and values (R, 3, N, d).
 
-    Keys and values are written to the cache (B, N, 2, P, d) after `step` tokens. A query attends to its own token and
-    to the slots that it owns (R, P).
+    The new keys and values are written to the cache (B, N, 2, P, d), which already holds `step` tokens. A query attends
+    to its own token and to the slots that `owned` (R, P) marks.
     """
     keys, values = cache.unbind(dim=2)
     return _attend(qkv[:, 0], keys, values, owned.view(torch.uint8), step, is_self=True)

@@ -69,7 +69,9 @@ def round_up(count: int, size: int) -> int:
 
 @function
 def list_true(mask: int, length: int, positions: int) -> int:
-    """List the True positions of a mask and return their number; the first one pads the list to a multiple of four."""
+    """Write the True positions of a mask to `positions`, padded with the first to a multiple of four; return their
+    number.
+    """
     count = 0
     for position in range(length):
         store_int(positions + 8 * count, position)
@@ -134,7 +136,7 @@ def weighted_sum(weights: int, values: int, stride: int, positions: int, count: 
 
 @loop("i8(b1[:,::1], i8)")
 def free_slots(owned: Array, k: int) -> int:
-    """Return the minimum over sources of the slots that no hypothesis owns; owned (R, P), k hypotheses per source."""
+    """Return the smallest number of free slots of any source, for `owned` (R, P) with k hypotheses per source."""
     R, P = owned.shape
     fewest = P
     for first in range(0, R, k):
@@ -260,7 +262,7 @@ def sum_exponentials(block: int, largest: Value) -> Value:
 
 @function
 def insert(best: Array, ids: Array, count: int, value: float, token: int) -> int:
-    """Insert a value into the best ones, largest first, and return their number."""
+    """Insert a value into the list of the best values, largest first, and return the length of the list."""
     count = min(count + 1, len(best))
     rank = count - 1
     while rank > 0 and best[rank - 1] < value:
@@ -274,8 +276,8 @@ def insert(best: Array, ids: Array, count: int, value: float, token: int) -> int
 def best_tokens(logits: Array, values: Array, ids: Array) -> None:
     """Find the largest values of the log softmax of each row (R, V), and their ids: (R, count), by ascending id.
 
-    Of equal logits, the lower ids are taken. All values of a row with NaN are NaN. A row is read twice: for the maxima
-    of its blocks, and for Σ e^(x − max). Only the blocks with the largest maxima are then searched.
+    Among equal logits, lower ids are preferred. All values of a row with NaN are NaN. A row is read twice: for the
+    maxima of its blocks, and for Σ e^(x − max). Only the blocks with the largest maxima are then searched.
     """
     (R, V), count = logits.shape, values.shape[1]
     blocks = V // BLOCK

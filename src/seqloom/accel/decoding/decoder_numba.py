@@ -1,6 +1,6 @@
 """Parts of a decoder step for float32 tensors on a CPU, with the numba kernels of `decoder_loops`.
 
-The batch size alone decides whether the kernels are loaded, so the same search always gives the same result.
+Only the batch size determines whether the kernels are loaded, so the same search always gives the same result.
 """
 
 import functools
@@ -22,13 +22,15 @@ LANES = 16  # in a register; the widths of heads and norms must be multiples of 
 
 
 def is_available() -> bool:
-    """Return whether the kernels can be used. This loads them, so check it last."""
+    """Return whether the kernels can be used. The check loads the kernels, so call it last."""
     return kernels() is not None
 
 
 @functools.cache
 def kernels() -> Any:
-    """Return the module of the kernels, compiled at its first import and cached on disk; None if that fails."""
+    """Return the module of the kernels, or None if it cannot be compiled; the first import compiles it and caches it on
+    disk.
+    """
     if not has_numba():
         return None
     try:
@@ -44,7 +46,7 @@ def supports(weight: Tensor, head_width: int) -> bool:
 
 
 def free_slots(owned: Tensor, sources: int) -> int:
-    """Return the minimum over sources of the slots (R, P) that no hypothesis owns."""
+    """Return the smallest number of free slots of any source; `owned` (R, P) marks the slots in use."""
     return int(kernels().free_slots(owned.numpy(), len(owned) // sources))
 
 
@@ -101,7 +103,9 @@ def _is_contiguous(*tensors: Tensor, dtype: torch.dtype = torch.float32) -> bool
 
 
 def best_tokens(chunks: Iterable[Tensor], rows: int, count: int) -> tuple[Tensor, Tensor]:
-    """Return `seqloom.core.tokens.best_tokens` of the log softmax of chunks of logits (·, V), `rows` in total."""
+    """Apply `seqloom.core.tokens.best_tokens` to the log softmax of chunks of logits (·, V), which have `rows` rows in
+    total.
+    """
     values, ids = (torch.empty(rows, count, dtype=dtype, device="cpu") for dtype in (torch.float32, torch.long))
     values_array, ids_array, start = values.numpy(), ids.numpy(), 0
     for logits in chunks:

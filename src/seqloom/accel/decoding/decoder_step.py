@@ -2,9 +2,9 @@
 
     x ← norm(x + attention(x, previous tokens)),   x ← norm(x + attention(x, source)),   x ← norm(x + FFN(x))
 
-It computes `seqloom.nn.transformer.run_blocks` for one token. Queries, keys and values are one matrix product, with the
-attention scale in the query weights (`packed`). The operations between the products are computed by PyTorch
-(`TorchBackend`), numba kernels (`NumbaBackend`) or Triton kernels on a GPU (`GPUBackend`).
+The step computes `seqloom.nn.transformer.run_blocks` for one token. One matrix product computes queries, keys and
+values; the query weights include the attention scale (`packed`). PyTorch (`TorchBackend`), numba kernels
+(`NumbaBackend`) or Triton kernels on a GPU (`GPUBackend`) compute the operations between the products.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,10 @@ from seqloom.accel.decoding import decoder_gpu, decoder_numba
 from seqloom.accel.decoding.packed import PackedWeights, cached_by_weights
 from seqloom.accel.decoding.slots import REUSES_SLOTS, FixedUpdate, SlotUpdate
 from seqloom.core.tree import GrowingBuffer
-from seqloom.nn.attention import MultiHeadAttention, SelfAttention, softmax
+from seqloom.nn.attention import MultiHeadAttention, softmax
 from seqloom.nn.cache import CacheUpdate
 from seqloom.nn.masks import AttentionMask, AttentionScope
+from seqloom.nn.mixers import SelfAttention
 from seqloom.nn.transformer import (
     ACTIVATIONS,
     Residual,
@@ -40,7 +41,7 @@ def applies(
     sources: Sequence[Source] | None,
     return_weights: WeightRequests,
 ) -> bool:
-    """Return whether the call is one token per hypothesis of a supported decoder on a CPU."""
+    """Return whether the call runs a supported decoder on one token per hypothesis, on a CPU."""
     if scope.update is None or not scope.update.is_single_token or sources is None or x.device.type != "cpu":
         return False
     return (
@@ -79,7 +80,9 @@ def is_supported_decoder(stack: TransformerStack) -> bool:
 
 
 def is_supported(stack: TransformerStack, attentions: Sequence[MultiHeadAttention]) -> bool:
-    """Return whether a stack in inference mode has full precision and no grouped queries, rotary positions or gates."""
+    """Return whether a stack is in inference mode, in full precision, and without grouped queries, rotary positions and
+    gates.
+    """
     weight = attentions[0].q.weight
     if torch.is_grad_enabled() or any(block.training for block in stack):
         return False
@@ -114,9 +117,9 @@ class DecoderStep:
     ) -> tuple[Tensor, tuple[GrowingBuffer, ...], Tensor]:
         """Return the output (R, D) for y (R, D), the new caches, and the attention weights (B, N, k, S) to the source.
 
-        The weights are those of block `layer`. `sources` has the keys and values (B, N, S, d) of each block.
-        `source_mask` (B, 1, 1, S) is True at real positions; if no source is empty, it can be the tensor that is added
-        to the scores.
+        `layer` selects the block whose weights are used. `sources` contains the keys and values (B, N, S, d) of each
+        block. `source_mask` (B, 1, 1, S) is True at real positions; if no source is empty, it can be the tensor that is
+        added to the scores.
         """
         backend = self._select_backend(update, len(caches[0].buffer), source_mask, y)
         new_caches, attention_weights = [], y
@@ -179,7 +182,7 @@ class PackedBlock:
 
 
 def concatenate_projections(attention: MultiHeadAttention, names: str) -> PackedWeights:
-    """Concatenate the projections `names` (of q, k, v) of an attention."""
+    """Concatenate the projections `names` (q, k, v) of an attention layer."""
     layers = [{"q": attention.q, "k": attention.k, "v": attention.v}[name] for name in names]
     weights, biases = [layer.weight.detach() for layer in layers], [layer.bias for layer in layers]
     weights[0] = weights[0] * attention.scale
@@ -248,7 +251,7 @@ class GPUBackend(TorchBackend):
 
 
 class NumbaBackend:
-    """Numba kernels, for one step."""
+    """The operations between the products of one step, computed by numba kernels."""
 
     def __init__(self, update: SlotUpdate, mask: AttentionMask | Tensor, y: Tensor) -> None:
         assert isinstance(mask, AttentionMask)

@@ -1,9 +1,9 @@
 # mypy: ignore-errors
 """Triton kernels of a decoder step on a GPU: linear layers, attention, and the most probable tokens.
 
-Products of float32 use the TF32 units, which are several times as fast. TF32 has 11 of the 24 bits of float32, so
-x = x₁ + x₂ is split, and x w ≈ x₁ w₁ + x₂ w₁ + x₁ w₂. Weights are split in advance. The units truncate their sums,
-which loses precision in long sums; they therefore sum short blocks, which are added in float32.
+Products of float32 use the TF32 units, which are several times as fast. TF32 has 11 of the 24 bits of float32, so each
+factor is split, x = x₁ + x₂, and x w ≈ x₁ w₁ + x₂ w₁ + x₁ w₂. Weights are split in advance. The units truncate their
+sums, which loses precision in long sums; they therefore sum short blocks, which are added in float32.
 """
 
 import triton
@@ -21,7 +21,7 @@ def activate(x, ACTIVATION: tl.constexpr):
 
 @triton.jit
 def split_tf32(x):
-    """Split x = x₁ + x₂, with x₁ rounded to 11 bits."""
+    """Split x into x₁ + x₂, with x₁ rounded to 11 bits."""
     high = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
     return high, x - high
 
@@ -101,7 +101,7 @@ def attend(
 
     `q_row` is the row stride of scaled queries; `source`, `head` and `position` are the strides of keys and values
     (B, N, P, d). SELF: the keys and values of the same tokens follow the queries. A hypothesis attends to its own token
-    first and writes it to the next slot. `step` tokens precede it, and `allowed` (R, P) says which slots it owns.
+    first and writes it to the next slot. `step` tokens precede it, and `allowed` (R, P) marks the slots that it owns.
     Otherwise `allowed` (B, S) is added to the scores. Sums are updated block by block, scaled by the largest score:
 
         m' = max(m, s)     l' = l · e^(m − m') + Σ e^(s − m')     o' = o · e^(m − m') + e^(s − m') v     out = o / l
@@ -162,7 +162,7 @@ def rank_tokens(
         log p = s − m − log Σ exp(s − m),   m the largest s
 
     The largest value is in the first block with the largest maximum. Only this block is searched; its maximum is then
-    that of its remaining values.
+    replaced by the maximum of its remaining values.
     """
     row = tl.program_id(0).to(tl.int64)
     logits += row * vocabulary

@@ -1,7 +1,7 @@
 """The encoder pass of a Transformer on a GPU, without gradients, with fused operations.
 
-It computes `seqloom.nn.transformer.run_blocks`. As in `decoder_step`, queries, keys and values are one matrix product,
-and the last product of a sublayer includes the residual connection and the norm.
+The pass computes `seqloom.nn.transformer.run_blocks`. As in `decoder_step`, one matrix product computes queries, keys
+and values, and the last product of a sublayer includes the residual connection and the norm.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ from seqloom.accel.decoding.decoder_step import (
 )
 from seqloom.accel.decoding.packed import PackedWeights, cached_by_weights
 from seqloom.core.tree import GrowingBuffer
-from seqloom.nn.attention import SelfAttention
 from seqloom.nn.masks import AttentionScope
+from seqloom.nn.mixers import SelfAttention
 from seqloom.nn.transformer import Source, StackOutput, TransformerBlock, TransformerStack, WeightRequests
 
 TORCH_BACKEND = TorchBackend()
@@ -37,7 +37,9 @@ def applies(
     sources: Sequence[Source] | None,
     return_weights: WeightRequests,
 ) -> bool:
-    """Return whether the call is a wide, supported encoder over all real positions, without attention weights."""
+    """Return whether the call runs a wide, supported encoder over all real positions and requests no attention
+    weights.
+    """
     if scope.padding is None or scope.is_causal or caches is not None or sources is not None or return_weights:
         return False
     attentions = [block.mixer.attention for block in stack if type(block.mixer) is SelfAttention]

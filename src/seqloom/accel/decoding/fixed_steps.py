@@ -32,7 +32,9 @@ def fixed_steps(model: Steppable) -> "FixedSteps[Any] | None":
 
 
 class FixedSteps(ABC, Generic[Model]):
-    """The steps of a model in a fixed shape, without synchronization; memory may be changed in place."""
+    """Steps of a model with fixed shapes, which never synchronize with the device and may modify their state in
+    place.
+    """
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -51,7 +53,7 @@ class FixedSteps(ABC, Generic[Model]):
 
     @abstractmethod
     def step(self, tokens: Tensor, state: DecodeState, t: Tensor, count: int) -> tuple[Tensor, Tensor, Tree]:
-        """Read tokens (R, 1) and return `rank_tokens` of the next token, and the next state."""
+        """Read tokens (R, 1); return the most probable next tokens, as `rank_tokens` does, and the next state."""
 
 
 class FixedRecurrent(FixedSteps[RecurrentSeq2Seq]):
@@ -70,7 +72,7 @@ class FixedRecurrent(FixedSteps[RecurrentSeq2Seq]):
 
 
 class FixedTransformer(FixedSteps[Transformer]):
-    """A Transformer; owned (R, P) marks the slots, of P = k · steps of its source, that each hypothesis owns."""
+    """A Transformer; `owned` (R, P) marks which of the P = k · steps slots of its source each hypothesis owns."""
 
     def begin(self, state: DecodeState, k: int, steps: int) -> DecodeState:
         memory, mask = state.memory, state.memory["mask"]

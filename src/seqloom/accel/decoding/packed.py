@@ -1,4 +1,4 @@
-"""Packed linear layers for decoding: few rows per call, with the same weights in every call.
+"""Packed linear layers for decoding, in which many calls with few rows use the same weights.
 
 On a CPU the weights are packed once for oneDNN, which fuses bias, activation and addition into the
 product. On a GPU, `seqloom.accel.decoding.decoder_gpu` fuses them. Otherwise the plain layer is
@@ -93,7 +93,7 @@ class PackedWeights:
         return self.packed is not None and x.dtype == self.weight.dtype and not torch.is_autocast_enabled("cpu")
 
     def best_tokens(self, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Return `best_tokens` of log softmax(x Wᵀ + b) for rows x (R, D)."""
+        """Apply `best_tokens` to log softmax(x Wᵀ + b) for rows x (R, D)."""
         count, has_many_rows = min(count, len(self.weight)), len(x) >= decoder_numba.MIN_LOGIT_ROWS
         if has_many_rows and count <= decoder_numba.MAX_COUNT and self._is_packed(x) and decoder_numba.is_available():
             return decoder_numba.best_tokens(self._logits(x, CACHED_CHUNK_LOGITS), len(x), count)
@@ -102,7 +102,7 @@ class PackedWeights:
         return values, ids
 
     def rank_tokens(self, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Return `rank_tokens` of log softmax(x Wᵀ + b), without synchronization."""
+        """Apply `rank_tokens` to log softmax(x Wᵀ + b), without device synchronization."""
         logits = self(x)
         if self.supports_gpu and decoder_gpu.supports_ranking(logits):
             return decoder_gpu.rank_tokens(logits, count)
@@ -120,7 +120,7 @@ class PackedWeights:
             yield torch.log_softmax(logits, dim=-1, out=logits)
 
     def _logits(self, x: Tensor, max_logits: int) -> Iterator[Tensor]:
-        """Yield the logits, on a CPU in chunks of at most `max_logits`."""
+        """Yield the logits; on a CPU, in chunks of at most `max_logits`."""
         rows = max(1, max_logits // len(self.weight)) if x.device.type == "cpu" else max(1, len(x))
         return (self(chunk) for chunk in x.split(rows))
 
@@ -140,7 +140,9 @@ def tensor_versions(weights: Iterable[Tensor]) -> Hashable:
 
 
 def list_parameters(modules: Iterable[nn.Module]) -> list[Tensor]:
-    """List the parameters of modules and their children, eight times as fast as torch; called in every step."""
+    """List the parameters of modules and their children, eight times as fast as torch, because every step needs the
+    list.
+    """
     pending, parameters = list(modules), []
     for module in pending:
         attributes = module.__dict__

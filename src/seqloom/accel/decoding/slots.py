@@ -1,9 +1,9 @@
 """KV caches with reusable slots: a token can use any free slot of its source.
 
 The numba kernels skip slots that a hypothesis does not own, so slots need no order. `decoder_step` decides at the first
-token whether a search uses them, and stores the decision in the state of the cache.
+token whether a search reuses slots, and stores the decision in the state of the cache.
 
-CUDA graphs require caches of a fixed size, so that all steps have the same shapes: `FixedUpdate`.
+CUDA graphs require caches of a fixed size (`FixedUpdate`), so that all steps have the same shapes.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class SlotUpdate(CacheUpdate):
 
 
 def clear_free_slots(cache: GrowingBuffer, owned: Tensor) -> GrowingBuffer:
-    """Return a cache with zeros in the slots without an owner (R, P), which may contain NaN."""
+    """Return a cache with zeros in all slots that have no owner in `owned` (R, P), because they may contain NaN."""
     free = ~owned.view(len(cache.buffer), -1, owned.shape[1]).any(dim=1)[:, None, None, :, None]
     return GrowingBuffer(cache.buffer[:, :, :, : owned.shape[1]].masked_fill(free, 0), cache.length)
 
@@ -53,7 +53,7 @@ def applies(
 def extend(
     caches: Caches, state: CacheState, tokens: Tensor, mask: Tensor | None, sources: int, window: int | None = None
 ) -> tuple[Caches, CacheUpdate]:
-    """Take a free slot for each of the tokens (R, 1); several tokens per hypothesis use the definition."""
+    """Take a free slot for each of the tokens (R, 1); for several tokens per hypothesis, call the definition."""
     owned = state["owned"]
     if tokens.shape[1] != 1:
         if owned is not None:
@@ -75,7 +75,7 @@ def extend(
 def _with_free_slots(caches: Caches, state: CacheState, tokens: Tensor, sources: int) -> tuple[Caches, Tensor]:
     """Return caches with at least one free slot per token, and the owners of the slots (R, P).
 
-    The memory of a cache has reserved slots, which are not part of its buffer. They cost nothing until they are
+    The memory of a cache has reserved slots, which are not part of its buffer. They use no memory until they are
     written, and are not copied when sources leave the batch.
     """
     owned, k = state["owned"], len(tokens) // sources
@@ -91,7 +91,9 @@ def _with_free_slots(caches: Caches, state: CacheState, tokens: Tensor, sources:
 
 
 def _add_slots(cache: GrowingBuffer, slots: int, min_reserved: int) -> GrowingBuffer:
-    """Return a cache with `slots` slots: in its memory, or else in new memory for at least `min_reserved` slots."""
+    """Return a cache with `slots` slots, in its memory if they fit, else in new memory for at least `min_reserved`
+    slots.
+    """
     old_slots, buffer = cache.buffer.shape[3], cache.buffer
     if slots > decoder_numba.capacity(buffer):
         buffer = enlarge(cache, None, old_slots, max(2 * slots, min_reserved)).buffer
@@ -101,7 +103,7 @@ def _add_slots(cache: GrowingBuffer, slots: int, min_reserved: int) -> GrowingBu
 
 @dataclass(frozen=True)
 class FixedUpdate:
-    """A cache update with one token for each of R = B·k hypotheses, at step t to the slots t·k … t·k + k − 1.
+    """A cache update that writes one token for each of R = B·k hypotheses, at step t to the slots t·k … t·k + k − 1.
 
     `owned` (R, P), the slots that each hypothesis owns, is changed in place.
     """

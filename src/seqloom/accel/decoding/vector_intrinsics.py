@@ -1,4 +1,4 @@
-"""SIMD operations on sixteen float32 values (`Lanes`) for numba, in the registers that the CPU has.
+"""SIMD operations on sixteen float32 values (`Lanes`) for numba, in vector registers of any size.
 
 Arguments named `address` are memory addresses.
 """
@@ -174,7 +174,7 @@ def mul(typing: Value, a: Value, b: Value) -> tuple[Value, Codegen]:
 
 @intrinsic
 def fma(typing: Value, a: Value, b: Value, c: Value) -> tuple[Value, Codegen]:
-    """a·b + c."""
+    """Compute a·b + c."""
     return lanes(lanes, lanes, lanes), lambda context, builder, signature, args: _fma(builder, *args)
 
 

@@ -1,6 +1,6 @@
 """Numba kernels of hidden Markov models, for the CPU (extra `fast`).
 
-Scaled as in `seqloom.accel.hmm.scaled`: every step is divided by its sum, and the logarithms of the sums are
+As in `seqloom.accel.hmm.scaled`, the values of every step are divided by their sum, and the logarithms of the sums are
 accumulated. A result is reliable if the probabilities of all reachable states exceeded MIN_PROBABILITY. The definition
 computes the other sequences.
 """
@@ -20,7 +20,7 @@ inlined = njit(inline="always", error_model="numpy")  # a call takes longer than
 
 @inlined
 def _apply_transition(probs: Array, is_possible: Array, transitions: Array, next_probs: Array) -> bool:
-    """next_probs(k) = Σ_j probs(j) transitions(j, k). Return whether no reachable state underflowed."""
+    """Compute next_probs(k) = Σ_j probs(j) transitions(j, k); return whether no reachable state underflowed."""
     states, is_reliable = len(probs), True
     for k in range(states):
         next_probs[k] = 0.0
@@ -38,7 +38,7 @@ def _apply_transition(probs: Array, is_possible: Array, transitions: Array, next
 
 @inlined
 def _normalize_start(start: Array, probs: Array) -> tuple[float, bool]:
-    """probs(k) = exp(start(k) − max). Return the maximum, and whether no state underflowed."""
+    """Compute probs(k) = exp(start(k) − max); return the maximum, and whether no state underflowed."""
     highest = start.max()
     is_reliable = highest > -np.inf
     for k in range(len(start)):
@@ -49,7 +49,7 @@ def _normalize_start(start: Array, probs: Array) -> tuple[float, bool]:
 
 @inlined
 def _apply_emission(probs: Array, is_possible: Array, log_b: Array, b: Array) -> tuple[float, float]:
-    """probs(k) ← probs(k) b(k) / Σ, with b scaled by its maximum. Return the log of the maximum, and Σ."""
+    """Set probs(k) to probs(k) b(k) / Σ, with b scaled by its maximum; return the log of the maximum, and Σ."""
     states = len(probs)
     highest = log_b[0]
     for k in range(1, states):
@@ -136,7 +136,7 @@ def e_step(
 ) -> None:
     """Compute p(z_t | x) (B, T, N), Σ_t p(z_t, z_{t+1} | x) (B, N, N) and log p(x) (B,).
 
-    The forward pass writes filtered probabilities to `posterior`; the backward pass turns them into posteriors.
+    The forward pass writes filtered probabilities to `posterior`; the backward pass converts them to posteriors.
     """
     batch, longest, states = emission.shape
     probs, next_probs, weight = np.empty(states), np.empty(states), np.empty(states)

@@ -23,7 +23,9 @@ backtrack_definition = hmm_inference.backtrack.definition
 def recursion(
     start: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None, *, largest: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Compute p and α (B, T, N): in chunks if that is faster, else scaled; with `largest` in log space."""
+    """Compute p and α (B, T, N), in chunks if that is faster; without chunks, sums are scaled and maxima use log
+    space.
+    """
     if mask is not None and bool(mask.all()):
         mask = None
     if mask is not None and should_chunk(emission):
@@ -47,7 +49,7 @@ def recompute_unreliable(
     emission: Tensor,
     mask: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute the unreliable rows by the definition."""
+    """Recompute the unreliable rows with the definition."""
     if not bool(reliable.all()):
         rows = (~reliable).nonzero().flatten()
         row_mask = None if mask is None else mask[rows]
@@ -107,7 +109,7 @@ def _is_reliable(probs: Tensor, sums: Tensor, alpha: Tensor, transition: Tensor,
 
 
 def pad_with_last(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Fill padding with the value at the last real position, or at the first if there is none."""
+    """Fill padding with the value at the last real position, or at the first position of an empty row."""
     if mask is None:
         return values
     last = (mask.sum(dim=1) - 1).clamp(min=0)
@@ -124,7 +126,7 @@ def _replace_neg_inf(values: Tensor) -> Tensor:
 
 
 def should_chunk(emission: Tensor) -> bool:
-    """Return whether chunks are faster: for few, long sequences with few states."""
+    """Return whether chunks are faster, which holds for a few long sequences with few states."""
     batch, length, states = emission.shape
     return states <= MAX_CHUNKED_STATES and length >= 1024 * batch
 
@@ -210,7 +212,7 @@ def backtrack(backpointers: Tensor, last: Tensor) -> Tensor:
     """Return the states (B, T) of the path that ends in `last` (B,).
 
     The chunks of a long sequence are followed in parallel from every possible end state; a loop over the chunks then
-    selects the actual one.
+    selects the actual end state.
     """
     batch, steps, states = backpointers.shape
     size = steps if steps < 64 * batch else max(1, int((steps * batch) ** 0.5))

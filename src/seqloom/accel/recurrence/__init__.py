@@ -5,6 +5,6 @@ from seqloom.nn.recurrent import run_cell
 
 
 def install() -> None:
-    """Register whole sequences with hand-written gradients, then torch's fused kernels."""
+    """Register the autograd function for whole sequences, then torch's fused kernels."""
     run_cell.register(sequences.applies, sequences.run)
     run_cell.register(torch_kernels.applies, torch_kernels.run)

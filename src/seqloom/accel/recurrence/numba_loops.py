@@ -1,9 +1,9 @@
 """Numba kernels for the steps of `seqloom.accel.recurrence.steps` (extra `fast`).
 
-Each loop is run by all threads of a parallel region; a thread computes its rows from the first step to the last. The
+All threads of a parallel region run each loop; a thread computes its rows from the first step to the last. The
 arguments of a loop are addresses: its sizes (steps, rows, hidden, kind of cell), then contiguous tensors, (T, B, ·) or
 (B, T, ·). Matrix products are oneDNN's kernels for small matrices (`product`), which read W without a transpose; the
-forward pass is given Wᵀ. oneDNN compiles a kernel for every row stride, so strides must not depend on T.
+forward pass receives Wᵀ. oneDNN compiles a kernel for every row stride, so strides must not depend on T.
 """
 
 from typing import Any
@@ -74,21 +74,21 @@ def thread_rows(rows: int) -> tuple[int, int]:
 
 @function
 def block_bounds(begin: int, lo: int, hi: int) -> tuple[int, int]:
-    """Return the rows of a block. The last block overlaps the previous one: equal sizes need only one oneDNN kernel."""
+    """Return the rows of a block. The last block overlaps the previous block, so that one oneDNN kernel suffices."""
     begin = max(lo, min(begin, hi - BLOCK_ROWS))
     return begin, min(begin + BLOCK_ROWS, hi)
 
 
 @function
 def product(rows: int, x: Row, stride: int, weight: Row, outputs: int, inputs: int, out: Row, out_stride: int) -> None:
-    """out += x W for rows with the given strides; W (inputs, outputs)."""
+    """Compute out += x W for rows with the given strides and W (inputs, outputs)."""
     if rows > 0:
         brgemm(rows, outputs, inputs, stride, outputs, out_stride, True, x.ctypes, weight.ctypes, out.ctypes, False)
 
 
 @function
 def blocked_product(x: Row, weight: Row, out: Row) -> None:
-    """out += x W, for the first columns of x, in blocks of columns of W that fit into the cache."""
+    """Compute out += x W for the first columns of x, in blocks of columns of W that fit into the cache."""
     rows, (inputs, outputs) = len(x), weight.shape
     for column in range(0, outputs, BLOCK_COLUMNS):
         brgemm(
@@ -123,7 +123,7 @@ def multiply_into(x: Row, y: Row, out: Row) -> None:
 
 @function
 def lstm_mix(gates: Row, c_old: Row, c: Row, tanh_c: Row, new: Row) -> None:
-    """c = f ⊙ c_{t−1} + i ⊙ g;  h = o ⊙ tanh c"""
+    """Compute c = f ⊙ c_{t−1} + i ⊙ g and h = o ⊙ tanh c."""
     hidden = len(new)
     i, f, g, o = gates[:hidden], gates[hidden : 2 * hidden], gates[2 * hidden : 3 * hidden], gates[3 * hidden :]
     sigmoid_inplace(gates[: 2 * hidden])
@@ -138,7 +138,7 @@ def lstm_mix(gates: Row, c_old: Row, c: Row, tanh_c: Row, new: Row) -> None:
 
 @function
 def lstm_mix_backward(gates: Row, c_old: Row, tanh_c: Row, dh: Row, dc: Row, da: Row, padding: Row) -> None:
-    """Gradient of `lstm_mix`; `dc` becomes that of c_{t−1}. A padded row keeps its previous h."""
+    """Compute the gradient of `lstm_mix`; `dc` becomes that of c_{t−1}. A padded row keeps its previous h."""
     hidden = len(dh)
     i, f, g, o = gates[:hidden], gates[hidden : 2 * hidden], gates[2 * hidden : 3 * hidden], gates[3 * hidden :]
     d_i, d_f, d_g, d_o = da[:hidden], da[hidden : 2 * hidden], da[2 * hidden : 3 * hidden], da[3 * hidden :]
@@ -157,7 +157,7 @@ def lstm_mix_backward(gates: Row, c_old: Row, tanh_c: Row, dh: Row, dc: Row, da:
 
 @function
 def gru_mix(r: Row, z: Row, candidate: Row, inner: Row, old: Row, new: Row) -> None:
-    """h̃ = tanh(a + r ⊙ inner);  h = z ⊙ h_{t−1} + (1 − z) ⊙ h̃"""
+    """Compute h̃ = tanh(a + r ⊙ inner) and h = z ⊙ h_{t−1} + (1 − z) ⊙ h̃."""
     for j in range(len(r)):
         c = tanh(candidate[j] + r[j] * inner[j])
         candidate[j] = c
@@ -168,7 +168,7 @@ def gru_mix(r: Row, z: Row, candidate: Row, inner: Row, old: Row, new: Row) -> N
 def gru_mix_backward(
     r: Row, z: Row, candidate: Row, inner: Row, old: Row, d: Row, d_r: Row, d_z: Row, d_c: Row, d_inner: Row
 ) -> None:
-    """Gradient of `gru_mix` and the gates; `d` becomes the part of dh_{t−1} through z."""
+    """Compute the gradients of `gru_mix` and the gates; `d` becomes the part of dh_{t−1} through z."""
     for j in range(len(r)):
         c, z_j, r_j, d_j = candidate[j], z[j], r[j], d[j]
         d_candidate = d_j * (f32(1) - z_j) * (f32(1) - c * c)
@@ -181,7 +181,7 @@ def gru_mix_backward(
 
 @function
 def mix(z: Row, candidate: Row, old: Row, gates_candidate: int, new: Row) -> None:
-    """h̃ = tanh a, interpolated with h_{t−1}: z is the weight of h̃ (`gates_candidate`) or of h_{t−1}."""
+    """Interpolate h̃ = tanh a with h_{t−1}; z is the weight of h̃ (`gates_candidate`) or of h_{t−1}."""
     if gates_candidate:
         for j in range(len(z)):
             candidate[j] = tanh(candidate[j])
@@ -194,7 +194,7 @@ def mix(z: Row, candidate: Row, old: Row, gates_candidate: int, new: Row) -> Non
 
 @function
 def mix_backward(z: Row, candidate: Row, old: Row, gates_candidate: int, d: Row, d_z: Row, d_c: Row) -> None:
-    """Gradient of `mix`; `d` becomes the part of dh_{t−1} that bypasses the candidate."""
+    """Compute the gradient of `mix`; `d` becomes the part of dh_{t−1} that bypasses the candidate."""
     sign = f32(1) if gates_candidate else f32(-1)
     for j in range(len(z)):
         c, d_j = candidate[j], d[j]
@@ -266,7 +266,7 @@ def project_inputs_backward(args: Arguments) -> None:
 
 
 def elman_forward(args: Arguments) -> None:
-    """h_t = g(a_t + W h_{t−1}); `a` becomes h. `padding` is 1 at padding."""
+    """Compute h_t = g(a_t + W h_{t−1}) in place of `a`. `padding` is 1 at padding."""
     sizes = carray(args[0], 4)
     steps, rows, hidden, kind = int(sizes[0]), int(sizes[1]), int(sizes[2]), int(sizes[3])
     lo, hi = thread_rows(rows)
@@ -325,7 +325,7 @@ def elman_backward(args: Arguments) -> None:
 
 
 def lstm_forward(args: Arguments) -> None:
-    """`a` becomes i, f, g, o. `padding` is 1 at padding."""
+    """Run the steps of an LSTM; `a` becomes i, f, g, o. `padding` is 1 at padding."""
     sizes = carray(args[0], 4)
     steps, rows, hidden = int(sizes[0]), int(sizes[1]), int(sizes[2])
     lo, hi = thread_rows(rows)
@@ -346,7 +346,7 @@ def lstm_forward(args: Arguments) -> None:
 
 
 def lstm_backward(args: Arguments) -> None:
-    """Compute da of all steps; dh and dc of the last state become those of the initial state."""
+    """Compute da of all steps; dh and dc of the last state are replaced by the gradients of the initial state."""
     sizes = carray(args[0], 4)
     steps, rows, hidden = int(sizes[0]), int(sizes[1]), int(sizes[2])
     lo, hi = thread_rows(rows)
@@ -368,7 +368,7 @@ def lstm_backward(args: Arguments) -> None:
 
 
 def gru_forward(args: Arguments) -> None:
-    """`a` becomes r, z, h̃; `inner` becomes W h_{t−1} + b of the candidate."""
+    """Run the steps of a GRU; `a` becomes r, z, h̃, and `inner` becomes W h_{t−1} + b of the candidate."""
     sizes = carray(args[0], 4)
     steps, rows, hidden = int(sizes[0]), int(sizes[1]), int(sizes[2])
     lo, hi = thread_rows(rows)

@@ -1,8 +1,8 @@
-"""Whole sequences on the CPU with the numba kernels of `numba_loops`, run by torch's threads.
+"""Complete sequences on the CPU, computed by the numba kernels of `numba_loops` in torch's threads.
 
-They require numba, MKL and GNU OpenMP. Without them, or if they are not faster (`applies`), `steps`
-computes the same results. The products of the steps and of the inputs use oneDNN, which is fast for
-few rows (MKL if oneDNN does not support the CPU); all other products use MKL.
+The kernels require numba, MKL and GNU OpenMP. Without these, or if the kernels are not faster (`applies`), `steps`
+computes the same results. The products of the steps and of the inputs use oneDNN, which is fast for few rows (MKL if
+oneDNN does not support the CPU); all other products use MKL.
 """
 
 import ctypes
@@ -179,7 +179,9 @@ class NumbaGRU(NumbaSteps, GRUSteps):
 
 
 class NumbaReset(NumbaSteps, ResetSteps):
-    """Outputs and their gradients are (B, T, H) in memory, like those of all cells without a torch kernel."""
+    """`ResetSteps` with numba kernels; outputs and their gradients are (B, T, H) in memory, as in all cells without a
+    torch kernel.
+    """
 
     @property
     def kind(self) -> int:

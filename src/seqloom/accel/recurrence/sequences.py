@@ -1,6 +1,6 @@
 """`run_cell` over whole sequences: one autograd function with a hand-written gradient.
 
-The steps are computed by PyTorch (`steps`), numba kernels (`numba_steps`) or Triton kernels (`triton_steps`).
+PyTorch (`steps`), numba kernels (`numba_steps`) or Triton kernels (`triton_steps`) compute the steps.
 """
 
 from typing import Any
@@ -42,7 +42,9 @@ def _uses_onednn(x: Tensor) -> bool:
 
 
 def _applies_on_gpu(cell: Cell, x: Tensor, mask: Tensor | None) -> bool:
-    """Return the same for a GPU. cuDNN needs lengths on the CPU; training and CUDA graphs must not synchronize."""
+    """Return whether this implementation is used on a GPU; unlike cuDNN, it reads no lengths on the CPU, so it never
+    synchronizes.
+    """
     if not torch.is_autocast_enabled("cuda") and x.dtype != cell.weight_h.dtype:
         return False
     if steps_name(cell) in triton_steps.STEPS and has_triton():

@@ -4,7 +4,8 @@
 step (`project_inputs`). A step then consists of its products with h and a few in-place operations on cached data. The
 backward pass stores `da`, the gradient of the pre-activations, for every step; dW is one product over all steps.
 
-Padding costs a gated cell nothing: its gate is set to keep the state. Buffers are time-major: (T, B, ·).
+Padding requires no extra computation in a gated cell, whose gate is set to keep the state. Buffers are time-major: (T,
+B, ·).
 """
 
 from abc import ABC, abstractmethod
@@ -36,7 +37,10 @@ class StepInputs(NamedTuple):
 
 
 def find_padding(mask: Tensor) -> Padding | None:
-    """Return the padding, or None without padding. On a GPU every step counts as padded: checking would synchronize."""
+    """Return the padding, or None without padding.
+
+    On a GPU every step counts as padded, because a check would synchronize.
+    """
     is_padding = ~mask.t()
     if mask.is_cuda:
         return Padding(is_padding.unsqueeze(2), [True] * len(is_padding))
@@ -143,7 +147,7 @@ _relu_backward = torch.ops.aten.threshold_backward.grad_input
 
 
 class ElmanSteps(Steps):
-    """h_t = g(a_t + W h_{t−1})"""
+    """The Elman cell: h_t = g(a_t + W h_{t−1})."""
 
     def __init__(self, activation: str) -> None:
         self.activation = activation

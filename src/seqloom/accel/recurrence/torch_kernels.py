@@ -1,4 +1,4 @@
-"""`run_cell` with torch's fused recurrent kernels: oneDNN, cuDNN and native ones."""
+"""`run_cell` with torch's fused recurrent kernels, from oneDNN, cuDNN and PyTorch."""
 
 import threading
 from collections.abc import Callable
@@ -91,7 +91,7 @@ def _run_packed(cell: Cell, x: Tensor, state: State, packing: Packing) -> tuple[
 
 
 def _call_kernel(cell: Cell, data: tuple[Tensor, ...], initial: State, layout: tuple[bool, ...]) -> tuple[Tensor, ...]:
-    """Call the kernel: one layer, one direction, no dropout. `train` makes cuDNN save tensors for the backward pass."""
+    """Call the kernel for one layer in one direction. `train` makes cuDNN save tensors for the backward pass."""
     name = kernel_name(cell)
     assert name is not None and cell.bias_h is not None
     weights: list[Tensor] = [cell.weight_x, cell.weight_h, cell.bias_x, cell.bias_h]
@@ -110,8 +110,8 @@ def _name_states(cell: Cell, last: list[Tensor]) -> State:
 def _flatten_weights(cell: Cell, weights: list[Tensor]) -> list[Tensor]:
     """Return the weights in one contiguous buffer, as cuDNN requires.
 
-    Parameters are moved there once. The check in every call takes a microsecond and also covers modules that were
-    moved, copied or loaded. Weights that were computed for this call (weight dropout) are copied.
+    Parameters are moved to the buffer once. The check in every call takes a microsecond and also detects modules that
+    were moved, copied or loaded. Weights that were computed for this call (weight dropout) are copied.
     """
     if _are_flattened(weights) or not _cudnn_accepts(weights):
         return weights
@@ -131,7 +131,7 @@ def _flatten_weights(cell: Cell, weights: list[Tensor]) -> list[Tensor]:
 
 
 def _are_flattened(weights: list[Tensor]) -> bool:
-    """Return whether the weights share a storage, at different offsets: another thread may be moving them."""
+    """Return whether the weights share a storage at different offsets; another thread may be moving them."""
     offsets = {(weight.untyped_storage().data_ptr(), weight.storage_offset()) for weight in weights}
     return len(offsets) == len(weights) and len({storage for storage, _ in offsets}) == 1
 

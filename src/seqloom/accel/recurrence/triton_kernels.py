@@ -43,7 +43,7 @@ def gates(
     t, a, gates_product, z_product, states, reset, hidden, size,
     GATES_CANDIDATE: tl.constexpr, Z_INPUT: tl.constexpr, FLOAT64: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """r, z = σ(a + product with h); reset = r ⊙ h_{t−1}"""
+    """Compute r, z = σ(a + product with h) and reset = r ⊙ h_{t−1}."""
     index, r_index, row, column, mask = locate(t, hidden, size, BLOCK)
     joint = 2 * hidden if Z_INPUT == 1 else hidden
     r = sigmoid(load(a, r_index, mask, FLOAT64) + load(gates_product, row * joint + column, mask, FLOAT64))
@@ -62,7 +62,7 @@ def mix(
     t, a, candidate_product, states, states_cast, tanh_h, hidden, size,
     GATES_CANDIDATE: tl.constexpr, Z_INPUT: tl.constexpr, FLOAT64: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """h̃ = tanh(a + product with r ⊙ h); h_t interpolates h̃ and h_{t−1}. `states_cast` has the dtype of products."""
+    """Compute h̃ = tanh(a + product with r ⊙ h) and its interpolation h_t. `states_cast` has the dtype of products."""
     index, r_index, row, column, mask = locate(t, hidden, size, BLOCK)
     z, old = load(a, r_index + hidden, mask, FLOAT64), load(states, index, mask, FLOAT64)
     offset = row * hidden + column
@@ -80,7 +80,7 @@ def mix_backward(
     t, last, a, states, dy, dy_t, dy_row, dy_column, d_gates, dh, da, hidden, size,
     GATES_CANDIDATE: tl.constexpr, Z_INPUT: tl.constexpr, FLOAT64: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of `mix`: dh without the part through h̃, which follows in `reset_backward`."""
+    """Compute the gradient of `mix`: dh without the part through h̃, which follows in `reset_backward`."""
     index, r_index, row, column, mask = locate(t, hidden, size, BLOCK)
     offset, not_last = row * hidden + column, mask & (t < last)  # dh of the last step is complete
     z, old, candidate = (
@@ -105,7 +105,7 @@ def reset_backward(
     t, a, states, tanh_h, d_reset_product, d_tanh_product, dh, da, hidden, size,
     GATES_CANDIDATE: tl.constexpr, Z_INPUT: tl.constexpr, FLOAT64: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of r ⊙ h_{t−1}, and of tanh h_{t−1} if z reads it."""
+    """Compute the gradient of r ⊙ h_{t−1}, and of tanh h_{t−1} if z reads it."""
     index, r_index, row, column, mask = locate(t, hidden, size, BLOCK)
     offset = row * hidden + column
     r, d_reset = load(a, r_index, mask, FLOAT64), load(d_reset_product, offset, mask, FLOAT64)

@@ -1,8 +1,8 @@
-"""Cells that apply the reset gate before their matrix, over whole sequences on a GPU, with Triton kernels.
+"""Triton kernels that run whole sequences of cells with the reset gate before the matrix product, on a GPU.
 
 cuDNN has no kernel for them. A step has two matrix products (three if z reads tanh h) and two kernels, forward and
-backward. Nothing synchronizes, so CUDA graphs can capture the steps. Products use the dtype of x and the weights; the
-state and its gradient keep their own dtype.
+backward. The steps do not synchronize the device, so CUDA graphs can capture them. Products use the dtype of x and the
+weights; the state and its gradient keep their own dtype.
 
 `states` (T + 1, B, H) begins with the initial state: `states[t]` is the state before step t.
 """
@@ -86,7 +86,7 @@ class TritonResetSteps(ResetSteps):
 class Kernels:
     """The kernels of `triton_kernels` over one sequence.
 
-    Triton inspects the arguments of every call, which takes longer than the call. All steps have the same tensors, so
+    Triton inspects the arguments of every call, which takes longer than the call. All steps use the same tensors, so
     only the first call is inspected.
     """
 

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """The Triton kernel that applies the rules of beam search to a step: see `seqloom.accel.search.graphed_search`.
 
-The order is that of `seqloom.decoding.rules`: larger values first; of equal values, the first.
+The order follows `seqloom.decoding.rules`: larger values come first, and ties keep their order.
 """
 
 import triton
@@ -24,7 +24,7 @@ def select_one(x, is_chosen):
 
 @triton.jit
 def power(length, ALPHA: tl.constexpr):
-    """length^α"""
+    """Return length^α."""
     if ALPHA == 0.0:
         result = length * 0 + 1
     elif ALPHA == 1.0:
@@ -45,8 +45,8 @@ def choose(
 ):  # fmt: skip
     """Choose from the continuations (k, COUNT) of the hypotheses of a source.
 
-    Those of the k best that end are finished; the k best that do not end continue. The results of a source that is
-    done do not change.
+    Hypotheses that end and are among the k best are finished; the k best that do not end continue. The results of a
+    source that is done do not change.
     """
     b = tl.program_id(0).to(tl.int64)
     step = tl.load(step_pointer)

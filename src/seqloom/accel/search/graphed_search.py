@@ -1,11 +1,11 @@
 """Beam search in steps of a fixed shape, which are captured as a CUDA graph and replayed.
 
-A step of a small model is hundreds of small kernels, whose launches take longer than their execution. All state of a
-step is therefore in static buffers. Finished sources keep their rows and results, and no step synchronizes: every few
-steps, the search checks which sources are done. The remaining sources then move to smaller buffers, or to buffers for
-more tokens.
+A step of a small model launches hundreds of small kernels, and the launches take longer than the execution. All state
+of a step is therefore in static buffers. Finished sources keep their rows and results, and no step synchronizes: every
+few steps, the search checks which sources are done. The remaining sources then move to smaller buffers, or to buffers
+for more tokens.
 
-The rules are those of `seqloom.decoding.rules`; a Triton kernel applies them in one launch.
+A Triton kernel applies the rules of `seqloom.decoding.rules` in one launch.
 """
 
 import contextlib
@@ -28,6 +28,7 @@ from seqloom.core.progress import check_cancelled
 from seqloom.core.protocols import DecodeState, Steppable, longest_target
 from seqloom.core.tree import Tree, leaves, select_rows, tree_map
 from seqloom.decoding.beam import beam_search, length_limits
+from seqloom.decoding.constraints import Constraints
 from seqloom.decoding.rules import (
     NOT_NUMBERS,
     BeamConfig,
@@ -43,7 +44,7 @@ from seqloom.decoding.rules import (
 
 MIN_SOURCES = 8  # with fewer, the capture takes longer than it saves
 STEPS_BETWEEN_CHECKS = 8
-FIRST_CAPACITY = 32  # steps in the first buffers; each enlargement doubles it
+FIRST_CAPACITY = 32  # steps in the first buffers; each enlargement doubles the number
 PADDING_MULTIPLE = 8  # sources are padded to a multiple of it, which limits the number of shapes
 WARM_UP_STEPS = 3  # eager steps of a shape before its capture
 GPU_MEMORY_DIVISOR = 8  # the graphs of a model may use 1/8 of the GPU memory
@@ -87,11 +88,12 @@ def can_graph_search(
     options: BeamConfig,
     source: Tree = None,
     prompt: Tensor | None = None,
+    constraints: Constraints | None = None,
     attention: bool = False,
     recorder: Recorder | None = None,
     **__: object,
 ) -> bool:
-    if prompt is not None or recorder is not None or attention or source is None:
+    if any(each is not None for each in (prompt, constraints, recorder)) or attention or source is None:
         return False
     first = next(leaves(source))
     return first.is_cuda and len(first) >= MIN_SOURCES and can_fix_shapes(model, source, options)
@@ -99,8 +101,9 @@ def can_graph_search(
 
 def can_fix_shapes(model: Steppable, source: Tree, options: BeamConfig) -> bool:
     """Return whether a model supports steps of a fixed shape for this source."""
-    if options.coverage_penalty > 0 or fixed_steps(model) is None:
-        return False
+    with torch.no_grad():  # as in the search; packed weights have no gradients
+        if options.coverage_penalty > 0 or fixed_steps(model) is None:
+            return False
     mask = source.get("mask") if isinstance(source, dict) else None
     return mask is not None and bool(mask.any(dim=1).all())
 
@@ -234,7 +237,7 @@ class FixedSearch:
         return buffers
 
     def _advance(self, buffers: Buffers) -> None:
-        """Run one step; after a few steps, it is captured."""
+        """Run one step, and capture it after a few eager steps."""
         if buffers.graph is None and self.capture and buffers.steps_run >= WARM_UP_STEPS:
             self._capture(buffers, _graphs[self.model])
         if buffers.graph is None:

@@ -1,7 +1,7 @@
-"""Decoding of batches in threads: on a CPU one thread per batch, up to torch's number of threads.
+"""Decoding of batches in parallel threads; on a CPU, one thread per batch, up to torch's number of threads.
 
-A search step is many small operations; threads that share an operation mostly wait for each other. On a GPU two batches
-alternate: one is prepared or collected while the GPU searches for the other.
+A search step consists of many small operations; threads that share an operation mostly wait for each other. On a GPU
+two batches alternate: one is prepared or collected while the GPU searches for the other.
 """
 
 import sys
@@ -65,8 +65,8 @@ def run_in_threads(function: Callable[[Any], Any], items: Sequence[Any], device:
 def _limit_torch_threads(pool: ThreadPoolExecutor, workers: int, threads: int) -> None:
     """Limit torch to one thread in each thread of the pool.
 
-    The setting also holds for all threads that use torch for the first time afterwards. It is therefore restored here,
-    and not after decoding.
+    The setting also applies to all threads that use torch for the first time afterwards, so it is restored before
+    decoding.
     """
     barrier = threading.Barrier(workers + 1)
 

@@ -1,7 +1,7 @@
 """`torch.compile` for the regions that `seqloom.core.operations.compiled_region` marks.
 
-A region is compiled once for all callers. The blocks of a stack are the same function, so a deep model compiles as
-fast as one block. Results are equal except for rounding and the random numbers of dropout.
+A region is compiled once for all callers. The blocks of a stack share one function, so a deep model compiles as fast as
+one block. Results are equal except for rounding and the random numbers of dropout.
 """
 
 import functools

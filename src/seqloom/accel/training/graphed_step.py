@@ -1,7 +1,7 @@
 """Training steps as CUDA graphs: captured once per batch shape, then replayed.
 
-A step of a small model is about a thousand small operations, each faster than its launch from Python. The whole step
-is therefore captured as a CUDA graph, with its batch and its carry in static buffers:
+A step of a small model consists of about a thousand small operations, each faster than its launch from Python. The
+whole step is therefore captured as a CUDA graph, with its batch and its carry in static buffers:
 
     loss and its gradient g     ‖g‖     g · min(1, clip/‖g‖)     optimizer step     next carry
 
@@ -185,9 +185,11 @@ class GraphedStep:
             if check is not None:
                 check(state, batch, carry)
             seed_step(state.seed, state.tally.step)
+            statistics = state.statistics_before_step()
             try:
                 after, tokens = self._step(state, batch, carry)
             except Exception as error:  # any compiler error; the weights have not changed
+                state.restore_statistics(statistics)
                 if self.compiler is None or is_out_of_memory(error):
                     raise
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -213,6 +215,7 @@ class GraphedStep:
     def _step(self, state: TrainState, batch: Tree, carry: Tree) -> tuple[Tree, int]:
         """Run a whole step on the device and return the next carry and the number of tokens."""
         self._clear_gradients()
+        statistics = state.statistics_before_step()
         with state.autocast(), compile_regions(self.compiler):
             loss = state.task.loss(state.model, batch, carry)
         loss.value.backward()
@@ -220,6 +223,7 @@ class GraphedStep:
         value, norm = loss.value.detach().float(), torch.nn.utils.get_total_norm(gradients).float()
         is_finite = value.isfinite() & norm.isfinite()
         self._apply(state, norm, is_finite)
+        state.restore_statistics(statistics, keep=is_finite)
         self.loss_and_norm.copy_(torch.stack([value, norm]))
         return tree_map(lambda leaf: torch.where(is_finite, leaf.detach(), 0), loss.carry), loss.tokens
 
@@ -240,13 +244,13 @@ class GraphedStep:
             del optimizer.grad_scale, optimizer.found_inf
 
     def _clear_gradients(self) -> None:
-        """Remove gradients: every graph allocates its own."""
+        """Remove gradients, because every graph allocates its own gradients."""
         for parameter in self.parameters:
             parameter.grad = None
 
     def _check_no_sync(self, state: TrainState, batch: Tree, carry: Tree) -> None:
         """Raise `CannotGraphError` if the loss synchronizes with the device."""
-        previous_mode = torch.cuda.get_sync_debug_mode()
+        previous_mode, statistics = torch.cuda.get_sync_debug_mode(), state.statistics_before_step()
         torch.cuda.set_sync_debug_mode("error")
         try:
             with state.autocast():
@@ -257,6 +261,7 @@ class GraphedStep:
             raise CannotGraphError("the loss synchronizes with the GPU") from error
         finally:
             torch.cuda.set_sync_debug_mode(previous_mode)
+            state.restore_statistics(statistics)
             self._clear_gradients()
 
 

@@ -147,7 +147,7 @@ class GaussianHMM(MarkovModel):
         return FutureStep(mean * self.scale + self.center, predicted, covariance=covariance)
 
     def score(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return log p of the observed values of each step given all previous ones (B, T); 0 if none is observed."""
+        """Return log p of the observed values of each step given all previous values (B, T); 0 if all are missing."""
         filtered = forward(self.start(len(values)), self.transition, self.emission_log_probs(values, mask))
         return torch.logsumexp(filtered.alpha, dim=2) - torch.logsumexp(filtered.predicted, dim=2)
 

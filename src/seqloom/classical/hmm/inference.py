@@ -53,7 +53,7 @@ def log_matmul(values: Tensor, transition: Tensor, largest: bool = False) -> Ten
 def recursion(
     start: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None, *, largest: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return p and α (B, T, N) for start (B, N), log A (N, N) and log b (B, T, N); padding repeats the last ones."""
+    """Return p and α (B, T, N) for start (B, N), log A (N, N) and log b (B, T, N); padding repeats the last values."""
     predicted, alpha = [start], [start + emission[:, 0]]
     for t in range(1, emission.shape[1]):
         before = log_matmul(alpha[-1], transition, largest)
@@ -75,7 +75,7 @@ def forward(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor 
 
 @operation
 def log_likelihood(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return only log p(x) (B,)."""
+    """Return log p(x) (B,) without the posteriors."""
     return forward(initial, transition, emission, mask).log_likelihood
 
 
@@ -187,7 +187,7 @@ def expand_rows(initial: Tensor, emission: Tensor) -> Tensor:
 
 
 def _reverse(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Reverse every sequence (B, T, N); padding stays last."""
+    """Reverse every sequence (B, T, N) and keep padding last."""
     if mask is None:
         return values.flip(1)
     positions = torch.arange(values.shape[1], device=values.device).expand(mask.shape)
@@ -212,7 +212,7 @@ def check(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | 
 
 
 class MarkovModel(TensorModel):
-    """Base class of hidden Markov models: infers the states of a single sequence."""
+    """Base class of hidden Markov models, with methods that infer the states of a single sequence."""
 
     transition: Tensor  # log A (N, N)
 

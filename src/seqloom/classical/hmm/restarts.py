@@ -99,8 +99,8 @@ def run_search(
 ) -> Iterator[Estimate]:
     """Run the remaining iterations, one `Estimate` each.
 
-    `begin(restart)` draws an initial model; `improve(model)` returns an improved model and the log p
-    of the given one. An iteration processes `read` tokens, or other units named by `speed_unit`.
+    `begin(restart)` draws an initial model; `improve(model)` returns an improved model and log p of the given model. An
+    iteration processes `read` tokens, or other units named by `speed_unit`.
     """
     unit = "nats" if speed_unit == "tokens" else "nats per value"
     total, saved = config.restarts * config.iterations, time.monotonic()

@@ -21,10 +21,9 @@ and without p(w), which is the same for all tags, the emission is
 
     b(w | k) ∝ p(k | w) / p(k)
 
-Shape: capitals (none, first letter at the beginning of a sentence, first letter elsewhere, all),
-digits (none, some, only), hyphen. Suffixes form a tree: a suffix of n letters is a child of its last
-n − 1 letters. Its key is (index of the parent)·(letters) + letter; sorted keys are searched by
-bisection.
+A shape combines capitals (none, first letter at the beginning of a sentence, first letter elsewhere, all), digits
+(none, some, only) and hyphens (with or without). Suffixes form a tree: a suffix of n letters is a child of its last n −
+1 letters. Its key is (index of the parent)·(letters) + letter; sorted keys are searched by bisection.
 """
 
 import math
@@ -65,13 +64,13 @@ class SuffixConfig:
     length: PositiveInt = 10  # letters of the longest suffix
     rare: PositiveInt = 20  # suffixes are learned from words with at most this count, which resemble unseen words
     min_count: PositiveInt = 2  # rarer suffixes are dropped
-    smoothing: PositiveFloat = 10.0  # θ: weight of a shorter suffix relative to a longer one
+    smoothing: PositiveFloat = 10.0  # θ: weight of a shorter suffix relative to a longer suffix
 
 
 @config
 class HMMTaggerConfig:
     kind: Literal["hmm-tagger"] = "hmm-tagger"
-    order: Annotated[int, Ge(2), Le(3)] = 3  # 3: a tag depends on the previous two; 2: on the previous one
+    order: Annotated[int, Ge(2), Le(3)] = 3  # 3: a tag depends on the previous two tags; 2: on the previous tag
     word_smoothing: PositiveFloat = 2.0  # λ: weight of shape and suffix relative to the counts of the word
     form_smoothing: PositiveFloat = 0.5  # μ: weight of the word relative to the counts of its spelling
     characters: SuffixConfig | None = SuffixConfig()  # shape and suffix model; null: none

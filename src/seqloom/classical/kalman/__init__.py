@@ -2,8 +2,8 @@
 
     h_t = W_hh h_{t-1} + W_hx x_t + ε        y_t = W_yh h_t + d + δ
 
-A named structure (`structures`) defines the state, or it is learned. `filter` contains filter and
-smoother, `em` the estimation. All computations are float64 and in the units of the data.
+The state is defined by a named structure (`structures`) or learned. `filter` contains the filter and the smoother,
+`em` the estimation. All computations use float64 and the units of the data.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ class KalmanConfig:
 class LinearDynamical(TensorModel):
     """A linear dynamical system of C observed values; initially it predicts N(0, 1).
 
-    It stays on the CPU because it takes many small sequential steps in float64.
+    The model remains on the CPU because it performs many small sequential steps in float64.
     """
 
     memory = None  # reads the complete history
@@ -81,7 +81,7 @@ class LinearDynamical(TensorModel):
         if config.structure == "seasonal" and season < 2:
             raise UsageError(
                 "model.structure=seasonal needs a season of at least 2 steps, and this series has none. Set the "
-                "steps per season, for example model.season=12, or use structure trend."
+                "steps per season, for example model.season=12, or use model.structure=trend."
             )
         assert config.structure is not None, "KalmanConfig.build chooses the structure"
         self.structure: Structure = config.structure

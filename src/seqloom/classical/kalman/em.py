@@ -81,7 +81,7 @@ def check_data(data: Data, rules: Rules, inputs: int = 0) -> None:
     if not bool(data.mask.any()):
         raise DataError("All values are missing. Check how the file marks missing values.")
     if not bool(torch.isfinite(data.values[data.mask]).all()):
-        raise DataError("Values must be finite; one is infinite or NaN. Leave missing values empty.")
+        raise DataError("Values must be finite; one value is infinite or NaN. Leave missing values empty.")
     if inputs and (data.inputs is None or not bool(torch.isfinite(data.inputs).all())):
         raise DataError(f"The model has {inputs} inputs, and some are missing. Only observed values may have gaps.")
     if rules.learn & {"transition", "drive", "process"} and not bool(data.has_transition.any()):
@@ -223,7 +223,7 @@ def _impute_noise(noise: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def regress(cross: Tensor, square: Tensor, weights: Tensor, learned: Tensor) -> Tensor:
-    """Return the least-squares weights (n, k); columns that are not learned stay unchanged."""
+    """Return the least-squares weights (n, k); columns that are not learned keep their values."""
     if not bool(learned.any()):
         return weights
     explained = weights[:, ~learned] @ square[~learned][:, learned]

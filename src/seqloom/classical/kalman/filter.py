@@ -4,9 +4,9 @@
     h_t = W_hh h_{t-1} + W_hx x_t + ε,    ε ~ N(0, Q)     dynamics, optionally with inputs x (X)
     y_t = W_yh h_t + d + δ,               δ ~ N(0, R)     observation (C values, some of them missing)
 
-A covariance P is stored as a factor S with P = S Sᵀ. Every update is one orthogonal
-triangularization (QR decomposition): [A | B] Θ = [L | 0] means A Aᵀ + B Bᵀ = L Lᵀ. Covariances are
-never subtracted, so they stay symmetric and positive, and half of the digits suffice.
+A covariance P is stored as a factor S with P = S Sᵀ. Every update is one orthogonal triangularization (QR
+decomposition): [A | B] Θ = [L | 0] means A Aᵀ + B Bᵀ = L Lᵀ. Covariances are never subtracted, so they remain symmetric
+and positive, and half the number of digits suffices.
 
 Covariances depend on which values are observed, not on the values. They are therefore computed once
 per pattern of gaps, and only the means per sequence.
@@ -61,7 +61,7 @@ class Belief:
 
 @dataclass(frozen=True)
 class Filtered:
-    """h_t given y_1 … y_t; `expected_…` is h_t given y_1 … y_{t-1}."""
+    """The distributions of h_t given y_1 … y_t; `expected_…` describes h_t given y_1 … y_{t-1}."""
 
     means: Tensor  # (B, T, H)
     expected_means: Tensor  # (B, T, H)
@@ -87,7 +87,7 @@ class Filtered:
 
 @dataclass(frozen=True)
 class SmoothedStates:
-    """h_t given y_1 … y_T, and its dependence on h_{t+1}: h_t = … + gain_t h_{t+1} + residual_t · N(0, I)."""
+    """The distributions of h_t given y_1 … y_T, with h_t = … + gain_t h_{t+1} + residual_t · N(0, I)."""
 
     means: Tensor  # (B, T, H)
     patterns: Tensor  # (U, T, H, H)

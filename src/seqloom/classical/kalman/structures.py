@@ -28,7 +28,7 @@ Structure = Literal["free", "level", "trend", "seasonal", "constant-velocity"]
 VAGUE_DEVIATION = 1e3  # of a vague first state, in standard deviations of the data
 INITIAL_DAMPING = 0.95  # of a damped level or slope
 MIN_VARIANCE_RATIO = 1e-10  # minimum noise variance relative to the variance of the data
-PARTS = {  # names of the state components of one value; the remaining ones are lagged copies
+PARTS = {  # names of the state components of one value; the remaining components are lagged copies
     "level": ("level",),
     "trend": ("level", "slope"),
     "seasonal": ("level", "slope", "season"),
@@ -89,7 +89,7 @@ def state_size(structure: Structure, variables: int, hidden: int, season: int) -
 def rules_for(
     structure: Structure, variables: int, season: int, learn: Collection[str], fixed: Collection[str], full: bool
 ) -> Rules:
-    """Return the EM rules of a structure: `free` learns everything, the others the noises and `learn`.
+    """Return the EM rules of a structure: `free` learns all parameters; other structures learn the noises and `learn`.
 
     Parameters in `fixed` are not learned. `learn` may contain `damping`, the decay of level and
     slope.

@@ -6,12 +6,11 @@
 `backoff(h)` is 0 for an unknown context. `kneser_ney` estimates the tables; `arpa` reads and writes
 the standard file format of n-gram toolkits.
 
-The n-grams of order k are sorted 64-bit keys, (row of the first k−1 words in the table of order
-k−1)·(V+1) + last word. This fits any order and vocabulary, an n-gram is found by bisection, the
-continuations of a context are contiguous, and a text is scored with a few vectorized searches per
-order.
+The n-grams of order k are sorted 64-bit keys, (row of the first k−1 words in the table of order k−1)·(V+1) + last word.
+Such keys fit any order and vocabulary. Bisection finds an n-gram, the continuations of a context are contiguous, and a
+few vectorized searches per order score a text.
 
-Ids are those of the tokenizer: 0 … V−1, where 0 ends a document. The first word of a document
+Ids are token ids of the tokenizer, 0 … V−1, where 0 ends a document. The first word of a document
 follows `<s>`, which the model adds as id V. It is never predicted, and no n-gram crosses it.
 """
 

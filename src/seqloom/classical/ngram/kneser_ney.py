@@ -63,7 +63,7 @@ def kneser_ney(stream: NDArray[np.integer], config: NGramConfig, vocabulary: int
 
 
 def estimate(stream: NDArray[np.integer], config: NGramConfig, vocabulary: int) -> Iterator[Estimate]:
-    """Count each order, then smooth each order; the last of these 2·order steps contains the model.
+    """Count each order, then smooth each order; the last of these 2·order steps returns the model.
 
     `stream` contains token ids, each document followed by 0.
     """

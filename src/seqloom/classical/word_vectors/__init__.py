@@ -1,8 +1,8 @@
 """Word vectors: words with similar contexts get similar vectors.
 
-A word w has two vectors: v_w, its word vector, and u_w, its context vector. There are three
-objectives, with σ the logistic function, K negatives n_k drawn from the noise p(w) ∝ count(w)^¾,
-and X_ij the number of times that j occurs near i:
+A word w has two vectors: v_w, its word vector, and u_w, its context vector. Training minimizes one of three objectives.
+σ is the logistic function, the K negatives n_k are drawn from the noise p(w) ∝ count(w)^¾, and X_ij is the number of
+times that j occurs near i:
 
     skip-gram   −log σ(v_c · u_o) − Σ_k log σ(−v_c · u_{n_k})         for every neighbour o of every word c
     CBOW        −log σ(h · u_c) − Σ_k log σ(−h · u_{n_k})             h = mean of v_o over the neighbours o of c

@@ -2,15 +2,14 @@
 
     X_ij = Σ 1/distance        over all positions where j is at most `window` words from i, on either side
 
-Every epoch makes an AdaGrad step for every pair with X_ij > 0 in random order, where s is the sum
+Every epoch runs an AdaGrad step for every pair with X_ij > 0 in random order, where s is the sum
 of squares:
 
     o = v_i · u_j + b_i + d_j − log X_ij        g = η f(X_ij) o        f(x) = min(1, (x / cutoff)^power)
     v_i ← v_i − g u_j / √s        s ← s + (g u_j)²        and likewise u_j with g v_i, b_i and d_j with g
 
-As in `negative_sampling`, all steps of a batch use the same vectors and the √s from before the
-batch, and steps on the same word are added. A batch of one is the original algorithm, which
-`numba_engine` compiles.
+As in `negative_sampling`, all steps of a batch use the same vectors and the √s from before the batch, and steps on the
+same word are added. A batch of one pair gives the original algorithm, which `numba_engine` compiles.
 """
 
 from collections.abc import Iterator
@@ -71,7 +70,7 @@ def count_pairs(text: Text, window: int, vocabulary: int) -> Pairs:
 
 
 def _encode_pairs(words: Ints, documents: Ints, first: int, last: int, window: int, vocabulary: int) -> Iterator[Ints]:
-    """Encode each word and a later one as one number: the smaller id, the larger id, the distance."""
+    """Encode each word and a later word as one number: the smaller id, the larger id, the distance."""
     for distance in range(1, window + 1):
         end = min(last, len(words) - distance)
         if end <= first:
@@ -158,7 +157,7 @@ def losses(pairs: WeightedPairs, o: Tensor) -> Tensor:
 
 
 def update(model: WordVectors, pairs: WeightedPairs, rate: float) -> Tensor:
-    """Make one step from these pairs in place; return the sum of their losses before it."""
+    """Perform one training step on these pairs in place; return the sum of their losses before the step."""
     v, u, o = residuals(model, pairs)
     g = rate * pairs.weights * o  # (P,)
     steps = {

@@ -11,11 +11,11 @@ y = 0 for its negatives w, a step is
 
     g_w = η (y_w − σ(x · u_w))        e = Σ_w g_w u_w        u_w ← u_w + g_w x        v ← v + e
 
-where v is v_c, or every v_o in CBOW: as in word2vec, e is not divided among the neighbours. A
-negative that was already drawn, or equals the target, is ignored. All `Predictions` of a batch use
-the vectors from before the batch; a batch of one is word2vec, which `numba_engine` compiles. In a
-batch the n steps on one word are added. If n η exceeds `MAX_TOTAL_RATE`, they are scaled down to
-it, because sequential steps would have corrected each other.
+where v is v_c, or every v_o in CBOW: as in word2vec, e is not divided among the neighbours. A negative that was already
+drawn, or equals the target, is ignored. All `Predictions` of a batch use the vectors from before the batch; a batch of
+one prediction gives the algorithm of word2vec, which `numba_engine` compiles. In a batch the n steps on one word are
+added. If n η exceeds `MAX_TOTAL_RATE`, they are scaled down to it, because sequential steps would have corrected each
+other.
 """
 
 from abc import ABC, abstractmethod
@@ -256,7 +256,7 @@ def losses(score: Tensor, predictions: Predictions) -> Tensor:
 
 @operation
 def update_in_batches(model: WordVectors, predictions: Predictions, rate: float, batch: int) -> Tensor:
-    """Make steps from these predictions in place, `batch` at a time; return the sum of their losses."""
+    """Run steps on these predictions in place, `batch` at a time; return the sum of their losses."""
     loss = torch.zeros((), device=model.device)
     for part in predictions.batches(batch):
         loss += update(model, part, rate)
@@ -264,7 +264,7 @@ def update_in_batches(model: WordVectors, predictions: Predictions, rate: float,
 
 
 def update(model: WordVectors, predictions: Predictions, rate: float | Tensor) -> Tensor:
-    """Make one step in place, without device synchronization; return the sum of the losses before it."""
+    """Perform one step in place without device synchronization; return the sum of the losses before it."""
     x, u, score = scores(model, predictions)
     y = torch.zeros_like(score)
     y[:, :1].fill_(1)

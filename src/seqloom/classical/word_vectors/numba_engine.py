@@ -1,9 +1,8 @@
 """Word vector training compiled with numba (extra `fast`).
 
-The kernels implement the equations of `negative_sampling` and `glove` sequentially: each prediction
-uses the vectors that the previous one updated. They release the GIL, so threads run in parallel and
-update the same vectors without locks (Hogwild). If two threads update the same word simultaneously,
-one step may be lost.
+The kernels implement the equations of `negative_sampling` and `glove` sequentially: each prediction uses the vectors
+that the previous prediction updated. They release the GIL, so threads run in parallel and update the same vectors
+without locks (Hogwild). If two threads update the same word simultaneously, one step may be lost.
 
 Import this module only if numba is installed; `trainer` checks.
 """
@@ -25,7 +24,7 @@ compiled = compile_nogil(fastmath={"contract", "reassoc", "nsz", "arcp"})
 
 @compiled
 def draw_noise(seed, n, threshold, alias):  # type: ignore[no-untyped-def]
-    """Draw noise word n of a seed, see `negative_sampling.Noise`."""
+    """Draw noise word n of a seed; see `negative_sampling.Noise`."""
     x = seed + np.uint64(n + 1) * _GAMMA
     x = (x ^ (x >> _30)) * _FIRST
     x = (x ^ (x >> _27)) * _SECOND
@@ -111,7 +110,7 @@ def cbow(vectors, contexts, words, documents, reach, threshold, alias, negatives
 
 @compiled
 def glove(v, u, b, c, vv, uu, bb, cc, rows, columns, logs, weights, rate):  # type: ignore[no-untyped-def]
-    """Make an AdaGrad step for each pair of a block; vv, uu, bb and cc are the sums of squares of v, u, b and c."""
+    """Run an AdaGrad step for each pair of a block; vv, uu, bb and cc are the sums of squares of v, u, b and c."""
     loss = 0.0
     for n in range(len(rows)):
         i, j = rows[n], columns[n]

@@ -1,9 +1,8 @@
 """Block-wise training of word vectors: engine, threads and learning rate.
 
-Engine `torch` evaluates the equations on batches of predictions on any device. Engine `numba`
-compiles them for the CPU and makes one prediction at a time. With one worker, resumed training is
-bit-identical to uninterrupted training; several workers are faster but not reproducible (see
-`numba_engine`).
+Engine `torch` evaluates the equations on batches of predictions on any device. Engine `numba` compiles them for the CPU
+and processes one prediction at a time. With one worker, resumed training is bit-identical to uninterrupted training;
+several workers are faster but not reproducible (see `numba_engine`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -91,7 +90,7 @@ class WordVectorTrainer:
         return max(min(self.train.min_lr, peak), peak * (1 - step / self.total))
 
     def run(self, steps: Sequence[int]) -> TrainingResult:
-        """Make these steps, one block each."""
+        """Run `steps`, each on one block, and return their loss and size."""
         if self.train.workers == 1 or self.engine == "torch":
             results = [self._step(step) for step in steps]
         else:
@@ -104,7 +103,7 @@ class WordVectorTrainer:
         return TrainingResult(loss, sum(self.sampler.read(step) for step in steps))
 
     def _step(self, step: int) -> tuple[Tensor | float, int]:
-        """Return the sum of the measured losses and their number."""
+        """Run one step; return the sum of the measured losses and their number."""
         if self.engine == "numba":
             return self.sampler.train_compiled(self.model, step, self.rate(step))
         return self.sampler.train(self.model, step, self.rate(step), self.train.batch)

@@ -6,6 +6,7 @@ its `corpus`) and `load(config)`, which returns a `Corpus` of these examples:
     text                  documents                            str, in a TextCorpus
     parallel              sentences and their translations     ParallelExample
     text-classification   texts with labels                    TextClassificationExample
+    multi-label           texts with any number of labels      MultiLabelExample
     token-classification  sentences with a tag for each word   TokenClassificationExample
     sentence-pair         two texts with a label or a score    SentencePairExample
     multiple-choice       texts with options, one is correct   MultipleChoiceExample
@@ -14,6 +15,7 @@ its `corpus`) and `load(config)`, which returns a `Corpus` of these examples:
     series                values at times                      Series
     series-labelled       series with labels                   LabelledSeries
     tracks                positions, observed and true         Track
+    image-classification  images with labels                   LabelledImage
 
 A recipe declares the corpora it accepts by the class of their examples: `data:
 CorpusConfig[TextClassificationExample]`. A corpus module is imported on first use and imports slow

@@ -50,7 +50,7 @@ class Config(FileConfig):
 
 
 def load(config: Config) -> Corpus[MultipleChoiceExample]:
-    """Load the examples; those with the same text stay in one split."""
+    """Load the examples; all examples with the same text are in the same split."""
     return load_files(
         config,
         lambda split, file: read_choices(config, file),
@@ -61,7 +61,7 @@ def load(config: Config) -> Corpus[MultipleChoiceExample]:
 
 
 def read_choices(config: Config, file: str) -> Read[MultipleChoiceExample]:
-    """Read the examples that have a text and at least two options, and a note on the others."""
+    """Return the examples that have a text and at least two options, and a note on the skipped examples."""
     path, examples = expand_home(Path(file)), []
     rows = _json_rows(config, path) if isinstance(config.options, str) else _table_rows(config, path)
     for line, text, options, answer in rows:

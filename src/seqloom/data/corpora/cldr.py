@@ -99,7 +99,7 @@ class SharedNames:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of phrases: how a meaning is drawn, and how a language expresses it."""
+    """A kind of phrase: a function that draws a meaning, and a function that expresses it in a language."""
 
     name: str
     weight: int  # the relative frequency of this kind
@@ -289,7 +289,7 @@ class PairDrawing:
         self.kinds = [kind for kind in kinds if all(kind.name not in names for names in self.missing.values())]
 
     def take(self, split: str, count: int) -> list[ParallelExample]:
-        """Draw the pairs of a split; those of dev and test contain only words of train."""
+        """Draw the pairs of a split; pairs of dev and test contain only words of train."""
         pairs: list[ParallelExample] = []
         kinds = list(self.kinds)
         while len(pairs) < count:
@@ -346,6 +346,9 @@ class PairDrawing:
 
 @cache
 def word_pattern() -> re.Pattern[str]:
-    """Match digits, letters or another symbol. Python's \\w lacks the combining marks of Arabic or Hindi."""
+    """Return the pattern of digits, letters or another symbol.
+
+    Python's \\w lacks the combining marks of Arabic or Hindi.
+    """
     marks = "".join(chr(code) for code in range(0x300, 0x11000) if unicodedata.category(chr(code))[0] == "M")
     return re.compile(rf"\d+|(?:[^\W\d]|[{marks}])+|\S")

@@ -44,7 +44,7 @@ class Config(FileConfig):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if 0 in self.columns:
-            yield f"columns are counted from 1, or from -1 backwards, got {list(self.columns)}"
+            yield f"column numbers start at 1, or at -1 from the end, got {list(self.columns)}"
         if self.columns[0] == self.columns[1]:
             yield f"columns must be different, got {self.columns[0]} twice"
 
@@ -66,7 +66,7 @@ class Sentence:
 
 
 def load(config: Config) -> Corpus[TokenClassificationExample]:
-    """Load the sentences. Train determines the tag scheme, and equal sentences stay in one split."""
+    """Load the sentences. Train determines the tag scheme, and equal sentences are in the same split."""
     check_files(config)
     sentences = {split: read_sentences(config, file) for split, (file,) in config.files().items()}
     scheme = find_scheme(config.scheme, sentences["train"])
@@ -91,7 +91,7 @@ def read_sentences(config: Config, file: str) -> list[Sentence]:
 
 
 def read_conll(path: Path, columns: tuple[int, int] = (1, -1)) -> list[Sentence]:
-    """Read CoNLL sentences; `columns` are those of word and tag, counted from 1, or from the end (-1)."""
+    """Read CoNLL sentences; `columns` are the columns of word and tag, counted from 1, or from the end (-1)."""
     sentences = [Sentence()]
     width, first = 0, 0  # the number of columns, and the line that determines it
     has_tabs = False
@@ -187,7 +187,7 @@ def find_scheme(scheme: TagScheme, sentences: Sequence[Sentence]) -> Scheme | No
     if scheme == "plain" or OUTSIDE not in tags or not any(tag[:2] in ("B-", "I-") for tag in tags):
         return None
     converted = ([_as_bioes(tag) for tag in sentence.tags] for sentence in sentences)
-    return detect_scheme(tags for tags in converted if all(map(_is_span_tag, tags)))  # `parse_tags` reports the others
+    return detect_scheme(tags for tags in converted if all(map(_is_span_tag, tags)))  # `parse_tags` reports other tags
 
 
 def parse_tags(

@@ -22,7 +22,7 @@ class Config:
 
 
 def load(config: Config) -> "Corpus[LabelledSeries]":
-    """Load the images; a hash of its pixels assigns each to a split."""
+    """Load the images; a hash of the pixels assigns each image to a split."""
     from seqloom.data.series import LabelledSeries
 
     try:

@@ -1,4 +1,4 @@
-"""Choices of the next sentence, generated from text; the wrong options come from other documents."""
+"""Multiple choice of the next sentence, generated from text; the wrong options come from other documents."""
 
 import random
 import re
@@ -45,7 +45,7 @@ def load(config: Config) -> Corpus[MultipleChoiceExample]:
         name="endings",
         version=f"{source.version} seed {config.seed}",
         licence=source.licence,
-        description=f"{config.text}: the next of {config.options} sentences; wrong options come from other documents",
+        description=f"{config.text}: the next sentence among {config.options}; wrong options come from other documents",
         splits=splits,
     )
 
@@ -89,7 +89,7 @@ def _has_usable_length(sentence: str) -> bool:
 
 
 def _lines(article: str) -> Iterator[str]:
-    """Return the paragraphs of a WikiText article, one per line, without the headings."""
+    """Yield the paragraphs of a WikiText article, one per line, without the headings."""
     return (line.strip() for line in article.split("\n") if line.strip() and not line.strip().startswith("="))
 
 

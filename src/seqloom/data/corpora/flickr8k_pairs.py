@@ -19,7 +19,7 @@ SOURCE = DataSet(
     "Flickr8k",
     "its authors (Hodosh, Young and Hockenmaier 2013), who ask to be cited; no licence is stated for the captions",
 )
-SAME, OTHER = "5", "0"  # the scale of STS-B: 5 for equivalent texts, 0 for unrelated ones
+SAME, OTHER = "5", "0"  # the scale of STS-B: 5 for equivalent texts, 0 for unrelated texts
 
 
 @config
@@ -32,7 +32,7 @@ class Config:
 
 
 def load(config: Config) -> Corpus[SentencePairExample]:
-    """Load the pairs; the splits are those of the pictures, so no caption occurs in two of them."""
+    """Load the pairs; pictures are assigned to splits, so no caption occurs in two splits."""
     captions = _captions()
     splits = {split: _pairs(config, split, captions) for split in SPLITS}
     return Corpus(

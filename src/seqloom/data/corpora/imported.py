@@ -8,8 +8,8 @@ from seqloom.data.corpus import SPLITS, TextCorpus
 SUMMARY = "no text: the corpus of models imported with `seqloom import-hf`"
 FORM = "text"
 ABSENT = (
-    "the model was imported, so its training data is not available. Evaluate your own text (--text FILE), or train a "
-    "model that starts from it (init.from=RUN)."
+    "the model was imported, so its training data is not available. Evaluate your own text (seqloom evaluate RUN "
+    "FILE), or train a model that starts from it (init.from=RUN)."
 )
 
 

@@ -37,7 +37,7 @@ class Config(FileConfig):
 
 
 def load(config: Config) -> Corpus[Instruction]:
-    """Load the examples; those with the same instruction and input stay in one split."""
+    """Load the examples; all examples with the same instruction and input are in the same split."""
     return load_files(
         config,
         lambda split, file: read_instructions(config, file),
@@ -52,7 +52,7 @@ def question(example: Instruction) -> str:
 
 
 def read_instructions(config: Config, file: str) -> Read[Instruction]:
-    """Read the examples that have an instruction and an answer, and notes on the others."""
+    """Return the examples that have an instruction and an answer, and notes on the skipped examples."""
     path, examples = expand_home(Path(file)), []
     for number, row in read_records(path):
         for name in ("instruction", "output"):
@@ -69,5 +69,5 @@ def read_instructions(config: Config, file: str) -> Read[Instruction]:
         examples,
         {"no instruction": lambda example: not example.instruction, "no answer": lambda example: not example.output},
         required="instructions with answers",
-        blank="every line lacks one of them",
+        blank="every line lacks an instruction or an answer",
     )

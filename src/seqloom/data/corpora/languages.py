@@ -131,9 +131,10 @@ class PhraseDrawing:
             self.queues[tag, split].append(text)
 
     def is_ambiguous(self, tag: str, kind: Kind, meaning: Meaning, text: str) -> bool:
-        """Return whether another language with the same script writes the meaning in the same way: 74 volt.
+        """Return whether another language with the same script writes the meaning in the same way, such as 74 volt.
 
-        Kinds with the same meanings are compared too: a long date may be a medium date elsewhere.
+        Different kinds with the same meaning are also compared, because a long date of one language may be a medium
+        date of another.
         """
         for other in self.same_script[tag]:
             for other_kind in dict.fromkeys(self.kinds[other]):

@@ -44,7 +44,7 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
-    """Generate names; no given or family name of dev or test occurs in train, so that memorizing them is useless."""
+    """Generate names; no given or family name of dev or test occurs in train, so that memorization does not help."""
     require_faker("names")
     return Corpus(
         name="names",
@@ -131,7 +131,7 @@ def faker_names(locale: str, kind: str) -> tuple[str, ...]:
 
 @cache
 def split_of(seed: int, name: str) -> str:
-    """Return the split of a name, given by its longest word: New York goes with York, O'Hara with Ohara."""
+    """Return the split of a name, which its longest word determines: New York follows York, O'Hara follows Ohara."""
     word = max(fold(name).split(), key=len)
     return split_of_group(f"{seed}/{word}".encode(), HELD_OUT)
 

@@ -35,7 +35,7 @@ class Config(FilesConfig):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if any(isinstance(column, int) and column < 1 for column in self.columns):
-            yield f"columns are counted from 1, got {list(self.columns)}"
+            yield f"column numbers start at 1, got {list(self.columns)}"
         if self.columns[0] == self.columns[1]:
             yield f"columns must be different, got {self.columns[0]} twice"
         for split, files in self.files().items():
@@ -44,7 +44,7 @@ class Config(FilesConfig):
 
 
 def load(config: Config) -> Corpus[ParallelExample]:
-    """Load the pairs; those with the same source sentence stay in one split."""
+    """Load the pairs; all pairs with the same source sentence are in the same split."""
     check_files(config)
     source, target = languages(config)
     return load_files(
@@ -58,7 +58,7 @@ def load(config: Config) -> Corpus[ParallelExample]:
 
 
 def choose_columns(config: Config, files: Sequence[str]) -> tuple[int, int] | tuple[str, str]:
-    """Return the columns to read: in a translation memory, those of the languages of the config or of the file."""
+    """Return the columns to read; in a translation memory, the columns of the config's or the file's languages."""
     path = expand_home(Path(files[0]))
     if len(files) == 2 or config.columns != (1, 2) or format_of(path) not in TRANSLATIONS:
         return config.columns
@@ -74,7 +74,7 @@ def choose_columns(config: Config, files: Sequence[str]) -> tuple[int, int] | tu
 
 
 def read_pairs(files: Sequence[str], columns: Sequence[int] | Sequence[str]) -> Read[ParallelExample]:
-    """Read the pairs with text on both sides, and a note on the others."""
+    """Return the pairs with text on both sides, and a note on the skipped pairs."""
     paths = [expand_home(Path(file)) for file in files]
     rows: Iterable[tuple[int, Sequence[str]]]
     if len(paths) == 2:
@@ -96,7 +96,7 @@ def read_pairs(files: Sequence[str], columns: Sequence[int] | Sequence[str]) -> 
 
 
 def languages(config: Config) -> tuple[str, str]:
-    """Return the configured language tags, or those in the file extensions (a.en, a.de.gz) or column names."""
+    """Return the configured language tags, or the tags in the file extensions (a.en, a.de.gz) or column names."""
     files = config.files().items()
     guesses = {split: _guess_languages(names, choose_columns(config, names)) for split, names in files}
     train = guesses["train"]

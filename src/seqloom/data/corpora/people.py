@@ -1,7 +1,7 @@
 """Sentences with persons and places, such as "Pankaj lives in Munich", from templates and the names of faker.
 
-Names, places and templates belong to one split each. Words of at least four letters in names and
-places of dev or test do not occur in those of train, except common ones such as Saint and North.
+Each name, place and template belongs to one split. Words of at least four letters in names and
+places of dev or test do not occur in those of train, except common words such as Saint and North.
 The templates are in `assets/people.txt`.
 """
 
@@ -41,7 +41,7 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> Corpus[TokenClassificationExample]:
-    """Generate sentences; names, places and templates of dev and test are new, so that memorizing them is useless."""
+    """Generate sentences; names, places and templates of dev and test are new, so that memorization does not help."""
     require_faker("people")
     drawing = SentenceDrawing(config.seed)
     corpus = Corpus(

@@ -51,7 +51,7 @@ def _long_lines(text: str) -> frozenset[str]:
 
 
 def drop_contained(topics: Mapping[str, str]) -> dict[str, str]:
-    """Drop topics whose long lines all occur in a longer topic, or whose text equals that of another."""
+    """Drop topics whose long lines all occur in a longer topic, or whose text equals that of another topic."""
     kept: dict[str, frozenset[str]] = {}
     texts: set[str] = set()
     for name in sorted(topics, key=lambda name: (-len(topics[name]), name)):

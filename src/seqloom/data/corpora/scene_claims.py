@@ -25,8 +25,8 @@ class Config(GeneratedConfig):
 def load(config: Config) -> Corpus[SentencePairExample]:
     """Generate pairs, half of them with a false claim.
 
-    With several scenes, a false claim says of one scene what is true of another, so that single
-    words do not reveal it. With one scene, it contains a value that is not in the text.
+    With several scenes, a false claim mixes values of two scenes, so that single words do not reveal it. With one
+    scene, a false claim contains a value that is not in the text.
     """
     description = f"who did what, where, when and with whom: claims about {config.scenes} sentences, half of them true"
     return scene_corpus(

@@ -35,19 +35,19 @@ class Config(FileConfig):
 
 
 def load(config: Config) -> Corpus[SentencePairExample]:
-    """Load the pairs; dev and test are stratified by class, and pairs that share a text stay together if possible."""
+    """Load the pairs; dev and test are stratified by class, and pairs with a common text share a split if possible."""
     return load_files(
         config,
         lambda split, file: read_pairs(config, file),
         description=f"{config.train}: {config.first} and {config.second} → {config.label}",
         groups=group_pairs,
-        label=lambda pair: "" if is_fraction(pair.label) else pair.label,
+        strata=lambda pairs: ["" if is_fraction(pair.label) else pair.label for pair in pairs],
         repeats=("pairs", lambda pair: pair.text),
     )
 
 
 def read_pairs(config: Config, file: str) -> Read[SentencePairExample]:
-    """Read the pairs that have both texts and a label, and notes on the others."""
+    """Return the pairs that have both texts and a label, and notes on the skipped pairs."""
     rows = read_table(expand_home(Path(file)), config.columns, form=config.format, header=config.header)
     cells = ((line, [row[name].strip() for name in config.columns]) for line, row in rows)
     return complete_examples(
@@ -60,7 +60,7 @@ def read_pairs(config: Config, file: str) -> Read[SentencePairExample]:
 
 
 def group_pairs(pairs: Sequence[SentencePairExample], held_out: int) -> list[str]:
-    """Group pairs that share a text, directly or indirectly; by first texts if that gives too few groups."""
+    """Group pairs that share a text, directly or indirectly; group by first text if this yields too few groups."""
     groups = link_groups([(pair.first, pair.second) for pair in pairs])
     return groups if len(set(groups)) > held_out else [pair.first for pair in pairs]
 

@@ -30,13 +30,13 @@ class Config(FileConfig):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if isinstance(self.label, int) and self.label < 1:
-            yield f"columns are counted from 1, got {self.label}"
+            yield f"column numbers start at 1, got {self.label}"
         if self.header is False and isinstance(self.label, str):
             yield "without a header, label must be a column number from 1"
 
 
 def load(config: Config) -> "Corpus[LabelledSeries]":
-    """Load the series; dev and test are stratified by label, and equal series stay in one split."""
+    """Load the series; dev and test are stratified by label, and equal series are in the same split."""
     from seqloom.data.series_files import read_rows
 
     return load_files(
@@ -47,6 +47,6 @@ def load(config: Config) -> "Corpus[LabelledSeries]":
         ),
         description=f"{config.train}: a series in every row",
         groups=lambda examples, _: [digest([example]) for example in examples],
-        label=lambda example: example.label,
+        strata=lambda examples: [example.label for example in examples],
         version=lambda splits: f"sha256-{digest(series for split in splits.values() for series in split)[:12]}",
     )

@@ -24,8 +24,8 @@ class Config:
 def load(config: Config) -> Corpus[QuestionAnsweringExample]:
     """Load the questions; no article occurs in two splits.
 
-    Results with parts=dev are not comparable to published ones: the test split is a fifth of dev-v1.1,
-    and train is taken from the rest of it.
+    Results with parts=dev are not comparable to published results: the test split is a fifth of dev-v1.1, and train is
+    part of the remainder.
     """
     questions, notes = read_squad(SOURCE.file("squad/dev-v1.1.json.gz"))
     if config.parts == "dev":

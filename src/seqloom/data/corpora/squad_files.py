@@ -4,7 +4,7 @@
         "answers": [{"text": …, "answer_start": …}]}]}]}]}
 
 `answer_start` counts characters. If the answer is not at this position, the nearest occurrence in the
-context is used. If it does not occur, the question is left out, or an error is raised.
+context is used. If the context does not contain the answer, the question is left out, or an error is raised.
 """
 
 import json
@@ -54,7 +54,7 @@ def articles_or_contexts(questions: Sequence[QuestionAnsweringExample], held_out
 
 
 def read_squad(path: Path, missing: Missing = "skip", file: str = "") -> Read[QuestionAnsweringExample]:
-    """Read the usable questions of a file, and notes on the others; `file` is its name in these notes."""
+    """Return the usable questions of a file, and notes on the omitted questions, in which `file` names the file."""
     try:
         content = json.loads(read_nonblank(path))
     except (json.JSONDecodeError, RecursionError) as error:
@@ -77,10 +77,10 @@ def read_squad(path: Path, missing: Missing = "skip", file: str = "") -> Read[Qu
     if not questions:
         raise DataError(
             f"{path} must contain questions with answers, but none is usable: {len(ids[NOT_IN_CONTEXT]):,} have "
-            f"answers that are not in the context, {len(ids[WITHOUT_ANSWER]):,} have no answer."
+            f"answers that are not in the context, and {len(ids[WITHOUT_ANSWER]):,} have no answer."
         )
     return questions, [
-        f"{problem}: {format_count(len(names), 'question')} of {file or path.name}, the first is {names[0]}"
+        f"{problem}: {format_count(len(names), 'question')} of {file or path.name}; the first is {names[0]}"
         for problem, names in ids.items()
         if names
     ]
@@ -89,7 +89,7 @@ def read_squad(path: Path, missing: Missing = "skip", file: str = "") -> Read[Qu
 def _read_answers(
     path: Path, entry: Mapping[str, object], name: str, context: str, missing: Missing
 ) -> tuple[list[Answer], str]:
-    """Return the answers to a question that occur in its context, and its problem, if any."""
+    """Return the answers to a question that occur in its context, and a problem or ""."""
     entries = [] if entry.get("is_impossible") else _items(path, entry, "answers", f"the question {name}")
     answers, problem = [], ""
     for answer in entries:

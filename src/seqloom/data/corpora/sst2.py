@@ -58,7 +58,7 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
 def sentences() -> dict[str, list[str]]:
     """Return the complete sentences of each split without labels, in the spelling of GLUE and without overlap."""
     held_out = {"dev": [example.text for example in _glue("dev")], "test": _glue_test()}
-    spellings = {_letters(phrase.text): phrase.text for phrase in reversed(_glue("train"))}  # the first one wins
+    spellings = {_letters(phrase.text): phrase.text for phrase in reversed(_glue("train"))}  # the first occurrence wins
     seen = {_letters(text) for texts in held_out.values() for text in texts}
     keys = [key for key in (_letters(sentence.text) for sentence in _sentences("train")) if key not in seen]
     return {"train": [spellings[key] for key in dict.fromkeys(keys) if key in spellings], **held_out}
@@ -69,7 +69,7 @@ def exclude_sentences(
 ) -> list[TextClassificationExample]:
     """Remove the phrases that equal one of the sentences, ignoring punctuation.
 
-    A phrase that is only part of a sentence stays: the label of `funny` does not reveal that of a review.
+    A phrase that is only part of a sentence is kept: the label of `funny` does not reveal the label of a review.
     """
     excluded = set(map(_letters, sentences))
     return [phrase for phrase in phrases if _letters(phrase.text) not in excluded]
@@ -94,7 +94,7 @@ def _glue_test() -> list[str]:
 
 
 def _add_labels(texts: Sequence[str], labelled: Sequence[TextClassificationExample]) -> list[TextClassificationExample]:
-    """Label the test sentences of GLUE, which has no labels, by the letters they share with labelled sentences."""
+    """Label the unlabelled test sentences of GLUE with the labels of the sentences that have the same letters."""
     labels = {_letters(sentence.text): sentence.label for sentence in labelled}
     for text in texts:
         if _letters(text) not in labels:
@@ -105,6 +105,9 @@ def _add_labels(texts: Sequence[str], labelled: Sequence[TextClassificationExamp
 
 
 def _letters(text: str) -> str:
-    """Reduce a text to what both sources share: ASCII letters and digits, without LRB, with `or` instead of `our`."""
+    """Reduce a text to the characters that both sources share:
+
+    ASCII letters and digits, without LRB, with `our` replaced by `or`.
+    """
     plain = re.sub(r"-?\b[lr]rb\b-?", "", text.lower()).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9]", "", plain).replace("our", "or").replace("learnt", "learned")

@@ -38,7 +38,7 @@ class Config:
 
 
 def load(config: Config) -> Corpus[ParallelExample]:
-    """Load the pairs; those that share a sentence, directly or indirectly, stay in one split."""
+    """Load the pairs; pairs that share a sentence, directly or indirectly, are in the same split."""
     path = SOURCE.file(FILES[config.target if config.source == "en" else config.source])
     _, rows = read_columns(path, (1, 2))  # English, the other language; newer files add an attribution
     unique = dict.fromkeys((english.strip(), other.strip()) for english, other in rows)

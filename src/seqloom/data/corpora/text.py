@@ -12,7 +12,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.words import format_count
 from seqloom.data.corpus import SPLITS, FileConfig, TextCorpus, version_of
 from seqloom.data.files import expand_home, read_files, split_lines
-from seqloom.data.splits import absent_splits, missing_fractions
+from seqloom.data.splits import absent_splits, first_count, missing_fractions
 
 SUMMARY = "your own UTF-8 text: a file, a .gz file, or a folder of .txt files"
 FORM = "text"
@@ -28,10 +28,12 @@ class Config(FileConfig):
 
 
 def load(config: Config) -> TextCorpus:
-    """Load the given splits; the others are cut from the end of train at line ends, dev before test."""
+    """Load the given splits; missing splits are cut from the end of train at line ends, dev before test."""
     paths = {split: file for split, (file,) in config.files().items()}
     files = {split: read_files(expand_home(Path(file))) for split, file in paths.items()}
     splits = {split: _documents([text for _, text in pairs], config.documents) for split, pairs in files.items()}
+    for split in paths:
+        splits[split] = _cut_after(splits[split], first_count(split, paths, lambda c: c["characters"] - c["documents"]))
     for a, b in combinations(paths, 2):
         if shared := sorted({file.resolve() for file, _ in files[a]} & {file.resolve() for file, _ in files[b]}):
             raise DataError(f"data.{a} and data.{b} must not overlap, but both read {shared[0]}.")
@@ -44,9 +46,10 @@ def load(config: Config) -> TextCorpus:
     if fractions and not all(any(map(str.strip, splits[split])) for split in ("train", *fractions)):
         unit = "line" if config.documents == "file" else config.documents
         count = sum(len(split_lines(text)) for text in train) if unit == "line" else len(train)
+        need = f"needs at least one {unit}" if len(fractions) == 1 else f"need at least one {unit} each"
         raise DataError(
-            f"{config.train} is too short: {' and '.join(fractions)} need at least one {unit} each from its end, but "
-            f"it has only {format_count(count, unit)}.\n"
+            f"{config.train} is too short: {' and '.join(fractions)} {need} from its end, but it has only "
+            f"{format_count(count, unit)}.\n"
             f"Provide more text, or separate files: {', '.join(f'data.{split}' for split in fractions)}."
         )
     return TextCorpus(
@@ -71,6 +74,17 @@ def _documents(texts: Sequence[str], kind: str) -> list[str]:
         return [line for text in texts for line in split_lines(text) if line.strip()]
     paragraphs = (paragraph.strip("\n") for text in texts for paragraph in re.split(r"\n(?:[^\S\n]*\n)+", text))
     return [paragraph for paragraph in paragraphs if paragraph.strip()]
+
+
+def _cut_after(documents: Sequence[str], size: int | None) -> list[str]:
+    """Return the first `size` characters, or all if it is None."""
+    kept: list[str] = []
+    for document in documents:
+        if size is not None and size <= 0:
+            break
+        kept.append(document[:size])
+        size = None if size is None else size - len(document)
+    return kept
 
 
 def _cut_end(documents: Sequence[str], size: int, inside: bool) -> tuple[list[str], list[str]]:

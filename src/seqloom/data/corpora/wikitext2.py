@@ -29,7 +29,7 @@ class Config:
 
 
 def load(config: Config) -> TextCorpus:
-    """Load lines or articles; lines, including blank ones, give the published word counts."""
+    """Load lines or articles; lines, including blank lines, yield the published word counts."""
     splits = {split: read_lines(SOURCE.file(f"wikitext-2/{name}.txt.gz")) for split, name in FILES.items()}
     if config.by_article:
         splits = {split: list(articles(lines)) for split, lines in splits.items()}

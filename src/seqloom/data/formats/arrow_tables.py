@@ -12,6 +12,7 @@ from typing import Any
 from seqloom.core.errors import DataError, ResourceError, UsageError
 from seqloom.core.limits import MEMORY_PER_TEXT, available_memory, format_bytes
 
+SEQUENCES = ("Sequence", "List", "LargeList")  # features of the `datasets` library whose values are lists
 Rows = list[tuple[int, dict[str, object]]]  # the number of a row, counted from 1, and its cells by name
 
 
@@ -44,7 +45,7 @@ def is_dataset_folder(path: Path) -> bool:
 
 
 def dataset_splits(path: Path) -> dict[str, Path]:
-    """Return the folders of the splits of a folder that `DatasetDict.save_to_disk` wrote, by name."""
+    """Return, by split name, the split folders that `DatasetDict.save_to_disk` wrote into a folder."""
     return {folder.name: folder for folder in sorted(path.iterdir()) if is_dataset_folder(folder)}
 
 
@@ -80,7 +81,7 @@ def _open(file: Path) -> Any:
 
 
 def _flatten(table: Any) -> Any:
-    """Split columns of structures until none is left."""
+    """Split columns of structures into columns of plain values."""
     import pyarrow
 
     while any(pyarrow.types.is_struct(column.type) for column in table.schema):
@@ -100,6 +101,8 @@ def _class_names(schema: Any) -> dict[str, list[str]]:
 
 def _features(features: Any, prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     for name, feature in features.items() if isinstance(features, dict) else []:
+        while isinstance(feature, list) or (isinstance(feature, dict) and feature.get("_type") in SEQUENCES):
+            feature = feature[0] if isinstance(feature, list) else feature.get("feature")  # the classes of its items
         if isinstance(feature, dict):
             yield prefix + name, feature
             if "_type" not in feature:
@@ -107,6 +110,8 @@ def _features(features: Any, prefix: str = "") -> Iterator[tuple[str, dict[str, 
 
 
 def _class_name(names: list[str] | None, value: object) -> object:
+    if names is not None and isinstance(value, list):
+        return [_class_name(names, item) for item in value]
     if names is None or not isinstance(value, int) or not 0 <= value < len(names):
         return value
     return names[value]

@@ -7,13 +7,17 @@ removed; the text that other inline elements enclose is kept.
 import io
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 from xml.etree import ElementTree
+from xml.parsers import expat
 
 from seqloom.core.errors import DataError
 from seqloom.data.files import read_bytes, read_nonblank
 
-Rows = list[tuple[int, dict[str, object]]]  # the number of a row, counted from 1, and its cells by name
+# The number of a row, counted from 1 (in PO files, the number of the line), and its cells by name.
+Rows = list[tuple[int, dict[str, object]]]
 INLINE_CODES = {"bpt", "ept", "ph", "it", "ut", "x", "bx", "ex", "sc", "ec", "cp", "sm", "em"}
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
@@ -38,7 +42,7 @@ def read_tmx(path: Path) -> Rows:
 
 
 def read_xliff(path: Path) -> Rows:
-    """Read the units of an XLIFF file, version 1.2 or 2, that have a source and a target."""
+    """Read the units of an XLIFF file, version 1.2 or 2; a missing target is an empty cell."""
     rows: Rows = []
     languages = "source", "target"
     for element in _elements(path, start=("file", "xliff")):
@@ -55,9 +59,10 @@ def read_xliff(path: Path) -> Rows:
 
 
 def read_po(path: Path) -> Rows:
-    """Read the messages of a PO file, without fuzzy and obsolete ones.
+    """Read the messages of a PO file, except fuzzy and obsolete messages.
 
-    The plural of a message is a separate row, with the last of its translations.
+    A PO file does not name its source language: English is assumed; if the target is English, the column of the
+    source is `source`. The plural of a message is a separate row, with the last of its translations.
     """
     import polib
 
@@ -69,6 +74,7 @@ def read_po(path: Path) -> Rows:
         where = f"Line {int(line[1]):,} of {path}" if line else str(path)
         raise DataError(f'{where} is not valid PO: a message has the lines msgid "…" and msgstr "…".') from None
     target = catalogue.metadata.get("Language", "").replace("_", "-") or "target"
+    source = "source" if target == "en" else "en"
     rows: Rows = []
     for entry in catalogue:
         if entry.obsolete or entry.fuzzy:
@@ -76,15 +82,14 @@ def read_po(path: Path) -> Rows:
         messages = [(entry.msgid, entry.msgstr or entry.msgstr_plural.get(0, ""))]
         if entry.msgid_plural:
             messages.append((entry.msgid_plural, entry.msgstr_plural.get(max(entry.msgstr_plural, default=0), "")))
-        rows += [(entry.linenum, {"en" if target != "en" else "source": a, target: b}) for a, b in messages]
+        rows += [(entry.linenum, {source: message, target: translation}) for message, translation in messages]
     return _require_rows(path, rows, 'msgid "…" and msgstr "…"')
 
 
 def _elements(path: Path, start: tuple[str, ...] = ()) -> Iterator[ElementTree.Element]:
     """Yield the elements of an XML file when they end, or when they start if named in `start`, without namespaces."""
     content = read_bytes(path)
-    if re.search(rb"<!ENTITY", content[:100_000]):
-        raise DataError(f"{path} must not define XML entities (<!ENTITY …>). Remove the definitions.")
+    _refuse_entities(content, path)
     try:
         for event, element in ElementTree.iterparse(io.BytesIO(content), events=("start", "end")):
             element.tag = element.tag.rpartition("}")[2]
@@ -92,7 +97,21 @@ def _elements(path: Path, start: tuple[str, ...] = ()) -> Iterator[ElementTree.E
                 yield element
     except ElementTree.ParseError as error:
         line = error.position[0]
-        raise DataError(f"Line {line:,} of {path} is not valid XML ({error.msg.partition(':')[0]}).") from None
+        problem = error.msg.partition(":")[0]
+        hint = ": the end of the file may be missing" if problem in ("no element found", "unclosed token") else ""
+        raise DataError(f"Line {line:,} of {path} is not valid XML ({problem}{hint}).") from None
+
+
+def _refuse_entities(content: bytearray, path: Path) -> None:
+    """Raise DataError if an XML file declares entities, in any encoding: the parser would expand them."""
+
+    def refuse(*declaration: object) -> NoReturn:
+        raise DataError(f"{path} must not define XML entities (<!ENTITY …>). Remove the definitions.")
+
+    parser = expat.ParserCreate()
+    parser.EntityDeclHandler = refuse
+    with suppress(expat.ExpatError):  # invalid XML is reported by the parser of the elements
+        parser.Parse(content, True)
 
 
 def _text(element: ElementTree.Element | None) -> str:
@@ -101,7 +120,7 @@ def _text(element: ElementTree.Element | None) -> str:
         return ""
     parts = [element.text or ""]
     for child in element:
-        if child.tag.rpartition("}")[2] not in INLINE_CODES:
+        if child.tag not in INLINE_CODES:  # without a namespace: `_elements` removed it when the child ended
             parts.append(_text(child))
         parts.append(child.tail or "")
     return " ".join("".join(parts).split())

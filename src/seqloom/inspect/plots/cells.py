@@ -38,7 +38,7 @@ DASHES = ("-", "--", ":")  # overlapping lines stay visible
 def draw_gates(trace: GateTrace, number: int | None = None, title: str = "") -> "Figure":
     """Draw heat maps over the tokens: gates from 0 to 1, then candidate and states around 0.
 
-    All maps show the same units: those whose hidden state varies most.
+    All maps show the same units, whose hidden states vary most.
     """
     layer = trace.layer(number)
     units = layer.most_varying()
@@ -67,7 +67,7 @@ def _describe_position(trace: GateTrace, layer: LayerTrace) -> str:
 
 
 def draw_unit(trace: GateTrace, unit: int, number: int | None = None, title: str = "") -> "Figure":
-    """Draw one unit over the text: its hidden state as the colour of the text, its gates and its states."""
+    """Draw one unit over the text: the text coloured by the hidden state, the gates, and the states."""
     layer = trace.layer(number)
     values, names = layer.unit(unit), list(layer.values)
     groups = {"gate": list(layer.gates), "content": [name for name in values if name == "c"]}

@@ -1,11 +1,11 @@
 """Shared parts of all plots: figure set-up, labels in any script, fonts, colours, and PNG and SVG output.
 
 matplotlib includes DejaVu Sans, which covers Latin, Greek, Cyrillic, Arabic, Hebrew, Armenian and Georgian, but not
-Han, kana, Hangul, Devanagari or Thai. Missing characters are looked up in the system fonts, and reported if no font has
-them.
+Han, kana, Hangul, Devanagari or Thai. Characters that it lacks are looked up in the system fonts; characters without a
+font are reported.
 
 `studio/web/lib/palette.js` defines the same colours for the studio; tests/studio/test_colours.py
-compares the two.
+checks that both palettes are equal.
 """
 
 import io
@@ -56,7 +56,7 @@ def check_figure_path(path: Path) -> None:
 
 
 def load_figure_class() -> type["Figure"]:
-    """Return matplotlib's `Figure` class, which needs no display, window or global state."""
+    """Return matplotlib's `Figure` class, which requires no display, window or global state."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
@@ -109,7 +109,7 @@ def set_heading(axes: "Axes", text: str) -> None:
 
 
 def mark_isolated_points(values: Iterable[float]) -> Style:
-    """Return a line style that marks values between two gaps (NaN), which a line alone would not show."""
+    """Return a line style that marks values between two gaps (NaN), which a line without markers would not show."""
     present = [False, *(value == value for value in values), False]
     isolated = [n for n in range(len(present) - 2) if present[n : n + 3] == [False, True, False]]
     return {"marker": "o", "markersize": 3, "markevery": isolated} if isolated else {}
@@ -147,8 +147,8 @@ def format_token(token: str) -> str:
 def format_word(word: str) -> str:
     """Format a word in any script as a label.
 
-    This is like `format_token`, but joiners stay, direction marks are removed (labels are isolated by other means), and
-    a combining mark without a base letter gets a dotted circle.
+    Unlike `format_token`, this function keeps joiners, removes direction marks (labels are isolated by other means),
+    and adds a dotted circle to a combining mark without a base letter.
     """
     letters = "".join(letter for letter in word if letter in JOINERS or unicodedata.category(letter) != "Cf")
     if not letters.strip("".join(JOINERS)):
@@ -158,14 +158,14 @@ def format_word(word: str) -> str:
 
 
 def format_class(name: str) -> str:
-    """Format a class name as a label. Unlike in tokens, inner spaces stay spaces."""
+    """Format a class name as a label. Unlike `format_token`, this function keeps inner spaces."""
     if not name or name != name.strip():
         return f'"{format_word(name)}"'
     return " ".join(map(format_word, name.split(" ")))
 
 
 def escape_math(text: str) -> str:
-    """Escape dollar signs, between which matplotlib would expect a formula."""
+    """Escape dollar signs, which matplotlib would parse as the delimiters of a formula."""
     return text.replace("$", r"\$")
 
 
@@ -191,7 +191,7 @@ def figure_width(tokens: int) -> float:
 
 
 def set_token_labels(panels: Sequence["Axes"], tokens: Sequence[str]) -> None:
-    """Label the x axis of the last panel with tokens. Long tokens are rotated, and too many tokens are numbered."""
+    """Label the x axis of the last panel with tokens; rotate long tokens, and show numbers if there are too many."""
     last = panels[-1]
     for axes in panels:
         axes.tick_params(axis="x", length=0, labelbottom=axes is last)
@@ -238,7 +238,7 @@ class Fonts(NamedTuple):
 def choose_fonts(texts: Iterable[str], font: str | None = None) -> Fonts:
     """Choose fonts that cover all characters of the texts.
 
-    `font` comes first if given, then the default, then further fonts as needed. Noto and plain sans-serif fonts are
+    The order is `font` if given, the default font, then further fonts as needed. Noto and plain sans-serif fonts are
     preferred, and Han characters use the variant of the texts' language.
     """
     load_figure_class()  # reports a missing matplotlib
@@ -283,7 +283,7 @@ def _has_glyph(path: str, letter: str) -> bool:
 
 
 def text_style(texts: Iterable[str], font: str | None = None) -> Style:
-    """Return a text style with fonts for all characters, and without formulas between dollar signs."""
+    """Return a text style with fonts for all characters and without formula parsing."""
     return {"family": choose_fonts(texts, font).families, "parse_math": False}
 
 
@@ -310,7 +310,7 @@ QUANTITY_COLOURS: dict[str, dict[Theme, str]] = {
     "h": {"light": "#1f5fbf", "dark": "#4f8ff7"},
     "y": {"light": "#2b2b2b", "dark": "#eceff4"},
 }
-# Quantities with other names, in new cells, get these colours in turn.
+# Quantities with other names, in new cells, get these colours in order.
 OTHER_COLOURS: dict[Theme, tuple[str, ...]] = {
     "light": ("#3d87b5", "#5c5c5c", "#b8860b", "#00695c"),
     "dark": ("#8fd3f5", "#c4c4c4", "#fff3a0", "#a6f0d0"),

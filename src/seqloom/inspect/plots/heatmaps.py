@@ -64,10 +64,10 @@ LINK_COLOUR = "#D55E00"
 def draw_alignment(
     grid: AttentionMap, title: Sequence[str] = (), *, links: Iterable[tuple[int, int]] = (), font: str | None = None
 ) -> "Figure":
-    """Draw weights from 0 to 1: keys across the top, queries (or the tokens they produce) down the side.
+    """Draw weights from 0 to 1, with keys as columns and queries, or the tokens they produce, as rows.
 
-    `links` (source position, target position), such as reference alignments, are outlined. `title`
-    has lines, each truncated to the width. `font` is the preferred family.
+    `links` (source position, target position), such as reference alignments, are outlined. Each line of
+    `title` is truncated to the width. `font` is the preferred family.
     """
     from matplotlib.patches import Rectangle
 
@@ -124,7 +124,7 @@ def draw_heads(
 ) -> "Figure":
     """Draw a thumbnail for each head, with layers as rows and heads as columns, on one scale from 0 to 1.
 
-    Labels are at the left and below, unless there are too many words. `layers` and `heads` select some, counted from 1.
+    Labels are at the left and below unless there are too many words. `layers` and `heads` select maps, counted from 1.
     """
     layers = range(1, len(maps.weights) + 1) if layers is None else layers
     heads = range(1, maps.weights.shape[1] + 1) if heads is None else heads
@@ -174,9 +174,9 @@ SPAN = 3.4  # inches between the two columns of words
 def draw_links(
     grid: AttentionMap, title: Sequence[str] = (), *, min_weight: float = MIN_LINK_WEIGHT, font: str | None = None
 ) -> "Figure":
-    """Draw the rows of the map at the left, its columns at the right, and a line per link, as strong as its weight.
+    """Draw the rows of the map at the left, its columns at the right, and one line per link, shaded by its weight.
 
-    Links below `min_weight` are not drawn. The axis titles of the map head the two columns.
+    Links below `min_weight` are not drawn. The axis titles of the map become the headings of the two columns.
     """
     left, right = (
         [truncate(format_word(word), 2 * MAX_LABEL) for word in words] for words in (grid.rows, grid.columns)
@@ -191,7 +191,7 @@ def draw_links(
     axes.axis("off")
     heights = []
     for x, align, words, head in ((-0.03, "right", left, grid.axes[0]), (1.03, "left", right, grid.axes[1])):
-        # Spread the shorter column towards the height of the longer one, and centre it.
+        # Spread the shorter column towards the height of the longer column, and centre it.
         step = 1.0 if len(words) < 2 else min(5.0, (count - 1) / (len(words) - 1))
         heights.append((count - 1) / 2 + step * (np.arange(len(words)) - (len(words) - 1) / 2))
         for word, y in zip(words, heights[-1], strict=True):
@@ -251,8 +251,8 @@ def draw_confusion(
     """Draw a confusion matrix: true classes as rows, predicted classes as columns.
 
     The shade of a cell is its proportion of the row, on a square-root scale that makes rare mistakes
-    visible; the row total follows at the end. `label_kind` names the classes, `unit` the counted
-    examples. `title` has lines, each truncated to the width. `font` is the preferred family.
+    visible; the last column shows the row total. `label_kind` names the classes, `unit` the counted
+    examples. Each line of `title` is truncated to the width. `font` is the preferred family.
     """
     from matplotlib.colors import PowerNorm
 

@@ -39,6 +39,7 @@ MAX_TEXTS, MAX_WORDS, MAX_NUMBERS = 4, 24, 32  # maximum number drawn
 CELL = 0.28  # inches of a cell and of a bar
 BARS = 1.9  # inches of a bar chart
 EDGE, GAP, TITLE = 0.25, 0.35, 0.6  # inches: figure margin, space between panels, height of the titles
+TITLE_GAP = 0.1  # inches between a title and its panel
 MAX_WORD_LENGTH = 16  # characters
 SMALL = 9.0  # points
 
@@ -46,8 +47,8 @@ SMALL = 9.0  # points
 def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = None) -> "Figure":
     """Draw one-hot, count, tf–idf and dense vectors side by side, one row of panels for each text.
 
-    Columns that are 0 in all texts are omitted, and long texts are truncated. Panels are placed in
-    inches, which keeps the cells equally large.
+    Columns that are 0 in all texts are omitted, and long texts are truncated. Panels are positioned in
+    inches, so that all cells have the same size.
     """
     texts = texts[:MAX_TEXTS]
     columns, vocabulary = nonzero_columns(texts, MAX_WORDS), texts[0].vocabulary
@@ -98,9 +99,10 @@ def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = N
     first = f", first {MAX_NUMBERS}" if width > MAX_NUMBERS else ""
     titles = [f"one-hot\n{length} × {size:,}", f"bag of words\n{size:,}", f"tf–idf\n{size:,}"]
     titles.append(f"dense, random\n{length} × {width:,}{first}")
-    for left, panel_width, title in zip(lefts, widths, titles, strict=True):
-        middle = (left + panel_width / 2) / figure_width
-        figure.text(middle, 1 - EDGE / figure_height, title, ha="center", va="top", fontsize=SIZE)
+    for position, (left, panel_width, title) in enumerate(zip(lefts, widths, titles, strict=True)):
+        bottom = tops[0] - TITLE_GAP - (letters if position == 0 else 0)  # above the words of the one-hot columns
+        at = ((left + panel_width / 2) / figure_width, 1 - bottom / figure_height)
+        figure.text(*at, title, ha="center", va="bottom", fontsize=SIZE)
     return figure
 
 
@@ -174,13 +176,13 @@ def draw_positions(view: PositionsView) -> "Figure":
 Method = Literal["pca", "tsne"]
 UNGROUPED_COLOUR = "#555555"
 LABEL_DISTANCE = 4.0  # points between a dot and its label
-DISTANCE_FACTORS = (1.0, 4.0, 8.0)  # tried in turn; for all but the first, a line connects label and dot
+DISTANCE_FACTORS = (1.0, 4.0, 8.0)  # tried in order; for all but the first, a line connects label and dot
 DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))  # of a label, best first
 
 
 @dataclass(frozen=True)
 class WordSelection:
-    """Words to draw, the most important first, and the group of each, or −1."""
+    """The words to draw, most important first, and the group of each word (−1: no group)."""
 
     words: list[str]
     groups: list[int]
@@ -190,8 +192,8 @@ class WordSelection:
 def select_frequent_words(space: WordSpace, count: int, skip: int = 0) -> WordSelection:
     """Select the most frequent words after the first `skip`.
 
-    Only words of three or more characters that start with a letter are used, unless there are fewer than four of them,
-    as in some scripts.
+    Only words of three or more characters that start with a letter are selected, unless there are fewer than four such
+    words, as in some scripts.
     """
     long_words = [word for word in space.words if len(word) > 2 and word[0].isalpha()]
     words = (long_words if len(long_words) >= MIN_POINTS else list(space.words))[skip : skip + count]
@@ -199,7 +201,7 @@ def select_frequent_words(space: WordSpace, count: int, skip: int = 0) -> WordSe
 
 
 def select_neighbours(space: WordSpace, centres: Sequence[str], count: int) -> WordSelection:
-    """Select words and their nearest neighbours. A neighbour of two words belongs to the first."""
+    """Select words and their nearest neighbours. A neighbour of two words belongs to the group of the first word."""
     groups: dict[str, int] = {space.words[space.index(centre)]: number for number, centre in enumerate(centres)}
     names = list(groups)
     for number, centre in enumerate(names):
@@ -255,7 +257,7 @@ def draw_words(
 def _place_labels(
     axes: "Axes", points: Array, names: Sequence[str], colours: Sequence[str], style: Style, bold: set[int]
 ) -> int:
-    """Place each label beside its dot, without covering anything, and return the number of labels that do not fit."""
+    """Place each label next to its dot without overlap, and return the number of labels that do not fit."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.transforms import Affine2D
 
@@ -299,7 +301,7 @@ def _leader_line(dot: Array, x: float, y: float, height: float) -> Array:
 def _find_label_position(
     dot: Array, others: Array, width: float, height: float, boxes: Array, frame: "BboxBase"
 ) -> tuple[float, float, bool] | None:
-    """Return the centre of the first free position for a label, and whether it needs a line to its dot."""
+    """Return the centre of the first free position for a label, and whether a line must connect it to its dot."""
     for factor in DISTANCE_FACTORS:
         distance = LABEL_DISTANCE * 120 / 72 * factor
         for across, up in DIRECTIONS:

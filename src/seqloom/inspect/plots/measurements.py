@@ -44,7 +44,7 @@ LINE_OFFSET = 0.02  # horizontal offset between lines, relative to the distance 
 
 @dataclass(frozen=True)
 class MeasuredLine:
-    """A line with several values at each x, one per seed. Values that are not finite are ignored."""
+    """A line with several values at each x, one per seed. Nonfinite values are ignored."""
 
     name: str
     values: Mapping[float, Sequence[float]]
@@ -55,7 +55,7 @@ class MeasuredLine:
 def draw_against(
     lines: Sequence[MeasuredLine], *, title: str, x_label: str, y_label: str, percent: bool = False
 ) -> "Figure":
-    """Draw all values with means and standard deviations. x values are equally spaced, as percentages if `percent`."""
+    """Draw all values with means and standard deviations over equally spaced x values (percentages if `percent`)."""
     xs = sorted({x for line in lines for x in line.values})
     figure = new_figure(8.5, 5.2)
     axes = figure.add_subplot()
@@ -92,7 +92,7 @@ def _keep_finite(values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Spread:
-    """A row of values, one per seed. Values that are not finite are ignored."""
+    """A row of values, one per seed. Nonfinite values are ignored."""
 
     name: str
     values: Sequence[float]
@@ -136,6 +136,7 @@ def draw_spread(rows: Sequence[Spread], *, title: str, metric: str, better: str 
 
 
 def _draw_row(axes: "Axes", position: int, values: list[float], largest: float) -> None:
+    """Draw the dots, the mean and the deviation of a row; `largest` is the largest value of all rows."""
     if not values:
         middle: Style = {"ha": "center", "va": "center", "transform": axes.get_yaxis_transform()}
         axes.text(0.5, position, "diverged", **middle, color="0.4")
@@ -151,9 +152,9 @@ def _draw_row(axes: "Axes", position: int, values: list[float], largest: float) 
 
 
 def format_four_digits(value: float, largest: float = 0.0) -> str:
-    """Format four significant digits with trailing zeros: 2.330 beside 2.335.
+    """Format four significant digits with trailing zeros, such as 2.330.
 
-    With a `largest` value, a number has at most as many decimals as that value, but at least two: 0.01 beside 92.79.
+    If `largest` is given, the number has as many decimals as that value, but at least two: 0.01 next to 92.79.
     """
 
     def decimals(number: float) -> int:
@@ -169,15 +170,15 @@ def format_four_digits(value: float, largest: float = 0.0) -> str:
 def draw_reliability(calibration: Calibration, title: str = "") -> "Figure":
     """Draw a reliability diagram: accuracy by confidence, and below it the distribution of confidence.
 
-    A perfectly calibrated model lies on the dashed diagonal.
+    The bars of a perfectly calibrated model end on the dashed diagonal.
     """
     figure = new_figure(6.2, 6.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     bins = calibration.filled
     total = sum(bin_.count for bin_ in bins)
     pale: Style = {"facecolor": "white", "linewidth": 1}
-    lower_ends = [(bin_, min(bin_.accuracy, bin_.confidence)) for bin_ in bins]
-    _draw_bins(upper, lower_ends, color=COLOURS[0], label="accuracy up to the confidence")
+    agreement = [(bin_, min(bin_.accuracy, bin_.confidence)) for bin_ in bins]
+    _draw_bins(upper, agreement, color=COLOURS[0], label="accuracy up to the confidence")
     for sign, colour, hatch, name in (
         (1, COLOURS[1], "///", "confidence above accuracy"),
         (-1, COLOURS[2], "...", "accuracy above confidence"),
@@ -212,9 +213,9 @@ def _draw_bins(axes: "Axes", bars: Sequence[tuple[Bin, float]], **style: Any) ->
 
 # --- costs of layers, memory tests and context windows ----------------------------------------------------------------
 
-STYLES = ("-", "-", "-", (0, (4, 2)), (0, (1, 1)))  # overlapping lines stay visible
+LINE_STYLES = ("-", "-", "-", (0, (4, 2)), (0, (1, 1)))  # overlapping lines stay visible
 LABEL_GAP = 0.075  # distance between two labels beside a panel, relative to its height
-PANELS = {
+COST_PANELS = {  # title, unit, and the number of units in one second, byte or operation
     "time": ("Forward and backward pass", "milliseconds", 1e3),
     "memory": ("Peak memory of the two passes", "MiB", 1 / 2**20),
     "chain": ("Sequential operations", "operations", 1),
@@ -223,9 +224,9 @@ PANELS = {
 
 
 def draw_layers(layers: Layers) -> "Figure":
-    """Draw four costs over the sequence length on logarithmic axes, with the fitted power of n beside each line."""
+    """Draw four costs over the sequence length on logarithmic axes; label each line with its fitted power of n."""
     figure = new_figure(14, 9)
-    for axes, quantity in zip(figure.subplots(2, 2).flatten(), PANELS, strict=True):
+    for axes, quantity in zip(figure.subplots(2, 2).flatten(), COST_PANELS, strict=True):
         _draw_costs(tidy(axes), layers, quantity)
     slopes = f"; slopes over {layers.fit()}" if layers.fit() else ""
     title = f"Cost of a layer by sequence length\n{layers.settings()}\n{layers.machine()}{slopes}"
@@ -236,17 +237,18 @@ def draw_layers(layers: Layers) -> "Figure":
 def _draw_costs(axes: "Axes", layers: Layers, quantity: str) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    title, unit_name, unit = PANELS[quantity]
+    """Draw one cost of all layers; beside the panel, name each line and the fitted power of n."""
+    title, unit, factor = COST_PANELS[quantity]
     exponents, ends = layers.exponents(quantity), []
     for number, (kind, rows) in enumerate(layers.measured.items()):
-        points = [(row, value * unit) for row in rows if (value := getattr(row, quantity)) is not None]
+        points = [(row, value * factor) for row in rows if (value := getattr(row, quantity)) is not None]
         if not points:
             continue
         lengths, values = [row.length for row, _ in points], [value for _, value in points]
         style = _line_style(number)
-        axes.plot(lengths, values, linestyle=STYLES[number % len(STYLES)], linewidth=2.2, **style)
+        axes.plot(lengths, values, linestyle=LINE_STYLES[number % len(LINE_STYLES)], linewidth=2.2, **style)
         if quantity == "time":
-            low, high = (np.array([edge(row.seconds) for row, _ in points]) * unit for edge in (min, max))
+            low, high = (np.array([edge(row.seconds) for row, _ in points]) * factor for edge in (min, max))
             axes.fill_between(lengths, low, high, color=style["color"], alpha=0.2, linewidth=0)
         power = "" if exponents[kind] is None else f"  $n^{{{exponents[kind]:.2f}}}$"
         ends.append((values[-1], kind + power, style["color"]))
@@ -260,7 +262,7 @@ def _draw_costs(axes: "Axes", layers: Layers, quantity: str) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("sequence length n")
-    axes.set_ylabel(unit_name)
+    axes.set_ylabel(unit)
     axes.set_title(title, fontsize=12)
     bottom, top = (math.log(edge) for edge in axes.get_ylim())
     ends.sort(key=lambda end: end[0])
@@ -302,7 +304,7 @@ MEMORY_TESTS = {  # title, and the meaning of a lag
 
 
 def draw_memory(memory: Memory) -> "Figure":
-    """Draw the mean over seeds, a band from the worst seed to the best, and a line for guessing."""
+    """Draw the mean over seeds, a band from the worst to the best seed, and the chance level."""
     plan = memory.plan
     title, meaning = MEMORY_TESTS[plan.test]
     figure = new_figure(8, 5)
@@ -353,20 +355,22 @@ def draw_window(views: list[WindowView]) -> "Figure":
 
 MAX_MARKED_POINTS = 20  # lines with more points have no markers
 MAX_COLUMNS = 2  # panels side by side
+SPIKE_WIDTH = 2  # points; more consecutive points than this are not a spike
+MAX_SPIKE = 1.0  # height of a spike that is displayed completely, relative to the height of the other points
 MAX_HALF_ENTRY = 44  # characters of a legend entry in a legend with two columns
 
 
 def draw_curves(runs: Sequence[Run]) -> "Figure":
     """Draw the losses of runs, with thin lines for training and thick lines for dev.
 
-    A run that was estimated in one step has a horizontal line. Losses in different units have separate panels. A thin
-    line is dotted if the training loss differs from the dev loss (sampled or smoothed). If all runs have BLEU, F1 or
-    accuracy on dev, this metric gets a panel, too.
+    The loss of a run that was estimated in one step is a horizontal line. Losses in different units have separate
+    panels. A thin line is dotted if the training loss is not comparable with the dev loss (sampled or smoothed). If
+    all runs have BLEU, F1 or accuracy on dev, a separate panel shows this metric.
     """
     dev_metrics = {name for run in runs for name in DEV_METRIC_TITLES if curves(run).get(name)}
-    name = dev_metrics.pop() if len(dev_metrics) == 1 else None
+    metric = dev_metrics.pop() if len(dev_metrics) == 1 else None
     losses = loss_panels(runs)
-    count = len(losses) + bool(name)
+    count = len(losses) + bool(metric)
     columns = min(count, MAX_COLUMNS)
     rows = -(-count // columns)
     figure = new_figure(width=8 if columns == 1 else 6 * columns, height=4.5 * rows)
@@ -379,27 +383,36 @@ def draw_curves(runs: Sequence[Run]) -> "Figure":
     for axes, panel in zip(panels, losses, strict=False):
         for run, factor in panel.runs:
             _draw_loss(axes, run, factor, colours[run.path], last)
+        _clip_spikes(axes)
         axes.set_ylabel(panel.title)
-    if name is not None:
+    if metric is not None:
         for run in runs:
-            _draw_metric(panels[-1], run, name, colours[run.path])
-        panels[-1].set_ylabel(DEV_METRIC_TITLES[name])
-        largest = max(value for run in runs for _, value in curves(run).get(name, []))
+            _draw_metric(panels[-1], run, metric, colours[run.path])
+        panels[-1].set_ylabel(DEV_METRIC_TITLES[metric])
+        largest = max(value for run in runs for _, value in curves(run).get(metric, []))
         panels[-1].set_ylim(0, max(1.0, 1.05 * largest))
-    legend_rows = 0
     for axes in panels:
         axes.set_xlabel("step")
-        labels = axes.get_legend_handles_labels()[1]
-        legend_columns = 2 if max(map(len, labels), default=0) <= MAX_HALF_ENTRY else 1
-        axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=legend_columns)
-        legend_rows = max(legend_rows, -(-len(labels) // legend_columns))
+    legend_rows = max(map(_place_legend, panels))
     figure.set_figheight(figure.get_figheight() + 0.21 * legend_rows * rows)
     title = " · ".join(_format_headline(run) for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
     (figure.suptitle if count > 1 else panels[0].set_title)(title)
     return figure
 
 
+def _place_legend(axes: "Axes") -> int:
+    """Place the legend of a panel below it and return its number of rows."""
+    labels = axes.get_legend_handles_labels()[1]
+    columns = 2 if max(map(len, labels), default=0) <= MAX_HALF_ENTRY else 1
+    axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=columns)
+    return -(-len(labels) // columns)
+
+
 def _draw_loss(axes: "Axes", run: Run, factor: float, colour: str, last: int) -> None:
+    """Draw the training and dev losses of a run, or a line up to step `last` if it was estimated in one step.
+
+    `factor` converts the losses to the unit of the panel.
+    """
     points, name = curves(run, factor), escape_math(run.path.name)
     if points["train"]:
         remark = training_remark(run)
@@ -413,8 +426,23 @@ def _draw_loss(axes: "Axes", run: Run, factor: float, colour: str, last: int) ->
         axes.plot([0, last], [loss, loss], color=colour, linestyle="--", label=f"{name}: dev")
 
 
+def _clip_spikes(axes: "Axes") -> None:
+    """Limit the axis to the running medians and first points of its curves if a spike far exceeds them."""
+    lines = [np.asarray(line.get_ydata(), dtype=float) for line in axes.lines]
+    lines = [finite for line in lines if len(finite := line[np.isfinite(line)])]
+    if not lines:
+        return
+    padded = [np.pad(line, SPIKE_WIDTH, mode="edge") for line in lines]
+    windows = [np.lib.stride_tricks.sliding_window_view(line, 2 * SPIKE_WIDTH + 1) for line in padded]
+    top, bottom = max(np.median(window, axis=1).max() for window in windows), min(map(np.min, lines))
+    peak, margin = max(map(np.max, lines)), 0.05 * (top - bottom)
+    if peak - top > MAX_SPIKE * (top - bottom) > 0:
+        axes.set_ylim(bottom - margin, top + margin)
+        axes.text(0.99, 0.98, f"beyond the axis: up to {peak:.4g}", transform=axes.transAxes, ha="right", va="top")
+
+
 def _draw_metric(axes: "Axes", run: Run, metric: str, colour: str) -> None:
-    """Draw a metric on dev over the steps, and its companion metric if the run has one."""
+    """Draw a metric on dev over the steps, and its companion metric if available."""
     paired, first, second = PAIRED_METRICS.get(metric, ("", "", ""))
     points, others, name = curves(run).get(metric, []), curves(run).get(paired, []), escape_math(run.path.name)
     label = f"{name}: {first}" if first else name
@@ -424,9 +452,9 @@ def _draw_metric(axes: "Axes", run: Run, metric: str, colour: str) -> None:
         axes.plot(*zip(*others, strict=True), label=f"{name}: {second}", **style)
 
 
-def _marker_style(points: Points, form: str = "o") -> Style:
+def _marker_style(points: Points, marker: str = "o") -> Style:
     """Return a style with markers for a line with few points."""
-    return {"marker": form, "markersize": 4.5} if len(points) <= MAX_MARKED_POINTS else {"linewidth": 2}
+    return {"marker": marker, "markersize": 4.5} if len(points) <= MAX_MARKED_POINTS else {"linewidth": 2}
 
 
 def _format_headline(run: Run) -> str:

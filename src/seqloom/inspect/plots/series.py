@@ -107,7 +107,7 @@ def draw_forecast(forecast: ForecastView, history: int | None = None, columns: S
     panels[-1].set_xlabel("time")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
-    method = "exact" if forecast.exact else "from sampled paths"
+    method = "exact distribution" if forecast.exact else "from sample paths"
     steps = "step" if forecast.horizon == 1 else "steps"
     title = f"{forecast.model or 'Forecast'}: {forecast.horizon} {steps} ahead, {method}"
     figure.suptitle(escape_math(title), fontsize=12)
@@ -195,7 +195,7 @@ SYMBOLS = 10  # per state; 6 if there are more than MAX_COLUMNS states
 
 
 def _state_colour(state: int, states: int) -> "ColorType":
-    """Return a colour. Up to six states are distinguishable with colour vision deficiencies."""
+    """Return the colour of a state. Up to six colours are distinguishable with colour vision deficiencies."""
     from matplotlib import colormaps
 
     return COLOURS[state] if states <= len(COLOURS) else colormaps["tab20"](state % 20)
@@ -215,7 +215,7 @@ def draw_states(view: TextStates | SeriesStates, title: str = "") -> "Figure":
 
 
 def _draw_text_states(view: TextStates) -> "Figure":
-    """Draw emissions and transitions of the states, and a text on the colours of its states."""
+    """Draw emissions and transitions of the states, and a text with state colours as background."""
     states, columns = view.states, min(view.states, MAX_COLUMNS)
     rows, symbols = -(-states // columns), SYMBOLS if states <= MAX_COLUMNS else 6
     is_words = any(len(token) > 1 for token in view.tokens)  # characters include spaces
@@ -274,7 +274,7 @@ def wrap_words(words: Sequence[str], width: int, *, spaces: bool) -> list[tuple[
 
 
 def _draw_text(axes: "Axes", view: TextStates, positions: Sequence[tuple[int, int]]) -> None:
-    """Draw the text, each token on the colour of its state."""
+    """Draw the text with the colour of its state behind each token."""
     from matplotlib.patches import Rectangle
 
     style: Style = {"ha": "center", "va": "center", "family": "monospace", "fontsize": 10.5}
@@ -292,7 +292,7 @@ def _draw_text(axes: "Axes", view: TextStates, positions: Sequence[tuple[int, in
 
 
 def _draw_series_states(view: SeriesStates) -> "Figure":
-    """Draw each variable over time on the colours of the states, with state means and transitions."""
+    """Draw each variable over time with state colours as background, state means and transitions."""
     from matplotlib.patches import Patch
 
     figure = new_figure(13, 1.2 + 1.9 * max(len(view.columns), 2))

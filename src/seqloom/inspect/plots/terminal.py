@@ -1,11 +1,13 @@
 """Heat maps and tables for the terminal, in colour or in plain characters.
 
-Columns are as wide as their headings. If they do not fit the screen, they are numbered with a legend
-above; if the numbers do not fit either, the columns are split into blocks.
+Columns are as wide as their headings. If they do not fit on the screen, numbers with a legend replace the
+headings; if the numbers do not fit either, the columns are split into blocks.
 """
 
+import math
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from seqloom.evaluate.classification import Average, Hits, macro, micro, weighted
@@ -39,7 +41,7 @@ def render_heat_map(
 ) -> "Text":
     """Render weights (rows, columns) from 0 to 1, at most `width` terminal cells wide.
 
-    With `numbers`, cells have numbers instead of shades. `format_label` turns a word into a heading.
+    With `numbers`, cells contain numbers instead of shades. `format_label` converts a word to a heading.
     """
     from rich.text import Text
 
@@ -108,7 +110,7 @@ def render_scale(colour: bool) -> "Text":
 
 
 def _split_columns(widths: Sequence[int], width: int) -> list[range]:
-    """Split columns into blocks that fit `width`; each has at least one column."""
+    """Split columns into blocks of at most `width` terminal cells, each with at least one column."""
     blocks, start, used = [], 0, 0
     for column, size in enumerate(widths):
         if column > start and used + size > width:
@@ -173,8 +175,16 @@ def render_confusion(confusion: "Confusion", *, width: int, colour: bool) -> "Te
     )
 
 
-def build_class_table(by_class: Mapping[str, Hits], label_kind: str = "class", unit: str = "texts") -> "Table":
-    """Build a table of precision, recall and F1 of each class or span type, with averages."""
+def build_class_table(
+    by_class: Mapping[str, Hits],
+    label_kind: str = "class",
+    unit: str = "texts",
+    columns: Mapping[str, Mapping[str, float]] | None = None,
+) -> "Table":
+    """Build a table of precision, recall and F1 of each class or span type, with averages.
+
+    `columns` are further columns: a value for each class by heading.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -187,15 +197,17 @@ def build_class_table(by_class: Mapping[str, Hits], label_kind: str = "class", u
         (Text(f"{name} average", style="dim"), average(by_class.values()), total) for name, average in AVERAGES.items()
     ]
     table = Table(box=None, header_style="bold")
-    for head in (label_kind, "precision", "recall", "F1", unit):
+    for head in (label_kind, "precision", "recall", "F1", *(columns or {}), unit):
         table.add_column(head, justify="left" if head == label_kind else "right", no_wrap=True)
-    for name, average, count in rows:
-        table.add_row(name, *(f"{value:.4f}" for value in average), f"{count:,}")
+    for label, (name, average, count) in zip_longest(by_class, rows):  # the last rows are averages, without label
+        more = [column.get(label, math.nan) for column in (columns or {}).values()]
+        cells = [f"{value:.4f}" if math.isfinite(value) else "-" for value in (*average, *more)]
+        table.add_row(name, *cells, f"{count:,}")
     return table
 
 
 def list_mistakes(confusion: "Confusion", limit: int = 10) -> list[str]:
-    """List the most frequent confusions in words."""
+    """Return one line of text for each of the most frequent confusions."""
     mistakes = confusion.mistakes(limit)
     width = max((len(f"{mistake.count:,}") for mistake in mistakes), default=0)
     lines = []

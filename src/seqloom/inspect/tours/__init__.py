@@ -1,1 +1,1 @@
-"""Guided tours: one text through a trained model, stage by stage, with the values of the model."""
+"""Guided tours, which follow one text through a trained model stage by stage and show the model's values."""

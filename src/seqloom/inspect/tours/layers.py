@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from seqloom.inspect.capture import AttentionValues, BlockValues, Captured, CellStep, block_values, blocks_of
 from seqloom.inspect.equations import Equation, symbol_of, trace_equations
 from seqloom.inspect.tours.template import quote
-from seqloom.inspect.tours.tour import READING, WRITING, Tour
+from seqloom.inspect.tours.tour import READING, WRITING, TourBuilder
 from seqloom.inspect.views.attention import CROSS_ATTENTION, SELF_ATTENTION
 from seqloom.nn.backbone import Embedded
 from seqloom.nn.cells import Cell
@@ -33,13 +33,15 @@ def changing_units(cell: Cell, step: CellStep, numbers: int) -> list[int]:
     return sorted(change.topk(numbers).indices.tolist())
 
 
-def set_cell_step(tour: Tour, cell: Cell, step: CellStep, *, state_letter: str = "h", input_symbol: str = "xₜ") -> None:
+def set_cell_step(
+    tour: TourBuilder, cell: Cell, step: CellStep, *, state_letter: str = "h", input_symbol: str = "xₜ"
+) -> None:
     """Set the values of one step of any cell, derived from its equations."""
     x, before = step.x[0], {name: value[0] for name, value in step.before.items()}
     equations = trace_equations(cell, x, before)
     for equation in equations:
         if equation.name in cell.state_names:
-            tour.compare(equation.value, step.after[equation.name][0].cpu())
+            tour.update_difference(equation.value, step.after[equation.name][0].cpu())
     write = partial(_write_symbols, state_letter=state_letter, input_symbol=input_symbol)
     gates = [equation for equation in equations if equation.name in cell.gates]
     content = [equation for equation in equations if equation.name not in cell.gates]
@@ -72,7 +74,7 @@ def set_cell_step(tour: Tour, cell: Cell, step: CellStep, *, state_letter: str =
 
 
 def _write_symbols(text: str, state_letter: str, input_symbol: str) -> str:
-    """Rewrite symbols for a tour: hₜ₋₁ for h_{t-1}, W and U for the blocks of the two matrices."""
+    """Rewrite symbols for a tour: h_{t-1} becomes hₜ₋₁, and the blocks of the two matrices become W and U."""
     for pattern, replacement in (
         (r"\bW_x\w", "W"),
         (r"\bW_h\w", "U"),
@@ -107,7 +109,7 @@ class StepPanel(NamedTuple):
 
 
 def _step_panels(cell: Cell, equation: Equation, write: Callable[[str], str]) -> list[StepPanel]:
-    """Return panels for the products of a value, then for their sum, without the weighted sums of gated cells."""
+    """Return panels for the products of a value and for their sum, without the weighted sums of gated cells."""
     if cell.gates and any(term.operation == "matrix" for term in equation.terms):
         return []
     label = write(equation.symbol)
@@ -135,7 +137,7 @@ def _step_panels(cell: Cell, equation: Equation, write: Callable[[str], str]) ->
 
 
 def set_form(
-    tour: Tour, activation: str, norm: str, norm_first: bool, residual: bool = True, scale: bool = True
+    tour: TourBuilder, activation: str, norm: str, norm_first: bool, residual: bool = True, scale: bool = True
 ) -> None:
     """Set the structure of the blocks of a model."""
     tour.set(
@@ -148,13 +150,13 @@ def set_form(
     )
 
 
-def read_blocks(tour: Tour, captured: Captured, part: nn.Module) -> list[BlockValues]:
+def read_blocks(tour: TourBuilder, captured: Captured, part: nn.Module) -> list[BlockValues]:
     """Return the values of each block of an encoder, a decoder or a backbone."""
     norm_first, residual = tour.values["norm_first"], tour.values["has_residual"]
     return [block_values(captured, block, norm_first=norm_first, residual=residual) for block in blocks_of(part)]
 
 
-def set_embedding(tour: Tour, embedded: Embedded, ids: Sequence[int], x: Tensor, kind: str) -> None:
+def set_embedding(tour: TourBuilder, embedded: Embedded, ids: Sequence[int], x: Tensor, kind: str) -> None:
     """Set the parts of an embedding. `x` (T, D) is the input of the first block."""
     tokens = torch.tensor(list(ids), device=x.device)
     rows = embedded.embed(tokens)
@@ -172,7 +174,7 @@ def set_embedding(tour: Tour, embedded: Embedded, ids: Sequence[int], x: Tensor,
 
 
 def set_positions(
-    tour: Tour, scaled: Tensor, positions: Tensor | None, segments: Tensor | None, x: Tensor, row: int
+    tour: TourBuilder, scaled: Tensor, positions: Tensor | None, segments: Tensor | None, x: Tensor, row: int
 ) -> None:
     """Set the vectors (T, D) and the positional encodings and segments added to them."""
     parts = [part for part in (scaled, positions, segments) if part is not None]
@@ -190,7 +192,7 @@ def set_positions(
 
 
 def set_attention(
-    tour: Tour,
+    tour: TourBuilder,
     part: str,
     values: AttentionValues,
     before: Tensor,
@@ -205,7 +207,7 @@ def set_attention(
     Only the positions of `query_tokens` are used. In cross-attention, `produced` are the tokens that
     the queries produce.
     """
-    tour.compare(values.mixtures, values.captured_mixtures)
+    tour.update_difference(values.mixtures, values.captured_mixtures)
     rows, head = len(query_tokens), tour.follow.head - 1
     columns = len(key_tokens)
     scores, weights = values.scores[:, :rows, :columns], values.weights[:, :rows, :columns]
@@ -257,13 +259,13 @@ def set_attention(
 ATTENTION_STAGES = ("queries", "scores", "weights", "mix", "heads")
 
 
-def add_attention(tour: Tour, sections: Sequence[str] = ATTENTION_STAGES) -> None:
+def add_attention(tour: TourBuilder, sections: Sequence[str] = ATTENTION_STAGES) -> None:
     """Add the stages of attention."""
     for section in sections:
         tour.add(f"transformer/{section}", key=f"{tour.values['part']}-{section}")
 
 
-def _set_part(tour: Tour, part: str, query_tokens: Sequence[str], row: int) -> None:
+def _set_part(tour: TourBuilder, part: str, query_tokens: Sequence[str], row: int) -> None:
     """Set the part of the model, its tokens, and the followed token."""
     tour.set(
         part=part,
@@ -276,7 +278,7 @@ def _set_part(tour: Tour, part: str, query_tokens: Sequence[str], row: int) -> N
     )
 
 
-def add_feed_forward(tour: Tour, part: str, block: BlockValues, query_tokens: Sequence[str], row: int) -> None:
+def add_feed_forward(tour: TourBuilder, part: str, block: BlockValues, query_tokens: Sequence[str], row: int) -> None:
     """Add the feed-forward layer of a block."""
     values = block.before_feed_forward, block.feed_forward_output, block.after
     before, fed, after = (each[: len(query_tokens)] for each in values)
@@ -295,7 +297,7 @@ def add_feed_forward(tour: Tour, part: str, block: BlockValues, query_tokens: Se
     tour.add("transformer/feed", key=f"{part}-feed")
 
 
-def add_layers(tour: Tour, part: str, blocks: Sequence[BlockValues], top: Tensor, row: int) -> None:
+def add_layers(tour: TourBuilder, part: str, blocks: Sequence[BlockValues], top: Tensor, row: int) -> None:
     """Add the vectors of the followed token after each layer and after the final norm."""
     names = ["input", *(f"after layer {depth + 1}" for depth in range(len(blocks)))]
     vectors = [blocks[0].before[row], *(block.after[row] for block in blocks)]
@@ -314,9 +316,9 @@ def add_layers(tour: Tour, part: str, blocks: Sequence[BlockValues], top: Tensor
 
 
 def add_block(
-    tour: Tour, part: str, blocks: Sequence[BlockValues], top: Tensor, tokens: Sequence[str], row: int
+    tour: TourBuilder, part: str, blocks: Sequence[BlockValues], top: Tensor, tokens: Sequence[str], row: int
 ) -> None:
-    """Add the followed layer of an encoder in detail and the others in brief."""
+    """Add the followed layer of an encoder in detail and summarize the other layers."""
     block = blocks[tour.follow.layer - 1]
     if block.self_attention is not None and block.after_self is not None:
         set_attention(tour, part, block.self_attention, block.before, block.after_self, tokens, tokens, row)

@@ -1,7 +1,7 @@
 """Stages of a tour, and the panels that show their numbers.
 
-Panels hold values of the model that add up. Vectors may be truncated to their first numbers: `of` is
-the full length, and `rest` is the contribution of the omitted numbers to a sum.
+The displayed sums are exact. Vectors may be truncated to their first numbers: `of` is the full
+length, and `rest` is the contribution of the omitted numbers to a sum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -118,7 +118,7 @@ class WeightedSumPanel(Panel):
 
 
 class MapStop(NamedTuple):
-    """A box of the map: its name, a short description, and the stage it opens."""
+    """A box of the map with a name, a short description, and the stage that it opens."""
 
     name: str
     description: str

@@ -1,6 +1,8 @@
 """Tours of models with one input text: language models, masked language models, classifiers and taggers."""
 
+import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +21,7 @@ from seqloom.inspect.tours.layers import (
     set_positions,
 )
 from seqloom.inspect.tours.template import mark_whitespace, quote
-from seqloom.inspect.tours.tour import Tour, Walk, compute_logits
+from seqloom.inspect.tours.tour import TourBuilder, Walk, compute_logits
 from seqloom.inspect.tours.translators import add_recurrent_encoder
 from seqloom.inspect.views.texts import SequencePair, one_line, unknown_notes
 from seqloom.models.window_lm import ACTIVATIONS, token_windows
@@ -28,19 +30,20 @@ from seqloom.nn.encoders import ConvolutionEncoder, RecurrentEncoder, Transforme
 from seqloom.text.model_inputs import frame_texts, read_gaps
 from seqloom.text.word_spans import word_spans
 
+MAX_DECISIONS = 12  # labels of a multi-label classifier in a table
 MIN_STATE_UNITS = 12  # minimum number of units shown of the states over time
 WINDOW_ACTIVATIONS = {"tanh": "tanh", "relu": "ReLU", "sigmoid": "σ", "gelu": "GELU"}
 
 
 class _Continuation:
-    """Shared part of the tours of language models: read a text up to one token and predict the next."""
+    """Shared part of language-model tours: read a text up to the followed token and predict the next token."""
 
-    def __init__(self, tour: Tour) -> None:
-        self.tour, text = tour, tour.walk["text"]
+    def __init__(self, tour: TourBuilder) -> None:
+        self.tour, text = tour, tour.walk_fields["text"]
         self.ids = [END, *tour.tokenizer.encode(tour.trained.to_training_format(text, complete=False))]
-        self.row = tour.choose(tour.follow.word, len(self.ids) - 1, len(self.ids), "token")
+        self.row = tour.index_of_position(tour.follow.word, len(self.ids) - 1, len(self.ids), "token")
         self.tokens = torch.tensor([self.ids], device=tour.trained.device)
-        tour.read(text, self.ids, tour.names(self.ids), self.row)
+        tour.set_input(text, self.ids, tour.label_tokens(self.ids), self.row)
         tour.set(
             is_causal=True,
             prefix_tokens=tour.values["tokens"][: self.row + 1],
@@ -57,11 +60,11 @@ class _Continuation:
         return mark_whitespace(self.tour.tokenizer.token(self.chosen))
 
     def finish(self, letter: str, layers: int, heads: int, next_window: Sequence[int] | None = None) -> Walk:
-        """Add the last stages. The next step reads the new token after `next_window`, or after all tokens so far."""
+        """Add the last stages. The next step reads `next_window` (default: all tokens so far) and the new token."""
         tour, row, ids, chosen = self.tour, self.row, self.ids, self.chosen
         names = [tour.tokenizer.token(token) for token in range(self.logits.shape[1])]
         tour.set_output(tour.model.output, self.vectors[row], names, chosen, letter)
-        tour.compare_log_probs(tour.model.step(self.tokens[:, : row + 1], tour.model.start(rows=1)).log_probs[0])
+        tour.update_score_difference(tour.model.step(self.tokens[:, : row + 1], tour.model.start(rows=1)).log_probs[0])
         probabilities = torch.softmax(self.logits.double(), dim=-1)
         is_end = chosen == END
         if tour.values["has_memory"] and not (is_end and row):
@@ -73,7 +76,7 @@ class _Continuation:
             is_given=row + 1 < len(ids),
             is_end=is_end,
             next_ids=[*read, chosen],
-            next_tokens=tour.names([*read, chosen]),
+            next_tokens=tour.label_tokens([*read, chosen]),
             last_next=len(read),
             step=row,
             steps=[
@@ -83,7 +86,7 @@ class _Continuation:
         )
         tour.add("outputs/logits", "outputs/softmax")
         tour.add("outputs/next-token", key="next")
-        text, unknown = tour.walk["text"], tour.tokenizer.unknown_pieces(tour.walk["text"])
+        text, unknown = tour.walk_fields["text"], tour.tokenizer.unknown_pieces(tour.walk_fields["text"])
         at_end = row == len(ids) - 1 and chosen != END
         return tour.finish(
             mark_whitespace(names[chosen]),
@@ -94,7 +97,7 @@ class _Continuation:
         )
 
 
-def tour_recurrent_lm(tour: Tour, _: SequencePair | None) -> Walk:
+def tour_recurrent_lm(tour: TourBuilder, _: SequencePair | None) -> Walk:
     """Tour a recurrent language model: one step of a cell, and the states over time."""
     model, follow = tour.model, tour.follow
     layers = len(model.stack.cells)
@@ -132,7 +135,7 @@ def tour_recurrent_lm(tour: Tour, _: SequencePair | None) -> Walk:
     return text.finish("result" if is_projected else "h", layers, 0)
 
 
-def tour_window_lm(tour: Tour, _: SequencePair | None) -> Walk:
+def tour_window_lm(tour: TourBuilder, _: SequencePair | None) -> Walk:
     """Tour a feed-forward language model: a window of tokens, and hidden layers."""
     model, config, follow = tour.model, tour.model.config, tour.follow
     layers = len(model.hidden)
@@ -156,7 +159,7 @@ def tour_window_lm(tour: Tour, _: SequencePair | None) -> Walk:
         answer=text.predict(vectors),
         window=config.window,
         window_ids=window_ids,
-        window_tokens=tour.names(window_ids),
+        window_tokens=tour.label_tokens(window_ids),
         window_last=config.window - 1,
         window_row=x[row],
         window_vectors=x[row].view(config.window, config.embedding),
@@ -187,7 +190,7 @@ def tour_window_lm(tour: Tour, _: SequencePair | None) -> Walk:
     return text.finish("result" if is_projected else letter, layers, 0, next_window=window_ids[1:])
 
 
-def tour_gpt(tour: Tour, _: SequencePair | None) -> Walk:
+def tour_gpt(tour: TourBuilder, _: SequencePair | None) -> Walk:
     """Tour a GPT: blocks of causal attention."""
     model, config = tour.model, tour.model.config
     text = _Continuation(tour)
@@ -201,16 +204,16 @@ def tour_gpt(tour: Tour, _: SequencePair | None) -> Walk:
     return text.finish("x", len(model.backbone.blocks), config.heads)
 
 
-def tour_bert(tour: Tour, _: SequencePair | None) -> Walk:
+def tour_bert(tour: TourBuilder, _: SequencePair | None) -> Walk:
     """Tour a masked language model: the prediction for the followed token."""
     reader, model, tokenizer = tour.trained, tour.model, tour.tokenizer
-    text = one_line(tour.walk["text"], "text")
+    text = one_line(tour.walk_fields["text"], "text")
     gaps = read_gaps(tokenizer, reader.specials, text)
     ids = frame_texts(reader.specials, "bert", gaps.ids).tokens
     default = gaps.masks[0] + 1 if gaps.masks else min(1, len(ids) - 1)
-    row = tour.choose(tour.follow.word, default, len(ids), "token")
+    row = tour.index_of_position(tour.follow.word, default, len(ids), "token")
     names = reader.specials.names
-    tour.read(text, ids, [names.get(token) or mark_whitespace(tokenizer.token(token)) for token in ids], row)
+    tour.set_input(text, ids, [names.get(token) or mark_whitespace(tokenizer.token(token)) for token in ids], row)
     if reader.max_length is not None and len(ids) > reader.max_length:
         raise UsageError(
             f"{reader.name} reads at most {reader.max_length} tokens, but the text has {len(ids)}. Shorten the text."
@@ -233,18 +236,18 @@ def tour_bert(tour: Tour, _: SequencePair | None) -> Walk:
     captured = model.read(tokens)
     tour.set(top=top, d_model=top.shape[1])
     if is_untrained:
-        tour.compare(top, captured[0])
+        tour.update_difference(top, captured[0])
         tour.add("outputs/next-vectors", key="next")
     else:
         vector, logits = compute_scores(top)
         words = [tokenizer.token(token) for token in range(len(logits))]
         tour.set_scores(logits, (weight, model.bias), vector, words, int(logits.argmax()), "result")
-        tour.compare_log_probs(model.masked_logits(captured)[0, row])
+        tour.update_score_difference(model.masked_logits(captured)[0, row])
         tour.set(
             top_row=top[row],
             is_tied=model.output is None,
             is_gap=ids[row] == reader.specials.mask,
-            best_rows=[[rank + 1, quote(words[token]), p] for rank, (token, p) in enumerate(tour.likeliest())],
+            best_rows=[[rank + 1, quote(words[token]), p] for rank, (token, p) in enumerate(tour.most_probable())],
         )
         tour.add("outputs/transform", "outputs/logits", "outputs/softmax")
         tour.add("outputs/next-gap", key="next")
@@ -252,12 +255,12 @@ def tour_bert(tour: Tour, _: SequencePair | None) -> Walk:
 
 
 def lacks_output(reader: TrainedModel) -> bool:
-    """Return whether a BERT was imported without its output layer, so that its predictions are meaningless."""
+    """Return whether a BERT model was imported without an output layer, which makes predictions meaningless."""
     return "dense.weight" in reader.run.data.get("imported", {}).get("initialized", ())
 
 
 def _add_backbone(
-    tour: Tour, backbone: TransformerBackbone, tokens: Tensor, rows: int, predict: Callable[[Tensor], str]
+    tour: TourBuilder, backbone: TransformerBackbone, tokens: Tensor, rows: int, predict: Callable[[Tensor], str]
 ) -> Tensor:
     """Add the stages from ids (1, T) to the top of a Transformer and return its output (T, D).
 
@@ -293,9 +296,9 @@ ENCODERS: dict[type, tuple[str, str]] = {  # name in the templates, and first st
 class _Text:
     """Shared part of the tours of classifiers and taggers: from tokens to encoder states."""
 
-    def __init__(self, tour: Tour) -> None:
+    def __init__(self, tour: TourBuilder) -> None:
         self.tour, model = tour, tour.model
-        read = tour.trained.read_line(tour.walk["text"])
+        read = tour.trained.read_line(tour.walk_fields["text"])
         self.line, self.batch, self.answer = read.line, read.batch, read.answer
         ids = self.batch["tokens"][0].tolist()
         self.encoder = model.encoder
@@ -303,8 +306,8 @@ class _Text:
         self.layers, self.heads = max(1, len(blocks)), self.encoder.config.heads if blocks else 0
         tour.follow.check(self.layers, max(1, self.heads))
         self.first = self.batch["first"][0].tolist() if "first" in self.batch else []
-        self.row = tour.choose(tour.follow.word, 0, len(ids), "token")
-        tour.read(self.line, ids, tour.names(ids), self.row)
+        self.row = tour.index_of_position(tour.follow.word, 0, len(ids), "token")
+        tour.set_input(self.line, ids, tour.label_tokens(ids), self.row)
         with capture(model) as self.captured:
             self.output = model(self.batch)[0]
             if blocks:
@@ -313,7 +316,8 @@ class _Text:
         tour.set(
             answer=self.answer,
             is_causal=False,
-            is_lowercased=self.line != self.line.lower() and all(each == each.lower() for each in tour.names(ids)),
+            is_lowercased=self.line != self.line.lower()
+            and all(each == each.lower() for each in tour.label_tokens(ids)),
             encoder=encoder,
             first_reading_stage=stage,
         )
@@ -369,7 +373,7 @@ class _Text:
         return self.tour.finish(self.answer, self.layers, self.heads)
 
 
-def tour_classifier(tour: Tour, _: SequencePair | None) -> Walk:
+def tour_classifier(tour: TourBuilder, _: SequencePair | None) -> Walk:
     """Tour a classifier: encoder, pooling, and the scores of the labels."""
     labels = tour.trained.labels
     tour.set(labels=labels, output_kind="label", vocabulary=len(labels))
@@ -399,14 +403,36 @@ def tour_classifier(tour: Tour, _: SequencePair | None) -> Walk:
     )
     logits = model.output(vector)
     tour.set_output(model.output, vector, labels, int(logits.argmax()), "pooled")
-    tour.compare_log_probs(text.output)
+    if model.multi_label:
+        add_label_decisions(tour, text.output)
+        return text.finish()
+    tour.update_score_difference(text.output)
     tour.add("outputs/logits", "outputs/softmax")
-    best_rows = [[labels[label], probability] for label, probability in tour.likeliest()]
+    best_rows = [[labels[label], probability] for label, probability in tour.most_probable()]
     tour.add("outputs/next-label", key="next", best_rows=best_rows)
     return text.finish()
 
 
-def tour_tagger(tour: Tour, _: SequencePair | None) -> Walk:
+def add_label_decisions(tour: TourBuilder, captured: Tensor) -> None:
+    """Add the stages of a multi-label classifier: a probability and a decision for each label."""
+    trained: Any = tour.trained
+    logits, temperature = tour.values["logits"], trained.model.temperature
+    tour.update_difference(logits, captured)
+    tour.set(probabilities=torch.sigmoid(logits.double() / temperature), temperature=temperature)
+    scores, decisions, predicted = [], [], []
+    for index, probability in tour.most_probable(MAX_DECISIONS):
+        label, threshold = trained.labels[index], trained.threshold(trained.labels[index])
+        is_predicted = probability >= threshold
+        scores.append([label, float(logits[index]), probability])
+        shown = threshold if math.isfinite(threshold) else "never predicted"
+        decisions.append([label, probability, shown, "yes" if is_predicted else "no"])
+        predicted += [quote(label)] * is_predicted
+    tour.add("outputs/logits")
+    tour.add("outputs/sigmoid", score_rows=scores)
+    tour.add("outputs/next-labels", key="next", decisions=decisions, predicted=predicted)
+
+
+def tour_tagger(tour: TourBuilder, _: SequencePair | None) -> Walk:
     """Tour a tagger: encoder, the scores of the tags, and the best path."""
     tags = tour.trained.tags
     tour.set(labels=tags, output_kind="tag", vocabulary=len(tags))
@@ -419,7 +445,7 @@ def tour_tagger(tour: Tour, _: SequencePair | None) -> Walk:
     path = chain.viterbi(emissions[None], count)[0][0]
     marginals = chain.marginals(emissions[None], count)[0]  # (W, K)
     tour.set_output(model.output, h[text.first[word]], tags, int(path[word]), "h")
-    tour.compare_log_probs(text.output[word])
+    tour.update_score_difference(text.output[word])
     tour.set(vector_origin="word", word_name=quote(words[word]), words=words, word=word)
     tour.add("outputs/logits")
     if chain.learned:

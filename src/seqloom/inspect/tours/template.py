@@ -1,4 +1,4 @@
-"""Stages of a tour from Markdown templates.
+"""Rendering of tour stages from Markdown templates.
 
 Each section of a template is a stage. Jinja fills in the values of the tour; the rest is Markdown:
 
@@ -174,7 +174,7 @@ def to_array(values: Tensor | Sequence[float]) -> Array:
 
 @dataclass
 class PanelText:
-    """A panel as written in a template: options, `-` items, `*` operations after them, `>` notes."""
+    """The parsed panel of a template: options, `-` items, `*` operations after them, and `>` notes."""
 
     kind: str
     title: str
@@ -202,12 +202,12 @@ class PanelText:
             yield sign, self.values[name], label
 
     def cut(self, values: Tensor) -> Array:
-        """Return the shown numbers of the last dimension: the first numbers, or those of `units`."""
+        """Return the displayed numbers of the last dimension: the first numbers, or the numbers of `units`."""
         units = list(self.get("units", ()))
         return to_array(values[..., units] if units else values[..., : self.get("numbers", self.values["numbers"])])
 
     def build(self) -> Panel:
-        """Build the panel: some fields are computed, the others are options."""
+        """Build the panel from computed fields and from options."""
         panel, compute = PANELS[self.kind]
         arguments: dict[str, Any] = {"title": self.title, "note": " ".join(self.lines[">"]), **compute(self)}
         for each in fields(panel):
@@ -254,7 +254,7 @@ def _dot(text: PanelText) -> dict[str, object]:
 
 
 def _softmax(text: PanelText) -> dict[str, object]:
-    """Return all scores, or with `chosen` the highest scores and the sum of the others."""
+    """Return all scores; with `chosen`, the highest scores and the sum of the remaining scores."""
     scores, labels, chosen = to_array(text.get("scores")), text.get("labels"), text.get("chosen")
     exponentials = np.exp(scores - scores.max())
     total = float(exponentials.sum())

@@ -1,12 +1,12 @@
-"""Guided tour of one text through a trained model, from characters to the prediction.
+"""Guided tour that follows one text through a trained model, from characters to the prediction.
 
     walk = walk_through(seqloom.load("runs/translate-cldr-transformer"), "Sunday, November 15, 2026")
     for stage in walk.stages:
         print(stage.title, stage.input_shape, "→", stage.output_shape)
 
-All numbers are captured while the model runs or computed from captured values; `difference` is the
-largest difference between a computed value and the model's own. The text of the stages is in
-`templates/`.
+All numbers are captured while the model runs, or computed from captured values. `difference` is the
+largest difference between a computed value and the value in the model. `templates/` contains the text of
+the stages.
 """
 
 from collections.abc import Sequence
@@ -76,14 +76,16 @@ class Walk:
         return next(stage for stage in self.stages if stage.key == key)
 
 
-class Tour:
-    """The values for the templates, and the stages rendered so far."""
+class TourBuilder:
+    """The state of a tour while it is computed: values for the templates, the stages rendered so far, and fields of the
+    resulting `Walk`.
+    """
 
     def __init__(self, trained: Any, text: str, follow: Follow) -> None:
         self.trained, self.model, self.tokenizer, self.follow = trained, trained.model, trained.tokenizer, follow
         self.stages: list[Stage] = []
         self.difference = 0.0
-        self.walk: dict[str, Any] = {"text": text}  # fields of `Walk`
+        self.walk_fields: dict[str, Any] = {"text": text}
         recipe = trained.run.recipe
         data, kind = recipe.get("data") or {}, MODELS.base(recipe["model"]["kind"])
         self.values: dict[str, Any] = {
@@ -122,27 +124,27 @@ class Tour:
         """Render stages with the values so far and the given values."""
         self.stages += [render_stage(section, {**self.values, **values}, key) for section in sections]
 
-    def compare(self, computed: Tensor, captured: Tensor) -> None:
+    def update_difference(self, computed: Tensor, captured: Tensor) -> None:
         """Update `difference` with the distance between computed and captured values."""
         self.difference = max(self.difference, float((computed.double() - captured.double()).abs().max()))
 
-    def choose(self, value: int | None, default: int, count: int, name: str) -> int:
+    def index_of_position(self, value: int | None, default: int, count: int, name: str) -> int:
         """Convert a position, counted from 1, to an index; None selects the default."""
         position = default if value is None else value - 1
         if not 0 <= position < count:
             raise UsageError(f"There is no {name} {value}: there are {count}.")
         return position
 
-    def names(self, ids: Sequence[int]) -> list[str]:
+    def label_tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens of these ids as labels."""
         return [mark_whitespace(self.tokenizer.token(token)) for token in ids]
 
-    def read(self, text: str, ids: Sequence[int], tokens: Sequence[str], row: int) -> None:
+    def set_input(self, text: str, ids: Sequence[int], tokens: Sequence[str], row: int) -> None:
         """Set the input tokens and the followed position."""
         check_length(ids)
         self.set(tokens=tokens, ids=ids, row=row, followed=quote(tokens[row]), lookup_tokens=tokens)
         self.set(text=text.replace("\n", "↵"), token_names=[quote(token) for token in tokens])
-        self.walk |= {"text": text, "tokens": tokens, "word": row + 1}
+        self.walk_fields |= {"text": text, "tokens": tokens, "word": row + 1}
 
     def set_lookup(self, table: nn.Embedding, rows: Tensor) -> None:
         """Set the rows (T, D) looked up in an embedding table."""
@@ -183,12 +185,12 @@ class Tour:
             answer_ids=[chosen],
         )
 
-    def compare_log_probs(self, captured: Tensor) -> None:
-        """Compare the final scores with the model's scores or log-probabilities, which may differ by a constant."""
-        here, there = (torch.log_softmax(scores.double(), dim=-1) for scores in (self.values["logits"], captured))
-        self.compare(here, there)
+    def update_score_difference(self, scores: Tensor) -> None:
+        """Update `difference` with the final scores of the tour and of the model, which may differ by a constant."""
+        computed, captured = (torch.log_softmax(each.double(), dim=-1) for each in (self.values["logits"], scores))
+        self.update_difference(computed, captured)
 
-    def likeliest(self, count: int = 5) -> list[tuple[int, float]]:
+    def most_probable(self, count: int = 5) -> list[tuple[int, float]]:
         """Return the indices of the most probable outputs and their probabilities."""
         probabilities = self.values["probabilities"]
         order = probabilities.argsort(descending=True, stable=True)[:count].tolist()
@@ -205,7 +207,7 @@ class Tour:
             follow=self.follow,
             stages=self.stages,
             difference=self.difference,
-            **{**self.walk, **options},
+            **{**self.walk_fields, **options},
         )
 
 
@@ -248,7 +250,7 @@ def walk_through(
         raise UsageError(f"There is no walk for {trained.name}, whose model is of kind {kind}.")
     tours = {**readers.TOURS, **translators.TOURS}
     with eval_mode(trained.model), torch.no_grad():
-        return tours[MODELS.base(kind)](Tour(trained, text, follow or Follow()), pair)
+        return tours[MODELS.base(kind)](TourBuilder(trained, text, follow or Follow()), pair)
 
 
 def _describe_corpus(corpus: object) -> str | None:

@@ -20,22 +20,24 @@ from seqloom.inspect.tours.layers import (
     set_form,
 )
 from seqloom.inspect.tours.template import mark_whitespace, quote
-from seqloom.inspect.tours.tour import READING, WRITING, Tour, Walk, check_length, compute_logits
+from seqloom.inspect.tours.tour import READING, WRITING, TourBuilder, Walk, check_length, compute_logits
 from seqloom.inspect.views.texts import SequencePair, translate_pair
 from seqloom.nn.bidirectional import BidirectionalStack
 from seqloom.nn.cells import Cell
 
 
-def _follow_step(tour: Tour, pair: SequencePair) -> int:
+def _follow_step(tour: TourBuilder, pair: SequencePair) -> int:
     """Set the translation and return the index of the followed step."""
     check_length(pair.source_ids)
     check_length(pair.target_ids, "translation")
-    step = tour.choose(tour.follow.step, min(1, len(pair.target_ids) - 1), len(pair.target_ids), "step")
+    step = tour.index_of_position(tour.follow.step, min(1, len(pair.target_ids) - 1), len(pair.target_ids), "step")
     tour.set(answer=pair.text.replace("\n", "↵"), is_given=pair.given, step=step, steps=pair.target_ids)
     return step
 
 
-def _finish(tour: Tour, pair: SequencePair, step: int, vectors: Tensor, letter: str, layers: int, heads: int) -> Walk:
+def _finish(
+    tour: TourBuilder, pair: SequencePair, step: int, vectors: Tensor, letter: str, layers: int, heads: int
+) -> Walk:
     """Add the last stages. `vectors` (steps, D) are the inputs of the output layer."""
     output = tour.model.output
     logits = torch.stack([compute_logits(output, vector) for vector in vectors])
@@ -43,7 +45,7 @@ def _finish(tour: Tour, pair: SequencePair, step: int, vectors: Tensor, letter: 
     token, written, ids = pair.target_ids[step], tour.values["written"], tour.values["written_ids"]
     tour.set_output(output, vectors[step], names, token, letter)
     batch = pair.batch(tour.model)
-    tour.compare_log_probs(tour.model.forward(batch["source"], batch["source_mask"], batch["inputs"])[0, step])
+    tour.update_score_difference(tour.model.forward(batch["source"], batch["source_mask"], batch["inputs"])[0, step])
     is_short = tour.values["has_memory"] and not (token == END and ids)
     probabilities = torch.softmax(logits.double(), dim=-1)
     read = [written[len(written) - 1 - step], *(names[token] for token in pair.target_ids)]
@@ -51,7 +53,7 @@ def _finish(tour: Tour, pair: SequencePair, step: int, vectors: Tensor, letter: 
         is_tied=tour.model.config.tied != "none",
         is_end=token == END,
         next_ids=[token] if is_short else [*ids, token],
-        next_tokens=tour.names([token]) if is_short else [*written, *tour.names([token])],
+        next_tokens=tour.label_tokens([token]) if is_short else [*written, *tour.label_tokens([token])],
         last_next=0 if is_short else len(ids),
         steps=[  # number, input token, output token and its probability
             [number + 1, quote(before), quote(names[now]), float(probabilities[number, now])]
@@ -67,10 +69,10 @@ def _finish(tour: Tour, pair: SequencePair, step: int, vectors: Tensor, letter: 
 # --- Transformers -----------------------------------------------------------------------------------------------------
 
 
-def tour_transformer(tour: Tour, pair: SequencePair | None) -> Walk:
+def tour_transformer(tour: TourBuilder, pair: SequencePair | None) -> Walk:
     """Tour an encoder–decoder Transformer: the encoder, and one step of the decoder."""
     model, config, follow = tour.model, tour.model.config, tour.follow
-    pair = pair or translate_pair(tour.trained, tour.walk["text"])
+    pair = pair or translate_pair(tour.trained, tour.walk_fields["text"])
     step = _follow_step(tour, pair)
     layers = min(len(model.encoder), len(model.decoder))
     follow.check(layers, config.heads)
@@ -85,12 +87,12 @@ def tour_transformer(tour: Tour, pair: SequencePair | None) -> Walk:
     target_calls = calls[1:] if is_shared else captured.calls(model.target_embed.embed)
     read, written = (each.inputs[0][0].tolist() for each in (calls[0], target_calls[-1]))
     row = step + len(written) - len(pair.target_ids)  # position in the decoder's input
-    source, target = tour.names(read), tour.names(written)[: row + 1]
+    source, target = tour.label_tokens(read), tour.label_tokens(written)[: row + 1]
     aligned = decoder[model.aligned].cross_attention
     assert aligned is not None
     default = int(aligned.weights[:, row, : max(1, len(read) - 1)].mean(dim=0).argmax())
-    word = tour.choose(follow.word, default, len(read), "token")
-    tour.read(pair.source, read, source, word)
+    word = tour.index_of_position(follow.word, default, len(read), "token")
+    tour.set_input(pair.source, read, source, word)
     set_embedding(tour, model.source_embed, read, encoder[0].before, config.positions.kind)
     tour.set(
         vocabulary=model.output.weight.shape[0],
@@ -106,13 +108,13 @@ def tour_transformer(tour: Tour, pair: SequencePair | None) -> Walk:
     tour.add("inputs/text", "inputs/tokens", "inputs/embeddings", "inputs/positions")
     add_block(tour, "encoder", encoder, memory, source, word)
     start_tokens = target[1 : row - step + 1]
-    produced = [*start_tokens, *tour.names(pair.target_ids[: step + 1])]
+    produced = [*start_tokens, *tour.label_tokens(pair.target_ids[: step + 1])]
     _add_decoder(tour, decoder, y, source, produced)
     return _finish(tour, pair, step, y[row - step :], "x", layers, config.heads)
 
 
 def _add_decoder(
-    tour: Tour, blocks: Sequence[BlockValues], top: Tensor, source: Sequence[str], produced: Sequence[str]
+    tour: TourBuilder, blocks: Sequence[BlockValues], top: Tensor, source: Sequence[str], produced: Sequence[str]
 ) -> None:
     """Add the stages of the decoder up to its top layer."""
     model, values = tour.model, tour.values
@@ -145,10 +147,10 @@ def _add_decoder(
 # --- recurrent translators --------------------------------------------------------------------------------------------
 
 
-def tour_recurrent_seq2seq(tour: Tour, pair: SequencePair | None) -> Walk:
+def tour_recurrent_seq2seq(tour: TourBuilder, pair: SequencePair | None) -> Walk:
     """Tour a recurrent encoder and decoder, with attention if the model has it."""
     model, config, follow = tour.model, tour.model.config, tour.follow
-    pair = pair or translate_pair(tour.trained, tour.walk["text"])
+    pair = pair or translate_pair(tour.trained, tour.walk_fields["text"])
     step = _follow_step(tour, pair)
     layers = len(model.decoder.cells)
     follow.check(layers, 1)
@@ -161,8 +163,8 @@ def tour_recurrent_seq2seq(tour: Tour, pair: SequencePair | None) -> Walk:
         order = [*reversed(order[:-1]), order[-1]]
     attention = _attention_step(captured, model, step)
     default = 0 if attention is None else int(attention[2][: max(1, len(pair.source_ids) - 1)].argmax())
-    word = tour.choose(follow.word, default, len(pair.source_ids), "token")
-    tour.read(pair.source, pair.source_ids, [mark_whitespace(token) for token in pair.source_tokens], word)
+    word = tour.index_of_position(follow.word, default, len(pair.source_ids), "token")
+    tour.set_input(pair.source, pair.source_ids, [mark_whitespace(token) for token in pair.source_tokens], word)
     written = [END, *pair.target_ids[:-1]][: step + 1]
     embedding = model.source_embed(batch["source"][0])
     tour.set_lookup(model.source_embed, embedding)
@@ -171,9 +173,9 @@ def tour_recurrent_seq2seq(tour: Tour, pair: SequencePair | None) -> Walk:
         vocabulary=model.output.weight.shape[0],
         attends=model.attend is not None,
         layers=layers,
-        written=tour.names(written),
+        written=tour.label_tokens(written),
         written_ids=written,
-        written_name=quote(tour.names(written)[-1]),
+        written_name=quote(tour.label_tokens(written)[-1]),
         reads_both_ways=isinstance(model.encoder, BidirectionalStack),
         is_reversed=config.reverse,
         encoder_states=encoder_states,
@@ -195,7 +197,7 @@ def tour_recurrent_seq2seq(tour: Tour, pair: SequencePair | None) -> Walk:
 
 
 def add_recurrent_encoder(
-    tour: Tour,
+    tour: TourBuilder,
     captured: Captured,
     stack: nn.Module,
     part: str,
@@ -254,7 +256,7 @@ def _attention_step(captured: Captured, model: Any, step: int) -> AttentionStep 
     return query[within], scores[within], weights[within], context[within], covered
 
 
-def _add_recurrent_decoder(tour: Tour, captured: Captured, step: int, attention: AttentionStep | None) -> None:
+def _add_recurrent_decoder(tour: TourBuilder, captured: Captured, step: int, attention: AttentionStep | None) -> None:
     model, config, depth = tour.model, tour.model.config, tour.follow.layer - 1
     order = config.attention.order if config.attention is not None else None
     final_state = captured.input(model.bridge)
@@ -295,7 +297,7 @@ def _add_recurrent_decoder(tour: Tour, captured: Captured, step: int, attention:
         )
 
 
-def _set_attention_step(tour: Tour, attention: AttentionStep) -> None:
+def _set_attention_step(tour: TourBuilder, attention: AttentionStep) -> None:
     """Set the largest score in detail, and the weights and the context vector."""
     score, kind = tour.model.attend.score, tour.model.config.attention.score
     query, scores, weights, context, coverage = attention
@@ -303,8 +305,8 @@ def _set_attention_step(tour: Tour, attention: AttentionStep) -> None:
     mask = torch.ones(1, len(encoder_states), dtype=torch.bool, device=encoder_states.device)
     key = score.prepare(encoder_states[None], mask)[0, best]
     computed = torch.softmax(scores.double(), dim=-1)
-    tour.compare(computed, weights)
-    tour.compare(weights.to(encoder_states.dtype) @ encoder_states, context)
+    tour.update_difference(computed, weights)
+    tour.update_difference(weights.to(encoder_states.dtype) @ encoder_states, context)
     covered = None
     if coverage is not None:
         covered = coverage[best] * score.covered if kind == "additive" else score.covered.sum() * coverage[best]

@@ -1,4 +1,4 @@
-"""Attention weights as plain arrays, by tokens and by words: alignments of translators, all heads of Transformers.
+"""Attention weights as plain arrays, by tokens and by words: translator alignments and all heads of Transformers.
 
     view = alignment_view(seqloom.load("runs/quickstart-en-fr"), "Sunday, November 15, 2026")
     view.words.weights      (target words, source words): each row sums to 1
@@ -12,8 +12,8 @@ Three parts have heads:
     decoder   causal self-attention over the tokens read so far
     cross     attention from the decoder to the source
 
-A GPT has only a decoder. A BERT, and a classifier or tagger with a Transformer encoder, has only an encoder, in which
-[SEP] ends the text instead of END. A denoiser has all three parts and reads [MASK] for masked tokens.
+A GPT has only a decoder. BERT models, and classifiers and taggers with a Transformer encoder, have only an encoder, in
+which [SEP] ends the text instead of END. A denoiser has all three parts and reads [MASK] for masked tokens.
 
 Rows are queries and columns are keys. In encoder and decoder both are labelled with the tokens that
 are read. A decoder reads END, then the target. In cross-attention a row is labelled with the token that
@@ -22,7 +22,7 @@ its query predicts, as in alignments; it reads the previous token. `AttentionMap
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from seqloom.core.words import did_you_mean
 from seqloom.decoding.mixture import Ensemble
 from seqloom.evaluate.alignment import Word, group_words, hard_links, merge, to_pharaoh
 from seqloom.inspect.capture import TrainedModel, eval_mode
+from seqloom.inspect.picture import Picture
 from seqloom.inspect.values import Array, to_plain
 from seqloom.inspect.views.texts import (
     LinePrediction,
@@ -51,6 +52,9 @@ from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.transformer import Transformer
 from seqloom.text.base import END_TEXT
 from seqloom.text.model_inputs import frame_texts, read_gaps
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PartName = Literal["encoder", "decoder", "cross"]
 PARTS: tuple[PartName, ...] = get_args(PartName)
@@ -82,7 +86,7 @@ class AttentionMap(NamedTuple):
     axes: AxisTitles = CROSS_ATTENTION
 
     def select(self, rows: slice, columns: slice) -> "AttentionMap":
-        """Select rows and columns, or all if none would remain. Rows are not renormalized."""
+        """Select rows and columns; keep all if none would remain. Rows are not renormalized."""
         if not self.rows[rows] or not self.columns[columns]:
             return self
         return AttentionMap(self.rows[rows], self.columns[columns], self.weights[..., rows, columns], self.axes)
@@ -92,14 +96,14 @@ class AttentionMap(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class AlignmentView:
+class AlignmentView(Picture):
     """A translation, and the attention over the source for each of its tokens."""
 
     source: str
     text: str  # the translation
     given: bool  # whether it was given, not predicted
     finished: bool  # whether it ends with END, not at the maximum length
-    log_prob: float  # of the translation, END included
+    log_prob: float  # of the translation, including END
     tokens: AttentionMap  # by tokens of the model; END is last on both sides
     words: AttentionMap
     notes: tuple[str, ...] = ()  # for the user
@@ -108,6 +112,11 @@ class AlignmentView:
         """Return the map. `end=False` removes END from both sides, unless the translation is empty."""
         grid = self.tokens if tokens else self.words
         return grid if end else grid.select(slice(len(grid.rows) - self.finished), slice(-1))
+
+    def draw(self) -> "Figure":
+        from seqloom.inspect.plots.heatmaps import draw_alignment
+
+        return draw_alignment(self.grid(), [self.source, self.text])
 
     @property
     def links(self) -> str:
@@ -119,7 +128,7 @@ class AlignmentView:
 def alignment_view(translator: TrainedModel, source: str, target: str | None = None, **options: Any) -> AlignmentView:
     """Translate a line, or force the given translation, and return the attention weights.
 
-    `options` are those of the search (beam, max_length …). Dropout is off.
+    `options` are search options such as beam and max_length. Dropout is off.
     """
     model, weights = translator.model, None
     if isinstance(model, Seq2Seq | Ensemble):
@@ -151,18 +160,18 @@ def alignment_view(translator: TrainedModel, source: str, target: str | None = N
 
 
 class HeadStatistics(NamedTuple):
-    """Statistics of a head. Each is the mean over its rows."""
+    """Statistics of a head, averaged over its rows."""
 
     layer: int  # from 1
     head: int  # from 1
     entropy: float  # −Σ_j α_j log₂ α_j, in bits: n bits correspond to equal weights on 2^n positions
-    distance: float  # Σ_j α_j · |j − own position|; in cross-attention, the own position scaled to the source length
+    distance: float  # Σ_j α_j · |j − i| in row i; in cross-attention, i is scaled to the source length
     end: float  # attention weight on END
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """All heads of one part. Methods count layers and heads from 1, arrays from 0."""
+    """All heads of one part. Methods count layers and heads from 1; array indices start at 0."""
 
     name: PartName
     tokens: AttentionMap  # by tokens of the model (layers, heads, rows, columns)
@@ -202,12 +211,12 @@ class Part:
         return _check_number(number, self.heads, "head", f"each layer of {NAMES[self.name]}")
 
     def title(self, layer: int | None = None, head: int | None = None) -> str:
-        """`encoder self-attention, layer 2 of 4, head 3 of 8`"""
+        """Return a title such as `encoder self-attention, layer 2 of 4, head 3 of 8`."""
         heads = f"mean over its {self.heads} heads" if head is None else f"head {head} of {self.heads}"
         return f"{NAMES[self.name]}, layer {self.layer(layer)} of {self.layers}, {heads}"
 
     def statistics(self) -> list[HeadStatistics]:
-        """Compute the statistics of each head by tokens, over the rows that attend to anything."""
+        """Compute the statistics of each head by tokens, over the rows that attend to any position."""
         weights, end = self.tokens.weights, 0 if self.name == "decoder" else -1
         rows, columns = weights.shape[2:]
         positions = np.arange(rows)
@@ -231,7 +240,7 @@ def _check_number(number: int, count: int, what: str, where: str) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class HeadsView:
+class HeadsView(Picture):
     """The input and output of a model, and the attention weights of all heads."""
 
     name: str  # of the model
@@ -243,6 +252,11 @@ class HeadsView:
     parts: dict[str, Part]  # those with attention weights
     notes: tuple[str, ...] = ()  # for the user
     output_kind: Literal["translation", "denoised", "label", "tags", "text"] = "translation"
+
+    def draw(self) -> "Figure":
+        from seqloom.inspect.plots.heatmaps import draw_heads
+
+        return draw_heads(next(iter(self.parts.values())).maps(), [self.text])
 
     def part(self, name: str) -> Part:
         if name not in PARTS:
@@ -287,14 +301,14 @@ class HeadsView:
 def heads_view(translator: TrainedModel, source: str, target: str | None = None, **options: Any) -> HeadsView:
     """Translate a line with a Transformer, or force the given translation, and return the weights of all heads.
 
-    `options` are those of the search (beam, max_length …). Dropout is off.
+    `options` are search options such as beam and max_length. Dropout is off.
     """
     _check_transformer(translator)
     return _view_pair(translator, translate_pair(translator, source, target, **options), "translation")
 
 
 def denoiser_heads_view(denoiser: TrainedModel, text: str, **options: Any) -> HeadsView:
-    """Denoise a text, and return the weights of all heads. `options` are those of the search."""
+    """Denoise a text, and return the weights of all heads. `options` are search options."""
     _check_transformer(denoiser)
     return _view_pair(denoiser, denoise_pair(denoiser, text, **options), "denoised")
 
@@ -367,12 +381,12 @@ def part_of(
 
 
 def read_words(pair: SequencePair) -> list[Word]:
-    """Return the words that the decoder reads: END, then the target words, each one position after its prediction."""
+    """Return the words that the decoder reads: END, then the target words, shifted right by one position."""
     return words_before(pair.target_words[: len(pair.target_words) - pair.finished], len(pair.target_ids))
 
 
 def words_before(target_words: Sequence[Word], tokens: int) -> list[Word]:
-    """Shift target words by one position, after END. `tokens` is the target length, END included if present."""
+    """Shift target words by one position, after END. `tokens` is the target length, including END if present."""
     later = shift_words(target_words, 1)
     inside = [Word(word.text, tuple(token for token in word.tokens if token < tokens)) for word in later]
     return [
@@ -393,7 +407,7 @@ def gpt_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     ids = [*tokenizer.encode(text), END]
     if len(ids) > (window := model.config.window):
         raise UsageError(
-            f"{trained.name} reads at most {window} tokens, but the text has {len(ids):,}, END included. Shorten "
+            f"{trained.name} reads at most {window} tokens, but the text has {len(ids):,}, including END. Shorten "
             "the text."
         )
     inputs, targets = (torch.tensor([row], device=trained.device) for row in ([END, *ids[:-1]], ids))

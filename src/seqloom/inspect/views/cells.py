@@ -1,4 +1,4 @@
-"""Values that recurrent cells compute on a text: every gate, candidate and state, as plain arrays.
+"""The gates, candidates and states that recurrent cells compute on a text, as plain arrays.
 
     trace = gate_trace(seqloom.load("runs/lm-char-lstm"), "The class")
     trace.layers[0].values["f"]      (T, H): the forget gate of every unit at every token
@@ -8,16 +8,16 @@
 
     rank(values, "correlation", token_classes(trace.tokens)["inside quotes"])      units, by |Pearson's r|
 
-Row t has the values computed for input token t; row 0 of a language model is END, which precedes
-every text. A part is a stack of cells in one direction: a language model has one, `reader`; a
-translator has `encoder` and `decoder`, or with a bidirectional encoder `encoder-forwards`,
-`encoder-backwards` and `decoder`.
+Row t contains the values for input token t; row 0 of a language model is END, which precedes every
+text. A part is a stack of cells in one direction. A language model has the part `reader`. A translator
+has `encoder` and `decoder`, or with a bidirectional encoder `encoder-forwards`, `encoder-backwards`
+and `decoder`.
 """
 
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -27,10 +27,14 @@ from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.inspect.capture import Captured, Source, capture, cells_of, eval_mode, model_of
 from seqloom.inspect.equations import check_unit
+from seqloom.inspect.picture import Picture
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.texts import ReadText, Text, read_text
 from seqloom.nn.cells import CELLS, Cell, State
 from seqloom.nn.recurrent import ResidualConnection
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 OPEN, CLOSED = 0.9, 0.1  # a gate beyond these values is saturated
 MAX_UNITS = 12  # in a heat map
@@ -40,7 +44,7 @@ T = TypeVar("T")
 
 
 class Saturation(NamedTuple):
-    """Fractions over all tokens and the selected units."""
+    """The fractions of open and closed gate values over all tokens and the selected units."""
 
     open: float  # above 0.9
     closed: float  # below 0.1
@@ -48,7 +52,7 @@ class Saturation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LayerTrace:
-    """One layer over time."""
+    """The values of one layer over time."""
 
     values: dict[str, Array]  # by name, each (T, H): gates first, then candidate and states
     gates: dict[str, str]  # gate → its effect near 1
@@ -59,7 +63,7 @@ class LayerTrace:
         return self.values["h"].shape[1]
 
     def level(self, name: str) -> Array:
-        """Return the mean over units for each token (T,): of the values of a gate, otherwise of the absolute values."""
+        """Return the mean over units for each token (T,); quantities other than gates use absolute values."""
         values = self.values[name]
         return (values if name in self.gates else np.abs(values)).mean(axis=1)
 
@@ -71,7 +75,7 @@ class LayerTrace:
     def most_varying(self, count: int = MAX_UNITS) -> list[int]:
         """Return the units whose hidden state varies most over the text, by standard deviation.
 
-        The cell state is not used: it may drift far without any effect on the output.
+        The cell state is ignored, because it may drift without any effect on the output.
         """
         return np.argsort(-self.values["h"].std(axis=0), kind="stable")[:count].tolist()
 
@@ -94,13 +98,18 @@ class LayerTrace:
 
 
 @dataclass(frozen=True, eq=False)
-class GateTrace:
-    """The layers of one part over a text."""
+class GateTrace(Picture):
+    """The values of all layers of one part over a text."""
 
     tokens: list[str]  # T tokens; the first of a language model is END
     cell: str
     layers: tuple[LayerTrace, ...]  # lowest first
     part: str = "reader"  # as named by `cell_traces`
+
+    def draw(self) -> "Figure":
+        from seqloom.inspect.plots.cells import draw_gates
+
+        return draw_gates(self)
 
     def location(self, layer: LayerTrace) -> str:
         """Return part and layer if the model has several: decoder, layer 1 of 2"""
@@ -206,7 +215,7 @@ class CellSteps:
         return cls(cell, x, before, after, captured.shortcuts(name))
 
     def trace(self, order: Sequence[int]) -> LayerTrace:
-        """Compute the values of the equations by tokens, each step from its known state."""
+        """Compute the values of the equations for each token from the captured state of each step."""
         values = {**self.cell.equations(self.x, self.before), **self.after, **self.shortcuts}
         gates = {name: effect for name, effect in {**self.cell.gates, **HIGHWAY_GATES}.items() if name in values}
         names = [*gates, *(name for name in values if name not in gates)]
@@ -217,7 +226,7 @@ class CellSteps:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CellPart(GateTrace):
-    """A stack of cells in one direction: layers by tokens from left to right, steps in reading order."""
+    """A stack of cells in one direction. Layers are in text order, from left to right; steps are in reading order."""
 
     title: str
     order: list[int]  # step t reads tokens[order[t]]
@@ -233,14 +242,14 @@ class CellPart(GateTrace):
 
 @dataclass(frozen=True, eq=False)
 class CellTraces:
-    """All parts of one model on one text."""
+    """The values of all parts of a model on one text."""
 
     parts: dict[str, CellPart]
     read: ReadText
 
     @property
     def nbytes(self) -> int:
-        """The approximate size: that of the computed values, doubled for their inputs."""
+        """The approximate size in bytes: the computed values, doubled to account for their inputs."""
         layers = [layer for part in self.parts.values() for layer in part.layers]
         return 2 * sum(values.nbytes for layer in layers for values in layer.values.values())
 
@@ -307,7 +316,7 @@ class Ranked(NamedTuple):
 
 
 def rank(values: Array, by: By = "variance", marks: Array | None = None) -> Ranked:
-    """Rank units by their values (T, H), with `correlation` by the correlation with the marked tokens."""
+    """Rank units by their values (T, H); `correlation` ranks them by their correlation with the marked tokens."""
     if by not in get_args(By):
         raise UsageError(f"Units cannot be ranked by {by!r}: {did_you_mean(by, get_args(By))}.")
     values = values.astype(np.float64)
@@ -336,7 +345,7 @@ def correlations(values: Array, marks: Array) -> Array:
 
 
 def token_classes(tokens: Sequence[str], containing: str = "") -> dict[str, Array]:
-    """Return the token classes that differ between these tokens, by name. `containing` adds a class by substring.
+    """Return, by name, the token classes that are not constant. `containing` adds a class of tokens with a substring.
 
     A class marks tokens (T,) with 1 and others with 0, by their characters or by their context; the
     position classes count tokens.
@@ -374,7 +383,7 @@ def token_classes(tokens: Sequence[str], containing: str = "") -> dict[str, Arra
 
 
 def _count_quotes(context: str) -> int:
-    """Count the quotation marks between the first and the last character, without apostrophes in words."""
+    """Count quotation marks between the first and the last character, excluding apostrophes in words."""
     triples = zip(context, context[1:], context[2:], strict=False)
     return sum(
         letter in QUOTES and not (letter == "'" and left.isalnum() and right.isalnum())

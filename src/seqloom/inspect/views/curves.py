@@ -4,9 +4,8 @@
     loss_scale(Run.open("runs/lm-char-lstm")).unit      "nats per character"
     loss_scale(Run.open("runs/gpt-pydocs")).unit        "nats per token (vocabulary 2,000)"
 
-Nats per character and nats per token are different units, and so are nats per token of two
-vocabularies: the longer the tokens, the more nats each costs. Curves share an axis only if their
-`Scale.key` is equal.
+Nats per character and nats per token are different units. Nats per token of two vocabularies also
+differ, because longer tokens have a higher loss. Curves share an axis only if their `Scale.key` is equal.
 """
 
 import math
@@ -54,7 +53,7 @@ def loss_scale(run: Run) -> Scale:
 
 @dataclass(frozen=True)
 class Curve:
-    """A metric of a log by step."""
+    """A logged metric by step."""
 
     group: str  # the measured quantity: loss, perplexity, learning_rate …
     split: str  # train or dev
@@ -65,7 +64,7 @@ class Curve:
 
 
 def run_curves(run: Run) -> dict[str, Curve]:
-    """Return all metrics of the log by name, thinned for plotting. If a step was repeated, the last value is used."""
+    """Return all logged metrics by name, thinned for plotting. The last value of a repeated step is used."""
     points: dict[str, dict[int, float]] = {}
     speed_unit = "tokens"
     for entry in run.log():
@@ -152,7 +151,7 @@ PAIRED_METRICS = {
 def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
     """Return (step, loss · scale) in training and on dev, for text models in nats per token.
 
-    If there are further dev metrics, also (step, metric) for the first of `DEV_METRIC_TITLES` and its
+    If other dev metrics were logged, also return (step, metric) for the first of `DEV_METRIC_TITLES` and its
     paired metric.
     """
     points: dict[str, Points] = {"train": [], "dev": []}
@@ -177,7 +176,7 @@ def select_dev_metric(metrics: Mapping[str, float]) -> str | None:
 
 
 def training_remark(run: Run) -> str:
-    """Return why the training loss is not comparable with dev or other runs, or "" if it is."""
+    """Return the reason why the training loss is not comparable with dev or other runs, or "" if it is comparable."""
     remarks = [entry.get("remark") for entry in run.log() if entry["event"] == "progress"]
     return f"{remarks[-1]}: not comparable" if remarks and remarks[-1] else ""
 

@@ -49,7 +49,7 @@ class RecurrentMatrix:
     layer: int  # 0 is the lowest
     name: str
     singular_values: Array  # (H,), largest first
-    spectral_radius: float  # absolute value of the largest eigenvalue: the long-term growth per step if it acts alone
+    spectral_radius: float  # |largest eigenvalue|: the long-term growth per step if only this matrix acts
 
 
 def recurrent_matrices(source: Source) -> list[RecurrentMatrix]:
@@ -74,7 +74,7 @@ def _matrices_of(cells: Iterable[Cell]) -> list[RecurrentMatrix]:
 
 @dataclass(frozen=True)
 class Flow:
-    """The effect of a change in h at time k on the last time t, with the inputs of the layer fixed."""
+    """The effect of a change in h at time k on h at the last time t, with fixed inputs of the layer."""
 
     layer: int
     gamma_w: float  # the largest singular value of W_hh
@@ -83,7 +83,7 @@ class Flow:
 
     @property
     def bound(self) -> Array:
-        """(γ_W γ_g)^(t−k), infinite on overflow."""
+        """The upper bound (γ_W γ_g)^(t−k), infinite on overflow."""
         with np.errstate(over="ignore"):
             return (self.gamma_w * self.gamma_g) ** np.arange(len(self.measured), dtype=np.float64)
 
@@ -106,7 +106,7 @@ def flow_of(depth: int, cell: Elman, hidden: Tensor, max_steps: int | None = Non
 
 
 def slope(activation: str, h: Tensor) -> Tensor:
-    """g'(a) for h = g(a)."""
+    """Return g'(a) for h = g(a)."""
     if activation == "tanh":
         return 1 - h**2
     if activation == "sigmoid":
@@ -155,7 +155,7 @@ def gradient_parts(
     max_tokens: int | None = None,
     max_operations: float | None = MAX_OPERATIONS,
 ) -> GradientParts:
-    """Compute ‖∂L/∂h_t‖ of every layer of every part at every step, which is 0 if L does not depend on a state.
+    """Compute ‖∂L/∂h_t‖ of every layer of every part at every step; it is 0 if L does not depend on the state.
 
     L is the loss of the prediction with index `at`, counted from 0. `max_operations` limits the computation of
     ‖∂h_t/∂h_k‖; None sets no limit.
@@ -208,7 +208,7 @@ def gradient_parts(
 
 
 def exact_copy(model: Model) -> Model:
-    """Return a copy in float64 on the CPU. It is moved first, because MPS has no float64."""
+    """Return a copy in float64 on the CPU. The copy is moved before conversion, because MPS has no float64."""
     return copy.deepcopy(model).cpu().double().eval().requires_grad_()
 
 
@@ -231,7 +231,7 @@ class GradientTrace:
         return list(range(len(self.tokens) - 1, -1, -1))
 
     def steps_per_tenth(self, layer: int = -1, name: str = "h") -> float | None:
-        """Return the number of steps over which the norm falls to a tenth (log-linear fit), or None if it does not."""
+        """Return the number of steps over which the norm falls to a tenth (log-linear fit), or None without a decay."""
         norms = self.layers[layer][name]
         is_valid = (norms > 0) & np.isfinite(norms)
         if is_valid.sum() < 2:
@@ -249,7 +249,7 @@ class Clipping:
 
     @property
     def factor(self) -> float:
-        """min(1, θ/‖g‖)"""
+        """The factor of the clipped gradient, min(1, θ/‖g‖)."""
         return 1.0 if self.clip is None or self.norm <= self.clip else self.clip / self.norm
 
     @property
@@ -288,7 +288,7 @@ def gradient_trace(source: Source, text: Text, *, of: Of = "last", allow_unknown
 
 
 def flows(source: Source, text: Text, *, allow_unknown: bool = False) -> list[Flow]:
-    """Compute Jacobian norms and their bound for each layer of an Elman model. Other models have none."""
+    """Compute Jacobian norms and their bound for each layer of an Elman model; return no flows for other models."""
     return _report(source, text, "last", allow_unknown).flows
 
 

@@ -1,4 +1,4 @@
-"""Inputs of a model: four encodings of words, and the encodings of positions.
+"""Model inputs: four encodings of words, and positional encodings.
 
     one-hot   x_t = e_w            a row per word of the text, with a 1 in the column of the word             (T, V)
     counts    c = Σ_t e_w          one row for the whole text                                                 (V,)
@@ -12,7 +12,7 @@ network, which reads the rows in order, can.
     view = sinusoids_view(width=128, length=100)
     view.table          (length, width): row p is the encoding of position p
     view.products       (length, length): PE(p) · PE(q)
-    view.by_distance    (length,): the mean of PE(p) · PE(p + k) over p, divided by that for k = 0
+    view.by_distance    (length,): the mean of PE(p) · PE(p + k) over p, divided by the mean for k = 0
 
 For sinusoids, PE(p) · PE(p + k) = Σ_i cos(k / base^(2i/d)) for every p, so they encode distances. Rotary
 positions lead to the same sum in q·k, for q = k with pairs of equal length.
@@ -93,14 +93,14 @@ def vocabulary_of(documents: Iterable[str], source: str, split: Split, *, unknow
         frequency.update(set(words))
         total += 1
     if unknown:
-        counts.pop(UNKNOWN, None)  # it already has a column
+        counts.pop(UNKNOWN, None)  # <unk> already has a column
     words = [UNKNOWN] * unknown + sorted(counts, key=lambda word: (-counts[word], word))
     frequencies = [frequency[word] for word in words]
     return Vocabulary(words, _reader(words, split), source, total, frequencies, 0 if unknown else None)
 
 
 def vocabulary_from_list(words: Iterable[str], source: str, texts: Sequence[str], split: Split) -> Vocabulary:
-    """Build a vocabulary from a list of words, after a column for all other words. The texts are the documents."""
+    """Build a vocabulary of a column for unlisted words, then the listed words. The texts are the documents."""
     listed = list(dict.fromkeys([UNKNOWN, *words]))
     return _vocabulary(listed, _reader(listed, split), source, texts, 0)
 
@@ -198,12 +198,12 @@ def encode(texts: Sequence[str], vocabulary: Vocabulary) -> list[Encoded]:
 
 
 def dense_table(vocabulary: Vocabulary, width: int, seed: int = SEED) -> Array:
-    """Return an initial table E (V, D), sampled from N(0, 1). Only training gives the numbers a meaning."""
+    """Return an initial table E (V, D), sampled from N(0, 1)."""
     return np.random.default_rng(seed).normal(size=(len(vocabulary), width))
 
 
 def nonzero_columns(texts: Iterable[Encoded], max_columns: int | None = None) -> list[int]:
-    """Return the columns that occur in any text, in order, at most `max_columns` from the first words of each text."""
+    """Return the nonzero columns of the texts in order, at most `max_columns`, from the first words of each text."""
     return sorted({column for text in texts for column in text.columns[:max_columns]})[:max_columns]
 
 
@@ -279,7 +279,7 @@ DEFAULT_CURVES = 4
 
 @dataclass(frozen=True, eq=False)
 class PositionsView:
-    """Position encodings: sinusoids of any size, or those of a run."""
+    """Positional encodings: sinusoids of any size, or the encodings of a run."""
 
     kind: Literal["sinusoidal", "learned", "rotary"]
     table: Array  # (length, width); for rotary positions sine and cosine of the angles, of head size
@@ -327,8 +327,8 @@ class PositionsView:
     def informative_dimensions(self, count: int = DEFAULT_CURVES) -> list[int]:
         """Select dimensions to plot.
 
-        These are sines, from the fastest to the slowest that varies within the length, or the learned dimensions that
-        vary most.
+        For sinusoids, these are sines from the shortest wavelength to the longest that varies within the length; for
+        learned encodings, the dimensions that vary most.
         """
         if not self.wavelengths:
             return sorted(np.argsort(-self.table.std(axis=0), kind="stable")[:count].tolist())
@@ -408,7 +408,7 @@ def _check_length(length: int, max_length: int | None = None) -> None:
 
 @dataclass(frozen=True)
 class MixView:
-    """The weights of the layers in h = γ Σ_j s_j h_j, lowest first, if a task mixes the layers below it."""
+    """The weights of the layers in h = γ Σ_j s_j h_j, lowest first, for a model with a layer mix."""
 
     layers: list[str]
     weights: list[float]  # s, with sum 1

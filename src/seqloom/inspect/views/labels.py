@@ -42,7 +42,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.tree import Tree
 from seqloom.inspect.capture import TrainedModel
 from seqloom.inspect.values import Array
-from seqloom.models.classifier import Classifier
+from seqloom.models.classifier import TextClassifier
 from seqloom.models.fine_tuned import FineTunedClassifier
 from seqloom.models.tagger import TaggerBase
 from seqloom.runs.trained import WritingModel
@@ -85,7 +85,7 @@ class WordWeights:
 
 
 def explain(
-    model: Classifier | FineTunedClassifier,
+    model: TextClassifier | FineTunedClassifier,
     batch: Tree,
     texts: Sequence[str],
     tokens: Sequence[Sequence[Span]],
@@ -126,7 +126,7 @@ def weigh_words(text: str, tokens: Sequence[Span], weights: Sequence[float], tok
 
 
 def remove_each_word(text: str, words: Sequence[WordWeight]) -> list[str]:
-    """Return the text without each of the words in turn, with the resulting double space removed."""
+    """Return one text per word, without this word and the resulting double space."""
     shorter = []
     for word in words:
         before, after = text[: word.start], text[word.end :]
@@ -165,7 +165,7 @@ class TagPaths(Lattice):
     def of(
         cls, pieces: Sequence[Lattice], words: list[str], tags: list[str], scoring: str, unknown: list[str]
     ) -> "TagPaths":
-        """Join the lattices of the pieces of a sentence. There are no pairs between pieces."""
+        """Join the lattices of the pieces of a sentence. Pairs between pieces are 0."""
         between = np.zeros((1, len(tags), len(tags)))
         pairs = [part for piece in pieces for part in (piece.pairs, between)][:-1]
         posterior = np.concatenate([piece.posterior for piece in pieces])
@@ -175,7 +175,7 @@ class TagPaths(Lattice):
 
 @torch.no_grad()
 def lattice_of(model: TaggerBase | HMMTagger, batch: Tree, words: int) -> Lattice:
-    """Compute the lattice of a batch with one sentence of this number of words."""
+    """Compute the lattice of a batch with a single sentence of `words` words."""
     best, posterior = (values[0, :words] for values in model.predict_with_probabilities(batch))
     table, scores = potentials(model, batch)
     pairs, total = pairs_of(table, scores[:words])
@@ -205,7 +205,7 @@ def potentials(model: TaggerBase | HMMTagger, batch: Tree) -> tuple[Tensor, Tens
 
 
 def score_of(table: Tensor, scores: Tensor, tags: list[int]) -> float:
-    """Σ_t e_t(y_t) + Σ_t A(y_{t−2}, y_{t−1}, y_t)"""
+    """Return the score of a tag sequence, Σ_t e_t(y_t) + Σ_t A(y_{t−2}, y_{t−1}, y_t)."""
     end = scores.shape[1]
     padded_tags = torch.tensor([end, end, *tags, end])
     moves = table[padded_tags[:-2], padded_tags[1:-1], padded_tags[2:]].sum()
@@ -213,7 +213,7 @@ def score_of(table: Tensor, scores: Tensor, tags: list[int]) -> float:
 
 
 def pairs_of(table: Tensor, scores: Tensor) -> tuple[Array, float]:
-    """p(y_t = j, y_{t+1} = k | x) (W − 1, K, K), and log Σ_y of all sequences; in log space
+    """Return p(y_t = j, y_{t+1} = k | x) (W − 1, K, K), and log Σ_y of all sequences, computed in log space.
 
     forward   f_t(j, k) = e_t(k) + log Σ_i exp(f_{t−1}(i, j) + A_ijk)        backward   g_t(j, k) likewise from the end
     """
@@ -259,7 +259,7 @@ def state_paths(trained: TrainedModel, text: str) -> TagPaths:
 
 
 def _read_ids(trained: TrainedModel, text: str) -> Tensor:
-    """Return the tokens of a text (T,), in the form of the training texts."""
+    """Return the tokens (T,) of a text that is normalized like the training texts."""
     assert isinstance(trained, WritingModel)
     ids = trained.tokenizer.encode(trained.to_training_format(text))
     if not ids:
@@ -397,6 +397,6 @@ def _series_states(trained: TrainedModel, model: GaussianHMM) -> SeriesStates:
 
 
 def state_segments(path: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Return state, first position and end position of each segment in one state."""
+    """Return the state, the first position and the end position of each run of equal states."""
     borders = [0, *(t for t in range(1, len(path)) if path[t] != path[t - 1]), len(path)]
     return [(path[a], a, b) for a, b in pairwise(borders) if a < b]

@@ -1,4 +1,4 @@
-"""Cost of layers by sequence length, measured on this machine: the comparison table of layers as code.
+"""Cost of layers by sequence length, measured on this machine.
 
     plan = LayersPlan(lengths=(64, 256, 1024), d_model=128)
     result = collect(plan, measure(plan))
@@ -12,8 +12,8 @@ For every kind of layer (`seqloom.nn.mixers`) and every length n:
     path      number of layers, or recurrent steps, until ∂y_n/∂x_1 is not zero
     count     multiplications of a forward pass, with lower-order terms
 
-The last is computed, not measured: it gives the exponent of the arithmetic alone at these lengths. Chain
-and path do not depend on d_model and are measured on narrow layers.
+`count` is computed instead of measured; it gives the exponent of the arithmetic at these lengths.
+Chain and path do not depend on d_model and are measured on narrow layers.
 """
 
 import math
@@ -39,8 +39,8 @@ from seqloom.core.operations import definitions_only
 from seqloom.core.words import did_you_mean
 from seqloom.inspect.rehearsal import free_memory
 from seqloom.inspect.values import check_choices
-from seqloom.nn.attention import Mixer, head_problems
-from seqloom.nn.mixers import MIXERS, DilatedConvolution, RecurrentMixer, make_mixer, mixer_problems
+from seqloom.nn.attention import head_problems
+from seqloom.nn.mixers import MIXERS, DilatedConvolution, Mixer, RecurrentMixer, make_mixer, mixer_problems
 
 QUANTITIES = ("time", "memory", "chain", "path", "count")
 NARROW_D_MODEL = 4  # for chain and path
@@ -123,7 +123,7 @@ class TrainingPass:
 
 
 def seconds(training_pass: TrainingPass, device: torch.device, repeats: int) -> list[float]:
-    """Time each pass after the warm-up. There are fewer than `repeats` passes if they take long."""
+    """Return the time of each pass after the warm-up; slow layers run fewer than `repeats` passes."""
     for max_passes, max_seconds in ((WARM_UP, WARM_UP_SECONDS), (repeats, MAX_TIMING_SECONDS)):
         times: list[float] = []
         while len(times) < max_passes and sum(times) < max_seconds:
@@ -145,11 +145,10 @@ def synchronize(device: torch.device) -> None:
 
 
 def peak_memory(training_pass: TrainingPass, device: torch.device) -> int | None:
-    """Measure the peak bytes of a pass beyond those allocated before it, or None if the device has no counters.
+    """Measure the peak bytes that a pass allocates, or return None if the device has no counters.
 
-    CUDA counts them. On a CPU they are summed from the allocations and deallocations of torch's allocator during the
-    pass, from its profiler: temporary tensors inside operations are included, but memory of the underlying libraries is
-    not.
+    CUDA counts them. On a CPU, the allocations and deallocations that torch's profiler records during the pass are
+    summed: temporary tensors inside operations are included, but the memory of other libraries is not.
     """
     training_pass.clear()
     if device.type == "cuda":
@@ -196,7 +195,7 @@ def _silence_stderr() -> Iterator[None]:
 
 @contextmanager
 def memory_limit(limit: int | None, device: torch.device) -> Iterator[None]:
-    """On a CPU, make allocations beyond `limit` bytes fail, before the system kills a process."""
+    """On a CPU, make allocations beyond `limit` bytes fail before the system kills a process."""
     status = Path("/proc/self/status")
     if limit is None or device.type != "cpu" or not status.exists():
         yield
@@ -215,7 +214,7 @@ def memory_limit(limit: int | None, device: torch.device) -> Iterator[None]:
 
 @dataclass
 class OtherLoad:
-    """The processor use of other programs, which makes measured times too long."""
+    """The processor use of other programs, which increases measured times."""
 
     began: tuple[float, float, float] | None = field(default_factory=lambda: _processor_times())
 
@@ -229,7 +228,7 @@ class OtherLoad:
 
 
 def _processor_times() -> tuple[float, float, float] | None:
-    """Return the time, the seconds that all processors were busy, and those of this process."""
+    """Return the current time, the busy seconds of all processors, and the busy seconds of this process."""
     stat = Path("/proc/stat")
     if not stat.exists():
         return None
@@ -333,7 +332,7 @@ def _steps_between(mixer: RecurrentMixer, n: int, began: float) -> int | None:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One kind of layer at one length. Missing values are None, and `failure` has the reason."""
+    """The measurement of one kind of layer at one length. Missing values are None; `failure` states the reason."""
 
     kind: str
     length: int
@@ -352,7 +351,7 @@ class Measurement:
 
 
 def measure(plan: LayersPlan) -> Iterator[Measurement]:
-    """Measure every kind at every length, shortest first, and yield each result when it is complete."""
+    """Measure every kind at every length, shortest first; yield each result as soon as it is complete."""
     accel.install()
     device = choose_device(plan.device)
     too_long: dict[str, int] = {}  # by kind, the shortest length that did not fit

@@ -1,4 +1,4 @@
-"""Memory of models: success at a memory test by lag, and the importance of each position of a window.
+"""The memory of models: accuracy on a memory test by lag, and the importance of each window position.
 
     plan = MemoryPlan(test="recall", cells=("elman", "lstm", "gru"), lags=(5, 10, 20), steps=500)
     result = collect(plan, measure(plan))
@@ -15,14 +15,13 @@ of the window, in nats per token:
 
     importance(d) = loss with the tokens at distance d permuted among all windows − loss
 
-The permutation keeps the token frequencies at that position, and all other positions unchanged.
+The permutation preserves the token frequencies at that position and leaves all other positions unchanged.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 import torch
@@ -41,6 +40,7 @@ from seqloom.models.window_lm import WindowLM, hide_previous_documents, token_wi
 from seqloom.nn.cells import CELLS
 from seqloom.nn.softmax import SCORED_POSITIONS
 from seqloom.tasks import task_info
+from seqloom.tasks.base import TaskRecipe
 from seqloom.tasks.text_base import TextTask
 from seqloom.train.loop import make_step
 from seqloom.train.state import TrainState
@@ -89,7 +89,7 @@ class MemoryPlan:
     def updates(self) -> int:
         return DEFAULT_STEPS[self.test] if self.steps is None else self.steps
 
-    def recipe(self, cell: str, lag: int, seed: int, hidden: int) -> Any:
+    def recipe(self, cell: str, lag: int, seed: int, hidden: int) -> TaskRecipe:
         """Build a recipe, which `seqloom train` also accepts."""
         data = {"length": 2 * lag} if self.test == "adding" else {"lag": lag, "min_lag": lag if self.exact else 1}
         model = {"kind": "recurrent-reader", "cell": cell, "hidden": hidden}
@@ -123,7 +123,7 @@ class Outcome:
 
 
 def measure(plan: MemoryPlan) -> Iterator[Outcome]:
-    """Train every model of the plan, and yield each result when it is complete."""
+    """Train every model of the plan; yield each result as soon as it is complete."""
     accel.install()
     sizes = plan.sizes()
     for cell, lag, seed in product(plan.cells, plan.lags, plan.seeds):
@@ -198,7 +198,7 @@ def window_lm(trained: TrainedModel) -> WindowLM:
 
 
 def window_view(
-    trained: TrainedModel, recipe: Any, split: str = "dev", max_tokens: int | None = None, name: str = ""
+    trained: TrainedModel, recipe: TaskRecipe, split: str = "dev", max_tokens: int | None = None, name: str = ""
 ) -> WindowView:
     """Measure the importance of each window position on a split, or on its first `max_tokens` tokens."""
     model = window_lm(trained)

@@ -2,17 +2,17 @@
 
     expected = next_tokens(seqloom.load("runs/lm-word-lstm"), "The class", temperature=0.7, top_k=20)
     expected.probabilities[0]               of the most probable token, expected.ids[0]
-    expected.sampling_probabilities[0]      the same after temperature and top-k
+    expected.sampling_probabilities[0]      its probability after temperature and top-k
 
     tree = search_tree(seqloom.load("runs/quickstart-en-fr"), "Sunday, November 15, 2026", beam=3)
     tree.candidates[0].text      the output of `seqloom translate --beam 3`
 
-A translator reads a line, a denoiser reads a corrupted text and a language model reads a prompt. All of them start from
-a `DecodingStart`. `probabilities` are those of the model. The next token is sampled from `sampling_probabilities`,
-which `seqloom.decoding.processors` computes from them: banned tokens, temperature, top-k and top-p.
+A translator reads a line, a denoiser reads a corrupted text and a language model reads a prompt. Decoding starts from a
+`DecodingStart`. `probabilities` is the distribution of the model. `seqloom.decoding.processors` applies banned tokens,
+temperature, top-k and top-p to it; the next token is sampled from the result, `sampling_probabilities`.
 
-A step of beam search compares up to 2k continuations of the k hypotheses. Each of them is a node: `kept` in the beam,
-`ended` and set aside, or `pruned`.
+A step of beam search compares up to 2k continuations of the k hypotheses. Each continuation is a node with a status:
+`kept` in the beam, `ended` (complete), or `pruned`.
 """
 
 import math
@@ -29,6 +29,7 @@ from seqloom.core.errors import DataError, DivergedError, UsageError
 from seqloom.core.protocols import DecodeState, StepOutput, Steppable
 from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree
+from seqloom.core.words import LINE_BREAKS
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate
 from seqloom.decoding.mixture import Ensemble
@@ -45,24 +46,24 @@ from seqloom.runs.trained import (
     TranslatingModel,
     WritingModel,
 )
+from seqloom.tasks.terms_base import require_terms
 from seqloom.text import END
 from seqloom.text.base import StreamDecoder
 from seqloom.text.model_inputs import read_gaps
 
 Ids = Sequence[int]
 ALTERNATIVES = 12  # named tokens at each step of streamed generation
-ONE_LINE = {ord("\n"): " ", ord("\r"): " "}
 
 # --- start of decoding ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class DecodingStart:
-    """The context of the first token to be chosen."""
+    """The context of the first generated token."""
 
     trained: TrainedModel
     text: str  # the line to translate or denoise, or the prompt
-    source: list[int] | None  # its tokens, END included, if it is translated or denoised
+    source: list[int] | None  # its tokens, including END, if it is translated or denoised
     prompt: list[int]  # tokens of the prompt, without forced tokens
     forced: list[int]  # forced tokens after the prompt; the last may be END
     banned: tuple[int, ...]  # never chosen
@@ -160,7 +161,7 @@ def prepare_decoding(trained: TrainedModel, text: str, forced: Ids = ()) -> Deco
         source, max_source = [*tokenizer.encode(text), END], trained.longest_source
         if max_source is not None and len(source) > max_source:
             raise DataError(
-                f"The text has {len(source):,} tokens, END included, but the model reads at most {max_source:,}."
+                f"The text has {len(source):,} tokens, including END, but the model reads at most {max_source:,}."
             )
         notes = unknown_notes(tokenizer.unknown_pieces(text), "text")
     elif isinstance(trained, DenoisingModel):
@@ -237,7 +238,7 @@ class GeneratedToken:
 def next_tokens(trained: TrainedModel, text: str, forced: Ids = (), *, top: int = 200, **options: Any) -> NextTokens:
     """Return the distribution after a prompt, or in the translation of a text, and after the `forced` tokens.
 
-    `options` are those of `SamplingConfig`. The first `top` tokens are named.
+    `options` are fields of `SamplingConfig`. The first `top` tokens are named.
     """
     start = prepare_decoding(trained, text, [token for token in forced if token != END])
     with eval_mode(trained.model), torch.no_grad():
@@ -246,7 +247,7 @@ def next_tokens(trained: TrainedModel, text: str, forced: Ids = (), *, top: int 
 
 
 class _RecordingModel:
-    """A wrapper that stores the last output of a model."""
+    """Wraps a model and stores its last output."""
 
     def __init__(self, model: Steppable) -> None:
         self.model = model
@@ -264,10 +265,10 @@ class _RecordingModel:
 def stream_tokens(
     trained: TrainedModel, text: str, forced: Ids = (), *, max_tokens: int = 100, seed: int = 0, **options: Any
 ) -> Generator[GeneratedToken, None, None]:
-    """Yield the forced tokens, then sampled tokens until END or until there are `max_tokens`.
+    """Yield the forced tokens, then sampled tokens until END or until `max_tokens` tokens.
 
-    `seqloom generate` samples the same tokens with the same seed and prefix. `options` are those of
-    `SamplingConfig`. Arguments are checked by the call, before the first token.
+    `seqloom generate` samples the same tokens with the same seed and prefix. `options` are fields of `SamplingConfig`.
+    Arguments are checked by the call, before the first token.
     """
     start = prepare_decoding(trained, text, forced)
     sampling, max_tokens = SamplingConfig(banned=start.banned, **options), start.limit_length(max_tokens)
@@ -350,7 +351,7 @@ class SearchTree:
         return max(node.step for node in self.nodes)
 
     def path(self, node: int) -> list[TreeNode]:
-        """Return the nodes from the first token to this one."""
+        """Return the nodes from the first token to this node."""
         path = []
         at: int | None = node
         while at:
@@ -373,16 +374,24 @@ class _SearchRecorder:
 
 
 def search_tree(
-    trained: TrainedModel, text: str, forced: Ids = (), *, max_tokens: int = 20, **options: Any
+    trained: TrainedModel,
+    text: str,
+    forced: Ids = (),
+    *,
+    max_tokens: int = 20,
+    terms: Sequence[str] = (),
+    **options: Any,
 ) -> SearchTree:
-    """Run a beam search and return its tree. `options` are those of `BeamConfig`.
+    """Run a beam search and return its tree. `options` are fields of `BeamConfig`.
 
-    A translator uses the options of `decode` in its recipe, changed by `options`; a language model continues a
-    prompt by at most `max_tokens` tokens, as `seqloom generate --beam` does.
+    A translator uses the options of `decode` in its recipe, changed by `options`; its translations contain the `terms`.
+    A language model continues a prompt by at most `max_tokens` tokens, as `seqloom generate --beam` does.
     """
     start = prepare_decoding(trained, text, forced)
     if END in start.forced:
         raise UsageError("The forced tokens end with END, so there is nothing to search for.")
+    if terms and not isinstance(trained, TranslatingModel):
+        raise UsageError(f"{trained.name} is {trained.description}: only translations can have required terms.")
     prefix, recorder = start.prefix, _SearchRecorder()
     try:
         if isinstance(trained, SearchingModel):
@@ -400,6 +409,7 @@ def search_tree(
         options=config,
         end=END,
         banned=start.banned,
+        constraints=require_terms(trained.tokenizer, terms, trained.device),
         recorder=recorder,
     )
     nodes = _tree_nodes(start, recorder.steps)
@@ -407,7 +417,7 @@ def search_tree(
     def to_text(tokens: Sequence[int], score: float, log_prob: float, finished: bool, node: int) -> TreeText:
         new_tokens = tokens[len(start.prompt) :]
         text = start.decode(new_tokens)
-        text = text.translate(ONE_LINE) if start.source is not None else text  # as translations are printed
+        text = text.translate(LINE_BREAKS) if start.source is not None else text  # as translations are printed
         return TreeText(text, [start.name(token) for token in new_tokens], score, log_prob, finished, node)
 
     children, candidates = {(node.parent, node.token): node.id for node in nodes}, []

@@ -1,4 +1,4 @@
-"""Words, tokens or texts as points of a plane: projections, neighbours and colourings.
+"""Words, tokens or texts as points in the plane: projections, neighbours and colourings.
 
     PCA     y_i = Wᵀ (x_i − x̄), W the two directions of largest variance
     t-SNE   points with the neighbours of the vectors; large distances are not meaningful
@@ -14,7 +14,7 @@ Both use unit vectors, x / ‖x‖, so that near points have a large cosine. In 
 
 The first sum is only over neighbours. The second sum and Z are convolutions: points are interpolated onto the nodes of
 a grid, convolved with K(v) and K(v)² v by Fourier transforms, and interpolated back (Linderman et al. 2019). Ten
-thousand points take seconds instead of hours. There is no randomness: the same vectors give the same plot.
+thousand points take seconds instead of hours. The projection is deterministic: the same vectors give the same plot.
 """
 
 import unicodedata
@@ -142,7 +142,7 @@ def colour_by_length(names: Sequence[str], words: bool = False) -> Colouring:
 
 
 def colour_by_kind(names: Sequence[str], pieces: bool = False) -> Colouring:
-    """Colour by script and form, with `pieces` by whether the piece begins a word."""
+    """Colour by script and form; with `pieces`, also by whether a piece begins a word."""
     return colour_by_group("kind", "script and form", [kind_of(name, pieces) for name in names])
 
 
@@ -223,7 +223,7 @@ class Affinities(NamedTuple):
 
 
 def gradient(p: Affinities, y: Array, grid: "RepulsionGrid", exaggeration: float = 1.0) -> Array:
-    """∂KL/∂y (N, 2)"""
+    """Return ∂KL/∂y (N, 2)."""
     total, push = grid.repulsion(y)
     across, up = (y[:, None, side] - y[:, side][p.near] for side in (0, 1))  # (N, k)
     pull = p.p / (1 + across**2 + up**2)
@@ -279,7 +279,7 @@ class RepulsionGrid:
         self.kernels: list[NDArray[np.complexfloating]] = []  # the transforms of K, K² v_1 and K² v_2
 
     def repulsion(self, y: Array) -> tuple[float, Array]:
-        """Z, and Σ_j K(y_i − y_j)² (y_i − y_j) (N, 2)"""
+        """Return Z, and Σ_j K(y_i − y_j)² (y_i − y_j) (N, 2)."""
         if len(y) <= MAX_EXACT_POINTS:
             difference = y[:, None] - y
             k = 1 / (1 + (difference**2).sum(axis=2))

@@ -1,4 +1,4 @@
-"""Views of time series: the components of a structural model, a forecast, a track, each with its uncertainty.
+"""Views of time series with uncertainty: the components of a structural model, forecasts and tracks.
 
 The state of a structural model has interpretable components: level, slope and season. Smoothing
 estimates each of them at every step from all observations; only the noise variances are fitted.
@@ -6,19 +6,24 @@ estimates each of them at every step from all observations; only the noise varia
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from seqloom.classical.kalman.structures import PARTS
+from seqloom.core import Json
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.series import Series, Times, Values, labels_of
 from seqloom.decoding.forecast import INTERVALS, Forecast
 from seqloom.inspect.capture import TrainedModel
+from seqloom.inspect.picture import Picture
 from seqloom.inspect.values import Array
 from seqloom.tasks.track import CONFIDENCE, measure_tracks
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ def components(trained: TrainedModel, split: str = "test", variable: str | None 
 
 
 @dataclass(frozen=True)
-class ForecastView:
+class ForecastView(Picture):
     """A forecast after the end of a series. All values are (horizon, C), in the columns and units of the series."""
 
     series: Series
@@ -113,7 +118,7 @@ class ForecastView:
         """The times of the forecast, in the format of the series."""
         return labels_of(np.concatenate([self.series.times, self.times]))[-self.horizon :]
 
-    def rows(self, column: int) -> list[dict[str, Any]]:
+    def rows(self, column: int) -> list[dict[str, Json]]:
         """Return one variable with a row per step: time, mean, median, deviation, interval bounds and truth."""
         values = {"mean": self.mean, "median": self.median, "deviation": self.deviation}
         for coverage, (low, high) in self.intervals.items():
@@ -123,6 +128,11 @@ class ForecastView:
             {"time": time, **{name: float(array[step, column]) for name, array in values.items()}}
             for step, time in enumerate(self.labels)
         ]
+
+    def draw(self) -> "Figure":
+        from seqloom.inspect.plots.series import draw_forecast
+
+        return draw_forecast(self)
 
     def coverage(self, probability: float) -> float:
         """Return the fraction of the known actual values inside an interval, or NaN if none is known."""

@@ -1,4 +1,4 @@
-"""Texts as model inputs, and the predictions for them: the basis of all views of a text.
+"""Texts as model inputs with their predictions; all views of a text use this module.
 
     read = read_text(seqloom.load("runs/translate-gru"), "Sunday, November 15, 2026")
     read.tokens["encoder"]      the source tokens; those of "decoder" are END and the translation
@@ -23,7 +23,7 @@ from seqloom.core.protocols import DecodeState
 from seqloom.core.tokens import Specials
 from seqloom.core.tree import Tree
 from seqloom.core.words import is_unicode
-from seqloom.data.readers import TextFrame
+from seqloom.data.text_inputs import TextFrame
 from seqloom.evaluate.alignment import Word, group_words
 from seqloom.inspect.capture import Source, TrainedModel, cells_of, eval_mode, model_of
 from seqloom.models.bilm import BiLM
@@ -58,7 +58,7 @@ def one_line(text: str, what: str) -> str:
 
 
 def list_pieces(pieces: Sequence[str]) -> str:
-    """`'ä', 'ö' and 3 more`"""
+    """Return a list such as `'ä', 'ö' and 3 more`."""
     more = f" and {len(pieces) - MAX_LISTED_PIECES} more" if len(pieces) > MAX_LISTED_PIECES else ""
     return ", ".join(map(repr, pieces[:MAX_LISTED_PIECES])) + more
 
@@ -74,7 +74,7 @@ def cut_notes(finished: bool, what: str) -> tuple[str, ...]:
 
 
 def show_tokens(tokenizer: Tokenizer, ids: Sequence[int], names: Mapping[int, str] | None = None) -> list[str]:
-    """Return the display names of tokens. `names` has those that are not in the tokenizer."""
+    """Return the display names of tokens. `names` contains the names of tokens that are not in the tokenizer."""
     return [(names or {}).get(token) or tokenizer.token(token) for token in ids]
 
 
@@ -89,7 +89,7 @@ def special_names(tokenizer: Tokenizer, sentinels: Sequence[int] = ()) -> dict[i
 
 @dataclass(frozen=True)
 class SequencePair:
-    """A source and a target, predicted or forced. Both end with END, unless the target was truncated."""
+    """A source and a predicted or forced target. Both end with END unless the target was truncated."""
 
     source: str
     text: str
@@ -274,7 +274,7 @@ def read_text(
     if not cells_of(model):
         raise UsageError(f"Only a model with recurrent cells has gates and states; {_kind_of(source)}.")
     if target is not None and not isinstance(model, RecurrentSeq2Seq):
-        kind = "this is not one" if isinstance(source, nn.Module) else f"{source.name} is {source.description}"
+        kind = "this is not a translator" if isinstance(source, nn.Module) else f"{source.name} is {source.description}"
         raise UsageError(f"Only translators accept a translation; {kind}.")
     match model:
         case RecurrentLM() | BiLM():
@@ -297,7 +297,7 @@ def read_text(
 
 
 def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_unknown: bool) -> ReadText:
-    """Read END and the text, and END again for a bidirectional model. The last token is read, but predicts nothing."""
+    """Read END and the text, followed by END for a bidirectional model. The last token predicts nothing."""
     tokenizer = None if isinstance(source, nn.Module) else source.tokenizer
     notes: tuple[str, ...] = ()
     if isinstance(text, str):
@@ -369,7 +369,7 @@ def _read_translation(pair: SequencePair, tokenizer: Tokenizer, model: Recurrent
 
 
 def _read_answer(source: TrainedModel, model: ClassifierBase | TaggerBase, line: LinePrediction) -> ReadText:
-    """Read a label, or the tag of each word independently. With a CRF, the total is that of the tag sequence."""
+    """Read a label or the tag of each word. With a CRF, the total is log p of the tag sequence."""
     ids, tokens = line.batch["tokens"][0].tolist(), line.tokens(source.tokenizer)
     for position, (start, end) in enumerate(line.spans[: len(ids) - line.before], start=line.before):
         if ids[position] == source.tokenizer.unknown:  # show the word; a character encoder may know it
@@ -390,7 +390,7 @@ def _read_answer(source: TrainedModel, model: ClassifierBase | TaggerBase, line:
         scores = model(moved)  # (1, L), or emissions (1, W, K)
         if isinstance(model, ClassifierBase):
             label = labels.index(line.answer)
-            each = scores.log_softmax(dim=1)[0, label : label + 1]
+            each = model.normalize(scores)[0, label : label + 1]
             return LogProbs(each, each.sum())
         probabilities = model.chain.marginals(scores, moved["words"]) if model.chain.learned else scores.softmax(dim=2)
         each = probabilities.gather(2, moved["tags"].unsqueeze(2))[0, :, 0].log()

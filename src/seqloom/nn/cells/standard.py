@@ -5,7 +5,7 @@ Weights have torch's layout, with the blocks of all gates stacked, so that fused
 
     weight_x (G·H, D)   weight_h (G·H, H)   bias_x (G·H,)   bias_h (G·H,)
 
-If a gate has no product with x or with h, the matrix has no block for it (`x_blocks`, `h_blocks`).
+If a gate has no product with x or with h, `weight_x` or `weight_h` lacks its block (`x_blocks`, `h_blocks`).
 """
 
 import math
@@ -20,13 +20,15 @@ State = dict[str, Tensor]  # by name, each (B, H)
 
 
 class Cell(nn.Module, ABC):
-    """One time step of a recurrent network: maps inputs (B, D) and a state of tensors (B, H) to the next state."""
+    """One time step of a recurrent network, which maps inputs (B, D) and a state of tensors (B, H) to the next
+    state.
+    """
 
     name: ClassVar[str]  # in recipes: model.cell
-    blocks: ClassVar[tuple[str, ...]]  # the row blocks of the weights, H rows each
+    blocks: ClassVar[tuple[str, ...]]  # the row blocks of the weights, H rows each; "candidate" is h̃ in the equations
     x_blocks: ClassVar[tuple[str, ...]] = ()  # the blocks of weight_x, if it lacks some
     h_blocks: ClassVar[tuple[str, ...]] = ()  # the blocks of weight_h, if it lacks some
-    projects: ClassVar[bool] = False  # adds x to h without a matrix, so x is projected if their sizes differ
+    adds_x_to_h: ClassVar[bool] = False  # without a matrix, so x is projected if their sizes differ
     state_names: ClassVar[tuple[str, ...]] = ("h",)
     gates: ClassVar[dict[str, str]] = {}  # gate -> its effect when it is near 1
     options: ClassVar[tuple[str, ...]] = ()  # settings of this cell beyond its sizes
@@ -35,13 +37,13 @@ class Cell(nn.Module, ABC):
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
         self.inputs, self.hidden = inputs, hidden
-        projected = self.projects and inputs != hidden
-        rows, width = len(self.blocks) * hidden, hidden if projected else inputs
+        is_projected = self.adds_x_to_h and inputs != hidden
+        rows, width = len(self.blocks) * hidden, hidden if is_projected else inputs
         self.weight_x = nn.Parameter(torch.empty(len(self.x_blocks or self.blocks) * hidden, width))
         self.weight_h = nn.Parameter(torch.empty(len(self.h_blocks or self.blocks) * hidden, hidden))
         self.bias_x = nn.Parameter(torch.empty(rows))
         self.bias_h = nn.Parameter(torch.empty(rows)) if self.two_biases else None
-        self.weight_p = nn.Parameter(torch.empty(hidden, inputs)) if projected else None
+        self.weight_xp = nn.Parameter(torch.empty(hidden, inputs)) if is_projected else None
         self.reset_parameters()
 
     def reset_parameters(self, scale: float | None = None) -> None:
@@ -56,21 +58,21 @@ class Cell(nn.Module, ABC):
         return dict(zip(names, self.weight_h.chunk(len(names)), strict=True))
 
     def notes(self) -> list[str]:
-        """Return notes for the user on what this cell does beyond its equations."""
-        if self.weight_p is None:
+        """Return notes for the user about operations of this cell beyond its equations."""
+        if self.weight_xp is None:
             return []
         return [f"{type(self).__name__} projects its input from {self.inputs} to {self.hidden} dimensions first (W_xp)"]
 
     def project(self, x_t: Tensor) -> Tensor:
-        """Return x_t, or W_xp x_t if the sizes of x and h differ (B, H)."""
-        return x_t if self.weight_p is None else F.linear(x_t, self.weight_p)
+        """Return x_t, or W_xp x_t (B, H) if the sizes of x and h differ."""
+        return x_t if self.weight_xp is None else F.linear(x_t, self.weight_xp)
 
     def from_x(self, x_t: Tensor) -> Tensor:
-        """Return W_x x_t + b of all blocks (B, G·H)."""
+        """Return W_x x_t + b (B, G·H) of all blocks."""
         return F.linear(x_t, self.weight_x, self.bias_x)
 
     def from_h(self, h: Tensor) -> Tensor:
-        """Return W_h h_{t-1}, plus the second bias if present, of all blocks (B, G·H)."""
+        """Return W_h h_{t-1} (B, G·H) of all blocks, plus the second bias if present."""
         return F.linear(h, self.weight_h, self.bias_h)
 
     @abstractmethod
@@ -155,8 +157,8 @@ class GRU(Cell):
     h̃    = tanh(W_xh x_t + b_x + r ⊙ (W_hh h_{t-1} + b_h))
     h_t  = z ⊙ h_{t-1} + (1 - z) ⊙ h̃
 
-    This is the form of cuDNN: the reset gate is applied after the matrix product, so that a step
-    needs a single product with h.
+    This is the form of cuDNN: the reset gate is applied after the matrix product, so that a step needs a single product
+    with h. Both gates and the candidate h̃ have separate rows of the two biases b_x and b_h.
     """
 
     name = "gru"
@@ -215,7 +217,7 @@ class MUT1(Cell):
     x_blocks = ("r", "z")
     h_blocks = ("r", "candidate")
     gates: ClassVar = {"r": GRU.gates["r"], "z": "near 1 takes the candidate; near 0 keeps the old state"}
-    projects = True
+    adds_x_to_h = True
 
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         h, x = state["h"], self.project(x_t)
@@ -243,7 +245,7 @@ class MUT2(Cell):
     blocks = ("r", "z", "candidate")
     x_blocks = ("z", "candidate")
     gates: ClassVar = MUT1.gates
-    projects = True
+    adds_x_to_h = True
 
     def equations(self, x_t: Tensor, state: State) -> dict[str, Tensor]:
         h, x = state["h"], self.project(x_t)

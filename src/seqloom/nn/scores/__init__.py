@@ -1,13 +1,7 @@
 """Attention scores between a state s and the vectors h_1 … h_S that it may attend to.
 
-    dot         s^T h_j
-    scaled-dot  s^T h_j / √n,  n the size of s
-    cosine      β · cos(s, h_j),  β learned
-    general     s^T W h_j
-    additive    v^T tanh(W [s; h_j])
-    location    (W_a s)_j,  for j up to a maximum length
-
-To add a score, add a file to this folder with a subclass of `Score` that has a `name`; `SCORES` finds it.
+The docstring of each score begins with its equation; `seqloom list attention` prints them all. To add a score, add a
+file to this folder with a subclass of `Score` that has a `name`; `SCORES` finds it.
 """
 
 from seqloom.core.operations import subclasses_by_name

@@ -1,13 +1,13 @@
 """The base class of attention scores, and dot, scaled dot, cosine, general, additive and location scores.
 
-`prepare` computes keys (B, S, …) from h, once per source. `forward` compares any number of states (B, …, T, H) with
-them, without copying the keys.
+`prepare` computes keys (B, S, …) from h, once per source. `forward` compares any number of states (B, …, T, H) with the
+keys without copying them.
 
 `dot`, `scaled-dot` and `cosine` need s and h of equal size. If their sizes differ, h is projected to the size of s,
 h ← W_p h, and `notes` says so.
 
-With coverage, a score also depends on the sum of past attention weights of each position, a_j = Σ α_j. `additive`
-adds it inside the tanh, v^T tanh(W [s; h_j] + w a_j); the others add a learned multiple, score + w · a_j.
+With coverage, a score also depends on the sum of past attention weights of each position, a_j = Σ α_j. `additive` adds
+w a_j inside the tanh, v^T tanh(W [s; h_j] + w a_j); the other scores add a learned multiple, score + w · a_j.
 """
 
 import math
@@ -36,11 +36,11 @@ class Score(nn.Module):
         self.covered = self.make_coverage() if coverage else None
 
     def make_coverage(self) -> nn.Parameter:
-        """Create w, initially 0, so that a new model ignores coverage."""
+        """Create w, the weight of the coverage, initially 0, so that a new model ignores coverage."""
         return nn.Parameter(torch.zeros(()))
 
     def notes(self) -> list[str]:
-        """Return notes for the user on what this score does beyond its equation."""
+        """Return notes for the user about operations of this score beyond its equation."""
         if self.project is None:
             return []
         return [f"the {self.name} score projects the encoder states from {self.memory} to {self.query} dimensions"]
@@ -71,7 +71,10 @@ class Score(nn.Module):
 
 
 class DotProduct(Score):
-    """s^T h_j"""
+    """s^T h_j
+
+    `Score.compare` computes it.
+    """
 
     name = "dot"
     compares = True
@@ -129,8 +132,8 @@ class General(Score):
 class Additive(Score):
     """v^T tanh(W [s; h_j])
 
-    Computed as v^T tanh(W_s s + W_h h_j), with W_h h_j once per source. The tanh has the size of s; w of the coverage
-    is a vector.
+    The score is computed as v^T tanh(W_s s + W_h h_j), with W_h h_j once per source. The tanh has the size of s; the
+    coverage weight w is a vector.
     """
 
     name = "additive"
@@ -168,8 +171,8 @@ class Additive(Score):
 class LocationScore(Score):
     """(W_a s)_j, for j up to a maximum length
 
-    The score depends only on the state and the position, not on h_j. W_a has `max_length` rows, one
-    per position. Longer sources raise an error; only padding may lie beyond.
+    The score depends only on the state and the position, not on h_j. W_a has `max_length` rows, one per position. A
+    source with more real positions raises an error.
     """
 
     name = "location"

@@ -1,24 +1,24 @@
 """The views of the studio and their endpoints.
 
-The endpoints of a `View` are under /api/<name>; `web/views/<name>.js` draws it.
+A view is a `View` in a module of this package, with endpoints under /api/<name>. web/views/<name>.js draws it, with
+web/views/<name>.css if that file exists. `VIEWS` finds the views, and the server adds them to the page.
 """
 
-from seqloom.studio.endpoints import View
-from seqloom.studio.views import attention, cell, runs, understand, vectors, walk, write
+from importlib import import_module
+from pkgutil import iter_modules
 
-# By name, in the order of the menu.
-VIEWS: dict[str, View] = {
-    view.name: view
-    for view in (
-        runs.view,
-        write.view,
-        attention.alignment_view,
-        attention.heads_view,
-        write.beam_view,
-        cell.view,
-        cell.gradients_view,
-        vectors.view,
-        walk.view,
-        understand.view,
-    )
-}
+from seqloom.studio.endpoints import View
+
+# The first views of the menu; other views follow.
+MENU = ("runs", "write", "alignment", "heads", "beam", "cell", "gradients", "vectors", "walk", "understand")
+
+
+def find_views() -> dict[str, View]:
+    """Import every module of this package and return their views by name, in the order of the menu."""
+    modules = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+    views = {view.name: view for module in modules for view in vars(module).values() if isinstance(view, View)}
+    names = [*(name for name in MENU if name in views), *sorted(views.keys() - set(MENU))]
+    return {name: views[name] for name in names}
+
+
+VIEWS = find_views()

@@ -7,6 +7,7 @@ import numpy as np
 from fastapi import Response
 from pydantic import Field
 
+from seqloom.core import JsonObject
 from seqloom.core.errors import UsageError
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.attention import NAMES, AlignmentView, HeadStatistics, HeadsView, Part
@@ -15,7 +16,7 @@ from seqloom.models.transformer import Transformer
 from seqloom.predict.gaps import DenoiserPredictor
 from seqloom.predict.translate import TranslatorPredictor
 from seqloom.studio.endpoints import MAX_TOKENS, TextRequest, View, encoder_kind, pack_arrays, pack_float16, pack_uint8
-from seqloom.studio.run_folder import Json, OpenRun, Trained
+from seqloom.studio.run_folder import OpenRun, Trained
 
 THUMBNAIL_SIZE = 64  # maximum number of cells per side
 
@@ -88,13 +89,13 @@ def describe_output(view: AlignmentView | HeadsView) -> dict[str, object]:
 # --- alignment --------------------------------------------------------------------------------------------------------
 
 
-def _has_cross_attention(model: Json) -> bool:
+def _has_cross_attention(model: JsonObject) -> bool:
     if model.get("kind") == "recurrent-seq2seq":
         return model.get("attention", {}) is not None  # null disables attention, which is on by default
     return MODELS.base(model.get("kind")) == "transformer"
 
 
-alignment_view = View("alignment", _has_cross_attention)
+alignment_view = View("alignment", "Alignment", _has_cross_attention)
 
 
 class MapRequest(TextRequest):
@@ -136,7 +137,7 @@ def _describe_head(part: Part, layer: int | None, head: int | None) -> dict[str,
 # --- self-attention ---------------------------------------------------------------------------------------------------
 
 TRANSFORMER_KINDS = ("transformer", "gpt", "bert", "electra")
-heads_view = View("heads", lambda model: encoder_kind(model) in TRANSFORMER_KINDS)
+heads_view = View("heads", "Self-attention", lambda model: encoder_kind(model) in TRANSFORMER_KINDS)
 
 
 class HeadsRequest(MapRequest):

@@ -18,7 +18,7 @@ from seqloom.studio.run_folder import OpenRun
 
 MAX_UNITS = 256  # rows of a heat map
 RECURRENT_KINDS = ("recurrent", "recurrent-lm", "bilm", "recurrent-seq2seq")
-view = View("cell", lambda model: encoder_kind(model) in RECURRENT_KINDS)
+view = View("cell", "Inside the cell", lambda model: encoder_kind(model) in RECURRENT_KINDS)
 
 
 class LayerRequest(TextRequest):
@@ -147,7 +147,7 @@ def _describe_gates(layer: LayerTrace, unit: int | None = None) -> list[dict[str
 
 MAX_CURVE_POINTS = 1500
 MAX_NORMS = 5000  # a longer training run is reduced to quantiles
-gradients_view = View("gradients", view.suits_model, task_view=view.name)
+gradients_view = View("gradients", "Gradient flow", view.suits_model, task_view=view.name)
 
 
 class GradientRequest(TextRequest):
@@ -206,7 +206,7 @@ def gradients(body: GradientRequest, run: OpenRun) -> object:
 
 
 def describe_gradient_norms(norms: list[tuple[int, float]]) -> dict[str, object]:
-    """Return the thinned curve of gradient norms, and all norms in sorted order, to count those above a threshold."""
+    """Return the thinned curve of gradient norms, and all norms in sorted order, for counts above a threshold."""
     ordered = np.sort([norm for _, norm in norms])
     if len(ordered) > MAX_NORMS:
         ordered = np.quantile(ordered, np.linspace(0, 1, MAX_NORMS))

@@ -14,20 +14,21 @@ from pathlib import Path
 from fastapi import Request
 from pydantic import Field
 
+from seqloom.core import JsonObject
 from seqloom.core.errors import CheckpointError, SeqloomError
 from seqloom.core.files import open_regular, refuse_other_kind
 from seqloom.inspect.values import to_plain
 from seqloom.inspect.views.curves import differences, run_curves
 from seqloom.runs.run import Run
 from seqloom.studio.endpoints import PageRequest, RunId, RunRequest, View
-from seqloom.studio.run_folder import Json, RunFolder, display_name, user_message
+from seqloom.studio.run_folder import RunFolder, display_name, user_message
 from seqloom.tasks import names as task_names
 from seqloom.tasks import task_info
 
-view = View("runs")
+view = View("runs", "Runs")
 RUN_FILES = ("recipe.yaml", "metrics/dev.json", "metrics/test.json", "data.json", "log.jsonl", "model.safetensors")
 LIVE_SECONDS = 30.0  # a run whose log changed more recently counts as training
-HEADLINE_METRICS = (  # the first one in metrics/dev.json is shown
+HEADLINE_METRICS = (  # the first of these metrics in metrics/dev.json is shown
     ("bleu", "BLEU {:.1f}"),
     ("span_f1", "span F1 {:.3f}"),
     ("accuracy", "accuracy {:.1%}"),
@@ -95,13 +96,13 @@ def _open(path: Path) -> Run:
     return Run.open(path)
 
 
-def _describe_run(run_folder: RunFolder, name: str, path: Path) -> Json:
+def _describe_run(run_folder: RunFolder, name: str, path: Path) -> JsonObject:
     """Return the list entry of a run, cached until one of its files changes.
 
     Any error becomes the `problem` of the entry, so that a damaged run does not affect the others.
     """
 
-    def describe() -> Json:
+    def describe() -> JsonObject:
         try:
             run_folder.check_name(path)
             entry = _read_entry(_open(path))
@@ -116,7 +117,7 @@ def _describe_run(run_folder: RunFolder, name: str, path: Path) -> Json:
     return {**entry, "changed": changed, "live": _is_live(path)}
 
 
-def _read_entry(run: Run) -> Json:
+def _read_entry(run: Run) -> JsonObject:
     from seqloom.studio.views import VIEWS
 
     metrics, recipe = run.metrics("dev") or {}, run.recipe
@@ -131,7 +132,7 @@ def _read_entry(run: Run) -> Json:
         for name, template in HEADLINE_METRICS
         if isinstance(metrics.get(name), int | float)
     ]
-    entry: Json = {
+    entry: JsonObject = {
         "task": str(recipe.get("task")),
         "kind": str(model.get("kind")),
         "cell": cell if isinstance(cell, str) else None,
@@ -173,7 +174,7 @@ def _modified_at(path: Path) -> float | None:
 
 
 def _stamp(path: Path) -> Hashable:
-    """Return file type and modification time, but only the type of a log, which grows continually."""
+    """Return the file type and the modification time; for a log, which grows continually, only the type."""
     try:
         status = path.lstat()
     except OSError:
@@ -236,7 +237,7 @@ PHRASES: dict[str, tuple[str, tuple[object, ...]]] = {
 }
 
 
-def example_texts(recipe: Json) -> list[str]:
+def example_texts(recipe: JsonObject) -> list[str]:
     """Return a few texts that resemble the training data of a run."""
     data = recipe.get("data") or {}
     corpus = str(data.get("corpus"))
@@ -251,7 +252,7 @@ def example_texts(recipe: Json) -> list[str]:
     return list(CORPUS_EXAMPLES.get(corpus) or [example])
 
 
-def training_domain(recipe: Json) -> str | None:
+def training_domain(recipe: JsonObject) -> str | None:
     """Describe the training data of a run, or return None."""
     data = recipe.get("data") or {}
     corpus = str(data.get("corpus"))
@@ -261,7 +262,7 @@ def training_domain(recipe: Json) -> str | None:
     return ", ".join(names[:6]) + (" and more" if len(names) > 6 else "")
 
 
-def _phrase_kinds(data: Json) -> tuple[str, ...]:
+def _phrase_kinds(data: JsonObject) -> tuple[str, ...]:
     """Return the kinds of phrases in the data, in the order of PHRASES."""
     kinds = data.get("kinds") or PHRASES
     return tuple(kind for kind in PHRASES if kind in kinds) or tuple(PHRASES)
@@ -269,7 +270,7 @@ def _phrase_kinds(data: Json) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _phrases(language: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Return one phrase of each kind, or none without babel."""
+    """Return one phrase of each kind; return no phrases without babel."""
     phrases: list[str] = []
     with suppress(Exception):
         from seqloom.data.corpora.cldr import KINDS

@@ -16,7 +16,7 @@ from seqloom.studio.endpoints import Document, Line, RunRequest, View
 from seqloom.studio.run_folder import OpenRun
 from seqloom.studio.views.attention import check_length
 
-view = View("understand")
+view = View("understand", "Understand")
 MIN_TRANSITION_PROBABILITY = 0.002  # minimum probability of transitions that are sent to the page
 MAX_OCCLUDED_WORDS = 200
 
@@ -34,7 +34,7 @@ def classify(body: ClassifyRequest, run: OpenRun) -> object:
     """Return the probabilities of all labels, and the word weights for one of them."""
     text, trained = one_line(body.text, "text"), run.require(ClassifierPredictor, "a text classifier")
     (prediction,) = trained.classify(text)
-    label = body.label or prediction.label
+    label = body.label or prediction.candidates[0].label
     default = trained.why(text, label)
     if body.kind == "occlusion" and len(default.words) > MAX_OCCLUDED_WORDS:
         raise UsageError(f"Occlusion supports texts of at most {MAX_OCCLUDED_WORDS} words. Shorten the text.")
@@ -42,6 +42,7 @@ def classify(body: ClassifyRequest, run: OpenRun) -> object:
     return {
         "labels": prediction.candidates,
         "label": label,
+        "predicted": getattr(prediction, "labels", None),  # several labels, or None
         "kinds": ["attention", "influence", "occlusion"] if default.kind == "attention" else ["influence", "occlusion"],
         "why": {"kind": why.kind, "words": why.words, "end": why.end},
         "unknown": prediction.unknown,

@@ -21,7 +21,7 @@ from seqloom.predict.word_vectors import compute_points, list_point_kinds
 from seqloom.studio.endpoints import Document, Events, JsonLinesResponse, Line, RunRequest, View
 from seqloom.studio.run_folder import OpenRun
 
-view = View("vectors")
+view = View("vectors", "Vectors")
 MAX_POINTS = 20_000
 COORDINATE_DIGITS = 5
 

@@ -2,16 +2,17 @@
 
 from pydantic import Field
 
+from seqloom.core import JsonObject
 from seqloom.core.tokens import MASK_TEXT
 from seqloom.inspect.tours.readers import lacks_output
 from seqloom.inspect.tours.tour import DEFAULT_NUMBERS, KINDS, Follow, walk_through
 from seqloom.inspect.views.texts import translate_pair
 from seqloom.models import MODELS
 from seqloom.studio.endpoints import MAX_TOKENS, Line, RunRequest, View
-from seqloom.studio.run_folder import Json, OpenRun
+from seqloom.studio.run_folder import OpenRun
 from seqloom.studio.views.runs import example_texts
 
-view = View("walk", lambda model: MODELS.base(model.get("kind")) in KINDS)
+view = View("walk", "How it works", lambda model: MODELS.base(model.get("kind")) in KINDS)
 SHORT_PROMPT = 12  # characters of a language model's default text
 
 
@@ -19,7 +20,7 @@ class WalkRequest(RunRequest):
     """The text and the token, step, layer and head to follow."""
 
     text: Line | None = None  # None uses a default text
-    target: Line | None = None  # the translation to force; None uses the model's own
+    target: Line | None = None  # the translation to force; None uses that of the model
     word: int | None = Field(None, ge=1, le=MAX_TOKENS)  # the input token to follow
     step: int | None = Field(None, ge=1, le=MAX_TOKENS)  # the output token to follow
     layer: int = Field(1, ge=1, le=1000)
@@ -39,7 +40,7 @@ def walk(body: WalkRequest, run: OpenRun) -> object:
     return {**vars(walk_through(run.trained, text, follow, output)), "name": run.name}
 
 
-def default_text(recipe: Json, fills_masks: bool = True) -> str:
+def default_text(recipe: JsonObject, fills_masks: bool = True) -> str:
     """Return a short default text, with a mask for a masked language model that `fills_masks`."""
     words = example_texts(recipe)[0].split(" ")
     if recipe.get("task") == "masked-lm" and not fills_masks:

@@ -35,7 +35,7 @@ from seqloom.studio.endpoints import (
 from seqloom.studio.run_folder import OpenRun
 from seqloom.text import END
 
-view = View("write")
+view = View("write", "Translate, generate")
 NAMED_TOKENS = 200  # tokens that are sent with their names; the others only with their probabilities
 TokenId = Annotated[int, Field(ge=0, le=10_000_000)]
 
@@ -129,9 +129,10 @@ def _describe_tokens(start: DecodingStart, tokens: Generator[GeneratedToken, Non
 
 MAX_BEAM = 16
 MAX_SOURCE_TOKENS = 128
+MAX_TERMS = 20
 NODE_FIELDS = ("id", "parent", "step", "text", "log_prob", "total", "score", "rank", "status", "best")
 MAX_NODES = 4000  # the pruned nodes of a larger tree are not sent
-beam_view = View("beam")
+beam_view = View("beam", "Beam search")
 
 
 class BeamRequest(RunRequest):
@@ -142,11 +143,12 @@ class BeamRequest(RunRequest):
     n_best: int | None = Field(None, ge=1, le=MAX_BEAM)
     length_penalty: float | None = Field(None, ge=0, le=5)
     max_tokens: int = Field(20, ge=1, le=100)  # for language models
+    terms: Annotated[tuple[Line, ...], Field(max_length=MAX_TERMS)] = ()  # for translators
 
 
 @beam_view.post()
 def beam(body: BeamRequest, run: OpenRun) -> object:
-    """Return the search tree. Options and best hypothesis are those of `seqloom translate`."""
+    """Return the search tree. Options and best hypothesis equal those of `seqloom translate`."""
     tree = run.get_or_compute(("beam", body), lambda: _search(body, run))
     is_cut = len(tree.nodes) > MAX_NODES
     nodes = [node for node in tree.nodes if not (is_cut and node.status == "pruned")]
@@ -172,4 +174,4 @@ def _search(body: BeamRequest, run: OpenRun) -> SearchTree:
             f"The text has {tokens} tokens; the tree supports at most {MAX_SOURCE_TOKENS}. Shorten the text."
         )
     options = body.model_dump(include={"beam", "n_best", "length_penalty"}, exclude_none=True)
-    return search_tree(run.trained, body.text, max_tokens=body.max_tokens, **options)
+    return search_tree(run.trained, body.text, max_tokens=body.max_tokens, terms=body.terms, **options)

@@ -6,19 +6,8 @@ import { request, hasToken, RequestError, stream, useToken } from "./lib/api.js"
 import { setTheme, theme } from "./lib/colour.js";
 import { defaultRun } from "./lib/default_run.js";
 
-// The menu: name and label. Each view is web/views/<name>.js.
-const VIEWS = [
-    ["runs", "Runs"],
-    ["write", "Translate, generate"],
-    ["alignment", "Alignment"],
-    ["heads", "Self-attention"],
-    ["beam", "Beam search"],
-    ["cell", "Inside the cell"],
-    ["gradients", "Gradient flow"],
-    ["vectors", "Vectors"],
-    ["walk", "How it works"],
-    ["understand", "Understand"],
-];
+// The menu: name and label, written by the server. Each view is web/views/<name>.js.
+const VIEWS = JSON.parse(document.getElementById("views").dataset.views);
 const main = document.getElementById("main");
 let listing = { runs: [], folder: "" };
 let currentPage = new AbortController();

@@ -10,7 +10,11 @@ const NAMES = {
 };
 const TAG_PREFIXES = { B: "first word of", I: "inside", E: "last word of", S: "single word:" };
 const METRICS = [
-    ["accuracy", "The fraction of words with the correct tag. It is high if most words are O."],
+    [
+        "accuracy",
+        "The fraction of words with the correct tag. If most words are O, even a tagger that always predicts O has a " +
+            "high accuracy.",
+    ],
     [
         "span F1",
         "A predicted span is correct if its start, end and label are correct. Precision is the fraction of predicted " +

@@ -40,6 +40,7 @@ function startState(page, run) {
         nBest: numberParam("nbest"),
         penalty: numberParam("penalty"),
         length: numberParam("length") ?? 12,
+        terms: run.task === "translate" ? (page.params.get("terms") ?? "") : "",
         steps: numberParam("steps"),
         pick: numberParam("pick"),
         pruned: page.params.get("pruned") !== "0",
@@ -58,6 +59,7 @@ function keep(page, state) {
         nbest: state.nBest,
         penalty: state.penalty,
         length: state.writer.source ? null : state.length,
+        terms: state.terms || null,
         steps: state.steps,
         pick: state.pick,
         pruned: state.pruned ? null : "0",
@@ -89,10 +91,13 @@ function parts(page, state) {
         walk: h("div", { class: "controls beam-steps" }),
     });
     const box = textBox(state.writer.label, state.text, (text) => view.turn("text", text), { button: "Search" });
+    const options = { button: "Require", placeholder: "term; another term" };
+    const terms = textBox("Required terms", state.terms, (text) => view.turn("terms", text), options);
     view.panel = h(
         "div",
         {},
         controls(runPicker(page, { value: state.run.id, onchange: (id) => page.navigate("beam", { run: id }) }), box),
+        state.run.task === "translate" ? controls(terms) : null,
         examplesFor(state.run, box, state.writer.examples),
         h("div", { class: "beam-settings" }, view.dials, view.walk),
     );
@@ -203,6 +208,7 @@ async function search(page, state, view) {
             n_best: state.nBest,
             length_penalty: state.penalty,
             max_tokens: state.length,
+            terms: state.terms.split(";").filter((term) => term.trim()),
         });
         if (requestId !== state.latestRequest) return; // superseded by a newer request
         state.result = { ...result, nodes: nodesOf(result) };

@@ -159,13 +159,18 @@ async function showColumn({ page, again, isStale }, run, text, column, suffix) {
 }
 
 function labelFigure(run, answer, suffix, look) {
-    const { labels, label } = answer,
+    const { labels, label, predicted } = answer,
         more = labels.length - MAX_BARS;
+    const best = `${labels[0].label}, p = ${formatNumber(labels[0].probability)}`;
     const fig = figure({
         name: `labels${suffix}`,
-        title: `${run.name}: ${labels[0].label}, p = ${formatNumber(labels[0].probability)}`,
+        title: `${run.name}: ${predicted ? predicted.join(", ") || "no label" : best}`,
         caption:
-            "p(label | text), the softmax of the scores. Select a label to explain it." +
+            (predicted
+                ? "p(label | text), the sigmoid of each score. A label is predicted if its probability reaches its " +
+                  "threshold. "
+                : "p(label | text), the softmax of the scores. ") +
+            "Select a label to explain it." +
             (more > 0 ? ` ${more} less probable labels are in the table.` : ""),
     });
     fig.body.append(labelBars(labels.slice(0, MAX_BARS), { ...look, picked: label }));

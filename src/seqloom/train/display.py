@@ -1,24 +1,25 @@
-"""Display of training events: a progress bar on a terminal, lines in a pipe, or JSON."""
+"""Display of training events: a progress bar in a notebook or a terminal, lines in a pipe, or JSON."""
 
 import math
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
-
-from seqloom.cli._output import print_json
+from seqloom.core import Json
+from seqloom.core.metrics import baseline_notes
+from seqloom.core.notebook import is_notebook, text_html
 from seqloom.core.progress import report_progress
 from seqloom.core.words import format_count
 from seqloom.train import events as e
 
-# The displayed metrics of each kind of model; the log has all metrics.
+# The metrics to display for each kind of model; the log contains all metrics.
 HEADLINES = (
     ("loss", "perplexity", "bits_per_character"),
     ("loss", "perplexity", "bleu", "exact_match"),
     ("loss", "accuracy", "macro_f1"),
+    ("loss", "average_precision", "micro_f1", "macro_f1", "subset_accuracy"),
     ("loss", "span_f1", "token_accuracy"),
     ("loss", "token_accuracy", "sentence_accuracy"),
     ("loss", "masked_accuracy", "replaced_f1", "replaced_rate"),
@@ -27,24 +28,53 @@ HEADLINES = (
     ("loss", "mase", "crps", "coverage_80"),
     ("loss", "rmse_observed", "rmse_filtered", "rmse_smoothed"),
 )
+PROGRESS_INTERVAL = 10.0  # seconds between lines about training, if not on a terminal
+NOTEBOOK_INTERVAL = 0.25  # seconds between updates of the bar in a notebook
+NOTEBOOK_LINES = 12  # maximum number of displayed lines about evaluations in a notebook
 PREPARATION_INTERVAL = 5.0  # seconds between lines about data preparation, if not on a terminal
 Show = Callable[[e.Event], None]
 
 
-@contextmanager
-def display_events(as_json: bool) -> Iterator[Show]:
-    """Yield a function that displays an event, as JSON, as a line or in a progress bar."""
-    if as_json:
-        yield lambda event: print_json(e.event_to_json(event))
-        return
+def is_live() -> bool:
+    """Return whether the output is a notebook or a terminal, which can show a progress bar."""
+    return is_notebook() or sys.stdout.isatty()
 
-    def print_plain(event: e.Event) -> None:
-        if (line := describe(event)) is not None:
+
+@contextmanager
+def display_events(print_json: Callable[[dict[str, Json]], None] | None = None) -> Iterator[Show]:
+    """Yield a function that displays an event: in a progress bar, as a line in a pipe, or with `print_json`."""
+    if print_json is not None:
+        yield lambda event: print_json(e.event_to_json(event))
+    elif is_notebook():
+        yield NotebookProgress()
+    elif not sys.stdout.isatty():
+        yield _print_lines()
+    else:
+        with _terminal_bar() as show:
+            yield show
+
+
+def _print_lines() -> Show:
+    shown = time.monotonic()
+
+    def show(event: e.Event) -> None:
+        nonlocal shown
+        line = describe(event)
+        if isinstance(event, e.Progress) and "loss" in event.values and event.step < event.total:
+            if time.monotonic() - shown < PROGRESS_INTERVAL:
+                return
+            shown = time.monotonic()
+        if line is not None:
             print(line, flush=True)
 
-    if not sys.stdout.isatty():
-        yield print_plain
-        return
+    return show
+
+
+@contextmanager
+def _terminal_bar() -> Iterator[Show]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
     columns = (SpinnerColumn(), BarColumn(bar_width=24))
     text = TextColumn("{task.completed:.0f}/{task.total:.0f}  {task.description}")
     with Progress(*columns, text, console=Console(highlight=False), transient=True) as bar:
@@ -54,8 +84,7 @@ def display_events(as_json: bool) -> Iterator[Show]:
             """Update the bar at the bottom and print permanent lines above it."""
             line = describe(event)
             if isinstance(event, e.Progress):
-                metrics = (line or "").split("  ", 1)[-1]
-                bar.update(task, completed=event.step, total=event.total, description=metrics)
+                bar.update(task, completed=event.step, total=event.total, description=without_step(line))
             elif line is not None:
                 bar.console.print(line, markup=False)
             if isinstance(event, e.Started):
@@ -64,9 +93,59 @@ def display_events(as_json: bool) -> Iterator[Show]:
         yield show
 
 
+def without_step(line: str | None) -> str:
+    """Return the description of a progress event without the number of the step."""
+    return (line or "").split("  ", 1)[-1]
+
+
+class NotebookOutput:
+    """Replaceable HTML in the output of a notebook cell."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def show(self, html: str) -> None:
+        """Replace the HTML; all texts in it must be escaped."""
+        from IPython.display import HTML, display
+
+        if self._handle is None:
+            self._handle = display(HTML(html), display_id=True)
+        else:
+            self._handle.update(HTML(html))
+
+
+class NotebookProgress:
+    """The events of a training run in a notebook: permanent lines, and a bar below them until training has finished."""
+
+    def __init__(self) -> None:
+        self._output, self._lines = NotebookOutput(), list[str]()
+        self._bar, self._shown = "", -math.inf
+
+    def __call__(self, event: e.Event) -> None:
+        line = describe(event)
+        if isinstance(event, e.Progress):
+            self._bar = f"{_bar_html(event.step, event.total)} {text_html(without_step(line))}"
+            if time.monotonic() - self._shown < NOTEBOOK_INTERVAL:
+                return
+        elif isinstance(event, e.Started):
+            self._bar = _bar_html(event.step, event.total)
+        elif isinstance(event, e.Finished | e.Stopped):
+            self._bar = ""
+        if line is not None and not isinstance(event, e.Progress):
+            self._lines.append(line)
+        self._shown = time.monotonic()
+        hidden = max(0, len(self._lines) - NOTEBOOK_LINES)
+        lines = [*([f"({hidden:,} earlier lines)"] if hidden else []), *self._lines[hidden:]]
+        self._output.show(f"<pre>{text_html(chr(10).join(lines))}</pre>{self._bar}")
+
+
+def _bar_html(step: int, total: int) -> str:
+    return f'<progress value="{step}" max="{max(total, 1)}" style="width: 20em"></progress> {step:,}/{total:,}'
+
+
 @contextmanager
 def show_preparation() -> Iterator[None]:
-    """Show the progress of data preparation on standard error if it takes long."""
+    """Show the progress of slow data preparation, in a notebook or on standard error."""
     report = _Preparation()
     with report_progress(report):
         try:
@@ -76,25 +155,32 @@ def show_preparation() -> Iterator[None]:
 
 
 class _Preparation:
-    """A progress line that is overwritten on a terminal and repeated at intervals elsewhere."""
+    """A progress line, which is replaced in a notebook or a terminal and printed at intervals otherwise."""
 
     def __init__(self) -> None:
         self._shown = time.monotonic()
+        self._output = NotebookOutput() if is_notebook() else None
         self._overwrites = sys.stderr.isatty()
         self._open = False
 
     def __call__(self, label: str, done: int, total: int | None) -> None:
-        if time.monotonic() - self._shown < (0.5 if self._overwrites else PREPARATION_INTERVAL):
+        is_replaced = self._overwrites or self._output is not None
+        if time.monotonic() - self._shown < (0.5 if is_replaced else PREPARATION_INTERVAL):
             return
         self._shown = time.monotonic()
         amount = f"{done / 1e6:,.1f} million characters" if not total else f"{done / total:.0%} of {total:,} characters"
         line = f"{label}: {amount}"
+        self._open = is_replaced
+        if self._output is not None:
+            self._output.show(f"<pre>{text_html(line)}</pre>")
+            return
         print(f"\r{line:<70}" if self._overwrites else line, end="" if self._overwrites else "\n", file=sys.stderr)
         sys.stderr.flush()
-        self._open = self._overwrites
 
     def end(self) -> None:
-        if self._open:
+        if self._open and self._output is not None:
+            self._output.show("")
+        elif self._open:
             print(file=sys.stderr)
 
 
@@ -119,7 +205,7 @@ def describe(event: e.Event) -> str | None:
         case e.Progress(step=step, total=total, values=values) if "loss" in values:
             is_plain = event.unit == "nats" and not event.remark
             loss = values["loss"]
-            perplexity = "huge" if loss >= 20 else f"{math.exp(loss):.2f}"  # nan for a loss that is not a number
+            perplexity = "huge" if loss >= 20 else f"{math.exp(loss):.2f}"  # "nan" if the loss is not a number
             derived = f"perplexity {perplexity}  " if is_plain else ""
             return (
                 f"step {step}/{total}  loss {loss:.4f}  {derived}"
@@ -153,5 +239,6 @@ def describe(event: e.Event) -> str | None:
             return f"stopped at step {step}; all progress is saved"
         case e.Finished(step=step, reason=reason, seconds=seconds, step_seconds=step_seconds):
             within = "" if step_seconds is None else f", {format_duration(step_seconds)} of it in steps"
-            return f"finished at step {step} after {format_duration(seconds)}{within}: {reason}"
+            finished = f"finished at step {step} after {format_duration(seconds)}{within}: {reason}"
+            return "\n".join([finished, *(f"note: {note}" for note in baseline_notes(event.best))])
     return None

@@ -1,4 +1,6 @@
-"""Readers that convert texts to model inputs, in training, evaluation and prediction alike.
+"""Conversion of texts to model inputs, the same in training, evaluation and prediction.
+
+`TextReader`, `SentenceReader` and `RowReader` convert texts; `files.py` and `tables.py` read data files.
 
     classifier   the tokens of a text and END; long texts are truncated
     tagger       the words of a sentence, separated by spaces; long sentences are divided into parts, because every
@@ -18,6 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from seqloom.core.tokens import Specials
@@ -31,7 +34,7 @@ from seqloom.text.word_spans import first_tokens, join_words, word_spans
 SENTENCE_ENDS = frozenset(".!?…。！？।॥؟۔") | {"...", "?!", "!!", "??", "!!!", "???"}
 MAX_COMPOUND = 9  # words and punctuation marks of one vocabulary entry: over-the-top, rock-'n'-roll
 
-MAX_SPELLING = 32  # characters of a word; the middle of a longer one is dropped
+MAX_SPELLING = 32  # characters of a word; the middle of a longer word is dropped
 SPELLING_STEP = 8  # the width of a batch of spellings is a multiple of this, to limit the number of shapes
 
 
@@ -142,7 +145,7 @@ class TextReader:
         *,
         tokens: int,
         shapes: int | None = None,
-        values: Mapping[str, Sequence[int]] | None = None,
+        values: Mapping[str, ArrayLike] | None = None,
     ) -> TextBatches:
         """Return batches of texts, truncated to fit into their frames."""
         ids = self.tokenizer.encode_batch(map(self.prepare_text, texts))
@@ -243,8 +246,8 @@ class SentenceReader:
 def cut_sentence(words: Sequence[str], borders: Sequence[int], max_tokens: int) -> Iterator[tuple[int, int]]:
     """Divide a sentence into parts of at most `max_tokens` tokens, or of one longer word.
 
-    `borders` (W + 1) are the starts of the tokens of each word. A part ends after the last punctuation
-    mark that ends a sentence and leaves it at least half full; otherwise it is filled completely.
+    `borders` (W + 1) are the starts of the tokens of each word. A part ends after the last sentence-final punctuation
+    mark that leaves the part at least half full; otherwise it is filled completely.
     """
     start = 0
     while start < len(words):
@@ -262,7 +265,7 @@ def cut_sentence(words: Sequence[str], borders: Sequence[int], max_tokens: int) 
 
 
 class RowReader:
-    """A reader of rows in a frame, of at most `max_length` tokens including special ones.
+    """A reader of rows in a frame, with at most `max_length` tokens including special tokens.
 
     With `split_punctuation`, words and punctuation marks are separated by spaces, as in WikiText and
     treebanks.

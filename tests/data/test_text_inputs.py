@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqloom.data.readers import SentenceReader, Spellings, TextReader, cut_sentence
+from seqloom.data.text_inputs import SentenceReader, Spellings, TextReader, cut_sentence
 from seqloom.text import BytePairConfig, Tokenizer, WordsConfig, train_tokenizer
 from seqloom.text.word_spans import split_words
 

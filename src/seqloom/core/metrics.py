@@ -1,0 +1,41 @@
+"""Names of metrics: their order of importance, their direction, their format, and the baselines of models."""
+
+from collections.abc import Iterator, Mapping
+
+BASELINES = {  # the metric that a baseline is compared with, its title, and the behaviour of the baseline
+    "majority": ("accuracy", "accuracy", "always predicting the most frequent label"),
+    "chance": ("accuracy", "accuracy", "choosing an option at random"),
+    "constant_f1": ("micro_f1", "micro F1", "always predicting the same labels"),
+    "copy_bleu": ("bleu", "BLEU", "copying the translation of the most similar training sentence"),
+}
+PERCENT_METRICS = ("bleu", "bleu_lowercase", "chrf", "copy_bleu")  # from 0 to 100
+# Metrics of labels, tags, scores and answers, the most important first.
+ANSWER_METRICS = (
+    *("span_f1", "token_accuracy", "accuracy", "average_precision", "micro_f1", "macro_f1", "matthews"),
+    *("pearson", "spearman", "answer_f1", "answer_exact"),
+)
+HIGHER_IS_BETTER = (
+    *("bleu", "bleu_lowercase", "chrf", "exact_match", "success", "masked_accuracy", "next_accuracy"),
+    *("replaced_f1", "replaced_accuracy", "replaced_precision", "replaced_recall"),
+    *("hidden_accuracy", "target_accuracy", "exact_spans", "exact_texts"),
+    *ANSWER_METRICS,
+    *("neighbours", "wordsim353", "simlex999", "analogies", "analogies_semantic", "analogies_syntactic"),
+    *("samples_f1", "subset_accuracy", "micro_average_precision", "weighted_f1", "tag_macro_f1", "sentence_accuracy"),
+    *("span_precision", "span_recall", "span_macro_f1"),
+)
+
+
+def format_metric(name: str, value: float) -> str:
+    """Format a metric with two decimals if it ranges from 0 to 100, otherwise with four."""
+    if name in PERCENT_METRICS:
+        return f"{value:.2f}"
+    return f"{value:{'.4f' if abs(value) < 1e6 else '.3e'}}"
+
+
+def baseline_notes(metrics: Mapping[str, object]) -> Iterator[str]:
+    """Yield a note for each baseline that the model does not exceed."""
+    for baseline, (name, title, behaviour) in BASELINES.items():
+        value, limit = metrics.get(name), metrics.get(baseline)
+        if isinstance(value, float) and isinstance(limit, float) and value <= limit:
+            shown = f"{title} {format_metric(name, value)}, baseline {format_metric(baseline, limit)}"
+            yield f"the model is no better than {behaviour}: {shown}; train longer, or check the data and train.lr"

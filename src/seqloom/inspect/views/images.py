@@ -1,0 +1,87 @@
+"""Explanations of an image classification: which parts of an image support its label.
+
+occlusion    p(label) − p(label | a square of the image is replaced by the mean colour), for each square
+gradient     gradient × input, Σ_c x ∂logit/∂x, for each pixel
+rollout      attention roll-out of a Transformer encoder, for each vector of the image
+attention    the weights of attention pooling, for each vector of the image
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqloom.core.device import device_of
+from seqloom.core.progress import check_cancelled
+from seqloom.data.images import Pixels
+from seqloom.inspect.values import Array
+from seqloom.models.image_classifier import ImageClassifier
+
+SQUARES = 7  # approximate number of squares per side, for occlusion
+BATCH_SIZE = 256  # occluded copies of the image per batch
+
+
+@dataclass(frozen=True)
+class Region:
+    """A square of an image, and the decrease of the probability of the label if the square is occluded."""
+
+    rows: tuple[int, int]  # first and last, counted from 0
+    columns: tuple[int, int]
+    drop: float
+
+
+@dataclass(frozen=True)
+class ImageReasons:
+    """The maps of one image and its most important squares; a larger value means a more important cell."""
+
+    label: str
+    maps: Mapping[str, Array]  # (rows, columns)
+    regions: tuple[Region, ...]  # the squares with the largest drops
+
+
+def explain_image(model: ImageClassifier, pixels: Pixels, label: int, name: str, top: int = 3) -> ImageReasons:
+    """Compute the maps of an image (H, W, C) for a label."""
+    images = torch.from_numpy(pixels)[None].to(device_of(model))
+    drops, side = occlusion(model, images[0], label)
+    maps = {
+        "occlusion": drops,
+        "gradient": to_array(model.influence(images, torch.tensor([label], device=images.device))),
+    }
+    for kind, values in (("rollout", model.attention_rollout(images)), ("attention", model.attention(images))):
+        if values is not None:
+            maps[kind] = to_array(values)
+    H, W, _ = pixels.shape
+    order = np.argsort(-drops, axis=None, kind="stable")[:top]
+    regions = []
+    for row, column in zip(*np.unravel_index(order, drops.shape), strict=True):
+        rows = int(row) * side, min(H, (int(row) + 1) * side) - 1
+        columns = int(column) * side, min(W, (int(column) + 1) * side) - 1
+        regions.append(Region(rows, columns, float(drops[row, column])))
+    return ImageReasons(name, maps, tuple(regions))
+
+
+@torch.no_grad()
+def occlusion(model: ImageClassifier, image: Tensor, label: int) -> tuple[Array, int]:
+    """Return the drop of p(label) for each square of an image (H, W, C), and the side of a square."""
+    H, W, _ = image.shape
+    side = max(1, round(min(H, W) / SQUARES))
+    mean = image.float().mean(dim=(0, 1)).round().to(image.dtype)
+    shape = -(-H // side), -(-W // side)
+    copies = image.expand(shape[0] * shape[1], -1, -1, -1).clone()
+    for number, copy in enumerate(copies):
+        row, column = divmod(number, shape[1])
+        copy[row * side : (row + 1) * side, column * side : (column + 1) * side] = mean
+    before = model.probabilities({"images": image[None]})[0, label]
+    after = []
+    for part in copies.split(BATCH_SIZE):
+        check_cancelled()
+        after.append(model.probabilities({"images": part})[:, label])
+    return (before - torch.cat(after)).double().cpu().numpy().reshape(shape), side
+
+
+def to_array(values: Tensor) -> Array:
+    """Return the map of the only image (1, rows, columns)."""
+    array: Array = values[0].double().cpu().numpy()
+    return array

@@ -1,0 +1,126 @@
+"""A classifier of images, which reads an image as a sequence of vectors:
+
+    x_1 … x_N = image encoder(image)                 locations, patches, rows or pixels
+    h = encoder(x_1 … x_N)                           recurrent, convolution or Transformer; without an encoder h = x
+    h = encoder(c, x_1 … x_N)                        with the pooling "class": c is a learned vector
+    p(y) = softmax(W pooling(h) + b)                 the pooling "class" is h of c
+
+The Vision Transformer (ViT) has patches, a Transformer encoder and a class token. Image encoders are in
+`seqloom.models.image_encoder`, encoders in `seqloom.nn.encoders`.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.config import Discriminator, config
+from seqloom.config.constraints import Fraction
+from seqloom.models.classifier import Batch, ClassifierBase
+from seqloom.models.image_encoder import AnyImageEncoderConfig, PatchEncoderConfig, normalize
+from seqloom.nn.encoders import AnyEncoderConfig, Encoder, TransformerEncoder
+from seqloom.nn.masks import make_dropout
+from seqloom.nn.pooling import POOLINGS
+from seqloom.nn.softmax import at_least_float32
+
+ImagePooling = Literal["class", "last", "mean", "max", "attention"]
+CLASS_DEVIATION = 0.02  # of the initial class token
+
+
+@config
+class ImageClassifierConfig:
+    kind: Literal["image-classifier"] = "image-classifier"
+    image: Annotated[AnyImageEncoderConfig, Discriminator("kind")] = PatchEncoderConfig()
+    encoder: Annotated[AnyEncoderConfig, Discriminator("kind")] | None = None  # reads the vectors; null: none
+    pooling: ImagePooling = "mean"  # class, last, mean, max or attention
+    dropout: Fraction = 0.0  # before the output layer
+
+    def problems(self) -> Iterator[str]:
+        if self.encoder is None and self.pooling in ("class", "last"):
+            yield f"pooling {self.pooling} needs an encoder; without an encoder, use mean, max or attention"
+
+    def build(self, height: int, width: int, channels: int, labels: int) -> "ImageClassifier":
+        return ImageClassifier(self, height, width, channels, labels)
+
+
+class ImageClassifier(ClassifierBase):
+    """An image classifier. A batch has images (B, H, W, C) of bytes."""
+
+    def __init__(self, config: ImageClassifierConfig, height: int, width: int, channels: int, labels: int) -> None:
+        super().__init__()
+        self.config = config
+        self.image = config.image.build(height, width, channels)
+        self.encoder: Encoder | None = None
+        size = self.image.output_size
+        if config.pooling == "class":
+            self.class_token = nn.Parameter(torch.randn(size) * CLASS_DEVIATION)
+        if config.encoder is not None:
+            self.encoder = config.encoder.build(size)
+            size = self.encoder.output_size
+        if config.pooling != "class":
+            self.pooling = POOLINGS[config.pooling](size)
+        self.dropout = make_dropout(config.dropout)
+        self.output = nn.Linear(size, labels)
+        nn.init.zeros_(self.output.bias)
+
+    def notes(self) -> list[str]:
+        """Return notes for the user about behaviour that the recipe does not show."""
+        return [] if self.encoder is None or self.image.has_positions else self.encoder.notes()
+
+    def vectors(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Map normalized images x (B, H, W, C) to the input (B, S, D) of the encoder and its mask (B, S)."""
+        vectors = self.image.encode(x)
+        if self.config.pooling == "class":
+            vectors = torch.cat([self.class_token.to(vectors.dtype).expand(len(x), 1, -1), vectors], dim=1)
+        return vectors, torch.ones(vectors.shape[:2], dtype=torch.bool, device=x.device)
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self._logits(normalize(batch["images"]))[0]
+
+    def _logits(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Compute the logits (B, L) of normalized images and the weights (B, N) of attention pooling."""
+        h, mask = self.vectors(x)
+        ends, weights = h[:, -1], None
+        if self.encoder is not None:
+            h, ends = self.encoder.read(h, mask)
+        if self.config.pooling == "class":
+            pooled = h[:, 0]
+        else:
+            pooled, weights = self.pooling(h, mask, ends)
+        return self.output(self.dropout(pooled)), weights
+
+    # --- explanations -------------------------------------------------------------------------------------------------
+
+    @torch.enable_grad()
+    def influence(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Compute gradient × input, Σ_c x ∂logit/∂x (B, H, W), of the logit of a label (B,)."""
+        x = normalize(images).detach().requires_grad_()
+        logits = self._logits(x)[0]
+        (gradient,) = torch.autograd.grad(logits.gather(1, labels.unsqueeze(1)).sum(), x)
+        return at_least_float32(x.detach() * gradient).sum(dim=3)
+
+    @torch.no_grad()
+    def attention(self, images: Tensor) -> Tensor | None:
+        """Return the weights of attention pooling on the grid (B, rows, columns); None with other poolings."""
+        weights = self._logits(normalize(images))[1]
+        return None if weights is None else self.image.on_grid(weights)
+
+    @torch.no_grad()
+    def attention_rollout(self, images: Tensor) -> Tensor | None:
+        """Return the attention roll-out on the grid (B, rows, columns), or None without a Transformer encoder.
+
+        R = Ã_L … Ã_1 with Ã = (Ā + I) / 2, where Ā is the mean of the heads of a layer. R is the influence of each
+        vector on each output if every layer passes on half of its input (Abnar and Zuidema 2020). The result is the row
+        of the class token, or the mean of all rows, without the column of the class token and with the sum 1.
+        """
+        if not isinstance(self.encoder, TransformerEncoder):
+            return None
+        layers = self.encoder.attentions(*self.vectors(normalize(images)))
+        rollout = torch.eye(layers[0].shape[2], device=images.device)
+        for weights in layers:
+            mean = at_least_float32(weights).mean(dim=1)
+            rollout = (mean + torch.eye(mean.shape[1], device=mean.device)) / 2 @ rollout
+        has_class = self.config.pooling == "class"
+        flow = rollout[:, 0, 1:] if has_class else rollout.mean(dim=1)
+        return self.image.on_grid(flow / flow.sum(dim=1, keepdim=True))

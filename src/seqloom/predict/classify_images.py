@@ -1,0 +1,159 @@
+"""The predictor for classifiers of images."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from seqloom.core.errors import UsageError
+from seqloom.core.words import did_you_mean, one_line
+from seqloom.data.files import expand_home
+from seqloom.data.images import ImageShape, PixelImage, Pixels, StoredImage
+from seqloom.inspect.views.images import ImageReasons, explain_image
+from seqloom.predict.base import as_lines, json_value, predict_windows
+from seqloom.predict.classify import ABSTAINED, ClassifierEvaluation, LabelPrediction, LabelPredictor
+from seqloom.predict.results import returns_list
+from seqloom.tasks.classify_images import shape_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ImageInput = str | Path | NDArray[np.uint8]  # a file, or pixels (H, W) or (H, W, C)
+
+
+@dataclass(frozen=True)
+class ImageClassification(LabelPrediction):
+    """The labels of an image."""
+
+    image: str = ""  # the name of the file
+    notes: tuple[str, ...] = ()  # on parts of the file that were not used
+    why: ImageReasons | None = None  # if requested
+
+    def to_line(self) -> str:
+        """Return tab-separated labels and probabilities; with `why`, then the most important squares."""
+        if self.why is None:
+            return super().to_line()
+        squares = (
+            f"rows {region.rows[0]}–{region.rows[1]}, columns {region.columns[0]}–{region.columns[1]}: "
+            f"{region.drop:+.3f}"
+            for region in self.why.regions
+        )
+        return "\t".join([super().to_line(), *squares])
+
+    def to_json(self) -> dict[str, object]:
+        reasons = {} if self.why is None else {"why": json_value(self.why)}
+        return {"image": self.image, **super().to_json(), "notes": list(self.notes), **reasons}
+
+
+class ImageClassifierPredictor(LabelPredictor[ImageClassification]):
+    """A trained classifier of images."""
+
+    description = "a classifier of images"
+    usage = "use `seqloom classify`"
+    inputs = ("image",)
+    evaluation_class = ClassifierEvaluation
+    reads_text = False
+    reads_files = True
+    notes: ClassVar = {
+        **ABSTAINED,
+        "{lines} with an animated image: only the first frame was used": lambda answer: bool(answer.notes),
+    }
+
+    @property
+    def max_length(self) -> int | None:
+        return None
+
+    @property
+    def shape(self) -> ImageShape:
+        """The shape to which images are converted."""
+        return shape_of(self.recipe, self.run)
+
+    @returns_list
+    def predict(
+        self, lines: str | Iterable[str], *, batch_size: int = 128, window: int = 1024
+    ) -> Iterator[ImageClassification]:
+        """Classify one image file per line; a blank line has no labels."""
+        return self.classify(as_lines(lines), top=1, batch_size=batch_size, window=window, stream=True)
+
+    @returns_list
+    def classify(
+        self,
+        images: ImageInput | Iterable[ImageInput],
+        *,
+        top: int | None = None,
+        why: bool = False,
+        batch_size: int = 128,
+        window: int = 1024,
+    ) -> Iterator[ImageClassification]:
+        """Return one classification per image, a file or an array of bytes (H, W) or (H, W, C).
+
+        `top` limits the number of labels (default: all). With `why`, each classification includes the parts of the
+        image that support its label. `window` and `batch_size` work as in `predict`.
+        """
+        several = [images] if isinstance(images, str | Path | np.ndarray) else images
+        return predict_windows(several, self._classify, batch_size=batch_size, window=window, top=top, why=why)
+
+    def _classify(
+        self, images: Sequence[ImageInput], batch_size: int, top: int | None, why: bool
+    ) -> Iterator[ImageClassification]:
+        for start in range(0, len(images), batch_size):
+            part = images[start : start + batch_size]
+            decoded = [as_image(image).decode(self.shape) for image in part if not is_blank(image)]
+            rows = (
+                iter(())
+                if not decoded
+                else iter(zip(decoded, self._probabilities([each.pixels for each in decoded]), strict=True))
+            )
+            for image in part:
+                if is_blank(image):
+                    yield ImageClassification([], image=str(image))
+                    continue
+                (pixels, notes), row = next(rows)
+                candidates = self.rank(row, top)
+                reasons = self.why(pixels, candidates[0].label) if why else None
+                name = str(image) if isinstance(image, str | Path) else ""
+                yield ImageClassification(candidates, self.abstains(candidates), image=name, notes=notes, why=reasons)
+
+    def _probabilities(self, pixels: Sequence[Pixels]) -> list[list[float]]:
+        images = torch.from_numpy(np.stack(pixels)).to(self.device)
+        rows: list[list[float]] = self.model.probabilities({"images": images}).tolist()
+        return rows
+
+    def why(self, image: ImageInput, label: str | None = None) -> ImageReasons:
+        """Compute which parts of an image support a label (default: the most probable label)."""
+        pixels = as_image(image).decode(self.shape).pixels
+        if label is None:
+            label = self.rank(self._probabilities([pixels])[0], 1)[0].label
+        if label not in self.labels:
+            raise UsageError(f"{self.name} has no label {label!r}: {did_you_mean(label, self.labels)}.")
+        return explain_image(self.model, pixels, self.labels.index(label), label)
+
+    def draw_why(self, answer: ImageClassification) -> "Figure":
+        """Draw the image of a classification and the parts that support its label."""
+        from seqloom.inspect.plots.images import draw_image_reasons
+
+        assert answer.why is not None, "the classification was computed without why=True"
+        pixels = as_image(answer.image).decode(self.shape).pixels
+        title = [f"{one_line(answer.image)}: {one_line(answer.why.label)} ({answer.probability:.1%})"]
+        return draw_image_reasons(pixels, answer.why.maps, title)
+
+
+def is_blank(image: ImageInput) -> bool:
+    return isinstance(image, str) and not image.strip()
+
+
+def as_image(image: ImageInput) -> StoredImage | PixelImage:
+    """Return the handle of an image; raise `UsageError` if an array is not an image of bytes."""
+    if isinstance(image, str | Path):
+        return StoredImage(expand_home(Path(image)))
+    pixels = image[:, :, None] if image.ndim == 2 else image
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in (1, 3) or 0 in pixels.shape:
+        raise UsageError(
+            "An image must be an array of bytes (uint8) with the shape (H, W), (H, W, 1) or (H, W, 3); got "
+            f"{pixels.dtype} {image.shape}."
+        )
+    return PixelImage("array", pixels)

@@ -1,0 +1,194 @@
+"""Image classification: a model reads an image and predicts its label.
+
+All images are converted to one size (`images`). The model predicts only labels of the training data; a dev or test
+image with another label counts as an error. The loss is −log p of the label. The augmentation of a training image, a
+random shift and a mirror image, depends only on the seed and the step.
+"""
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqloom.config import Discriminator, config
+from seqloom.config.constraints import Fraction, NonNegativeInt, PositiveInt
+from seqloom.core.device import derive_seed, device_of
+from seqloom.core.errors import UsageError
+from seqloom.core.protocols import Loss
+from seqloom.core.tree import Tree, to_device
+from seqloom.data.batching import ShuffleSampler
+from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpus import Corpus
+from seqloom.data.image_folders import LabelledImage
+from seqloom.data.images import ImageOptions, ImageShape, ImageTable, Pixels
+from seqloom.models.image_classifier import ImageClassifier, ImageClassifierConfig
+from seqloom.models.image_encoder import EfficientNetEncoderConfig
+from seqloom.runs.image_weights import find_weights, load_image_weights
+from seqloom.tasks.base import TaskInfo, TaskRecipe, cached_method
+from seqloom.tasks.reading_base import LabelTask
+from seqloom.train.config import FitConfig
+
+if TYPE_CHECKING:
+    from seqloom.runs.run import Run
+
+
+@config
+class AugmentConfig:
+    """Random changes of the training images."""
+
+    shift: NonNegativeInt = 0  # shift by up to this many pixels in each direction; edges are repeated
+    mirror: bool = False  # mirror half of the images from left to right
+
+    def apply(self, images: Pixels, seed: int, step: int) -> Pixels:
+        """Return images (B, H, W, C) with changes that depend only on the seed and the step."""
+        (B, H, W, _), draws = images.shape, np.random.default_rng(derive_seed(seed, "augment", step))
+        corners = draws.integers(0, 2 * self.shift + 1, size=(B, 2))
+        is_mirrored = draws.random((B,)) < (0.5 if self.mirror else 0.0)
+        padded = np.pad(images, ((0, 0), (self.shift, self.shift), (self.shift, self.shift), (0, 0)), mode="edge")
+        changed = np.empty_like(images)
+        for number, (row, column) in enumerate(corners):
+            part = padded[number, row : row + H, column : column + W]
+            changed[number] = part[:, ::-1] if is_mirrored[number] else part
+        return changed
+
+
+@config
+class BatchConfig:
+    """Batches of images."""
+
+    size: PositiveInt = 64  # images per batch
+    eval_size: PositiveInt = 512  # images per batch in evaluation
+
+
+@config
+class ImageLossConfig:
+    label_smoothing: Fraction = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · mean of −log p over the labels
+
+
+@config
+class Recipe(TaskRecipe):
+    task: Literal["classify-images"] = "classify-images"
+    data: CorpusConfig[LabelledImage]
+    images: ImageOptions = ImageOptions()
+    augment: AugmentConfig = AugmentConfig()
+    batch: BatchConfig = BatchConfig()
+    model: Annotated[ImageClassifierConfig, Discriminator("kind")] = ImageClassifierConfig()
+    loss: ImageLossConfig = ImageLossConfig()
+    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # dev metric for the best checkpoint
+    train: FitConfig
+
+
+class Task(LabelTask[Recipe, ImageClassifier]):
+    corpus: Corpus[LabelledImage]
+    reads_tokens = False
+    speed_unit = "images"
+    measured_on = "images with labels"
+
+    @property
+    def loss_remark(self) -> str:
+        return "smoothed" if self.recipe.loss.label_smoothing else ""
+
+    @cached_property
+    def shape(self) -> ImageShape:
+        """The shape to which all images are converted."""
+        return self.recipe.images.shape([example.image for example in self.corpus.split("train")])
+
+    @cached_method
+    def table(self, split: str) -> ImageTable:
+        """Return the images of a split."""
+        return ImageTable([example.image for example in self.corpus.split(split)], self.shape)
+
+    @cached_property
+    def image_notes(self) -> list[str]:
+        """Notes on the images of all splits; raise DataError that names the images that cannot be read."""
+        return [f"{split}: {note}" for split in self.corpus.splits for note in self.table(split).fill()]
+
+    @cached_property
+    def train_labels(self) -> Tensor:
+        return torch.tensor(self.labels("train"))
+
+    @classmethod
+    def of_corpus(cls, recipe: Recipe, run: "Run", corpus: Corpus[LabelledImage]) -> Self:
+        task = super().of_corpus(recipe, run, corpus)
+        task.shape = shape_of(recipe, run)
+        return task
+
+    def check_model(self) -> None:
+        if isinstance(self.recipe.model.image, EfficientNetEncoderConfig) and self.recipe.model.image.pretrained:
+            find_weights()
+        self.image_notes  # noqa: B018 (decodes all images before the run is created)
+        encoder = self.recipe.model.encoder
+        longest, needed = (None if encoder is None else encoder.longest), self.longest_sequence()
+        if longest is not None and needed > longest:
+            raise UsageError(
+                f"An image has {needed} vectors, but the encoder has {longest} positions: set "
+                f"model.encoder.positions.max_length={needed}."
+            )
+
+    def longest_sequence(self) -> int:
+        """Return the number of vectors that the encoder reads for an image."""
+        with torch.device("meta"):
+            length: int = self.recipe.model.image.build(*self.shape[:3]).length
+        return length + (self.recipe.model.pooling == "class")
+
+    def warnings(self) -> list[str]:
+        return [*super().warnings(), *(f"{note}." for note in self.image_notes)]
+
+    def sizes(self) -> dict[str, int]:
+        height, width, channels, _ = self.shape
+        return {"height": height, "width": width, "channels": channels, "labels": len(self.names)}
+
+    @cached_property
+    def sampler(self) -> ShuffleSampler:
+        count = len(self.corpus.split("train"))
+        return ShuffleSampler(count, min(self.recipe.batch.size, count), "images")
+
+    def model(self) -> ImageClassifier:
+        model = super().model()
+        load_image_weights(model)
+        return model
+
+    def steps_per_epoch(self) -> int:
+        return len(self.sampler)
+
+    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
+        """Return a batch. An epoch reads the images in a new order and drops an incomplete last batch."""
+        _, chosen = self.sampler.choose(seed, step, rank, world)
+        images = self.recipe.augment.apply(self.table("train").take(chosen), seed, step * world + rank)
+        return {"images": torch.from_numpy(images), "labels": self.train_labels[chosen]}
+
+    def loss(self, model: ImageClassifier, batch: Tree, carry: Tree) -> Loss:
+        """Return the loss of independent images, the number of images, and no carried state."""
+        value, count = model.loss(batch, None, self.recipe.loss.label_smoothing)
+        return Loss(value, None, len(batch["labels"]), count)
+
+    @torch.no_grad()
+    def outputs(self, model: ImageClassifier, split: str) -> Tensor:
+        """Return log p (N, L) of each label of each image of a split, on the CPU."""
+        table, outputs = self.table(split), []
+        for start in range(0, len(table), self.recipe.batch.eval_size):
+            members = np.arange(start, min(start + self.recipe.batch.eval_size, len(table)))
+            batch = to_device({"images": torch.from_numpy(table.take(members))}, device_of(model))
+            outputs.append(model.log_probs(batch).float().cpu())
+        return torch.cat(outputs)
+
+
+def shape_of(recipe: Recipe, run: "Run") -> ImageShape:
+    """Return the shape to which the images of a run are converted."""
+    sizes = run.sizes
+    return ImageShape(sizes["height"], sizes["width"], sizes["channels"], recipe.images.fit)
+
+
+INFO = TaskInfo(
+    name="classify-images",
+    recipe=Recipe,
+    task=Task,
+    predictor="seqloom.predict.classify_images:ImageClassifierPredictor",
+    command="classify {run}",
+    metric="accuracy",
+    loss_per="image",
+    examples="images",
+    example="picture.png",
+)
