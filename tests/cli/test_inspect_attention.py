@@ -109,7 +109,7 @@ def test_beam_option_sets_the_beam_of_the_search(seqloom: Any, translators: Path
 def test_unknown_words_are_noted(seqloom: Any, translators: Path) -> None:
     shown = seqloom("inspect", "attention", translators / "words", "the zebra sat", "--target", "猫", "--json")
     assert "<unk>" in shown.json["source_tokens"]
-    assert shown.err == "note: the vocabulary lacks 'zebra' of the text: read as <unk>\n"
+    assert shown.err == "note: the model reads 'zebra' of the text as <unk>\n"
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_largest_step_has_most_cells() -> None:
 
 
 def test_invalid_arguments_are_rejected() -> None:
-    with pytest.raises(DataError, match=r"All 1 pairs are longer than batch.max_length, 3 tokens"):
+    with pytest.raises(DataError, match=r"All 1 pairs are longer than 3 tokens"):
         batches([([1] * 9, [1])], tokens=10, max_length=3)
     with pytest.raises(DataError, match="it is empty"):
         batches([], tokens=10)

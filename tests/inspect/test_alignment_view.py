@@ -114,8 +114,8 @@ def test_word_weights_sum_to_one_with_each_tokenizer(tokenizer: Any, source: str
 def test_unknown_words_are_reported() -> None:
     view = alignment_view(make(WordsConfig()), "the zebra sat, here", "il gatto blu")
     assert view.notes == (
-        "the vocabulary lacks 'zebra' of the text: read as <unk>",
-        "the vocabulary lacks 'blu' of the translation: read as <unk>",
+        "the model reads 'zebra' of the text as <unk>",
+        "the model reads 'blu' of the translation as <unk>",
     )
     assert view.words.columns == ["the", "zebra", "sat,", "here", "</s>"]  # tokens are not truncated
 

@@ -314,7 +314,7 @@ def test_init_trains_and_evaluates_a_folder(
     folder(tmp_path / "mine", count=20)
     monkeypatch.chdir(tmp_path)
     assert main(["init", "mine", "--no-estimate"]) == 0
-    assert "images, with a folder for each label" in capsys.readouterr().out
+    assert "images, with a subfolder for each label" in capsys.readouterr().out
     steps = ["train.epochs=null", "train.steps=20", "train.evaluate_every=20", "train.warmup=2", "train.patience=null"]
     assert main(["train", "mine.yaml", *steps, "--out", "run"]) == 0
     capsys.readouterr()

@@ -39,8 +39,9 @@ def init(
         list[Path],
         typer.Argument(
             help="Your data: a text file or a folder of .txt files; a .csv, .tsv, .jsonl or .parquet table; a .conll, "
-            ".tmx, .xliff or .po file; a SQuAD .json file; a folder with a folder of images for each label; two files "
-            "aligned by line for a translator; or files named after train, dev and test. Files may end in .gz or .zst."
+            ".tmx, .xliff or .po file; a SQuAD .json file; a folder with a subfolder of images for each label; two "
+            "files aligned by line for a translator; or files named after train, dev and test. Files may end in .gz or "
+            ".zst."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="The recipe to write. [default: NAME.yaml]")] = None,

@@ -1,14 +1,13 @@
 """Batches: a sampler selects the examples of a batch, and `collate` converts them to padded tensors.
 
-`LengthSampler` groups examples of similar length within a budget of tokens. An example has two
-lengths: those of the sides of a pair, or the tokens and words of a sentence; examples with a single length use it for
-both. A batch of B examples padded to S and T satisfies B · max(S, T) ≤ `tokens`, unless it consists of a single long
-example. Examples are shuffled only within fixed groups, so that every epoch has the same number of batches with the
-same shapes:
+`LengthSampler` groups examples of similar length within a budget of tokens. An example has two lengths: the lengths of
+both sides of a pair, or the numbers of tokens and words of a sentence. An example with one length uses it as both. A
+batch of B examples padded to S and T satisfies B · max(S, T) ≤ `tokens`, unless it consists of a single long example.
+Examples are shuffled only within fixed groups, so that every epoch has the same number of batches with the same shapes:
 
     shapes=None   lengths are rounded up in steps of about 20 %. Examples are sorted by the second length, then by the
-                  first (alternately ascending and descending, so that neighbours are similar), and divided where the
-                  budget is full. Examples with equal rounded lengths are shuffled.
+                  first (alternately ascending and descending, so that neighbours are similar), and cut into batches
+                  that fill the budget. Examples with equal rounded lengths are shuffled.
     shapes=n      at most n shapes (B, S, T) are chosen, and every batch has one of them. All examples of a shape are
                   shuffled. Incomplete batches are filled with empty rows.
 
@@ -34,7 +33,7 @@ from seqloom.core.tree import Tree
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, int, int]  # (B, S, T)
-LENGTH_RATIO = 1.2  # between rounded lengths if shapes are free; a larger ratio shuffles more and pads more
+LENGTH_RATIO = 1.2  # of successive rounded lengths if shapes=None; a larger ratio shuffles more and pads more
 CACHED_EPOCHS = 2  # parallel processes may be in two consecutive epochs
 
 
@@ -47,7 +46,7 @@ class Ragged:
 
     @classmethod
     def of(cls, sequences: Iterable[Sequence[int]]) -> "Ragged":
-        """Store texts and append END to each; an iterator avoids keeping all lists in memory."""
+        """Store texts, each followed by END; pass an iterator to avoid keeping all lists in memory."""
         lengths: list[int] = []
 
         def add_ends() -> Iterator[Sequence[int]]:
@@ -86,7 +85,7 @@ class Ragged:
         return Ragged(kept, starts)
 
     def truncate_texts(self, lengths: Array) -> "Ragged":
-        """Truncate texts, so that they still end with END."""
+        """Truncate texts to `lengths` (N,), each of which includes END."""
         truncated = self.truncate(lengths)
         truncated.ids[truncated.starts[1:] - 1] = END
         return truncated
@@ -107,7 +106,7 @@ class Ragged:
 
 
 class ShuffleSampler:
-    """A sampler that draws `size` examples in random order and omits an incomplete last batch of an epoch."""
+    """A sampler of `size` examples in random order, without the incomplete last batch of an epoch."""
 
     def __init__(self, count: int, size: int, purpose: str) -> None:
         """Create the sampler; `purpose` separates the random draws of different kinds of data."""
@@ -127,12 +126,12 @@ class ShuffleSampler:
 
 
 class LengthSampler:
-    """A sampler of examples of similar length: a pure function of seed, step, rank and world."""
+    """A sampler of examples of similar length; a batch is a pure function of seed, step, rank and world size."""
 
     def __init__(
         self, lengths: Array, *, tokens: int, shapes: int | None, purpose: str, members: Array | None = None
     ) -> None:
-        """Create the sampler; `lengths` (N, 2) belong to `members`, by default to examples 0 … N − 1."""
+        """Create the sampler; `lengths` (N, 2) are those of the examples `members`, by default 0 … N − 1."""
         check_budget(tokens, shapes)
         plan = _cut_by_length(lengths, tokens) if shapes is None else _cut_into_boxes(lengths, tokens, shapes)
         self._group, self._cuts, self.shapes = plan  # shapes: of each batch
@@ -164,7 +163,7 @@ def check_budget(tokens: int, shapes: int | None) -> None:
 
 
 def _cut_by_length(lengths: Array, tokens: int) -> tuple[Array, Array, list[Shape]]:
-    """Return the group of each example, the boundaries of the batches in the sorted examples, and their shapes."""
+    """Return the group of each example, and the boundaries (in the sorted examples) and shapes of the batches."""
     longest = lengths.max(axis=0)
     powers = LENGTH_RATIO ** np.arange(np.ceil(np.log(longest.max()) / np.log(LENGTH_RATIO)) + 1)
     scale = np.unique(np.ceil(powers).astype(np.int64))  # 1, 2, 3 …, then powers of the ratio
@@ -191,8 +190,8 @@ def _cut_by_length(lengths: Array, tokens: int) -> tuple[Array, Array, list[Shap
 def _cut_into_boxes(lengths: Array, tokens: int, max_shapes: int) -> tuple[Array, Array, list[Shape]]:
     """Return groups, boundaries and shapes as `_cut_by_length` does, with at most `max_shapes` shapes.
 
-    Boxes are split as in a decision tree, where a split saves the most cells. The examples of a box are divided
-    evenly, so that few rows are empty.
+    As in a decision tree, the box whose split saves the most cells is split next. The examples of a box are divided
+    evenly between its batches, so that few rows are empty.
     """
     kinds, kind, counts = np.unique(lengths, axis=0, return_inverse=True, return_counts=True)
     boxes = [_Box(kinds, counts, np.arange(len(kinds)), tokens)]
@@ -242,10 +241,10 @@ class _Box:
 
 
 class Batches(ABC):
-    """The examples of a split as batches: a pure function of seed, step, rank and world."""
+    """The batches of a split; a batch is a pure function of seed, step, rank and world size."""
 
     sampler: LengthSampler
-    has_targets: ClassVar = True  # attention is between source and target, not within a text
+    has_targets: ClassVar = True  # whether attention relates targets to sources instead of the tokens of one text
 
     @abstractmethod
     def collate(self, members: Array, shape: Shape | None = None) -> Tree:
@@ -302,8 +301,8 @@ class StreamBatches:
     size·L tokens once each; only the last N mod size tokens of the stream are left out. The last chunk of an epoch is
     shorter if `length` does not divide L, so that there are at most two shapes.
 
-    With an offset, the stream is rotated by this number of tokens, which shifts rows and chunks. Its
-    last token is the END of the last document, so that END still precedes the first document.
+    With an offset, the stream is rotated by this number of tokens, which shifts rows and chunks. The stream ends with
+    the END of the last document, so that END still precedes the first document.
     """
 
     stream: Tensor  # (N,)

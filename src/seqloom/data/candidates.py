@@ -16,11 +16,11 @@ from seqloom.core.errors import DataError
 from seqloom.core.words import format_value
 from seqloom.data.files import read_lines
 
-ScoredText = tuple[str, float | None]  # a text, and its score if it has one
+ScoredText = tuple[str, float | None]  # a text, and its score if the list has scores
 
 
 def read_nbest(path: Path) -> Iterator[tuple[int, list[ScoredText]]]:
-    """Yield the number of each source line with candidates, counted from 0, and its candidates."""
+    """Yield the number of each source line that has candidates, counted from 0, and the candidates."""
     last, candidates = -1, list[ScoredText]()
     for line_number, line in enumerate(read_lines(path), start=1):
         number, *fields = (field.strip() for field in line.split("|||"))
@@ -52,7 +52,7 @@ def _parse_score(field: str, default: float | None) -> float | None:
 
 
 def candidates_of(lines: Iterable[str], path: Path) -> Iterator[tuple[str, list[ScoredText]]]:
-    """Yield each source line with its candidates; raise DataError unless lines with text and candidates match."""
+    """Yield each source line with its candidates; raise DataError if a line with text has none or a line is missing."""
     groups = read_nbest(path)
     group = next(groups, None)
     count = 0
@@ -61,7 +61,7 @@ def candidates_of(lines: Iterable[str], path: Path) -> Iterator[tuple[str, list[
             yield line, group[1]
             group = next(groups, None)
         elif line.strip():
-            raise DataError(f"Line {count:,} of the input has no candidates in {path}: none is numbered {count - 1}.")
+            raise DataError(f"Line {count:,} of the input has no candidates, numbered {count - 1}, in {path}.")
         else:
             yield line, []
     if group is not None:

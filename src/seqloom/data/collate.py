@@ -30,7 +30,7 @@ SPELLING = "spelling"  # key of `words`: the number of the spelling of each word
 
 
 class ParallelBatches(Batches):
-    """Batches of pairs of token sequences; both sides end with END, which their lengths include."""
+    """Batches of pairs of token sequences; both sides end with END, which counts towards their lengths."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class ParallelBatches(Batches):
         self.targets = targets if isinstance(targets, Ragged) else Ragged.of(targets)
         self.tokens = tokens
         lengths = np.stack([self.sources.lengths, self.targets.lengths], axis=1)  # (N, 2)
-        self.pairs = np.flatnonzero(lengths.max(axis=1, initial=0) <= (max_length or np.inf))  # those that are used
+        self.pairs = np.flatnonzero(lengths.max(axis=1, initial=0) <= (max_length or np.inf))  # the short pairs
         self.left_out = len(lengths) - len(self.pairs)
         if not len(self.pairs):
             raise DataError(
-                f"All {len(lengths):,} pairs are longer than batch.max_length, {max_length} tokens. Raise it."
+                f"All {len(lengths):,} pairs are longer than {max_length} tokens. Raise batch.max_length."
                 if len(lengths)
                 else "The split must contain pairs, but it is empty."
             )
@@ -77,7 +77,7 @@ def collate_parallel(sources: Ragged, targets: Ragged, members: Array, shape: Sh
 
 
 def shift_right(targets: Tensor) -> Tensor:
-    """Return the decoder inputs for targets (B, T): END, then the targets without the last; padding is END."""
+    """Return the decoder inputs for targets (B, T): END, followed by all targets but the last; padding is END."""
     inputs = torch.full_like(targets, END)
     inputs[:, 1:] = targets[:, :-1]
     return inputs
@@ -110,10 +110,10 @@ class TextBatches(Batches):
         spelled: Ragged | None = None,
         was_cut: Sequence[bool] | None = None,
     ):
-        """Create batches; texts and `spelled`, the spellings of their tokens, end with END, `words` do not.
+        """Create batches; `texts` and `spelled`, the spellings of their tokens, end with END; `words` do not.
 
-        Texts longer than `max_length` tokens are truncated and end with END; words whose `first` token is lost
-        are dropped and counted in `words_cut`. `was_cut` (N,) marks texts that are truncated.
+        Texts longer than `max_length` tokens are truncated and end with END; words whose `first` token is removed are
+        dropped and counted in `words_cut`. `was_cut` (N,) marks texts that are truncated.
         """
         if max_length is not None and max_length < 2:
             raise UsageError(f"max_length must be at least 2, for a token and END; got {max_length}.")
@@ -187,14 +187,14 @@ class ExampleRows:
 
     rows: Sequence[Row]
     cut: bool = False
-    answerable: Sequence[Sequence[bool]] | None = None  # positions of each row where an answer may be
+    answerable: Sequence[Sequence[bool]] | None = None  # positions of each row where an answer may lie
 
 
 class RowBatches(Batches):
     """Batches of examples with one or several rows: a pair, a text with each option, a window of a context.
 
     tokens, mask, segments (B, R, S)      padding is 0 and False; missing rows of an example are padding
-    answerable (B, R, S)                  positions where an answer may be, for question answering
+    answerable (B, R, S)                  positions where an answer may lie, for question answering
     each key of `values` (B,)             a number for each example, such as its label; IGNORE in empty rows
     """
 
@@ -267,7 +267,7 @@ class PromptCompletion:
 def encode_completion(tokenizer: Tokenizer, prompt: str, completion: str) -> PromptCompletion:
     """Encode a prompt and its completion as one text.
 
-    The space before a completion belongs to it, because byte-pair encoding joins them.
+    The space before a completion is encoded with it, because byte-pair encoding merges a space with the next word.
     """
     ids, prompt_ids = tokenizer.encode(prompt + completion), tokenizer.encode(prompt.rstrip(" "))
     pairs = zip(ids, prompt_ids, strict=False)
@@ -276,7 +276,7 @@ def encode_completion(tokenizer: Tokenizer, prompt: str, completion: str) -> Pro
 
 
 def shorten_prompt(tokenizer: Tokenizer, text: str, excess: int) -> str:
-    """Remove `excess` tokens from the end of a text, or more to keep characters intact; keep at least one token."""
+    """Remove `excess` tokens from the end of a text, or more tokens to keep characters intact; keep at least one."""
     spans = tokenizer.spans(text)
     kept = max(1, len(spans) - excess)
     if kept >= len(spans):
@@ -287,7 +287,7 @@ def shorten_prompt(tokenizer: Tokenizer, text: str, excess: int) -> str:
 class PromptCompletionBatches(TextBatches):
     """Batches of prompts and completions; the loss covers the completions with END.
 
-    inputs, targets (B, T); counted (B, T) marks the targets of the loss; read is the number of tokens.
+    inputs, targets (B, T); `counted` (B, T) marks the targets that enter the loss; `read` is the number of tokens.
     """
 
     def __init__(self, examples: Iterable[PromptCompletion], *, tokens: int, shapes: int | None = None) -> None:

@@ -12,7 +12,7 @@ GRAM_SIZE = 3  # characters
 
 
 def copy_baseline(train: Sequence[ParallelExample], sources: Sequence[str]) -> list[str]:
-    """Return for each source the target of the nearest training source; a tie selects the first source.
+    """Return the target of the nearest training source for each source; a tie selects the first training source.
 
     A model that generalizes exceeds this baseline. Similarity is the cosine between the sets of character trigrams,
     weighted by inverse document frequency:

@@ -75,7 +75,7 @@ class Example:
     """
 
     form: ClassVar[str]  # equal to FORM in the modules of the corpora
-    unit: ClassVar = "examples"  # the name of the number of examples in `sizes`
+    unit: ClassVar = "examples"  # the key of the number of examples in `sizes`
     text_fields: ClassVar[tuple[str, ...]] = ()  # the fields that a model reads
     label_field: ClassVar[str] = ""  # the field that a model predicts
     counts_repeats: ClassVar = False  # whether a text that occurs repeatedly counts each time
@@ -97,7 +97,7 @@ class Example:
         return b"".join(map(frame, self.parts()))
 
     def version_content(self) -> bytes:
-        """Return the bytes from which the version of a corpus is computed if its source has none."""
+        """Return the bytes from which the version of a corpus is computed if its source has no version."""
         return self.content()
 
     @staticmethod
@@ -315,7 +315,7 @@ class FilesConfig(HoldoutConfig):
         return replace(self, **located)
 
     def relocate(self, path: Path) -> Self:
-        """Return this config with its files at another place: the only file, or a folder that contains all files."""
+        """Return this config with its files moved to `path`: the only file, or a folder that contains all files."""
         old = {key: [Path(file) for file in files] for key, files in self.files().items()}
         places = [file for files in old.values() for file in files]
         root = Path(os.path.commonpath([file.parent for file in places]))
@@ -364,8 +364,8 @@ class GeneratedConfig:
 class SeriesConfig(HoldoutConfig):
     """Options for reading a series; test is its end, and dev the part before it."""
 
-    season: PositiveInt | None = None  # period of the series in steps; null: that of the data set or the time step
-    gaps: Gaps | None = None  # missing rows: insert missing values, ignore them, or null to decide by their number
+    season: PositiveInt | None = None  # period of the series in steps; null: the period of the data set or time step
+    gaps: Gaps | None = None  # insert missing rows as missing values, or ignore them; null: decide by their number
     fill: Fill = "mask"  # missing values: mask ignores them; previous and season replace them by earlier values
     dev_fraction: Fraction = 0.15  # fraction of the steps; 0 for no dev split
     test_fraction: Fraction = 0.15  # fraction of the steps; 0 for no test split

@@ -87,8 +87,8 @@ def detect(
 ) -> Detected:
     """Recognize the task of files; `task` and `columns` restrict the result.
 
-    Without `task`, one named input means labelled texts, two inputs pairs, and more a text with its options.
-    `multi_label` states whether a text has several labels.
+    Without `task`, one named input means labelled texts, two inputs mean pairs, and more inputs mean a text with
+    options. `multi_label` states whether a text has several labels.
     """
     paths = [expand_home(path) for path in paths]
     for path in paths:
@@ -149,7 +149,7 @@ def _detect_file(path: Path, task: str | None, columns: NamedColumns, multi_labe
         raise DataError(f"{path} is a compiled message catalogue. Convert it: msgunfmt {path} > {po} (gettext).")
     if path.is_dir() and form is None:
         if task in (None, "classify-images") and has_images(path):
-            return Detected("classify-images", {"corpus": "image-files"}, "images, with a folder for each label")
+            return Detected("classify-images", {"corpus": "image-files"}, "images, with a subfolder for each label")
         return _text(path, columns, task) if task in (None, *TEXT_TASKS) else _refuse(path, task)
     if task in TEXT_TASKS:
         return _text(path, columns, task)
@@ -188,7 +188,7 @@ def has_images(path: Path) -> bool:
 
 
 def image_splits(path: Path) -> dict[str, Path] | None:
-    """Return the folders of train, dev and test in a folder, each with a folder of images for each label, or None."""
+    """Return the folders of train, dev and test in a folder, each with a subfolder for each label, or None."""
     folders = {SPLIT_NAMES.get(folder.name.lower()): folder for folder in sorted(path.glob("*/"))}
     splits = {name: folder for name, folder in folders.items() if name and any(map(has_images, folder.glob("*/")))}
     return splits if "train" in splits else None

@@ -22,7 +22,7 @@ from seqloom.core.iob import extract_spans, marks_spans
 from seqloom.core.words import format_count, format_value, shorten
 from seqloom.data.corpus import Corpus, Example, TextCounts, by_count
 
-Span = tuple[int, int]  # start and end in characters, without the end
+Span = tuple[int, int]  # start and end (exclusive) in characters
 Link = tuple[Span, Span]  # a span of the source and the span of the target that translates it
 MAX_SINGLETON_FRACTION = 0.5  # of labels with a single example: a larger fraction suggests the wrong column
 
@@ -32,7 +32,7 @@ MAX_SINGLETON_FRACTION = 0.5  # of labels with a single example: a larger fracti
 
 @dataclass(frozen=True)
 class TextClassificationExample(Example):
-    """A text and its label: sentiment, topic, language, nationality."""
+    """A text and its label, such as a sentiment, a topic or a language."""
 
     form: ClassVar = "text-classification"
     text_fields: ClassVar[tuple[str, ...]] = ("text",)
@@ -107,7 +107,7 @@ def refuse_single_label(corpus: Corpus[Example], unit: str) -> None:
 
 
 def note_unseen_labels(corpus: Corpus[Example], subject: tuple[str, str]) -> Iterator[str]:
-    """Yield a note for each split with labels that are not in train; `subject` is the start, in singular and plural."""
+    """Yield a note for each split with labels that are not in train; `subject` (singular, plural) starts the note."""
     for split in corpus.splits:
         if counts := corpus.unseen_labels(split):
             number, labels = sum(counts.values()), ", ".join(counts)
@@ -117,9 +117,9 @@ def note_unseen_labels(corpus: Corpus[Example], subject: tuple[str, str]) -> Ite
 
 
 def rarest_labels(examples: Sequence[Example]) -> list[str]:
-    """Return the label of each example that is least frequent among the examples, or "" for an example without labels.
+    """Return the label of each example that occurs least often in all examples, or "" if an example has no labels.
 
-    If the examples of each of these labels are divided evenly, all labels are divided approximately evenly.
+    If the examples with the same returned label are divided evenly, all labels are divided approximately evenly.
     """
     counts = Counter(label for example in examples for label in example.labels())
     return [min(example.labels(), key=lambda label: (counts[label], label), default="") for example in examples]
@@ -128,7 +128,7 @@ def rarest_labels(examples: Sequence[Example]) -> list[str]:
 def sample_fraction(examples: Sequence[ExampleT], fraction: float, seed: int) -> list[ExampleT]:
     """Sample a fraction of the examples of each label, at least one, and keep their order.
 
-    A hash of the seed and the texts selects them, so that a smaller sample is a subset of a larger sample.
+    A hash of the seed and the texts selects the examples, so that a smaller sample is a subset of a larger sample.
     """
     positions: dict[tuple[str, ...], list[int]] = {}
     for position, example in enumerate(examples):
@@ -183,7 +183,7 @@ class TokenClassificationExample(Example):
 
     @classmethod
     def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
-        """Return the numbers of sentences, words, tags, and of spans if the tags mark them."""
+        """Return the numbers of sentences, words, tags and, if the tags mark spans, of spans."""
         sentences = corpus.split(split)
         sizes = {
             "sentences": len(sentences),
@@ -205,7 +205,7 @@ class TokenClassificationExample(Example):
 
 
 def has_spans(corpus: Corpus[TokenClassificationExample]) -> bool:
-    """Return whether the tags mark spans of words, such as entities, or classify single words."""
+    """Return whether the tags mark spans of words, such as entities, instead of classifying single words."""
     return marks_spans(corpus.labels)
 
 
@@ -319,7 +319,7 @@ class QuestionAnsweringExample(Example):
 
     @property
     def answer(self) -> Answer:
-        """The most frequent answer, which a model is trained on; ties go to the first."""
+        """The most frequent answer, which is the training target; the first answer wins a tie."""
         return Counter(self.answers).most_common(1)[0][0]
 
     def parts(self) -> Sequence[str]:

@@ -1,9 +1,8 @@
 """Strict reading of text files, and the location of data sets.
 
-Errors name the file, the line and the byte. Files are UTF-8 unless `use_encoding` sets another
-encoding. A byte order mark is dropped, and Windows line ends become "\\n", as do line ends of old
-Macs, "\\r", in a text without others. Lines end only at "\\n"; U+2028 and other separators of
-`str.splitlines` are ordinary characters.
+Errors name the file, the line and the byte. Files are UTF-8 unless `use_encoding` sets another encoding. A byte order
+mark is dropped, and Windows line ends become "\\n". The line ends of old Macs, "\\r", are converted if the text has no
+others. Lines end only at "\\n"; U+2028 and other separators of `str.splitlines` are ordinary characters.
 """
 
 import codecs
@@ -34,7 +33,7 @@ COMPRESSED = (".gz", ".zst")
 EXTENSIONS = (".txt", *(f".txt{ending}" for ending in COMPRESSED))
 IMAGE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # at the start of a file
-BYTES_PER_NUL = 100  # fewer bytes for each NUL byte mean a binary file
+BYTES_PER_NUL = 100  # a file with fewer bytes per NUL byte is binary
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -187,8 +186,8 @@ def decode_text(content: bytes | bytearray, path: Path | str) -> str:
 def guess_encoding(content: bytes | bytearray) -> str | None:
     """Return the probable encoding of a text; None if no encoding is plausible.
 
-    Windows-1252 is preferred to Latin-1, which has control characters where Windows-1252 has quotation
-    marks and dashes, and equals it elsewhere.
+    Windows-1252 is preferred to Latin-1. They differ only where Windows-1252 has quotation marks and dashes, and
+    Latin-1 has control characters.
     """
     try:
         content.decode()
@@ -211,7 +210,7 @@ def guess_encoding(content: bytes | bytearray) -> str | None:
 
 
 def _advise_encoding(content: bytes | bytearray, position: int) -> str:
-    """Return advice on a text that is not UTF-8, with the line at `position` in its probable encoding."""
+    """Return advice on a text that is not UTF-8; it quotes the line at `position` in the probable encoding."""
     encoding = guess_encoding(content)
     if encoding is None or encoding == _encoding.get():
         return "Set data.encoding to the encoding of the file, for example cp1252 or shift_jis."
@@ -295,7 +294,7 @@ def use_encoding(encoding: str) -> Iterator[None]:
 def use_data_folder(path: Path | str | None, moved: Path | None = None) -> Iterator[None]:
     """Use `path` instead of SEQLOOM_DATA within this block; None has no effect.
 
-    `moved` is the new place of the user's files of a run.
+    `moved` is the new location of the user's files that a run was trained on.
     """
     if moved is not None and not moved.exists():
         raise DataError(f"{moved} does not exist. --data must be the file or the folder of the data.")
@@ -309,7 +308,7 @@ def use_data_folder(path: Path | str | None, moved: Path | None = None) -> Itera
 
 
 def moved_data() -> Path | None:
-    """Return the new place of the files of a run, as set by `use_data_folder`."""
+    """Return the new location of the files of a run, as set by `use_data_folder`."""
     return _moved_data.get()
 
 

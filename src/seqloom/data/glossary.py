@@ -101,7 +101,8 @@ def open_glossary(
 def read_glossary(path: Path, languages: tuple[str, str] = ("", "")) -> Glossary:
     """Read a glossary from a table, JSON Lines, or a TMX, XLIFF or PO file.
 
-    The columns are those of the `languages`, if known, those named `source` and `target`, or the first two.
+    The columns are those of the `languages`, if known; else the columns `source` and `target`; else the first two
+    columns.
     """
     path = expand_home(path)
     form = format_of(path) or "tsv"

@@ -1,4 +1,4 @@
-"""Labelled images of the user: a folder with a folder for each label, or a table of paths and labels.
+"""Labelled images of the user: a folder with a subfolder for each label, or a table of paths and labels.
 
 No file outside the data folder is read: a path in a table must stay inside the folder of the table, and links that lead
 out of the folder are errors.
@@ -50,9 +50,9 @@ class LabelledImage(Example):
 
 
 def read_folder(folder: Path) -> tuple[list[LabelledImage], list[str]]:
-    """Read the images of a folder whose folders are the labels, and notes on files that were left out.
+    """Return the images of a folder whose subfolders are the labels, and notes on files that were left out.
 
-    The images of a label may be in further folders below. Hidden files are left out.
+    The images of a label may be in nested folders. Hidden files are left out.
     """
     examples, others = list[LabelledImage](), list[str]()
     labels = sorted(path for path in list_folder(folder) if path.is_dir())
@@ -75,7 +75,7 @@ def read_folder(folder: Path) -> tuple[list[LabelledImage], list[str]]:
         listed = ", ".join(others[:MAX_LISTED]) + (" …" if len(others) > MAX_LISTED else "")
         kinds = ", ".join(IMAGE_EXTENSIONS)
         count = "1 file" if len(others) == 1 else f"{len(others):,} files"
-        notes.append(f"{count} of {folder} left out, without the extension of an image ({kinds}): {listed}")
+        notes.append(f"{count} of {folder} left out for lack of an image extension ({kinds}): {listed}")
     return examples, notes
 
 
@@ -145,6 +145,6 @@ def check_inside(path: Path, folder: Path) -> None:
 def read_labelled_images(
     name: str, image: Column, label: Column, form: Format | None
 ) -> tuple[list[LabelledImage], list[str]]:
-    """Read a folder of folders, or a table."""
+    """Read a folder with a subfolder for each label, or a table."""
     path = expand_home(Path(name))
     return read_folder(path) if path.is_dir() else (read_image_table(path, image, label, form), [])

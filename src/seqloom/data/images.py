@@ -42,9 +42,9 @@ from seqloom.data.files import IMAGE_EXTENSIONS, convert_read_errors, read_bytes
 Pixels = NDArray[np.uint8]  # (H, W, C)
 Channels = Literal[1, 3]
 Fit = Literal["stretch", "crop", "pad"]
-FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")  # other formats of Pillow start programs or are rare
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")  # Pillow starts external programs for some others
 MAX_LISTED = 10  # images in an error message
-MAX_CACHE_FRACTION = 0.5  # of the available memory that the decoded images of a split may take
+MAX_CACHE_FRACTION = 0.5  # of the available memory, for the decoded images of a split
 IDX_BYTES = 0x08  # the type code of unsigned bytes
 
 
@@ -52,8 +52,8 @@ IDX_BYTES = 0x08  # the type code of unsigned bytes
 class ImageOptions:
     """The size to which images are converted."""
 
-    size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None  # side, or [height, width]; null: of the images
-    channels: Channels | None = None  # 1 for grey, 3 for colours; null: those of the images
+    size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None  # side, or [height, width]; null: no change
+    channels: Channels | None = None  # 1 for grey, 3 for colours; null: no change
     fit: Fit = "stretch"  # stretch an image to the size, crop its middle, or pad it with white
 
     def problems(self) -> Iterator[str]:
@@ -114,13 +114,14 @@ def import_pillow() -> Any:
 
 
 def decode(content: bytes, name: str, shape: ImageShape | None = None) -> Decoded:
-    """Decode a file and convert it to a shape if one is given; otherwise keep its size, with 1 channel if it is grey,
-    else 3. Raise `DataError` with the `name` of the image if it cannot be decoded.
+    """Decode a file and convert it to `shape`; raise `DataError` with the `name` of the image if this fails.
+
+    Without `shape`, the image keeps its size, with 1 channel if it is grey and 3 channels otherwise.
     """
     pillow = import_pillow()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about large or unusual files, which are checked below
+            warnings.simplefilter("ignore")  # large or unusual files are checked below
             with pillow.open(io.BytesIO(content), formats=FORMATS) as image:
                 check_pixels(image.size, name)
                 notes = ("animated: only the first frame is used",) if is_animated(image) else ()

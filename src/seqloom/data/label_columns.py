@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from seqloom.data.corpora.table import FLAGS, split_labels
 
 SEPARATORS = (";", "|", ",")
-MIN_JOINED_FRACTION = 0.02  # of the cells have several labels
-MIN_SHARED_FRACTION = 0.8  # of the labels in joined cells also occur in another cell
-MAX_LABEL_WORDS = 4  # on average
+MIN_JOINED_FRACTION = 0.02  # minimum fraction of cells with several labels
+MIN_SHARED_FRACTION = 0.8  # minimum fraction of labels in joined cells that also occur in another cell
+MAX_LABEL_WORDS = 4  # maximum mean number of words in a label
 MAX_LABELS = 1000
 
 
 def find_separator(cells: Sequence[str], *, force: bool = False) -> str | None:
     """Return the separator of cells that join labels of a small set, such as "billing;urgent", or None.
 
-    The parts of a text with commas are rarely repeated, and the parts of a single label with a comma always occur
-    together. With `force`, return the separator that occurs in most cells.
+    Parts that are rarely repeated belong to texts with commas, and parts that always occur together to a single label.
+    With `force`, return the separator that occurs in most cells.
     """
     joined = {separator: sum(separator in cell for cell in cells) for separator in SEPARATORS}
     for separator in sorted(SEPARATORS, key=lambda each: -joined[each]):

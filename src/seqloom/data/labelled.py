@@ -29,8 +29,8 @@ def load_examples(
 ) -> Corpus[Any]:
     """Load all examples of this form from a file as the split "other".
 
-    The file is read with the columns of `config`, the `data` section of a recipe, if it has them, and as recognized by
-    `detect` otherwise. `columns` names some or all columns; `data` replaces the section.
+    If the file has the columns of `config`, the `data` section of a recipe, these are read; otherwise `detect`
+    recognizes the columns. `columns` names some or all columns; `data` replaces the section.
     """
     path = expand_home(path)
     encoding = find_encoding(path) if path.exists() else "utf-8"
@@ -107,7 +107,7 @@ def _as_other(path: Path, corpus: Corpus[Any]) -> Corpus[Any]:
 
 
 def _only_file(config: object, path: Path) -> dict[str, Any]:
-    """Return the values of the keys of the files of a config that reads only this file."""
+    """Return the file options of a config that reads only this file."""
     first, *others = config.file_keys if isinstance(config, FilesConfig) else ("train",)
     return {first: str(path), **dict.fromkeys(others)}
 
@@ -122,7 +122,7 @@ def _config_of(detected: Detected, config: object, values: Mapping[str, object])
 
 
 def _complete(columns: NamedColumns, config: object, path: Path) -> NamedColumns:
-    """Add the inputs or the label of the training data, if the user named only the other and the file has them."""
+    """Complete the named columns: inputs or a label that the user did not name are those of the training data."""
     names = set(profile_table(path, form, columns.names).names) if (form := format_of(path)) else set()
     inputs = tuple(str(getattr(config, key)) for key in INPUT_KEYS if hasattr(config, key))
     labels = [str(getattr(config, key)) for key in LABEL_KEYS if hasattr(config, key)]

@@ -80,10 +80,9 @@ class NextSentencePairs:
 
         [CLS] a [SEP] b [SEP]          a and b are consecutive complete sentences that fit into the row
 
-    A document is read once, row by row. `a` ends after a random sentence in the first half of the
-    row. With probability 1/2, b follows it; otherwise b starts at a random sentence of another
-    document. Both kinds are filled in the same way, so that their lengths reveal little. A sentence
-    longer than half a row is divided.
+    A document is read once, row by row. `a` ends after a random sentence in the first half of the row. With probability
+    1/2, `b` follows `a`; otherwise `b` starts at a random sentence of another document. Both kinds are filled in the
+    same way, so that their lengths reveal little. A sentence longer than half a row is divided.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class NextSentencePairs:
         length: int,
         what: str = "the text",
     ) -> None:
-        """Create pairs from the tokens of sentences of documents, in rows of `length`; errors name `what`."""
+        """Create pairs in rows of `length` from documents, lists of encoded sentences, which errors call `what`."""
         self.specials, self.length = specials, length
         self.room = length - frame_length(2)
         max_length = self.room // 2
@@ -114,8 +113,8 @@ class NextSentencePairs:
             )
         sentences = [sentence for document in pieces for sentence in document]
         self._ids = np.concatenate([np.asarray(sentence, np.int32) for sentence in sentences])
-        self._starts = np.cumsum([0, *map(len, sentences)])  # of each sentence, in ids; and the end
-        self._first = np.cumsum([0, *map(len, pieces)])  # of each document, in sentences; and the end
+        self._starts = np.cumsum([0, *map(len, sentences)])  # the first id of each sentence, and the end
+        self._first = np.cumsum([0, *map(len, pieces)])  # the first sentence of each document, and the end
         self._row_starts, self._row_ends, self._document = self._rows()
 
     def __len__(self) -> int:

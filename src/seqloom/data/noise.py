@@ -15,9 +15,9 @@ Of n tokens, ⌊p · n + u⌋ are chosen, with u uniform in [0, 1), so that the 
 in short texts. Spans do not touch, and all their placements are equally likely. The sentinels are rows of the
 embedding after [MASK]; a text uses the first sentinels.
 
-A document is divided into pieces of limited length, at the end of a sentence if possible. The noise of
-a piece depends only on the seed, the epoch and its number. The pieces of a batch are chosen by their
-lengths (`seqloom.data.batching`), and its width is that of the corrupted texts.
+A document is divided into pieces of limited length, at the end of a sentence if possible. The noise of a piece depends
+only on the seed, the epoch and its number. The lengths of the pieces determine the batches (`seqloom.data.batching`); a
+batch is as wide as its longest corrupted text.
 """
 
 import math

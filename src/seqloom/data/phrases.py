@@ -120,8 +120,10 @@ def say(text: str, *slots: str) -> Phrase:
 
 
 def around_number(text: str, other: str) -> Phrase:
-    """Return a phrase whose digits express the number and the rest `other`; without digits (a dual), the text
-    expresses both."""
+    """Return a phrase whose digits express the number and whose other parts express `other`.
+
+    Without digits, as in a dual, the whole text expresses both.
+    """
     match = _NUMBER.search(text)
     if not match:
         return say(text, "number", other)

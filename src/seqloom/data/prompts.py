@@ -127,7 +127,7 @@ def check_choices(choices: Sequence[str], shots: Sequence[Shot] = ()) -> tuple[s
         raise UsageError(f"The choices must be different; got {', '.join(labels)}.")
     if unknown := [shot for shot in shots if shot.label not in labels]:
         raise DataError(
-            f"The label of every shot must be one of the choices, {', '.join(labels)}; that of "
+            f"The label of every shot must be one of the choices, {', '.join(labels)}; the label of "
             f"{format_value(unknown[0].text)} is {format_value(unknown[0].label)}."
         )
     return labels

@@ -4,8 +4,8 @@ Test is the end of a series, and dev the part before it. Each split includes its
 it is forecast; `begins` is the first row of the split itself. Gaps are rows of NaN, so that all steps
 are equal.
 
-The distance of times is counted in months if all are on the same day of the month or all on the last,
-in weekdays if consecutive days skip Saturdays and Sundays, and otherwise in seconds.
+The distance between times is counted in months if all times are on the same day of the month, or all on its last day;
+in weekdays if consecutive days skip Saturdays and Sundays; and otherwise in seconds.
 """
 
 from collections.abc import Sequence
@@ -200,7 +200,7 @@ class Series(Example):
 
     @classmethod
     def sizes(cls, corpus: Corpus["Series"], split: str) -> dict[str, int]:
-        """Return the numbers of series, steps without history, variables and missing values."""
+        """Return the numbers of series, steps after the history, variables and missing values."""
         examples = corpus.split(split)
         return {
             "series": len(examples),

@@ -1,9 +1,9 @@
 """Scenes of coloured shapes: their description, and their pixels.
 
 A scene has one or more objects in different cells of a 3 × 3 grid. An object has a shape, a colour, a size and a
-position. Scenes are drawn from a seed. Some combinations of shape and colour are held out: they occur in every scene
-of their split, dev or test, and in no scene of another split. A model that describes them must combine a shape and a
-colour that it has seen only with others.
+position. Scenes are drawn from a seed. Some combinations of shape and colour are held out: they occur in every scene of
+their split, dev or test, and in no scene of another split. To describe them, a model must combine a shape and a colour
+that it has seen only in other combinations.
 """
 
 import random

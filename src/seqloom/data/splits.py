@@ -1,8 +1,8 @@
 """Held-out splits, and corpora from the user's files.
 
-If a corpus has no dev or test split, groups of examples that must be in the same split are held out in the
-order of a hash of their names. The choice is thus reproducible, is spread over a sorted file, and
-depends neither on a seed nor on the order of lines.
+If a corpus has no dev or test split, groups of examples that must be in the same split are held out in the order of a
+hash of their names. The choice is thus reproducible, independent of a seed and of the order of lines, and spread over a
+sorted file.
 """
 
 import hashlib
@@ -77,7 +77,7 @@ def hold_out(groups: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
 def link_groups(pairs: Sequence[tuple[str, str]]) -> list[str]:
     """Return a group for each pair, such that pairs sharing a side, directly or indirectly, have the same group.
 
-    A group has the name of the alphabetically first among the first sides of its pairs.
+    The name of a group is the alphabetically first of the first sides of its pairs.
     """
     parent: dict[tuple[int, str], tuple[int, str]] = {}
 
@@ -128,9 +128,9 @@ def glue_corpus(
 ) -> Corpus[ExampleT]:
     """Return the corpus of a GLUE task. Its test labels are not published, so its dev part serves as test.
 
-    `read` returns a part of the data. A tenth of train is held out as dev, in complete groups and
-    stratified by label. Training examples whose group occurs in test are left out and counted in a
-    note; `note` is its text after the number.
+    `read` returns a part of the data. A tenth of train is held out as dev, in complete groups and stratified by label.
+    Training examples whose group occurs in test are left out and counted in a note; `note` is the text after this
+    number.
     """
     train, test = read("train"), read("dev")
     test_groups = {group(example) for example in test}
@@ -152,7 +152,7 @@ def glue_corpus(
 
 @contextmanager
 def first_examples(counts: Mapping[str, Mapping[str, int]]) -> Iterator[None]:
-    """Read only as many examples of the user's files as these counts of the splits of a run contain."""
+    """Within this block, read only the first examples of the user's files, up to the counts in the splits of a run."""
     token = _first.set(counts)
     try:
         yield

@@ -111,7 +111,7 @@ class TableSample:
     form: Format
     has_header: bool
     columns: Sequence[ColumnProfile]
-    multi_label: bool | None = None  # whether a text has several labels; None: it is recognized
+    multi_label: bool | None = None  # whether a text has several labels; None: detect it
 
     @property
     def names(self) -> list[str]:

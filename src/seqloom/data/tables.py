@@ -193,7 +193,7 @@ def read_columns(path: Path, columns: Sequence[int] | Sequence[str]) -> tuple[in
 def column_problems(
     columns: Mapping[str, Column], header: bool | None, form: Format | None, files: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
-    """Yield the problems of requested columns that are independent of the content of the files."""
+    """Yield the problems of requested columns that are apparent without reading the files."""
     chosen = list(columns.values())
     keys = " and ".join([", ".join(list(columns)[:-1]), list(columns)[-1]])
     if any(isinstance(column, int) and column < 1 for column in chosen):
@@ -289,7 +289,7 @@ def read_records(path: Path, form: Format | None = None) -> list[Record]:
 
 
 def _requested(path: Path, form: Format, columns: Mapping[str, Column]) -> Iterator[Record]:
-    """Yield the records with the requested columns under the names or numbers that request them."""
+    """Yield the requested columns of the records, keyed by the names or numbers of the request."""
     records = read_records(path, form)
     names = list(dict.fromkeys(name for _, item in records for name in item))
     for key, column in columns.items():

@@ -35,7 +35,7 @@ SENTENCE_ENDS = frozenset(".!?…。！？।॥؟۔") | {"...", "?!", "!!", "??
 MAX_COMPOUND = 9  # words and punctuation marks of one vocabulary entry: over-the-top, rock-'n'-roll
 
 MAX_SPELLING = 32  # characters of a word; the middle of a longer word is dropped
-SPELLING_STEP = 8  # the width of a batch of spellings is a multiple of this, to limit the number of shapes
+SPELLING_STEP = 8  # the width of a batch of spellings is a multiple of this number, to limit the number of shapes
 
 
 class Spellings:
@@ -244,10 +244,10 @@ class SentenceReader:
 
 
 def cut_sentence(words: Sequence[str], borders: Sequence[int], max_tokens: int) -> Iterator[tuple[int, int]]:
-    """Divide a sentence into parts of at most `max_tokens` tokens, or of one longer word.
+    """Divide a sentence into parts of at most `max_tokens` tokens; a longer word is a part of its own.
 
     `borders` (W + 1) are the starts of the tokens of each word. A part ends after the last sentence-final punctuation
-    mark that leaves the part at least half full; otherwise it is filled completely.
+    mark that leaves the part at least half full; without such a mark, the part is filled completely.
     """
     start = 0
     while start < len(words):
@@ -391,7 +391,7 @@ class Window:
         return ExampleRows([self.row], self.cut, [answerable])
 
     def targets(self, span: tuple[int, int] | None) -> tuple[int, int]:
-        """Return the positions of the first and last token of an answer, or of [CLS] if it is not in the window."""
+        """Return the positions of the first and last token of an answer, or of [CLS] if the window lacks the answer."""
         if span is None or span[0] < self.start or span[1] >= self.end:
             return self.row.cls_position, self.row.cls_position
         return span[0] + self.shift, span[1] + self.shift

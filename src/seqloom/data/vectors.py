@@ -156,7 +156,7 @@ class Adding(VectorData):
         return {"inputs": inputs, "targets": to_float32((values * marks).sum(axis=1))}
 
     def blind(self, targets: Tensor) -> Tensor:
-        """Return the mean of the sum of two numbers in [0, 1]; the error is then its variance, 2 · 1/12 = 1/6."""
+        """Return the mean of the sum of two numbers in [0, 1]; the squared error is the variance of the sum, 1/6."""
         return torch.ones(len(targets), 1)
 
 
@@ -182,9 +182,9 @@ class Recall(VectorData):
 
         s  d_1 … d_lag  ?          s, d_i any of K symbols          y = s
 
-    Every x_t is one-hot over the K symbols and the question mark. The distractors d_i come from the
-    same alphabet, so that only its position identifies s. In training, the lag of a batch is random
-    from `min_lag` to `lag`; in dev and test it is `lag`.
+    Every x_t is one-hot over the K symbols and the question mark. The distractors d_i come from the same alphabet, so
+    that only the position identifies s. In training, the lag of a batch is random from `min_lag` to `lag`; in dev and
+    test it is `lag`.
     """
 
     name = "recall"

@@ -8,9 +8,9 @@ The binary format:
     400000 100⏎                      number of vectors and their size, as text
     the ␣ 100 × float32              a word, a space, its numbers in little-endian order; optionally a line break
 
-A file is binary if it starts with such a line and does not continue with a word and its numbers in
-digits. Only requested words are kept, so that a file may be larger than memory. Every line must have
-the same size; the numbers of other words are counted, but not parsed.
+A file is binary if it starts with such a line and the first entry is not a word with numbers in digits. Only requested
+words are kept, so that a file may be larger than memory. All vectors must have the same size; the numbers of other
+words are counted, but not parsed.
 
 The evaluation sets are in `word_vectors_eval` of the data folder (SEQLOOM_DATA): WordSim-353,
 SimLex-999 and the analogies of Google. They are not part of seqloom.
@@ -38,10 +38,10 @@ from seqloom.text import Tokenizer
 from seqloom.text.base import UNKNOWN_TEXT
 from seqloom.text.vocabularies import Characters, Words
 
-MAX_LINE_BYTES = 1 << 20  # a longer line means that the file is not text
+MAX_LINE_BYTES = 1 << 20  # a file with a longer line is not text
 MAX_WORD_BYTES = 1 << 12  # in the binary format
 MAX_HEADER_BYTES = 64
-MAX_VECTOR_SIZE = 1 << 16  # a larger size is probably an error, and might not fit into memory
+MAX_VECTOR_SIZE = 1 << 16  # larger vectors are probably an error and might not fit into memory
 NUMBER = np.dtype("<f4")
 LOWERED, EXACT = 1, 2  # how a word was matched
 Format = Literal["text", "binary"]

@@ -93,7 +93,7 @@ class Captured:
         return result[0][0] if isinstance(result, tuple) else result[0]
 
     def steps(self, name: str) -> list[CellStep]:
-        """Return the steps of a cell, by its name in the model."""
+        """Return the steps of the cell that has this module name."""
         return [CellStep(call.inputs[0], call.inputs[1], call.output) for call in self.calls(self.names[name])]
 
     def shortcuts(self, name: str) -> dict[str, Tensor]:
@@ -136,12 +136,12 @@ def eval_mode(model: object) -> Iterator[None]:
 
 
 def model_of(source: Source) -> Any:
-    """Return the model of a `TrainedModel`, or the module itself."""
+    """Return the model of a `TrainedModel`; return a module unchanged."""
     return source if isinstance(source, nn.Module) else source.model
 
 
 def cells_of(model: object) -> dict[str, Cell]:
-    """Return the cells that read the text by module name, excluding the character encoder."""
+    """Return the cells that read the text, by module name; omit the cells of the character encoder."""
     named = model.named_modules() if isinstance(model, nn.Module) else ()
     return {name: part for name, part in named if isinstance(part, Cell) and "spelling" not in name.split(".")}
 
@@ -182,7 +182,7 @@ def blocks_of(part: nn.Module) -> list[TransformerBlock]:
 
 
 def block_values(captured: Captured, block: TransformerBlock, *, norm_first: bool, residual: bool) -> BlockValues:
-    """Return the values of a block. Its call must have returned the attention weights."""
+    """Return the values of a block whose captured call returned the attention weights."""
     call = captured.calls(block)[-1]
     weights = [tensor[0] for tensor in _tensors(call.output) if tensor.dim() == 4]
     attentions = [module for module in block.modules() if isinstance(module, MultiHeadAttention)]
@@ -232,7 +232,7 @@ def attention_values(captured: Captured, attention: MultiHeadAttention, weights:
 
 
 def _tensors(tree: object) -> Iterator[Tensor]:
-    """Yield the tensors of a result in order."""
+    """Yield the tensors in a nested result, in order."""
     if isinstance(tree, Tensor):
         yield tree
     elif isinstance(tree, dict | tuple | list):

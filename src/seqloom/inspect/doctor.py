@@ -303,7 +303,7 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
 
 
 def class_counts(task: ReadingTask, split: str) -> dict[str, int]:
-    """Return the number of examples of each label, or of words or spans of each tag; empty without labels."""
+    """Return the number of examples of each label, or of words or spans of each tag; {} if there are no labels."""
     if issubclass(task.corpus.example_type, TokenClassificationExample):
         return tag_counts(task.corpus, split)
     return task.corpus.label_counts(split) if task.names else {}
@@ -373,9 +373,7 @@ def check_facts(splits: Sequence[Split], pairs: PairFacts | None, examples: Exam
 
 def _warn_duplicates(fraction: float, unit: str) -> Iterator[str]:
     if fraction > MAX_DUPLICATE_FRACTION:
-        yield (
-            f"{fraction:.0%} of the training {unit} are duplicates. Remove them, unless their weight should be larger."
-        )
+        yield (f"{fraction:.0%} of the training {unit} are duplicates. Remove them, unless they should count more.")
 
 
 def _warn_overlap(fraction: float, unit: str, split: str, data: str) -> Iterator[str]:
@@ -447,7 +445,8 @@ def warn_examples(facts: ExampleFacts) -> Iterator[str]:
         )
     total = facts.splits[0].examples
     if facts.has_several_labels and (constant := [name for name, count in facts.classes.items() if count == total]):
-        yield f"Every training text has the label {format_value(constant[0])}, so the model cannot learn it. Remove it."
+        label = format_value(constant[0])
+        yield f"Every training text has the label {label}, so the model cannot learn it. Remove this label."
     yield from _warn_padding(facts)
 
 

@@ -78,7 +78,7 @@ class Expression:
         return [part for argument in self.arguments for part in argument.parts(operation)]
 
     def block(self, number: int, count: int) -> "Expression":
-        """Return one block of stacked weights, or of a value computed with them."""
+        """Return one block of stacked weights, or of a value that was computed with stacked weights."""
         value = self.value.chunk(count)[number]
         if self.operation == "leaf":
             return Expression("leaf", value, symbol=f"{self.symbol}/{number}")
@@ -90,7 +90,7 @@ class Expression:
 
 @dataclass(frozen=True, eq=False)
 class Equation:
-    """A line value = function(Σ terms) of vectors (H,)."""
+    """A line `value = function(Σ terms)`, whose value and terms are vectors (H,)."""
 
     name: str  # as in `Cell.equations`; for an intermediate result, its symbol
     symbol: str
@@ -126,7 +126,7 @@ def trace_equations(cell: Cell, x_t: Tensor, state: State) -> list[Equation]:
 
 @dataclass
 class _Recorder(TorchFunctionMode):
-    """Records the expression of every computed tensor, by tensor identity."""
+    """A recorder of the expression of every computed tensor, by tensor identity."""
 
     cell: Cell
     expressions: dict[int, Expression] = field(default_factory=dict)
@@ -179,7 +179,7 @@ class _Recorder(TorchFunctionMode):
 
 
 class _Writer:
-    """Names the recorded expressions and formats them as lines."""
+    """A writer that names the recorded expressions and formats them as lines."""
 
     def __init__(self, cell: Cell, recorder: _Recorder, returned: dict[str, Tensor]) -> None:
         self.cell = cell
@@ -194,7 +194,7 @@ class _Writer:
             yield from self._write(name, self.named[name])
 
     def _write(self, name: str, expression: Expression) -> Iterator[Equation]:
-        """Yield the lines of the required intermediate results, then the line."""
+        """Yield the lines of intermediate results, then the line of the named value."""
         is_function = expression.operation not in ("leaf", "sum", "product", "matrix", "complement")
         function = is_function and len(expression.arguments) == 1
         inner = expression.arguments[0] if function else replace(expression, symbol="")
@@ -296,7 +296,7 @@ class UnitTerm:
 
 @dataclass(frozen=True)
 class UnitLine:
-    """A line value = function(Σ terms) of one unit."""
+    """A line `value = function(Σ terms)` for one unit."""
 
     name: str  # as in `Cell.equations`; for an intermediate result, its symbol
     symbol: str

@@ -14,7 +14,7 @@ class Picture(ABC):
 
     @abstractmethod
     def draw(self) -> "Figure":
-        """Draw the value."""
+        """Return a figure that shows the value."""
 
     def _repr_png_(self) -> bytes | None:
         from seqloom.inspect.plots.figures import to_bytes

@@ -124,7 +124,7 @@ def parameters_of(task: Task) -> int:
 
 
 def nearest_size(count: Callable[[int], int], target: int) -> tuple[int, int]:
-    """Return the integer n ≥ 1 whose count(n) is nearest to the target, and count(n), which must grow with n."""
+    """Return the integer n ≥ 1 with count(n) nearest to the target, and count(n); `count` must increase with n."""
     above = 1
     while count(above) < target and above < MAX_SIZE:
         above *= 2

@@ -48,7 +48,7 @@ TOKENIZER_SECTIONS = {
 DEFAULT_VOCABULARY = 8000
 COMMENTS = {  # comments on the keys of the section `data`
     "train": "the training data, optionally with .gz or .zst",
-    "image-files.train": "a folder with a folder of images for each label, or a table of paths",
+    "image-files.train": "a folder with a subfolder of images for each label, or a table of paths",
     "encoding": "of the files",
     "documents": "the unit of a document: file, line or paragraph",
     "columns": "the columns of source and target: names, or numbers counted from 1",

@@ -35,7 +35,7 @@ class Config(FileConfig):
         in_list = isinstance(self.options, str)
         files = [file for files in self.files().values() for file in files]
         if in_list and {self.format or format_of(Path(file)) for file in files} - {"jsonl", "parquet", None}:
-            yield f"options must list a column for each option of a table: [ending0, ending1], got {self.options!r}"
+            yield f"options must list a column for each option, such as [ending0, ending1]; got {self.options!r}"
         if not in_list and len(self.options) < 2:
             yield f"options must name at least two columns, got {list(self.options)}"
         yield from column_problems(self.columns, None, self.format, self.files())

@@ -1,4 +1,4 @@
-"""Parallel phrases in any two languages of Unicode CLDR: real words and word order, known alignment."""
+"""Parallel phrases in any two languages of Unicode CLDR, with real words, real word order and known alignment."""
 
 import re
 import unicodedata
@@ -105,7 +105,7 @@ class Kind:
     weight: int  # the relative frequency of this kind
     draw: Callable[[Dice, SharedNames], Meaning]
     say: Callable[..., Phrase]  # (language, *meaning)
-    rivals: tuple["Kind", ...] = ()  # kinds that take precedence when they write the meaning in the same way
+    rivals: tuple["Kind", ...] = ()  # a phrase is dropped if one of these kinds writes its meaning in the same way
 
 
 def draw_moment(dice: Dice) -> datetime:
@@ -113,7 +113,7 @@ def draw_moment(dice: Dice) -> datetime:
 
 
 def draw_number(dice: Dice) -> int | Decimal:
-    """Draw a number such as 45, 45.3 or 45,300: few different digit groups, so that a small vocabulary suffices."""
+    """Draw a number such as 45, 45.3 or 45,300 from few digit groups, so that a small vocabulary suffices."""
     large, form = dice.between(1, 99), dice.uniform()
     if form < 0.5:
         return large
@@ -206,7 +206,7 @@ KINDS = (
 
 
 def missing_kinds(language: Language) -> list[str]:
-    """Return the kinds without words in a language: num2words lacks it, or CLDR has only language-neutral symbols."""
+    """Return the kinds that cannot be written in a language: num2words lacks it, or CLDR has only neutral symbols."""
     signs = {
         "duration": (language.quantity(3, "duration-hour"), "3 h"),
         "quantity": (language.quantity(5, "length-kilometer"), "5 km"),
@@ -246,7 +246,7 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> Corpus[ParallelExample]:
-    """Generate pairs; no side is repeated in any split, and all words of dev and test occur in train."""
+    """Generate pairs; no source or target is repeated in any split, and all words of dev and test occur in train."""
     require_babel()
     drawing = PairDrawing(config)
     splits = config.draw(drawing.take)
@@ -273,7 +273,7 @@ def version() -> str:
 
 
 class PairDrawing:
-    """A generator of pairs in two languages; no side is repeated."""
+    """A generator of pairs in two languages; no source or target is repeated."""
 
     def __init__(self, config: Config) -> None:
         self.languages = Language(config.source), Language(config.target)
@@ -319,7 +319,7 @@ class PairDrawing:
         return pairs
 
     def _draw(self, kind: Kind) -> ParallelExample | None:
-        """Draw a pair; return None if a side is a repetition or the source is ambiguous or incomplete."""
+        """Draw a pair; return None if a side repeats an earlier pair, or the source is ambiguous or incomplete."""
         meaning = kind.draw(self.dice, self.shared)
         source, target = (kind.say(language, *meaning) for language in self.languages)
         texts = text_of(source), text_of(target)
@@ -346,7 +346,7 @@ class PairDrawing:
 
 @cache
 def word_pattern() -> re.Pattern[str]:
-    """Return the pattern of digits, letters or another symbol.
+    """Return the pattern that finds words: digits, letters, or any other symbol.
 
     Python's \\w lacks the combining marks of Arabic or Hindi.
     """

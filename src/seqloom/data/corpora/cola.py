@@ -1,4 +1,4 @@
-"""CoLA, the Corpus of Linguistic Acceptability: sentences judged acceptable or not by linguists."""
+"""CoLA, the Corpus of Linguistic Acceptability: sentences that linguists judged acceptable or unacceptable."""
 
 from typing import Literal
 

@@ -1,6 +1,6 @@
 """Tagged sentences from your own files, one word per line, with a blank line between sentences.
 
-    CoNLL      columns separated by tabs or spaces: the word in one, its tag in another
+    CoNLL      columns separated by tabs or spaces: the word in one column, its tag in another
     CoNLL-U    ten tab-separated columns: number, form, lemma, upos, xpos, feats, head, deprel, deps, misc;
                `# text =` gives the original text of a sentence, and 3-4 marks two words written as one
 
@@ -57,7 +57,7 @@ class Sentence:
     words: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
     text: str = ""  # the original text, if the file has it
-    surface: list[tuple[str, int, bool]] = field(default_factory=list)  # form, number of its words, space after it?
+    surface: list[tuple[str, int, bool]] = field(default_factory=list)  # form, number of words, whether a space follows
 
     def add(self, line: int, word: str, tag: str) -> None:
         self.lines.append(line)
@@ -245,7 +245,7 @@ def _is_span_tag(tag: str) -> bool:
 
 
 def _align_words(sentence: Sentence, tags: Sequence[str]) -> TokenClassificationExample:
-    """Find the words in the text of the sentence; if they do not match it, build the text from the words."""
+    """Find the words in the text of the sentence; if they do not match this text, build it from the words."""
     surface = "".join(form + " " * has_space for form, _, has_space in sentence.surface).rstrip()
     for text in (sentence.text, surface):
         spans: list[Span] = []

@@ -15,7 +15,7 @@ from seqloom.text.base import split_sentences
 
 SUMMARY = "choose the next sentence: from pydocs, no download, or from WikiText-2 (needs SEQLOOM_DATA)"
 FORM = "multiple-choice"
-MIN_WORDS, MAX_WORDS = 4, 60  # of a sentence that is an option
+MIN_WORDS, MAX_WORDS = 4, 60  # in a sentence that is used as an option
 Document = list[list[str]]  # sentences by paragraph
 
 
@@ -64,7 +64,7 @@ def _choices(config: Config, split: str, documents: Sequence[Document]) -> Itera
         if _has_usable_length(sentence)
     ]
     if len({number for number, _ in candidates}) < 2:
-        return  # there is no other document to take wrong options from
+        return  # wrong options need another document
     for number, paragraph in ((number, part) for number, document in enumerate(documents) for part in document):
         for position, answer in enumerate(paragraph):
             if position == 0 or not _has_usable_length(answer):

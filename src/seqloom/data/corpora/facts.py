@@ -4,7 +4,7 @@
     kela: red
     mosi: green
 
-A model can only guess the colour at the first mention of a name; later it can copy it from the context.
+At the first mention of a name, a model can only guess the colour; later it can copy the colour from the context.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Your own labelled images: a folder with a folder for each label, or a table of paths and labels."""
+"""Your own labelled images: a folder with a subfolder for each label, or a table of paths and labels."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -10,14 +10,14 @@ from seqloom.data.tables import Column, Format
 if TYPE_CHECKING:
     from seqloom.data.image_folders import LabelledImage
 
-SUMMARY = "your own labelled images: a folder with a folder for each label, or a table of paths and labels"
+SUMMARY = "your own labelled images: a folder with a subfolder for each label, or a table of paths and labels"
 FORM = "image-classification"
 
 
 @config
 class Config(FileConfig):
     corpus: Literal["image-files"] = "image-files"
-    train: str  # a folder with a folder of images for each label, or a table (.csv, .tsv, .jsonl)
+    train: str  # a folder with a subfolder of images for each label, or a table (.csv, .tsv, .jsonl)
     image: Column = "image"  # table: the column of the paths, relative to the table: its name, or its number from 1
     label: Column = "label"  # table: the column of the labels
     format: Format | None = None  # table: null means by the file extension

@@ -31,7 +31,7 @@ class Config(GeneratedConfig):
     train: PositiveInt = 2_000  # texts
     dev: PositiveInt = 200
     test: PositiveInt = 400
-    seed: int = 0  # use that of `facts` for the same names; it also determines the facts and the texts
+    seed: int = 0  # the seed of `facts` gives the same names; it also determines the facts and the texts
 
     def problems(self) -> Iterator[str]:
         if not 2 <= self.known_names <= self.names <= NAMES:

@@ -30,7 +30,7 @@ LANGUAGES = (  # in thirteen scripts
     *("ko", "ja", "zh"),
 )
 DIGIT_KINDS = ("short date", "time", "price")  # kinds of phrases that are mostly digits
-MIN_LETTERS = 3  # of a phrase, so that its language can be identified
+MIN_LETTERS = 3  # minimum for a phrase, so that its language can be identified
 
 
 @config
@@ -57,9 +57,9 @@ class Config(GeneratedConfig):
 def load(config: Config) -> Corpus[TextClassificationExample]:
     """Generate phrases, the same number in each language.
 
-    The normal form of a phrase determines its split: phrases of different splits differ in more than
-    digits, punctuation or case. No phrase is repeated, dev and test contain each normal form once,
-    and their phrases read differently in every other language.
+    The normal form of a phrase determines its split: phrases of different splits differ in more than digits,
+    punctuation or case. No phrase is repeated, and dev and test contain each normal form once. No other language writes
+    a phrase of dev or test in the same way.
     """
     require_babel("languages")
     return Corpus(

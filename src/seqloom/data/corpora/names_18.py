@@ -19,7 +19,7 @@ LANGUAGES = read_asset("names.txt")["names-18"]
 @config
 class Config(HoldoutConfig):  # fractions of the names of each language
     corpus: Literal["names-18"] = "names-18"
-    ambiguous: Literal["keep", "drop"] = "keep"  # names of several languages: keep an example for each, or drop them
+    ambiguous: Literal["keep", "drop"] = "keep"  # names of several languages: keep one for each, or drop all
     seed: int = 0  # determines the names of dev and test
 
     def problems(self) -> Iterator[str]:

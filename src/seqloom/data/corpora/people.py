@@ -1,8 +1,8 @@
 """Sentences with persons and places, such as "Pankaj lives in Munich", from templates and the names of faker.
 
-Each name, place and template belongs to one split. Words of at least four letters in names and
-places of dev or test do not occur in those of train, except common words such as Saint and North.
-The templates are in `assets/people.txt`.
+Each name, place and template belongs to one split. Words of at least four letters in names and places of dev or test do
+not occur in names and places of train, except common words such as Saint and North. The templates are in
+`assets/people.txt`.
 """
 
 import re
@@ -25,7 +25,7 @@ FORM = "token-classification"
 VERSION = "1"  # increase it when a change here alters the sentences
 RESERVED = {"pankaj", "munich"}  # in no split, so that the example of the documentation is new to every model
 MAX_TRIES = 5  # another template is used after this many draws without a new sentence
-MAX_FAILED_TEMPLATES = 20  # in a row, before a split is exhausted
+MAX_FAILED_TEMPLATES = 20  # after this many successive templates, a split is exhausted
 MAX_PLACES = 300  # of a list; longer lists are subsampled evenly
 CONJUNCTIONS = (" and ", ", but ", ", while ", "; ", ", so ", " because ", " when ")
 _LIST_WORDS = {"and", "e", "y", "in"}

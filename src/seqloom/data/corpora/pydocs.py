@@ -13,7 +13,7 @@ SUMMARY = "the Python language reference that ships with Python: prose and code;
 FORM = "text"
 SEED = 1  # determines the topics of dev and test
 HELD_OUT = 0.1  # fraction of the characters, for each of dev and test
-MIN_SHARED_LINE = 50  # characters from which a line shared by two topics is not a coincidence
+MIN_SHARED_LINE = 50  # minimum length of a line that two topics do not share by coincidence
 
 
 @config

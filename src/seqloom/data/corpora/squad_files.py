@@ -26,7 +26,7 @@ Missing = Literal["skip", "refuse"]
 WITHOUT_ANSWER = "left out because they have no answer"  # as in SQuAD 2
 NOT_IN_CONTEXT = "left out because the answer is not in the context"
 MOVED = "answers found at another position than their answer_start"
-MIN_ARTICLES = 5  # for each split: with fewer, one article may dominate it
+MIN_ARTICLES = 5  # minimum for each split, because one of few articles may dominate it
 
 
 @config
@@ -54,7 +54,7 @@ def articles_or_contexts(questions: Sequence[QuestionAnsweringExample], held_out
 
 
 def read_squad(path: Path, missing: Missing = "skip", file: str = "") -> Read[QuestionAnsweringExample]:
-    """Return the usable questions of a file, and notes on the omitted questions, in which `file` names the file."""
+    """Return the usable questions of a file, and notes on the omitted questions; `file` is its name in the notes."""
     try:
         content = json.loads(read_nonblank(path))
     except (json.JSONDecodeError, RecursionError) as error:

@@ -77,7 +77,7 @@ def _documents(texts: Sequence[str], kind: str) -> list[str]:
 
 
 def _cut_after(documents: Sequence[str], size: int | None) -> list[str]:
-    """Return the first `size` characters, or all if it is None."""
+    """Return the first `size` characters, or all characters if `size` is None."""
     kept: list[str] = []
     for document in documents:
         if size is not None and size <= 0:

@@ -71,7 +71,7 @@ def _open(file: Path) -> Any:
         size = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
     if free is not None and MEMORY_PER_TEXT * size > free:
         raise ResourceError(
-            f"{file} must fit into memory: its {format_bytes(size)} need {MEMORY_PER_TEXT} times as much, and "
+            f"{file} must fit into memory: it needs {MEMORY_PER_TEXT} times its size, {format_bytes(size)}, and "
             f"{format_bytes(free)} are free. Use a part of it, or set SEQLOOM_MEMORY."
         )
     if file.suffix == ".parquet":

@@ -61,7 +61,7 @@ def read_xliff(path: Path) -> Rows:
 def read_po(path: Path) -> Rows:
     """Read the messages of a PO file, except fuzzy and obsolete messages.
 
-    A PO file does not name its source language: English is assumed; if the target is English, the column of the
+    A PO file does not name its source language, so English is assumed; if the target is English, the column of the
     source is `source`. The plural of a message is a separate row, with the last of its translations.
     """
     import polib

@@ -38,7 +38,7 @@ DASHES = ("-", "--", ":")  # overlapping lines stay visible
 def draw_gates(trace: GateTrace, number: int | None = None, title: str = "") -> "Figure":
     """Draw heat maps over the tokens: gates from 0 to 1, then candidate and states around 0.
 
-    All maps show the same units, whose hidden states vary most.
+    All maps show the units whose hidden states vary most.
     """
     layer = trace.layer(number)
     units = layer.most_varying()

@@ -174,7 +174,7 @@ SPAN = 3.4  # inches between the two columns of words
 def draw_links(
     grid: AttentionMap, title: Sequence[str] = (), *, min_weight: float = MIN_LINK_WEIGHT, font: str | None = None
 ) -> "Figure":
-    """Draw the rows of the map at the left, its columns at the right, and one line per link, shaded by its weight.
+    """Draw the rows of the map at the left, its columns at the right, and one line per link, shaded by weight.
 
     Links below `min_weight` are not drawn. The axis titles of the map become the headings of the two columns.
     """

@@ -37,7 +37,7 @@ HEADINGS = {
 def draw_image(axes: "Axes", pixels: Pixels, faint: bool = False) -> None:
     """Draw an image (H, W, C) without ticks.
 
-    `faint` draws it as the background of a map: in light grey, and inverted if it is mostly dark.
+    With `faint`, draw it as the background of a map: in light grey, and inverted if it is mostly dark.
     """
     shown = pixels.mean(axis=2) if faint or pixels.shape[2] == 1 else pixels
     if faint:
@@ -49,7 +49,7 @@ def draw_image(axes: "Axes", pixels: Pixels, faint: bool = False) -> None:
 
 
 def draw_map(axes: "Axes", pixels: Pixels, values: Array) -> None:
-    """Draw a map (rows, columns) over an image (H, W, C); if values have a sign, red supports and blue opposes."""
+    """Draw a map (rows, columns) over an image (H, W, C); in a signed map, red supports and blue opposes the label."""
     H, W, _ = pixels.shape
     draw_image(axes, pixels, faint=True)
     extent = (-0.5, W - 0.5, H - 0.5, -0.5)

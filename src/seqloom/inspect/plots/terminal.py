@@ -183,7 +183,7 @@ def build_class_table(
 ) -> "Table":
     """Build a table of precision, recall and F1 of each class or span type, with averages.
 
-    `columns` are further columns: a value for each class by heading.
+    `columns` adds columns: by heading, a value for each class.
     """
     from rich.table import Table
     from rich.text import Text

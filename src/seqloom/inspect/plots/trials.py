@@ -33,9 +33,9 @@ def draw_trials(
     metric: str,
     higher_is_better: bool,
 ) -> "Figure":
-    """Draw the result of each trial by number with the best so far, then the results by the value of each key.
+    """Draw the result of each trial and the best result so far, then the results by the value of each searched key.
 
-    Pruned trials have their best evaluation; trials without a finite result are omitted.
+    A pruned trial shows its best evaluation; trials without a finite result are omitted.
     """
     count = len(columns) + 1
     width = 2 if count == 4 else min(count, MAX_COLUMNS)

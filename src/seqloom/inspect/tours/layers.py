@@ -109,7 +109,7 @@ class StepPanel(NamedTuple):
 
 
 def _step_panels(cell: Cell, equation: Equation, write: Callable[[str], str]) -> list[StepPanel]:
-    """Return panels for the products of a value and for their sum, without the weighted sums of gated cells."""
+    """Return panels for the products that a value adds and for their sum; gated cells have none for weighted sums."""
     if cell.gates and any(term.operation == "matrix" for term in equation.terms):
         return []
     label = write(equation.symbol)

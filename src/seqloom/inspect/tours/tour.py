@@ -77,9 +77,7 @@ class Walk:
 
 
 class TourBuilder:
-    """The state of a tour while it is computed: values for the templates, the stages rendered so far, and fields of the
-    resulting `Walk`.
-    """
+    """The state of an unfinished tour: template values, rendered stages, and fields of the resulting `Walk`."""
 
     def __init__(self, trained: Any, text: str, follow: Follow) -> None:
         self.trained, self.model, self.tokenizer, self.follow = trained, trained.model, trained.tokenizer, follow
@@ -164,7 +162,7 @@ class TourBuilder:
         chosen: int,
         letter: str,
     ) -> None:
-        """Set scores (V,) computed with a weight (V, D) and a bias; the weight is None without a single matrix."""
+        """Set scores (V,) computed with a weight (V, D), or None for several matrices, and a bias."""
         (weight, bias), probabilities = parameters, torch.softmax(logits.double(), dim=-1)
         self.set(
             vector=vector,
@@ -220,7 +218,7 @@ def check_length(tokens: Sequence[object], name: str = "text") -> None:
 
 
 def compute_logits(output: Any, vector: Tensor) -> Tensor:
-    """Return the scores (V,) of a vector (D,), or log-probabilities if the output layer has no single matrix."""
+    """Return the scores (V,) of a vector (D,), or log-probabilities if the output layer has several matrices."""
     logits: Tensor = output(vector) if isinstance(output, nn.Linear) else output.log_probs(vector.unsqueeze(0))[0]
     return logits
 
@@ -254,7 +252,7 @@ def walk_through(
 
 
 def _describe_corpus(corpus: object) -> str | None:
-    """Return the summary of a corpus, or its name if it has none."""
+    """Return the summary of a corpus, or the name of a corpus without a summary."""
     name = str(corpus).replace("-", "_")
     with suppress(ImportError, AttributeError):
         if name.isidentifier():

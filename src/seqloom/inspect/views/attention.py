@@ -317,7 +317,7 @@ def _check_transformer(trained: TrainedModel) -> None:
     if not isinstance(trained.model, Transformer):
         raise UsageError(
             f"{trained.name} is not a Transformer: it has no layers and heads. `seqloom inspect attention` without "
-            "--part, --layer and --head shows its alignment, if it has attention."
+            "--part, --layer and --head shows the alignment of a model with attention."
         )
 
 

@@ -112,7 +112,7 @@ class GateTrace(Picture):
         return draw_gates(self)
 
     def location(self, layer: LayerTrace) -> str:
-        """Return part and layer if the model has several: decoder, layer 1 of 2"""
+        """Return the part and the layer if the model has several, such as `decoder, layer 1 of 2`."""
         is_single_part = self.part == "reader"
         number = next(number for number, other in enumerate(self.layers, start=1) if other is layer)
         words = [] if is_single_part else [self.part]
@@ -128,7 +128,7 @@ class GateTrace(Picture):
 
 
 def gate_trace(source: Source, text: Text, *, part: str | None = None, allow_unknown: bool = False) -> GateTrace:
-    """Run a model on a text and return the values of the cells of one part (default: the first).
+    """Run a model on a text and return the cell values of one part (default: the first).
 
     `source` is the result of `seqloom.load`, or a `RecurrentLM`, whose text is given as ids. Dropout
     is off.
@@ -164,8 +164,10 @@ class CellPosition:
 
 
 def cell_positions(names: Iterable[str]) -> dict[str, CellPosition]:
-    """Return the position of each cell by its module name: `encoder.stack.layers.1.backwards.cell` is layer 1 of the
-    backward reader."""
+    """Return the position of each cell by its module name.
+
+    For example, `encoder.stack.layers.1.backwards.cell` is layer 1 of the backward reader.
+    """
     words = {name: name.split(".") for name in names}
     has_both = {path[0] for path in words.values()} >= {"encoder", "decoder"}
     positions = {}
@@ -226,7 +228,7 @@ class CellSteps:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CellPart(GateTrace):
-    """A stack of cells in one direction. Layers are in text order, from left to right; steps are in reading order."""
+    """A stack of cells in one direction. The values of layers are in text order, the steps in reading order."""
 
     title: str
     order: list[int]  # step t reads tokens[order[t]]
@@ -347,8 +349,8 @@ def correlations(values: Array, marks: Array) -> Array:
 def token_classes(tokens: Sequence[str], containing: str = "") -> dict[str, Array]:
     """Return, by name, the token classes that are not constant. `containing` adds a class of tokens with a substring.
 
-    A class marks tokens (T,) with 1 and others with 0, by their characters or by their context; the
-    position classes count tokens.
+    A class (T,) is 1 at its tokens and 0 elsewhere, depending on characters or context; the position classes count
+    tokens.
     """
     classes: dict[str, list] = {
         name: [] for name in (*CHARACTER_CLASSES, "starts a word", "inside brackets", "inside quotes")

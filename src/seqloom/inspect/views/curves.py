@@ -4,8 +4,8 @@
     loss_scale(Run.open("runs/lm-char-lstm")).unit      "nats per character"
     loss_scale(Run.open("runs/gpt-pydocs")).unit        "nats per token (vocabulary 2,000)"
 
-Nats per character and nats per token are different units. Nats per token of two vocabularies also
-differ, because longer tokens have a higher loss. Curves share an axis only if their `Scale.key` is equal.
+Nats per character and nats per token are different units. Nats per token of two vocabularies also differ, because
+longer tokens have a higher loss. Curves share an axis only if their scales have equal keys (`Scale.key`).
 """
 
 import math
@@ -191,8 +191,8 @@ class LossPanel(NamedTuple):
 def loss_panels(runs: Sequence[Run]) -> list[LossPanel]:
     """Return one panel per unit of loss.
 
-    Language models with different tokens share a panel in bits per character if all have this metric. Its ratio to the
-    loss on dev converts the curve.
+    Language models with different tokens share a panel in bits per character if all have this metric. The ratio of this
+    metric to the loss on dev converts the curve.
     """
     scales = [loss_scale(run) for run in runs]
     measured = [run.metrics("dev") or {} for run in runs]

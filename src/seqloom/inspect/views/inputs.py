@@ -6,8 +6,8 @@
     dense     x_t = e_w E          a row of a learned table E (V, D)                                          (T, D)
 
 The vocabulary has V words; df_w of the N documents contain the word w. A sum ignores word order: texts with the same
-words have the same counts and tf–idf, and no model that reads only these can distinguish them (C01). A recurrent
-network, which reads the rows in order, can.
+words have the same counts and tf–idf, and no model that reads only these can distinguish the texts (claim C01). A
+recurrent network, which reads the rows in order, can.
 
     view = sinusoids_view(width=128, length=100)
     view.table          (length, width): row p is the encoding of position p
@@ -100,13 +100,13 @@ def vocabulary_of(documents: Iterable[str], source: str, split: Split, *, unknow
 
 
 def vocabulary_from_list(words: Iterable[str], source: str, texts: Sequence[str], split: Split) -> Vocabulary:
-    """Build a vocabulary of a column for unlisted words, then the listed words. The texts are the documents."""
+    """Build a vocabulary with a column for unlisted words, then the listed words. The texts are the documents."""
     listed = list(dict.fromkeys([UNKNOWN, *words]))
     return _vocabulary(listed, _reader(listed, split), source, texts, 0)
 
 
 def vocabulary_of_tokenizer(tokenizer: "Tokenizer", source: str, texts: Sequence[str]) -> Vocabulary:
-    """Build a vocabulary from a tokenizer, by token id. The texts are the documents."""
+    """Build the vocabulary of a tokenizer, in the order of token ids. The texts are the documents."""
     words = [tokenizer.token(number) for number in range(len(tokenizer))]
 
     def read(text: str) -> list[VocabularyWord]:
@@ -362,8 +362,11 @@ def sinusoids_view(
 
 
 def run_positions(trained: "TrainedModel", length: int | None = None, side: Side | None = None) -> PositionsView:
-    """Return the position encodings of a run: the learned table or sinusoids that are added to the tokens of its
-    source or text (or its target: `side`), or the rotation angles of queries and keys."""
+    """Return the positional encodings of a run.
+
+    These are the learned table or the sinusoids that are added to the tokens of the text or of one `side`, or the
+    rotation angles of queries and keys.
+    """
     import torch
 
     from seqloom.models.bert import BERT
@@ -426,7 +429,7 @@ def mix_view(trained: "TrainedModel") -> MixView:
     backbone = next((module for module in modules if isinstance(module, BiLMBackbone)), None)
     if backbone is None:
         raise UsageError(
-            f"Only a model fine-tuned from a bidirectional language model (init.from) mixes its layers; {trained.name} "
+            f"Only a model fine-tuned from a bidirectional language model (init.from) has a layer mix; {trained.name} "
             f"is {trained.description}."
         )
     weights = backbone.mix.layer_weights.tolist()

@@ -6,10 +6,10 @@ Word weights:
     influence   x_jᵀ ∂s/∂x_j, gradient × input: the contribution of word j to the score s of the label, to first order
     occlusion   p − p_{−j}: the decrease in the probability of the label if word j is removed
 
-Attention weights are between 0 and 1 and sum to 1 with those of END and special tokens; they show where the model
-attends, not how this affects the label. Influence is positive if a word supports the label and negative otherwise; for
-a bag of words, it is exact. Occlusion reads the text again without the word; if two words have the same meaning,
-removing one of them changes little.
+Attention weights are between 0 and 1 and, with the weights of END and special tokens, sum to 1. They show where the
+model attends, not how this affects the label. Influence is positive if a word supports the label and negative
+otherwise; for a bag of words, it is exact. Occlusion reads the text again without the word; if two words have the same
+meaning, removing one of them changes little.
 
 The tag lattice of a sentence, and the path that a tagger takes:
 
@@ -17,9 +17,9 @@ The tag lattice of a sentence, and the path that a tagger takes:
     pairs       p(y_t = j, y_{t+1} = k | x)        the probability of two successive tags
     best path   argmax_y p(y | x)                  by Viterbi; it may differ from the most probable tag of each word
 
-Taggers with and without a CRF and hidden Markov models have the same form: a score e_t(k) of every word and tag, and
-a score A_ijk of a tag after two others. In a CRF it does not depend on i; without a CRF it is 0, or −∞ if a tag may
-not follow another. Then
+Taggers with and without a CRF and hidden Markov models have the same form: a score e_t(k) of every word and tag, and a
+score A_ijk of a tag after two others. In a CRF, A does not depend on i; without a CRF, A is 0, or −∞ if a tag may not
+follow another. Then
 
     p(y | x) ∝ exp(Σ_t e_t(y_t) + Σ_t A(y_{t−2}, y_{t−1}, y_t))          END before the first word and after the last
 """
@@ -213,7 +213,7 @@ def score_of(table: Tensor, scores: Tensor, tags: list[int]) -> float:
 
 
 def pairs_of(table: Tensor, scores: Tensor) -> tuple[Array, float]:
-    """Return p(y_t = j, y_{t+1} = k | x) (W − 1, K, K), and log Σ_y of all sequences, computed in log space.
+    """Return p(y_t = j, y_{t+1} = k | x) (W − 1, K, K), and the logsumexp of the scores of all tag sequences.
 
     forward   f_t(j, k) = e_t(k) + log Σ_i exp(f_{t−1}(i, j) + A_ijk)        backward   g_t(j, k) likewise from the end
     """

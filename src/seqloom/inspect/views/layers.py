@@ -147,8 +147,8 @@ def synchronize(device: torch.device) -> None:
 def peak_memory(training_pass: TrainingPass, device: torch.device) -> int | None:
     """Measure the peak bytes that a pass allocates, or return None if the device has no counters.
 
-    CUDA counts them. On a CPU, the allocations and deallocations that torch's profiler records during the pass are
-    summed: temporary tensors inside operations are included, but the memory of other libraries is not.
+    CUDA counts these bytes. On a CPU, the allocations and deallocations that torch's profiler records during the pass
+    are summed: temporary tensors inside operations are included, but the memory of other libraries is not.
     """
     training_pass.clear()
     if device.type == "cuda":
@@ -265,10 +265,10 @@ def chain(mixer: Mixer, d_model: int, n: int) -> int:
 
 
 def path(make: Callable[[int], Mixer], d_model: int, n: int) -> int | None:
-    """Return the number of layers, `make(depth)` at each depth, or steps between y_n and x_1; None after a time limit.
+    """Return the number of layers, built by `make(depth)`, or steps between y_n and x_1; None after a time limit.
 
-    A gradient passes from y_n back through the layers. Its nonzero values are replaced by random numbers
-    after each layer, so that it can neither vanish nor explode: only the positions it reaches matter.
+    A gradient passes from y_n back through the layers. After each layer, its nonzero values are replaced by random
+    numbers, so that it cannot vanish or explode: only the positions that it reaches matter.
     """
     mixer, began = make(0).double(), time.perf_counter()
     if isinstance(mixer, RecurrentMixer):
@@ -458,7 +458,7 @@ class Layers:
         return exponents
 
     def remarks(self) -> list[str]:
-        """Report deviations of time from the arithmetic, and failed measurements."""
+        """Report times that grow unlike the number of multiplications, and failed measurements."""
         time, count = self.exponents("time"), self.exponents("count")
         lines = []
         for kind in self.measured:

@@ -4,8 +4,8 @@
     result = collect(plan, measure(plan))
     result.success            # (cells, lags, seeds): fraction of correct answers on test sequences
 
-All cells have the same number of parameters (those of an LSTM with `hidden` units), updates, sequences
-and learning rate, and are trained separately for every lag and seed. `lag` depends on the test:
+All cells have the same number of parameters (that of an LSTM with `hidden` units), updates, sequences and learning
+rate, and are trained separately for every lag and seed. `lag` depends on the test:
 
     recall   symbols between the symbol to remember and the query
     adding   the minimum number of steps to remember the first number: the sequence is twice as long
@@ -80,7 +80,7 @@ class MemoryPlan:
                 raise UsageError(f"{name} must be above 0; got {value}.")
         if self.exact and self.test != "recall":
             raise UsageError(
-                "exact applies only to recall, which otherwise also trains on shorter lags; leave it out for adding."
+                "exact applies only to recall, which otherwise also trains on shorter lags. Omit exact for adding."
             )
         if self.forget_bias is not None and "lstm" not in self.cells:
             raise UsageError(f"A forget bias needs the cell lstm, which is not among {', '.join(self.cells)}.")
@@ -148,7 +148,7 @@ class Memory:
     parameters: dict[str, int]
 
     def reach(self, cell: str) -> int | None:
-        """Return the longest lag up to which the success of a cell is at least halfway between guessing and perfect."""
+        """Return the longest lag up to which the success of a cell is at least halfway between guessing and 1."""
         threshold, reach = (1 + self.blind) / 2, None
         means = dict(zip(self.plan.lags, self.success[self.plan.cells.index(cell)].mean(axis=1), strict=True))
         for lag in sorted(means):

@@ -80,7 +80,7 @@ class DecodingStart:
         return self.names.get(token) or self.trained.tokenizer.token(token)
 
     def source_batch(self) -> Tree:
-        """Return the source in the form of `model.start`."""
+        """Return the source as the input of `model.start`, or None without a source."""
         if self.source is None:
             return None
         tokens = torch.tensor([self.source], device=self.trained.device)
@@ -119,7 +119,7 @@ class DecodingStart:
         values = log_probs.detach().to("cpu", torch.float32)
         if values.isnan().any():
             raise DivergedError(
-                "The probabilities of the model are NaN, so its weights are invalid. Use another checkpoint."
+                "The model predicts NaN probabilities, so its weights are invalid. Use another checkpoint."
             )
         probabilities = process(values, torch.empty(1, 0, dtype=torch.long), sampling.processors(END))[0].double().exp()
         if sampling.greedy:
@@ -236,7 +236,7 @@ class GeneratedToken:
 
 
 def next_tokens(trained: TrainedModel, text: str, forced: Ids = (), *, top: int = 200, **options: Any) -> NextTokens:
-    """Return the distribution after a prompt, or in the translation of a text, and after the `forced` tokens.
+    """Return the distribution of the next token after a prompt, or in a translation, and after the `forced` tokens.
 
     `options` are fields of `SamplingConfig`. The first `top` tokens are named.
     """
@@ -247,7 +247,7 @@ def next_tokens(trained: TrainedModel, text: str, forced: Ids = (), *, top: int 
 
 
 class _RecordingModel:
-    """Wraps a model and stores its last output."""
+    """A wrapper that stores the last output of a model."""
 
     def __init__(self, model: Steppable) -> None:
         self.model = model
@@ -268,7 +268,7 @@ def stream_tokens(
     """Yield the forced tokens, then sampled tokens until END or until `max_tokens` tokens.
 
     `seqloom generate` samples the same tokens with the same seed and prefix. `options` are fields of `SamplingConfig`.
-    Arguments are checked by the call, before the first token.
+    The call checks the arguments before the first token is requested.
     """
     start = prepare_decoding(trained, text, forced)
     sampling, max_tokens = SamplingConfig(banned=start.banned, **options), start.limit_length(max_tokens)
@@ -364,7 +364,7 @@ class SearchTree:
 
 
 class _SearchRecorder:
-    """Records the steps of a search."""
+    """A recorder of the steps of a search."""
 
     def __init__(self) -> None:
         self.steps: list[SearchStep] = []

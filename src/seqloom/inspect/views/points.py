@@ -185,7 +185,7 @@ class Layout:
 
 
 def project_tsne(points: Points, count: int, *, perplexity: float = 30.0) -> Iterator[Layout]:
-    """Yield layouts of the first `count` points."""
+    """Yield t-SNE layouts of the first `count` points."""
     check_points(points, count)
     yield from project_unit_vectors(points.space.unit[:count], perplexity)
 

@@ -1,7 +1,7 @@
 """Views of time series with uncertainty: the components of a structural model, forecasts and tracks.
 
-The state of a structural model has interpretable components: level, slope and season. Smoothing
-estimates each of them at every step from all observations; only the noise variances are fitted.
+The state of a structural model has interpretable components: level, slope and season. Smoothing estimates each
+component at every step from all observations; only the noise variances are fitted.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class Components:
 
 
 def components(trained: TrainedModel, split: str = "test", variable: str | None = None) -> Components:
-    """Estimate the components of the first series of a split from all observations up to its end."""
+    """Estimate the components of the first series of a split from all observations up to the end of the split."""
     model, recipe, task = trained.model, trained.run.recipe, trained.task()
     if recipe.get("task") != "forecast" or recipe["model"].get("kind") != "kalman":
         raise UsageError(
@@ -119,7 +119,7 @@ class ForecastView(Picture):
         return labels_of(np.concatenate([self.series.times, self.times]))[-self.horizon :]
 
     def rows(self, column: int) -> list[dict[str, Json]]:
-        """Return one variable with a row per step: time, mean, median, deviation, interval bounds and truth."""
+        """Return a row for each step of one variable: time, mean, median, deviation, interval bounds and truth."""
         values = {"mean": self.mean, "median": self.median, "deviation": self.deviation}
         for coverage, (low, high) in self.intervals.items():
             values |= {f"low_{coverage * 100:.0f}": low, f"high_{coverage * 100:.0f}": high}

@@ -1,4 +1,4 @@
-"""Texts as model inputs with their predictions; all views of a text use this module.
+"""Texts as model inputs, and the predictions of models for them. All views of a text use this module.
 
     read = read_text(seqloom.load("runs/translate-gru"), "Sunday, November 15, 2026")
     read.tokens["encoder"]      the source tokens; those of "decoder" are END and the translation
@@ -65,7 +65,7 @@ def list_pieces(pieces: Sequence[str]) -> str:
 
 def unknown_notes(unknown: Sequence[str], what: str) -> tuple[str, ...]:
     """Return a note about the pieces of a text that are not in the vocabulary."""
-    return (f"the vocabulary lacks {list_pieces(unknown)} of the {what}: read as <unk>",) if unknown else ()
+    return (f"the model reads {list_pieces(unknown)} of the {what} as <unk>",) if unknown else ()
 
 
 def cut_notes(finished: bool, what: str) -> tuple[str, ...]:
@@ -297,7 +297,7 @@ def read_text(
 
 
 def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_unknown: bool) -> ReadText:
-    """Read END and the text, followed by END for a bidirectional model. The last token predicts nothing."""
+    """Read END and the text, followed by END for a bidirectional model. The last token has no target."""
     tokenizer = None if isinstance(source, nn.Module) else source.tokenizer
     notes: tuple[str, ...] = ()
     if isinstance(text, str):
