@@ -17,7 +17,7 @@ from seqloom.inspect.views.images import ImageReasons, explain_image
 from seqloom.predict.base import as_lines, json_value, predict_windows
 from seqloom.predict.classify import ABSTAINED, ClassifierEvaluation, LabelPrediction, LabelPredictor
 from seqloom.predict.results import returns_list
-from seqloom.tasks.classify_images import shape_of
+from seqloom.tasks.image_base import shape_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

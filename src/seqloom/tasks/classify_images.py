@@ -6,32 +6,28 @@ random shift and a mirror image, depends only on the seed and the step.
 """
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqloom.config import Discriminator, config
-from seqloom.config.constraints import Fraction, NonNegativeInt, PositiveInt
+from seqloom.config.constraints import Fraction, NonNegativeInt
 from seqloom.core.device import derive_seed, device_of
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, to_device
-from seqloom.data.batching import ShuffleSampler
 from seqloom.data.corpora import CorpusConfig
-from seqloom.data.corpus import Corpus
 from seqloom.data.image_folders import LabelledImage
-from seqloom.data.images import ImageOptions, ImageShape, ImageTable, Pixels
+from seqloom.data.images import ImageOptions, Pixels
 from seqloom.models.image_classifier import ImageClassifier, ImageClassifierConfig
 from seqloom.models.image_encoder import EfficientNetEncoderConfig
 from seqloom.runs.image_weights import find_weights, load_image_weights
-from seqloom.tasks.base import TaskInfo, TaskRecipe, cached_method
+from seqloom.tasks.base import TaskInfo, TaskRecipe
+from seqloom.tasks.image_base import BatchConfig, ImageTask
 from seqloom.tasks.reading_base import LabelTask
 from seqloom.train.config import FitConfig
-
-if TYPE_CHECKING:
-    from seqloom.runs.run import Run
 
 
 @config
@@ -55,14 +51,6 @@ class AugmentConfig:
 
 
 @config
-class BatchConfig:
-    """Batches of images."""
-
-    size: PositiveInt = 64  # images per batch
-    eval_size: PositiveInt = 512  # images per batch in evaluation
-
-
-@config
 class ImageLossConfig:
     label_smoothing: Fraction = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · mean of −log p over the labels
 
@@ -80,10 +68,7 @@ class Recipe(TaskRecipe):
     train: FitConfig
 
 
-class Task(LabelTask[Recipe, ImageClassifier]):
-    corpus: Corpus[LabelledImage]
-    reads_tokens = False
-    speed_unit = "images"
+class Task(ImageTask[Recipe, ImageClassifier], LabelTask[Recipe, ImageClassifier]):
     measured_on = "images with labels"
 
     @property
@@ -91,34 +76,13 @@ class Task(LabelTask[Recipe, ImageClassifier]):
         return "smoothed" if self.recipe.loss.label_smoothing else ""
 
     @cached_property
-    def shape(self) -> ImageShape:
-        """The shape to which all images are converted."""
-        return self.recipe.images.shape([example.image for example in self.corpus.split("train")])
-
-    @cached_method
-    def table(self, split: str) -> ImageTable:
-        """Return the images of a split."""
-        return ImageTable([example.image for example in self.corpus.split(split)], self.shape)
-
-    @cached_property
-    def image_notes(self) -> list[str]:
-        """Notes on the images of all splits; raise DataError that names the images that cannot be read."""
-        return [f"{split}: {note}" for split in self.corpus.splits for note in self.table(split).fill()]
-
-    @cached_property
     def train_labels(self) -> Tensor:
         return torch.tensor(self.labels("train"))
-
-    @classmethod
-    def of_corpus(cls, recipe: Recipe, run: "Run", corpus: Corpus[LabelledImage]) -> Self:
-        task = super().of_corpus(recipe, run, corpus)
-        task.shape = shape_of(recipe, run)
-        return task
 
     def check_model(self) -> None:
         if isinstance(self.recipe.model.image, EfficientNetEncoderConfig) and self.recipe.model.image.pretrained:
             find_weights()
-        self.image_notes  # noqa: B018 (decodes all images before the run is created)
+        super().check_model()
         encoder = self.recipe.model.encoder
         longest, needed = (None if encoder is None else encoder.longest), self.longest_sequence()
         if longest is not None and needed > longest:
@@ -133,25 +97,13 @@ class Task(LabelTask[Recipe, ImageClassifier]):
             length: int = self.recipe.model.image.build(*self.shape[:3]).length
         return length + (self.recipe.model.pooling == "class")
 
-    def warnings(self) -> list[str]:
-        return [*super().warnings(), *(f"{note}." for note in self.image_notes)]
-
     def sizes(self) -> dict[str, int]:
-        height, width, channels, _ = self.shape
-        return {"height": height, "width": width, "channels": channels, "labels": len(self.names)}
-
-    @cached_property
-    def sampler(self) -> ShuffleSampler:
-        count = len(self.corpus.split("train"))
-        return ShuffleSampler(count, min(self.recipe.batch.size, count), "images")
+        return {**super().sizes(), "labels": len(self.names)}
 
     def model(self) -> ImageClassifier:
         model = super().model()
         load_image_weights(model)
         return model
-
-    def steps_per_epoch(self) -> int:
-        return len(self.sampler)
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         """Return a batch. An epoch reads the images in a new order and drops an incomplete last batch."""
@@ -173,12 +125,6 @@ class Task(LabelTask[Recipe, ImageClassifier]):
             batch = to_device({"images": torch.from_numpy(table.take(members))}, device_of(model))
             outputs.append(model.log_probs(batch).float().cpu())
         return torch.cat(outputs)
-
-
-def shape_of(recipe: Recipe, run: "Run") -> ImageShape:
-    """Return the shape to which the images of a run are converted."""
-    sizes = run.sizes
-    return ImageShape(sizes["height"], sizes["width"], sizes["channels"], recipe.images.fit)
 
 
 INFO = TaskInfo(
