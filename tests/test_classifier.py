@@ -117,7 +117,7 @@ def test_unknown_words_are_reported(runs: Path) -> None:
 
 
 def test_other_kind_of_model_is_rejected(runs: Path) -> None:
-    with pytest.raises(UsageError, match=r"is a classifier: use `seqloom classify`. This needs a tag"):
+    with pytest.raises(UsageError, match=r"is a classifier: use `seqloom classify`. This operation needs a tag"):
         load(runs / "bag", "cpu", TaggerPredictor)
 
 

@@ -102,7 +102,7 @@ def resume(path: str | Path, overrides: Sequence[str] = (), recipe: TaskRecipe |
     if run.average is not None:
         sources = " and ".join(run.average["runs"])
         raise UsageError(
-            f"{path} cannot be resumed: it is the average of {sources}, which has no optimizer state. "
+            f"{path} cannot be resumed: it is the average of {sources}, and an average has no optimizer state. "
             f"Resume a source (--resume {run.average['runs'][0]}) and average again."
         )
     mapping = to_mapping(recipe if recipe is not None else recipe_of(run))
@@ -121,7 +121,7 @@ def resume(path: str | Path, overrides: Sequence[str] = (), recipe: TaskRecipe |
 
 
 def notes_on_length(run: Run, recipe: TaskRecipe, changes: Mapping[str, str]) -> Iterator[str]:
-    """Yield notes about a change of the length of a run."""
+    """Yield notes about a changed training length of a run."""
     lengths = [change for key, change in changes.items() if key in LENGTH_KEYS]
     schedule = to_mapping(recipe)["train"].get("schedule")
     last = next((entry for entry in reversed(list(run.log())) if entry["event"] in ("finished", "stopped")), {})
@@ -173,11 +173,10 @@ def train_recipe(
 ) -> Any:
     """Train a recipe and return the trained model.
 
-    `recipe` is the name of a shipped recipe, the path of a YAML file, or a dictionary with the same
-    keys; each override is "key.path=value". The run is written to `out`, or to runs/<name of the
-    recipe>. `on_event` is called with each training event. With `resume`, an existing run
-    continues from its last checkpoint. `track` names trackers: "mlflow", "wandb" or "tensorboard".
-    `progress` displays the training, by default in a notebook or a terminal.
+    `recipe` is the name of a shipped recipe, the path of a YAML file, or a dictionary with the same keys; each override
+    is "key.path=value". The run is written to `out`, or to runs/<name of the recipe>. `on_event` is called with each
+    training event. With `resume`, an existing run continues from its last checkpoint. `track` names trackers: "mlflow",
+    "wandb" or "tensorboard". `progress` displays the progress of training, by default in a notebook or a terminal.
     """
     if not isinstance(recipe, str | Path | Mapping):
         raise TypeError(f"recipe must be a name, the path of a YAML file or a dictionary, got {type(recipe).__name__}")

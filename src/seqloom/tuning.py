@@ -323,7 +323,7 @@ class Search:
     def run_trial(
         self, trial: Trial, stop: Stop, prune: bool = True, track: Sequence[str] = ()
     ) -> Iterator[tuple[Trial, Event]]:
-        """Train or resume the run of a trial and replace it in `trials`; without an end if `stop` was requested."""
+        """Train or resume the run of a trial, and store the result in `trials` unless `stop` was requested."""
         start, handle = time.perf_counter(), self.start_trial(trial.number, trial.settings)
 
         def report(step: int, value: float) -> None:
@@ -391,7 +391,7 @@ class Search:
         return settings
 
     def start_trial(self, number: int, settings: Mapping[str, Json]) -> "optuna.Trial":
-        """Return a trial of Optuna after all trials before `number`, with these values and proposed other values."""
+        """Return Optuna's trial `number`, given all earlier trials, with these values and proposals for other keys."""
         import optuna
         from optuna.trial import TrialState, create_trial
 
@@ -427,7 +427,7 @@ class Search:
 def check_dimension(
     dimension: Dimension, source: str | Path | Mapping[str, Json], overrides: Sequence[str]
 ) -> Dimension:
-    """Return a dimension whose values the recipe allows, with real numbers if its key is not a whole number."""
+    """Return a dimension whose values the recipe allows, with real numbers unless its key takes whole numbers."""
     key = dimension.key
     if (section := key.partition(".")[0]) in FIXED_SECTIONS:
         raise UsageError(f"{key} cannot be searched: {FIXED_SECTIONS[section]}.")
@@ -447,7 +447,7 @@ def to_float(value: float | None) -> float:
 
 
 def to_plain(value: Json) -> Json:
-    """Return a value as JSON reads it back: text keys, lists, and null for numbers that are not finite."""
+    """Return a value as JSON would read it back: text keys, lists, and null for numbers that are not finite."""
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

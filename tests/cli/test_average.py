@@ -158,7 +158,7 @@ def test_average_cannot_be_resumed(seqloom: Any, averaged: Path, translators: Pa
     shown = seqloom("train", "--resume", averaged)
     shown.fails_with(2, lines=1)
     assert shown.err == (
-        f"seqloom: {averaged} cannot be resumed: it is the average of {one}, which has no optimizer state. "
+        f"seqloom: {averaged} cannot be resumed: it is the average of {one}, and an average has no optimizer state. "
         f"Resume a source (--resume {one}) and average again.\n"
     )
 

@@ -152,7 +152,7 @@ def test_invalid_context_is_rejected(seqloom: Any, runs: Path) -> None:
 def test_runs_of_other_tasks_are_rejected(seqloom: Any, runs: Path) -> None:
     seqloom("match", runs / "answer", "a", "b").fails_with(2, "a question-answering model: use `seqloom answer`")
     seqloom("classify", runs / "pair", "a").fails_with(2, "a model of sentence pairs: use `seqloom match`")
-    seqloom("choose", runs / "pair", "a", "b", "c").fails_with(2, "This needs a multiple-choice model")
+    seqloom("choose", runs / "pair", "a", "b", "c").fails_with(2, "This operation needs a multiple-choice model")
     seqloom("evaluate", runs / "choice", "--confusion", "x.png").fails_with(2, "is a multiple-choice model")
     seqloom("evaluate", runs / "answer", "--beam", 3).fails_with(2, "require a translator")
     seqloom("evaluate", runs / "choice", runs / "page.txt").fails_with(

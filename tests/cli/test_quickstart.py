@@ -108,7 +108,7 @@ def test_stopped_quickstart_is_resumed_and_evaluated(
     stopped = seqloom("quickstart", *TINY)
     assert stopped.code == 75 and "3. The test split" not in stopped.out
     assert "To resume: seqloom quickstart --resume runs/quickstart-en-fr" in stopped.err
-    assert "the training was cut short: the model is no better than copying" in stopped.err
+    assert "the training was interrupted: the model is no better than copying" in stopped.err
     monkeypatch.undo()
     monkeypatch.chdir(workdir)
     shutil.copytree("runs/quickstart-en-fr", "other/place")

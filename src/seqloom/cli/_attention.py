@@ -198,12 +198,12 @@ class HeadsChoice:
 
     @property
     def layers(self) -> list[int]:
-        """The layers of the grid. Raises if the chosen layer does not exist."""
+        """The layers of the grid; it is an error if the chosen layer does not exist."""
         return list(range(1, self.part.layers + 1)) if self.layer is None else [self.part.layer(self.layer)]
 
     @property
     def heads(self) -> list[int]:
-        """The heads of the grid. Raises if the chosen head does not exist."""
+        """The heads of the grid; it is an error if the chosen head does not exist."""
         return list(range(1, self.part.heads + 1)) if self.head is None else [self.part.head(self.head)]
 
 

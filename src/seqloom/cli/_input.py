@@ -23,7 +23,7 @@ def open_lines(
 ) -> tuple[Iterable[str], int]:
     """Return the lines to predict and the window size; set output that is not a terminal to UTF-8.
 
-    Unless the lines `are_paths` of files to read, note a text that looks like a path.
+    Unless the lines `are_paths` of files to read, print a note if a text looks like a path.
     """
     by_hand = not texts and file is None and sys.stdin.isatty()
     if by_hand:
@@ -40,7 +40,7 @@ def write_utf8() -> None:
 
 
 def read_lines(texts: list[str] | None, are_paths: bool = False) -> Iterable[str]:
-    """Return the texts, or the lines of standard input if `texts` is empty; note a text that looks like a path."""
+    """Return the texts, or the lines of standard input without texts; print a note if a text looks like a path."""
     lines = check_unicode(texts) if texts else decode_lines(sys.stdin.buffer)
     note_path([] if are_paths else texts or [])
     return lines
@@ -86,7 +86,7 @@ def decode_lines(stream: IO[bytes]) -> Iterator[str]:
 
 
 def note_path(texts: Iterable[str], reads_files: bool = True) -> None:
-    """Print a note that the first text that looks like a path is used as a text.
+    """Print a note if a text looks like a path, because it is used as a text; only the first one is reported.
 
     `reads_files` states whether the command can read a file as its input.
     """

@@ -47,7 +47,7 @@ def positions(
     ] = None,
     side: Annotated[
         Literal["source", "target"] | None,
-        typer.Option(help="The learned table to show if there are two. [default: source]"),
+        typer.Option(help="The learned table to show, if the model has two. [default: source]"),
     ] = None,
     out: PlotOut = None,
     as_json: JsonObject = False,

@@ -28,7 +28,7 @@ def json_option(help: str) -> OptionInfo:
 
 
 def top_option(what: str) -> OptionInfo:
-    """Build `--top`, which limits a ranking; `what` is its help text without the order."""
+    """Build `--top`, which limits a ranking; `what` is the help text without the order."""
     return option("--top", f"{what}, best first.", minimum=1)
 
 

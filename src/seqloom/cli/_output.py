@@ -98,7 +98,7 @@ class Notes:
 
 
 def note_unknown(lines: Iterable[str], model: "AnyPredictor", notes: Notes) -> Iterator[str]:
-    """Yield lines, and count the lines in which the vocabulary does not cover all text."""
+    """Yield lines, and count the lines that contain pieces outside the vocabulary."""
     for number, line in enumerate(lines, start=1):
         if unknown := find_unknown_pieces(model, line):
             notes.add(UNKNOWN, number, f": {unknown[0]!r}")
@@ -151,7 +151,7 @@ def to_plain(value: Any) -> Any:
 def show_view(
     out: Path | None, draw: "Callable[[], Figure]", as_json: bool, json: Callable[[], Json], text: Callable[[], None]
 ) -> None:
-    """Plot a view if `out` is given, then print it or its JSON, which `… | head` may interrupt."""
+    """Plot a view if `out` is given, then print the view or its JSON; `… | head` may interrupt printing."""
     if out is not None:
         write_plot(out, draw())
     print_json(json()) if as_json else text()
@@ -170,7 +170,7 @@ def write_plot(
 ) -> None:
     """Write a plot.
 
-    `warning` lists characters that no font contains; it applies only to formats that draw text as pixels.
+    `warning` names characters that no font contains; it is printed only for PNG, which draws text as pixels.
     """
     from seqloom.core.files import write_atomic
     from seqloom.inspect.plots.figures import to_bytes

@@ -103,7 +103,7 @@ class TableFile:
         return [dict.fromkeys(names, "") | dict(zip(names, row, strict=False)) for row in rows[table.has_header :]]
 
     def _choose(self, given: list[str], model: "AnyPredictor") -> list[str]:
-        """Return the columns to read: the given columns, those of the training data, or the only columns."""
+        """Return the columns to read: the given columns, those of the training data, or all if their number fits."""
         data: Any = model.run.recipe.get("data") or {}
         has_list, count = self.inputs[-1] in LISTS, len(self.inputs)
         chosen = given or self._usual_columns(data)
@@ -188,7 +188,7 @@ class TableFile:
     def write_rows(self, chosen: Iterable[tuple[int, Mapping[str, Json]]]) -> None:
         """Write rows, given by their indices, with new columns.
 
-        `predicted_` precedes the name of a column that already exists.
+        If a new column has the name of an existing column, its name gets the prefix `predicted_`.
         """
         rows = [
             {**self.rows[index], **{f"predicted_{name}" if name in self.names else name: cells[name] for name in cells}}

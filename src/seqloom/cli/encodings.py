@@ -227,7 +227,7 @@ def print_encodings(
 def print_encoding(
     console: "Console", kind: str, texts: Mapping[str, "Encoded"], known: "Vocabulary", columns: list[int], width: int
 ) -> None:
-    """Print one kind of encoding of all texts, given by name: the columns of these words, or `width` dense numbers."""
+    """Print one kind of encoding of the texts, a mapping by name: these columns, or `width` dense numbers."""
     import numpy as np
 
     from seqloom.inspect.views.inputs import dense_table

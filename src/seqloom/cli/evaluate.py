@@ -167,7 +167,7 @@ def calibrate(
         bool,
         typer.Option(
             "--f1",
-            help="For each label, choose the threshold with the best F1 on dev. Multi-label classifiers always do so.",
+            help="For each label, choose the threshold with the best F1 on dev. [default for multi-label classifiers]",
         ),
     ] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the calibration from the run.")] = False,
@@ -176,7 +176,7 @@ def calibrate(
     as_json: JsonObject = False,
     device: Device = "auto",
 ) -> None:
-    """Fit the probabilities of a classifier on dev: `seqloom calibrate runs/X`, with thresholds `… --precision 0.95`.
+    """Calibrate a classifier on dev: `seqloom calibrate runs/X`, with thresholds `… --precision 0.95`.
 
     The temperature and the thresholds are stored in the run and used by all commands.
     """

@@ -78,7 +78,7 @@ def quickstart(
 
 
 def check_quickstart(run: Path, has_options: bool) -> None:
-    """Raise `UsageError` unless `--resume` names a run of this command, without options for a new run."""
+    """Check that `--resume` names a run of this command, and that no options for a new run are given."""
     from seqloom.runs.run import Run
 
     if has_options:
@@ -89,7 +89,7 @@ def check_quickstart(run: Path, has_options: bool) -> None:
 
 
 def find_path(path: Path, recipe: "Recipe") -> Path:
-    """Return the first path with a number that does not exist, or whose run has this recipe and has not finished."""
+    """Return the first numbered path that does not exist, or whose run has this recipe and has not finished."""
     names = (path if number == 1 else path.with_name(f"{path.name}-{number}") for number in range(1, 10_000))
     return next(name for name in names if not name.exists() or is_unfinished(name, recipe))
 
@@ -156,12 +156,12 @@ def follow(training: "Training", stop: "Stop") -> "TranslatorPredictor":
 
 
 def warn_if_poor(training: "Training", metrics: Mapping[str, float], stop: "Stop") -> None:
-    """Print a note if the last evaluation of a training that was cut short is below the copy baseline."""
+    """Print a note if the last evaluation of an interrupted training run is below the copy baseline."""
     stop.withdraw(stop.signal)
     with stop.interruptible(), suppress(Interrupted):  # a second Ctrl-C skips the note
         if "bleu" in metrics:
             notes = baseline_notes({**metrics, **training.task.copy_metrics("dev")})
-            print_notes(f"the training was cut short: {note}" for note in notes)
+            print_notes(f"the training was interrupted: {note}" for note in notes)
 
 
 def describe_resume(training: "Training") -> str:

@@ -32,7 +32,9 @@ def tune(
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Number of trials, including those of an earlier call.")] = 20,
     out: Annotated[Path | None, typer.Option(help="The folder of the trials. [default: runs/RECIPE-tune]")] = None,
-    prune: Annotated[bool, typer.Option(help="Stop a trial that is worse than the median at an evaluation.")] = True,
+    prune: Annotated[
+        bool, typer.Option(help="Stop a trial whose evaluation is worse than the median of earlier trials.")
+    ] = True,
     track: Track = None,
     data_dir: DataDir = None,
     as_json: Annotated[bool, json_option("One JSON object per trial, then one with the best trial.")] = False,
@@ -79,7 +81,7 @@ def print_plan(search: "Search", trials: int) -> None:
     if search.total < trials:
         print(f"All {format_count(search.total, 'combination')} of these values are tried.")
     if ended := sum(trial.state != "running" for trial in search.trials):
-        print(f"{format_count(ended, 'trial')} ended before; the others follow.")
+        print(f"{format_count(ended, 'trial')} ended earlier; the others follow.")
 
 
 @contextmanager
@@ -148,7 +150,7 @@ def conclude(search: "Search", as_json: bool) -> None:
     print(f"\nThe best is trial {best.number}. Its recipe is {path}, and the runs and trials.csv are in {search.out}.")
     print(drawn)
     if isinstance(search.recipe.train, FitConfig):  # counting, for example, does not depend on the seed
-        print(f"Its dev result is optimistic, because it was selected. Confirm it: seqloom train {path} --seeds 2,3,4")
+        print(f"The dev result of a selected trial is optimistic. Confirm it: seqloom train {path} --seeds 2,3,4")
 
 
 def draw(search: "Search") -> str:

@@ -69,7 +69,7 @@ def json_lines(**columns: Sequence[object]) -> str:
 
 @contextmanager
 def value_errors(path: Path | None = None) -> Iterator[None]:
-    """Convert errors about arguments to ValueError; messages name `path`, the file of the examples, "the data"."""
+    """Convert errors about arguments to ValueError; messages call the examples "the data" instead of `path`."""
     try:
         yield
     except (UsageError, DataError) as error:
@@ -174,7 +174,7 @@ class Estimator(Picture):
         return self
 
     def _folders(self) -> tuple[Path, Path]:
-        """Create a folder for the examples; return its path and that of the run."""
+        """Create a folder for the examples; return its path and the path of the run."""
         if self.out is None:
             folder = Path(tempfile.mkdtemp(prefix="seqloom-"))
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # removed with this object
@@ -195,11 +195,11 @@ class Estimator(Picture):
         return self.predictor_
 
     def _store(self, content: Json) -> None:
-        """Store data of the estimator in the run."""
+        """Store the estimator's own data, such as labels, in the run."""
         write_atomic(self.predictor.run.path / ESTIMATOR_FILE, to_json(content))
 
     def _stored(self, key: str, decode: Callable[[Any], T]) -> T | None:
-        """Return data of the estimator that is stored in the run, or None."""
+        """Return the decoded entry `key` of the data that `_store` wrote, or None."""
         path = self.predictor.run.path
         if is_missing(path / ESTIMATOR_FILE):
             return None

@@ -68,7 +68,7 @@ class PairClassifier(LabelEstimator):
 
 
 def is_scores(labels: Sequence[Hashable]) -> bool:
-    """Return whether labels are numbers of which some are fractional."""
+    """Return whether all labels are numbers and some of them are fractional."""
     are_numbers = all(isinstance(label, int | float) and not isinstance(label, bool) for label in labels)
     return are_numbers and any(isinstance(label, float) and not label.is_integer() for label in labels)
 

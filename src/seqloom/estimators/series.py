@@ -128,7 +128,7 @@ class Forecaster(Estimator):
     ) -> ForecastView:
         """Forecast the next steps of the training series, or of other values: mean, median and intervals.
 
-        A notebook displays the result as a picture. `options` are those of the predictor, such as paths and seed.
+        A notebook displays the result as a picture. `options` are passed to the predictor, such as paths and seed.
         """
         if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int) or horizon < 1):
             raise ValueError(f"horizon must be a whole number of at least 1, got {horizon!r}")
@@ -146,7 +146,7 @@ class Forecaster(Estimator):
         return mean[:, 0] if mean.shape[1] == 1 else mean
 
     def evaluate(self, values: Any, times: Any = None) -> Metrics:
-        """Return the metrics of forecasts of values that follow the training series."""
+        """Forecast values that follow the training series, and return the metrics of the forecasts."""
         array, history, predictor = check_numbers(values, "values"), self.history, self.predictor
         moments = times_of(values, times, len(array))
         if moments is None:

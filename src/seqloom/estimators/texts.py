@@ -135,7 +135,7 @@ class Translator(Estimator):
         return Examples(data, ".jsonl", json_lines(source=source, target=target), len(source))
 
     def predict(self, source: Iterable[str], **options: Any) -> list[str]:
-        """Return the translation of each sentence; `options` are those of the search, such as beam."""
+        """Return the translation of each sentence; `options` are search options, such as beam."""
         translations = self.predictor.translate(check_texts(source, "source"), stream=True, **options)
         return [translation.text for translation in translations]
 
@@ -166,7 +166,7 @@ class LanguageModel(Estimator):
         return self._train(document_examples(texts), validation)
 
     def predict(self, prompts: Iterable[str], *, max_tokens: int = 50, **options: Any) -> list[str]:
-        """Return a continuation of each prompt; `options` are those of `generate`, such as temperature."""
+        """Return a continuation of each prompt; `options` are passed to `generate`, such as temperature."""
         prompts = check_texts(prompts, "prompts")
         return [self.predictor.generate(prompt, max_tokens=max_tokens, **options) for prompt in prompts]
 
@@ -211,7 +211,7 @@ class InstructionModel(Estimator):
     def predict(
         self, prompts: Iterable[str], *, inputs: Iterable[str] | None = None, max_tokens: int = 100, **options: Any
     ) -> list[str]:
-        """Return a completion of each prompt. `options` are those of `generate`; the default is greedy search."""
+        """Return a completion of each prompt. `options` are passed to `generate`; the default is greedy search."""
         prompts = check_texts(prompts, "prompts")
         inputs = [""] * len(prompts) if inputs is None else check_texts(inputs, "inputs")
         if len(inputs) != len(prompts):

@@ -193,7 +193,7 @@ def check_overrides(common: set[Key], varied: set[Key]) -> None:
     # Two keys clash if they are equal or if one contains the other.
     clashes = [a for a in common if any(all(x == y for x, y in zip(a, b, strict=False)) for b in varied)]
     if clashes:
-        raise UsageError(f"{'.'.join(min(clashes))} cannot be set for all variants, because they differ in it.")
+        raise UsageError(f"{'.'.join(min(clashes))} cannot be set for all variants, because it differs between them.")
 
 
 def check_variants(

@@ -115,7 +115,7 @@ class Predictor(Picture, Generic[P]):
 
     @classmethod
     def class_for(cls, run: Run) -> "type[Predictor[Any]]":
-        """Return the class that uses this run: a subclass if the predictions depend on the run."""
+        """Return the predictor class for this run: a subclass if the predictions depend on the run."""
         return cls
 
     @property
@@ -212,7 +212,7 @@ class Predictor(Picture, Generic[P]):
         return MetricsEvaluation
 
     def finish_training(self) -> None:
-        """Choose settings of the predictions on dev; called once when training has finished."""
+        """Choose settings of the predictions, such as thresholds, on dev; called once when training has finished."""
 
     def save_metrics(self, split: str, metrics: Mapping[str, Json]) -> None:
         """Store metrics in the run if the run is writable."""

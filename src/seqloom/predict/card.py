@@ -94,7 +94,7 @@ def format_card(run: Run) -> str:
 
 
 class Card:
-    """The sections of the card of a run."""
+    """The sections of a run's card."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.recipe, self.data = run, run.recipe, run.data

@@ -289,7 +289,7 @@ def average(
 def average_runs(paths: Sequence[Path], last: int | None, out: Path | None, device: str = "auto") -> AveragedRun:
     """Average weights, evaluate them on dev, and write the run last, so that an existing run is always complete.
 
-    Several runs are each evaluated with their own recipe, and the metrics are stored in them.
+    Each of several runs is evaluated with its own recipe, and its metrics are stored in the run.
     """
     parts: list[AnyPredictor] = [load(path, device) for path in paths]
     runs = [part.run for part in parts]

@@ -166,7 +166,7 @@ class Evaluation(ABC):
         raise NotImplementedError
 
     def draw(self, plot: str) -> "tuple[Figure, bool, str | None]":
-        """Draw `confusion` or `reliability`; return the plot, whether to keep its text as text, and a font warning."""
+        """Draw `confusion` or `reliability`; return the plot, whether an SVG keeps text as text, and a font warning."""
         raise NotImplementedError
 
 
@@ -265,7 +265,7 @@ class AnswerRow(NamedTuple):
 
 
 class AnswersEvaluation(SplitEvaluation):
-    """The metrics of a model of scores, choices or answers, and its worst mistakes (`SplitPredictor.answer_rows`)."""
+    """The metrics of a model that predicts scores, choices or answers, and the model's worst mistakes."""
 
     option_groups = ("out",)
 

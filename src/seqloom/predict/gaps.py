@@ -366,7 +366,7 @@ class DenoiserPredictor(Predictor[DenoisedText], DenoisingModel):
         return [best for best, *_ in hypotheses]
 
     def _fill(self, source: CorruptedText, spans: Sequence[list[int]]) -> str:
-        """Insert spans into the gaps of a text. Its other words, including unknown words, are unchanged."""
+        """Insert spans into the gaps of a text. All other words, including unknown words, are unchanged."""
         if source.gaps is None:
             first = self.sentinels[0]
             parts = (spans[token - first] if token in self.sentinels else [token] for token in source.ids)

@@ -111,7 +111,7 @@ class Completion(PromptAnswer):
 def fit_shots(
     tokenizer: Tokenizer, prompt: Prompt, text: str, choices: Sequence[str], max_length: int | None
 ) -> tuple[int, bool]:
-    """Return the number of leading shots to drop so that the prompt fits with any choice.
+    """Return the number of leading shots to drop so that the prompt and any choice fit into the context.
 
     The second value is True if the text is too long even without shots.
     """
@@ -128,7 +128,7 @@ def fit_shots(
 
 
 class ChoiceScorer:
-    """Scores the choices of a prompt with a language model."""
+    """A scorer that rates the choices of a prompt with a language model."""
 
     def __init__(
         self, model: "LanguageModelPredictor", prompt: Prompt, choices: tuple[str, ...], by: Scoring, calibrate: bool

@@ -22,7 +22,7 @@ def load(path: str | Path, device: str, use: type[Kind]) -> Kind: ...
 def load(path: str | Path, device: str = "auto", use: type[AnyPredictor] = Predictor) -> Any:
     """Open the trained model in a run directory and return the predictor for its task.
 
-    Raises an error that describes the model if it is not an instance of `use`.
+    Raise an error that describes the model if the predictor is not an instance of `use`.
     """
     if not isinstance(path, str | PathLike):
         raise TypeError(f"path must be the path of a run, got {type(path).__name__}")
@@ -34,7 +34,9 @@ def load(path: str | Path, device: str = "auto", use: type[AnyPredictor] = Predi
         return model
     if use.reads_text:
         run.tokenizer  # noqa: B018 (raises an error for a run without text)
-    raise UsageError(f"{path} is {model.description}: {model.describe_usage()}. This needs {use.description}.")
+    raise UsageError(
+        f"{path} is {model.description}: {model.describe_usage()}. This operation needs {use.description}."
+    )
 
 
 def import_hf(source: str | Path, out: str | Path, device: str = "auto", revision: str | None = None) -> Any:

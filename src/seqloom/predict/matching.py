@@ -345,7 +345,7 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
     def answer_pairs(
         self, pairs: Iterable[Pair], *, top: int = 1, batch_size: int = 32, window: int = 256
     ) -> Iterator[QuestionAnswer]:
-        """Answer questions, each with its own context; consecutive questions about the same context are faster."""
+        """Answer questions, each with its own context; group questions by context for speed."""
         for context, group in groupby(check_text_pairs(pairs), key=lambda pair: pair[1]):
             questions = (question for question, _ in group)
             yield from self.answer(questions, context, top=top, batch_size=batch_size, window=window, stream=True)

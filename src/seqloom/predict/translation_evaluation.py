@@ -88,7 +88,7 @@ class GlossaryEffect:
     def __init__(
         self, model: "TranslatorPredictor", glossary: Glossary, report: TranslationReport, without: TranslationReport
     ) -> None:
-        """Compare the report with a glossary with the report without it, on the same sentences."""
+        """Compare the reports with and without a glossary on the same sentences."""
         search = model.term_search(glossary)
         assert search is not None
         found = [glossary.find(line.source) for line in report.lines]

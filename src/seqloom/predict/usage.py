@@ -81,7 +81,7 @@ def python_usage(info: TaskInfo, path: str) -> str:
 def http_usage(info: TaskInfo, path: str) -> str:
     """Return the shell commands that ask the studio for a prediction, or "" if it has no endpoint for the task.
 
-    The studio accepts only requests with the token of the address that it prints.
+    The studio accepts only requests that contain the token in the address that it prints.
     """
     if (verb := verb_of(info)) not in REQUESTS:
         return ""

@@ -137,7 +137,7 @@ def mean_of_runs(runs: Sequence[Run]) -> AveragedWeights:
 
 
 def difference_of(a: Run, b: Run) -> str | None:
-    """Return why the weights of two runs cannot be averaged, or None."""
+    """Return the reason why the weights of two runs cannot be averaged, or None."""
     if a.recipe.get("task") != b.recipe.get("task"):
         return f"their tasks differ ({a.recipe.get('task')} and {b.recipe.get('task')})"
     changed = differences({"model": a.recipe.get("model")}, {"model": b.recipe.get("model")})

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunCalibration:
-    """The temperature and the thresholds that `seqloom calibrate` chose on dev for the weights with checksum
-    `weights`."""
+    """The temperature and thresholds that `seqloom calibrate` chose on dev; `weights` is the checksum of the model."""
 
     temperature: float
     examples: int  # of dev

@@ -52,7 +52,7 @@ def load_image_weights(model: nn.Module) -> None:
 
 
 def efficientnet_weights() -> dict[str, Tensor]:
-    """Return the weights of EfficientNet-Lite0 by their names in `EfficientNetLite0`; raise an error without them."""
+    """Return the weights of EfficientNet-Lite0 by their names in `EfficientNetLite0`."""
     path = find_weights()
     content = read_file(path)
     if sha256(content) != SHA256:

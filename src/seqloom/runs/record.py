@@ -45,7 +45,7 @@ def record(events: Iterator[Event], run: Run, track: Sequence[str] = ()) -> Iter
 
 
 def is_logged(run: Run, event: Evaluated) -> bool:
-    """Return whether the log has this evaluation as the last best evaluation, so that a resume repeats it."""
+    """Return whether this evaluation repeats the last best evaluation in the log, as after a resume."""
     steps = [entry["step"] for entry in run.log() if entry["event"] == "evaluated" and entry.get("best")]
     return steps[-1:] == [event.step]
 

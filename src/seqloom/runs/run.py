@@ -311,9 +311,9 @@ class Run:
         write_atomic(self.path / "metrics" / f"{split}.json", to_json(metrics), temporary_folder)
 
     def discard_metrics(self) -> None:
-        """Delete the evaluations of previous weights or of a previous calibration, except that of dev.
+        """Delete the evaluations of previous weights or of a previous calibration, except on dev.
 
-        The evaluation of dev is replaced by training and by `seqloom calibrate`.
+        Training and `seqloom calibrate` replace the evaluation on dev themselves.
         """
         for file in (self.path / "metrics").glob("*.json"):
             if file.name != "dev.json":

@@ -2,8 +2,8 @@
 
 TensorBoard files are written into every run if TensorBoard is installed. The others are chosen by name; the run
 remembers them and their identifiers in trackers.json, so that a resumed run continues the same curves. The defaults
-send nothing over the network: MLflow writes the database mlflow.db beside the run, and Weights & Biases writes files
-to wandb/ beside it. The environment variables of both select a server.
+send nothing over the network: MLflow writes the database mlflow.db beside the run, and Weights & Biases writes files to
+wandb/ beside it. Environment variables of both can select a server.
 """
 
 import logging
@@ -61,9 +61,9 @@ def scalars(event: Event) -> dict[str, float]:
 class EventWriter:
     """A writer of TensorBoard event files with the curves of a training run.
 
-    TensorBoard then hides `purge_step` and later steps of earlier files. torch's `SummaryWriter`
-    opens its file by name at each flush, in a thread: it follows links and fails if the folder is
-    removed. This writer creates one file with an unpredictable name and keeps it open.
+    With `purge_step`, TensorBoard hides this and later steps of earlier files. torch's `SummaryWriter` opens its file
+    by name at each flush, in a thread: it follows links and fails if the folder is removed. This writer creates one
+    file with an unpredictable name and keeps it open.
     """
 
     def __init__(self, folder: Path, purge_step: int | None = None):

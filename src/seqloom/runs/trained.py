@@ -1,4 +1,4 @@
-"""Kinds of trained models that views distinguish; predictors inherit from them."""
+"""Interfaces of trained models that views distinguish; predictors inherit from these classes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence

@@ -204,7 +204,7 @@ def merge_agreeing(source: Pretrained, given: Json, key: str) -> dict[str, Json]
 
 
 def pretrained(recipe: Any) -> Pretrained | None:
-    """Open the run from which a recipe starts; return None if it starts from none."""
+    """Open the run from which a recipe starts; return None if the recipe names no run."""
     kinds = CONTINUED_KINDS.get(recipe.task, BACKBONE_KINDS)
     return None if recipe.init is None else Pretrained.open(recipe.init.from_, kinds)
 
