@@ -257,7 +257,7 @@ def test_invalid_choices_are_rejected(tmp_path: Path, lines: list[str], message:
 
 
 def test_single_option_column_is_rejected() -> None:
-    with pytest.raises(UsageError, match="a column for each option of a table"):
+    with pytest.raises(UsageError, match="a column for each option, such as"):
         build(corpora.CorpusConfig[MultipleChoiceExample], {"corpus": "choices", "train": "a.tsv"})
     with pytest.raises(UsageError, match="at least two columns"):
         build(corpora.CorpusConfig[MultipleChoiceExample], {"corpus": "choices", "train": "a.tsv", "options": ["one"]})

@@ -92,5 +92,5 @@ def test_choices_default_to_labels_of_shots() -> None:
     ):
         with pytest.raises(UsageError, match=message):
             check_choices(choices, shots)
-    with pytest.raises(DataError, match=r"one of the choices, positive, bad; the label of 'a bore, really' is 'negative'"):
+    with pytest.raises(DataError, match=r"choices, positive, bad; the label of 'a bore, really' is 'negative'"):
         check_choices(["positive", "bad"], SHOTS)
