@@ -58,10 +58,11 @@ def test_initial_distribution_is_nearly_uniform(tied):
     model = StartTokenConfig(d_model=64, tied=tied).build(500)
     value, _ = model.loss(some_batch((9, 7), (6, 8)))
     assert abs(value.item() - math.log(500)) < 1.0
-    assert model.source_embed.embed.weight.std().item() == pytest.approx(64**-0.5, rel=0.05)
+    embed: Any = model.source_embed.embed
+    assert embed.weight.std().item() == pytest.approx(64**-0.5, rel=0.05)
     shared = model.output.weight is model.target_embed.embed.weight
     assert shared == (tied != "none")
-    assert (model.source_embed.embed is model.target_embed.embed) == (tied == "all")
+    assert (embed is model.target_embed.embed) == (tied == "all")
 
 
 def test_dropout_is_active_only_in_training():
@@ -140,7 +141,7 @@ def test_all_problems_are_reported():
         "d_model": 9,
         "heads": 4,
         "kv_heads": 3,
-        "encoder_layers": 0,
+        "encoder_layers": -1,
         "d_ff": 0,
         "dropout": 1.0,
         "attention_dropout": -0.1,
@@ -153,7 +154,7 @@ def test_all_problems_are_reported():
     with pytest.raises(UsageError, match="has 11 problems") as error:
         build(StartTokenConfig, wrong)
     for problem in (
-        "encoder_layers: must be at least 1, got 0",
+        "encoder_layers: must be at least 0, got -1",
         "d_ff: must be at least 1, got 0",
         "  dropout: must be less than 1.0, got 1.0",
         "attention_dropout: must be at least 0.0, got -0.1",

@@ -19,8 +19,9 @@ from seqloom.core.errors import UsageError
 from seqloom.core.protocols import DecodeState
 from seqloom.core.tree import Tree
 from seqloom.models.encoder_backbone import EncoderBackbone
-from seqloom.models.seq2seq import Batch, HiddenState, Memory
+from seqloom.models.seq2seq import Batch, HiddenState, Memory, SourceVectors
 from seqloom.models.transformer import Transformer, TransformerConfig, Weights
+from seqloom.nn.backbone import Embedded
 from seqloom.nn.masks import mask_or_ones
 from seqloom.nn.transformer import WeightRequests
 
@@ -42,7 +43,7 @@ class StartTokenConfig(TransformerConfig):
         """The maximum number of target tokens, END included, or None if unlimited."""
         return None if self.longest is None else self.longest - (self.target_bos is not None)
 
-    def build(self, vocabulary: int, extra: int = 0) -> Transformer:
+    def build(self, vocabulary: int, extra: int = 0, source: SourceVectors | None = None) -> Transformer:
         tokens = {"bos": self.bos, "source_bos": self.source_bos, "target_bos": self.target_bos}
         for name, token in tokens.items():
             if token is not None and token >= vocabulary:
@@ -50,13 +51,17 @@ class StartTokenConfig(TransformerConfig):
                     f"model.{name} must be one of the {vocabulary:,} tokens of the vocabulary; got {token}."
                 )
         if tokens == dict.fromkeys(tokens):
-            return Transformer(self, vocabulary + extra)
+            return Transformer(self, vocabulary + extra, source)
+        if source is not None:
+            raise UsageError("model.bos, model.source_bos and model.target_bos need a text as the source; remove them.")
         kind = StartTokenTransformer if self.target_bos is None else ForcedStartTransformer
         return kind(self, vocabulary + extra)
 
 
 class StartTokenTransformer(Transformer):
     """A Transformer with `source_bos`, and with `bos` in place of END."""
+
+    source_embed: Embedded
 
     def __init__(self, config: StartTokenConfig, vocabulary: int) -> None:
         super().__init__(config, vocabulary)

@@ -31,6 +31,7 @@ MODELS = Kinds(
         "recurrent-reader": "seqloom.models.recurrent_reader:RecurrentReaderConfig",
         "recurrent-seq2seq": "seqloom.models.recurrent_seq2seq:RecurrentSeq2SeqConfig",
         "transformer": "seqloom.models.transformer:TransformerConfig",
+        "image-to-text": "seqloom.models.image_to_text:ImageToTextConfig",
         "classifier": "seqloom.models.classifier:ClassifierConfig",
         "tagger": "seqloom.models.tagger:TaggerConfig",
         "fine-tuned-classifier": "seqloom.models.fine_tuned:FineTunedClassifierConfig",

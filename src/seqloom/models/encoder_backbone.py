@@ -16,6 +16,7 @@ class EncoderBackbone(SourceEncoder, Backbone):
     """The encoder of an encoder–decoder Transformer, which reads END a END."""
 
     form = "ends"
+    source_embed: Embedded
     embeddings: ClassVar[str] = "source_embed.embed.weight"
     pretrained_names: ClassVar[dict[str, str]] = {name: name for name in ("source_embed.", "encoder.", "encoder_norm.")}
 

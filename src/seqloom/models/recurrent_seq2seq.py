@@ -2,6 +2,7 @@
 
     h_1 … h_S = encoder(x_1 … x_S)      encoder states; bidirectional: [→h_j; ←h_j]; residual: h_j + E x_j
     c   = h_S                           context vector, the final state; bidirectional: [→h_S; ←h_1]
+    h_j = E x_j, c = mean of h_j        without an encoder (encoder_layers 0)
     s_0 = tanh(W c + b)                 one W per decoder layer and part of its state
     p(y_t) = softmax(W_o r_t + b_o)
 
@@ -23,12 +24,14 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import config
-from seqloom.config.constraints import Fraction, PositiveInt
-from seqloom.models.seq2seq import Batch, HiddenState, Memory, Seq2Seq
+from seqloom.config.constraints import Fraction, NonNegativeInt, PositiveInt
+from seqloom.core.tree import Tree
+from seqloom.models.seq2seq import Batch, HiddenState, Memory, Seq2Seq, SourceVectors, project_source
 from seqloom.nn.attention import Attention
 from seqloom.nn.bidirectional import BidirectionalStack, Combination, read_sequences
 from seqloom.nn.cells import CellName
 from seqloom.nn.masks import choose, hypotheses, make_dropout, mask_or_ones, reversal_indices, select_last_real
+from seqloom.nn.pooling import mean_of_real
 from seqloom.nn.recurrent import RecurrentOptions, Stack
 from seqloom.nn.scores import DEFAULT_MAX_LENGTH, Score, score_class
 from seqloom.nn.softmax import FullSoftmax, at_least_float32
@@ -58,7 +61,7 @@ class AttentionConfig:
 class RecurrentSeq2SeqConfig(RecurrentOptions):
     kind: Literal["recurrent-seq2seq"] = "recurrent-seq2seq"
     cell: CellName = "gru"  # of encoder and decoder; see `seqloom list cells`
-    encoder_layers: PositiveInt = 1  # number of layers
+    encoder_layers: NonNegativeInt = 1  # number of layers; 0: no encoder, the decoder attends to the embeddings
     decoder_layers: PositiveInt = 1
     hidden: PositiveInt = 256  # size of the state of each layer and direction
     embedding: PositiveInt | None = None  # size of the token embeddings; null: hidden
@@ -78,6 +81,8 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
             yield f"residual needs embeddings and encoder states of equal size; {sizes}; set combine=sum"
         if self.bidirectional is False and self.combine != "concat":
             yield "combine needs a bidirectional encoder; set bidirectional=true, or remove combine"
+        if self.encoder_layers == 0 and (self.bidirectional or self.combine != "concat" or self.residual):
+            yield "bidirectional, combine and residual need an encoder: set encoder_layers to 1 or more, or remove them"
         yield from super().problems()
 
     @property
@@ -86,11 +91,14 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
 
     @property
     def is_bidirectional(self) -> bool:
-        return self.attention is not None if self.bidirectional is None else self.bidirectional
+        attends = self.attention is not None and self.encoder_layers > 0
+        return attends if self.bidirectional is None else self.bidirectional
 
     @property
     def encoder_size(self) -> int:
         """The size of the encoder states and of the context vector."""
+        if self.encoder_layers == 0:
+            return self.embedding_size
         return 2 * self.hidden if self.is_bidirectional and self.combine == "concat" else self.hidden
 
     longest_key: ClassVar[str] = "attention.max_length"  # the option that limits the length of a source
@@ -114,8 +122,10 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
         attention = self.attention
         return attention is None or not (attention.order == "bahdanau" or attention.input_feeding or attention.coverage)
 
-    def encoder(self) -> Stack | BidirectionalStack:
-        """Create the encoder."""
+    def encoder(self) -> Stack | BidirectionalStack | None:
+        """Create the encoder, if it has layers."""
+        if self.encoder_layers == 0:
+            return None
         if not self.is_bidirectional:
             return self.stack(self.embedding_size, self.encoder_layers)
         return BidirectionalStack(
@@ -146,20 +156,25 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
             self.hidden + contexts * self.encoder_size + (self.embedding_size if self.reads_token else 0), self.hidden
         )
 
-    def build(self, vocabulary: int) -> "RecurrentSeq2Seq":
-        return RecurrentSeq2Seq(self, vocabulary)
+    def build(self, vocabulary: int, source: SourceVectors | None = None) -> "RecurrentSeq2Seq":
+        """Create the model. `source` maps sources that are not texts to vectors."""
+        return RecurrentSeq2Seq(self, vocabulary, source)
 
 
 class RecurrentSeq2Seq(Seq2Seq):
     """A recurrent encoder–decoder."""
 
-    def __init__(self, config: RecurrentSeq2SeqConfig, vocabulary: int) -> None:
+    def __init__(self, config: RecurrentSeq2SeqConfig, vocabulary: int, source: SourceVectors | None = None) -> None:
         super().__init__()
         self.config = config
         self.target_embed = nn.Embedding(vocabulary, config.embedding_size)
-        self.source_embed = (
-            self.target_embed if config.tied == "all" else nn.Embedding(vocabulary, config.embedding_size)
-        )
+        self.source_embed: nn.Module
+        if source is not None:
+            self.source_embed = project_source(source, config.embedding_size, deviation=1)
+        elif config.tied == "all":
+            self.source_embed = self.target_embed
+        else:
+            self.source_embed = nn.Embedding(vocabulary, config.embedding_size)
         self.encoder, self.decoder = config.encoder(), config.decoder()
         parts = sum(len(cell.state_names) for cell in self.decoder.cells)
         self.bridge = nn.Linear(config.encoder_size, parts * config.hidden)
@@ -184,6 +199,8 @@ class RecurrentSeq2Seq(Seq2Seq):
         that are tied to the output layer are small.
         """
         for embed in (self.source_embed, self.target_embed):
+            if not isinstance(embed, nn.Embedding):
+                continue  # the vectors of a source
             if embed.weight is self.output.weight:
                 nn.init.uniform_(embed.weight, -0.1, 0.1)
             else:
@@ -192,7 +209,8 @@ class RecurrentSeq2Seq(Seq2Seq):
 
     def notes(self) -> list[str]:
         """Return notes for the user about behaviour that the recipe does not show."""
-        notes = [*self.encoder.notes(), *self.decoder.notes(), *self.config.dropout_notes()]
+        encoder = [] if self.encoder is None else self.encoder.notes()
+        notes = [*encoder, *self.decoder.notes(), *self.config.dropout_notes()]
         if self.attend is not None:
             notes += self.attend.score.notes()
         if self.config.reverse and self.config.is_bidirectional:
@@ -201,24 +219,26 @@ class RecurrentSeq2Seq(Seq2Seq):
 
     # Encoder.
 
-    def encode(self, tokens: Tensor, mask: Tensor | None = None) -> Memory:
-        """Compute the context vector (B, M) of sources (B, S), and with attention the encoder states, keys and mask.
+    def encode(self, source: Tree, mask: Tensor | None = None) -> Memory:
+        """Compute the context vector (B, M) of sources, and with attention the encoder states, keys and mask.
 
         Encoder states, keys and mask are in the order of the source, even with `reverse`.
         """
-        mask = mask_or_ones(mask, tokens)
-        states, context = self.read_source(tokens, mask)
+        mask = mask_or_ones(mask, source)
+        states, context = self.read_source(source, mask)
         memory = {"context": self.dropout(context)}
         return memory if self.attend is None else memory | self.attend.prepare(self.dropout(states), mask)
 
-    def encoder_states(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.read_source(tokens, mask_or_ones(mask, tokens))[0]
+    def encoder_states(self, source: Tree, mask: Tensor | None = None) -> Tensor:
+        return self.read_source(source, mask_or_ones(mask, source))[0]
 
-    def read_source(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def read_source(self, source: Tree, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the encoder states (B, S, M) and the context vector (B, M)."""
         order = reversal_indices(mask, fixed=1) if self.config.reverse else None  # END stays last
-        tokens = tokens if order is None else tokens.gather(1, order)
-        words = self.dropout(self.source_embed(tokens))  # (B, S, D)
+        source = source if order is None else source.gather(1, order)
+        words = self.dropout(self.source_embed(source))  # (B, S, D)
+        if self.encoder is None:
+            return words, mean_of_real(words, mask)
         states, context = read_sequences(self.encoder, words, mask)
         if self.config.residual and self.attend is not None:
             states = states + words
@@ -331,9 +351,9 @@ class RecurrentSeq2Seq(Seq2Seq):
         return projected
 
     def forward(
-        self, source: Tensor, source_mask: Tensor | None, inputs: Tensor, target_mask: Tensor | None = None
+        self, source: Tree, source_mask: Tensor | None, inputs: Tensor, target_mask: Tensor | None = None
     ) -> Tensor:
-        """Compute the logits (B, T, V) of the next token from sources (B, S) and inputs (B, T), END first."""
+        """Compute the logits (B, T, V) of the next token from sources and inputs (B, T), END first."""
         memory = self.encode(source, source_mask)
         return self.output(self.before_output(self.decode(inputs, self.initial_hidden(memory), memory, target_mask)[0]))
 

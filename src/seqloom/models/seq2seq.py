@@ -2,7 +2,8 @@
 
     p(y_1 … y_T | x) = Π_t p(y_t | y_1 … y_{t-1}, x)
 
-A source ends with END, and END is the first input of the decoder; both sides share one vocabulary.
+A source is a text, or any input that a module maps to a sequence of vectors, such as an image or sound; see
+`SourceVectors`. A text ends with END, and END is the first input of the decoder; both sides share one vocabulary.
 Masks are True at real tokens, and padding comes last; only `step` and `forward` accept a target with
 padding at any position.
 
@@ -10,6 +11,7 @@ In decoding, `memory` has one row per source, and `hidden`, the state of the dec
 source-major. The hypotheses share the memory without copies.
 """
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -18,7 +20,7 @@ from torch import Tensor, nn
 
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import BestOutput, DecodeState, StepOutput
-from seqloom.core.tree import Tree
+from seqloom.core.tree import Tree, concatenate_rows, count_rows
 from seqloom.nn.masks import select_last_real, select_real
 from seqloom.nn.softmax import (
     IGNORE_INDEX,
@@ -29,26 +31,47 @@ from seqloom.nn.softmax import (
     score_in_pieces,
 )
 
-Batch = dict[str, Tensor]  # source, source_mask (B, S); inputs, END first, targets, target_mask (B, T)
+Batch = dict[str, Any]  # source, source_mask (B, S); inputs, END first, targets, target_mask (B, T)
 BATCH = ("source", "source_mask", "inputs", "targets", "target_mask")
 HiddenState = dict[str, Tree]  # the state of each hypothesis; its next token is predicted from `readout` (R, H)
 Memory = dict[str, Any]  # the encoder's results for each source
 
 
+class SourceVectors(nn.Module, ABC):
+    """A module that maps sources other than texts to vectors (B, S, output_size), the input of an encoder."""
+
+    output_size: int
+
+    @abstractmethod
+    def forward(self, source: Tree) -> Tensor:
+        """Map sources, a tree of tensors with one row per source, to vectors (B, S, output_size)."""
+
+
+def project_source(source: SourceVectors, size: int, deviation: float) -> nn.Module:
+    """Return a module that maps sources to x_j = W v_j + b (B, S, size); for v of variance 1, x has `deviation`."""
+    project = nn.Linear(source.output_size, size)
+    nn.init.normal_(project.weight, std=deviation / math.sqrt(source.output_size))
+    nn.init.zeros_(project.bias)
+    return nn.Sequential(source, project)
+
+
 class Seq2Seq(nn.Module, ABC):
-    """An encoder–decoder; subclasses define the abstract methods."""
+    """An encoder–decoder; subclasses define the abstract methods.
+
+    `source` is either tokens (B, S) or the input of a `SourceVectors`, which needs a mask (B, S).
+    """
 
     config: Any
     output: FullSoftmax
     needs_sequences = False  # whether dropout before the output layer needs (B, T, H) instead of (N, H)
 
     @abstractmethod
-    def encode(self, tokens: Tensor, mask: Tensor | None = None) -> Memory:
-        """Compute the memory of sources (B, S)."""
+    def encode(self, source: Tree, mask: Tensor | None = None) -> Memory:
+        """Compute the memory of sources."""
 
     @abstractmethod
-    def encoder_states(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Compute the encoder states (B, S, H) of sources (B, S), in the order of the source."""
+    def encoder_states(self, source: Tree, mask: Tensor | None = None) -> Tensor:
+        """Compute the encoder states (B, S, H) of sources, in the order of the source."""
 
     @abstractmethod
     def initial_hidden(self, memory: Memory) -> HiddenState:
@@ -90,11 +113,14 @@ class Seq2Seq(nn.Module, ABC):
     # Decoding step by step.
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
-        """Encode the source {"tokens": (B, S), "mask": (B, S)}. Return a state with one hypothesis per source."""
+        """Encode the source {"tokens": (B, S), "mask": (B, S)}. Return a state with one hypothesis per source.
+
+        For a model with a `SourceVectors`, "tokens" is the input of that module.
+        """
         if source is None:
             raise UsageError('An encoder–decoder needs a source: {"tokens": (B, S), "mask": (B, S)}.')
-        if rows is not None and rows != len(source["tokens"]):
-            raise ValueError(f"rows must be {len(source['tokens'])}, the number of sources; got {rows}")
+        if rows is not None and rows != count_rows(source["tokens"]):
+            raise ValueError(f"rows must be {count_rows(source['tokens'])}, the number of sources; got {rows}")
         memory = self.encode(source["tokens"], source.get("mask"))
         return DecodeState(self.initial_hidden(memory), memory)
 
@@ -124,7 +150,7 @@ class Seq2Seq(nn.Module, ABC):
         """
         twice = consistency > 0 and self.training
         if twice:
-            batch = {name: torch.cat([batch[name]] * 2) for name in BATCH}
+            batch = {name: concatenate_rows([batch[name]] * 2) for name in BATCH}
         r, _ = self.teacher_force(batch)
         targets, mask = batch["targets"], batch["target_mask"]
         count = mask.sum().clamp(min=1 + twice)

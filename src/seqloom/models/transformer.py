@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import config
-from seqloom.config.constraints import Fraction, PositiveInt
+from seqloom.config.constraints import Fraction, NonNegativeInt, PositiveInt
 from seqloom.core.protocols import DecodeState
 from seqloom.core.tree import Tree
-from seqloom.models.seq2seq import Batch, HiddenState, Memory, Seq2Seq
-from seqloom.nn.backbone import Embedded, SourceEncoder, TokenTransformerOptions
+from seqloom.models.seq2seq import Batch, HiddenState, Memory, Seq2Seq, SourceVectors, project_source
+from seqloom.nn.backbone import Embedded, EmbeddedSource, InputLayer, SourceEncoder, TokenTransformerOptions
 from seqloom.nn.cache import empty_state, extend_caches
 from seqloom.nn.masks import AttentionMask, AttentionScope, hypotheses, mask_or_ones, select_last_real
 from seqloom.nn.mixers import MixerKind, make_mixer, mixer_class, mixer_problems
@@ -34,7 +34,7 @@ Weights = dict[str, list[Tensor]]  # by layer: encoder (B, N, S, S), decoder (B,
 @config
 class TransformerConfig(TokenTransformerOptions):
     kind: Literal["transformer"] = "transformer"
-    encoder_layers: PositiveInt = 4  # number of blocks
+    encoder_layers: NonNegativeInt = 4  # number of blocks; 0: the decoder attends to the embeddings
     decoder_layers: PositiveInt = 4
     activation: Activation = "relu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
     norm_first: bool = False  # normalize before each sublayer and after the last block, instead of after each sublayer
@@ -67,27 +67,30 @@ class TransformerConfig(TokenTransformerOptions):
             for depth in range(self.encoder_layers)
         )
 
-    def build(self, vocabulary: int, extra: int = 0) -> "Transformer":
-        """Create the model. `extra` is the number of additional tokens, such as sentinels."""
-        return Transformer(self, vocabulary + extra)
+    def build(self, vocabulary: int, extra: int = 0, source: SourceVectors | None = None) -> "Transformer":
+        """Create the model; `extra` counts additional tokens, `source` maps sources that are not texts to vectors."""
+        return Transformer(self, vocabulary + extra, source)
 
 
 class Transformer(SourceEncoder, Seq2Seq):
     """An encoder–decoder Transformer."""
 
-    def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
+    def __init__(self, config: TransformerConfig, vocabulary: int, source: SourceVectors | None = None) -> None:
         super().__init__()
         self.config = config
         target = nn.Embedding(vocabulary, config.d_model)
-        source = target if config.tied == "all" else nn.Embedding(vocabulary, config.d_model)
-        self.source_embed, self.target_embed = Embedded(config, source, "source"), Embedded(config, target, "target")
+        embed = target if config.tied == "all" else nn.Embedding(vocabulary, config.d_model)
+        self.source_embed: InputLayer = Embedded(config, embed, "source")
+        if source is not None:
+            self.source_embed = EmbeddedSource(config, project_source(source, config.d_model, config.d_model**-0.5))
+        self.target_embed = Embedded(config, target, "target")
         self.encoder = config.encoder()
         self.decoder = TransformerStack(config.block(cross_attention=True) for _ in range(config.decoder_layers))
         self.encoder_norm, self.decoder_norm = config.final_norm(), config.final_norm()
         self.output = FullSoftmax(config.d_model, vocabulary, target.weight if config.tied != "none" else None)
         self.aligned = (config.align_layer or config.decoder_layers) - 1
-        for embed in (source, target):
-            nn.init.normal_(embed.weight, std=config.d_model**-0.5)  # of norm about 1, or √D with `embed_scale`
+        for table in (embed, target):
+            nn.init.normal_(table.weight, std=config.d_model**-0.5)  # of norm about 1, or √D with `embed_scale`
         if not self.output.tied:
             nn.init.xavier_uniform_(self.output.weight)
         self.output.initialize()
@@ -101,19 +104,16 @@ class Transformer(SourceEncoder, Seq2Seq):
         if config.positions.kind == "none" and attends:
             notes.append("without positions the encoder ignores the order of the source tokens")
         if config.positions.kind == "rotary" and not attends:
-            layers = f"{config.encoder_layer} layers"
-            notes.append(f"rotary positions have no effect in the encoder: its {layers} have no queries and keys")
+            notes.append(f"rotary positions need queries and keys, which {config.encoder_layer} layers do not have")
         return notes
 
-    # Encoder.
+    def encode(self, source: Tree, mask: Tensor | None = None) -> Memory:
+        """Compute the mask (B, S) of sources, and the keys and values (B, Nkv, S, d) of each decoder layer."""
+        mask = mask_or_ones(mask, source)
+        return {"mask": mask, "layers": source_keys_values(self.decoder, self.run_encoder(source, mask)[0])}
 
-    def encode(self, tokens: Tensor, mask: Tensor | None = None) -> Memory:
-        """Compute the mask (B, S) of sources (B, S), and the keys and values (B, Nkv, S, d) of each decoder layer."""
-        mask = mask_or_ones(mask, tokens)
-        return {"mask": mask, "layers": source_keys_values(self.decoder, self.run_encoder(tokens, mask)[0])}
-
-    def encoder_states(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.run_encoder(tokens, mask_or_ones(mask, tokens))[0]
+    def encoder_states(self, source: Tree, mask: Tensor | None = None) -> Tensor:
+        return self.run_encoder(source, mask_or_ones(mask, source))[0]
 
     # Decoder, token by token.
 
@@ -148,9 +148,9 @@ class Transformer(SourceEncoder, Seq2Seq):
     # Decoder, all steps of a target in one call.
 
     def forward(
-        self, source: Tensor, source_mask: Tensor | None, inputs: Tensor, target_mask: Tensor | None = None
+        self, source: Tree, source_mask: Tensor | None, inputs: Tensor, target_mask: Tensor | None = None
     ) -> Tensor:
-        """Compute the logits (B, T, V) of the next token from sources (B, S) and inputs (B, T), END first."""
+        """Compute the logits (B, T, V) of the next token from sources and inputs (B, T), END first."""
         memory = self.encode(source, source_mask)
         return self.output(self.run_decoder(inputs, memory, target_mask, padding_last=target_mask is None)[0])
 

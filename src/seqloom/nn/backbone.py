@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from seqloom.config import config
 from seqloom.config.constraints import PositiveFloat, PositiveInt
 from seqloom.core import END
+from seqloom.core.tree import Tree
 from seqloom.nn.cache import Caches, CacheState, extend_caches
 from seqloom.nn.masks import AttentionMask, AttentionScope, Dropout, causal_mask
 from seqloom.nn.positions import PositionsConfig
@@ -47,16 +48,17 @@ class BackboneOptions(TokenTransformerOptions):
     init: PositiveFloat = 0.02  # standard deviation of the initial weights
 
 
-class Embedded(nn.Module):
-    """The embedding layer, which computes x of the equation above and applies dropout.
+class InputLayer(nn.Module):
+    """The layer below the blocks, which adds positions and segments to vectors and applies dropout.
 
-    `what` names the input in error messages. If `bos` is set, it replaces END at position 0, as imported models
-    require.
+    `embed` computes the vectors; `what` names the input in error messages.
     """
 
-    bos: int | None = None
+    embed: nn.Module
 
-    def __init__(self, config: TokenTransformerOptions, embed: nn.Embedding, what: str, segments: int = 0) -> None:
+    def __init__(
+        self, config: TokenTransformerOptions, embed: nn.Module, what: str = "source", segments: int = 0
+    ) -> None:
         super().__init__()
         self.embed, self.what = embed, what
         self.scale = math.sqrt(config.d_model) if config.embed_scale else 1.0
@@ -65,22 +67,14 @@ class Embedded(nn.Module):
         self.norm = make_norm(config.norm, config.d_model, config.norm_epsilon) if config.embed_norm else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
-    def forward(
-        self, tokens: Tensor, positions: Tensor, max_length: int, lengths: Tensor, segments: Tensor | None = None
-    ) -> Tensor:
-        """Embed tokens (B, T) at positions (T,) or (B, T) as (B, T, D); `segments` is (B, T), or None for segment 0.
-
-        `lengths` (B,) are the lengths of the rows after these tokens, at most `max_length`. Positions beyond these
-        lengths must be padding.
-        """
-        if self.bos is not None:
-            tokens = tokens.masked_fill((tokens == END) & (positions == 0), self.bos)
-        return self.embed_vectors(self.embed(tokens), positions, max_length, lengths, segments)
-
     def embed_vectors(
         self, x: Tensor, positions: Tensor, max_length: int, lengths: Tensor, segments: Tensor | None = None
     ) -> Tensor:
-        """Embed given vectors (B, T, D), which replace E[token]."""
+        """Embed vectors (B, T, D) at positions (T,) or (B, T) as (B, T, D); `segments` (B, T) is None for segment 0.
+
+        `lengths` (B,) are the lengths of the rows after these vectors, at most `max_length`. Positions beyond these
+        lengths must be padding.
+        """
         x = x * self.scale
         if self.positions is not None:
             x = self.positions.add_to(x, positions, max_length, lengths, self.what)
@@ -90,17 +84,42 @@ class Embedded(nn.Module):
         return embedded
 
 
-class SourceEncoder(nn.Module):
-    """The encoder of an encoder–decoder, which maps source tokens (B, S) to x (B, S, D)."""
+class Embedded(InputLayer):
+    """The embedding layer, which computes x of the equation above and applies dropout.
 
-    source_embed: Embedded
+    If `bos` is set, it replaces END at position 0, as imported models require.
+    """
+
+    embed: nn.Embedding
+    bos: int | None = None
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, max_length: int, lengths: Tensor, segments: Tensor | None = None
+    ) -> Tensor:
+        """Embed tokens (B, T) as (B, T, D); see `embed_vectors`."""
+        if self.bos is not None:
+            tokens = tokens.masked_fill((tokens == END) & (positions == 0), self.bos)
+        return self.embed_vectors(self.embed(tokens), positions, max_length, lengths, segments)
+
+
+class EmbeddedSource(InputLayer):
+    """The input layer of a source that `embed` maps to vectors (B, T, D), such as an image."""
+
+    def forward(self, source: Tree, positions: Tensor, max_length: int, lengths: Tensor) -> Tensor:
+        return self.embed_vectors(self.embed(source), positions, max_length, lengths)
+
+
+class SourceEncoder(nn.Module):
+    """The encoder of an encoder–decoder, which maps sources to x (B, S, D)."""
+
+    source_embed: InputLayer
     encoder: TransformerStack
     encoder_norm: nn.Module
 
-    def run_encoder(self, tokens: Tensor, mask: Tensor, weights: bool = False) -> tuple[Tensor, list[Tensor]]:
+    def run_encoder(self, source: Tree, mask: Tensor, weights: bool = False) -> tuple[Tensor, list[Tensor]]:
         """Return x (B, S, D) and, if requested, the attention weights (B, N, S, S) of each layer, 0 at padding."""
-        S = tokens.shape[1]
-        x = self.source_embed(tokens, torch.arange(S, device=tokens.device), S, mask.sum(dim=1))
+        S = mask.shape[1]
+        x = self.source_embed(source, torch.arange(S, device=mask.device), S, mask.sum(dim=1))
         return_weights = dict.fromkeys(range(len(self.encoder)), ("self",)) if weights else None
         output = self.encoder(x, AttentionScope.within(mask), return_weights=return_weights)
         padding = ~mask[:, None, :, None]

@@ -40,7 +40,9 @@ def applies(
     """Return whether the call runs a wide, supported encoder over all real positions and requests no attention
     weights.
     """
-    if scope.padding is None or scope.is_causal or caches is not None or sources is not None or return_weights:
+    if not len(stack) or scope.padding is None or scope.is_causal:
+        return False
+    if caches is not None or sources is not None or return_weights:
         return False
     attentions = [block.mixer.attention for block in stack if type(block.mixer) is SelfAttention]
     return len(attentions) == len(stack) and _is_wide(attentions[0].q.weight) and is_supported(stack, attentions)

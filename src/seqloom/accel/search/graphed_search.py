@@ -130,7 +130,7 @@ def search_fixed(
     if (longest := longest_target(model)) is not None:
         limit = limit.clamp(max=longest)
     # Buffers outlive the search, so they must not be inference tensors.
-    with torch.inference_mode(False), torch.no_grad(), torch.cuda.device_of(source["tokens"]):
+    with torch.inference_mode(False), torch.no_grad(), torch.cuda.device_of(source["mask"]):
         try:
             return FixedSearch(model, rules, capture).search(source, limit)
         except Exception as error:
@@ -191,10 +191,10 @@ class FixedSearch:
 
     def start(self, source: dict[str, Tensor], limit: Tensor) -> dict[str, Tree]:
         """Return the state before the first step. Sources that pad the batch are marked as done."""
-        k, device, capacity = self.k, source["tokens"].device, first_capacity(int(limit.max()))
+        k, device, capacity = self.k, source["mask"].device, first_capacity(int(limit.max()))
         padded, sources = pad_source(source, getattr(self.model, "longest_source", None)), len(limit)
         state = self.steps.begin(self.model.start(padded), k, capacity)
-        b = len(padded["tokens"])
+        b = len(padded["mask"])
         limits = torch.zeros(b, dtype=torch.long)
         limits[:sources] = limit
         impossible = torch.full((b, k), -math.inf, dtype=torch.float64, device=device)
@@ -383,17 +383,17 @@ def first_capacity(max_length: int) -> int:
 
 
 def pad_source(source: dict[str, Tensor], max_length: int | None) -> dict[str, Tensor]:
-    """Pad a source to one of few shapes, with masked tokens and copies of the first source."""
+    """Pad a source to one of few shapes, with masked tokens and copies of the first source.
+
+    Sources other than texts keep their length.
+    """
     tokens, mask = source["tokens"], source["mask"]
-    B, S = tokens.shape
-    width = max(S, min(-(-S // PADDING_MULTIPLE) * PADDING_MULTIPLE, max_length or 1 << 30))
-    sources = torch.arange(_next_power_of_two(B), device=tokens.device)
-    sources = sources.where(sources < B, 0)
-    pad = torch.nn.functional.pad
-    return {
-        "tokens": pad(tokens, (0, width - S)).index_select(0, sources),
-        "mask": pad(mask, (0, width - S)).index_select(0, sources),
-    }
+    B, S = mask.shape
+    if isinstance(tokens, torch.Tensor) and tokens.shape == mask.shape:
+        width = max(S, min(-(-S // PADDING_MULTIPLE) * PADDING_MULTIPLE, max_length or 1 << 30))
+        tokens, mask = (torch.nn.functional.pad(each, (0, width - S)) for each in (tokens, mask))
+    sources = torch.arange(_next_power_of_two(B), device=mask.device)
+    return select_rows({"tokens": tokens, "mask": mask}, sources.where(sources < B, 0))
 
 
 def keep_sources(tree: dict[str, Tree], remaining: Tensor, k: int) -> dict[str, Tree]:

@@ -1,0 +1,85 @@
+"""Encoder–decoders that read an image, or an image and a text, and write a text.
+
+    v_1 … v_N = image encoder(image)                    locations, patches, rows or pixels
+    x = v_1 … v_N                                       the source of a caption
+    x = W v_1 + k … W v_N + k, E w_1 + l … E w_S + l    with a text w_1 … w_S, such as a question; k and l are learned
+    p(y_1 … y_T | x)                                    by the encoder–decoder `seq2seq`, recurrent or Transformer
+
+The encoder–decoder reads x as any other source. Training, beam search, attention and ensembles are those of
+`seqloom.models.seq2seq`.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.config import Discriminator, config
+from seqloom.core.tree import Tree
+from seqloom.models import MODELS
+from seqloom.models.image_encoder import AnyImageEncoderConfig, ImageEncoder, ResNetEncoderConfig
+from seqloom.models.seq2seq import Seq2Seq, SourceVectors
+
+KIND_DEVIATION = 0.1  # of the initial k and l
+
+
+@config
+class ImageToTextConfig:
+    kind: Literal["image-to-text"] = "image-to-text"
+    image: Annotated[AnyImageEncoderConfig, Discriminator("kind")] = ResNetEncoderConfig()  # maps an image to vectors
+    seq2seq: Annotated[Any, MODELS.only("recurrent-seq2seq", "transformer")] = MODELS.default("transformer")
+
+    longest_key: ClassVar[str] = "seq2seq.positions.max_length"  # the option that limits the length of a source
+
+    def problems(self) -> Iterator[str]:
+        if self.seq2seq.tied == "all":
+            yield "seq2seq.tied must be decoder or none, because an image has no token embeddings; got all"
+        if self.seq2seq.kind == "recurrent-seq2seq" and self.seq2seq.reverse:
+            yield "seq2seq.reverse needs a text as the source: remove it"
+
+    @property
+    def longest_source(self) -> int | None:
+        """The maximum number of vectors of a source; None means no limit."""
+        longest: int | None = self.seq2seq.longest_source
+        return longest
+
+    @property
+    def longest_target(self) -> int | None:
+        """The maximum number of target tokens, END included; None means no limit."""
+        longest: int | None = self.seq2seq.longest_target
+        return longest
+
+    def build(self, vocabulary: int, height: int, width: int, channels: int, texts: bool = False) -> Seq2Seq:
+        """Create the model; with `texts`, it reads an image and a text."""
+        image = self.image.build(height, width, channels)
+        source = ImageTextSource(image, vocabulary) if texts else ImageSource(image)
+        model: Seq2Seq = self.seq2seq.build(vocabulary, source=source)
+        return model
+
+
+class ImageSource(SourceVectors):
+    """The vectors of images, {"images": (B, H, W, C)}."""
+
+    def __init__(self, image: ImageEncoder) -> None:
+        super().__init__()
+        self.image, self.output_size = image, image.output_size
+
+    def forward(self, source: Tree) -> Tensor:
+        vectors: Tensor = self.image(source["images"])
+        return vectors
+
+
+class ImageTextSource(SourceVectors):
+    """The vectors of images, then those of texts, {"images": (B, H, W, C), "text": (B, S)}; S may be 0."""
+
+    def __init__(self, image: ImageEncoder, vocabulary: int) -> None:
+        super().__init__()
+        self.image, self.output_size = image, image.output_size
+        self.project = nn.Linear(image.output_size, image.output_size)
+        self.embed = nn.Embedding(vocabulary, image.output_size)
+        self.kinds = nn.Parameter(torch.randn(2, image.output_size) * KIND_DEVIATION)  # k and l
+
+    def forward(self, source: Tree) -> Tensor:
+        image, text = self.project(self.image(source["images"])), self.embed(source["text"])
+        return torch.cat([image + self.kinds[0], text + self.kinds[1]], dim=1)
