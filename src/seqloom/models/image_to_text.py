@@ -5,7 +5,7 @@
     x = W v_1 + k … W v_N + k, E w_1 + l … E w_S + l    with a text w_1 … w_S, such as a question; k and l are learned
     p(y_1 … y_T | x)                                    by the encoder–decoder `seq2seq`, recurrent or Transformer
 
-The encoder–decoder reads x as any other source. Training, beam search, attention and ensembles are those of
+The encoder–decoder reads x like any other source. Training, beam search, attention and ensembles work as in
 `seqloom.models.seq2seq`.
 """
 
