@@ -91,7 +91,7 @@ def test_overrides_apply_to_all_variants_and_base_path_is_relative(write: Any, t
         ({"base": "toys-cpy"}, ["toys-cpy", "did you mean toys-copy?"]),
         ({"variants": {"a": [], "b": ["model.cel=gru"]}}, ["variant b", "model.cel", "cell"]),
         ({"variants": {"a": [], "b": ["model.cell=gruu"]}}, ["variant b", "gruu"]),
-        ({"variants": {"a": [], "b": ["model.cell"]}}, ["variant b", "must look like key.path=value"]),
+        ({"variants": {"a": [], "b": ["model.cell"]}}, ["variant b", "must have the form key.path=value"]),
         ({"variants": {"a": [], "b": ["model.hidden=9"]}}, ["variant b", "model.hidden is adjusted"]),
         (
             {"variants": {"a": [], "b": ["model.hidden=9"]}, "size": {"recurrent-lm": "model.hidden"}},

@@ -58,7 +58,7 @@ def outcomes(search: Search) -> list[Any]:
         ("model.hidden=8,8", "The values of model.hidden must be distinct"),
         ("seed=1,2", "seed cannot be searched: all trials have the seed of the recipe"),
         ("data.train=10,20", "data.train cannot be searched: metrics on different data are not comparable"),
-        ("train.lr", "must look like key.path=value"),
+        ("train.lr", "must have the form key.path=value"),
     ],
 )
 def test_invalid_space_is_reported(word: str, message: str, tmp_path: Path) -> None:

@@ -355,7 +355,7 @@ def test_overrides_are_yaml_values() -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("train.lr", "must look like key.path=value, got 'train.lr'"),
+        ("train.lr", "must have the form key.path=value, got 'train.lr'"),
         ("=3", "must begin with a key"),
         ("train..lr=3", "must begin with a key"),
         (".lr=3", "must begin with a key"),

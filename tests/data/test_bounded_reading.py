@@ -67,7 +67,7 @@ def test_pipe_is_read(tmp_path: Path) -> None:
 
 def test_endless_recipe_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "endless.yaml").symlink_to("/dev/zero")
-    with pytest.raises(UsageError, match="is not a recipe; a recipe has at most 10,000,000 bytes"):
+    with pytest.raises(UsageError, match="too large for a recipe; a recipe has at most 10,000,000 bytes"):
         load_yaml(tmp_path / "endless.yaml")
 
 

@@ -75,10 +75,10 @@ class ConfigError(ValueError):
 
 
 def _validate(self: object) -> None:
-    """Raise a ConfigError if a constraint or rule is broken. If a rule raises ValueError, its message is the last
-    problem.
+    """Raise a ConfigError if a constraint or rule is broken. If a rule raises ValueError, the message of the error is
+    the last problem.
 
-    If a value that violates a constraint makes a rule impossible to compute, this rule and all later rules are skipped.
+    If a rule cannot be computed because a value violates a constraint, that rule and all later rules are skipped.
     """
     broken, problems = list(violations(self)), list(limit_problems(vars(self)))
     try:
@@ -101,7 +101,7 @@ def parse_overrides(words: Iterable[str]) -> list[Override]:
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
-            raise UsageError(f"An override must look like key.path=value, got '{word}'.")
+            raise UsageError(f"An override must have the form key.path=value, got '{word}'.")
         path = tuple(part.strip() for part in name.split("."))
         if not all(path):
             raise UsageError(f"An override must begin with a key, such as train.lr=0.01, got '{word}'.")
@@ -115,8 +115,8 @@ def parse_overrides(words: Iterable[str]) -> list[Override]:
 def apply_overrides(mapping: Mapping[str, Json], overrides: Iterable[Override]) -> dict[str, Json]:
     """Return a copy of `mapping` with the overrides applied in order; missing sections are created.
 
-    A new `kind` or `corpus` clears its section, because the other keys belong to the old kind. Overrides of `kind` and
-    `corpus` are applied first, so the order of the words does not matter.
+    An override of `kind` or `corpus` clears the section, because the other keys belong to the old kind. These overrides
+    are applied first, so the order of the words does not matter.
     """
     result: dict[str, Json] = copy.deepcopy(dict(mapping))
     for path, value in sorted(overrides, key=lambda override: override[0][-1] not in DISCRIMINATORS):
@@ -147,11 +147,10 @@ def build(cls: Annotation, mapping: Mapping[str, Json], source: str = ...) -> An
 def build(cls: Annotation, mapping: Mapping[str, Json], source: str = "the recipe") -> Any:
     """Build an instance of `cls` from plain values; raise one `UsageError` with the problems of all sections.
 
-    The rules between the fields of a section are checked if its keys and types are valid, even if
-    values violate constraints.
+    The rules between fields are checked in every section with valid keys and types, even if values violate constraints.
 
-    The values are validated as JSON, because pydantic's strict mode then accepts lists for tuples
-    and text for paths, but still no number for text or text for a number.
+    The values are validated as JSON. For JSON, pydantic's strict mode accepts lists for tuples and text for paths, but
+    rejects a number for text and text for a number.
     """
 
     def to_json(value: object) -> Json:
@@ -189,9 +188,9 @@ def _unwritable_values(value: Json, path: str = "") -> Iterator[str]:
 
 
 def complete_sections(cls: Annotation, mapping: Mapping[str, Json]) -> dict[str, Json]:
-    """Remove empty sections that have defaults, and add the default kind to a section whose keys all belong to it.
+    """Remove empty sections that have defaults, and add the default kind to a section if all keys belong to that kind.
 
-    `train:` with every key commented out is null in YAML. Null is kept if it is a valid value.
+    In YAML, `train:` is null if all its keys are commented out. A null that is a valid value is kept.
     """
     if not is_dataclass(cls):
         return dict(mapping)

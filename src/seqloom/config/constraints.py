@@ -1,9 +1,8 @@
 """Constraints in the annotations of fields: bounds of values, and sections of several kinds.
 
-A constraint on a single value is written in its annotation: `layers: PositiveInt = 2`. `build`
-checks it when a recipe is read, `violations` when a config is created in Python. A rule between
-several fields belongs to the config's method `problems`. The config of a kind is imported when a
-recipe names the kind:
+A constraint on a single value is written in its annotation: `layers: PositiveInt = 2`. `build` checks constraints when
+a recipe is read, and `violations` checks them when a config is created in Python. Rules between fields are written in
+the method `problems` of the config. The config of a kind is imported only when a recipe names the kind:
 
     MODELS = Kinds("kind", {"gpt": "seqloom.models.gpt:GPTConfig", …})
 
@@ -59,8 +58,8 @@ BOUNDS = {  # by pydantic's error type
 
 
 def lag_of(difference: Difference | None, season: int) -> int:
-    """Return the lag of a difference in steps, or 0 for no difference. A `difference` of None means one season, or 1
-    step without a season.
+    """Return the lag of a difference in steps, or 0 for no difference. If `difference` is None, the lag is one season,
+    or 1 step without a season.
     """
     return season if difference is None else {"none": 0, "step": 1, "season": season}[difference]
 
@@ -183,7 +182,7 @@ class Kinds:
         return getattr(import_module(module), attribute)
 
     def base(self, name: Any) -> Any:
-        """Return the kind that a kind extends, or the kind itself."""
+        """Return the kind that the kind `name` extends, or `name` itself."""
         return self.bases.get(name, name)
 
     def members(self) -> tuple[Annotation, ...]:

@@ -1,8 +1,7 @@
 """Error messages for recipes: pydantic finds the problems, this module describes them.
 
 Pydantic's locations contain labels that are not in the recipe (the tag of a union member, the name
-of a type). `locate` follows them along the annotations to the key path in the recipe and the
-expected type.
+of a type). `locate` converts a location to the key path in the recipe and the expected type.
 """
 
 import json
@@ -81,8 +80,8 @@ SYNONYMS = {  # key paths → the names of these settings in other toolkits
 class ProblemLocation:
     """The location of a problem.
 
-    The fields are the key path and annotation (None for an unknown key) and the path and values of the section that
-    contains the key. A section of several kinds adds the kinds and the name of the chosen kind.
+    The fields are the key path, its annotation (None for an unknown key), and the path and values of the section that
+    contains the key. If the section has several kinds, the fields include these kinds and the name of the chosen kind.
     """
 
     path: str
@@ -99,7 +98,7 @@ class ProblemLocation:
 
 
 def locate(annotation: Annotation, values: Json, labels: Sequence[int | str]) -> ProblemLocation:
-    """Follow a location of pydantic from `annotation` and its values to the key in the recipe."""
+    """Convert a location of pydantic, relative to `annotation`, to the location of a key in the recipe."""
     path, section, chosen, kind = "", None, None, ""
     section_path, section_values = "", values
     kinds: Options | None = None
@@ -132,7 +131,7 @@ def locate(annotation: Annotation, values: Json, labels: Sequence[int | str]) ->
 
 
 def describe(annotation: Annotation) -> str:
-    """Describe the values of a type in words that complete 'must be …'."""
+    """Describe the values of a type; the description completes 'must be …'."""
     allowed = options(annotation)
     words = ["a section"] if allowed.kinds is not None else []
     for member in allowed.fixed:
@@ -194,10 +193,10 @@ def explain(annotation: Annotation, values: Json, errors: Iterable[Mapping[str, 
 
 
 def broken_rules(location: ProblemLocation) -> list[str]:
-    """List the violated rules that relate the fields of a section; all values have the right types.
+    """List the violated rules between the fields of a section whose values have valid types.
 
-    Pydantic does not build a section in which a value violates a constraint, so the rules of the section are not
-    checked. This function builds the section with these values and checks its rules.
+    Pydantic does not build a section in which a value violates a constraint, so the rules of that section are not
+    checked. This function builds the section with these values and checks the rules.
     """
     values: dict[str, Json] = {}
     for entry in fields(location.section):

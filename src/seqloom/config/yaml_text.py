@@ -53,8 +53,8 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """A dumper that quotes strings that YAML 1.1 or 1.2 would read as another type, and writes flat lists on one
-    line.
+    """A dumper that writes flat lists on one line and quotes any string that YAML 1.1 or 1.2 would read as another
+    type.
     """
 
     def represent_flat_list(self, value: list[Json]) -> Node:
@@ -125,7 +125,7 @@ def parse_yaml(text: str, name: str) -> Json:
 
 
 def load_yaml(source: Path | str, name: str | None = None) -> dict[str, Json]:
-    """Load the mapping of a YAML file (a Path) or text (a str); an empty file gives an empty mapping."""
+    """Load the mapping in a YAML file (a Path) or text (a str); an empty file gives an empty mapping."""
     if isinstance(source, Path):
         name = name or str(source)
         text = decode_utf8(read_recipe_file(source), name)
@@ -146,11 +146,11 @@ def read_recipe_file(path: Path) -> bytes:
     except FileNotFoundError:
         raise UsageError(f"{path}: the file does not exist.") from None
     except IsADirectoryError:
-        raise UsageError(f"{path}: is a folder; name a YAML file.") from None
+        raise UsageError(f"{path}: is a folder; pass a YAML file.") from None
     except PermissionError:
         raise UsageError(f"{path}: permission denied; make the file readable.") from None
     if len(content) > MAX_RECIPE:
-        raise UsageError(f"{path}: is not a recipe; a recipe has at most {MAX_RECIPE:,} bytes.")
+        raise UsageError(f"{path}: too large for a recipe; a recipe has at most {MAX_RECIPE:,} bytes.")
     return content
 
 

@@ -78,7 +78,7 @@ def has_triton() -> bool:
 
 @functools.cache
 def has_numba() -> bool:
-    """Return whether numba can compile. The check imports numba, which is slow, so call it last."""
+    """Return whether numba can compile. Importing numba is slow, so call this function last."""
     try:
         config: Any = importlib.import_module("numba").config
     except Exception:  # not installed, or incompatible with Python, NumPy or the processor
@@ -139,7 +139,7 @@ def training_threads(device: torch.device) -> int:
 
 
 def resume_threads(before: int, device: torch.device) -> str | None:
-    """Set the number of CPU threads to the number used `before` the resume (0: unknown); return a note if it changes.
+    """Set the number of CPU threads to `before`, the number before the resume (0: unknown); return a note on a change.
 
     The current number is kept if `OMP_NUM_THREADS` is set or if this process has too few cores.
     """
@@ -155,8 +155,8 @@ def resume_threads(before: int, device: torch.device) -> str | None:
     is_set = os.environ.get(THREADS_VARIABLE)
     reason = f"{THREADS_VARIABLE} is set" if is_set else f"only {format_count(cores, 'core')} can be used"
     return (
-        f"training used {format_count(before, 'CPU thread')} and continues with {now}, because {reason}: its "
-        "weights may differ in their last bits from those of uninterrupted training"
+        f"training used {format_count(before, 'CPU thread')} and continues with {now}, because {reason}: the weights "
+        "may differ in their last bits from the weights of uninterrupted training"
     )
 
 
@@ -183,8 +183,8 @@ def derive_seed(seed: int, *path: int | str) -> int:
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
     """Seed the random number generators for a step, so that an interruption does not change dropout.
 
-    Seeding each step costs microseconds and replaces saved generator states: evaluations, resumes
-    and repeated batches cannot shift the random numbers.
+    Seeding a step takes microseconds, and no generator states need to be saved: evaluations, resumes and repeated
+    batches do not change the random numbers of later steps.
     """
     step_seed = derive_seed(seed, "step", step, rank)
     if torch.accelerator.is_available():

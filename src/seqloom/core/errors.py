@@ -30,7 +30,7 @@ class DataError(SeqloomError):
 
 
 class ChangedDataError(DataError):
-    """The data differs from the data that the run was trained on."""
+    """The data differs from the training data of the run."""
 
 
 class CheckpointError(SeqloomError):

@@ -170,7 +170,7 @@ def check_writable(path: Path) -> None:
 
 
 def flush_directory(path: Path) -> None:
-    """Make a rename inside `path` durable."""
+    """Flush a directory to disk, so that a rename in it survives a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -309,9 +309,9 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 def tensors_to_bytes(tensors: Mapping[str, Tensor], run: str = "") -> bytes:
     """Encode tensors as a safetensors file whose header contains a checksum to detect damage.
 
-    The checksum is followed by `run`, the identity of the run (see `seqloom.runs.layout`). Tensors
-    that share memory (tied weights) are written once for each name. The header has only one entry,
-    because the order of several entries, and so the bytes of the file, would be random.
+    The checksum is followed by `run`, the identity of the run (see `seqloom.runs.layout`). Tensors that share memory
+    (tied weights) are written once for each name. The header has a single entry. Several entries would be in random
+    order, and the bytes of the file would not be reproducible.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     seen: set[int] = set()
@@ -356,8 +356,8 @@ def tensors_from_file(path: Path, run: str | None = None) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} is damaged: its content does not match its checksum.")
     if run is not None and owner != run:
         raise CheckpointError(
-            f"{path} belongs to another run: it was written with a recipe or documents that differ from those next to "
-            "it. Copy the complete run."
+            f"{path} belongs to another run: it was written with another recipe or other documents than those in its "
+            "folder. Copy the complete run."
         )
     # Copied to memory that torch aligns: the last bit of a product may depend on the alignment, which is arbitrary in a
     # file.

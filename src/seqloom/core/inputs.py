@@ -1,6 +1,7 @@
 """Checks of arguments from Python: lists, arrays and columns of texts, words, labels or numbers.
 
-Errors are `TypeError` and `ValueError`. They name the argument and the index of the item, and say what to do.
+Errors are `TypeError` and `ValueError`. Each message names the argument and the index of the item, and states what to
+do.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -24,7 +25,9 @@ def is_missing(value: object) -> bool:
 
 
 def check_items(values: Any, name: str, of: str = "texts") -> Iterable[Any]:
-    """Return values that are a list, an iterator, a one-dimensional array or a column of a table."""
+    """Return `values` if it is a list, an iterator, a one-dimensional array or a column of a table; otherwise raise an
+    error.
+    """
     if isinstance(values, str | bytes | bytearray):
         received = "one text" if isinstance(values, str) else "bytes"
         advice = "split it into words" if of == "words" else f"write [{name}]"
@@ -48,7 +51,7 @@ def check_list(values: Any, name: str, of: str = "texts") -> list[Any]:
 
 
 def check_text(value: object, name: str) -> str:
-    """Return a value that is a text."""
+    """Return `value` if it is a text; otherwise raise an error."""
     if isinstance(value, str):
         if not value.isascii() and not is_unicode(value):
             raise ValueError(f"{name} must be valid Unicode, got an unpaired surrogate: {value!r}")
@@ -71,7 +74,7 @@ def check_texts(values: Any, name: str = "texts", of: str = "texts") -> list[str
 
 
 def check_words(values: Any, name: str) -> list[str]:
-    """Return the words of a sentence, which contain no spaces, as a list."""
+    """Return the words of a sentence as a list; raise an error if a word contains spaces."""
     words = check_texts(values, name, "words")
     for index, word in enumerate(words):
         if len(word.split()) != 1 or word.strip() != word:
@@ -99,7 +102,7 @@ def check_whole(**values: object) -> None:
 
 
 def check_options(kind: Any, options: Mapping[str, object]) -> None:
-    """Raise TypeError for options that are no fields of a dataclass, and for texts in place of numbers."""
+    """Raise TypeError for an option that is not a field of the dataclass `kind`, and for a text in place of a number."""
     defaults = {field.name: field.default for field in fields(kind)}
     for name, value in options.items():
         if name not in defaults:

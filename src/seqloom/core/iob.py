@@ -5,9 +5,9 @@
     B-PER   I-PER  O      O   B-LOC  I-LOC  B-LOC     IOB2: every span begins with B
     B-PER   E-PER  O      O   B-LOC  E-LOC  S-LOC     BIOES: E ends a span, S is a span of one word
 
-In each scheme, exactly one tag sequence encodes given spans. `extract_spans` decodes any tag sequence of any scheme by
-the rule of the CoNLL evaluation script. A sequence is valid if encoding its spans in the same scheme reproduces the
-sequence.
+In each scheme, exactly one tag sequence encodes given spans. `extract_spans` decodes any tag sequence of any scheme
+with the rule of the CoNLL evaluation script. A sequence is valid if encoding its spans in the same scheme reproduces
+the sequence.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,7 +45,7 @@ def parse_tag(tag: str) -> tuple[str, str]:
 
 
 def marks_spans(tags: Iterable[str]) -> bool:
-    """Return whether tags mark spans, as opposed to, for example, parts of speech."""
+    """Return whether tags mark spans and not, for example, parts of speech."""
     tag_set = set(tags)
     try:
         prefixes = {parse_tag(tag)[0] for tag in tag_set}
@@ -109,8 +109,8 @@ def read_tags(tags: Sequence[str], scheme: Scheme = "IOB2") -> ParsedTags:
 def extract_strict_spans(tags: Sequence[str], scheme: Scheme = "IOB2") -> list[Span]:
     """Return only spans whose tags are valid in the scheme: in IOB2, an I-PER after O begins no span.
 
-    The result equals that of seqeval's strict mode. In IOB1 it is not always a subset of the result of `extract_spans`:
-    in O B-PER I-PER, the misplaced B is skipped and a span begins at the I.
+    The result equals the result of seqeval's strict mode. In IOB1, `extract_spans` does not always find all these
+    spans: in O B-PER I-PER, the misplaced B is skipped and a span begins at the I.
     """
     parsed = [*map(parse_tag, tags), (OUTSIDE, "")]
     spans, before, start = [], (OUTSIDE, ""), 0
@@ -133,7 +133,7 @@ def _starts(before: tuple[str, str], tag: tuple[str, str], scheme: Scheme) -> bo
 
 
 def _ends(last: tuple[str, str], after: tuple[str, str], scheme: Scheme) -> bool:
-    """Return whether a span may end with `last` before the tag `after`, which does not continue it."""
+    """Return whether a span may end with `last` before the tag `after`, which does not continue the span."""
     if scheme == "BIOES":
         return last[0] in ("E", "S")
     misplaced = scheme == "IOB1" and last[0] == after[0] == "B" and last[1] != after[1]

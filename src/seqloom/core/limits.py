@@ -1,8 +1,7 @@
 """Limits on inputs and models, so that no input exhausts memory or time.
 
-docs/reference/limits.md lists them for users. Memory limits depend on the free memory of the machine;
-`SEQLOOM_MEMORY` overrides it. `SEQLOOM_MAX_LINE` and `SEQLOOM_MAX_SOURCE` override the constants of
-these names.
+docs/reference/limits.md lists the limits. Memory limits depend on the free memory of the machine; `SEQLOOM_MEMORY`
+overrides this value. `SEQLOOM_MAX_LINE` and `SEQLOOM_MAX_SOURCE` override the constants of these names.
 """
 
 import os

@@ -1,9 +1,9 @@
 """Memory of tensors: reject models that do not fit, and measure the peak memory of a computation.
 
-The peak includes weights, gradients, optimizer state and intermediate results, but not the program,
-the data or memory that an allocator reserves. It therefore depends only on the model and its batch,
-not on what the process did before. On CUDA devices PyTorch's allocator measures it; elsewhere the
-results of all operations are tracked, which misses only temporary buffers inside kernels.
+The peak includes weights, gradients, optimizer state and intermediate results, but not the program, the data or memory
+that an allocator reserves. The peak therefore depends only on the model and its batch, not on earlier computations. On
+CUDA devices, PyTorch's allocator measures the peak. On other devices, this module tracks the results of all operations,
+but not temporary buffers inside kernels.
 """
 
 import math

@@ -119,7 +119,8 @@ def compile_regions(compiler: Compiler | None) -> Iterator[None]:
 def subclasses_by_name(base: type[T], package: str, path: Iterable[str]) -> dict[str, type[T]]:
     """Import every module of a package and return the subclasses of `base` defined there, by their `name`.
 
-    They are ordered by module and, within a module, in the order of their definition. Duplicate names are an error.
+    The subclasses are sorted by module and, within a module, in the order of their definition. A duplicate name raises
+    an error.
     """
     classes: dict[str, type[T]] = {}
     for module in sorted(info.name for info in pkgutil.iter_modules(path)):

@@ -48,7 +48,7 @@ _active: ContextVar[Cancellation | None] = ContextVar("cancellation", default=No
 
 
 def active_cancellation() -> Cancellation | None:
-    """Return the active cancellation of this thread, to use as the parent in the threads that it starts."""
+    """Return the active cancellation of this thread, which is the parent of the cancellations of new threads."""
     return _active.get()
 
 

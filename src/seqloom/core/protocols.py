@@ -21,9 +21,8 @@ from seqloom.core.tree import Tree, select_rows
 class DecodeState:
     """The state of a model during generation.
 
-    `hidden` has one row per hypothesis; `memory` has one row per source (for example, an encoder's output and its
-    mask), shared by the hypotheses of that source. Rows are source-major: with k hypotheses each, source i owns rows
-    i·k … i·k+k−1.
+    `hidden` has one row per hypothesis; `memory` has one row per source (for example, the encoder output and its mask),
+    shared by the hypotheses of that source. With k hypotheses per source, rows i·k … i·k+k−1 belong to source i.
     """
 
     hidden: Tree
@@ -67,8 +66,8 @@ class BestOutput(_WithAttention):
 class Steppable(Protocol):
     """A model that predicts the next token. All decoding depends only on this protocol.
 
-    A model that can generate only a limited number of tokens has an attribute `longest_target`, the limit including
-    END, at which a search stops.
+    If a model can generate only a limited number of tokens, its attribute `longest_target` is this limit, including
+    END. A search stops at the limit.
     """
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
@@ -76,9 +75,9 @@ class Steppable(Protocol):
         ...
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
-        """Read tokens (B, T) and predict the token after the last real one of each row.
+        """Read tokens (B, T) and predict the token that follows the last real token of each row.
 
-        T > 1 reads a prompt, T = 1 decodes. `mask` (B, T) marks the real tokens. The state is
+        Reading a prompt uses T > 1, and generation uses T = 1. `mask` (B, T) marks the real tokens. The state is
         consumed; clone it first to branch.
         """
         ...
@@ -94,7 +93,7 @@ class BestSteppable(Steppable, Protocol):
 
 
 def longest_target(model: Steppable) -> int | None:
-    """Return the maximum number of tokens a model can generate, END included, or None."""
+    """Return the maximum number of tokens that a model can generate, including END, or None without a limit."""
     longest: int | None = getattr(model, "longest_target", None)
     return longest
 
@@ -123,8 +122,7 @@ class FutureStep:
 class SeriesModel(Protocol):
     """A model of series that predicts the next values. All forecasts depend only on this protocol.
 
-    Values are in the units of the data and never NaN. `mask` is True for observed values; others
-    are ignored.
+    Values are in the units of the data and never NaN. `mask` is True for observed values; other values are ignored.
     """
 
     def start(self, rows: int) -> Tree:
@@ -141,15 +139,15 @@ class Forecastable(SeriesModel, Protocol):
     """A model of series that also scores given values."""
 
     def score(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the log-density (B, T) of the observed values of each step given all previous steps (0 for no
-        values).
+        """Return the log-density (B, T) of the observed values of each step given all previous steps; it is 0 at steps
+        without observed values.
         """
         ...
 
 
 @runtime_checkable
 class ExactForecastable(Protocol):
-    """A model with an exact distribution of all future steps, which needs no sampling."""
+    """A model that computes the exact distribution of all future steps without sampling."""
 
     def exact_forecast(self, values: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
         """Return the mean (B, h, C) and the covariance (B, h, C, C) of the next h steps."""
@@ -208,7 +206,7 @@ class Monitor:
 class Task(Protocol):
     """The interface of a task that is trained by gradient descent.
 
-    Subclasses may omit methods that have a default here.
+    Subclasses can omit methods that have a default here.
     """
 
     monitor: Monitor
@@ -231,7 +229,7 @@ class Task(Protocol):
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         """Return the batch of a step, which depends only on the arguments and has one of finitely many shapes.
 
-        The entry "read" is the number of tokens if the shape does not determine it.
+        If the shape does not determine the number of tokens, the entry "read" contains this number.
         """
         ...
 
@@ -244,7 +242,7 @@ class Task(Protocol):
         ...
 
     def inference_model(self, model: Any) -> Any:
-        """Return the model to evaluate and save, if it differs from the one that is trained."""
+        """Return the model to evaluate and save; by default, the trained model."""
         return model
 
     def validate(self, model: Any) -> dict[str, float]:
@@ -277,7 +275,7 @@ class Estimable(Protocol):
         return 0, "cpu"
 
     def estimates(self, model: Any | None, step: int) -> Iterator[Estimate]:
-        """Yield the stages that follow `model`, saved at `step`, or all stages if `model` is None."""
+        """Yield the stages that follow the `model` saved at `step`, or all stages if `model` is None."""
         ...
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]: ...

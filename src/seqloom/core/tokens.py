@@ -2,9 +2,9 @@
 
     [CLS]   represents a whole text        [SEP]   separates texts        [MASK]   hides a token
 
-Special tokens are rows of the model's embedding after the V tokens of its tokenizer. No text encodes
-to them, and no model predicts them: it has V outputs. `seqloom.text.model_inputs` defines the input
-formats with special tokens.
+Special tokens are rows of the model's embedding after the V tokens of its tokenizer. No text is encoded as special
+tokens, and no model predicts them, because a model has V outputs. `seqloom.text.model_inputs` defines the input formats
+with special tokens.
 """
 
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ MIN_BLOCKED_SIZE = 1 << 18  # minimum number of log-probabilities for which bloc
 
 
 def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities and ids (B, count) of the `count` most probable tokens of each row (B, V), by id.
+    """Return log-probabilities and ids (B, count) of the `count` most probable tokens of each row (B, V), sorted by id.
 
-    Ties are broken by lower id. `topk` does not define the order of ties, so one more token is
-    selected: if it ties with the last token, the selection is repeated with the tie resolved.
+    Ties are broken by lower id. `topk` does not define the order of ties, so this function selects one more token. If
+    that token ties with the last of the `count` tokens, the selection is repeated with the tie resolved.
     """
     count = min(count, log_probs.shape[1])
     values, ids = _top(log_probs, min(count + 1, log_probs.shape[1]))

@@ -1,9 +1,8 @@
 """State trees: nested values whose leaves are tensors with the batch in dimension 0.
 
-A tree is a tensor, a `GrowingBuffer`, `None`, a number, a string, or a tuple, list or dict of trees.
-Models receive and return their state as a tree and store nothing between calls, so a caller can
-clone a state, reorder its rows, detach it or write it to disk without knowing the model. Trees read
-from files are validated against a template with `check_tree`.
+A tree is a tensor, a `GrowingBuffer`, `None`, a number, a string, or a tuple, list or dict of trees. Models receive and
+return their state as a tree and store nothing between calls. A caller can therefore clone, reorder, detach or save the
+state of any model. Trees read from files are validated against a template with `check_tree`.
 """
 
 import math
@@ -21,7 +20,7 @@ Tree = Any
 
 @dataclass(frozen=True)
 class GrowingBuffer:
-    """A preallocated buffer (B, …, capacity, …) of which each row uses the first `length` (B,) positions."""
+    """A preallocated buffer (B, …, capacity, …) in which each row uses the first `length` (B,) positions."""
 
     buffer: Tensor
     length: Tensor
@@ -74,14 +73,14 @@ def select_rows(tree: Tree, rows: Tensor) -> Tree:
 
 
 def count_rows(tree: Tree) -> int:
-    """Return the number of rows that all tensors of a tree have, or 1 if they differ, so that the tree is not split."""
+    """Return the number of rows of the tensors of a tree, or 1 if the tensors differ, so that the tree is not split."""
     sizes = {len(leaf) if leaf.dim() else 0 for leaf in leaves(tree)}
     return sizes.pop() if len(sizes) == 1 else 1
 
 
 def slice_rows(tree: Tree, first: int, last: int, rows: int) -> Tree:
-    """Return rows `first` to `last` (exclusive) of a tree with `rows` rows; divide integers, which are counts over all
-    rows.
+    """Return rows `first` to `last` (exclusive) of a tree with `rows` rows. Integers are counts over all rows and are
+    divided.
     """
     if isinstance(tree, dict):
         return {key: slice_rows(child, first, last, rows) for key, child in tree.items()}
@@ -166,7 +165,7 @@ SHOWN_NAMES = 3  # names listed in a message
 
 @dataclass(frozen=True)
 class Expected:
-    """Expected shape (None: any size), dtype and range of a tensor.
+    """The expected shape (None: any size), dtype and range of a tensor.
 
     NaN is never allowed, and infinity only if a bound is infinite.
     """
