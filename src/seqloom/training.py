@@ -1,4 +1,4 @@
-"""Training runs: started from a recipe, or resumed from a run directory."""
+"""Training runs, which start from a recipe or resume from a run directory."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -35,7 +35,7 @@ from seqloom.train.wrappers import wrap
 # Resuming may change only keys that do not affect earlier steps.
 LENGTH_KEYS = {"train.steps", "train.epochs"}
 LENGTH_DEPENDENT_SCHEDULES = ("cosine", "linear")  # after a change, the remaining steps follow the new length
-MAX_DIFFERENCES = 4  # shown keys of a recipe that a run cannot be resumed with
+MAX_DIFFERENCES = 4  # maximum number of rejected keys that an error message lists
 FILE_KEYS = {"data.train", "data.dev", "data.test", "data.file"}  # may name copies of the same data
 RESUMABLE_KEYS = LENGTH_KEYS | {"train.patience", "train.keep_checkpoints", "train.log_every", "train.device"}
 
@@ -138,7 +138,7 @@ def notes_on_length(run: Run, recipe: TaskRecipe, changes: Mapping[str, str]) ->
 
 
 def check_resumable(run: Run, recipe: TaskRecipe) -> dict[str, str]:
-    """Describe the changes from the recipe of a run, by key; raise `UsageError` if one would change earlier steps."""
+    """Return a description of each changed recipe key; raise `UsageError` if a change would affect earlier steps."""
 
     def show(value: object) -> str:
         return "absent" if value is ABSENT else format_value(value)
@@ -158,7 +158,7 @@ def check_resumable(run: Run, recipe: TaskRecipe) -> dict[str, str]:
 
 
 def begin_or_resume(recipe: TaskRecipe, path: Path) -> Training:
-    """Resume the run at a path, or begin one if there is none."""
+    """Resume the run at a path, or begin a new run if the path has none."""
     return resume(path, recipe=recipe) if (path / RECIPE_FILE).exists() else begin(recipe, path)
 
 

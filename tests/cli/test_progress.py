@@ -127,7 +127,8 @@ def test_json_on_a_terminal_has_no_progress_bar(runs: Path, tmp_path: Path, monk
         (e.Saved(8, "step-8"), None),
         (
             e.BatchSplit(8, 64, 2),
-            "step 8: out of memory; batches of 64 rows or more are split into 2 microbatches, with the same updates",
+            "step 8: out of memory; batches of at least 64 rows are split into 2 microbatches, "
+            "which does not change the updates",
         ),
         (e.Skipped(8, "the loss is nan"), "step 8: the update was skipped: the loss is nan"),
         (e.Damaged(8, "step-8", "it is cut short"), "checkpoint step-8 is skipped: it is cut short"),

@@ -116,7 +116,7 @@ def test_progress_is_reported() -> None:
     with report_progress(lambda *progress: reports.append(progress)):
         tokenizer = train_tokenizer(BytePairConfig(size=300), [text])
         encode_documents(tokenizer, [text])
-    assert {label for label, _, _ in reports} == {"learning the tokenizer", "tokenizing"}
+    assert {label for label, _, _ in reports} == {"training the tokenizer", "tokenizing"}
     assert reports[-1] == ("tokenizing", len(text), len(text))
     count = len(reports)
     encode_documents(tokenizer, [text])

@@ -1,6 +1,6 @@
 """Tokenizers, which convert text to token ids and back.
 
-To add a kind, add a module and its entry in `TOKENIZERS`. Kinds are imported on first use.
+To add a kind of tokenizer, add a module and an entry in `TOKENIZERS`. A kind's module is imported on first use.
 """
 
 from collections.abc import Iterable
@@ -63,7 +63,7 @@ def __getattr__(name: str) -> Any:
 
 
 def tokenizer_class(kind: str) -> Any:
-    """Import the class of a kind of tokenizer."""
+    """Import the tokenizer class of a kind."""
     file, name, _ = TOKENIZERS[kind]
     return getattr(import_module(f"seqloom.text.{file}"), name)
 
@@ -75,8 +75,9 @@ def train_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
 
 
 def tokenizer_from_json(value: Any) -> Tokenizer:
-    """Load a tokenizer from the value of `to_json`; raise `CheckpointError` if the value is invalid, damaged or of a
-    newer version.
+    """Load a tokenizer from the result of `to_json`.
+
+    Raise `CheckpointError` if the value is invalid, damaged or from a newer version.
     """
     kind, content = open_json(value, list(TOKENIZERS))
     try:

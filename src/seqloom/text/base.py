@@ -1,7 +1,7 @@
-"""The base classes of tokenizers, their JSON format, and the splitting of long texts.
+"""Base classes of tokenizers, the JSON format of saved tokenizers, and functions that split long texts.
 
-Ids are 0 … len - 1. Id 0 is END, `</s>`: it ends a document and precedes its first token. No text
-encodes to it. Kinds with a limited vocabulary use id 1 for `<unk>`.
+Ids are 0 … len - 1. Id 0 is the end token, END (`</s>`). END follows the last token of a document and precedes the
+first. No text encodes to END. Kinds with a limited vocabulary use id 1 for `<unk>`.
 
 While encoding, a tokenizer needs up to a hundred bytes for each byte of text, so long texts are encoded in pieces.
 Texts are divided before a space or line break that follows another character. No word or pre-token of these tokenizers
@@ -27,11 +27,11 @@ from seqloom.core.progress import track
 if TYPE_CHECKING:
     from torch import Tensor
 
-Span = tuple[int, int]  # start and end in characters, without the end
+Span = tuple[int, int]  # start (inclusive) and end (exclusive) in characters
 END_TEXT = "</s>"
 UNKNOWN, UNKNOWN_TEXT = 1, "<unk>"
 FORMAT, VERSION = "seqloom-tokenizer", 1
-PIECE_LENGTH = 1 << 16  # characters of a piece; a piece without white space may be longer
+PIECE_LENGTH = 1 << 16  # characters per piece; a piece without white space may be longer
 BATCH_SIZE = 1024  # texts or pieces of texts encoded in one call
 BATCH_CHARACTERS = 1 << 20  # characters encoded in one call
 _SPACE_OR_NEWLINE = re.compile(r"(?<=\S)[ \n]")
@@ -46,10 +46,10 @@ SENTENCE_ENDS = re.compile(
 
 
 class StreamDecoder(ABC):
-    """An incremental decoder: the results of `push` and `flush` concatenate to the result of `decode`.
+    """An incremental decoder. The concatenated results of `push` and `flush` equal the result of `decode`.
 
-    To continue a prompt, `read` its ids first and discard the result, so that the continuation starts
-    with the correct space or the rest of a character.
+    To continue a prompt, call `read` with the ids of the prompt and discard the result. The continuation then starts
+    with the correct space or the remaining bytes of a character.
     """
 
     @abstractmethod
@@ -65,7 +65,7 @@ class StreamDecoder(ABC):
 
 
 class ByteStream(StreamDecoder):
-    """A decoder of bytes that waits for complete characters; invalid bytes become U+FFFD."""
+    """A decoder of byte tokens that returns only complete characters. Invalid bytes become U+FFFD."""
 
     def __init__(self, spell: Callable[[int], bytes]) -> None:
         """Create the decoder; `spell` returns the bytes of a token."""
@@ -127,12 +127,12 @@ class Tokenizer(ABC):
 
     @property
     def of_targets(self) -> "Tokenizer":
-        """The tokenizer of target texts, which differs if source and target have separate models."""
+        """The tokenizer of target texts. It differs from this tokenizer if source and target have separate models."""
         return self
 
     @property
     def languages(self) -> dict[str, str]:
-        """The `source` and `target` language of the tokenizer of a translation model, if known."""
+        """The `source` and `target` languages of a translation model's tokenizer, if known."""
         return {}
 
     @property
@@ -155,7 +155,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def spell(self, token_id: int) -> bytes:
-        """Return the bytes that a token adds to a text, including the space before a word; none for special tokens."""
+        """Return the bytes that a token adds to a text, including the space before a word. Special tokens add none."""
 
     def append_token(self, text: str, token: int) -> str:
         """Append a token to a text. A piece that continues a word (##ing) is joined to the word."""
@@ -164,8 +164,8 @@ class Tokenizer(ABC):
     def spans(self, text: str) -> list[Span]:
         """Return the span of each token of `encode(text)` in the text.
 
-        A byte-pair token may be part of a character and then has the span of the character, so that
-        spans may overlap. Their starts and ends never decrease.
+        A byte-pair token that is part of a character has the span of the whole character, so spans can overlap. The
+        starts and the ends of the spans never decrease.
         """
         return self.decoded_spans(self.encode(text))
 
@@ -175,7 +175,7 @@ class Tokenizer(ABC):
         Generated ids may differ from the result of `encode` for the same text.
         """
         decoder, spans, start = self.stream(), list[Span](), 0
-        complete = 0  # decoding can restart here, because no character is incomplete before it
+        complete = 0  # decoding can restart at this position, because all earlier characters are complete
         for position, token in enumerate(ids):
             end = start + len(decoder.push(token))
             restarted = self.stream()
@@ -250,7 +250,7 @@ def digest(kind: str, content: Mapping[str, Json]) -> str:
 def open_json(value: Any, kinds: Sequence[str]) -> tuple[str, Mapping[str, Json]]:
     """Return the kind and the content of a tokenizer's JSON; raise CheckpointError if it is invalid."""
     if not isinstance(value, Mapping) or value.get("format") != FORMAT:
-        raise CheckpointError("This is not a seqloom tokenizer: its JSON must have format: seqloom-tokenizer.")
+        raise CheckpointError("This JSON is not a seqloom tokenizer: its format must be seqloom-tokenizer.")
     version, kind, content = value.get("version"), value.get("kind"), value.get("content")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise CheckpointError(f"The tokenizer is damaged: its version must be a positive integer, got {version!r}.")
@@ -307,8 +307,8 @@ def mark_last(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:
 def split_sentences(document: str) -> list[str]:
     """Split a document into sentences that concatenate to the document.
 
-    A sentence ends after . ! ? … and closing quotation marks or brackets, if white space follows, and
-    at a blank line, so that headings are sentences. White space belongs to the sentence after it.
+    A sentence ends after . ! ? or … and any closing quotation marks or brackets if white space follows. A blank line
+    also ends a sentence, so headings are sentences. White space belongs to the following sentence.
     """
     sentences: list[str] = []
     start = 0
@@ -345,7 +345,7 @@ def require_text(content: object) -> None:
 
 
 def encode_documents(tokenizer: Tokenizer, documents: Iterable[str]) -> "Tensor":
-    """Return the stream of a language model (N,): the tokens of each document, each followed by END."""
+    """Return the token stream of a language model (N,): the tokens of all documents, with END after each document."""
     import numpy  # here, so that tokenizers can be listed and configured without importing torch
     import torch
 

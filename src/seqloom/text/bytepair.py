@@ -70,17 +70,17 @@ def _display(content: bytes) -> str:
 
 
 def byte_text(token: str) -> str:
-    """Decode a token of letters that represent bytes; return other tokens unchanged."""
+    """Decode a token whose letters represent bytes. Return other tokens unchanged."""
     return _display(_to_bytes(token)) if _BYTE_OF.keys() >= set(token) else token
 
 
 def token_bytes(token: str) -> bytes:
-    """Return the bytes of a token of letters that represent bytes, or of another token."""
+    """Return the bytes of a token, whether or not its letters represent bytes."""
     return _to_bytes(token) if _BYTE_OF.keys() >= set(token) else token.encode()
 
 
 class BytePair(Tokenizer):
-    """A tokenizer of END, the 256 bytes, and the merges in the order they were learned.
+    """A tokenizer with END, the 256 bytes, and the merges in the order in which training learned them.
 
     Ties between pairs are broken by the smaller ids, so training is deterministic. Text is not normalized:
     decode(encode(x)) = x for any Unicode text.
@@ -105,7 +105,7 @@ class BytePair(Tokenizer):
             show_progress=False,
             initial_alphabet=ByteLevel.alphabet(),
         )
-        length = 0  # of all texts; the library does not reject empty texts
+        length = 0  # total length of the texts, because the library accepts empty texts
 
         def pieces() -> Iterator[str]:
             nonlocal length
@@ -113,7 +113,7 @@ class BytePair(Tokenizer):
                 length += len(text)
                 yield from cut_at_spaces(text)
 
-        library.train_from_iterator(track(pieces(), "learning the tokenizer", texts), trainer)
+        library.train_from_iterator(track(pieces(), "training the tokenizer", texts), trainer)
         require_text(length)
         return cls(library)
 
@@ -147,7 +147,7 @@ class BytePair(Tokenizer):
         return END_TEXT if token_id == END else _display(self.spell(token_id))
 
     def merges(self) -> list[tuple[bytes, bytes]]:
-        """Return the merged pairs in the order they were learned."""
+        """Return the merged pairs in the order in which training learned them."""
         merges = self.content()["library"]["model"]["merges"]
         return [(_to_bytes(left), _to_bytes(right)) for left, right in merges]
 
@@ -158,7 +158,7 @@ class BytePair(Tokenizer):
         return [tuple(vocabulary[letter] + ID_OFFSET for letter in pretoken) for pretoken, _ in pretokens]
 
     def merge_ranks(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Return, for each pair of ids that is merged, the rank of the merge (counted from 0) and the merged id."""
+        """Return the rank (counted from 0) and the merged id of each pair of ids."""
         vocabulary, merges = self._vocabulary, self.content()["library"]["model"]["merges"]
         return {
             (vocabulary[left] + ID_OFFSET, vocabulary[right] + ID_OFFSET): (rank, vocabulary[left + right] + ID_OFFSET)
@@ -172,7 +172,7 @@ class BytePair(Tokenizer):
     def from_content(cls, content: Mapping[str, Json]) -> Self:
         try:
             library = Library.from_str(json.dumps(content["library"]))
-        except KeyError:  # no library in the content: reported as damaged, not as an error of the library
+        except KeyError:  # the content lacks `library`: the caller reports a damaged tokenizer, not a library error
             raise
         except Exception as error:  # the library raises no narrower class
             raise ValueError(f"the tokenizers library cannot read it ({error})") from error
@@ -199,7 +199,7 @@ def not_unicode(texts: list[str]) -> Exception:
 # --- byte-pair dropout ------------------------------------------------------------------------------------------------
 
 
-VARIANTS = 32  # segmentations of each word
+VARIANTS = 32  # number of segmentations per word
 
 MergeRanks = Mapping[tuple[int, int], tuple[int, int]]
 Word = tuple[int, ...]
@@ -221,15 +221,15 @@ def segment(word: Sequence[int], merges: MergeRanks, rate: float, draw: Callable
 
 
 class DropoutTexts:
-    """Texts with a new segmentation at each reading: BPE dropout (Provilkov et al., 2020).
+    """Training texts that BPE dropout segments anew for each batch (Provilkov et al., 2020).
 
-    A word starts as its bytes. In each iteration, every possible merge is skipped with probability p, and the earliest
-    learned of the other merges is applied. The word is complete when no merge is left. p = 0 gives the standard
-    segmentation, p = 1 the bytes. Dropout applies only to training.
+    A word starts as its bytes. In each iteration, every possible merge is skipped with probability p. Of the remaining
+    merges, the one learned first is applied. The iterations end when no merge remains. p = 0 gives the standard
+    segmentation and p = 1 gives the bytes. Dropout applies only to training.
 
-    The generator of the `tokenizers` library cannot be seeded. In this class, the texts of a step depend only on seed
-    and step. Each word has `VARIANTS` numbered segmentations. A segmentation depends on the seed, the word
-    and its number and is computed on first use; each step selects one of them.
+    The random generator of the `tokenizers` library cannot be seeded. With this class, the texts of a step depend only
+    on the seed and the step. Each word has `VARIANTS` numbered segmentations, and each step selects one. A segmentation
+    depends on the seed, the word and the number, and is computed on first use.
     """
 
     def __init__(self, tokenizer: BytePair, texts: Iterable[str], rate: float):
@@ -246,7 +246,7 @@ class DropoutTexts:
         self._variants: list[list[Word | None]] = []
 
     def draw(self, chosen: Iterable[int], seed: int, *path: int | str) -> list[list[int]]:
-        """Return the ids of the chosen texts, as a pure function of the arguments; `path` identifies the reading."""
+        """Return the ids of the chosen texts. The result depends only on the arguments; `path` identifies the batch."""
         if seed != self._seed:
             self._seed, self._variants = seed, [[None] * VARIANTS for _ in self._words]
         draws = np.random.default_rng(derive_seed(seed, "byte-pair dropout", *path))

@@ -1,8 +1,8 @@
 """An imported tokenizer: the tokenizer.json of a Hugging Face directory, loaded by the `tokenizers` library.
 
-Its ids are reordered: END first, then the others in order, and last, if the model has them, [CLS],
-[SEP] and [MASK], which are outside the vocabulary (`seqloom.core.tokens`). Rows of the embedding beyond
-the vocabulary of the file are tokens that no text encodes to.
+The ids are reordered: END comes first, then the other ids in order. [CLS], [SEP] and [MASK] come last if the model has
+them, because they are outside the vocabulary (`seqloom.core.tokens`). Embedding rows beyond the vocabulary of the file
+belong to tokens that no text encodes to.
 """
 
 import json
@@ -42,8 +42,8 @@ class ImportedConfig:
 class Imported(ForeignTokenizer):
     """A tokenizer of the `tokenizers` library with reordered ids.
 
-    No text encodes to END, [CLS], [SEP], [MASK] or another special token of the file; their names in a
-    text are ordinary text. `unknown` is the unknown token, if any.
+    No text encodes to END, [CLS], [SEP], [MASK] or another special token of the file. The name of a special token in a
+    text is encoded as ordinary text. `unknown` is the unknown token, if any.
     """
 
     kind = "huggingface"
@@ -71,7 +71,7 @@ class Imported(ForeignTokenizer):
         self.begins_words_with_space = "ByteLevel" in decoder
         self._falls_back = "ByteFallback" in decoder
         self._cuts_at_spaces = _cuts_at_spaces(file)
-        # ids in the library of added tokens, which moved when special tokens were removed → original ids
+        # library ids of added tokens, which changed when special tokens were removed → original ids
         plain = {entry["content"]: entry["id"] for entry in added if not entry.get("special")}
         moved = {self._library.token_to_id(name): id for name, id in plain.items()}
         self._shifted = {library: id for library, id in moved.items() if library is not None and library != id}
@@ -236,12 +236,12 @@ class Imported(ForeignTokenizer):
 
 
 class _LibraryStream(StreamDecoder):
-    """A decoder that returns the text a token adds when it is decoded together with the token before it."""
+    """A decoder that decodes each token together with the previous token and returns the added text."""
 
     def __init__(self, tokenizer: Imported) -> None:
         self._tokenizer = tokenizer
         self._document: list[int] = []
-        self._context = self._decoded = 0  # index of the first token to decode, and of the first without text so far
+        self._context = self._decoded = 0  # first token to decode; first token without text so far
 
     def push(self, token: int) -> str:
         if token == END:
@@ -277,7 +277,7 @@ def check_file(file: Mapping[str, Any]) -> None:
     """Raise ValueError unless a tokenizer.json has the parts that are read without the library."""
     added = file.get("added_tokens") or []
     if not isinstance(file.get("model"), Mapping) or not isinstance(added, list):
-        raise ValueError("it must have a model, and a list of added_tokens")
+        raise ValueError("it must have a `model` and a list of `added_tokens`")
     for entry in added:
         if not isinstance(entry, Mapping) or type(entry.get("id")) is not int or type(entry.get("content")) is not str:
             raise ValueError(f"each of its added_tokens must have an id and a content; got {format_value(entry)}")
@@ -303,9 +303,9 @@ def _open(file: Mapping[str, Any]) -> tuple[Library, dict[int, str]]:
 
 
 def _cuts_at_spaces(file: Mapping[str, Any]) -> bool:
-    """Return whether dividing a text before a space keeps its ids, as with the pre-tokenizers of GPT-2 and BERT.
+    """Return whether a text has the same ids when divided before a space, as with the pre-tokenizers of GPT-2 and BERT.
 
-    Other tokenizers may mark the start of a text, or have tokens of several words.
+    Other tokenizers may mark the start of a text or have tokens that span several words.
     """
     kinds = [section and section.get("type") for section in (file.get("normalizer"), file.get("pre_tokenizer"))]
     if kinds == [None, "ByteLevel"]:

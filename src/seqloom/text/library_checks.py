@@ -39,7 +39,8 @@ def check_time_and_growth(file: Mapping[str, Json]) -> None:
             pattern = entry.get("Regex")
             if isinstance(pattern, str) and backtracks(pattern):
                 raise ValueError(
-                    f"the pattern {format_value(pattern)} of its {name} must not repeat a repetition or a choice, "
+                    f"the pattern {format_value(pattern)} of its {name} must not repeat a group with a repetition or "
+                    f"a choice, "
                     "which may take exponential time"
                 )
             if entry.get("type") == "Replace" and isinstance(entry.get("content"), str):

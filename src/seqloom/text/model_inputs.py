@@ -65,19 +65,19 @@ def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
     return [min(length, limit + (index in one_more)) for index, length in enumerate(lengths)]
 
 
-# --- texts with gaps --------------------------------------------------------------------------------------------------
+# --- texts with masks -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Gaps:
-    ids: list[int]  # tokens, including those of masks
+    ids: list[int]  # token ids, including the ids of masks
     spans: list[Span]  # of the tokens in the text
     masks: list[int]  # positions of the masks
     unknown: tuple[str, ...]  # parts of the text that are not in the vocabulary
 
 
 def read_gaps(tokenizer: Tokenizer, specials: Specials, text: str) -> Gaps:
-    """Encode a text with [MASK]. A mask includes the space before it if the tokens of words do."""
+    """Encode a text with [MASK]. If word tokens include the preceding space, a mask does too."""
     ids: list[int] = []
     spans: list[Span] = []
     masks: list[int] = []

@@ -3,9 +3,8 @@
     source   source.spm divides a text into pieces, vocab.json maps them to ids
     target   target.spm, with the same vocab.json
 
-The models are loaded by the `sentencepiece` library (`pip install 'seqloom[marian]'`). Ids are
-reordered with END first. Rows of the embedding beyond the vocabulary are tokens that no text encodes
-to.
+The models are loaded by the `sentencepiece` library (`pip install 'seqloom[marian]'`). Ids are reordered with END
+first. Embedding rows beyond the vocabulary belong to tokens that no text encodes to.
 """
 
 import base64

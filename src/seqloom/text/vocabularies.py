@@ -1,6 +1,6 @@
-"""Tokenizers with a vocabulary of characters or words of the training text.
+"""Tokenizers whose vocabulary consists of the characters or words of the training text.
 
-Words are separated at white space and, optionally, from punctuation marks.
+Texts are split at white space and, optionally, at punctuation marks.
 """
 
 import re
@@ -30,8 +30,8 @@ from seqloom.text.base import (
     require_text,
 )
 
-# Marks a piece without a space before it. It is a symbol, and symbols are always single pieces, so that a longer piece
-# that starts with it is unambiguous.
+# Marks a piece without a preceding space. The mark is a symbol, and symbols are always single pieces, so a longer piece
+# that starts with the mark is unambiguous.
 GLUE = "\N{HALFWIDTH BLACK SQUARE}"
 NEWLINE = "\n"
 
@@ -134,9 +134,9 @@ class WordsConfig:
 class Words(VocabularyTokenizer):
     """A tokenizer whose tokens are words, sorted by descending frequency, then by code points.
 
-    A line break within a document is a token; other white space only separates words. Thus decode(encode(x)) =
-    `normalize(x)` if every word is known, in lowercase if `lowercase` is set. A literal `<unk>` is the unknown word, as
-    in published corpora.
+    A line break within a document is a token; other white space only separates words. If every word is known,
+    decode(encode(x)) equals `normalize(x)`, in lowercase if `lowercase` is set. A literal `<unk>` is encoded as the
+    unknown word, as in published corpora.
     """
 
     kind = "words"
@@ -240,7 +240,7 @@ class Words(VocabularyTokenizer):
         if len({UNKNOWN_TEXT, *words}) != len(words) + 1 or not all(words):
             raise ValueError("the words must be distinct and nonempty")
         if settings["split"] not in ("whitespace", "punctuation"):
-            raise ValueError(f"split is {settings['split']!r}")
+            raise ValueError(f"split must be whitespace or punctuation, got {settings['split']!r}")
         return cls(WordsConfig(**settings), words)
 
 

@@ -1,7 +1,7 @@
 """Functions that split raw text into words and return the span of each word.
 
-Words are separated by white space and punctuation. In every script, combining marks belong to the word of their letter;
-an emoji is never split. As in treebanks, some marks belong to their words: 1,000 · 10:30 · U.S. · J. · Mr. · O'Hara ·
+Words are separated by white space and punctuation. In every script, a combining mark belongs to the word of its letter.
+An emoji is never split. As in treebanks, some marks belong to their words: 1,000 · 10:30 · U.S. · J. · Mr. · O'Hara ·
 me@example.org · https://… · @name · #topic. English contractions are split: do|n't · Pankaj|'s. Invisible characters
 (direction marks, controls) belong to no word. Chinese, Japanese and Thai are not segmented: a sequence of their letters
 is one word.
@@ -50,8 +50,8 @@ def join_words(words: Sequence[str]) -> tuple[str, list[Span]]:
 def first_tokens(tokens: Sequence[Span], words: Sequence[Span]) -> list[int]:
     """Return the index of the first token of each word, given the spans of tokens and words in a text.
 
-    A byte-pair token may include the space before a word, or be part of a character. A word without a token, which can
-    only be white space, is assigned the next token, or the last token.
+    A byte-pair token may include the space before a word or be part of a character. A word without a token can only be
+    white space. It is assigned the next token, or the last token if no token follows.
     """
     ends = [end for _, end in tokens]  # ascending
     return [min(bisect_right(ends, start), max(len(tokens) - 1, 0)) for start, _ in words]
@@ -70,7 +70,7 @@ def _pieces(match: re.Match[str]) -> Iterator[Span]:
 
 
 def _contractions(word: str) -> list[int]:
-    """Return the starts of contracted words: I'd've consists of three."""
+    """Return the starts of contracted words; for example, I'd've consists of three words."""
     starts: list[int] = []
     while cut := _CONTRACTED.search(word[-4:]):  # a contraction has at most three characters
         word = word[: cut.start() - len(word[-4:])]

@@ -64,7 +64,7 @@ class CheckpointStore:
         self.folder = run / "checkpoints"
         self.keep = max(1, keep)
         self.damaged: list[tuple[str, str]] = []  # skipped by `load`: (name, cause)
-        self._unusable: set[int] = set()  # their steps, until they are saved again
+        self._unusable: set[int] = set()  # steps of damaged checkpoints, until they are saved again
 
     def save(self, step: int, parts: Mapping[str, Tree], is_temporary: bool = False) -> str:
         """Write a complete checkpoint, update `latest.json`, and remove surplus checkpoints.

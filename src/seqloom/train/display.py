@@ -94,7 +94,7 @@ def _terminal_bar() -> Iterator[Show]:
 
 
 def without_step(line: str | None) -> str:
-    """Return the description of a progress event without the number of the step."""
+    """Return the description of a progress event without the step number."""
     return (line or "").split("  ", 1)[-1]
 
 
@@ -155,7 +155,7 @@ def show_preparation() -> Iterator[None]:
 
 
 class _Preparation:
-    """A progress line, which is replaced in a notebook or a terminal and printed at intervals otherwise."""
+    """A progress line. A notebook or a terminal replaces the line; other output prints a new line at intervals."""
 
     def __init__(self) -> None:
         self._shown = time.monotonic()
@@ -214,7 +214,7 @@ def describe(event: e.Event) -> str | None:
         case e.Progress(step=step, total=total, values={"order": order, "ngrams": ngrams}):
             return f"step {step}/{total}  order {order:.0f}: {ngrams:,.0f} n-grams"
         case e.Progress(step=step, total=total, values={"order": order, "fallback": fallback, **discounts}):
-            fallback_note = "  (default discounts, since the counts of the text give no valid ones)" if fallback else ""
+            fallback_note = "  (default discounts, because the counts give invalid ones)" if fallback else ""
             shown = " / ".join(f"{value:.3f}" for value in discounts.values())
             return f"step {step}/{total}  order {order:.0f}: discounts {shown}{fallback_note}"
         case e.Progress(step=step, total=total, values=values):
@@ -228,8 +228,8 @@ def describe(event: e.Event) -> str | None:
             return "\n".join(f"step {step}  {line}" for line in ((captured,) if shapes else ()) + notes)
         case e.BatchSplit(step=step, rows=rows, microbatches=count):
             return (
-                f"step {step}: out of memory; batches of {rows} rows or more are split into {count} microbatches, "
-                "with the same updates"
+                f"step {step}: out of memory; batches of at least {rows} rows are split into {count} microbatches, "
+                "which does not change the updates"
             )
         case e.Skipped(step=step, cause=cause):
             return f"step {step}: the update was skipped: {cause}"

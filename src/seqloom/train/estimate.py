@@ -29,9 +29,9 @@ def estimate(
     stop: Stop | None = None,
     resume: bool = False,
 ) -> Iterator[Event]:
-    """Run the stages of an estimation, save the model of each stage with a model, and evaluate the last model.
+    """Run the stages of an estimation, save the model of every stage that has one, and evaluate the last model.
 
-    `seed` is unused, because the task reads the seed from its recipe; the parameter exists for the signature of `fit`.
+    `seed` is unused, because the task reads the seed from the recipe. The parameter matches the signature of `fit`.
     """
     stop = stop or Stop()
     model: Model | None = None

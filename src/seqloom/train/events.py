@@ -1,4 +1,4 @@
-"""The events of training and the measurement of its speed.
+"""Training events and the measurement of training speed.
 
 `fit` and `estimate` are generators of events. The progress bar, the log and the live curve consume the events; training
 has no callbacks.
@@ -26,7 +26,7 @@ class Started(Event):
     total: int  # total number of steps
     parameters: int  # number of trainable parameters
     device: str  # such as cpu or cuda:0
-    resumed: bool  # whether it continues from a checkpoint
+    resumed: bool  # whether training continues from a checkpoint
     notes: tuple[str, ...] = ()  # behaviour of the model that the recipe does not show
     machine: str = ""  # processor or GPU, and versions of Python and PyTorch
 
@@ -38,7 +38,7 @@ class Progress(Event):
     total: int  # total number of steps
     values: Mapping[str, float]  # such as loss (mean since the last event), learning_rate and gradient_norm
     tokens_per_second: float = 0.0  # since the last event
-    seconds_left: float = 0.0  # estimated time to the end, without evaluations
+    seconds_left: float = 0.0  # estimated remaining time, without evaluations
     unit: str = "nats"  # unit of the loss
     speed_unit: str = "tokens"  # unit of the speed, such as tokens or values
     remark: str = ""  # how the loss differs from the loss on dev
@@ -57,7 +57,7 @@ class Evaluated(Event):
 class Saved(Event):
     """A checkpoint was saved."""
 
-    checkpoint: str  # its name, such as step-400
+    checkpoint: str  # name of the checkpoint, such as step-400
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Prepared(Event):
 
 @dataclass(frozen=True)
 class BatchSplit(Event):
-    """A batch did not fit in memory; from now on batches of this size are split into microbatches."""
+    """A batch did not fit in memory. Further batches of at least this size are split into microbatches."""
 
     rows: int  # batch size
     microbatches: int  # parts that a batch is split into
@@ -88,8 +88,8 @@ class Skipped(Event):
 class Damaged(Event):
     """A checkpoint could not be used; training tries the previous checkpoint."""
 
-    checkpoint: str  # its name
-    cause: str  # why it cannot be used
+    checkpoint: str  # name of the checkpoint
+    cause: str  # why the checkpoint cannot be used
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,11 @@ class Finished(Event):
 
     reason: str  # such as the last step, or no improvement for train.patience evaluations
     best_step: int  # step of the best evaluation
-    best: Mapping[str, float]  # its metrics
+    best: Mapping[str, float]  # metrics of the best evaluation
     parameters: int  # number of parameters of the trained model
-    tokens_per_second: float  # over all updates
+    tokens_per_second: float  # mean over all steps
     seconds: float  # total training time
-    memory: int | None = None  # peak bytes in tensors during an update; None if unknown
+    memory: int | None = None  # peak tensor memory of a step, in bytes; None if unknown
     step_seconds: float | None = None  # seconds spent in steps, without evaluations, saves and preparation
 
 
@@ -135,7 +135,7 @@ def event_from_json(content: Mapping[str, Json]) -> Event:
 
 
 class Meter:
-    """A stopwatch for steps, which excludes evaluations, saves and preparation."""
+    """A stopwatch that measures steps and excludes evaluations, saves and preparation."""
 
     def __init__(self) -> None:
         self.start = time.perf_counter()

@@ -6,7 +6,7 @@ Layer groups are numbered from the embeddings (group 0) to the head (top).
     unfreezing             at step t, the groups from max(freeze, top − ⌊t / every⌋) up are trained
 
 Learning rates and unfreezing depend only on the step, so resumed training gives the same result. A frozen group has no
-gradient: neither its weights nor its optimizer state change.
+gradient, so its weights and its optimizer state do not change.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class LayerGroups:
 
     parameters: Sequence[Sequence[nn.Parameter]]  # of each group, lowest group first
     decay: float = 1.0
-    every: int | None = None  # steps until the next group is unfrozen; None: all are trained from the beginning
+    every: int | None = None  # steps until the next group is unfrozen; None: all groups are trained from the start
     freeze: int = 0  # number of lowest groups that are never trained
 
     @property
@@ -69,8 +69,8 @@ class LayerGroups:
             notes.append(f"{self.freeze} of {count} layer groups are frozen, starting with the embeddings")
         if self.every is not None:
             notes.append(
-                f"only the top one of {count} layer groups is trained at first; "
-                f"1 more is unfrozen every {self.every:,} steps"
+                f"at first, only the top layer group of {count} is trained; "
+                f"another group is unfrozen every {self.every:,} steps"
             )
         return notes
 
@@ -143,7 +143,7 @@ def build_optimizer(
 
 
 def validate_optimizer_state(optimizer: torch.optim.Optimizer, saved: Tree) -> OptimizerState:
-    """Combine the tensors of a saved `state_dict()` with the settings of the recipe to the state to load.
+    """Return the state to load: the tensors of a saved `state_dict()` with the settings of the recipe.
 
     Raise `CheckpointError` unless the tensors match the optimizer's parameters. Adam has no state for
     a parameter before its first gradient.
@@ -154,7 +154,7 @@ def validate_optimizer_state(optimizer: torch.optim.Optimizer, saved: Tree) -> O
     except (KeyError, TypeError):
         groups = None
     if groups != [group["params"] for group in current["param_groups"]] or not isinstance(saved.get("state"), dict):
-        raise CheckpointError("optimizer must have a state and param_groups, which list the model's parameters")
+        raise CheckpointError("optimizer must have a state and param_groups that list the model's parameters")
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     expected: dict[int, dict[str, Expected]] = {}
     for number, parameter in enumerate(parameters):

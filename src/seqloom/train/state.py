@@ -33,7 +33,7 @@ from seqloom.train.config import FitConfig, Schedule
 from seqloom.train.events import Event, Started
 from seqloom.train.optimizers import build_layer_groups, build_optimizer, validate_optimizer_state
 
-STALE = "no improvement in"  # the beginning of the reason of an early end
+STALE = "no improvement in"  # first words of the reason for ending early
 MAX_PENDING = 100  # steps whose results have not been read from the device
 
 
@@ -60,14 +60,14 @@ class Counters:
     evaluated: int = 0  # the last step that was evaluated
     best_step: int = 0
     best: dict[str, float] | None = None
-    stale: int = 0  # evaluations since the best one
+    stale: int = 0  # evaluations since the best evaluation
     since_decay: int = 0  # evaluations without a new best since plateau last lowered the rate
     decay: float = 1.0  # product of the factors of plateau
     skips: int = 0  # consecutive skipped steps
-    recent_loss: float = 0.0  # sum of the losses since the last report …
-    recent_steps: int = 0  # … and the number of steps
+    recent_loss: float = 0.0  # sum of the losses since the last report
+    recent_steps: int = 0  # number of steps since the last report
     memory: int = 0  # peak bytes of tensors during a measured step
-    limit: int | None = None  # size of a batch, in values, that did not fit in memory (`seqloom.train.wrappers`)
+    limit: int | None = None  # smallest batch, in values, that did not fit in memory (`seqloom.train.wrappers`)
     cuda_graphs: bool = True  # whether steps may be CUDA graphs; false after running out of memory for them
     threads: int = 0  # CPU threads, which affect the rounding of sums; 0 on other devices
 
@@ -166,7 +166,7 @@ class TrainState:
         return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None)
 
     def learning_rate(self) -> float:
-        """Return the learning rate of the next step (of the top layer group)."""
+        """Return the learning rate of the top layer group in the next step."""
         c = self.config
         base = learning_rate(c.schedule, c.lr, self.tally.step, self.total, c.warmup, c.min_lr)
         return max(base * self.tally.decay, min(c.min_lr, base))
@@ -231,7 +231,7 @@ class TrainState:
         tally.recent_loss, tally.recent_steps = 0.0, 0
         return {"loss": loss, "learning_rate": result.lr, "gradient_norm": result.gradient_norm}
 
-    # --- evaluations and the end --------------------------------------------------------------------------------------
+    # --- evaluations and the end of training --------------------------------------------------------------------------
 
     def evaluate(self) -> dict[str, float]:
         """Compute the dev metrics that select the best checkpoint."""
@@ -325,8 +325,8 @@ class TrainState:
     def validate_carry(self, carry: Tree, step: int) -> Tree:
         """Move a saved carried state to the device; raise `CheckpointError` if the task's loss cannot start from it.
 
-        The template is the carried state after one example of the next batch. Its integers are token ids. Floats are
-        converted, because a run may be resumed on a device with another precision.
+        The saved state must have the form of the carried state after one example of the next batch. Integers in the
+        state are token ids. Floats are converted, because a run may be resumed on a device with another precision.
         """
         if carry is None:
             return None
@@ -368,7 +368,7 @@ def learning_rate(schedule: Schedule, peak: float, step: int, total: int, warmup
 
     All schedules first rise linearly to `peak` over `warmup` steps and then follow
 
-        constant, plateau   peak                       (plateau is lowered by the evaluations)
+        constant, plateau   peak                       (evaluations lower the rate of plateau)
         inverse-sqrt        peak · √(warmup / (step + 1))    with warmup at least 1
         cosine              floor + (peak − floor) · (1 + cos π·progress) / 2,   progress from 0 to 1 at `total`
     """

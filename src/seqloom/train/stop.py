@@ -13,7 +13,7 @@ from seqloom.core.errors import Interrupted
 
 
 class Stop:
-    """A request to stop, made by a signal or a caller."""
+    """A request to stop, from a signal or a caller."""
 
     def __init__(self) -> None:
         self.requested = False

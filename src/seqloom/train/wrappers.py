@@ -1,9 +1,9 @@
-"""Wrappers of a training step: microbatches, CUDA graphs, gradient checkpointing, measured memory and time.
+"""Wrappers of a training step: microbatches, CUDA graphs, gradient checkpointing, and measurement of memory and time.
 
 A wrapper takes a step and returns a step with the same signature; `wrap` selects the wrappers.
 
-The loss of a batch is a mean over its n predictions, so its gradient is the weighted sum of the
-gradients of its microbatches, of n_i predictions each:
+The loss of a batch is the mean over n predictions. The gradient of the batch is therefore a weighted sum of the
+gradients of its microbatches, where microbatch i has n_i predictions:
 
     L = Σ_i (n_i / n) · L_i          ∇L = Σ_i (n_i / n) · ∇L_i
 
@@ -84,8 +84,8 @@ def checkpoint_activations(step: Step, layers: Sequence[nn.Module]) -> Step:
     """Recompute the activations of these layers in the backward pass of every step (gradient checkpointing).
 
     Let each of L layers have an input of size x and activations of size a. Checkpointing reduces the memory of the
-    stack from L·a to L·x + a and takes about a third more time. The recomputation restores the state of the random
-    number generator, so the gradients are equal.
+    stack from L·a to L·x + a and increases the time by about a third. The recomputation restores the state of the
+    random number generator, so the gradients are equal.
     """
 
     def checkpointed_step(state: TrainState) -> StepResult:
