@@ -102,7 +102,7 @@ def check_whole(**values: object) -> None:
 
 
 def check_options(kind: Any, options: Mapping[str, object]) -> None:
-    """Raise TypeError for an option that is not a field of the dataclass `kind`, and for a text in place of a number."""
+    """Raise TypeError for an option that is not a field of the dataclass `kind`, and for a text instead of a number."""
     defaults = {field.name: field.default for field in fields(kind)}
     for name, value in options.items():
         if name not in defaults:

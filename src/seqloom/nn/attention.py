@@ -11,7 +11,7 @@ than query heads, groups of adjacent query heads share a key–value head. Witho
 as a set (except with the location score).
 
 `attention_with_weights` is the definition. If the weights are not requested, implementations of
-`scaled_dot_product_attention` may compute the same output without storing them.
+`scaled_dot_product_attention` may compute the same output without storing the weights.
 """
 
 import math
@@ -92,8 +92,8 @@ def head_problems(d_model: int, heads: int, kv_heads: int | None) -> Iterator[st
 class MultiHeadAttention(nn.Module):
     """Multi-head attention.
 
-    Masks are boolean, True where a query may attend, and broadcast to (B, N, T, S). The output of a query that may
-    attend to no key is zero. `rotary` rotates queries and keys by their positions.
+    Masks are boolean, True where a query may attend, and broadcast to (B, N, T, S). The output of a query without an
+    allowed key is zero. `rotary` rotates queries and keys by their positions.
     """
 
     def __init__(
@@ -243,12 +243,12 @@ def softmax(scores: Tensor) -> Tensor:
 
 @operation
 def project(layers: Sequence[nn.Linear], x: Tensor) -> Sequence[Tensor]:
-    """Return the outputs of all these layers for x."""
+    """Return the output of each layer for x."""
     return [layer(x) for layer in layers]
 
 
 def with_causal(mask: AttentionMask | None, T: int, S: int, device: torch.device) -> AttentionMask | None:
-    """Combine a mask (…, T, S) with the causal mask; the last query is at the last key."""
+    """Combine a mask (…, T, S) with the causal mask; the last query has the position of the last key."""
     if T == 1:
         return mask
     past = causal_mask(T, S, device=device)

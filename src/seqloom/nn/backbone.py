@@ -1,8 +1,8 @@
 """Token embeddings of Transformers, and the backbone of GPT, BERT and ELECTRA.
 
-    x_j = norm(√D · E[token_j] + PE(j) + G[segment_j])          each part only if the model has it
-    x ← block(x), L times:   self-attention, feed-forward       each within a residual
-    h = norm(x)                                                 with norm_first
+    x_j = norm(√D · E[token_j] + PE(j) + G[segment_j])          each term only if configured x ←
+    block(x), L times:   self-attention, feed-forward       each within a residual h = norm(x)
+    with norm_first
 
 In a causal backbone, positions attend only to themselves and earlier positions, optionally within a sliding window;
 otherwise attention is bidirectional. If several documents are packed into a row, attention does not cross their
@@ -87,7 +87,7 @@ class InputLayer(nn.Module):
 class Embedded(InputLayer):
     """The embedding layer, which computes x of the equation above and applies dropout.
 
-    If `bos` is set, it replaces END at position 0, as imported models require.
+    If `bos` is set, the token `bos` replaces END at position 0, as imported models require.
     """
 
     embed: nn.Embedding
@@ -132,8 +132,8 @@ class TransformerBackbone(nn.Module):
     `rows` is the number of embeddings, `segments` the number of segments. With a sliding `window`, each position of a
     causal backbone attends to the last `window` positions, including itself.
 
-    `read` masks out padding, which comes last. `mask` (B, S) is True at real tokens, `segments` (B, S) is 0 or 1 for
-    the first or second text, and `documents` (B, S) numbers the documents that are packed into a row.
+    `read` masks out padding, which must come last. `mask` (B, S) is True at real tokens, `segments` (B, S) is 0 or 1
+    for the first or second text, and `documents` (B, S) numbers the documents that are packed into a row.
     """
 
     def __init__(

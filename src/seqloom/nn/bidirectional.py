@@ -134,7 +134,7 @@ class BidirectionalStack(nn.Module):
             self.combine = Combine(hidden, combine)
 
     def notes(self) -> list[str]:
-        """Return notes for the user about operations of the cells beyond their equations, once for both directions."""
+        """List operations of the cells that their equations omit, as notes for the user, once for both directions."""
         if self.depth == "apart":
             return self._stacks()[0].notes()
         return [note for layer in self._layers() for note in layer.forwards.cell.notes()]

@@ -5,7 +5,7 @@ hypotheses. A hypothesis *owns* the slots of its tokens and attends only to thes
 of their common prefix. Reordering a beam moves no keys or values: only the ownership masks are reordered. Slots without
 an owner are dropped when the cache grows.
 
-The cache is one `GrowingBuffer` per layer, and one `CacheState` for all layers.
+The cache consists of one `GrowingBuffer` per layer and one `CacheState` for all layers.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def empty_cache(attention: MultiHeadAttention, sources: int, slots: int = 0) -> 
 
 @dataclass(frozen=True)
 class CacheUpdate:
-    """The T tokens that each of R = B·k hypotheses reads in one step, shared by all layers as (B, k·T)."""
+    """The T tokens that each of R = B·k hypotheses reads in one step, as rows (B, k·T) for all layers."""
 
     start: int  # the first slot that is written
     end: int  # the slot after the last: k·T more
@@ -79,8 +79,8 @@ class CacheUpdate:
 def write_slots(buffer: Tensor, start: int, keys: Tensor, values: Tensor) -> Tensor:
     """Write keys and values (B, Nkv, n, d) into a buffer (B, Nkv, 2, P, d), starting at slot `start`.
 
-    The definition writes to a copy. Callers must not use the old buffer again, so that other
-    implementations may write in place.
+    The definition writes to a copy. Callers must not use the old buffer again, so that other implementations can write
+    in place.
     """
     buffer = buffer.clone()
     for part, new in enumerate((keys, values)):
@@ -151,7 +151,7 @@ def _own_tokens(tokens: Tensor, mask: Tensor | None, owned: Tensor | None, start
 
 
 def _within_window(window: int, owned: Tensor, positions: Tensor, T: int) -> Tensor:
-    """Return which slots (R, T, P) or (R, 1, P) lie within the sliding window of each new token.
+    """Return a mask (R, T, P) or (R, 1, P) of the slots within the sliding window of each new token.
 
     Slots are owned in reading order, so the n-th slot of a hypothesis holds its n-th token.
     """
@@ -164,7 +164,7 @@ def _within_window(window: int, owned: Tensor, positions: Tensor, T: int) -> Ten
 def _grow(caches: Caches, state: CacheState, needed: int, room: int, sources: int) -> tuple[Caches, CacheState]:
     """Return caches with at least `needed` free slots.
 
-    If there are fewer, slots without an owner are dropped and `room` new slots are allocated.
+    If fewer slots are free, slots without an owner are dropped and `room` new slots are allocated.
     """
     filled, kept = filled_slots(state), None
     if filled + needed <= caches[0].buffer.shape[3]:
@@ -178,7 +178,7 @@ def _grow(caches: Caches, state: CacheState, needed: int, room: int, sources: in
 def _owned_slots(state: CacheState, sources: int) -> tuple[Tensor, CacheState]:
     """Return the owned slots (B, P') of each source, in order, and the state without the other slots.
 
-    P' is the largest number of owned slots of any source; reading it synchronizes with the device once every
+    P' is the largest number of owned slots of any source; reading P' synchronizes with the device once every
     `STEPS_OF_GROWTH` steps.
     """
     owned = state["owned"]
@@ -190,7 +190,7 @@ def _owned_slots(state: CacheState, sources: int) -> tuple[Tensor, CacheState]:
 
 
 def enlarge(cache: GrowingBuffer, kept: Tensor | None, filled: int, slots: int) -> GrowingBuffer:
-    """Copy the `kept` slots (B, filled), or the first `filled` slots, into a larger cache; its other slots are
+    """Copy the `kept` slots (B, filled), or the first `filled` slots, into a larger cache, whose other slots are
     uninitialized.
     """
     B, N, _, before, d = cache.buffer.shape

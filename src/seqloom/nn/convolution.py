@@ -1,14 +1,14 @@
-"""2-D convolutions of images, blocks of them, and patches.
+"""2-D convolutions, residual blocks and patches of images.
 
     convolution     y_{o,r,c} = b_o + Σ_i Σ_u Σ_v W_{o,i,u,v} x_{i, s·r + u − p, s·c + v − p}     stride s, padding p
     batch norm      y = γ ⊙ (x − μ) / √(σ² + ε) + β
-                    training: μ and σ² are those of the batch, over examples and positions of each channel
+                    training: μ and σ² of each channel, over the examples and positions of the batch
                     evaluation: μ and σ² are running averages, μ ← (1 − m) μ + m μ_batch, which are stored as buffers
     residual        y = ReLU(x' + norm(conv(ReLU(norm(conv(x))))))        x' = x, or norm(conv_1×1(x)) if shapes differ
 
-Images are x (B, C, H, W) here. Convolutions pad with zeros by ⌊k/2⌋, so that stride 1 keeps the size and stride s
-gives ⌈H / s⌉ × ⌈W / s⌉. The running averages of batch norm change in the forward pass and not by gradients: a step that
-is not applied must restore them (`running_statistics`, see `seqloom.train.state`).
+Images have the shape (B, C, H, W). Convolutions pad each side with ⌊k/2⌋ zeros, so that stride 1 keeps the size and
+stride s gives ⌈H / s⌉ × ⌈W / s⌉. The forward pass changes the running averages of batch norm. If a step is not applied,
+the averages must be restored (`running_statistics`, see `seqloom.train.state`).
 """
 
 from collections.abc import Sequence
@@ -97,8 +97,8 @@ class ResidualBlock(nn.Module):
 class ResNet(nn.Module):
     """A residual network: a first convolution, then stages of blocks; each later stage halves the size.
 
-    x (B, C, H, W) → (B, channels[-1], ⌈H / stride⌉, ⌈W / stride⌉), where `stride` is that of the first convolution
-    times 2 for each later stage.
+    x (B, C, H, W) → (B, channels[-1], ⌈H / stride⌉, ⌈W / stride⌉), where `stride` is the stride of the first
+    convolution, doubled by each later stage.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class ResNet(nn.Module):
 def patches(x: Tensor, size: int) -> Tensor:
     """Divide images (B, H, W, C) into patches (B, N, size·size·C), row by row, padded with zeros at right and bottom.
 
-    A patch contains its pixels row by row, each with its channels.
+    A patch lists its pixels row by row, with the channels of each pixel.
     """
     B, H, W, C = x.shape
     x = F.pad(x, (0, 0, 0, -W % size, 0, -H % size))

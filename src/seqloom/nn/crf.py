@@ -9,7 +9,7 @@
     marginals   p(y_t = k) = exp(α_t(k) + β_t(k) − log Z)
     Viterbi     forward with max instead of log Σ exp, then backtracking along the argmax
 
-e are the emissions (B, T, K) of a model; A, a and z are learned. If they are all zero, p(y) is a
+e are the emissions (B, T, K) of a model; A, a and z are learned. If A, a and z are zero, p(y) is a
 product of softmaxes.
 
 Masks (B, T) are True at words; padding comes last. A sentence without words has exactly one tag sequence, the empty
@@ -145,12 +145,12 @@ class LinearChainCRF(nn.Module):
         return start, transitions, at_least_float32(self.end).masked_fill(barred[:last, last], forbidden)
 
     def _validate(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """Validate the shapes; return the mask and the emissions, which become at least float32 and zero at padding."""
+        """Validate the shapes; return the emissions, converted to at least float32 and zero at padding."""
         if emissions.dim() != 3 or emissions.shape[1] < 1 or emissions.shape[2] != self.tags:
             raise ValueError(f"emissions must have shape (B, T, {self.tags}), T ≥ 1; got {tuple(emissions.shape)}")
         if mask.dtype != torch.bool or mask.shape != emissions.shape[:2]:
             shape = tuple(emissions.shape[:2])
             raise ValueError(f"mask must be torch.bool {shape}; got {mask.dtype} {tuple(mask.shape)}")
         if any_known_true(mask[:, 1:] & ~mask[:, :-1]):
-            raise ValueError("padding must come last; a row of the mask goes from False to True")
+            raise ValueError("padding must come last; a row of the mask changes from False to True")
         return zero_padding(at_least_float32(emissions), mask)

@@ -4,7 +4,7 @@
     convolution   y_t = ReLU(Σ_i W_i x_{t+i} + b),  i = −⌊(k−1)/2⌋ … ⌊k/2⌋,  layer on layer
     transformer   self-attention: `seqloom.nn.transformer`
 
-All encoders read x (B, S, D) and a mask (B, S), True at real positions, with padding last. They need no device
+All encoders read x (B, S, D) and a mask (B, S), True at real positions, with padding last. Encoders need no device
 synchronization.
 """
 
@@ -42,7 +42,7 @@ class Encoder(nn.Module, ABC):
         return []
 
     def notes(self) -> list[str]:
-        """Return notes for the user about operations of the encoder beyond its equations."""
+        """List operations of the encoder that its equations omit, as notes for the user."""
         return []
 
 

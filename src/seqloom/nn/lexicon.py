@@ -1,6 +1,6 @@
 """Embeddings of tokens and of the characters of words.
 
-    x_j = [E w_j; c_j]     E w_j the embedding of the token, c_j that of its characters, if they are used
+    x_j = [E w_j; c_j]     E w_j: embedding of the token; c_j: vector of its characters, if used
 
     cnn   c_i = max_t y_ti over the convolution features y_t (`seqloom.nn.encoders`)
     rnn   c = [→h_n; ←h_1], the final states of a bidirectional network over the characters
@@ -69,7 +69,7 @@ class CharacterCNN(Spelling):
 class CharacterRNNConfig:
     kind: Literal["rnn"] = "rnn"
     embedding: PositiveInt = 32  # size of the character embeddings
-    cell: CellName = "lstm"  # `seqloom list cells` shows them all
+    cell: CellName = "lstm"  # `seqloom list cells` describes all cells
     hidden: PositiveInt = 32  # size of the state per direction; a word vector is twice as large
 
     def problems(self) -> Iterator[str]:
@@ -95,8 +95,8 @@ SpellingConfig = Annotated[CharacterCNNConfig | CharacterRNNConfig, Discriminato
 
 @config
 class VectorsConfig:
-    file: str  # word2vec text format, may be .gz: a word and its numbers on each line
-    lowercase: bool = True  # a missing word uses the vector of its lowercase form
+    file: str  # in word2vec text format, optionally gzipped: a word and its numbers on each line
+    lowercase: bool = True  # a word that is not in the file gets the vector of its lowercase form
     frozen: bool = False  # do not train the embeddings, including those that are not in the file
 
 
@@ -109,11 +109,13 @@ class LexiconOptions:
     vectors: VectorsConfig | None = None  # pretrained vectors from a file
     characters: SpellingConfig | None = None  # also embed the characters of each word
     dropout: Fraction = 0.0  # on the embeddings, and before the output layer
-    embedding_dropout: Fraction = 0.0  # probability that a token type is the zero vector for one batch
+    embedding_dropout: Fraction = 0.0  # probability that all occurrences of a token in a batch become the zero vector
 
 
 class Lexicon(nn.Module):
-    """The embeddings of a vocabulary; `characters` is the number of characters, 0 if they are not used."""
+    """The embeddings of a vocabulary; `characters` is the size of the character vocabulary, 0 without character
+    vectors.
+    """
 
     def __init__(self, options: LexiconOptions, vocabulary: int, characters: int = 0) -> None:
         super().__init__()
@@ -142,7 +144,7 @@ class Lexicon(nn.Module):
         if self.spelling is None:
             return None
         if characters is None:
-            raise ValueError("this model needs the characters of its words in the batch")
+            raise ValueError("this model needs a batch with the characters of each word")
         spelling: Tensor = self.spelling(characters)
         return spelling.to(self.embed.weight.dtype)  # under autocast cuDNN returns float16
 

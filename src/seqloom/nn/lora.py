@@ -2,8 +2,8 @@
 
     y = W x + b + α/r · B A x          W and b are frozen; A (r, inputs) and B (outputs, r) are trained
 
-B is initially 0, so training starts from the pretrained model. The adapted matrix W + α/r · B A has the
-shape of W: a trained model is saved without A and B, and predicts as fast as the original model.
+B is initially 0, so training starts from the pretrained model. The adapted matrix W + α/r · B A has the shape of W, so
+a trained model is saved without A and B and predicts as fast as the original model.
 """
 
 import copy

@@ -34,7 +34,7 @@ def any_known_true(mask: Tensor) -> bool:
 
 @operation
 def select_real(x: Tensor, mask: Tensor) -> Tensor:
-    """Flatten x (B, T, …) to (N, …), keeping the positions where `mask` (B, T) is True, or all positions.
+    """Flatten x (B, T, …) to (N, …). Implementations may omit positions where `mask` (B, T) is False.
 
     Targets at padding must be `IGNORE_INDEX`.
     """
@@ -183,8 +183,8 @@ def make_dropout(p: float, variational: bool = False) -> nn.Module:
     """Create the dropout layer of recurrent models: elementwise, or variational with one mask for all steps of a
     sequence.
 
-    Elementwise dropout is `nn.Dropout`. `Dropout` is faster, but its random numbers differ from those behind the golden
-    losses and the published results.
+    Elementwise dropout is `nn.Dropout`. `Dropout` is faster, but its random numbers differ from the random numbers of
+    the golden losses and the published results.
     """
     return VariationalDropout(p) if variational else nn.Dropout(p)
 

@@ -7,8 +7,8 @@
     convolution                 k·n·d²        1             n/k           every position reads the k positions around it
     dilated convolution         k·n·d²        1             log_k n       the same, further apart in higher layers
 
-n positions of size d. `path_length` is the exact number of layers (or steps of a recurrent layer) that a gradient
-passes from one end to the other; `seqloom layers` measures all three columns.
+A sequence has n positions of size d. `path_length` is the exact number of layers (or steps of a recurrent layer) that a
+gradient passes from one end to the other. `seqloom layers` measures all three columns.
 """
 
 import math
@@ -38,8 +38,8 @@ class Mixer(nn.Module, ABC):
     """A layer that mixes positions: it maps x (B, S, D) and a mask (B, S) to y (B, S, D).
 
     Padding does not affect real positions, and outputs at padding are undefined. A mixer with attention needs finite
-    inputs at padding, because they are multiplied by weights of 0; encoders therefore call `zero_padding` once. Mixers
-    with attention return their weights (B, N, S, S) if requested.
+    inputs at padding, because attention multiplies these inputs by 0; encoders therefore call `zero_padding` once.
+    Mixers with attention return their weights (B, N, S, S) if requested.
     """
 
     complexity: ClassVar[str]  # of a layer, in O(·)
@@ -71,7 +71,7 @@ class Mixer(nn.Module, ABC):
         """Return the number of multiplications of a forward pass over n positions, including lower-order terms."""
 
     def notes(self) -> list[str]:
-        """Return notes for the user about operations of the layer beyond its equations."""
+        """List operations of the layer that its equations omit, as notes for the user."""
         return []
 
 
@@ -115,8 +115,8 @@ def count_matrix_weights(module: nn.Module) -> int:
 class WindowedSelfAttention(Mixer):
     """Self-attention in which position t attends only to t − r … t + r.
 
-    Queries are processed in blocks of b = max(r, `BLOCK`) with the b + 2r keys in their reach, which takes n·(b + 2r)
-    scores instead of n².
+    Each block of b = max(r, `BLOCK`) queries is compared with the b + 2r keys in its reach, so the layer computes n·(b
+    + 2r) scores instead of n².
     """
 
     complexity, sequential, path = "r·n·d", "1", "n/r"
@@ -250,8 +250,9 @@ class Convolution(Mixer):
 class DilatedConvolution(Convolution):
     """Convolution with δ = (⌊k/2⌋ + 1)^depth: for k = 3 the layers of an encoder reach 1, 2, 4 … positions per side.
 
-    A stack of L layers reaches (⌊k/2⌋ + 1)^L − 1 positions. With δ = k^depth, a stack would reach further, but each
-    position by a single path (5 = 9 − 3 − 1), which may lead beyond the ends. δ is at most `MAX_DILATION`.
+    A stack of L layers reaches (⌊k/2⌋ + 1)^L − 1 positions. With δ = k^depth, a stack would reach further, but would
+    reach each position by a single path (5 = 9 − 3 − 1), and this path may leave the sequence. δ is at most
+    `MAX_DILATION`.
     """
 
     path = "log_k n"

@@ -15,8 +15,8 @@ A bag of words is a vector b with one number per token of the vocabulary:
     mean      b_v = n_v / Σ_u n_u
     tf-idf    b_v = n_v · idf_v / ‖n ⊙ idf‖,   idf_v = ln((1 + N) / (1 + N_v)) + 1,   v in N_v of N training texts
 
-A linear layer over b computes Eᵀ b = Σ_v b_v E_v. Since b is mostly zeros, it is never computed: the b_v of a token is
-divided among its positions as w_j, and the layer computes Σ_j w_j E[x_j].
+A linear layer over b computes Eᵀ b = Σ_v b_v E_v. The vector b is mostly zeros and is never computed: each b_v is
+divided among the positions of v as w_j, and the layer computes Σ_j w_j E[x_j].
 """
 
 from collections.abc import Sequence

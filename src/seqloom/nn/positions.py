@@ -6,7 +6,7 @@
     none         no positions
 
 Sinusoidal and learned encodings are added to the embeddings. Sines and cosines alternate (interleaved, as in the
-paper), or all sines precede all cosines (halves, as in Marian). Rotary encodings pair the dimensions in one of the same
+paper), or all sines precede all cosines (halves, as in Marian). Rotary encodings pair the dimensions in one of these
 two layouts. Sinusoidal and rotary encodings have no maximum length.
 """
 
@@ -70,7 +70,7 @@ class PositionsConfig:
 def angles(positions: Tensor, width: int, base: float = BASE, like: Tensor | None = None) -> Tensor:
     """Return pos / base^(2i/d), i = 0 … d/2 − 1, of positions (…) as (…, d/2).
 
-    The precision is at least float32, so that positions are exact, and float64 if `like` has it.
+    The precision is at least float32, so that positions are exact, and float64 if `like` is float64.
     """
     precision = torch.float32 if like is None else torch.promote_types(like.dtype, torch.float32)
     even = torch.arange(0, width, 2, device=positions.device, dtype=precision)
@@ -119,14 +119,14 @@ class AddedPositions(nn.Module):
     ) -> Tensor:
         """Add the vectors of positions (T,) or (B, T) to x (B, T, D).
 
-        `lengths` (B,) are the lengths of the rows, at most `max_row_length`. They are read from the device only if
-        `max_row_length` exceeds the maximum length, beyond which only padding is allowed. In the error message, `what`
-        names the input and `key` the setting of the maximum.
+        `lengths` (B,) are the lengths of the rows, at most `max_row_length`. `lengths` is read from the device only if
+        `max_row_length` exceeds the maximum length. Positions beyond the maximum length must be padding. In the error
+        message, `what` names the input and `key` the setting of the maximum.
         """
         if self.longest is not None and max_row_length > self.longest and (length := int(lengths.max())) > self.longest:
             raise UsageError(
-                f"The model has {self.longest:,} positions, but a {what} has {length:,} tokens, including END. "
-                f"Shorten it, or train with a larger {key}."
+                f"The model has {self.longest:,} positions, but a {what} has {length:,} tokens, including END. Shorten "
+                f"the {what}, or train with a larger {key}."
             )
         inside = positions.clamp(0, None if self.longest is None else self.longest - 1)
         return x + self(inside, like=x).to(x.dtype)

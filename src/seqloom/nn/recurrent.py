@@ -1,14 +1,14 @@
 """Recurrent layers: `run_cell` runs a cell over the steps of a sequence, `Stack` runs several layers.
 
-With x the input of a layer and h its output, the next layer reads y:
+A layer maps its input x to h, and the next layer reads y:
 
     none      y = h
     residual  y = h + x
     highway   y = T ⊙ h + (1 - T) ⊙ x,  T = σ(W_T x + b_T)
     dense     y = h, and each layer reads the stack's input and the outputs of all layers below, concatenated
 
-Residual and highway connections add x to h. If their sizes differ, x is projected, x ← W_a x, and
-`notes` says so.
+Residual and highway connections add x to h. If their sizes differ, x is projected, x ← W_a x, and `notes` reports this
+projection.
 """
 
 import copy
@@ -34,8 +34,8 @@ StackState = tuple[State, ...]  # one state per layer, the lowest first
 def run_cell(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, State]:
     """Run a cell over inputs (B, T, D) and return the outputs (B, T, H) and the state after the last real step.
 
-    `mask` (B, T) is True at real steps. Padding may be anywhere in a row; it leaves the state unchanged and its output
-    is zero, even if the input is NaN.
+    `mask` (B, T) is True at real steps. Padding may be anywhere in a row. A padded step leaves the state unchanged and
+    outputs zero, even if its input is NaN.
     """
     outputs = []
     for t, x_t in enumerate(zero_padding(x, mask).unbind(dim=1)):  # (B, D)
@@ -127,7 +127,7 @@ class ResidualConnection(nn.Module):
         return {"y": h + (x if self.project is None else self.project(x))}
 
     def notes(self) -> list[str]:
-        """Return notes for the user about operations of the connection beyond its equation."""
+        """List operations of the connection that its equation omits, as notes for the user."""
         if self.project is None:
             return []
         return [f"the {self.name} connection projects its input from {self.inputs} to {self.hidden} dimensions"]
@@ -137,7 +137,7 @@ class HighwayConnection(ResidualConnection):
     """T = σ(W_T x + b_T)
     y = T ⊙ h + (1 - T) ⊙ x
 
-    b_T is initially -1, so that a new network passes on most of x and learns where to transform it.
+    b_T is initially -1, so that y is initially close to x.
     """
 
     name = "highway"
@@ -168,8 +168,8 @@ def input_sizes(connections: Connections, inputs: int, hidden: int, layers: int)
 class Stack(nn.Module):
     """A stack of `Recurrent` layers, connected by the equations above.
 
-    Dropout is applied between layers: not to the input or output of the stack, not to residual and
-    highway connections, and never to the state. Variational dropout uses one mask for all steps.
+    Dropout is applied between layers, but not to residual and highway connections, nor to the input, output or state of
+    the stack. Variational dropout uses one mask for all steps.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Stack(nn.Module):
                 module.reset_parameters(scale)
 
     def notes(self) -> list[str]:
-        """Return notes for the user about operations of cells and connections beyond their equations."""
+        """List operations of cells and connections that their equations omit, as notes for the user."""
         parts = (module for module in self.modules() if isinstance(module, Cell | ResidualConnection))
         return [note for part in parts for note in part.notes()]
 
@@ -270,8 +270,8 @@ class Stack(nn.Module):
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Read complete sequences, padding last; return outputs (B, T, H), zero at padding, and final outputs (B, H).
 
-        `forward` with a mask skips padding, which needs a device synchronization. `read` also computes the padded
-        steps, which do not affect real steps because they come last.
+        With a mask, `forward` skips padding and therefore needs a device synchronization. `read` also computes the
+        padded steps. Padded steps come last, so they do not affect real steps.
         """
         outputs = zero_padding(self(zero_padding(x, mask))[0], mask)
         return outputs, select_last(outputs, mask)

@@ -127,8 +127,8 @@ def score_in_pieces(
 @config
 class AdaptiveSoftmaxConfig:
     kind: Literal["adaptive"] = "adaptive"
-    cutoffs: tuple[int, ...]  # the token ids at which the head and all clusters but the last end
-    factor: float = 4.0  # factor by which vectors become narrower from cluster to cluster
+    cutoffs: tuple[int, ...]  # token ids at which the head and each cluster except the last end (exclusive)
+    factor: float = 4.0  # the vectors of each cluster are smaller by this factor than in the previous cluster
 
     def problems(self) -> Iterator[str]:
         listed = list(self.cutoffs)

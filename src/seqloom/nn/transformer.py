@@ -7,8 +7,7 @@
     SwiGLU(x) = (SiLU(x W_1 + b_1) ⊙ (x W_3 + b_3)) W_2 + b_2
 
 Encoders, decoders, GPT, BERT, ELECTRA and forecasters are stacks of the same block. `AttentionScope` defines the
-positions that a block may attend to; only decoder blocks attend to a source. Shapes: B batch, T positions, S source
-positions, D d_model, N heads.
+positions that a block may attend to; only decoder blocks attend to a source.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -43,7 +42,7 @@ EPSILON = {"layer": 1e-5, "rms": 1e-6}
 
 
 class RMSNorm(nn.RMSNorm):
-    """RMSNorm whose gain is converted to the dtype of its input, as the fused kernel requires."""
+    """An RMSNorm whose gain is converted to the dtype of its input, as the fused kernel requires."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, tuple(self.normalized_shape), self.weight.to(x.dtype), self.eps)
@@ -70,10 +69,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(d_ff, d_model, bias=bias)
         self.dropout = Dropout(dropout)
         for parameter in self.parameters():
-            if parameter.dim() == 2:
-                nn.init.xavier_uniform_(parameter)
-            else:
-                nn.init.zeros_(parameter)
+            (nn.init.xavier_uniform_ if parameter.dim() == 2 else nn.init.zeros_)(parameter)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.activation(self.up(x))
@@ -127,9 +123,7 @@ class BlockOutput(NamedTuple):
 
 
 class TransformerBlock(nn.Module):
-    """Self-attention or another mixer, optional attention to a source, and a feed-forward layer, each with a
-    residual.
-    """
+    """A block: self-attention or another mixer, optional cross-attention, and a feed-forward layer, with residuals."""
 
     recomputable = True  # see `seqloom.train.wrappers.checkpoint_activations`
 
@@ -252,9 +246,7 @@ class TransformerOptions:
     activation: Activation = "gelu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
     norm: Norm = "layer"  # layer, rms or none
     norm_epsilon: Annotated[float, Gt(0), Lt(1)] | None = None  # of the norms; None means 1e-5 for layer, 1e-6 for rms
-    norm_first: bool = (
-        True  # norm before each sublayer and after the last block; False: after each sublayer, as in 2017
-    )
+    norm_first: bool = True  # norm before each sublayer and after the last block; False: after each sublayer (2017)
     positions: PositionsConfig = PositionsConfig()
     bias: bool = True  # of the linear layers in the blocks
     dropout: Fraction = 0.1  # on the embeddings and on the output of each sublayer

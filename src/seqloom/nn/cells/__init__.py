@@ -1,8 +1,8 @@
 """Recurrent cells: the computation of one time step.
 
 A cell is defined once, in `equations`, which returns the next state and all intermediate values. The forward pass,
-traces and the tests of fused kernels use this definition. To add a cell, add a file to this folder with a subclass
-of `Cell` that has a `name`; `CELLS` finds it.
+traces and the tests of fused kernels use this definition. To add a cell, add a file to this folder with a subclass of
+`Cell` that has a `name`; `CELLS` then contains this cell.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ class CellOptions:
     """The keys of every model with recurrent cells."""
 
     kind: str = ""
-    cell: CellName = "lstm"  # elman, lstm, gru, gru-cho, mut1, mut2 or mut3; `seqloom list cells` shows them all
+    cell: CellName = "lstm"  # elman, lstm, gru, gru-cho, mut1, mut2 or mut3; `seqloom list cells` describes all cells
     activation: Literal["tanh", "relu", "sigmoid"] = "tanh"  # for the elman cell
     forget_bias: float | None = None  # for the lstm cell: initial bias of the forget gate; None means 1.0
 

@@ -5,7 +5,8 @@ Weights have torch's layout, with the blocks of all gates stacked, so that fused
 
     weight_x (G·H, D)   weight_h (G·H, H)   bias_x (G·H,)   bias_h (G·H,)
 
-If a gate has no product with x or with h, `weight_x` or `weight_h` lacks its block (`x_blocks`, `h_blocks`).
+If a gate has no product with x or with h, `weight_x` or `weight_h` lacks the block of this gate (`x_blocks`,
+`h_blocks`).
 """
 
 import math
@@ -58,7 +59,7 @@ class Cell(nn.Module, ABC):
         return dict(zip(names, self.weight_h.chunk(len(names)), strict=True))
 
     def notes(self) -> list[str]:
-        """Return notes for the user about operations of this cell beyond its equations."""
+        """List operations of this cell that its equations omit, as notes for the user."""
         if self.weight_xp is None:
             return []
         return [f"{type(self).__name__} projects its input from {self.inputs} to {self.hidden} dimensions first (W_xp)"]
@@ -185,7 +186,7 @@ class GRUCho(Cell):
     h_t  = z ⊙ h_{t-1} + (1 - z) ⊙ h̃
 
     This is the original form (Cho et al., 2014): the reset gate is applied before the matrix
-    product. torch has no kernel for it.
+    product. torch has no kernel for this form.
     """
 
     name = "gru-cho"
@@ -209,7 +210,7 @@ class MUT1(Cell):
     h_t = h̃ ⊙ z + h_{t-1} ⊙ (1 - z)
 
     z weights the new state and does not depend on h. x is added to h without a matrix: if their sizes differ, x_t is
-    replaced by W_xp x_t, and `notes` says so. torch has no kernel for it.
+    replaced by W_xp x_t, and `notes` reports this projection. torch has no kernel for this cell.
     """
 
     name = "mut1"
@@ -238,7 +239,7 @@ class MUT2(Cell):
     h_t = h̃ ⊙ z + h_{t-1} ⊙ (1 - z)
 
     z weights the new state. x is added to h without a matrix: if their sizes differ, x_t is replaced by W_xp x_t, and
-    `notes` says so. torch has no kernel for it.
+    `notes` reports this projection. torch has no kernel for this cell.
     """
 
     name = "mut2"
@@ -265,7 +266,7 @@ class MUT3(Cell):
     h̃   = tanh(W_hh (r ⊙ h_{t-1}) + W_xh x_t + b_h)
     h_t = h̃ ⊙ z + h_{t-1} ⊙ (1 - z)
 
-    z weights the new state. torch has no kernel for it.
+    z weights the new state. torch has no kernel for this cell.
     """
 
     name = "mut3"

@@ -1,7 +1,7 @@
 """Attention scores between a state s and the vectors h_1 … h_S that it may attend to.
 
 The docstring of each score begins with its equation; `seqloom list attention` prints them all. To add a score, add a
-file to this folder with a subclass of `Score` that has a `name`; `SCORES` finds it.
+file to this folder with a subclass of `Score` that has a `name`; `SCORES` then contains this score.
 """
 
 from seqloom.core.operations import subclasses_by_name

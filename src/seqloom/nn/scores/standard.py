@@ -3,8 +3,8 @@
 `prepare` computes keys (B, S, …) from h, once per source. `forward` compares any number of states (B, …, T, H) with the
 keys without copying them.
 
-`dot`, `scaled-dot` and `cosine` need s and h of equal size. If their sizes differ, h is projected to the size of s,
-h ← W_p h, and `notes` says so.
+`dot`, `scaled-dot` and `cosine` need s and h of equal size. If their sizes differ, h is projected to the size of s, h ←
+W_p h, and `notes` reports this projection.
 
 With coverage, a score also depends on the sum of past attention weights of each position, a_j = Σ α_j. `additive` adds
 w a_j inside the tanh, v^T tanh(W [s; h_j] + w a_j); the other scores add a learned multiple, score + w · a_j.
@@ -40,7 +40,7 @@ class Score(nn.Module):
         return nn.Parameter(torch.zeros(()))
 
     def notes(self) -> list[str]:
-        """Return notes for the user about operations of this score beyond its equation."""
+        """List operations of this score that its equation omits, as notes for the user."""
         if self.project is None:
             return []
         return [f"the {self.name} score projects the encoder states from {self.memory} to {self.query} dimensions"]
@@ -73,7 +73,7 @@ class Score(nn.Module):
 class DotProduct(Score):
     """s^T h_j
 
-    `Score.compare` computes it.
+    `Score.compare` computes this score.
     """
 
     name = "dot"
@@ -190,8 +190,8 @@ class LocationScore(Score):
         if beyond > 0 and (mask is None or bool(mask[:, self.max_length :].any())):
             length = memory.shape[1] if mask is None else int(mask.sum(dim=1).max())
             raise DataError(
-                f"The location score has {self.max_length} positions, but a source has {length} tokens. Shorten it, "
-                "or train with a larger model.attention.max_length."
+                f"The location score has {self.max_length} positions, but a source has {length} tokens. Shorten the "
+                "source, or train with a larger model.attention.max_length."
             )
         return memory[..., :0]
 
