@@ -110,13 +110,13 @@ class Backbone(nn.Module, ABC):
         return []
 
     def notes(self) -> list[str]:
-        """Return notes for the user about behaviour that the recipe does not show."""
+        """List behaviour that the recipe does not show, as notes for the user."""
         return []
 
     # Next-token prediction.
 
     def next_token_layer(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the input of the output layer for h (…, H), and its W (V, H) and b (V,)."""
+        """Return the input of the output layer for h (…, H), and W (V, H) and b (V,) of this layer."""
         raise ValueError("this backbone was built without a next-token output layer; build it with predicts=True")
 
     def next_token_logits(self, h: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ class MaskedTokenLayer(nn.Module):
     activation: Callable[[Tensor], Tensor]
 
     def layer_input(self, h: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the input of the linear layer (…, D), and its W (V, D) and b (V,)."""
+        """Return the input of the linear layer (…, D), and W (V, D) and b (V,) of this layer."""
         weight = embeddings[: len(self.bias)] if self.output is None else self.output
         return self.dense_norm(self.activation(self.dense(h))), weight, self.bias
 
@@ -103,7 +103,7 @@ class MaskedLanguageModel(nn.Module):
 class BERT(MaskedLanguageModel, MaskedTokenLayer):
     """BERT for tokens 0 … V + 2: V tokens of the tokenizer, then [CLS], [SEP], [MASK].
 
-    It predicts only the first V tokens.
+    BERT predicts only the first V tokens.
     """
 
     def __init__(self, config: BERTConfig, vocabulary: int) -> None:
@@ -143,7 +143,7 @@ class BERT(MaskedLanguageModel, MaskedTokenLayer):
         return h, h.gather(1, batch["positions"].unsqueeze(2).expand(-1, -1, h.shape[2]))
 
     def forward(self, batch: Batch) -> BERTOutput:
-        """Compute logits only at the masked positions, because computing them at all positions would dominate the run
+        """Compute the logits at the masked positions; computing the logits at all positions would dominate the run
         time.
         """
         h, selected = self.read_batch(batch)
@@ -152,8 +152,8 @@ class BERT(MaskedLanguageModel, MaskedTokenLayer):
     def loss(self, batch: Batch) -> Tensor:
         """Return the mean of −log p over the targets (B, P) ≥ 0, without device synchronization.
 
-        If the batch has `other` (B,), which is 1 if the second text does not follow the first, add the mean over the
-        pairs.
+        If the batch contains `other` (B,), the mean over the pairs is added. `other` is 1 if the second text does not
+        follow the first.
         """
         h, selected = self.read_batch(batch)
         counted = batch["targets"] >= 0

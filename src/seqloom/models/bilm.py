@@ -96,7 +96,7 @@ class BiLM(nn.Module):
         self.dropout = make_dropout(config.dropout, config.variational_dropout)
 
     def notes(self) -> list[str]:
-        """Return the notes of the forward direction, which equal those of the backward direction."""
+        """Return the notes of the forward direction; the backward direction has the same notes."""
         return [*self.backbone.forwards.notes(), *self.config.dropout_notes()]
 
     def read(self, tokens: Tensor, mask: Tensor) -> Tensor:

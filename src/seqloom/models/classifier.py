@@ -36,7 +36,7 @@ class ClassifierConfig(LexiconOptions):
 
     def problems(self) -> Iterator[str]:
         if self.pooling is not None and self.encoder.kind == "bag":
-            yield "pooling needs an encoder other than bag; remove it"
+            yield "pooling needs an encoder other than bag; remove pooling"
 
     @property
     def longest(self) -> int | None:
@@ -53,7 +53,7 @@ class ChoosingModel(nn.Module):
     """The base class of models that choose one of L labels or options: p = softmax(logits / T).
 
     With `multi_label`, every label has a separate probability, p = sigmoid(logits / T). The loss ignores labels below
-    0, which do not occur in train.
+    0, which stand for labels absent from train.
     """
 
     temperature = 1.0  # T, which a predictor sets for a calibrated run; training does not use it
@@ -187,7 +187,7 @@ class TextClassifier(ClassifierBase):
         nn.init.zeros_(self.output.bias)
 
     def notes(self) -> list[str]:
-        """Return notes for the user about behaviour that the recipe does not show."""
+        """List behaviour that the recipe does not show, as notes for the user."""
         return [] if self.encoder is None else self.encoder.notes()
 
     def set_documents(self, document_counts: Tensor, documents: int) -> None:
@@ -229,7 +229,7 @@ class TextClassifier(ClassifierBase):
     def influence(self, batch: Batch, labels: Tensor | None = None) -> Tensor:
         """Compute the contribution (B, S) of each token to a logit; see `label_influence`.
 
-        For a bag of words it is exact.
+        For a bag of words, the contribution is exact.
         """
         x = self.read(batch).detach().requires_grad_()
         return label_influence(self._logits(x, batch)[0], x, batch["mask"], labels)

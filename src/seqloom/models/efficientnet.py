@@ -1,12 +1,12 @@
 """EfficientNet-Lite0 (Tan and Le 2019; the Lite variant of 2020): a convolutional network for images of any size.
 
-    MBConv      e = ReLU6(norm(conv_1×1(x)))              expansion to t · C channels, left out if t = 1
+    MBConv      e = ReLU6(norm(conv_1×1(x)))              expansion to t · C channels, omitted if t = 1
                 d = ReLU6(norm(depthwise_k×k(e)))         every channel has its own filter; stride s
                 y = norm(conv_1×1(d))                     plus x if s = 1 and the shapes are equal
     network     stem 3×3, stride 2;  16 MBConv blocks;  head 1×1 to 1280 channels
 
-There is no squeeze-and-excitation, and ReLU6(x) = min(max(x, 0), 6). Convolutions pad as TensorFlow does, with the
-larger part at right and bottom. Images are x (B, C, H, W).
+The network has no squeeze-and-excitation. ReLU6(x) = min(max(x, 0), 6). As in TensorFlow, the larger part of the
+padding is at the right and bottom. Images have the shape (B, C, H, W).
 """
 
 import torch.nn.functional as F

@@ -35,7 +35,7 @@ class GeneratorConfig:
     """The configuration of the generator, a narrower version of the discriminator."""
 
     size_ratio: Annotated[float, Gt(0), Le(1)] = 0.25  # heads relative to the discriminator, rounded up
-    layers: PositiveInt | None = None  # number of blocks; null: that of the discriminator
+    layers: PositiveInt | None = None  # number of blocks; null: as in the discriminator
 
 
 @config
@@ -154,7 +154,9 @@ class Electra(MaskedLanguageModel):
 
 @torch.no_grad()
 def sample_tokens(logits: Tensor, draws: Tensor) -> Tensor:
-    """Sample a token (…) from logits (…, V) by inverting the cumulative distribution at draws (…); never END."""
+    """Sample a token (…) from logits (…, V) by inverting the cumulative distribution at draws (…); END is never
+    sampled.
+    """
     logits = at_least_float32(logits).clone()
     logits[..., END] = -torch.inf
     sums = logits.softmax(dim=-1).cumsum(dim=-1)

@@ -46,7 +46,7 @@ class FineTunedOptions:
     """The options of every model with a backbone."""
 
     kind: str = ""
-    backbone: BackboneConfig | None = None  # config of the pretrained model; `init.from` fills it in
+    backbone: BackboneConfig | None = None  # config of the pretrained model, set by `init.from`
     dropout: Fraction = 0.1  # before the output layer and before the encoder; the backbone has a separate dropout
 
     # Defaults for models without these keys.
@@ -88,7 +88,9 @@ class Pooler(nn.Module):
 
 
 class FineTuned(nn.Module):
-    """A backbone with layers above it. Tokens, mask and segments are (B, S), or (B, R, S) with R rows per example."""
+    """A backbone with layers above it. Tokens, mask and segments have shape (B, S), or (B, R, S) with R rows per
+    example.
+    """
 
     def __init__(self, config: FineTunedOptions, vocabulary: int, predicts: bool = False) -> None:
         super().__init__()
@@ -102,7 +104,7 @@ class FineTuned(nn.Module):
         self.output_size = self.backbone.output_size if self.encoder is None else self.encoder.output_size
 
     def notes(self) -> list[str]:
-        """Return notes for the user about behaviour that the recipe does not show."""
+        """List behaviour that the recipe does not show, as notes for the user."""
         return self.backbone.notes()
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
@@ -235,7 +237,7 @@ class FineTunedTaggerConfig(FineTunedOptions):
 
 
 class FineTunedTagger(FineTuned, TaggerBase):
-    """A tagger of sentences with special tokens; a word's tag is predicted at its first token."""
+    """A tagger of sentences with special tokens; the tag of a word is predicted at the first token of the word."""
 
     def __init__(self, config: FineTunedTaggerConfig, vocabulary: int, tags: int) -> None:
         super().__init__(config, vocabulary)
@@ -283,7 +285,7 @@ class RowModel(FineTuned):
 class FineTunedPair(RowModel, LabelModel, ChoosingModel):
     """A model of sentence pairs that predicts a label, or, with one output, a score.
 
-    The loss ignores labels below 0, which do not occur in train.
+    The loss ignores labels below 0, which stand for labels absent from train.
     """
 
     center: Tensor
@@ -318,7 +320,7 @@ class FineTunedPair(RowModel, LabelModel, ChoosingModel):
 
 
 def mean_and_deviation(scores: list[float]) -> tuple[float, float]:
-    """Return the mean and the standard deviation of scores; the deviation is 1 if all are equal."""
+    """Return the mean and the standard deviation of scores; the deviation is 1 if all scores are equal."""
     mean = math.fsum(scores) / len(scores)
     return mean, math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores)) or 1.0
 

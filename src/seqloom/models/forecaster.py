@@ -1,9 +1,8 @@
 """Neural forecasters of series: a recurrent, a feed-forward and a Transformer network.
 
-    d_t = y_t − y_{t−m}          m is set by `difference`; without it, d_t = y_t
-    x_t = [(d_t − c) / s; 1]     [0; 0] if y_t or y_{t−m} is missing
-    o_t = network(x_1 … x_t)
-    p(y_{t+1}) = N(y_{t+1−m} + c + s μ(o_t), (s σ(o_t))²),   σ = softplus
+    d_t = y_t − y_{t−m}          `difference` sets m; without a difference, d_t = y_t x_t = [(d_t −
+    c) / s; 1]     [0; 0] if y_t or y_{t−m} is missing o_t = network(x_1 … x_t) p(y_{t+1}) =
+    N(y_{t+1−m} + c + s μ(o_t), (s σ(o_t))²),   σ = softplus
 
 c and s are the mean and the standard deviation of d in train, one per variable, stored as buffers. Training maximizes
 log p of each value given the previous values, as in DeepAR (Salinas et al. 2017). A network defines `initial_state` and
@@ -94,10 +93,10 @@ class Forecaster(nn.Module, ABC):
     def _inputs(
         self, values: Tensor, mask: Tensor, past: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the inputs x (B, n, 2C) of the last n of T values (B, T, C), which have a value m steps earlier.
+        """Compute the inputs x (B, n, 2C) for the last n of T values (B, T, C), which have a value m steps earlier.
 
-        `past` are the values and the mask (B, P, C) before them. Also return the history, values and mask (B, P + T,
-        C); missing values are replaced by the values m steps earlier.
+        `past` contains the previous P values and their mask (B, P, C). Also return all values and their mask (B, P + T,
+        C), with each missing value replaced by the value m steps earlier.
         """
         history, observed = values, mask
         if past is not None:
@@ -132,7 +131,7 @@ class Forecaster(nn.Module, ABC):
         return base + self.centre + self.scale * mean, self.scale * (F.softplus(raw) + MIN_DEVIATION)
 
     def loss(self, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mean of −log p over the observed values of windows (B, T, C), and their number."""
+        """Return the mean of −log p over the observed values of windows (B, T, C), and the number of these values."""
         values = zero_padding(values.to(self.scale.dtype), mask)
         x, history, observed = self._inputs(values[:, :-1], mask[:, :-1])
         mean, deviation = self._predict(self.read(x, None)[0], history)

@@ -4,10 +4,10 @@
     x ← x + attention(norm(x)),  x ← x + FFN(norm(x))          L times, with a causal mask
     p(y_{j+1}) = softmax(E norm(x_j) + b)                      with tied embeddings
 
-`seqloom.nn.backbone` computes all of this except the last line. The model reads at most `context` tokens. When the
-context is full, it drops the first half and reads the second half again from position 0. A text can therefore have any
-length, and after the first context every token is predicted from at least half a context. The positions at which the
-context is shortened do not depend on how a text is split into calls.
+`seqloom.nn.backbone` computes the first two lines. The model reads at most `context` tokens. When the context is full,
+the model drops the first half and reads the second half again from position 0. A text can therefore have any length,
+and after the first context every token is predicted from at least half a context. The positions at which the context is
+shortened do not depend on how a text is split into calls.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ NO_TOKEN = -1  # padding among the tokens of the context
 class GPTConfig(BackboneOptions):
     kind: Literal["gpt"] = "gpt"
     context: int | None = None  # maximum number of tokens; null: the number of learned positions, or 512
-    sliding_window: PositiveInt | None = None  # number of tokens each position attends to, itself included; null: all
+    sliding_window: PositiveInt | None = None  # tokens that each position attends to, including itself; null: all
     tied: bool = True  # one matrix for input and output embeddings
     output_bias: bool = False  # b of the output layer; GPT-2 and Llama have none
     bos: NonNegativeInt | None = None  # the token before every text; null: END
@@ -49,7 +49,7 @@ class GPTConfig(BackboneOptions):
         if self.longest is not None and self.window > self.longest:
             yield (
                 f"context must be at most {self.longest}, the number of learned positions; got {self.window}. "
-                "Raise positions.max_length too"
+                "Raise positions.max_length as well"
             )
 
     @property
@@ -84,7 +84,7 @@ class GPT(LeftToRightModel):
         return self.backbone.embedded
 
     def notes(self) -> list[str]:
-        """Return notes for the user about behaviour that the recipe does not show."""
+        """List behaviour that the recipe does not show, as notes for the user."""
         if self.config.positions.kind == "none":
             return ["without positions the model has little information about the order of the previous tokens"]
         return []
@@ -111,8 +111,8 @@ class GPT(LeftToRightModel):
     def initial_state(self, rows: int) -> DecodeState:
         """Return the state before the first token.
 
-        It consists of `readout` (R, D), the last h; `text` (R, P), the tokens of the context; and the state of the
-        cache. The memory holds keys and values, one row per source.
+        The state consists of `readout` (R, D), the last h; `text` (R, P), the tokens of the context; and the state of
+        the cache. The memory contains keys and values, one row per source.
         """
         weight = self.output.weight
         text = torch.empty(rows, 0, dtype=torch.long, device=weight.device)

@@ -65,7 +65,7 @@ class ImageClassifier(ClassifierBase):
         nn.init.zeros_(self.output.bias)
 
     def notes(self) -> list[str]:
-        """Return notes for the user about behaviour that the recipe does not show."""
+        """List behaviour that the recipe does not show, as notes for the user."""
         return [] if self.encoder is None or self.image.has_positions else self.encoder.notes()
 
     def vectors(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,7 +112,7 @@ class ImageClassifier(ClassifierBase):
 
         R = Ã_L … Ã_1 with Ã = (Ā + I) / 2, where Ā is the mean of the heads of a layer. R is the influence of each
         vector on each output if every layer passes on half of its input (Abnar and Zuidema 2020). The result is the row
-        of the class token, or the mean of all rows, without the column of the class token and with the sum 1.
+        of the class token, or the mean of all rows. The column of the class token is omitted, and the values sum to 1.
         """
         if not isinstance(self.encoder, TransformerEncoder):
             return None

@@ -6,9 +6,9 @@
     rows       x_n is the n-th row of pixels
     pixels     x_n is the n-th pixel, optionally in a fixed random order
 
-All encoders read images (B, H, W, C) of bytes and return x (B, N, D); N = rows · columns of the `grid`, row by row. A
-byte b is read as (b − 127) / 128. Decoders, attention, recurrent stacks and Transformers apply to x as to any other
-sequence of vectors; `on_grid` places values of the N vectors on the image.
+All encoders read images (B, H, W, C) of bytes and return x (B, N, D), where N = rows · columns of the `grid`, row by
+row. A byte b is read as (b − 127) / 128. Decoders, attention, recurrent stacks and Transformers apply to x as to any
+other sequence of vectors; `on_grid` places values of the N vectors on the image.
 """
 
 from abc import ABC, abstractmethod
@@ -80,7 +80,7 @@ class ResNetEncoderConfig:
 
 
 class ResNetEncoder(ImageEncoder):
-    """The feature map of a residual network; x_n depends on the part of the image around its location."""
+    """The feature map of a residual network; x_n depends on the part of the image around location n."""
 
     def __init__(self, config: ResNetEncoderConfig, height: int, width: int, channels: int) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class ResNetEncoder(ImageEncoder):
 @config
 class PatchEncoderConfig:
     kind: Literal["patches"] = "patches"
-    patch: PositiveInt = 4  # side of a patch in pixels; an image is padded to a multiple of it
+    patch: PositiveInt = 4  # side of a patch in pixels; images are padded to a multiple of this size
     d_model: PositiveInt = 128  # size of the vectors
     positions: bool = True  # add a learned vector to each location
 
@@ -157,7 +157,7 @@ class PixelEncoderConfig:
 
     def problems(self) -> Iterator[str]:
         if self.permutation is not None and self.permutation < 0:
-            yield f"permutation must be at least 0, got {self.permutation}"
+            yield f"permutation must be at least 0; got {self.permutation}"
 
 
 class PixelEncoder(ImageEncoder):

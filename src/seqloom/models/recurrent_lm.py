@@ -43,7 +43,7 @@ class RecurrentLMConfig(RecurrentLMOptions):
     kind: Literal["recurrent-lm"] = "recurrent-lm"
     embedding: PositiveInt | None = None  # size of the token embeddings; null: hidden
     softmax: SoftmaxConfig = FullSoftmaxConfig()  # the output layer: full, adaptive or sampled
-    bidirectional: bool = False  # must be false, see `problems`
+    bidirectional: bool = False  # must be false; the model `bilm` is bidirectional
 
     def problems(self) -> Iterator[str]:
         if self.bidirectional:
@@ -74,8 +74,8 @@ class RecurrentLMConfig(RecurrentLMOptions):
 class RecurrentLM(LeftToRightModel):
     """A recurrent language model that predicts the next token.
 
-    The state, a tuple of one dict per layer, is passed as an argument and returned. Padding may be at any position; a
-    mask (B, T) is True at real tokens.
+    The state is a tuple with one dict per layer; methods take the state as an argument and return the next state.
+    Padding may be at any position; a mask (B, T) is True at real tokens.
     """
 
     def __init__(self, config: RecurrentLMConfig, vocabulary: int) -> None:
@@ -102,7 +102,7 @@ class RecurrentLM(LeftToRightModel):
         self.output.initialize(scale)
 
     def notes(self) -> list[str]:
-        """Return notes for the user about behaviour that the recipe does not show."""
+        """List behaviour that the recipe does not show, as notes for the user."""
         return [*self.stack.notes(), *self.config.dropout_notes()]
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ class RecurrentLM(LeftToRightModel):
         """Return the state before the first token.
 
         With residual or highway connections, the output at the last real token differs from the top layer's h, so the
-        state also contains it as {"y": (B, H)}.
+        state also contains this output as {"y": (B, H)}.
         """
         hidden: tuple[Any, ...] = self.stack.initial_state(rows)
         if self.stack.around:
@@ -158,7 +158,7 @@ class RecurrentLM(LeftToRightModel):
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         """Read tokens and predict the next token. A row without real tokens keeps its state and prediction.
 
-        Padding does not change the state, so its top layer is the output at the last real token.
+        Padding does not change the state, so the top layer of the state is the output at the last real token.
         """
         _, state = self._run(tokens, state, mask)
         last = state.hidden[-1]["y" if self.stack.around else "h"]  # (B, H)

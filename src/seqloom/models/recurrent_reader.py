@@ -2,8 +2,8 @@
 
     h_t = stack of cells (x_t, h_{t-1})          y = W_hy h_T + b_y
 
-A bidirectional reader uses [→h_T; ←h_1], or another combination of `seqloom.nn.bidirectional`, for h_T.
-The task interprets y as numbers or as logits.
+Instead of h_T, a bidirectional reader uses [→h_T; ←h_1] or another combination of `seqloom.nn.bidirectional`. The task
+interprets y as numbers or as logits.
 """
 
 from typing import Literal
@@ -47,7 +47,7 @@ class RecurrentReader(nn.Module):
         return y
 
     def notes(self) -> list[str]:
-        """Return notes for the user about behaviour that the recipe does not show."""
+        """List behaviour that the recipe does not show, as notes for the user."""
         return self.stack.notes()
 
     def trace(self, x: Tensor, state: StackState | None = None) -> tuple[dict[str, Tensor], ...]:

@@ -40,7 +40,7 @@ from seqloom.nn.softmax import FullSoftmax, at_least_float32
 @config
 class AttentionConfig:
     order: Literal["luong", "bahdanau"] = "luong"  # attend with the new state, or with the previous state
-    score: str = "general"  # for example additive, location or dot; `seqloom list attention` shows all
+    score: str = "general"  # for example additive, location or dot; `seqloom list attention` describes all scores
     input_feeding: bool = False  # luong: the decoder also reads r_{t-1}
     coverage: bool = False  # the score also depends on the sum of the previous attention weights
     max_length: PositiveInt | None = None  # location score: the maximum length of a source, in tokens; null: 100
@@ -50,7 +50,7 @@ class AttentionConfig:
             yield "input_feeding needs order luong; with bahdanau the decoder reads the context vector"
         score_class(self.score)  # raises an error if the name is unknown
         if self.max_length is not None and self.score != "location":
-            yield f"max_length is an option of the location score; remove it for {self.score!r}"
+            yield f"max_length applies only to the location score; remove it for {self.score!r}"
 
     def build(self, query: int, memory: int) -> Score:
         options = {} if self.max_length is None else {"max_length": self.max_length}
@@ -66,14 +66,14 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
     hidden: PositiveInt = 256  # size of the state of each layer and direction
     embedding: PositiveInt | None = None  # size of the token embeddings; null: hidden
     bidirectional: bool | None = None  # bidirectional encoder; null: true with attention, else false
-    combine: Combination = "concat"  # of the two directions: concat, sum or mix
+    combine: Combination = "concat"  # combination of the two directions: concat, sum or mix
     residual: bool = False  # with attention, add the token embedding to the encoder states: h_j + E x_j
     reverse: bool = False  # the encoder reads the source in reverse
     context: Literal["start", "every"] = "start"  # c sets only the initial state, or is also read at every step
     attention: AttentionConfig | None = AttentionConfig()  # null: no attention
     dropout: Fraction = 0.0  # on the embeddings, between layers, on the encoder states and before the output layer
     variational_dropout: bool = False  # the same dropout mask at all steps of a sentence
-    tied: Literal["none", "decoder", "all"] = "none"  # the target and output embeddings; all: also the source's
+    tied: Literal["none", "decoder", "all"] = "none"  # decoder: share target and output embeddings; all: all embeddings
 
     def problems(self) -> Iterator[str]:
         if self.residual and self.attention is not None and self.encoder_size != self.embedding_size:
@@ -208,7 +208,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         self.output.initialize()
 
     def notes(self) -> list[str]:
-        """Return notes for the user about behaviour that the recipe does not show."""
+        """List behaviour that the recipe does not show, as notes for the user."""
         encoder = [] if self.encoder is None else self.encoder.notes()
         notes = [*encoder, *self.decoder.notes(), *self.config.dropout_notes()]
         if self.attend is not None:

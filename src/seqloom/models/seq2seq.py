@@ -7,8 +7,8 @@ A source is a text, or any input that a module maps to a sequence of vectors, su
 Masks are True at real tokens, and padding comes last; only `step` and `forward` accept a target with
 padding at any position.
 
-In decoding, `memory` has one row per source, and `hidden`, the state of the decoder, has k rows per source,
-source-major. The hypotheses share the memory without copies.
+In decoding, `memory` has one row per source, and `hidden`, the state of the decoder, has k adjacent rows per source.
+The hypotheses share the memory without copies.
 """
 
 import math

@@ -3,7 +3,7 @@
     p(y_t | y_<t) = p_θ(y_t | END, v_1 … v_P, y_<t)          θ is frozen; v_1 … v_P are trained
 
 The vectors replace the embeddings of a written prompt, directly after the END that precedes a text.
-They have the token ids V … V + P − 1, which no text contains and no model predicts.
+The vectors have the token ids V … V + P − 1, which no text contains and no model predicts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ class SoftPromptConfig:
     kind: Literal["soft-prompt"] = "soft-prompt"
     length: PositiveInt = 20  # P, the number of vectors
     init: Literal["tokens", "random"] = "tokens"  # copies of the embeddings of training tokens, or random vectors
-    backbone: LanguageModelConfig | None = None  # config of the language model; `init.from` fills it in
+    backbone: LanguageModelConfig | None = None  # config of the language model, set by `init.from`
 
     def problems(self) -> Iterator[str]:
         if isinstance(self.backbone, GPTConfig) and self.length > self.backbone.window - 2:
@@ -106,7 +106,7 @@ class SoftPromptModel(nn.Module):
     # --- the `CausalLanguageModel` interface ------------------------------------------------------------------------
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
-        """Return the state before the first token. The prompt is read after that token, END."""
+        """Return the state before the first token. The model reads the prompt after this token, which is END."""
         if source is not None:
             return self.frozen.start(source, rows)  # raises an error
         return DecodeState({"unread_prompt": self.prompt.new_zeros(rows or 1, 1)})

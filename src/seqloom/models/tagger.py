@@ -46,11 +46,12 @@ class TaggerConfig(LexiconOptions):
 class TaggerBase(nn.Module):
     """The base class of taggers, with an output layer and optionally a CRF.
 
-    The loss ignores tags below 0, which do not occur in train; with a CRF, it ignores their sentences.
+    The loss ignores tags below 0, which stand for tags absent from train. With a CRF, the loss ignores sentences with
+    these tags.
     """
 
     def build_output(self, input_size: int, tags: int, *, dropout: float, crf: bool, constrained: bool) -> None:
-        """Create the output layer and the CRF. Call it at the end of `__init__`."""
+        """Create the output layer and the CRF. Call this method at the end of `__init__`."""
         self.dropout = make_dropout(dropout)
         self.output = nn.Linear(input_size, tags)
         self.chain = LinearChainCRF(tags, learned=crf)
@@ -128,7 +129,7 @@ class SequenceTagger(TaggerBase):
         )
 
     def notes(self) -> list[str]:
-        """Return notes for the user about behaviour that the recipe does not show."""
+        """List behaviour that the recipe does not show, as notes for the user."""
         return self.encoder.notes()
 
     def read(self, batch: Batch) -> Tensor:

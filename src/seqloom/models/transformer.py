@@ -46,8 +46,8 @@ class TransformerConfig(TokenTransformerOptions):
     encoder_layer: MixerKind = "self-attention"  # self-attention, windowed, recurrent, convolution or dilated
     window: int | None = None  # windowed: number of positions on either side; null: 16
     kernel: int | None = None  # convolution, dilated: kernel size; null: 3
-    cell: str | None = None  # recurrent: see `seqloom list cells`; null: lstm
-    tied: Literal["none", "decoder", "all"] = "none"  # the target and output embeddings; all: also the source's
+    cell: str | None = None  # recurrent: a cell of `seqloom list cells`; null: lstm
+    tied: Literal["none", "decoder", "all"] = "none"  # decoder: share target and output embeddings; all: all embeddings
     align_layer: int | None = None  # decoder layer, counted from 1, whose attention is the alignment; null: the last
 
     longest_key: ClassVar[str] = "positions.max_length"  # the option that limits the length of source and target
@@ -96,11 +96,11 @@ class Transformer(SourceEncoder, Seq2Seq):
         self.output.initialize()
 
     def notes(self) -> list[str]:
-        """Return notes for the user about behaviour that the recipe does not show."""
+        """List behaviour that the recipe does not show, as notes for the user."""
         config, attends = self.config, mixer_class(self.config.encoder_layer).attends
         notes = list(dict.fromkeys(note for block in self.encoder for note in block.mixer.notes()))
         if not config.causal:
-            notes.append("causal is off: the decoder reads the tokens that it predicts, so its loss is meaningless")
+            notes.append("causal is off: the decoder reads the tokens that it predicts, so the loss is meaningless")
         if config.positions.kind == "none" and attends:
             notes.append("without positions the encoder ignores the order of the source tokens")
         if config.positions.kind == "rotary" and not attends:

@@ -6,9 +6,9 @@ tokens.
     p(y_t) = softmax(U h_t + b)
            = softmax(U h_t + D x_t + b)                          with direct connections
 
-or another output layer of `seqloom.nn.softmax`. With tied embeddings, the input of the output layer is
-projected to their size: softmax(E P h_t + b), or softmax(E P [h_t; x_t] + b) with direct connections.
-With direct connections and no hidden layer, the model is log-bilinear (Mnih and Hinton 2007).
+or another output layer of `seqloom.nn.softmax`. With tied embeddings, the input of the output layer is projected to the
+size of the embeddings: softmax(E P h_t + b), or softmax(E P [h_t; x_t] + b) with direct connections. With direct
+connections and no hidden layer, the model is log-bilinear (Mnih and Hinton 2007).
 
 An n-gram model of order K + 1 reads the same tokens. The window before a text is filled with END.
 """
