@@ -212,7 +212,7 @@ def test_projections_and_ineffective_options_are_noted():
         ({"cell": "lsmt"}, "did you mean lstm"),
         ({"cell": "gru", "activation": "relu"}, "only to the elman cell"),
         ({"cell": "gru", "forget_bias": 1.0}, "only to the lstm cell"),
-        ({"encoder_layers": 0}, r"encoder_layers:? must be at least 1[;,] got 0"),
+        ({"encoder_layers": -1}, r"encoder_layers:? must be at least 0[;,] got -1"),
         ({"decoder_layers": 0}, r"decoder_layers:? must be at least 1[;,] got 0"),
         ({"embedding": 0}, r"embedding:? must be at least 1[;,] got 0"),
         ({"dropout": 1.0}, r"dropout:? must be less than 1(\.0)?[;,] got 1\.0"),
