@@ -88,7 +88,7 @@ def test_resume_rejects_another_init(seqloom: Seqloom, folder: Path, tmp_path: P
     words = ["train", "classify-sst2-finetune", f"init.from={folder}/bert", *table_of(folder), *SHORT]
     out = tmp_path / "run"
     plain = [*words, "train.schedule=constant", "train.unfreeze_every=0.5", "--out", out]
-    assert "only the top one of 4 layer groups is trained at first" in seqloom(*plain).out
+    assert "at first, only the top layer group of 4 is trained" in seqloom(*plain).out
     longer = seqloom("train", "--resume", out, "train.steps=14")
     assert longer.code == 0 and "step 14" in longer.out
     seqloom("train", "--resume", out, f"init.from={folder}/lm").fails_with(

@@ -105,7 +105,7 @@ def test_spelling_is_read_if_configured() -> None:
         model, batch = classifier(characters=characters), texts()
         other = {**batch, "characters": batch["characters"].roll(1, dims=2) * batch["mask"].unsqueeze(2)}
         assert not torch.allclose(model(batch), model(other))
-        with pytest.raises(ValueError, match="in the batch"):
+        with pytest.raises(ValueError, match="needs a batch with the characters of each word"):
             model({name: value for name, value in batch.items() if name != "characters"})
     with pytest.raises(ValueError, match="number of characters must be"):
         config_of(characters={"kind": "cnn"}).build(V, L)

@@ -86,8 +86,8 @@ def test_options_are_passed_to_the_layers() -> None:
             ["window applies only to windowed layers", "cell applies only to recurrent layers"],
         ),
         (
-            {"encoder_layer": "dilated", "kernel": 4, "window": 2, "encoder_layers": 0},
-            ["kernel must be odd", "window applies only to windowed layers", "encoder_layers: must be at least 1"],
+            {"encoder_layer": "dilated", "kernel": 4, "window": 2, "encoder_layers": -1},
+            ["kernel must be odd", "window applies only to windowed layers", "encoder_layers: must be at least 0"],
         ),
     ],
 )

@@ -250,7 +250,7 @@ def file(**changes: Any) -> dict[str, Any]:
         ({"last": "1"}, "ids of its special tokens"),
         ({"end": True}, "ids of its special tokens"),
         ({"file": []}, "must contain a tokenizer.json"),
-        ({"file": {}}, "must have a model"),
+        ({"file": {}}, "must have a `model`"),
         ({"file": file(model={"type": "Nothing"})}, "library cannot read it"),
         ({"file": file(model={**file()["model"], "dropout": 0.1})}, "dropout must be null.* got 0.1"),
         ({"file": file(model={"type": "WordLevel", "vocab": {"a": 0, "b": 2}, "unk_token": "a"})}, "have no gaps"),

@@ -64,6 +64,7 @@ class TaskRecipe:
         data: Any = None
         tokenizer: Any = None
         batch: Any = None
+        images: Any = None
         model: Any = None
         loss: Any = None
         train: Any = None
