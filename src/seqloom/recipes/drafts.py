@@ -175,6 +175,7 @@ def template_fields(
         "kind": "" if request.pretrained is None else Run.open(request.pretrained).recipe["model"]["kind"],
         "length": 256 if setting["model"] == "gpt" else 64,
         "twice": 2 * setting.get("hidden", 0),
+        "heads": max(4, setting.get("hidden", 0) // 64),
         **DETAILS.get(task, lambda corpus: {})(corpus),
         **{key: resolve_bounds(value, size) for key, value in setting.items()},
     }
