@@ -56,7 +56,7 @@ class BART(EncoderDecoder):
     def read_config(self, config: Config, ids: Ids) -> JsonObject:
         section, begin = super().read_config(config, ids), config.token("bos_token_id", ids, self._bos(config))
         if config.boolean("force_bos_token_to_be_generated", False) and section["target_bos"] is None:
-            section["target_bos"] = begin  # the key of earlier versions
+            section["target_bos"] = begin  # the key in configs of earlier versions
         return {
             **section,
             "source_bos": begin,
@@ -90,7 +90,7 @@ class BART(EncoderDecoder):
 
 
 def find_added_tokens(processor: Any) -> tuple[int | None, int | None] | None:
-    """Return the file's ids of the tokens that a post-processor adds before and after a text, or None if unknown."""
+    """Return the ids, in the file, of the tokens that a post-processor adds around a text, or None if unknown."""
     if not isinstance(processor, Mapping):
         return None
     kind = processor.get("type")

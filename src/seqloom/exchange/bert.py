@@ -1,9 +1,9 @@
 """BERT, a masked language model.
 
-A directory may have only the backbone (BertModel), heads for masked tokens and next sentences (BertForPreTraining,
-BertForMaskedLM), or another head, which is not imported (BertForSequenceClassification). Missing layers are initialized
-randomly. [PAD] is END. In seqloom, [CLS], [SEP] and [MASK] have the last ids and are never predicted: their biases are
-not imported, and are exported as a large negative number.
+A directory may contain only the backbone (BertModel), or also the heads for masked tokens and next sentences
+(BertForPreTraining, BertForMaskedLM). Any other head (BertForSequenceClassification) is not imported. Missing layers
+are initialized randomly. [PAD] is END. In seqloom, [CLS], [SEP] and [MASK] have the last ids and are never predicted:
+their biases are not imported, and they are exported as a large negative number.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -42,7 +42,7 @@ HEADS = {
 
 @dataclass(frozen=True)
 class Duplicated:
-    """Token rows that `transformers` stores in two tensors, of which only the first is used."""
+    """Token rows that `transformers` stores in two tensors; only the first tensor is used."""
 
     rows: TokenRows
 
@@ -55,7 +55,7 @@ class Duplicated:
 
 
 def frame_template(ids: Mapping[str, int]) -> JsonObject:
-    """Return the post-processor for [CLS] a [SEP] and [CLS] a [SEP] b [SEP]."""
+    """Return the post-processor for a single text, [CLS] a [SEP], and for a pair, [CLS] a [SEP] b [SEP]."""
 
     def special(name: str, segment: int) -> JsonObject:
         return {"SpecialToken": {"id": name, "type_id": segment}}
@@ -110,7 +110,7 @@ class BERTFamily(Family[BERTConfig]):
         "add_cross_attention": False,
         "is_encoder_decoder": False,
     }
-    # The last two lines are unused by transformers.
+    # Transformers does not use the keys in the last two lines.
     ignored_keys = """pad_token_id vocab_size bos_token_id eos_token_id sep_token_id classifier_dropout
         directionality pooler_type pooler_fc_size pooler_num_fc_layers
         pooler_num_attention_heads pooler_size_per_head"""
@@ -182,7 +182,7 @@ class BERTFamily(Family[BERTConfig]):
         ]
 
     def tokenizer_files(self, tokenizer: Tokenizer, model: BERTConfig) -> JsonObject:
-        """Return the files of a tokenizer, which adds [CLS] and [SEP]."""
+        """Return the files of a tokenizer that adds [CLS] and [SEP]."""
         files = super().tokenizer_files(tokenizer, model)
         ids = {name: len(tokenizer) + index for index, name in enumerate((CLASSIFY_TEXT, SEPARATE_TEXT))}
         if not isinstance(tokenizer, Imported):

@@ -1,8 +1,8 @@
 """Families of decoders: GPT-2, Llama and Mistral.
 
-GPT-2 has learned positions, pre-norm layers and transposed matrices. Llama and Mistral have rotary positions in halves,
-RMSNorm, SwiGLU and grouped key–value heads. The matrix `gate` of `transformers`, the input of SiLU, is `up` in seqloom,
-and `up` of `transformers` is `gate`.
+GPT-2 has learned positions, pre-norm layers and transposed matrices. Llama and Mistral have RMSNorm, SwiGLU, grouped
+key–value heads, and rotary positions whose pairs form two halves of a head. The matrix `gate` of `transformers`, whose
+output is the input of SiLU, is called `up` in seqloom, and the matrix `up` of `transformers` is called `gate`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ from seqloom.models.gpt import GPTConfig
 from seqloom.text import Tokenizer
 
 HEAD = "lm_head.weight"
-BATCH_LENGTH = 256  # for further training of an imported model
+BATCH_LENGTH = 256  # batch length of further training of an imported model
 LLAMA_PARTS = {  # ours → theirs
     "mixer.attention.v": "self_attn.v_proj",
     "mixer.attention.out": "self_attn.o_proj",
@@ -36,20 +36,20 @@ LLAMA_PARTS = {  # ours → theirs
 }
 LLAMA_NORMS = {"mixer_residual.norm": "input_layernorm", "feed_forward_residual.norm": "post_attention_layernorm"}
 BASE = 10000.0  # default base of rotary positions
-WINDOW = 4096  # default of Mistral
+WINDOW = 4096  # default window of Mistral
 
 
 class CausalFamily(Family[GPTConfig]):
-    """The common base of decoders: embeddings, output layer, start and end tokens."""
+    """The common base of decoders: the embeddings, the output layer, and the start and end tokens."""
 
     kind = "gpt"
     task = "language-model"
-    embedding: ClassVar[str]  # their name of the token embeddings
-    default_end: ClassVar[int]  # eos_token_id
-    default_begin: ClassVar[int]  # bos_token_id
+    embedding: ClassVar[str]  # name of the token embeddings in `transformers`
+    default_end: ClassVar[int]  # default of eos_token_id
+    default_begin: ClassVar[int]  # default of bos_token_id
 
     def special_ids(self, config: Config, file: Mapping[str, Json]) -> tuple[int, list[int]]:
-        config.ignore("pad_token_id", "sep_token_id", "decoder_start_token_id")  # padding is masked
+        config.ignore("pad_token_id", "sep_token_id", "decoder_start_token_id")  # not needed, because padding is masked
         config.require("is_encoder_decoder", False)
         config.require("is_decoder", False, True)
         return config.end_token(self.rows(config), self.default_end), []
@@ -69,7 +69,7 @@ class CausalFamily(Family[GPTConfig]):
         return {**ends, **more, **super().write_config(model, ids)}
 
     def weight_table(self, model: GPTConfig, ids: Ids) -> list[WeightEntry]:
-        """Return the entries of the embeddings and the output layer, to which families add their layers."""
+        """Return the entries of the embeddings and the output layer; each family adds the entries of its layers."""
         rows, embedding = TokenRows(ids.order, ids.rows), "backbone.embedded.embed.weight"
         if model.tied:
             return [weight(embedding, self.embedding, rows, shared=("output.weight",), copies=(HEAD,))]
@@ -118,7 +118,7 @@ class GPT2(CausalFamily):
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
     }
-    # We have one dropout for embeddings and layers; reorder_and_upcast_attn only affects half precision.
+    # seqloom has one dropout rate for embeddings and layers; reorder_and_upcast_attn only affects half precision.
     ignored_keys = """embd_pdrop reorder_and_upcast_attn summary_activation summary_first_dropout summary_proj_to_labels
         summary_type summary_use_proj"""
 
@@ -163,7 +163,7 @@ class GPT2(CausalFamily):
                 biases = tuple(f"{name}.bias" for name in heads)
                 table.append(WeightEntry(biases, (f"{theirs}attn.c_attn.bias",), Fused(3)))
                 table += [weight(f"{ours}{mine}.bias", f"{theirs}{one}.bias") for mine, one in linear.items()]
-            else:  # their layers always have a bias
+            else:  # layers of `transformers` always have a bias here
                 table += [WeightEntry((), (f"{theirs}{one}.bias",), Unused((size,))) for one, size in sizes.items()]
             table += _norms({f"{ours}{mine}": f"{theirs}{one}" for mine, one in norms.items()})
         return table + _norms({"backbone.norm": "transformer.ln_f"})
@@ -182,11 +182,11 @@ class Llama(CausalFamily):
     ignored_tensors = (
         r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
         r"model\.rotary_emb\.inv_freq",
-    )  # frequencies
+    )  # the frequencies of rotary positions, which are computed
     embedding = "model.embed_tokens.weight"
     default_begin, default_end = 1, 2
     default_context = 2048
-    default_kv_heads: ClassVar[int | None] = None  # that of heads
+    default_kv_heads: ClassVar[int | None] = None  # None: the number of heads
     positions = "rotary"
     grouped = True
     settings = (
@@ -208,7 +208,7 @@ class Llama(CausalFamily):
         "sliding_window": None,
     }
     required: ClassVar[JsonObject] = {"rope_interleaved": False}
-    ignored_keys = "is_llama_config"  # of some published models
+    ignored_keys = "is_llama_config"  # a key of some published models
 
     def read_config(self, config: Config, ids: Ids) -> JsonObject:
         section = super().read_config(config, ids)
@@ -227,7 +227,7 @@ class Llama(CausalFamily):
         }
 
     def bias(self, config: Config) -> bool:
-        """Return whether layers have biases; seqloom has one key for all layers."""
+        """Return whether layers have biases; seqloom has one key for the biases of all layers."""
         has_bias = config.boolean("attention_bias", False)
         config.require("mlp_bias", has_bias, default=False)
         return has_bias
@@ -264,7 +264,7 @@ class Llama(CausalFamily):
 
 
 class Mistral(Llama):
-    """Llama without biases and with an optional sliding window. Without a window it is exported as a Llama model."""
+    """Llama without biases and with an optional sliding window. Without a window, it is exported as a Llama model."""
 
     name = "Mistral"
     model_types = ("mistral",)
@@ -290,7 +290,7 @@ class Mistral(Llama):
 
 
 def _base(config: Config) -> float:
-    """Return the base of rotary positions: rope_theta, which newer files have inside rope_parameters."""
+    """Return the base of rotary positions: rope_theta, which newer files store inside rope_parameters."""
     base, sections = config.get("rope_theta"), {key: config.get(key) for key in ("rope_parameters", "rope_scaling")}
     for key, options in sections.items():
         if options is None:

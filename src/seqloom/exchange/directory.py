@@ -3,7 +3,7 @@
 config.json                     description of the model
 model.safetensors               weights; or several files with an index in model.safetensors.index.json
 tokenizer.json                  tokenizer
-tokenizer_config.json, special_tokens_map.json, generation_config.json       only for `transformers`
+tokenizer_config.json, special_tokens_map.json, generation_config.json       read only by `transformers`
 """
 
 import hashlib
@@ -26,12 +26,12 @@ from seqloom.core.files import new_directory, parse_json, to_json, write_flushed
 
 CONFIG, WEIGHTS, INDEX, TOKENIZER = "config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
 GENERATION, README = "generation_config.json", "README.md"
-LICENCE = re.compile(r"(?m)^license: *['\"]?([\w.+-]{1,60})['\"]? *$")  # in the metadata of README.md
+LICENCE = re.compile(r"(?m)^license: *['\"]?([\w.+-]{1,60})['\"]? *$")  # a line in the metadata of README.md
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-OTHER_FORMATS = (".h5", ".msgpack", ".onnx", ".gguf")  # other unsupported formats of weights
-MAX_NAMED = 4  # files in an error message
-PART_NAME = re.compile(r".*-\d+-of-\d+\.safetensors")  # of sharded weights
-# The class of transformers that loads a complete model, by the suffix of its architecture or else by model_type.
+OTHER_FORMATS = (".h5", ".msgpack", ".onnx", ".gguf")  # weight formats that are not supported, besides pickles
+MAX_NAMED = 4  # maximum number of files named in an error message
+PART_NAME = re.compile(r".*-\d+-of-\d+\.safetensors")  # name of one file of sharded weights
+# The class of transformers that loads a complete model, by the suffix of its architecture, otherwise by model_type.
 CONVERTERS = {
     "ForPreTraining": "AutoModelForPreTraining",
     "ForMaskedLM": "AutoModelForMaskedLM",
@@ -86,7 +86,7 @@ class Directory:
 
     @property
     def where(self) -> str:
-        """The directory in error messages."""
+        """The name of the directory in error messages."""
         return str(self.path)
 
     @property
@@ -106,7 +106,7 @@ class Directory:
         return sorted(file.name for file in self.path.iterdir())
 
     def check_weights(self) -> None:
-        """Raise an error that explains which supported files are missing, if there are no weights."""
+        """Raise an error if the directory has no weights. The error explains which supported files are missing."""
         if self.has(WEIGHTS) or self.has(INDEX):
             return
         files = self.names()
@@ -200,7 +200,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a file exists; raise `CheckpointError` if its folder cannot be read."""
+    """Return whether a file exists. Raise `CheckpointError` if its folder cannot be read."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -249,7 +249,7 @@ def check_new(path: Path) -> None:
 def write_directory(
     path: Path, config: Mapping[str, Json], tensors: Mapping[str, Tensor], documents: Mapping[str, Any | bytes]
 ) -> None:
-    """Write a directory. `documents` are further files by name: JSON values or bytes."""
+    """Write a directory. `documents` contains further files by name, as JSON values or bytes."""
     check_new(path)
     with new_directory(path) as folder:
         for name, content in {CONFIG: dict(config), **documents}.items():

@@ -24,7 +24,8 @@ from seqloom.text.base import END_TEXT, ForeignTokenizer
 
 OUTPUT = "lm_head.weight"
 SIDES = {"encoder": "source_embed", "decoder": "target_embed"}
-# Ours, theirs, and the axis of the weight that has size d_model; if it is 0, the bias also has this size.
+# The name in seqloom, the name in transformers, and the weight axis of size d_model. For axis 0, the bias also has
+# this size.
 ATTENTION = (("q", "q_proj", 1), ("k", "k_proj", 1), ("v", "v_proj", 1), ("out", "out_proj", 0))
 ENCODER = {"mixer.attention": "self_attn"}
 DECODER = {"mixer.attention": "self_attn", "cross_attention": "encoder_attn"}
@@ -37,7 +38,7 @@ NORMS = {
 
 @dataclass(frozen=True)
 class Bias:
-    """The output bias: (1, V) in `transformers`, and (V,) with another order of tokens in seqloom."""
+    """The output bias: (1, V) in `transformers`, and (V,) in seqloom, where the tokens have another order."""
 
     rows: TokenRows
 
@@ -52,7 +53,7 @@ class Bias:
 class ReorderPairs:
     """The order of sinusoids: sines and cosines alternate in seqloom and form two halves in `transformers`.
 
-    The axis `dim`, of size d_model, is reordered accordingly, in addition to another conversion.
+    The axis `dim`, of size d_model, is reordered accordingly, and `conversion` is applied as well.
     """
 
     dim: int
@@ -100,11 +101,12 @@ class EncoderDecoder(Family[StartTokenConfig]):
         **dict.fromkeys(("is_decoder", "normalize_before", "add_final_layer_norm"), False),
         **dict.fromkeys(("encoder_layerdrop", "decoder_layerdrop"), 0.0),
     }
-    # The keys of the second line are from earlier versions and unused; those of the third describe distillation.
+    # The keys in the second line are from earlier versions and unused; the keys in the third line describe
+    # distillation.
     ignored_keys = """vocab_size eos_token_id pad_token_id classifier_dropout classif_dropout
         _num_labels save_step add_bias_logits output_past
         replacing_rate student_encoder_layers student_decoder_layers"""
-    ids: ClassVar[dict[str, int]]  # defaults of transformers
+    ids: ClassVar[dict[str, int]]  # default token ids of transformers
 
     def read_tokenizer(self, directory: Directory, config: Config) -> ForeignTokenizer:
         self.read_generation_config(directory, config)
@@ -131,7 +133,7 @@ class EncoderDecoder(Family[StartTokenConfig]):
         return {**section, "bos": begin, "target_bos": forced}
 
     def decoding(self, directory: Directory) -> JsonObject:
-        """Return the search options. As in transformers, `generation_config.json` replaces those of config.json."""
+        """Return the search options. As in transformers, `generation_config.json` overrides config.json."""
         generation = directory.json(GENERATION)
         options = directory.config if generation is None else generation
         beam, penalty = options.get("num_beams"), options.get("length_penalty")
@@ -140,7 +142,7 @@ class EncoderDecoder(Family[StartTokenConfig]):
             decode["length_penalty"] = float(penalty)
         return {"decode": decode}
 
-    # Export.
+    # Export
 
     def write_config(self, model: StartTokenConfig, ids: Ids) -> JsonObject:
         both = {"attention_heads": model.heads, "ffn_dim": model.feed_forward_size, "layerdrop": 0.0}
@@ -166,7 +168,7 @@ class EncoderDecoder(Family[StartTokenConfig]):
         return {GENERATION: generation}
 
     def tokenizer_files(self, tokenizer: Tokenizer, model: StartTokenConfig) -> JsonObject:
-        """Return the files of a tokenizer, which adds END to every text."""
+        """Return the files of a tokenizer that adds END to every text."""
         files = tokenizer_files(tokenizer, (), model.source_bos or END)
         for settings in (files["tokenizer_config.json"], files["special_tokens_map.json"]):
             padding = tokenizer.padding
@@ -185,7 +187,7 @@ class EncoderDecoder(Family[StartTokenConfig]):
             }
         return files
 
-    # The table of weights.
+    # Table of weights
 
     def weight_table(self, model: StartTokenConfig, ids: Ids) -> list[WeightEntry]:
         rows = TokenRows(ids.order, ids.rows)

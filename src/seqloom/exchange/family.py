@@ -1,7 +1,7 @@
 """Families: kinds of models in Hugging Face directories.
 
-`weight_table` is one table for import and export. `read_config` must read every key that affects results; all keys
-that are neither read nor known to have no effect are reported in one error.
+`weight_table` is one table for import and export. `read_config` must read every key that affects results. One error
+reports all keys that are neither read nor known to have no effect.
 """
 
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ from seqloom.text.base import ForeignTokenizer
 from seqloom.text.imported import check_file
 
 SPECIAL_NAMES = (CLASSIFY_TEXT, SEPARATE_TEXT, MASK_TEXT)
-# Keys of config.json that have no effect on the outputs of a model, by reason.
+# Keys of config.json without an effect on the outputs of a model, grouped by reason.
 _IGNORED_KEYS = {
     "metadata": """
         architectures _name_or_path transformers_version model_type finetuning_task tokenizer_class
@@ -46,8 +46,8 @@ IGNORED_KEYS = {key: reason for reason, keys in _IGNORED_KEYS.items() for key in
 # Required values of keys of config.json.
 FIXED: JsonObject = {"pruned_heads": {}, "tie_encoder_decoder": False, "cross_attention_hidden_size": None}
 
-MAX_SIZE, MAX_LAYERS = 1 << 24, 1000  # larger numbers are errors or attacks that exhaust memory
-ACTIVATIONS = {  # theirs → ours; the first of several names is exported
+MAX_SIZE, MAX_LAYERS = 1 << 24, 1000  # limits; larger numbers are mistakes, or attacks that exhaust memory
+ACTIVATIONS = {  # name in transformers → name in seqloom; of several names for one activation, the first is exported
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
     "gelu": "gelu",
@@ -55,7 +55,7 @@ ACTIVATIONS = {  # theirs → ours; the first of several names is exported
     "silu": "silu",
     "swish": "silu",
 }
-C = TypeVar("C")  # the config class of our model
+C = TypeVar("C")  # the model config of seqloom
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Ids:
 
     order: Sequence[int]
     vocabulary: int
-    padding: int | None = None  # their id, if the tokenizer has padding
+    padding: int | None = None  # the id in the directory, if the tokenizer has padding
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, extra: int = 0) -> "Ids":
@@ -86,7 +86,7 @@ class Ids:
 
 
 class Config:
-    """A config.json that is being read. Each method marks its key as read and collects problems."""
+    """A config.json that is being read. Each method marks the keys that it reads and collects problems."""
 
     def __init__(self, mapping: Mapping[str, Json], where: str) -> None:
         self.mapping, self.where = mapping, where
@@ -144,12 +144,12 @@ class Config:
         return values[default]
 
     def activation(self, key: str, default: str) -> str:
-        """Read an activation and return its name in seqloom."""
+        """Read the name of an activation function and return its name in seqloom."""
         name: str = self.one_of(key, ACTIVATIONS, default)
         return name
 
     def token(self, key: str, ids: Ids, theirs: object) -> int | None:
-        """Return the seqloom id of the token that is the value of a key, or None for None."""
+        """Return the seqloom id of the token that is the value of a key, or None if the value is None."""
         if type(theirs) is int and 0 <= theirs < ids.rows:
             return ids.to_ours(theirs)
         if theirs is not None:
@@ -157,7 +157,7 @@ class Config:
         return None
 
     def require(self, key: str, *values: Any, default: Any = ABSENT) -> None:
-        """Check that a key has one of these values. `default` is the first of them by default."""
+        """Check that a key has one of `values`. A missing key has the value `default`, or the first of `values`."""
         value = self.get(key, values[0] if default is ABSENT else default)
         if not any(value == allowed and isinstance(value, bool) == isinstance(allowed, bool) for allowed in values):
             self.problem(key, f"must be {' or '.join(map(format_value, values))}", value)
@@ -192,11 +192,11 @@ class ConfigSetting:
     ours: str
     theirs: str
     read: Callable[[Config, str, Any], Any]  # the method of Config that reads it
-    default: Any  # of transformers; also exported if ours is None
-    attribute: str | None = None  # the exported attribute of our config, if it is not `ours`
+    default: Any  # the default of transformers; also exported if the seqloom value is None
+    attribute: str | None = None  # the exported attribute of the seqloom config, if its name is not `ours`
 
     def write(self, model: object) -> object:
-        """Return the value for config.json."""
+        """Return the value to write to config.json."""
         value = getattr(model, self.attribute or self.ours)
         if self.read is Config.activation:
             return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == value)
@@ -206,22 +206,22 @@ class ConfigSetting:
 class Family(ABC, Generic[C]):
     """A kind of model in `transformers` and in seqloom."""
 
-    name: ClassVar[str]  # for messages
-    model_types: ClassVar[tuple[str, ...]]  # of config.json; the first is exported
-    kind: ClassVar[str]  # of our model
-    task: ClassVar[str]  # of imported runs
-    architecture: ClassVar[str]  # the class of transformers for exported models
-    prefix: ClassVar[str] = ""  # of their names; a backbone is saved without it
-    ignored_tensors: ClassVar[tuple[str, ...]] = ()  # patterns of tensors that are not weights: masks, positions
+    name: ClassVar[str]  # name in messages
+    model_types: ClassVar[tuple[str, ...]]  # values of model_type in config.json; the first is exported
+    kind: ClassVar[str]  # kind of the seqloom model
+    task: ClassVar[str]  # task of imported runs
+    architecture: ClassVar[str]  # class of transformers that loads exported models
+    prefix: ClassVar[str] = ""  # prefix of the tensor names in `transformers`; a backbone is saved without it
+    ignored_tensors: ClassVar[tuple[str, ...]] = ()  # patterns of tensors that are not weights, such as masks
     unused_tensors: ClassVar[tuple[str, ...]] = ()  # patterns of tensors of other heads, which are not imported
-    extra: ClassVar[int] = 0  # rows of our embedding after those of the tokenizer
-    parts: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # optional parts: description, and our names
+    extra: ClassVar[int] = 0  # number of rows of the seqloom embedding after those of the tokenizer
+    parts: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # optional parts: description, and tensor names in seqloom
 
     settings: ClassVar[tuple[ConfigSetting, ...]] = ()
-    fixed: ClassVar[JsonObject] = {}  # required values of our config
+    fixed: ClassVar[JsonObject] = {}  # required values of the seqloom config
     required: ClassVar[JsonObject] = {}  # required values of config.json
     ignored_keys: ClassVar[str] = ""  # keys of config.json without an effect on outputs
-    positions: ClassVar[str]  # kind of our positions
+    positions: ClassVar[str]  # kind of positions in seqloom
     grouped: ClassVar[bool] = False  # whether grouped key–value heads and gated activations are allowed
 
     def read_config(self, config: Config, ids: Ids) -> JsonObject:
@@ -241,7 +241,7 @@ class Family(ABC, Generic[C]):
         return self.architecture
 
     def missing(self, initialized: Collection[str], every: Collection[str]) -> list[str]:
-        """Describe the parts of the model that the tensors `initialized` belong to; `every` lists all tensors."""
+        """Describe the parts of the model that contain the tensors `initialized`; `every` lists all tensors."""
         descriptions, described = [], set()
         for part, names in self.parts.items():
             tensors = {name for name in every if name in names or name.rpartition(".")[0] in names}
@@ -252,7 +252,7 @@ class Family(ABC, Generic[C]):
 
     @abstractmethod
     def special_ids(self, config: Config, file: Mapping[str, Json]) -> tuple[int, list[int]]:
-        """Return the ids of END and, if present, of [CLS], [SEP] and [MASK] in `file`, a tokenizer.json."""
+        """Return the ids of END and, if present, of [CLS], [SEP] and [MASK] in the tokenizer.json `file`."""
 
     def obstacles(self, model: Any) -> Iterator[str]:
         """Yield the reasons why this family cannot represent a model config."""
@@ -307,7 +307,7 @@ class Family(ABC, Generic[C]):
 
 
 def token_id(file: Mapping[str, Json], name: str) -> int | None:
-    """Return the id of a token or special token in a tokenizer.json, or None."""
+    """Return the id of a token or special token in a tokenizer.json, or None if the token is missing."""
     for entry in file.get("added_tokens") or ():
         if entry.get("content") == name:
             return int(entry["id"])
@@ -315,5 +315,5 @@ def token_id(file: Mapping[str, Json], name: str) -> int | None:
     if isinstance(vocabulary, Mapping):
         index = vocabulary.get(name)
         return index if isinstance(index, int) else None
-    pieces = vocabulary if isinstance(vocabulary, list) else []  # pairs of piece and score
+    pieces = vocabulary if isinstance(vocabulary, list) else []  # a list has pairs of piece and score
     return next((id for id, piece in enumerate(pieces) if isinstance(piece, list) and piece[:1] == [name]), None)

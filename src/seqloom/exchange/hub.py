@@ -1,7 +1,7 @@
 """Models on the Hugging Face hub.
 
-Only the files that seqloom reads are downloaded: never pickles, code or other formats of weights. The weights are
-downloaded after the configuration was accepted. huggingface_hub stores all files in its cache and reads the usual
+Only the files that seqloom reads are downloaded: pickles, code and other weight formats are not. The weights are
+downloaded after the configuration has been accepted. huggingface_hub stores all files in its cache and reads the usual
 environment variables, such as HF_ENDPOINT, HF_HOME, HF_TOKEN and HF_HUB_OFFLINE.
 """
 
@@ -27,7 +27,7 @@ from seqloom.core.files import disk_errors
 from seqloom.exchange.directory import CONFIG, GENERATION, INDEX, README, TOKENIZER, WEIGHTS, Directory
 
 DESCRIPTION = (CONFIG, GENERATION, INDEX, README, TOKENIZER, "tokenizer_config.json")
-SENTENCE_PIECES = ("vocab.json", "source.spm", "target.spm")  # of a Marian model
+SENTENCE_PIECES = ("vocab.json", "source.spm", "target.spm")  # tokenizer files of a Marian model
 SHARDS = "model-*-of-*.safetensors"
 
 
@@ -94,7 +94,7 @@ def download(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
 
 @contextmanager
 def hub_errors(name: str, revision: str | None) -> Iterator[None]:
-    """Convert errors of the hub and of its cache to messages of one line."""
+    """Convert errors of the hub and of its cache to one-line messages."""
     hub = constants.ENDPOINT
     try:
         yield

@@ -2,8 +2,8 @@
 
     source    x_1 … x_n </s>              target    <pad> y_1 … y_m </s>
 
-</s> is END; <pad> replaces it before a target and is never generated. In the sinusoids of Marian, all sines precede all
-cosines. A seqloom model with alternating sines and cosines is exported by reordering d_model.
+</s> is END. Before a target, <pad> replaces it; <pad> is never generated. In the sinusoids of Marian, all sines precede
+all cosines. The export of a seqloom model with alternating sines and cosines reorders the dimensions of d_model.
 """
 
 import re
@@ -27,7 +27,7 @@ from seqloom.nn.positions import BASE, sinusoid_table
 from seqloom.text import SentencePieces, Tokenizer
 from seqloom.text.base import ForeignTokenizer
 
-MAX_POSITIONS = 1024  # positions of the table of transformers; seqloom has no limit
+MAX_POSITIONS = 1024  # size of the position table in transformers; seqloom has no limit
 LANGUAGE_TAG = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")  # en, pt-BR
 POSITION_TABLES = r"model\.(en|de)coder\.embed_positions\.weight"
 VOCABULARY, SPM = "vocab.json", ("source.spm", "target.spm")
@@ -38,7 +38,7 @@ class Marian(EncoderDecoder):
     model_types = ("marian",)
     architecture = "MarianMTModel"
     fixed: ClassVar[JsonObject] = {**EncoderDecoder.fixed, "embed_norm": False, "source_bos": None}
-    ignored_tensors = (POSITION_TABLES,)  # sinusoids, which are computed
+    ignored_tensors = (POSITION_TABLES,)  # sinusoids are computed
     positions = "sinusoidal"
     required: ClassVar[JsonObject] = {
         **EncoderDecoder.required,
@@ -49,7 +49,7 @@ class Marian(EncoderDecoder):
     ids: ClassVar[dict[str, int]] = {"eos_token_id": 0, "decoder_start_token_id": 58100}
 
     def read_tokenizer(self, directory: Directory, config: Config) -> ForeignTokenizer:
-        if directory.has("tokenizer.json") and not any(map(directory.has, SPM)):  # exported by seqloom
+        if directory.has("tokenizer.json") and not any(map(directory.has, SPM)):  # a directory exported by seqloom
             return super().read_tokenizer(directory, config)
         self.read_generation_config(directory, config)
         if missing := [name for name in (*SPM, VOCABULARY) if not directory.has(name)]:
@@ -80,7 +80,7 @@ class Marian(EncoderDecoder):
 
     def read_generation_config(self, directory: Directory, config: Config) -> None:
         super().read_generation_config(directory, config)
-        with suppress(SafetensorError, OSError):  # unreadable files are reported elsewhere
+        with suppress(SafetensorError, OSError):  # unreadable files are reported when the weights are read
             for file in directory.files:
                 with safe_open(file, framework="pt") as tensors:
                     for name in tensors.keys():  # noqa: SIM118 (not a dict)

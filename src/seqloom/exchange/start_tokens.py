@@ -3,7 +3,7 @@
     source   source_bos, x_1 … x_n, END
     target   begin (in place of END), target_bos, y_1 … y_m, END
 
-Each token is added only if it is set in the config, and is removed from returned attention weights.
+Each start token is added only if the config sets it. Its attention weights are removed from the returned weights.
 """
 
 from typing import Literal
@@ -30,8 +30,8 @@ from seqloom.nn.transformer import WeightRequests
 class StartTokenConfig(TransformerConfig):
     kind: Literal["start-token-transformer"] = "start-token-transformer"  # type: ignore[assignment]
     bos: NonNegativeInt | None = None  # replaces END before every target
-    source_bos: NonNegativeInt | None = None  # before every source
-    target_bos: NonNegativeInt | None = None  # between END or `bos` and every target
+    source_bos: NonNegativeInt | None = None  # read before every source
+    target_bos: NonNegativeInt | None = None  # read between END or `bos` and every target
 
     @property
     def longest_source(self) -> int | None:
@@ -59,7 +59,7 @@ class StartTokenConfig(TransformerConfig):
 
 
 class StartTokenTransformer(Transformer):
-    """A Transformer with `source_bos`, and with `bos` in place of END."""
+    """A Transformer that reads `source_bos` before a source, and `bos` in place of END before a target."""
 
     source_embed: Embedded
 
@@ -112,7 +112,7 @@ class ForcedStartTransformer(StartTokenTransformer):
         self.target_bos = config.target_bos or END
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
-        """Read the first token, so that the next END is read as `target_bos`."""
+        """Read the first token, so that the search's next END is read as `target_bos`."""
         state = super().start(source, rows)
         first = torch.full_like(state.memory["mask"][:, :1], END, dtype=torch.long)
         _, _, hidden, memory = super().decode(first, state.hidden, state.memory)
@@ -131,7 +131,7 @@ class ForcedStartTransformer(StartTokenTransformer):
         return_weights: WeightRequests | None = None,
         padding_last: bool = False,
     ) -> tuple[Tensor, Weights]:
-        """Run the decoder, and merge the two tokens before a target in the attention weights."""
+        """Run the decoder, and merge the attention weights of the two tokens before a target."""
         mask = F.pad(mask_or_ones(mask, inputs), (1, 0), value=True)
         inputs = F.pad(inputs.masked_fill(inputs == END, self.target_bos), (1, 0), value=END)
         y, weights = super().run_decoder(inputs, memory, mask, return_weights, padding_last)
@@ -144,7 +144,7 @@ class ForcedStartTransformer(StartTokenTransformer):
 
 
 class StartTokenBackbone(EncoderBackbone):
-    """The encoder, which reads `source_bos` in place of the first END."""
+    """The encoder of this Transformer, which reads `source_bos` in place of the first END."""
 
     def __init__(self, config: StartTokenConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(config, vocabulary, predicts)

@@ -1,8 +1,8 @@
 """Export of tokenizers to `transformers` with identical ids.
 
-An imported tokenizer is exported unchanged. In tokenizers trained by seqloom, END and the special rows after the
-vocabulary become special tokens with the same ids. A tokenizer that `transformers` cannot represent exactly is
-rejected.
+An imported tokenizer is exported unchanged. For a tokenizer trained by seqloom, END and the special rows after the
+vocabulary become special tokens with the same ids. An error reports a tokenizer that `transformers` cannot represent
+exactly.
 """
 
 import re
@@ -21,7 +21,7 @@ SPACES = "".join(letter for letter in map(chr, range(0x110000)) if letter.isspac
 def tokenizer_files(tokenizer: Tokenizer, extra: Sequence[str] = (), bos: int = 0) -> JsonObject:
     """Return tokenizer.json and its settings.
 
-    `extra` are the names of the rows after the vocabulary, and `bos` is the id of the token that starts a text.
+    `extra` contains the names of the rows after the vocabulary, and `bos` is the id of the token that starts a text.
     """
     if isinstance(tokenizer, Imported):
         file, names = tokenizer.file, {id: tokenizer.name(id) for id in range(tokenizer.rows)}
@@ -45,7 +45,7 @@ def _file(tokenizer: Tokenizer, extra: Sequence[str]) -> JsonObject:
     after = {name: len(tokenizer) + index for index, name in enumerate(extra)}
     if isinstance(tokenizer, BytePair):
         file = tokenizer.content()["library"]
-        pieces = {piece: id + 1 for piece, id in file["model"]["vocab"].items()}  # ids of the library start after END
+        pieces = {piece: id + 1 for piece, id in file["model"]["vocab"].items()}  # END precedes the ids of the library
         vocabulary = {END_TEXT: 0, **pieces, **after}
         added = _added([END_TEXT, *after], vocabulary)
         return {**file, "added_tokens": added, "decoder": BYTES, "model": {**file["model"], "vocab": vocabulary}}

@@ -1,4 +1,4 @@
-"""Conversion of weights: one table maps tensors of `transformers` (theirs) to tensors of seqloom (ours) and back.
+"""Conversion of weights: one table maps tensors of `transformers` (theirs) to tensors of seqloom (ours), and back.
 
 ours = conversion.read(theirs)          theirs = conversion.write(ours)          read(write(x)) = x
 """
@@ -15,13 +15,13 @@ from seqloom.core.errors import CheckpointError
 from seqloom.core.words import format_count
 
 Tensors = tuple[Tensor, ...]
-MAX_LISTED = 12  # mismatches in an error message
-# Names of norms in weights converted from TensorFlow, which transformers also renames.
+MAX_LISTED = 12  # maximum number of mismatches in an error message
+# Norm names in weights converted from TensorFlow. transformers also renames them.
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
 class Conversion(Protocol):
-    """The conversion of one or several tensors. `write` must also support meta tensors."""
+    """The conversion of one tensor or of several tensors. `write` must also support meta tensors."""
 
     def read(self, theirs: Tensors) -> Tensors: ...
 
@@ -65,12 +65,13 @@ class Fused:
 
 @dataclass(frozen=True)
 class TokenRows:
-    """One row per token: row i in seqloom is row order[i] in `transformers`, whose additional rows are set to
-    `fill`.
+    """One row per token: row i in seqloom is row `order[i]` in `transformers`.
+
+    The other rows in `transformers` are set to `fill`.
     """
 
     order: Sequence[int]
-    total: int  # number of their rows
+    total: int  # number of rows in `transformers`
     fill: float = 0.0
 
     def read(self, theirs: Tensors) -> Tensors:
@@ -84,7 +85,7 @@ class TokenRows:
 
 @dataclass(frozen=True)
 class LeadingRows:
-    """`count` unused rows before the rows of seqloom, as in BART's position table."""
+    """`count` unused rows that precede the seqloom rows, as in BART's position table."""
 
     count: int
 
@@ -97,8 +98,9 @@ class LeadingRows:
 
 @dataclass(frozen=True)
 class RotaryHalves:
-    """Queries or keys for rotary positions: pairs of rows are adjacent in seqloom, and in two halves of a head in
-    `transformers`.
+    """Queries or keys for rotary positions.
+
+    The two rows of a pair are adjacent in seqloom; in `transformers`, they are in different halves of a head.
     """
 
     heads: int
@@ -116,7 +118,7 @@ class RotaryHalves:
 
 @dataclass(frozen=True)
 class Unused:
-    """A tensor of `transformers` that seqloom does not need, because it is unused or adds 0."""
+    """A tensor of `transformers` that seqloom does not need, because the tensor is unused or adds 0."""
 
     sizes: tuple[int, ...]
 
@@ -137,10 +139,10 @@ class WeightEntry:
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
     conversion: Conversion = IDENTITY
-    optional: bool = False  # if their tensors are missing, ours are initialized randomly
-    zero: bool = False  # if their tensors are missing, they are 0
-    shared: tuple[str, ...] = ()  # other names of our first tensor, which is tied
-    copies: tuple[str, ...] = ()  # possible other names of their first tensor
+    optional: bool = False  # if the tensors are missing in `transformers`, those of seqloom are initialized randomly
+    zero: bool = False  # if the tensors are missing in `transformers`, they are 0
+    shared: tuple[str, ...] = ()  # other seqloom names of the first tensor, which is tied
+    copies: tuple[str, ...] = ()  # possible other `transformers` names of the first tensor
 
 
 def weight(ours: str, theirs: str, conversion: Conversion = IDENTITY, **options: bool | tuple[str, ...]) -> WeightEntry:
@@ -167,8 +169,8 @@ def read_tensors(
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Return the seqloom tensors by name, in float32, and the names of optional tensors that are missing.
 
-    `shapes` are the tensors of the seqloom model, possibly on the meta device. An error lists all tensors that are
-    missing, unknown or of a wrong shape, and tensors with NaN or infinity.
+    `shapes` contains the tensors of the seqloom model, possibly on the meta device. One error lists all tensors that
+    are missing, unknown or of a wrong shape, and all tensors with NaN or infinity.
     """
     expected = write_tensors(table, shapes)
     zeros = {name: torch.zeros(expected[name].shape) for entry in table if entry.zero for name in entry.theirs}
@@ -255,9 +257,9 @@ def format_shape(tensor: Tensor) -> str:
 
 
 def rename_tensors(tensors: Mapping[str, Tensor], prefix: str, ignored: Sequence[str]) -> dict[str, Tensor]:
-    """Rename tensors to the names of a complete model: a backbone has no prefix, and norms may have old names.
+    """Convert tensor names to those of a complete model: a backbone has no prefix, and norms may have old names.
 
-    `ignored` are patterns of tensors that are not weights, which are dropped.
+    `ignored` contains patterns of tensors that are not weights. Such tensors are dropped.
     """
 
     def current_name(name: str) -> str:
