@@ -2,12 +2,11 @@
 
     with capture(model) as captured:
         model(batch)
-    captured.output(model.encoder_norm)               of the last call, the first row of the batch
+        captured.output(model.encoder_norm)               the output of the last call for the first row of the batch
     captured.steps("decoder.layers.0.cell")[3].after["h"]      (B, H): the state after the fourth step
 
-During capture, every operation is computed by its definition; a recurrent layer, for example, loops
-over its cell. Captured tensors are not detached: with gradients enabled, a captured state is the
-tensor that the next step uses.
+During capture, every operation is computed by its definition; a recurrent layer, for example, loops over its cell.
+Captured tensors are not detached: with gradients enabled, a captured state is the tensor that the next step uses.
 """
 
 from collections.abc import Iterator
@@ -51,7 +50,7 @@ class TrainedModel(Protocol):
     def task(self) -> Any: ...
 
 
-Source = TrainedModel | nn.Module  # views without text accept a bare model, too
+Source = TrainedModel | nn.Module  # views that need no text also accept a bare model
 
 
 class Call(NamedTuple):
@@ -65,7 +64,7 @@ class CellStep(NamedTuple):
     """One step of a cell."""
 
     x: Tensor  # (B, D)
-    before: State  # each (B, H)
+    before: State  # each tensor has the shape (B, H)
     after: State
 
 
@@ -107,7 +106,7 @@ class Captured:
 
 @contextmanager
 def capture(model: nn.Module, *types: type[nn.Module]) -> Iterator[Captured]:
-    """Capture the calls of all modules of the given types (default: every module)."""
+    """Capture the calls of all modules of the given types, by default of every module."""
     captured = Captured(model)
     hooks: list[RemovableHandle] = []
     try:
@@ -123,7 +122,7 @@ def capture(model: nn.Module, *types: type[nn.Module]) -> Iterator[Captured]:
 
 @contextmanager
 def eval_mode(model: object) -> Iterator[None]:
-    """Set a model to evaluation mode and restore its mode on exit. Models that are not modules are unchanged."""
+    """Set a model to evaluation mode and restore its mode on exit. An object that is not a module is left unchanged."""
     if not isinstance(model, nn.Module):
         yield
         return
@@ -141,7 +140,7 @@ def model_of(source: Source) -> Any:
 
 
 def cells_of(model: object) -> dict[str, Cell]:
-    """Return the cells that read the text, by module name; omit the cells of the character encoder."""
+    """Return the cells that read the text, by module name, without the cells of the character encoder."""
     named = model.named_modules() if isinstance(model, nn.Module) else ()
     return {name: part for name, part in named if isinstance(part, Cell) and "spelling" not in name.split(".")}
 
@@ -150,7 +149,7 @@ def cells_of(model: object) -> dict[str, Cell]:
 
 
 class AttentionValues(NamedTuple):
-    """All heads of one attention layer on one text. Scores, weights and weighted sums are recomputed explicitly."""
+    """All heads of one attention layer for one text. Scores, weights and weighted sums are recomputed explicitly."""
 
     q: Tensor  # (N, T, d)
     k: Tensor  # (N, S, d)
@@ -163,12 +162,12 @@ class AttentionValues(NamedTuple):
 
 
 class BlockValues(NamedTuple):
-    """One block of a Transformer on one text."""
+    """One Transformer block applied to one text."""
 
     before: Tensor  # (T, D)
     self_attention: AttentionValues | None  # None if the block mixes positions without attention
     cross_attention: AttentionValues | None
-    after_self: Tensor | None  # (T, D)
+    after_self: Tensor | None  # after self-attention (T, D)
     after_cross: Tensor | None
     before_feed_forward: Tensor
     features: Tensor  # hidden layer of the feed-forward network (T, d_ff)
@@ -232,7 +231,7 @@ def attention_values(captured: Captured, attention: MultiHeadAttention, weights:
 
 
 def _tensors(tree: object) -> Iterator[Tensor]:
-    """Yield the tensors in a nested result, in order."""
+    """Yield the tensors in a nested result in their order."""
     if isinstance(tree, Tensor):
         yield tree
     elif isinstance(tree, dict | tuple | list):

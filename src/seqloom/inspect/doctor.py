@@ -1,7 +1,6 @@
 """Check a recipe before training: data, model size, duration, memory, and warnings.
 
-`examine` returns plain values. If the recipe or its data cannot be used, it raises the same
-error as training.
+`examine` returns plain values. If the recipe or its data cannot be used, it raises the same error as training.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,9 +32,9 @@ LONG_LINE = 40  # characters; shorter lines may be equal by chance
 MAX_PADDING_FRACTION = 0.25  # of all positions in the batches of an epoch
 MAX_CLASS_RATIO = 10.0  # examples of the largest class per example of the smallest
 MIN_CLASS_EXAMPLES = 10  # in the training split
-MAX_LISTED = 5  # names in a warning
+MAX_LISTED = 5  # maximum number of names in a warning
 MAX_MEMORY_FRACTION = 0.9  # of the free memory
-OPTIMIZER_STATE_PER_WEIGHT = {"sgd": 0, "adam": 2, "adamw": 2}  # values per weight, besides its gradient
+OPTIMIZER_STATE_PER_WEIGHT = {"sgd": 0, "adam": 2, "adamw": 2}  # values stored per weight, in addition to its gradient
 
 
 @dataclass(frozen=True)
@@ -83,13 +82,13 @@ class ExampleSplit:
 
     name: str
     examples: int
-    tokens: int  # with END after each text or piece of it, or with the special tokens of the model
+    tokens: int  # with END after each text or part of a text, or with the special tokens of the model
     lengths: Lengths
     duplicates: int  # texts that also occur earlier in the split
     in_train: int  # texts that also occur in train; 0 for train itself
     unknown_rate: float
-    new_word_rate: float  # fraction of the words that do not occur in train
-    unseen_labels: dict[str, int]  # counts of the labels or tags that do not occur in train
+    new_word_rate: float  # fraction of the words that do not occur in the training split
+    unseen_labels: dict[str, int]  # counts of the labels or tags that do not occur in the training split
 
 
 @dataclass(frozen=True)
@@ -98,14 +97,14 @@ class ExampleFacts:
 
     splits: list[ExampleSplit]
     unit: str  # the plural noun for examples: texts or sentences
-    classes: dict[str, int]  # of train, largest first: labels, tags or span types
+    classes: dict[str, int]  # the classes of train with their counts, largest first: labels, tags or span types
     class_unit: str  # the unit counted in `classes`: texts, words or spans
     unmeasured: list[str]  # classes of train that occur in no other split
-    has_several_labels: bool  # whether a text has any number of labels
+    has_several_labels: bool  # whether a text can have any number of labels
     reads_characters: bool  # whether the model also reads the characters of words
     truncated: int  # training examples longer than batch.max_length
     max_length: int | None
-    tokens: int  # batch.tokens: the maximum per batch
+    tokens: int  # value of batch.tokens, the maximum number per batch
     examples_per_batch: float
     shapes: int  # number of batch shapes
     has_max_shapes: bool  # whether batch.max_shapes limits the number of shapes
@@ -142,7 +141,7 @@ class PairFacts:
 
     splits: list[PairSplit]
     skipped: int  # training pairs with a side longer than batch.max_length
-    tokens: int  # batch.tokens: the maximum per batch, on the longer side
+    tokens: int  # value of batch.tokens, the maximum number per batch, counted on the longer side
     pairs_per_batch: float
     shapes: int  # number of batch shapes
     has_max_shapes: bool  # whether batch.max_shapes limits the number of shapes
@@ -187,7 +186,7 @@ class Diagnosis:
 
 
 def examine(recipe: TaskRecipe) -> Diagnosis:
-    """Check a recipe and run a few training steps of it."""
+    """Check a recipe and perform a few of its training steps."""
     by_gradient = isinstance(recipe.train, FitConfig)
     device = device_for(recipe.train) if by_gradient else torch.device("cpu")
     task = task_info(recipe.task).task.prepare(recipe)
@@ -201,7 +200,8 @@ def examine(recipe: TaskRecipe) -> Diagnosis:
     model = model_facts(task, device) if by_gradient else None
     free_bytes = free_memory(device)
     rehearsal = None
-    if model is not None and free_bytes is not None:  # weights, gradients and optimizer state, four bytes each
+    # Bytes of weights, gradients and optimizer state, four for each value
+    if model is not None and free_bytes is not None:
         min_bytes = 4 * model.parameters * (2 + OPTIMIZER_STATE_PER_WEIGHT.get(recipe.train.optimizer, 0))
         if min_bytes > free_bytes:
             needed = f"parameters, gradients and optimizer state alone need {format_bytes(min_bytes)}"
@@ -253,7 +253,7 @@ def split_facts(task: TextTask, name: str) -> Split:
 
 
 def line_overlap(documents: Sequence[str], train: Sequence[str]) -> float:
-    """Return the fraction of long lines that also occur in train; lines match even if whole documents differ."""
+    """Return the fraction of long lines that also occur in train, even in documents that differ as a whole."""
     lines, train_lines = (
         [line.strip() for document in texts for line in document.split("\n") if len(line.strip()) >= LONG_LINE]
         for texts in (documents, train)
@@ -303,7 +303,7 @@ def example_facts(task: ReadingTask) -> ExampleFacts:
 
 
 def class_counts(task: ReadingTask, split: str) -> dict[str, int]:
-    """Return the number of examples of each label, or of words or spans of each tag; {} if there are no labels."""
+    """Return the number of examples of each label, or of words or spans of each tag; without labels, return {}."""
     if issubclass(task.corpus.example_type, TokenClassificationExample):
         return tag_counts(task.corpus, split)
     return task.corpus.label_counts(split) if task.names else {}
@@ -345,7 +345,7 @@ def pair_facts(task: TranslateTask) -> PairFacts:
 
 
 def tokenizer_facts(task: TextTask | TranslateTask | ReadingTask) -> TokenizerFacts:
-    """Measure the tokenizer on train; for sentence pairs, on both sides together."""
+    """Measure the tokenizer on train. For sentence pairs, measure it on both sides together."""
     if isinstance(task, ReadingTask):
         tokens = len(task.batches.texts.ids)
         unknown = tokens * task.unknown_rate("train")
@@ -397,7 +397,8 @@ def _warn_splits(splits: Sequence[Split]) -> Iterator[str]:
         if split.name == "train":
             yield from _warn_duplicates(split.duplicates / max(1, split.documents), "documents")
         documents = split.in_train / max(1, split.documents - split.empty)
-        documents *= split.overlap > MAX_OVERLAP_FRACTION  # short documents, such as headings, may be equal by chance
+        # Only short documents, such as headings, which may be equal by chance
+        documents *= split.overlap > MAX_OVERLAP_FRACTION
         lines = f"lines of {LONG_LINE} or more characters"
         unit = "documents" if documents > split.line_overlap else lines
         yield from _warn_overlap(max(documents, split.line_overlap), unit, split.name, "the text")
@@ -411,7 +412,7 @@ def _warn_splits(splits: Sequence[Split]) -> Iterator[str]:
 
 
 def warn_examples(facts: ExampleFacts) -> Iterator[str]:
-    """Yield warnings about examples. The task reports long texts and unseen labels."""
+    """Yield warnings about examples, except for long texts and unseen labels, which the task reports."""
     for split in facts.splits:
         if split.name == "train":
             yield from _warn_duplicates(split.duplicates / max(1, split.examples), facts.unit)
@@ -451,7 +452,7 @@ def warn_examples(facts: ExampleFacts) -> Iterator[str]:
 
 
 def warn_pairs(facts: PairFacts) -> Iterator[str]:
-    """Yield warnings about pairs. The task reports long pairs and unknown words of train."""
+    """Yield warnings about pairs, except for long pairs and unknown words of train, which the task reports."""
     for split in facts.splits:
         if split.name == "train":
             yield from _warn_duplicates(split.duplicates / max(1, split.pairs), "pairs")

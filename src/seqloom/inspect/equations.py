@@ -7,10 +7,10 @@
     step.lines[1].terms         W_xf x_t = 0.41, W_hf h_{t-1} = −0.13, b_f = 1.02: their sum is 1.30
     step.lines[1].value         σ(1.30) = 0.786
 
-`Cell.equations` runs once in float64 while every operation is recorded. Each returned value becomes
-a line; so does an intermediate sum that is a factor of a product. This module contains no code for
-specific cells. `arithmetic` shows one unit of a step: a matrix product is one row of the matrix
-times a vector, and `summands` are its weight · input products, largest first.
+`Cell.equations` runs once in float64 while every operation is recorded. Each returned value becomes a line, and so does
+an intermediate sum that is a factor of a product. This module contains no code for specific cells. `arithmetic` shows
+one unit of a step: a matrix product is one row of the matrix times a vector, and `summands` contains its largest
+products weight · input, in descending order.
 """
 
 import copy
@@ -26,9 +26,9 @@ from seqloom.core.errors import UsageError
 from seqloom.nn.cells import Cell, State
 
 FUNCTION_SYMBOLS = {"sigmoid": "σ", "tanh": "tanh", "relu": "ReLU"}
-CANDIDATE = "candidate"  # the block and the value written h̃ in equations
+CANDIDATE = "candidate"  # the name of the block and of the value that equations write as h̃
 INPUT = "x_t"
-MAX_SUMMANDS = 12  # number of summands shown of a matrix product
+MAX_SUMMANDS = 12  # maximum number of summands shown for a matrix product
 
 
 @dataclass(eq=False)
@@ -38,7 +38,7 @@ class Expression:
     operation: str  # leaf, bias, sum, product, matrix, complement, or the name of a function
     value: Tensor
     arguments: tuple["Expression", ...] = ()
-    symbol: str = ""  # of a leaf, or of a value with its own line
+    symbol: str = ""  # only for a leaf, or for a value with its own line
 
     def __str__(self) -> str:
         if self.symbol:
@@ -58,7 +58,7 @@ class Expression:
 
     @property
     def is_simple(self) -> bool:
-        """Whether the expression can be a factor or the vector of a matrix product without a separate line."""
+        """Whether the expression can be a factor, or a vector in a matrix product, without a separate line."""
         if self.symbol:
             return True
         return self.operation not in ("sum", "matrix") and all(argument.is_simple for argument in self.arguments)
@@ -72,7 +72,7 @@ class Expression:
         return all(argument.depends_on_input_alone for argument in self.arguments)
 
     def parts(self, operation: str) -> list["Expression"]:
-        """Return the terms of a sum or the factors of a product, otherwise the expression itself."""
+        """Return the terms of a sum or the factors of a product. Return the expression itself in all other cases."""
         if self.symbol or self.operation != operation:
             return [self]
         return [part for argument in self.arguments for part in argument.parts(operation)]
@@ -92,7 +92,7 @@ class Expression:
 class Equation:
     """A line `value = function(Σ terms)`, whose value and terms are vectors (H,)."""
 
-    name: str  # as in `Cell.equations`; for an intermediate result, its symbol
+    name: str  # name in `Cell.equations`, or the symbol of an intermediate result
     symbol: str
     function: str  # σ, tanh, ReLU, the name of another function, or empty
     terms: list[Expression]
@@ -126,7 +126,7 @@ def trace_equations(cell: Cell, x_t: Tensor, state: State) -> list[Equation]:
 
 @dataclass
 class _Recorder(TorchFunctionMode):
-    """A recorder of the expression of every computed tensor, by tensor identity."""
+    """A mode that records the expression of every computed tensor, by tensor identity."""
 
     cell: Cell
     expressions: dict[int, Expression] = field(default_factory=dict)
@@ -212,7 +212,7 @@ class _Writer:
         yield Equation(name, expression.symbol, symbol, self._name_weights(terms), expression.value)
 
     def _name_weights(self, terms: Sequence[Expression]) -> list[Expression]:
-        """Name the weights. The input bias and the recurrent bias become one term, which comes last."""
+        """Name the weights. The input bias and the recurrent bias become one term at the end."""
         cell, biases, others = self.cell, dict[str, list[Expression]](), list[Expression]()
         blocks = {"weight_x": cell.x_blocks or cell.blocks, "weight_h": cell.h_blocks or cell.blocks}
         for term in terms:
@@ -252,7 +252,7 @@ def symbol_of(name: str) -> str:
 class Summand(NamedTuple):
     """One summand of a matrix product: weight · input."""
 
-    input_index: int  # of the input
+    input_index: int  # index of the input number
     weight: float
     input: float
     product: float
@@ -271,9 +271,9 @@ class UnitTerm:
 
     symbol: str  # W_xf x_t, b_f, f ⊙ c_{t-1}
     value: float
-    factors: tuple[Factor, ...] = ()  # if the term is a product of numbers
-    vector: str = ""  # if the term is a matrix row times a vector: x_t, h_{t-1}, r ⊙ h_{t-1}
-    length: int = 0  # number of summands
+    factors: tuple[Factor, ...] = ()  # the factors, if the term is a product of numbers
+    vector: str = ""  # the vector, if the term is a matrix row times a vector: x_t, h_{t-1}, r ⊙ h_{t-1}
+    length: int = 0  # number of summands of the matrix product
     summands: tuple[Summand, ...] = ()  # largest absolute values first
     remainder: float = 0.0  # sum of the other summands
 
@@ -298,14 +298,14 @@ class UnitTerm:
 class UnitLine:
     """A line `value = function(Σ terms)` for one unit."""
 
-    name: str  # as in `Cell.equations`; for an intermediate result, its symbol
+    name: str  # name in `Cell.equations`, or the symbol of an intermediate result
     symbol: str
     formula: str
     terms: tuple[UnitTerm, ...]
     function: str  # σ, tanh, ReLU or empty
     total: float  # Σ terms
     value: float
-    purpose: str = ""  # in words
+    purpose: str = ""  # a description in words
 
 
 @dataclass(frozen=True)
@@ -347,7 +347,7 @@ def check_unit(unit: int, hidden: int) -> None:
 
 
 def _describe_purpose(cell: Cell, equation: Equation) -> str:
-    """Describe the purpose of a line; the description of an intermediate result is empty."""
+    """Describe the purpose of a line. An intermediate result has an empty description."""
     name, other_states = equation.name, set(cell.state_names) - {"h"}
     if name in cell.gates:
         return cell.gates[name]

@@ -1,7 +1,7 @@
 """The cost of training: parameters, updates, and the time and memory of a few real steps in a new process.
 
 A rehearsal reads the same data and performs the same updates, evaluation and checkpoint as training, so its peak memory
-equals that of training. It runs in a new process, which excludes the memory of the current process.
+equals that of training. It runs in a new process, so that the memory of the current process is not counted.
 """
 
 import json
@@ -44,10 +44,10 @@ from seqloom.train.stop import Stop
 from seqloom.train.wrappers import wrap
 
 MAX_UPDATES = 12
-MIN_UPDATES = 3  # the first is a warm-up
+MIN_UPDATES = 3  # the first update is a warm-up
 MAX_UPDATE_SECONDS = 6.0  # no further update is started after this time
-CPU_OUT_OF_MEMORY = "can't allocate memory: "  # in the message of PyTorch
-MAX_EVALUATION_SECONDS = 20.0  # of an evaluation, or of estimating a model from counts
+CPU_OUT_OF_MEMORY = "can't allocate memory: "  # text in the out-of-memory message of PyTorch
+MAX_EVALUATION_SECONDS = 20.0  # limit for an evaluation, or for estimating a model from counts
 
 PARTS = {
     "embed": "embedding",
@@ -59,12 +59,12 @@ PARTS = {
     "chain": "CRF",
 }
 MAX_SIZE = 1 << 20  # the limit of the search for a size
-PROBE_LENGTH = 64  # of the sequence for which an implementation is selected
+PROBE_LENGTH = 64  # length of the sequence for which an implementation is selected
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """The model that training would build."""
+    """Facts about the model that training would build."""
 
     kind: str
     parts: dict[str, int]  # parameters by part; tied parameters are counted once
@@ -81,7 +81,7 @@ class Budget:
     epochs: float
     tokens_per_step: int | None  # predictions per update; None if unknown
     evaluations: int
-    patience: int | None = None  # evaluations without a new best after which training stops
+    patience: int | None = None  # number of evaluations without improvement after which training stops
 
 
 @dataclass
@@ -91,13 +91,13 @@ class Rehearsal:
     updates: int = 0
     seconds_per_update: float | None = None
     evaluation_seconds: float | None = None
-    complete: bool = True  # False if the evaluation or estimation was interrupted: its time is a lower bound
+    complete: bool = True  # False if the evaluation or estimation was interrupted; its time is then a lower bound
     memory: int | None = None  # peak of the process, including tensors on a CPU
     gpu_allocated: int | None = None  # peak of the tensors on a CUDA device
     gpu_reserved: int | None = None  # peak of the memory that PyTorch reserved on the device
-    skipped: int = 0  # updates that were not finite
-    microbatches: int = 1  # number per batch, if a whole batch does not fit in memory
-    sizes: dict[str, int] = field(default_factory=dict)  # of a model estimated from counts, by name
+    skipped: int = 0  # number of updates that were not finite
+    microbatches: int = 1  # number per batch, more than 1 if a whole batch does not fit in memory
+    sizes: dict[str, int] = field(default_factory=dict)  # sizes of a model estimated from counts, by name
     failure: str | None = None  # the error message if the rehearsal failed
     out_of_memory_for: Literal["model", "batch"] | None = None  # the part that did not fit in memory
 
@@ -115,7 +115,7 @@ def empty_model(task: Task) -> nn.Module:
     try:
         with torch.device("meta"):
             return task.model()
-    except (NotImplementedError, RuntimeError):  # a module reads its weights in `__init__`
+    except (NotImplementedError, RuntimeError):  # some modules read their weights in `__init__`
         return task.model()
 
 
@@ -124,7 +124,7 @@ def parameters_of(task: Task) -> int:
 
 
 def nearest_size(count: Callable[[int], int], target: int) -> tuple[int, int]:
-    """Return the integer n ≥ 1 with count(n) nearest to the target, and count(n); `count` must increase with n."""
+    """Return the integer n ≥ 1 whose count(n) is nearest to the target, and count(n). `count` must increase with n."""
     above = 1
     while count(above) < target and above < MAX_SIZE:
         above *= 2
@@ -141,7 +141,7 @@ def model_facts(task: Task, device: torch.device) -> ModelFacts:
     for name, parameter in model.named_parameters():  # tied parameters occur once
         part = PARTS.get(name.partition(".")[0], name.partition(".")[0])
         parts[part] = parts.get(part, 0) + parameter.numel()
-    notes = model.notes() if isinstance(model, WithNotes) else ()  # as printed by training
+    notes = model.notes() if isinstance(model, WithNotes) else ()  # the notes that training prints
     all_notes = [*kernel_notes(model, device), *dict.fromkeys(notes)]
     return ModelFacts(task.recipe.model.kind, parts, sum(parts.values()), all_notes)
 
@@ -191,7 +191,7 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def rehearse(recipe: TaskRecipe) -> Rehearsal:
-    """Rehearse a recipe in a new process. Errors are returned in the result instead of raised."""
+    """Rehearse a recipe in a new process. Errors are stored in the result and not raised."""
     folder = data_folder()
     request = json.dumps({"recipe": to_mapping(recipe), "data_dir": str(folder) if folder else None})
     root = str(Path(__file__).parents[2])
@@ -215,7 +215,7 @@ def rehearse(recipe: TaskRecipe) -> Rehearsal:
 
 
 def run_rehearsal(recipe: TaskRecipe, folder: Path) -> Rehearsal:
-    """Perform a few updates with a run in `folder`."""
+    """Perform a few updates of training with a run in `folder`."""
     rehearsal = Rehearsal()
     task = task_info(recipe.task).task.prepare(recipe)
     run = Run.create(folder / "rehearsal", to_mapping(recipe), task.documents())
@@ -233,10 +233,10 @@ def run_rehearsal(recipe: TaskRecipe, folder: Path) -> Rehearsal:
 
 
 def _fit(task: Task, store: CheckpointStore, rehearsal: Rehearsal) -> Iterator[Event]:
-    """Perform a few updates, an evaluation and a checkpoint, with the same objects in memory as training."""
+    """Perform a few updates, an evaluation and a checkpoint. The objects in memory are the same as in training."""
     recipe = task.recipe
     state = TrainState(task, recipe.train, recipe.seed)
-    if state.layer_groups is not None:  # all layers unfrozen: the peak of gradual unfreezing
+    if state.layer_groups is not None:  # unfreezes all layers, as at the peak of gradual unfreezing
         state.layer_groups = replace(state.layer_groups, every=None)
     step = wrap(state)
     yield Started(0, state.total, 0, str(state.device), False)
@@ -250,7 +250,7 @@ def _fit(task: Task, store: CheckpointStore, rehearsal: Rehearsal) -> Iterator[E
         rehearsal.skipped += result.cause is not None
         rehearsal.updates += 1
     rehearsal.seconds_per_update = statistics.median(seconds[1:])
-    if (largest := task.largest_step(recipe.seed)) is not None:  # this step has the peak memory
+    if (largest := task.largest_step(recipe.seed)) is not None:  # the step with the peak memory
         state.tally.step = largest // recipe.train.accumulate_steps
         make_step(state, step)
         state.tally.step = rehearsal.updates
@@ -269,7 +269,7 @@ def _fit(task: Task, store: CheckpointStore, rehearsal: Rehearsal) -> Iterator[E
 
 
 def _estimate(task: Task, store: CheckpointStore, rehearsal: Rehearsal) -> Iterator[Event]:
-    """Estimate the model from counts completely, because this is fast."""
+    """Estimate the model from counts. The estimation is complete, because it is fast."""
     began = time.perf_counter()
     rehearsal.complete = False
     with _time_limit() as stop:
@@ -300,7 +300,7 @@ def peak_memory() -> int:
     """Return the peak memory of this process in bytes."""
     status = Path("/proc/self/status")
     for line in status.read_text().splitlines() if status.exists() else []:
-        if line.startswith("VmHWM:"):  # unlike ru_maxrss, without the parent process
+        if line.startswith("VmHWM:"):  # excludes the parent process, unlike ru_maxrss
             return int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

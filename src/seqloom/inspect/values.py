@@ -16,7 +16,7 @@ Array = NDArray[np.floating]
 def to_plain(value: object) -> Any:
     """Convert a value to JSON types: dataclasses and named tuples become objects, and arrays become lists.
 
-    A number that is not finite becomes None. A lone surrogate, which UTF-8 cannot encode, is written as \\ud800.
+    A nonfinite number becomes None. A lone surrogate, which UTF-8 cannot encode, is written as \\ud800.
     Dataclass fields whose metadata has `json: False` are omitted.
     """
     match value:

@@ -1,7 +1,7 @@
 """Ladders: variants of a recipe, compared at equal size and equal budget with several seeds.
 
-A ladder is a YAML file with a base recipe and variants; a variant is a list of overrides. Every variant is trained
-with every seed as an ordinary run, so a stopped ladder can resume, and finished runs are not trained again.
+A ladder is a YAML file with a base recipe and variants; each variant is a list of overrides. Every variant is trained
+with every seed as an ordinary run. Therefore, a stopped ladder can resume, and finished runs are not trained again.
 
     ladder = solve(read_ladder("ladder-lm", ["train.steps=200"]))
     for run, event in train_ladder(ladder, Path("runs/ladder-lm")):

@@ -24,7 +24,8 @@ from seqloom.train.config import FitConfig
 LADDERS = RECIPES / "ladders"
 TOLERANCE = 0.01  # maximum relative difference between variants in parameters or in training tokens
 Key = tuple[str, ...]  # the path of a key in a recipe
-REGISTRIES = {"cells": ("model.cell", CELLS)}  # allowed values of `variants`: one variant per member
+# Registries that `variants` may name, with the key to vary: one variant per member
+REGISTRIES = {"cells": ("model.cell", CELLS)}
 
 
 @config
@@ -32,15 +33,15 @@ class LadderConfig:
     """The content of a ladder file."""
 
     base: str | dict[str, Json]  # a shipped recipe, a YAML file, or an inline recipe
-    overrides: tuple[str, ...] = ()  # for all variants
+    overrides: tuple[str, ...] = ()  # overrides for all variants
     variants: str | dict[str, tuple[str, ...]]  # overrides by name, or `cells` for one variant per cell
-    equal: Literal["parameters", "nothing"] = "parameters"  # what is equal in all variants, by adjusting `size`
+    equal: Literal["parameters", "nothing"] = "parameters"  # what is made equal in all variants by adjusting `size`
     size: str | dict[str, str] = "model.hidden"  # the recipe key to adjust, or one key per kind of model
     parameters: int | None = None  # the target number of parameters; default: the parameters of the first variant
-    budget: Literal["equal", "free"] = "equal"  # whether all variants train on the same number of tokens
+    budget: Literal["equal", "free"] = "equal"  # whether all variants must train on the same number of tokens
     seeds: tuple[int, ...] = (1, 2, 3)
-    metric: str | None = None  # dev metric for ranking and plot; default: the metric that selects checkpoints
-    best: Literal["lowest", "highest"] | None = None  # the best value of `metric`; default: depends on it
+    metric: str | None = None  # dev metric for ranking and plotting; default: the metric that selects checkpoints
+    best: Literal["lowest", "highest"] | None = None  # the best value of `metric`; the default depends on the metric
     also: tuple[str, ...] = ()  # other dev metrics for the table
 
     def problems(self) -> Iterator[str]:
@@ -66,7 +67,7 @@ class LadderConfig:
         return {name: (f"{key}={name}",) for name in members}
 
     def size_of(self, recipe: TaskRecipe) -> str | None:
-        """Return the key that is adjusted in this recipe."""
+        """Return the key whose value is adjusted in this recipe."""
         return self.size if isinstance(self.size, str) else self.size.get(recipe.model.kind)
 
 
@@ -86,8 +87,8 @@ class Variant:
     name: str
     mapping: dict[str, Json]  # the recipe as plain values
     recipe: TaskRecipe
-    size_key: str | None = None  # the adjusted key …
-    size: int | None = None  # … and its value
+    size_key: str | None = None  # the adjusted key
+    size: int | None = None  # value of the adjusted key
     parameters: int | None = None  # None before `solve`
     tokens: int | None = None  # number of training tokens
 
@@ -118,7 +119,7 @@ class Ladder:
 
     @property
     def sizes(self) -> str:
-        """The adjusted key, or `size` if variants have different keys."""
+        """The adjusted key, or `size` if variants have different adjusted keys."""
         keys = {variant.size_key for variant in self.variants if variant.size is not None}
         return keys.pop() or "size" if len(keys) == 1 else "size"
 
@@ -156,7 +157,7 @@ def read_ladder(
     chosen = build(LadderConfig, mapping, source=f"ladder {source}")
     base = chosen.base
     if isinstance(base, str):
-        recipe_path = path.parent / base  # the path of a recipe file is relative to the folder of the ladder
+        recipe_path = path.parent / base  # a path is relative to the folder of the ladder file
         is_file = base.endswith((".yaml", ".yml")) and recipe_path.is_file()
         base = recipe_mapping(str(recipe_path) if is_file else base)[1]
     differences = chosen.differences()
@@ -187,10 +188,10 @@ def override_keys(overrides: Sequence[str]) -> set[Key]:
 
 
 def check_overrides(common: set[Key], varied: set[Key]) -> None:
-    """Check that no common override sets a key that differs between variants."""
+    """Check that no override for all variants sets a key that a variant also sets."""
     if ("seed",) in common | varied:
         raise UsageError("seed cannot be set in a ladder: every variant is trained with each of --seeds.")
-    # Two keys clash if they are equal or if one contains the other.
+    # Two keys clash if they are equal or if one key contains the other.
     clashes = [a for a in common if any(all(x == y for x, y in zip(a, b, strict=False)) for b in varied)]
     if clashes:
         raise UsageError(f"{'.'.join(min(clashes))} cannot be set for all variants, because it differs between them.")
@@ -219,7 +220,7 @@ def check_variants(
 
 
 def solve(ladder: Ladder) -> Ladder:
-    """Load the data, choose the size of every variant, and check that the budgets are equal. Nothing is written."""
+    """Load the data, choose the size of every variant, and check that the budgets are equal. Write nothing."""
     target, variants = ladder.config.parameters, []
     prepared: dict[str, Task] = {}
     for variant in ladder.variants:
@@ -247,8 +248,8 @@ def solve(ladder: Ladder) -> Ladder:
 def prepare_task(recipe: TaskRecipe, prepared: dict[str, Task]) -> Task:
     """Return the task of a variant.
 
-    Variants that differ only in their model and training share the loaded data, unless they differ in a model key
-    listed in `Task.read_by_model`."""
+    Variants that differ only in their model and training share the loaded data, unless they differ in a model key that
+    `Task.read_by_model` lists."""
     kind = task_info(recipe.task).task
     shared = [getattr(recipe, entry.name) for entry in fields(recipe) if entry.name not in ("model", "train")]
     shared += [getattr(recipe.model, name, None) for name in kind.read_by_model]
@@ -256,7 +257,7 @@ def prepare_task(recipe: TaskRecipe, prepared: dict[str, Task]) -> Task:
         prepared[name] = kind.prepare(recipe)
         return prepared[name]
     task = with_recipe(prepared[name], recipe)
-    task.check_model()  # as in `prepare`
+    task.check_model()  # `prepare` checks the model, too
     return task
 
 
@@ -268,7 +269,7 @@ def with_recipe(task: Task, recipe: TaskRecipe) -> Task:
 
 
 def choose_size(variant: Variant, task: Task, chosen: LadderConfig, target: int | None) -> Variant:
-    """Adjust the size of a variant to the target number of parameters; without a target, keep its size."""
+    """Adjust the size of a variant to the target number of parameters. Without a target, keep its size."""
     if not isinstance(variant.recipe.train, FitConfig):
         raise UsageError("a ladder needs models that are trained by gradient descent.")
     path = variant.size_path

@@ -23,7 +23,7 @@ from seqloom.train.stop import Stop
 from seqloom.training import begin, check_resumable, resume
 
 RunEvent = Event | str | None  # an event, the reason for divergence, or None if the run was already finished
-SHARED = "shared.json"  # file in a run directory with the numbers of parallel jobs and threads
+SHARED = "shared.json"  # file in a run directory that contains the numbers of parallel jobs and threads
 NOT_METRICS = ("step", "signatures", "decoding")  # entries of a run's metrics that are not metrics of its model
 CSV_KEYS = ("tokens", "tokens_per_second", "seconds", "memory", "jobs", "threads")
 
@@ -44,7 +44,7 @@ class LadderRun:
         return replace(self.variant.recipe, seed=self.seed)
 
     def is_trained(self) -> bool:
-        """Whether training has reached the last step of the current recipe, which may differ from that of the run."""
+        """Whether training has reached the last step of the variant's recipe, which may differ from the run's recipe."""
         if not self.path.exists():
             return False
         run = Run.open(self.path)
@@ -73,12 +73,12 @@ def train_ladder(
 ) -> Iterator[tuple[LadderRun, RunEvent]]:
     """Train all unfinished runs and evaluate each on `splits`.
 
-    Yield each run with its training events, with None if it was already finished, or with the reason if it diverged;
-    the other runs continue. `Stopped` is the last event.
+    Each run is yielded with its training events, with None if it was already finished, or with the reason if it
+    diverged. After a divergence, the other runs continue. `Stopped` is the last event.
 
-    With `jobs` > 1, runs are trained in parallel processes, which share the threads. The weights equal
-    those of sequential training with the same number of threads; only the order of the events and the speed differ. The
-    numbers of jobs and threads are stored with the run.
+    With `jobs` > 1, runs are trained in parallel processes, which share the threads. The weights equal those of
+    sequential training with the same number of threads; only the order of the events and the speed differ. The numbers
+    of jobs and threads are stored with the run.
     """
     stop = stop or Stop()
     if (out / "recipe.yaml").exists():
@@ -135,7 +135,7 @@ def find_end(run: Run) -> dict[str, Json] | None:
 
 
 def get_metrics(run: Run, split: str) -> dict[str, float]:
-    """Return the stored metrics of the best weights on a full split, or compute them."""
+    """Return the metrics of the best weights on a full split. Metrics that are not stored are computed."""
     if split not in run.data["counts"]:
         raise DataError(f"The data of {run.path} has no {split} split.")
     metrics = stored_metrics(run, split)
@@ -163,13 +163,13 @@ class RunResult:
 
     seed: int
     path: str
-    value: float  # value of the metric of the ladder; NaN if training diverged
+    value: float  # value of the ladder's metric; NaN if training diverged
     metrics: dict[str, float]
     tokens: int | None
     tokens_per_second: float
     seconds: float  # duration of all updates
     memory: int | None  # peak bytes of tensors during an update
-    jobs: int | None = None  # number of parallel runs
+    jobs: int | None = None  # number of runs trained in parallel
     threads: int | None = None
 
 
@@ -179,8 +179,8 @@ class VariantResult:
 
     name: str
     parameters: int | None
-    size_key: str | None  # the adjusted key …
-    size: int | None  # … and its value
+    size_key: str | None  # the adjusted key
+    size: int | None  # value of the adjusted key
     runs: list[RunResult]
     mean: float
     deviation: float  # sample standard deviation; NaN for a single run
@@ -199,7 +199,7 @@ class VariantResult:
         return spread_of([math.nan if value is None else float(value) for value in values])
 
     def format_size(self, key: str) -> str | None:
-        """Format the size, with its key unless the key is `key`."""
+        """Format the size. The key is included unless it is `key`."""
         if self.size is None:
             return None
         return str(self.size) if self.size_key == key else f"{self.size_key}={self.size}"
@@ -234,7 +234,7 @@ class LadderResult:
 
 
 def collect_results(ladder: Ladder, out: Path, split: str = "dev") -> LadderResult:
-    """Return the results on a split. Metrics that are not stored are computed and stored in the runs."""
+    """Return the results on a split. Metrics that are not stored are computed and then stored in the runs."""
     runs = [(run.variant.name, read_result(run, ladder, split)) for run in list_runs(ladder, out)]
     variants = []
     for variant in ladder.variants:
@@ -252,7 +252,7 @@ def collect_results(ladder: Ladder, out: Path, split: str = "dev") -> LadderResu
 
 
 def read_result(source: LadderRun, ladder: Ladder, split: str) -> RunResult:
-    """Return the result of a run, with all values NaN if it diverged."""
+    """Return the result of a run. If the run diverged, all values are NaN."""
     run = Run.open(source.path)
     end = find_end(run)
     if end is None:
@@ -266,7 +266,7 @@ def read_result(source: LadderRun, ladder: Ladder, split: str) -> RunResult:
         raise CheckpointError(f"{source.path} has no checkpoint. Delete this run and train it again.")
     tokens, speed = int(checkpoint.parts["tally"]["tokens"]), float(end["tokens_per_second"] or math.nan)
     value = math.nan if metrics[ladder.metric] is None else float(metrics[ladder.metric])
-    file = source.path / SHARED  # missing if the run was not trained by a ladder
+    file = source.path / SHARED  # missing if the run was not part of a ladder
     shared: dict[str, int] = json.loads(read_file(file)) if file.exists() else {}
     return RunResult(
         source.seed, str(source.path), value, metrics, tokens, speed, tokens / speed, end.get("memory"), **shared

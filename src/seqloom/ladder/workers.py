@@ -1,8 +1,9 @@
 """Parallel training of the runs of a ladder, one process per run.
 
-The parent sends a job to the standard input of a worker, which writes its events to standard output as lines of JSON.
-Workers lock, checkpoint and evaluate like ordinary runs, so the ladder can resume after any failure. The parent keeps
-the input open. When the input closes, for example because the parent has exited, workers save their progress and exit.
+The parent sends a job to the standard input of a worker. The worker writes its events to standard output as lines of
+JSON. Workers lock, checkpoint and evaluate like ordinary runs, so the ladder can resume after any failure. The parent
+keeps the input open. When the input closes, for example because the parent has exited, workers save their progress and
+exit.
 """
 
 import json
@@ -31,7 +32,7 @@ from seqloom.tasks import task_info
 from seqloom.train.events import Stopped, event_from_json, event_to_json
 from seqloom.train.stop import Stop
 
-POLL_SECONDS = 0.2  # seconds between checks for a stop request
+POLL_SECONDS = 0.2  # interval between checks for a stop request
 
 
 class Worker:
@@ -80,9 +81,9 @@ class Worker:
             messages.put((self, None))  # the process has exited, or its output is damaged
 
     def end(self) -> SeqloomError | None:
-        """Wait for the process; return an error if the process failed without reporting its error."""
+        """Wait for the process. Return an error if the process failed without reporting an error."""
         if self.broken is not None:
-            self.process.terminate()  # the process could block on its output forever
+            self.process.terminate()  # otherwise the process could block on its output forever
         code = self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             with suppress(BrokenPipeError):  # unread input is no longer needed
@@ -103,7 +104,7 @@ class Worker:
 def train_in_parallel(
     runs: Sequence[LadderRun], splits: Sequence[str], stop: Stop, jobs: int
 ) -> Iterator[tuple[LadderRun, RunEvent]]:
-    """Train several runs in parallel; yield runs and events as `train_ladder` does."""
+    """Train several runs in parallel. Yield runs and events in the same form as `train_ladder`."""
     messages: queue.Queue[Any] = queue.Queue()
     threads = max(1, torch.get_num_threads() // jobs)
     waiting, running = deque[LadderRun](), list[Worker]()
@@ -162,9 +163,10 @@ def train_in_parallel(
 def main() -> int:
     """Train the run of the job on standard input, and write events as lines of JSON to standard output."""
     output = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # other prints go to standard error
+    os.dup2(2, 1)  # other output goes to standard error
     line = b""
-    while not line.endswith(b"\n") and (byte := os.read(0, 1)):  # unbuffered: the rest belongs to the thread below
+    # Unbuffered, because the rest belongs to the thread below
+    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
         line += byte
     job = json.loads(line)
     recipe = build(task_info(job["recipe"]["task"]).recipe, job["recipe"])

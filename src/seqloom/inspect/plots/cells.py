@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DASHES = ("-", "--", ":")  # overlapping lines stay visible
+DASHES = ("-", "--", ":")  # different dashes keep overlapping lines visible
 
 
 def draw_gates(trace: GateTrace, number: int | None = None, title: str = "") -> "Figure":
@@ -74,7 +74,8 @@ def draw_unit(trace: GateTrace, unit: int, number: int | None = None, title: str
     groups["value"] = [name for name in values if name not in [*groups["gate"], *groups["content"]]]
     groups = {title: group for title, group in groups.items() if group}
     longest = max(len(format_token(token)) for token in trace.tokens[1:])
-    is_flat = longest == 1 or figure_width(len(trace.tokens)) == MAX_WIDTH  # labels of longer tokens are rotated
+    # A narrower figure rotates the labels of longer tokens
+    is_flat = longest == 1 or figure_width(len(trace.tokens)) == MAX_WIDTH
     heights = [0.45 if is_flat else 0.4 + 0.09 * longest, *(1.7 + 0.2 * len(group) for group in groups.values())]
     figure = new_figure(figure_width(len(trace.tokens)), 1.2 + sum(heights))
     panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights).tolist()
@@ -94,7 +95,7 @@ def draw_unit(trace: GateTrace, unit: int, number: int | None = None, title: str
 
 
 def _draw_strip(figure: "Figure", axes: "Axes", values: Array, tokens: Sequence[str]) -> None:
-    """Draw the text, each token on the colour of the unit's hidden state."""
+    """Draw the text. The colour behind each token shows the unit's hidden state."""
     size = largest_magnitude(values)
     image = axes.imshow(values[None], aspect="auto", cmap=SIGNED_COLORMAP, vmin=-size, vmax=size)
     if figure_width(len(tokens)) < MAX_WIDTH:
@@ -110,7 +111,7 @@ def _draw_strip(figure: "Figure", axes: "Axes", values: Array, tokens: Sequence[
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 MIN_RATIO = 1e-16  # smallest gradient shown, relative to the largest
-HEADROOM = 1e3  # a bound is drawn up to this multiple of the measured maximum
+HEADROOM = 1e3  # a bound is drawn up to this multiple of the largest measured value
 STATES = {"h": "-", "c": "--"}
 MAX_LEGEND_ENTRIES = 6  # longer legends are placed beside the panel
 MAX_UPRIGHT_MATRICES = 12  # with more matrices, labels are rotated
@@ -123,7 +124,7 @@ def draw_gradients(reports: Sequence[GradientReport]) -> "Figure":
     panels += [_draw_training] if any(report.training for report in reports) else []
     rows, columns = (2, 2) if len(panels) == 4 else (1, len(panels))
     curves = sum(len(states) for report in reports for states in report.trace.layers)
-    width = 6.5 if curves <= MAX_LEGEND_ENTRIES else 11.0  # leaves room for legends beside the panels
+    width = 6.5 if curves <= MAX_LEGEND_ENTRIES else 11.0  # the larger width leaves room for legends beside the panels
     figure = new_figure(width * columns, 4.9 * rows)
     for axes, draw in zip(figure.subplots(rows, columns).flatten(), panels, strict=True):
         draw(tidy(axes), reports)
@@ -135,14 +136,14 @@ def draw_gradients(reports: Sequence[GradientReport]) -> "Figure":
 
 
 def _iterate_lines(reports: Sequence[GradientReport]) -> Iterator[tuple[str, str, GradientReport]]:
-    """Yield the colour and the name of each run with its report."""
+    """Yield the colour, the name and the report of each run."""
     for colour, report in zip(cycle(COLOURS), reports, strict=False):
         name = report.name if report.cell in report.name else f"{report.name} ({report.cell})"
         yield colour, escape_math(name), report
 
 
 def _layer_alpha(depth: int, layers: int) -> float:
-    """Return the opacity of a layer's line. Lower layers are paler."""
+    """Return the opacity of a layer's line; lines of lower layers are paler."""
     return 0.35 + 0.65 * (depth + 1) / layers
 
 
@@ -152,7 +153,7 @@ def _mask_nonpositive(values: Array) -> Array:
 
 
 def _mark_hidden_ends(axes: "Axes") -> None:
-    """Mark where lines leave the panel at the bottom, and write the smallest value."""
+    """Mark where lines leave the panel at the bottom, and write the smallest value next to each mark."""
     floor, (left, right) = axes.get_ylim()[0], axes.get_xlim()
     positions, smallest = [], floor
     for line in list(axes.lines):
@@ -193,7 +194,7 @@ def _draw_norms(axes: "Axes", reports: Sequence[GradientReport]) -> None:
 
 
 def _draw_singular_values(axes: "Axes", reports: Sequence[GradientReport]) -> None:
-    """Draw all singular values as short strokes, one column per matrix, with a dot for the spectral radius."""
+    """Draw all singular values as short strokes in one column per matrix, and the spectral radius as a dot."""
     labels: list[str] = []
     is_crowded = sum(len(report.matrices) for report in reports) > MAX_UPRIGHT_MATRICES
     rotation, separator = (90, ", ") if is_crowded else (0, "\n")
@@ -229,7 +230,7 @@ def _draw_bound(axes: "Axes", reports: Sequence[GradientReport]) -> None:
             axes.plot(measured, **style, label=f"{title}: measured")
             bound = _mask_nonpositive(flow.bound)
             axes.plot(bound, **style, linestyle=":", label=f"{title}: bound {gamma:.2f}$^{{t-k}}$")
-            ends.append((float(np.nanmin(measured)), float(np.nanmax(measured))))  # the first is 1
+            ends.append((float(np.nanmin(measured)), float(np.nanmax(measured))))  # the first value is 1
     axes.set_yscale("log")
     low, high = min(low for low, _ in ends), max(high for _, high in ends)
     axes.set_ylim(max(low / 3, high * MIN_RATIO), high * HEADROOM)

@@ -1,11 +1,11 @@
 """Shared parts of all plots: figure set-up, labels in any script, fonts, colours, and PNG and SVG output.
 
 matplotlib includes DejaVu Sans, which covers Latin, Greek, Cyrillic, Arabic, Hebrew, Armenian and Georgian, but not
-Han, kana, Hangul, Devanagari or Thai. Characters that it lacks are looked up in the system fonts; characters without a
-font are reported.
+Han, kana, Hangul, Devanagari or Thai. For characters that DejaVu Sans lacks, the system fonts are searched. Characters
+without a font are reported.
 
-`studio/web/lib/palette.js` defines the same colours for the studio; tests/studio/test_colours.py
-checks that both palettes are equal.
+`studio/web/lib/palette.js` defines the same colours for the studio; tests/studio/test_colours.py checks that both
+palettes are equal.
 """
 
 import io
@@ -37,8 +37,8 @@ MORE_COLOURS = (*COLOURS, "#6A3D9A", "#8C5A3C", "#5C5C5C", "#8A9A00", "#0B3C6F",
 SIGNED_COLORMAP = "RdBu_r"  # red above 0, blue below, as in the studio (colour.js)
 FORMATS = (".png", ".svg")
 MAX_WIDTH = 32.0  # inches
-TOKEN_WIDTH = 0.19  # inches per token label
-# For characters that are invisible or missing in most fonts.
+TOKEN_WIDTH = 0.19  # inches for each token label
+# Marks for characters that are invisible or missing in most fonts.
 VISIBLE_MARKS = {" ": "␣", "\u00a0": "␣", "\u202f": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", GLUE: "▪"}
 JOINERS = ("\N{ZERO WIDTH JOINER}", "\N{ZERO WIDTH NON-JOINER}")
 
@@ -191,7 +191,10 @@ def figure_width(tokens: int) -> float:
 
 
 def set_token_labels(panels: Sequence["Axes"], tokens: Sequence[str]) -> None:
-    """Label the x axis of the last panel with tokens; rotate long tokens, and show numbers if there are too many."""
+    """Label the x axis of the last panel with tokens.
+
+    Rotate long tokens, and show numbers if there are too many tokens.
+    """
     last = panels[-1]
     for axes in panels:
         axes.tick_params(axis="x", length=0, labelbottom=axes is last)
@@ -208,7 +211,8 @@ def set_token_labels(panels: Sequence["Axes"], tokens: Sequence[str]) -> None:
 # --- fonts ------------------------------------------------------------------------------------------------------------
 
 DEFAULT_FONT = "DejaVu Sans"
-UNUSABLE_FONTS = re.compile("last resort|color|emoji", re.IGNORECASE)  # placeholder boxes; bitmaps instead of outlines
+# Fonts of placeholder boxes, or of bitmaps instead of outlines
+UNUSABLE_FONTS = re.compile("last resort|color|emoji", re.IGNORECASE)
 JOINING_SCRIPTS = re.compile(r"[\u0590-\u08ff\u0900-\u0fff\u1000-\u109f\u1780-\u17ff\ufb1d-\ufdff\ufe70-\ufeff]")
 
 
@@ -274,7 +278,7 @@ def choose_fonts(texts: Iterable[str], font: str | None = None) -> Fonts:
 
 
 def _has_glyph(path: str, letter: str) -> bool:
-    from matplotlib.font_manager import get_font  # it caches fonts
+    from matplotlib.font_manager import get_font  # get_font caches fonts
 
     try:
         return bool(get_font(path).get_char_index(ord(letter)))
@@ -291,12 +295,13 @@ def text_style(texts: Iterable[str], font: str | None = None) -> Style:
 
 Theme = Literal["light", "dark"]
 
-# Gate values from 0 (closed) to 1 (open): viridis, whose lightness increases for every kind of colour vision. Both
-# themes use it, so yellow always means open.
+# Gate values are drawn from 0 (closed) to 1 (open) in viridis, whose lightness increases for every kind of colour
+# vision. Both themes use this scale, so yellow always means open.
 GATE_SCALE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
 
-# Line colours by the name of a cell's quantity. Quantities in one panel (the gates; the candidate and the states) are
-# distinguishable for every kind of colour vision. Names that never occur in the same cell may share a colour.
+# Line colours by the name of a cell's quantity. Quantities that share a panel (all gates, or the candidate and the
+# states) are distinguishable for every kind of colour vision. Names that never occur in the same cell may share a
+# colour.
 QUANTITY_COLOURS: dict[str, dict[Theme, str]] = {
     "f": {"light": "#6b4fbb", "dark": "#9a6bff"},
     "i": {"light": "#c2510a", "dark": "#ff7f2a"},
@@ -310,7 +315,7 @@ QUANTITY_COLOURS: dict[str, dict[Theme, str]] = {
     "h": {"light": "#1f5fbf", "dark": "#4f8ff7"},
     "y": {"light": "#2b2b2b", "dark": "#eceff4"},
 }
-# Quantities with other names, in new cells, get these colours in order.
+# Quantities of new cells, which have other names, get these colours in order.
 OTHER_COLOURS: dict[Theme, tuple[str, ...]] = {
     "light": ("#3d87b5", "#5c5c5c", "#b8860b", "#00695c"),
     "dark": ("#8fd3f5", "#c4c4c4", "#fff3a0", "#a6f0d0"),
@@ -325,7 +330,7 @@ def quantity_colour(name: str, number: int = 0, theme: Theme = "light") -> str:
 
 
 def interpolate_colour(stops: Sequence[Sequence[int]], value: float) -> list[int]:
-    """Return red, green and blue for a value between 0 and 1, interpolated between the two nearest stops."""
+    """Return the red, green and blue of a value between 0 and 1, interpolated between the two nearest stops."""
     position = min(max(value, 0.0), 1.0) * (len(stops) - 1)
     low = min(int(position), len(stops) - 2)
     return [round(a + (b - a) * (position - low)) for a, b in zip(stops[low], stops[low + 1], strict=True)]

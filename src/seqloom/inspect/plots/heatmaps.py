@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-LETTER = 0.095  # inches per character
-SIZE, SMALL = 11.0, 7.0  # points
-AXIS = 0.25  # inches of an axis title
-WHITE_TEXT_SHADE = 0.55  # text on darker shades is white
+LETTER = 0.095  # average width of a character in inches
+SIZE, SMALL = 11.0, 7.0  # font sizes in points
+AXIS = 0.25  # height of an axis title in inches
+WHITE_TEXT_SHADE = 0.55  # text is white on darker shades
 ROTATED: Style = {"rotation": 45, "ha": "left", "rotation_mode": "anchor"}
 
 
 def _add_title(figure: "Figure", title: Sequence[str], style: Style, size: float = SIZE) -> None:
-    """Add title lines above a figure, each truncated to its width."""
+    """Add title lines above a figure. Each line is truncated to the figure's width."""
     lines = [truncate(line, int(figure.get_figwidth() / LETTER)) for line in title]
     if lines:
         figure.suptitle("\n".join(lines), fontsize=size, linespacing=1.5, **style)
@@ -54,20 +54,20 @@ def _widest_label(words: Iterable[str], size: float = SIZE) -> float:
 
 # --- one attention map ------------------------------------------------------------------------------------------------
 
-CELL, MIN_CELL = 0.46, 0.2  # inches of a cell, and its minimum in large maps
-MAX_SIDE = 60.0  # inches of all cells; longer texts get smaller cells and numbers instead of words
-MAX_WORD = 40  # characters of a word; longer words are truncated
-MAX_WRITTEN_CELLS = 16  # per side; weights are written into the cells up to this size
+CELL, MIN_CELL = 0.46, 0.2  # inches per cell, and the minimum in large maps
+MAX_SIDE = 60.0  # maximum inches of all cells; longer texts get smaller cells, and numbers instead of words
+MAX_WORD = 40  # maximum characters of a word; longer words are truncated
+MAX_WRITTEN_CELLS = 16  # maximum per side; in larger maps, weights are not written into the cells
 LINK_COLOUR = "#D55E00"
 
 
 def draw_alignment(
     grid: AttentionMap, title: Sequence[str] = (), *, links: Iterable[tuple[int, int]] = (), font: str | None = None
 ) -> "Figure":
-    """Draw weights from 0 to 1, with keys as columns and queries, or the tokens they produce, as rows.
+    """Draw weights from 0 to 1 with keys as columns and with queries, or the tokens they produce, as rows.
 
-    `links` (source position, target position), such as reference alignments, are outlined. Each line of
-    `title` is truncated to the width. `font` is the preferred family.
+    `links` are pairs (source position, target position), such as reference alignments, whose cells are outlined. Each
+    line of `title` is truncated to the width. `font` is the preferred font family.
     """
     from matplotlib.patches import Rectangle
 
@@ -107,11 +107,11 @@ def draw_alignment(
 
 # --- all heads --------------------------------------------------------------------------------------------------------
 
-THUMBNAIL = 1.5  # inches per side for short texts
-MIN_LABELLED_CELL = 0.125  # inches of a cell
-MAX_LABEL_SIZE, MIN_LABEL_SIZE = 9.0, 6.5  # points
-MAX_LABELLED_SIDE = 20.0  # inches of all cells; larger grids have small thumbnails without labels
-MAX_LABEL = 16  # characters of a label beside a thumbnail
+THUMBNAIL = 1.5  # inches of a thumbnail's side for short texts
+MIN_LABELLED_CELL = 0.125  # minimum inches of a cell with a label
+MAX_LABEL_SIZE, MIN_LABEL_SIZE = 9.0, 6.5  # font sizes in points
+MAX_LABELLED_SIDE = 20.0  # maximum inches of all cells; larger grids have small thumbnails without labels
+MAX_LABEL = 16  # maximum characters of a label beside a thumbnail
 
 
 def draw_heads(
@@ -122,9 +122,11 @@ def draw_heads(
     heads: Sequence[int] | None = None,
     font: str | None = None,
 ) -> "Figure":
-    """Draw a thumbnail for each head, with layers as rows and heads as columns, on one scale from 0 to 1.
+    """Draw a thumbnail for each head, with layers as rows and heads as columns. All thumbnails use one scale from 0 to
+    1.
 
-    Labels are at the left and below unless there are too many words. `layers` and `heads` select maps, counted from 1.
+    Labels are drawn at the left and below unless there are too many words. `layers` and `heads` select maps, counted
+    from 1.
     """
     layers = range(1, len(maps.weights) + 1) if layers is None else layers
     heads = range(1, maps.weights.shape[1] + 1) if heads is None else heads
@@ -167,14 +169,14 @@ def draw_heads(
 # --- links ------------------------------------------------------------------------------------------------------------
 
 MIN_LINK_WEIGHT = 0.05  # weaker links are not drawn
-LINE_HEIGHT = 0.34  # inches
+LINE_HEIGHT = 0.34  # inches per line
 SPAN = 3.4  # inches between the two columns of words
 
 
 def draw_links(
     grid: AttentionMap, title: Sequence[str] = (), *, min_weight: float = MIN_LINK_WEIGHT, font: str | None = None
 ) -> "Figure":
-    """Draw the rows of the map at the left, its columns at the right, and one line per link, shaded by weight.
+    """Draw the rows of the map at the left, its columns at the right, and a line for each link, shaded by weight.
 
     Links below `min_weight` are not drawn. The axis titles of the map become the headings of the two columns.
     """
@@ -206,7 +208,7 @@ def draw_links(
 
 
 def _add_links(axes: "Axes", links: list[tuple[int, int, float]], left: Array, right: Array) -> None:
-    """Draw a curve for each link, the strongest on top, with one colour for the links of each row."""
+    """Draw a curve for each link, the strongest links on top. All links of a row have the same colour."""
     from matplotlib.collections import PathCollection
     from matplotlib.colors import to_rgba
     from matplotlib.path import Path
@@ -224,7 +226,7 @@ def _add_links(axes: "Axes", links: list[tuple[int, int, float]], left: Array, r
 
 
 def find_links(weights: Array, min_weight: float = MIN_LINK_WEIGHT) -> list[tuple[int, int, float]]:
-    """Return row, column and weight of all weights of at least `min_weight`, row by row."""
+    """Return row, column and weight of each weight of at least `min_weight`, row by row."""
     links = np.argwhere(weights >= min_weight).tolist()
     return [(row, column, float(weights[row, column])) for row, column in links]
 
@@ -236,7 +238,7 @@ MAX_CLASS_CELL, MIN_CLASS_CELL = 1.15, 0.36  # inches
 MAX_LABELLED_CLASSES = 200  # with more classes, cells are smaller and unlabelled
 MAX_LABELLED_MATRIX, MAX_UNLABELLED_MATRIX = 30.0, 15.0  # inches of all cells per side
 MAX_CLASS_NAME = 26  # characters; longer names are truncated
-MIN_TWO_LINE_CELL = 0.55  # inches of a cell that fits a percentage and a count
+MIN_TWO_LINE_CELL = 0.55  # minimum inches of a cell that contains both a percentage and a count
 SCALE = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)  # ticks of the colour bar
 
 
@@ -250,9 +252,9 @@ def draw_confusion(
 ) -> "Figure":
     """Draw a confusion matrix: true classes as rows, predicted classes as columns.
 
-    The shade of a cell is its proportion of the row, on a square-root scale that makes rare mistakes
-    visible; the last column shows the row total. `label_kind` names the classes, `unit` the counted
-    examples. Each line of `title` is truncated to the width. `font` is the preferred family.
+    The shade of a cell is its proportion of the row, on a square-root scale that makes rare mistakes visible. The last
+    column shows the row total. `label_kind` is the name for a class, and `unit` the name for the counted examples. Each
+    line of `title` is truncated to the width. `font` is the preferred font family.
     """
     from matplotlib.colors import PowerNorm
 
@@ -294,7 +296,7 @@ def draw_confusion(
 
 
 def _write_counts(axes: "Axes", confusion: Confusion, cell: float) -> None:
-    """Write counts, and percentages if the cells are large, at the largest font size that fits."""
+    """Write counts, and in large cells also percentages, at the largest font size that fits."""
     rates = confusion.rates()
     for row, column in np.argwhere(confusion.counts).tolist():
         texts, rate = int(confusion.counts[row, column]), float(rates[row, column])

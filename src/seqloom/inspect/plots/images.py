@@ -1,4 +1,4 @@
-"""Plots of images: maps of values drawn over them."""
+"""Plots of images and of maps that are drawn over images."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANEL = 2.9  # inches per panel
-TITLE_CHARACTERS = 34  # per panel
-OPACITY = 0.6  # of a map over an image
-FAINT_CONTRAST = 0.45  # of the image below a map
-GRID_PANEL, GRID_COLUMNS = 1.1, 10  # inches of an image, images in a row
-GRID_CHARACTERS = 16  # of a label
+PANEL = 2.9  # inches of a panel
+TITLE_CHARACTERS = 34  # maximum characters of a panel's title
+OPACITY = 0.6  # opacity of a map over an image
+FAINT_CONTRAST = 0.45  # contrast of the image below a map
+GRID_PANEL, GRID_COLUMNS = 1.1, 10  # inches of an image; images in a row
+GRID_CHARACTERS = 16  # maximum characters of a label
 HEADINGS = {
     "occlusion": "occlusion: loss of p without a square",
     "gradient": "gradient × input",
@@ -37,7 +37,7 @@ HEADINGS = {
 def draw_image(axes: "Axes", pixels: Pixels, faint: bool = False) -> None:
     """Draw an image (H, W, C) without ticks.
 
-    With `faint`, draw it as the background of a map: in light grey, and inverted if it is mostly dark.
+    With `faint`, draw it in light grey as the background of a map, and invert it if it is mostly dark.
     """
     shown = pixels.mean(axis=2) if faint or pixels.shape[2] == 1 else pixels
     if faint:
@@ -49,7 +49,7 @@ def draw_image(axes: "Axes", pixels: Pixels, faint: bool = False) -> None:
 
 
 def draw_map(axes: "Axes", pixels: Pixels, values: Array) -> None:
-    """Draw a map (rows, columns) over an image (H, W, C); in a signed map, red supports and blue opposes the label."""
+    """Draw a map (rows, columns) over an image (H, W, C). In a signed map, red supports and blue opposes the label."""
     H, W, _ = pixels.shape
     draw_image(axes, pixels, faint=True)
     extent = (-0.5, W - 0.5, H - 0.5, -0.5)
@@ -66,7 +66,7 @@ def draw_map(axes: "Axes", pixels: Pixels, values: Array) -> None:
 
 
 def draw_image_reasons(pixels: Pixels, maps: Mapping[str, Array], title: Sequence[str]) -> "Figure":
-    """Draw an image, and each map over a grey copy of it."""
+    """Draw an image, then each map over a grey copy of the image."""
     ratio = pixels.shape[0] / pixels.shape[1]
     figure = new_figure(PANEL * (1 + len(maps)), PANEL * float(np.clip(ratio, 0.4, 2.5)) + 0.3 + 0.25 * len(title))
     style = text_style(title)

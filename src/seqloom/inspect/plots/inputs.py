@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 # --- encodings --------------------------------------------------------------------------------------------------------
 
-MAX_TEXTS, MAX_WORDS, MAX_NUMBERS = 4, 24, 32  # maximum number drawn
-CELL = 0.28  # inches of a cell and of a bar
-BARS = 1.9  # inches of a bar chart
+MAX_TEXTS, MAX_WORDS, MAX_NUMBERS = 4, 24, 32  # maximum numbers of texts, words and columns drawn
+CELL = 0.28  # side of a cell and width of a bar in inches
+BARS = 1.9  # width of a bar chart in inches
 EDGE, GAP, TITLE = 0.25, 0.35, 0.6  # inches: figure margin, space between panels, height of the titles
 TITLE_GAP = 0.1  # inches between a title and its panel
-MAX_WORD_LENGTH = 16  # characters
-SMALL = 9.0  # points
+MAX_WORD_LENGTH = 16  # maximum characters of a word
+SMALL = 9.0  # font size in points
 
 
 def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = None) -> "Figure":
     """Draw one-hot, count, tf–idf and dense vectors side by side, one row of panels for each text.
 
-    Columns that are 0 in all texts are omitted, and long texts are truncated. Panels are positioned in
-    inches, so that all cells have the same size.
+    Columns that are 0 in all texts are omitted, and long texts are truncated. Panels are positioned in inches, so that
+    all cells have the same size.
     """
     texts = texts[:MAX_TEXTS]
     columns, vocabulary = nonzero_columns(texts, MAX_WORDS), texts[0].vocabulary
@@ -95,12 +95,13 @@ def draw_encodings(texts: Sequence[Encoded], width: int, *, font: str | None = N
         _draw_squares(dense, table[text.columns[:MAX_WORDS]], side, style, SIGNED_COLORMAP, (-3, 3))
         dense.set_xticks([])
     lengths, size = {len(text.words) for text in texts}, len(vocabulary)
-    length = f"{lengths.pop():,}" if len(lengths) == 1 else "T"  # texts of different lengths
+    length = f"{lengths.pop():,}" if len(lengths) == 1 else "T"  # T if the texts have different lengths
     first = f", first {MAX_NUMBERS}" if width > MAX_NUMBERS else ""
     titles = [f"one-hot\n{length} × {size:,}", f"bag of words\n{size:,}", f"tf–idf\n{size:,}"]
     titles.append(f"dense, random\n{length} × {width:,}{first}")
     for position, (left, panel_width, title) in enumerate(zip(lefts, widths, titles, strict=True)):
-        bottom = tops[0] - TITLE_GAP - (letters if position == 0 else 0)  # above the words of the one-hot columns
+        # The titles are above the words of the one-hot columns
+        bottom = tops[0] - TITLE_GAP - (letters if position == 0 else 0)
         at = ((left + panel_width / 2) / figure_width, 1 - bottom / figure_height)
         figure.text(*at, title, ha="center", va="bottom", fontsize=SIZE)
     return figure
@@ -132,7 +133,7 @@ PRODUCTS = {"rotary": "q · k of equal vectors after rotation"}
 
 
 def draw_positions(view: PositionsView) -> "Figure":
-    """Draw the table of vectors, some dimensions as curves, and the dot products of positions."""
+    """Draw the table of vectors, curves of some dimensions, and the dot products of positions."""
     figure = new_figure(13, 8.8)
     (table, products), (curves, distances) = figure.subplots(2, 2, width_ratios=(1.45, 1), height_ratios=(1.45, 1))
     set_heading(table, TABLES.get(view.kind, "positional encodings: one column for each position"))
@@ -176,17 +177,18 @@ def draw_positions(view: PositionsView) -> "Figure":
 Method = Literal["pca", "tsne"]
 UNGROUPED_COLOUR = "#555555"
 LABEL_DISTANCE = 4.0  # points between a dot and its label
-DISTANCE_FACTORS = (1.0, 4.0, 8.0)  # tried in order; for all but the first, a line connects label and dot
-DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))  # of a label, best first
+DISTANCE_FACTORS = (1.0, 4.0, 8.0)  # tried in order; beyond the first distance, a line connects the label to its dot
+# Positions of a label relative to its dot, best first
+DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
 
 
 @dataclass(frozen=True)
 class WordSelection:
-    """The words to draw, most important first, and the group of each word (−1: no group)."""
+    """The words to draw, most important first, and the group of each word, or −1 for a word without a group."""
 
     words: list[str]
     groups: list[int]
-    names: list[str]  # of the groups
+    names: list[str]  # names of the groups
 
 
 def select_frequent_words(space: WordSpace, count: int, skip: int = 0) -> WordSelection:
@@ -228,7 +230,7 @@ def project(vectors: Array, method: Method) -> tuple[Array, Array | None]:
 def draw_words(
     space: WordSpace, selection: WordSelection, method: Method, title: str, font: str | None = None
 ) -> "Figure":
-    """Draw a labelled dot for each word. Labels that do not fit without overlap are omitted, last words first."""
+    """Draw a labelled dot for each word. Labels that do not fit are omitted, starting with the last word."""
     points, ratios = project(space.unit[[space.index(word) for word in selection.words]], method)
     is_small = len(points) <= 150
     figure = new_figure(*((11.0, 8.0) if is_small else (15.0, 11.0)))
@@ -264,12 +266,13 @@ def _place_labels(
     figure = axes.get_figure(root=True)
     assert figure is not None
     renderer = FigureCanvasAgg(figure).get_renderer()
-    # Layout pixels, which stay valid when the figure is drawn at another resolution.
+    # The transform uses layout pixels, which stay valid when the figure is drawn at another resolution.
     pixels: Transform = Affine2D().scale(1 / figure.dpi) + figure.dpi_scale_trans
     dots = axes.transData.transform(points)
     frame = axes.get_window_extent(renderer)
     boxes, lines, omitted = np.empty((0, 4)), np.empty((0, 2)), 0
-    for number in sorted(range(len(names)), key=lambda index: index not in bold):  # group names come first
+    # Labels of group names are placed first
+    for number in sorted(range(len(names)), key=lambda index: index not in bold):
         options = {**style, "fontsize": style["fontsize"] + (number in bold), "color": colours[number]}
         options |= {"weight": "bold" if number in bold else "normal", "ha": "center", "va": "center"}
         text = axes.text(0, 0, names[number], transform=pixels, **options)
@@ -306,7 +309,7 @@ def _find_label_position(
         distance = LABEL_DISTANCE * 120 / 72 * factor
         for across, up in DIRECTIONS:
             if factor > 1 and not up:
-                continue  # a line to the side of a word would look like part of it
+                continue  # such a line would look like part of the word
             x = dot[0] + across * (width / 2 + distance)
             y = dot[1] + up * (height / 2 + distance * (0.4 if across and factor == 1 else 0.8))
             left, low, right, high = x - width / 2, y - height / 2, x + width / 2, y + height / 2
@@ -321,6 +324,6 @@ def _find_label_position(
 
 
 def _any_inside(points: Array, boxes: Array) -> bool:
-    """Return whether any point (N, 2) is inside any box (M, 4): left, low, right, high."""
+    """Return whether any point (N, 2) is inside any box (M, 4); a box is left, low, right, high."""
     x, y = points[:, None, 0], points[:, None, 1]
     return bool(((x > boxes[:, 0]) & (x < boxes[:, 2]) & (y > boxes[:, 1]) & (y < boxes[:, 3])).any())

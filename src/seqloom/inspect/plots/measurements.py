@@ -1,5 +1,8 @@
-"""Plots of measurements: training curves, metrics over a variable and over seeds, calibration, layer costs, memory
-tests and context windows."""
+"""Plots of measurements.
+
+The measurements are training curves, metrics over a variable and over seeds, calibration, layer costs, memory tests
+and context windows.
+"""
 
 import math
 import statistics
@@ -44,7 +47,7 @@ LINE_OFFSET = 0.02  # horizontal offset between lines, relative to the distance 
 
 @dataclass(frozen=True)
 class MeasuredLine:
-    """A line with several values at each x, one per seed. Nonfinite values are ignored."""
+    """A line with several values at each x, one value per seed. Nonfinite values are ignored."""
 
     name: str
     values: Mapping[float, Sequence[float]]
@@ -55,7 +58,7 @@ class MeasuredLine:
 def draw_against(
     lines: Sequence[MeasuredLine], *, title: str, x_label: str, y_label: str, percent: bool = False
 ) -> "Figure":
-    """Draw all values with means and standard deviations over equally spaced x values (percentages if `percent`)."""
+    """Draw all values, means and standard deviations over equally spaced x values; `percent` shows percentages."""
     xs = sorted({x for line in lines for x in line.values})
     figure = new_figure(8.5, 5.2)
     axes = figure.add_subplot()
@@ -96,8 +99,8 @@ class Spread:
 
     name: str
     values: Sequence[float]
-    seconds: float = math.nan  # training time
-    remark: str = ""  # below the name
+    seconds: float = math.nan  # training time in seconds
+    remark: str = ""  # text below the name
 
 
 def draw_spread(rows: Sequence[Spread], *, title: str, metric: str, better: str = "lower") -> "Figure":
@@ -152,9 +155,10 @@ def _draw_row(axes: "Axes", position: int, values: list[float], largest: float) 
 
 
 def format_four_digits(value: float, largest: float = 0.0) -> str:
-    """Format four significant digits with trailing zeros, such as 2.330.
+    """Format a number with four significant digits, including trailing zeros, such as 2.330.
 
-    If `largest` is given, the number has as many decimals as that value, but at least two: 0.01 next to 92.79.
+    If `largest` is given, the number has as many decimals as `largest` would have, but at least two: 0.01 next to
+    92.79.
     """
 
     def decimals(number: float) -> int:
@@ -184,7 +188,7 @@ def draw_reliability(calibration: Calibration, title: str = "") -> "Figure":
         (-1, COLOURS[2], "...", "accuracy above confidence"),
     ):
         gaps = [bin_ for bin_ in bins if sign * bin_.gap > 0]
-        if gaps:  # otherwise no legend entry
+        if gaps:  # without gaps, the legend has no entry for them
             ends = [min(bin_.accuracy, bin_.confidence) for bin_ in gaps]
             style = {**pale, "edgecolor": colour, "hatch": hatch, "label": name}
             _draw_bins(upper, [(bin_, abs(bin_.gap)) for bin_ in gaps], bottom=ends, **style)
@@ -213,9 +217,9 @@ def _draw_bins(axes: "Axes", bars: Sequence[tuple[Bin, float]], **style: Any) ->
 
 # --- costs of layers, memory tests and context windows ----------------------------------------------------------------
 
-LINE_STYLES = ("-", "-", "-", (0, (4, 2)), (0, (1, 1)))  # overlapping lines stay visible
+LINE_STYLES = ("-", "-", "-", (0, (4, 2)), (0, (1, 1)))  # different styles keep overlapping lines visible
 LABEL_GAP = 0.075  # distance between two labels beside a panel, relative to its height
-COST_PANELS = {  # title, unit, and the number of units in one second, byte or operation
+COST_PANELS = {  # title, unit, and number of units per second, byte or operation
     "time": ("Forward and backward pass", "milliseconds", 1e3),
     "memory": ("Peak memory of the two passes", "MiB", 1 / 2**20),
     "chain": ("Sequential operations", "operations", 1),
@@ -224,7 +228,7 @@ COST_PANELS = {  # title, unit, and the number of units in one second, byte or o
 
 
 def draw_layers(layers: Layers) -> "Figure":
-    """Draw four costs over the sequence length on logarithmic axes; label each line with its fitted power of n."""
+    """Draw four costs over the sequence length on logarithmic axes. Label each line with its fitted power of n."""
     figure = new_figure(14, 9)
     for axes, quantity in zip(figure.subplots(2, 2).flatten(), COST_PANELS, strict=True):
         _draw_costs(tidy(axes), layers, quantity)
@@ -237,7 +241,7 @@ def draw_layers(layers: Layers) -> "Figure":
 def _draw_costs(axes: "Axes", layers: Layers, quantity: str) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    """Draw one cost of all layers; beside the panel, name each line and the fitted power of n."""
+    """Draw one cost of all layers. Beside the panel, write the name and the fitted power of n of each line."""
     title, unit, factor = COST_PANELS[quantity]
     exponents, ends = layers.exponents(quantity), []
     for number, (kind, rows) in enumerate(layers.measured.items()):
@@ -278,7 +282,7 @@ def _set_lengths(axes: "Axes", lengths: Array | Sequence[int], names: Sequence[s
 
 
 def spread_labels(heights: Sequence[float], gap: float) -> list[float]:
-    """Move ascending heights so that they are at least `gap` apart. Each cluster spreads around its mean."""
+    """Move ascending heights so that they are at least `gap` apart. Each cluster is centred on its mean."""
 
     def lowest(cluster: Sequence[float]) -> float:
         return sum(cluster) / len(cluster) - gap * (len(cluster) - 1) / 2
@@ -291,7 +295,7 @@ def spread_labels(heights: Sequence[float], gap: float) -> list[float]:
     return [lowest(cluster) + position * gap for cluster in clusters for position in range(len(cluster))]
 
 
-MEMORY_TESTS = {  # title, and the meaning of a lag
+MEMORY_TESTS = {  # title, and meaning of the lag
     "recall": (
         "Recall: which symbol came first?",
         "lag: symbols between the first symbol and the question",
@@ -304,7 +308,7 @@ MEMORY_TESTS = {  # title, and the meaning of a lag
 
 
 def draw_memory(memory: Memory) -> "Figure":
-    """Draw the mean over seeds, a band from the worst to the best seed, and the chance level."""
+    """Draw the mean over seeds as a line, the range from the worst to the best seed as a band, and the chance level."""
     plan = memory.plan
     title, meaning = MEMORY_TESTS[plan.test]
     figure = new_figure(8, 5)
@@ -330,7 +334,7 @@ def draw_memory(memory: Memory) -> "Figure":
 
 
 def draw_window(views: list[WindowView]) -> "Figure":
-    """Draw, for each model, the increase in loss when a position of its window is shuffled."""
+    """Draw, for each model, the increase in loss when the tokens at a position of its window are shuffled."""
     figure = new_figure(8, 4.6)
     axes = tidy(figure.add_subplot())
     for number, view in enumerate(views):
@@ -338,7 +342,8 @@ def draw_window(views: list[WindowView]) -> "Figure":
         axes.plot(range(1, len(view.importance) + 1), view.importance, linewidth=2, label=name, **_line_style(number))
     axes.set_xticks(range(1, max(len(view.importance) for view in views) + 1))
     axes.set_xlabel("distance from the predicted token")
-    if min(min(view.importance) for view in views) > 0:  # near positions matter many times as much as distant positions
+    # Logarithmic, because near positions matter many times as much as distant positions
+    if min(min(view.importance) for view in views) > 0:
         axes.set_yscale("log", subs=[])
         ticks: Style = {"subs": (1, 2, 5)}
         axes.yaxis.get_major_locator().set_params(**ticks)
@@ -355,17 +360,17 @@ def draw_window(views: list[WindowView]) -> "Figure":
 
 MAX_MARKED_POINTS = 20  # lines with more points have no markers
 MAX_COLUMNS = 2  # panels side by side
-SPIKE_WIDTH = 2  # points; more consecutive points than this are not a spike
-MAX_SPIKE = 1.0  # height of a spike that is displayed completely, relative to the height of the other points
-MAX_HALF_ENTRY = 44  # characters of a legend entry in a legend with two columns
+SPIKE_WIDTH = 2  # maximum consecutive points of a spike
+MAX_SPIKE = 1.0  # height, relative to that of the other points, up to which a spike is displayed completely
+MAX_HALF_ENTRY = 44  # maximum characters of an entry in a legend with two columns
 
 
 def draw_curves(runs: Sequence[Run]) -> "Figure":
     """Draw the losses of runs, with thin lines for training and thick lines for dev.
 
     The loss of a run that was estimated in one step is a horizontal line. Losses in different units have separate
-    panels. A thin line is dotted if the training loss is not comparable with the dev loss (sampled or smoothed). If
-    all runs have BLEU, F1 or accuracy on dev, a separate panel shows this metric.
+    panels. The training line is dotted if the training loss is sampled or smoothed, and is therefore not comparable
+    with the dev loss. If all runs have BLEU, F1 or accuracy on dev, a separate panel shows this metric.
     """
     dev_metrics = {name for run in runs for name in DEV_METRIC_TITLES if curves(run).get(name)}
     metric = dev_metrics.pop() if len(dev_metrics) == 1 else None
@@ -427,7 +432,7 @@ def _draw_loss(axes: "Axes", run: Run, factor: float, colour: str, last: int) ->
 
 
 def _clip_spikes(axes: "Axes") -> None:
-    """Limit the axis to the running medians and first points of its curves if a spike far exceeds them."""
+    """Limit the axis to the running medians and the first points of its curves if a spike far exceeds them."""
     lines = [np.asarray(line.get_ydata(), dtype=float) for line in axes.lines]
     lines = [finite for line in lines if len(finite := line[np.isfinite(line)])]
     if not lines:
@@ -453,7 +458,7 @@ def _draw_metric(axes: "Axes", run: Run, metric: str, colour: str) -> None:
 
 
 def _marker_style(points: Points, marker: str = "o") -> Style:
-    """Return a style with markers for a line with few points."""
+    """Return a style that adds markers to a line with few points."""
     return {"marker": marker, "markersize": 4.5} if len(points) <= MAX_MARKED_POINTS else {"linewidth": 2}
 
 

@@ -42,7 +42,7 @@ MEANINGS = {
 
 
 def draw_components(components: Components, title: str = "") -> "Figure":
-    """Draw the components of a series with 95 % bands, one panel each."""
+    """Draw each component of a series with its 95 % band in a separate panel."""
     parts = len(components.parts)
     figure = new_figure(11, 2.6 + 1.9 * (parts - 1) + 0.9)
     panels = figure.subplots(parts, 1, sharex=True, squeeze=False, height_ratios=[1.7] + [1] * (parts - 1))[:, 0]
@@ -50,7 +50,7 @@ def draw_components(components: Components, title: str = "") -> "Figure":
         low, high = mean - Z_95 * deviation, mean + Z_95 * deviation
         tidy(axes).fill_between(components.times, low, high, color=COLOURS[number], alpha=0.22, linewidth=0)
         axes.plot(components.times, mean, color=COLOURS[number], linewidth=1.5, label="smoothed")
-        steady = slice(len(mean) // 20, None)  # the uncertain first steps do not determine the scale
+        steady = slice(len(mean) // 20, None)  # without the first steps, whose uncertainty would determine the scale
         limits = np.array([low[steady].min(), high[steady].max()])
         margin = 0.08 * float(np.ptp(limits)) or 1.0
         axes.set_ylim(limits[0] - margin, limits[1] + margin)
@@ -78,7 +78,7 @@ MAX_PANELS = 6
 
 
 def draw_forecast(forecast: ForecastView, history: int | None = None, columns: Sequence[int] | None = None) -> "Figure":
-    """Draw the series, the mean forecast and its intervals, one panel for each variable.
+    """Draw the series, the mean forecast and its intervals in one panel for each variable.
 
     `history` is the number of past steps to draw.
     """
@@ -116,7 +116,7 @@ def draw_forecast(forecast: ForecastView, history: int | None = None, columns: S
 
 # --- tracks -----------------------------------------------------------------------------------------------------------
 
-ELLIPSES = 16  # confidence ellipses along the smoothed track, not counting those in gaps
+ELLIPSES = 16  # number of confidence ellipses along the smoothed track, in addition to those in gaps
 
 
 def draw_track(trace: TrackTrace, title: str = "") -> "Figure":
@@ -145,7 +145,7 @@ def _draw_plane(axes: "Axes", trace: TrackTrace) -> None:
     axes.plot(*trace.filtered.T, color=ORANGE, linewidth=1.1, linestyle="--", label="filtered (past)", zorder=4)
     axes.plot(*trace.smoothed.T, color=BLUE, linewidth=1.6, label="smoothed (past and future)", zorder=5)
     even = np.linspace(0, len(trace.truth) - 1, ELLIPSES).astype(int)
-    middles = [(first + last) // 2 for first, last in trace.gaps]  # where the uncertainty is largest
+    middles = [(first + last) // 2 for first, last in trace.gaps]  # the steps with the largest uncertainty
     for position, step in enumerate(np.unique(np.concatenate([even, np.array(middles, dtype=int)]))):
         border = ellipse(trace.smoothed[step], trace.smoothed_covariances[step])
         name = "95 % confidence ellipse" if position == 0 else None
@@ -177,7 +177,7 @@ def _draw_errors(axes: "Axes", trace: TrackTrace, axis: int) -> None:
     axes.scatter(steps, trace.observed[:, axis] - truth, color=OBSERVED, s=8, linewidths=0, label="observed")
     axes.axhline(0, color="black", linewidth=1)
     deviations = np.sqrt(trace.filtered_covariances.diagonal(axis1=1, axis2=2))
-    bands = np.abs(trace.filtered - trace.truth) + Z_95 * deviations  # the whole band of a gap is visible
+    bands = np.abs(trace.filtered - trace.truth) + Z_95 * deviations  # the limits include the whole band of a gap
     limit = 1.05 * max(bands.max(), float(np.nanmax(np.abs(trace.observed - trace.truth))))
     axes.set_ylim(-limit, limit)
     axes.set_xlim(0, len(truth) + 1)
@@ -187,15 +187,15 @@ def _draw_errors(axes: "Axes", trace: TrackTrace, axis: int) -> None:
 # --- hidden Markov models ---------------------------------------------------------------------------------------------
 
 SPACE = "␣"
-LINE_LENGTH = 92  # characters of a line of text
-WHITE_FRACTION = 0.62  # of the background colour of a letter
+LINE_LENGTH = 92  # maximum characters of a line of text
+WHITE_FRACTION = 0.62  # fraction of white in the background colour of a letter
 MAX_COLUMNS = 4  # panels side by side
-MAX_WRITTEN_STATES = 8  # with more states, transition probabilities are only shaded
-SYMBOLS = 10  # per state; 6 if there are more than MAX_COLUMNS states
+MAX_WRITTEN_STATES = 8  # with more states, transition probabilities are shown only by shades
+SYMBOLS = 10  # symbols per state; 6 if there are more than MAX_COLUMNS states
 
 
 def _state_colour(state: int, states: int) -> "ColorType":
-    """Return the colour of a state. Up to six colours are distinguishable with colour vision deficiencies."""
+    """Return the colour of a state. Up to six states are distinguishable with colour vision deficiencies."""
     from matplotlib import colormaps
 
     return COLOURS[state] if states <= len(COLOURS) else colormaps["tab20"](state % 20)
@@ -208,17 +208,17 @@ def _lighten(colour: "ColorType") -> tuple[float, ...]:
 
 
 def draw_states(view: TextStates | SeriesStates, title: str = "") -> "Figure":
-    """Draw the states of a hidden Markov model over a text or a series."""
+    """Draw the states of a hidden Markov model for a text or a series."""
     figure = _draw_text_states(view) if isinstance(view, TextStates) else _draw_series_states(view)
     figure.suptitle(escape_math(title))
     return figure
 
 
 def _draw_text_states(view: TextStates) -> "Figure":
-    """Draw emissions and transitions of the states, and a text with state colours as background."""
+    """Draw the emissions and transitions of the states, and a text whose background shows the states."""
     states, columns = view.states, min(view.states, MAX_COLUMNS)
     rows, symbols = -(-states // columns), SYMBOLS if states <= MAX_COLUMNS else 6
-    is_words = any(len(token) > 1 for token in view.tokens)  # characters include spaces
+    is_words = any(len(token) > 1 for token in view.tokens)  # characters include spaces; words do not
     positions = wrap_words([format_token(token) for token in view.tokens], LINE_LENGTH, spaces=is_words)
     bars, text = rows * (0.9 + 0.2 * symbols), 0.75 + 0.31 * (1 + positions[-1][0])
     figure = new_figure(12.5, 0.5 + bars + text)
@@ -274,7 +274,7 @@ def wrap_words(words: Sequence[str], width: int, *, spaces: bool) -> list[tuple[
 
 
 def _draw_text(axes: "Axes", view: TextStates, positions: Sequence[tuple[int, int]]) -> None:
-    """Draw the text with the colour of its state behind each token."""
+    """Draw each token of the text on the colour of its state."""
     from matplotlib.patches import Rectangle
 
     style: Style = {"ha": "center", "va": "center", "family": "monospace", "fontsize": 10.5}
@@ -292,7 +292,7 @@ def _draw_text(axes: "Axes", view: TextStates, positions: Sequence[tuple[int, in
 
 
 def _draw_series_states(view: SeriesStates) -> "Figure":
-    """Draw each variable over time with state colours as background, state means and transitions."""
+    """Draw each variable over time on the colours of the states, and the means and transitions of the states."""
     from matplotlib.patches import Patch
 
     figure = new_figure(13, 1.2 + 1.9 * max(len(view.columns), 2))

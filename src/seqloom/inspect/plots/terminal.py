@@ -1,7 +1,7 @@
 """Heat maps and tables for the terminal, in colour or in plain characters.
 
-Columns are as wide as their headings. If they do not fit on the screen, numbers with a legend replace the
-headings; if the numbers do not fit either, the columns are split into blocks.
+Columns are as wide as their headings. If they do not fit on the screen, numbers replace the headings, and a legend
+explains the numbers. If the numbers do not fit either, the columns are split into blocks.
 """
 
 import math
@@ -39,7 +39,7 @@ def render_heat_map(
     numbers: Sequence[Sequence[str]] | None = None,
     format_label: Callable[[str], str] = format_word,
 ) -> "Text":
-    """Render weights (rows, columns) from 0 to 1, at most `width` terminal cells wide.
+    """Render weights (rows, columns) from 0 to 1 in at most `width` terminal cells.
 
     With `numbers`, cells contain numbers instead of shades. `format_label` converts a word to a heading.
     """
@@ -83,7 +83,7 @@ def render_heat_map(
 def render_links(
     rows: Sequence[str], columns: Sequence[str], weights: Array, min_weight: float = MIN_SHOWN_WEIGHT
 ) -> "Text":
-    """List the links of each row on one line, the strongest first. Weights below `min_weight` are omitted.
+    """List the links of each row on one line, the strongest link first. Weights below `min_weight` are omitted.
 
     Words that occur in several columns are followed by their position, counted from 1.
     """
@@ -100,7 +100,7 @@ def render_links(
 
 
 def render_scale(colour: bool) -> "Text":
-    """Render the scale of the shades in one line."""
+    """Render the scale of the shades on one line."""
     from rich.text import Text
 
     text = Text("0 ", no_wrap=True)
@@ -160,13 +160,13 @@ def _align_right(word: str, width: int) -> str:
 
 # --- confusion --------------------------------------------------------------------------------------------------------
 
-MAX_COUNTED_CLASSES = 25  # up to this number of classes, counts are written; with more, cells are shaded
-ZERO_COUNT = "·"  # less prominent than 0
+MAX_COUNTED_CLASSES = 25  # a matrix with more classes has shades instead of counts
+ZERO_COUNT = "·"  # less prominent than the digit 0
 AVERAGES = {"micro": micro, "macro": macro, "weighted": weighted}
 
 
 def render_confusion(confusion: "Confusion", *, width: int, colour: bool) -> "Text":
-    """Render a confusion matrix with true classes as rows, predicted classes as columns, and row-wise proportions."""
+    """Render a confusion matrix: true classes as rows, predicted classes as columns, proportions of each row as shades."""
     labels = confusion.labels
     numbers = [[f"{count:,}" if count else ZERO_COUNT for count in row] for row in confusion.counts.tolist()]
     shown = numbers if len(labels) <= MAX_COUNTED_CLASSES else None
@@ -183,7 +183,7 @@ def build_class_table(
 ) -> "Table":
     """Build a table of precision, recall and F1 of each class or span type, with averages.
 
-    `columns` adds columns: by heading, a value for each class.
+    `columns` adds further columns: for each heading, a value for each class.
     """
     from rich.table import Table
     from rich.text import Text
@@ -199,7 +199,7 @@ def build_class_table(
     table = Table(box=None, header_style="bold")
     for head in (label_kind, "precision", "recall", "F1", *(columns or {}), unit):
         table.add_column(head, justify="left" if head == label_kind else "right", no_wrap=True)
-    for label, (name, average, count) in zip_longest(by_class, rows):  # the last rows are averages, without label
+    for label, (name, average, count) in zip_longest(by_class, rows):  # the last rows are averages without a label
         more = [column.get(label, math.nan) for column in (columns or {}).values()]
         cells = [f"{value:.4f}" if math.isfinite(value) else "-" for value in (*average, *more)]
         table.add_row(name, *cells, f"{count:,}")

@@ -19,8 +19,8 @@ class TrialColumn:
     """A searched key and its value in each trial."""
 
     key: str
-    values: Sequence[float | str]  # text for a list of values
-    choices: Sequence[str] = ()  # all texts, in order
+    values: Sequence[float | str]  # texts if the key has a list of values
+    choices: Sequence[str] = ()  # all possible texts, in order
     is_log: bool = False
 
 
@@ -33,9 +33,9 @@ def draw_trials(
     metric: str,
     higher_is_better: bool,
 ) -> "Figure":
-    """Draw the result of each trial and the best result so far, then the results by the value of each searched key.
+    """Draw the result of each trial, the best result so far, and the results by the value of each searched key.
 
-    A pruned trial shows its best evaluation; trials without a finite result are omitted.
+    A pruned trial is drawn with its best evaluation. Trials without a finite result are omitted.
     """
     count = len(columns) + 1
     width = 2 if count == 4 else min(count, MAX_COLUMNS)

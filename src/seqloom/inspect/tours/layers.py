@@ -23,9 +23,9 @@ ACTIVATION_NAMES = {"relu": "ReLU", "gelu": "GELU", "gelu-tanh": "GELU", "silu":
 
 
 def changing_units(cell: Cell, step: CellStep, numbers: int) -> list[int]:
-    """Return the units whose state a step changes most, in ascending order.
+    """Return the units whose states change most in a step, in ascending order of their indices.
 
-    The list is empty if all units are shown, or for cells without gates.
+    The list is empty if all units are shown, or if the cell has no gates.
     """
     if not cell.gates or numbers >= cell.hidden:
         return []
@@ -89,7 +89,7 @@ def _write_symbols(text: str, state_letter: str, input_symbol: str) -> str:
 
 
 def _equation_lines(cell: Cell, equations: Sequence[Equation], write: Callable[[str], str]) -> list[str]:
-    """Return one line for intermediate values and one for the new states. Equal right-hand sides are merged."""
+    """Return a line for the intermediate values and a line for the new states. Equal right-hand sides are merged."""
     lines: list[str] = []
     for is_state in (False, True):
         symbols_by_side: dict[str, list[str]] = {}
@@ -101,7 +101,7 @@ def _equation_lines(cell: Cell, equations: Sequence[Equation], write: Callable[[
 
 
 class StepPanel(NamedTuple):
-    """The computation of one value of a step: sign, vector and label of each term."""
+    """The computation of one value of a step: the sign, the vector and the label of each term."""
 
     title: str
     terms: list[tuple[str, Tensor, str]]
@@ -109,7 +109,7 @@ class StepPanel(NamedTuple):
 
 
 def _step_panels(cell: Cell, equation: Equation, write: Callable[[str], str]) -> list[StepPanel]:
-    """Return panels for the products that a value adds and for their sum; gated cells have none for weighted sums."""
+    """Return panels for the products that a value adds and their sum. Gated cells have none for weighted sums."""
     if cell.gates and any(term.operation == "matrix" for term in equation.terms):
         return []
     label = write(equation.symbol)
@@ -157,7 +157,7 @@ def read_blocks(tour: TourBuilder, captured: Captured, part: nn.Module) -> list[
 
 
 def set_embedding(tour: TourBuilder, embedded: Embedded, ids: Sequence[int], x: Tensor, kind: str) -> None:
-    """Set the parts of an embedding. `x` (T, D) is the input of the first block."""
+    """Set the values of an embedding layer. `x` (T, D) is the input of the first block."""
     tokens = torch.tensor(list(ids), device=x.device)
     rows = embedded.embed(tokens)
     scaled, row = rows * embedded.scale, min(tour.values["row"], len(ids) - 1)
@@ -176,7 +176,7 @@ def set_embedding(tour: TourBuilder, embedded: Embedded, ids: Sequence[int], x: 
 def set_positions(
     tour: TourBuilder, scaled: Tensor, positions: Tensor | None, segments: Tensor | None, x: Tensor, row: int
 ) -> None:
-    """Set the vectors (T, D) and the positional encodings and segments added to them."""
+    """Set the vectors (T, D), and the positional encodings and segments that are added to the vectors."""
     parts = [part for part in (scaled, positions, segments) if part is not None]
     tour.set(
         x=x,
@@ -204,8 +204,8 @@ def set_attention(
 ) -> None:
     """Set the values of attention for one position and one head.
 
-    Only the positions of `query_tokens` are used. In cross-attention, `produced` are the tokens that
-    the queries produce.
+    Only the positions of `query_tokens` are used. In cross-attention, `produced` contains the tokens that the queries
+    produce.
     """
     tour.update_difference(values.mixtures, values.captured_mixtures)
     rows, head = len(query_tokens), tour.follow.head - 1
@@ -266,7 +266,7 @@ def add_attention(tour: TourBuilder, sections: Sequence[str] = ATTENTION_STAGES)
 
 
 def _set_part(tour: TourBuilder, part: str, query_tokens: Sequence[str], row: int) -> None:
-    """Set the part of the model, its tokens, and the followed token."""
+    """Set the name of the model part, its tokens, and the followed token."""
     tour.set(
         part=part,
         chapter=READING if part in ("text", "encoder") else WRITING,
@@ -318,7 +318,7 @@ def add_layers(tour: TourBuilder, part: str, blocks: Sequence[BlockValues], top:
 def add_block(
     tour: TourBuilder, part: str, blocks: Sequence[BlockValues], top: Tensor, tokens: Sequence[str], row: int
 ) -> None:
-    """Add the followed layer of an encoder in detail and summarize the other layers."""
+    """Add the followed layer of an encoder in detail, and a summary of the other layers."""
     block = blocks[tour.follow.layer - 1]
     if block.self_attention is not None and block.after_self is not None:
         set_attention(tour, part, block.self_attention, block.before, block.after_self, tokens, tokens, row)

@@ -1,7 +1,7 @@
 """Stages of a tour, and the panels that show their numbers.
 
-The displayed sums are exact. Vectors may be truncated to their first numbers: `of` is the full
-length, and `rest` is the contribution of the omitted numbers to a sum.
+The displayed sums are exact. A vector may be truncated to its first numbers: `of` is its full length, and `rest` is the
+contribution of the omitted numbers to a sum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from seqloom.inspect.values import Array
 
 
 class Link(NamedTuple):
-    """A link to a view of the studio with more details."""
+    """A link to a view of the studio that shows more details."""
 
     view: str
     text: str
@@ -40,7 +40,7 @@ class TokensPanel(Panel):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MatrixPanel(Panel):
-    """Vectors as rows, or attention weights of rows to columns."""
+    """A matrix with vectors as rows, or with attention weights from rows to columns."""
 
     kind: str = field(default="matrix", init=False)
     rows: Sequence[str]
@@ -48,9 +48,9 @@ class MatrixPanel(Panel):
     of: int  # full length of a row
     columns: Sequence[str] = ()  # empty if columns are numbered
     marked: int | None = None  # index of the followed row
-    probabilities: bool = False  # values between 0 and 1 that sum to 1 in each row
-    gates: bool = False  # gate values from 0 (closed) to 1 (open)
-    units: Sequence[int] = ()  # numbers of the shown units, counted from 1, unless the first units are shown
+    probabilities: bool = False  # whether each row contains probabilities, which sum to 1
+    gates: bool = False  # whether values are gates, from 0 (closed) to 1 (open)
+    units: Sequence[int] = ()  # numbers of the shown units, counted from 1; empty if the first units are shown
     row_title: str = "token"
     column_title: str = "number"
 
@@ -99,7 +99,7 @@ class SoftmaxPanel(Panel):
     exponentials: Array  # exp(score − max)
     probabilities: Array
     total: float  # sum of all exponentials
-    rest: tuple[str, float, float] | None = None  # omitted entries: name, sum of exponentials and of probabilities
+    rest: tuple[str, float, float] | None = None  # omitted entries: name, sum of exponentials, sum of probabilities
     followed: int | None = None
     of: str = "token"  # kind of the entries
 
@@ -118,7 +118,7 @@ class WeightedSumPanel(Panel):
 
 
 class MapStop(NamedTuple):
-    """A box of the map with a name, a short description, and the stage that it opens."""
+    """A box of the overview with a name, a short description, and the stage that it opens."""
 
     name: str
     description: str
@@ -136,7 +136,7 @@ class MapPanel(Panel):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TablePanel(Panel):
-    """A small table of texts and numbers."""
+    """A small table with texts and numbers."""
 
     kind: str = field(default="table", init=False)
     columns: Sequence[str]
@@ -153,9 +153,10 @@ class Stage:
     title: str
     text: str  # two to six sentences
     equation: str
-    input_shape: str  # such as "7 tokens × 64 numbers"
+    input_shape: str  # a text such as "7 tokens × 64 numbers"
     output_shape: str
     symbols: Sequence[tuple[str, str]] = ()  # the symbols of the equation and their meanings
     panels: Sequence[Panel] = ()
     links: Sequence[Link] = ()
-    output: Array | None = field(default=None, repr=False, metadata={"json": False})  # complete values, for tests
+    # The complete values, which tests use
+    output: Array | None = field(default=None, repr=False, metadata={"json": False})

@@ -30,13 +30,13 @@ from seqloom.nn.encoders import ConvolutionEncoder, RecurrentEncoder, Transforme
 from seqloom.text.model_inputs import frame_texts, read_gaps
 from seqloom.text.word_spans import word_spans
 
-MAX_DECISIONS = 12  # labels of a multi-label classifier in a table
-MIN_STATE_UNITS = 12  # minimum number of units shown of the states over time
+MAX_DECISIONS = 12  # maximum labels of a multi-label classifier in a table
+MIN_STATE_UNITS = 12  # minimum number of units for which the states over time are shown
 WINDOW_ACTIVATIONS = {"tanh": "tanh", "relu": "ReLU", "sigmoid": "σ", "gelu": "GELU"}
 
 
 class _Continuation:
-    """Shared part of language-model tours: read a text up to the followed token and predict the next token."""
+    """The common part of language-model tours: read a text up to the followed token and predict the next token."""
 
     def __init__(self, tour: TourBuilder) -> None:
         self.tour, text = tour, tour.walk_fields["text"]
@@ -60,7 +60,10 @@ class _Continuation:
         return mark_whitespace(self.tour.tokenizer.token(self.chosen))
 
     def finish(self, letter: str, layers: int, heads: int, next_window: Sequence[int] | None = None) -> Walk:
-        """Add the last stages. The next step reads `next_window` (default: all tokens so far) and the new token."""
+        """Add the last stages.
+
+        The next step reads the tokens `next_window` (default: all tokens so far) and the new token.
+        """
         tour, row, ids, chosen = self.tour, self.row, self.ids, self.chosen
         names = [tour.tokenizer.token(token) for token in range(self.logits.shape[1])]
         tour.set_output(tour.model.output, self.vectors[row], names, chosen, letter)
@@ -98,7 +101,7 @@ class _Continuation:
 
 
 def tour_recurrent_lm(tour: TourBuilder, _: SequencePair | None) -> Walk:
-    """Tour a recurrent language model: one step of a cell, and the states over time."""
+    """Tour a recurrent language model: show one step of a cell, and the states over time."""
     model, follow = tour.model, tour.follow
     layers = len(model.stack.cells)
     text = _Continuation(tour)
@@ -136,7 +139,7 @@ def tour_recurrent_lm(tour: TourBuilder, _: SequencePair | None) -> Walk:
 
 
 def tour_window_lm(tour: TourBuilder, _: SequencePair | None) -> Walk:
-    """Tour a feed-forward language model: a window of tokens, and hidden layers."""
+    """Tour a feed-forward language model: show a window of tokens, and the hidden layers."""
     model, config, follow = tour.model, tour.model.config, tour.follow
     layers = len(model.hidden)
     text = _Continuation(tour)
@@ -191,7 +194,7 @@ def tour_window_lm(tour: TourBuilder, _: SequencePair | None) -> Walk:
 
 
 def tour_gpt(tour: TourBuilder, _: SequencePair | None) -> Walk:
-    """Tour a GPT: blocks of causal attention."""
+    """Tour a GPT: show its blocks of causal attention."""
     model, config = tour.model, tour.model.config
     text = _Continuation(tour)
     if len(text.ids) > config.window:
@@ -199,13 +202,13 @@ def tour_gpt(tour: TourBuilder, _: SequencePair | None) -> Walk:
             f"{tour.trained.name} reads at most {config.window} tokens, but the text has {len(text.ids)}. Shorten "
             "the text."
         )
-    rows = text.row + 1  # no token attends to later tokens
+    rows = text.row + 1  # not needed: later tokens, because no token attends to them
     _add_backbone(tour, model.backbone, text.tokens, rows, text.predict)
     return text.finish("x", len(model.backbone.blocks), config.heads)
 
 
 def tour_bert(tour: TourBuilder, _: SequencePair | None) -> Walk:
-    """Tour a masked language model: the prediction for the followed token."""
+    """Tour a masked language model: show the prediction for the followed token."""
     reader, model, tokenizer = tour.trained, tour.model, tour.tokenizer
     text = one_line(tour.walk_fields["text"], "text")
     gaps = read_gaps(tokenizer, reader.specials, text)
@@ -255,7 +258,7 @@ def tour_bert(tour: TourBuilder, _: SequencePair | None) -> Walk:
 
 
 def lacks_output(reader: TrainedModel) -> bool:
-    """Return whether a BERT model was imported without an output layer, which makes predictions meaningless."""
+    """Return whether a BERT model was imported without an output layer, so that its predictions are meaningless."""
     return "dense.weight" in reader.run.data.get("imported", {}).get("initialized", ())
 
 
@@ -286,7 +289,7 @@ def _add_backbone(
 
 # --- classifiers and taggers ------------------------------------------------------------------------------------------
 
-ENCODERS: dict[type, tuple[str, str]] = {  # name in the templates, and first stage
+ENCODERS: dict[type, tuple[str, str]] = {  # name of the encoder in the templates, and its first stage
     RecurrentEncoder: ("recurrent", "step"),
     ConvolutionEncoder: ("convolution", "windows"),
     TransformerEncoder: ("transformer", "text-queries"),
@@ -294,7 +297,7 @@ ENCODERS: dict[type, tuple[str, str]] = {  # name in the templates, and first st
 
 
 class _Text:
-    """Shared part of the tours of classifiers and taggers: from tokens to encoder states."""
+    """The common part of the tours of classifiers and taggers: from tokens to encoder states."""
 
     def __init__(self, tour: TourBuilder) -> None:
         self.tour, model = tour, tour.model
@@ -323,7 +326,7 @@ class _Text:
         )
 
     def add_encoder(self) -> tuple[Tensor, Tensor]:
-        """Add the stages of the input and the encoder; return the encoder states (S, H) and the final state (H,)."""
+        """Add the stages of the input and the encoder. Return the encoder states (S, H) and the final state (H,)."""
         tour, captured, lexicon = self.tour, self.captured, self.tour.model.lexicon
         x = captured.output(lexicon)
         lookup = captured.output(lexicon.embed)
@@ -374,7 +377,7 @@ class _Text:
 
 
 def tour_classifier(tour: TourBuilder, _: SequencePair | None) -> Walk:
-    """Tour a classifier: encoder, pooling, and the scores of the labels."""
+    """Tour a classifier: show the encoder, the pooling, and the scores of the labels."""
     labels = tour.trained.labels
     tour.set(labels=labels, output_kind="label", vocabulary=len(labels))
     text, model = _Text(tour), tour.model
@@ -414,7 +417,7 @@ def tour_classifier(tour: TourBuilder, _: SequencePair | None) -> Walk:
 
 
 def add_label_decisions(tour: TourBuilder, captured: Tensor) -> None:
-    """Add the stages of a multi-label classifier: a probability and a decision for each label."""
+    """Add the stages of a multi-label classifier, which computes a probability and a decision for each label."""
     trained: Any = tour.trained
     logits, temperature = tour.values["logits"], trained.model.temperature
     tour.update_difference(logits, captured)
@@ -433,7 +436,7 @@ def add_label_decisions(tour: TourBuilder, captured: Tensor) -> None:
 
 
 def tour_tagger(tour: TourBuilder, _: SequencePair | None) -> Walk:
-    """Tour a tagger: encoder, the scores of the tags, and the best path."""
+    """Tour a tagger: show the encoder, the scores of the tags, and the best path."""
     tags = tour.trained.tags
     tour.set(labels=tags, output_kind="tag", vocabulary=len(tags))
     text, model = _Text(tour), tour.model

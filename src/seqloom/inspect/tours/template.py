@@ -1,10 +1,11 @@
 """Rendering of tour stages from Markdown templates.
 
-Each section of a template is a stage. Jinja fills in the values of the tour; the rest is Markdown:
+Each section of a template is a stage. Jinja inserts the values of the tour; all other text is Markdown:
 
     ## scores: Attention scores            key and title
     input shape: 1 query and 7 keys        also: chapter, output shape, output, link
-                                           paragraphs are the text of the stage, indented lines its equation
+                                                                                  paragraphs are the text of the stage;
+                                           indented lines are its equation
     - q: the query of “cat”                the meaning of a symbol of the equation
 
     ### dot: The score of “the”            a panel: its kind and title, then its options
@@ -46,7 +47,7 @@ from seqloom.inspect.tours.panels import (
 from seqloom.inspect.values import Array
 
 Values = Mapping[str, Any]
-TOP_SCORES = 8  # shown entries of a large softmax
+TOP_SCORES = 8  # number of entries shown of a large softmax
 MAX_NOTE = (
     "The maximum is first subtracted from all scores. The result stays the same, and no number becomes too large."
 )
@@ -82,7 +83,7 @@ def subscript(number: int) -> str:
 
 
 def residual_equation(layer: str, residual: bool, normed_after: bool) -> str:
-    """Return the equation of a layer with an optional residual connection and norm."""
+    """Return the equation of a layer, which may have a residual connection and a norm."""
     inside = f"x + {layer}" if residual else layer
     return f"x ← norm({inside})" if normed_after else f"x ← {inside}"
 
@@ -136,7 +137,7 @@ def render_stage(section: str, values: Values, key: str | None = None) -> Stage:
         elif is_header and line.strip():
             option, _, value = line.partition(": ")
             if option == "link":
-                view, label, *parameters = value.split(" | ")  # `view | text | part=attention_part layer`
+                view, label, *parameters = value.split(" | ")  # for example `view | text | part=attention_part layer`
                 pairs = [each.partition("=") for each in " ".join(parameters).split()]
                 links.append(Link(view, label, {name: values[source or name] for name, _, source in pairs}))
             else:
@@ -174,7 +175,7 @@ def to_array(values: Tensor | Sequence[float]) -> Array:
 
 @dataclass
 class PanelText:
-    """The parsed panel of a template: options, `-` items, `*` operations after them, and `>` notes."""
+    """The parsed panel of a template, with its options, `-` items, `*` operations after the items, and `>` notes."""
 
     kind: str
     title: str
@@ -191,7 +192,7 @@ class PanelText:
             self.options[option.replace(" ", "_")] = value.strip()
 
     def get(self, option: str, default: Any = None) -> Any:
-        """Return the value that an option names."""
+        """Return the value whose name an option contains."""
         return self.values[self.options[option]] if option in self.options else default
 
     def items(self) -> Iterator[tuple[str, Any, str]]:
@@ -202,12 +203,12 @@ class PanelText:
             yield sign, self.values[name], label
 
     def cut(self, values: Tensor) -> Array:
-        """Return the displayed numbers of the last dimension: the first numbers, or the numbers of `units`."""
+        """Return the displayed numbers of the last dimension: the first numbers, or those of the units in `units`."""
         units = list(self.get("units", ()))
         return to_array(values[..., units] if units else values[..., : self.get("numbers", self.values["numbers"])])
 
     def build(self) -> Panel:
-        """Build the panel from computed fields and from options."""
+        """Build the panel from its computed fields and its options."""
         panel, compute = PANELS[self.kind]
         arguments: dict[str, Any] = {"title": self.title, "note": " ".join(self.lines[">"]), **compute(self)}
         for each in fields(panel):
@@ -254,7 +255,7 @@ def _dot(text: PanelText) -> dict[str, object]:
 
 
 def _softmax(text: PanelText) -> dict[str, object]:
-    """Return all scores; with `chosen`, the highest scores and the sum of the remaining scores."""
+    """Return all scores. With the option `chosen`, return the highest scores and the sum of the remaining scores."""
     scores, labels, chosen = to_array(text.get("scores")), text.get("labels"), text.get("chosen")
     exponentials = np.exp(scores - scores.max())
     total = float(exponentials.sum())
@@ -347,7 +348,7 @@ SYMBOLS: list[tuple[str, str, str]] = [  # pattern in an equation, symbol, meani
 
 
 def explain_symbols(equation: str, letters: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the symbols of an equation with their meanings, first the `letters` of the stage, then general symbols."""
+    """Return the symbols of an equation with their meanings: first the `letters` of the stage, then general symbols."""
     explained = {letter for names in letters for letter in names.split(", ")}
     if any(letter.startswith("W") for letter in letters):
         explained.add("W")

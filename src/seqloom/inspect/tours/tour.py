@@ -4,9 +4,8 @@
     for stage in walk.stages:
         print(stage.title, stage.input_shape, "→", stage.output_shape)
 
-All numbers are captured while the model runs, or computed from captured values. `difference` is the
-largest difference between a computed value and the value in the model. `templates/` contains the text of
-the stages.
+All numbers are captured while the model runs, or computed from captured values. `difference` is the largest difference
+between a computed value and the corresponding value in the model. `templates/` contains the text of the stages.
 """
 
 from collections.abc import Sequence
@@ -28,9 +27,9 @@ from seqloom.models import MODELS
 from seqloom.tasks import has_view
 from seqloom.text.base import END_TEXT
 
-READING, WRITING = "Reading the input", "Generating the output"  # chapters
-MAX_TOKENS = 64  # of a text
-DEFAULT_NUMBERS = 8  # shown of each vector
+READING, WRITING = "Reading the input", "Generating the output"  # names of the chapters
+MAX_TOKENS = 64  # maximum length of a text
+DEFAULT_NUMBERS = 8  # numbers shown of each vector
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Follow:
     step: int | None = None  # output token
     layer: int = 1
     head: int = 1
-    numbers: int = DEFAULT_NUMBERS  # shown of each vector
+    numbers: int = DEFAULT_NUMBERS  # numbers shown of each vector
 
     def check(self, layers: int, heads: int) -> None:
         for value, count, name in ((self.layer, layers, "layer"), (self.head, heads, "head")):
@@ -55,20 +54,20 @@ class Follow:
 class Walk:
     """A tour of one text through a model."""
 
-    name: str  # of the model
+    name: str  # name of the model
     kind: str
     text: str
     answer: str  # the prediction
     tokens: Sequence[str]
     word: int  # the followed token, counted from 1
     layers: int
-    heads: int  # 0 without attention heads
+    heads: int  # 0 if the model has no attention heads
     follow: Follow
     stages: Sequence[Stage]
-    difference: float  # largest difference from the values of the model
+    difference: float  # largest difference between a computed value and the value in the model
     steps: Sequence[str] = ()  # generated tokens; empty for models that do not generate
     step: int | None = None  # the followed step, counted from 1
-    continued_text: str | None = None  # the text with the most probable next token, for language models
+    continued_text: str | None = None  # for a language model, the text with the most probable next token
     notes: Sequence[str] = ()
 
     def stage(self, key: str) -> Stage:
@@ -119,11 +118,11 @@ class TourBuilder:
         self.values |= values
 
     def add(self, *sections: str, key: str | None = None, **values: object) -> None:
-        """Render stages with the values so far and the given values."""
+        """Render stages with the values that have been set and the given values."""
         self.stages += [render_stage(section, {**self.values, **values}, key) for section in sections]
 
     def update_difference(self, computed: Tensor, captured: Tensor) -> None:
-        """Update `difference` with the distance between computed and captured values."""
+        """Update `difference` with the largest distance between computed and captured values."""
         self.difference = max(self.difference, float((computed.double() - captured.double()).abs().max()))
 
     def index_of_position(self, value: int | None, default: int, count: int, name: str) -> int:
@@ -145,7 +144,7 @@ class TourBuilder:
         self.walk_fields |= {"text": text, "tokens": tokens, "word": row + 1}
 
     def set_lookup(self, table: nn.Embedding, rows: Tensor) -> None:
-        """Set the rows (T, D) looked up in an embedding table."""
+        """Set the rows (T, D) that are looked up in an embedding table."""
         self.set(lookup=rows, table_rows=table.num_embeddings, d_embedding=table.embedding_dim)
 
     def set_output(self, output: nn.Module, vector: Tensor, names: Sequence[str], chosen: int, letter: str) -> None:
@@ -162,7 +161,7 @@ class TourBuilder:
         chosen: int,
         letter: str,
     ) -> None:
-        """Set scores (V,) computed with a weight (V, D), or None for several matrices, and a bias."""
+        """Set scores (V,) and their parameters: a bias, and a weight (V, D), or None if there are several matrices."""
         (weight, bias), probabilities = parameters, torch.softmax(logits.double(), dim=-1)
         self.set(
             vector=vector,
@@ -184,7 +183,10 @@ class TourBuilder:
         )
 
     def update_score_difference(self, scores: Tensor) -> None:
-        """Update `difference` with the final scores of the tour and of the model, which may differ by a constant."""
+        """Update `difference` with the final scores of the tour and those of the model.
+
+        Both may differ by a constant.
+        """
         computed, captured = (torch.log_softmax(each.double(), dim=-1) for each in (self.values["logits"], scores))
         self.update_difference(computed, captured)
 
@@ -223,7 +225,7 @@ def compute_logits(output: Any, vector: Tensor) -> Tensor:
     return logits
 
 
-# --- tours by the kind of model ---------------------------------------------------------------------------------------
+# --- tours by kind of model ---------------------------------------------------------------------------------------
 
 KINDS = ("recurrent-lm", "window-lm", "recurrent-seq2seq", "transformer", "gpt", "bert", "tagger", "classifier")
 
@@ -236,9 +238,9 @@ def has_tour(recipe: Values) -> bool:
 def walk_through(
     trained: TrainedModel, text: str, follow: Follow | None = None, pair: SequencePair | None = None
 ) -> Walk:
-    """Compute the tour of a text, without dropout.
+    """Compute the tour of a text. Dropout is disabled.
 
-    `trained` is the result of `seqloom.load`. For a translator, `pair` is the translation to follow, if it is already
+    `trained` is the result of `seqloom.load`. For a translator, `pair` is the translation to follow if it is already
     known.
     """
     from seqloom.inspect.tours import readers, translators
@@ -252,7 +254,7 @@ def walk_through(
 
 
 def _describe_corpus(corpus: object) -> str | None:
-    """Return the summary of a corpus, or the name of a corpus without a summary."""
+    """Return the summary of a corpus, or its name if it has no summary."""
     name = str(corpus).replace("-", "_")
     with suppress(ImportError, AttributeError):
         if name.isidentifier():
@@ -265,7 +267,7 @@ def _language_name(tag: object) -> str | None:
     """Return the English name of a language tag, or None for other values."""
     if not isinstance(tag, str) or len(tag) > 8:
         return None
-    with suppress(Exception):  # babel may be missing or lack the tag
+    with suppress(Exception):  # babel may be missing, or it may not know the tag
         from babel import Locale
 
         return str(Locale.parse(tag.replace("-", "_")).get_display_name("en"))

@@ -1,4 +1,4 @@
-"""Tours of translators: the encoder, then one step of the decoder with its attention."""
+"""Tours of translators: the encoder, and one step of the decoder with its attention."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -55,7 +55,7 @@ def _finish(
         next_ids=[token] if is_short else [*ids, token],
         next_tokens=tour.label_tokens([token]) if is_short else [*written, *tour.label_tokens([token])],
         last_next=0 if is_short else len(ids),
-        steps=[  # number, input token, output token and its probability
+        steps=[  # number, input token, output token, and probability of the output token
             [number + 1, quote(before), quote(names[now]), float(probabilities[number, now])]
             for number, (before, now) in enumerate(zip(read, pair.target_ids, strict=False))
         ],
@@ -81,7 +81,7 @@ def tour_transformer(tour: TourBuilder, pair: SequencePair | None) -> Walk:
         model.attentions(pair.batch(model))
     encoder, decoder = (read_blocks(tour, captured, part) for part in (model.encoder, model.decoder))
     memory, y = model.encoder_norm(encoder[-1].after), model.decoder_norm(decoder[-1].after)
-    # The tokens that encoder and decoder embedded, including start tokens of the model.
+    # The tokens that the encoder and the decoder embed. They include the start tokens of the model.
     calls = captured.calls(model.source_embed.embed)
     is_shared = model.target_embed.embed is model.source_embed.embed
     target_calls = calls[1:] if is_shared else captured.calls(model.target_embed.embed)
@@ -148,7 +148,7 @@ def _add_decoder(
 
 
 def tour_recurrent_seq2seq(tour: TourBuilder, pair: SequencePair | None) -> Walk:
-    """Tour a recurrent encoder and decoder, with attention if the model has it."""
+    """Tour a recurrent encoder–decoder, with attention if the model has it."""
     model, config, follow = tour.model, tour.model.config, tour.follow
     pair = pair or translate_pair(tour.trained, tour.walk_fields["text"])
     step = _follow_step(tour, pair)
@@ -159,7 +159,7 @@ def tour_recurrent_seq2seq(tour: TourBuilder, pair: SequencePair | None) -> Walk
         model(batch["source"], batch["source_mask"], batch["inputs"])
     encoder_states = model.encoder_states(batch["source"])[0]
     order = list(range(len(pair.source_ids)))
-    if config.reverse:  # END stays last
+    if config.reverse:  # END stays at the last position
         order = [*reversed(order[:-1]), order[-1]]
     attention = _attention_step(captured, model, step)
     default = 0 if attention is None else int(attention[2][: max(1, len(pair.source_ids) - 1)].argmax())
@@ -209,8 +209,8 @@ def add_recurrent_encoder(
 ) -> None:
     """Add one step of the lowest layer of a recurrent encoder, then the encoder states (S, M).
 
-    `position` is the index of the followed token in reading order; `embedding` is its vector if a
-    residual connection adds it.
+    `position` is the index of the followed token in reading order. `embedding` is its vector if a residual connection
+    adds the vector.
     """
     names = {name: module for name, module in captured.names.items() if isinstance(module, Cell)}
     within = {id(module) for module in stack.modules()}
@@ -247,7 +247,7 @@ def _attention_step(captured: Captured, model: Any, step: int) -> AttentionStep 
     if model.attend is None:
         return None
     calls, scored = captured.calls(model.attend), captured.calls(model.attend.score)
-    number = step if len(calls) > 1 else 0  # one call for all steps, or one per step
+    number = step if len(calls) > 1 else 0  # either one call for all steps, or one call per step
     within = 0 if len(calls) > 1 else step
     query, coverage = calls[number].inputs[0].flatten(0, -2), calls[number].inputs[2]
     context, weights = (each.flatten(0, -2) for each in calls[number].output)
@@ -298,7 +298,7 @@ def _add_recurrent_decoder(tour: TourBuilder, captured: Captured, step: int, att
 
 
 def _set_attention_step(tour: TourBuilder, attention: AttentionStep) -> None:
-    """Set the largest score in detail, and the weights and the context vector."""
+    """Set the details of the largest score, all weights, and the context vector."""
     score, kind = tour.model.attend.score, tour.model.config.attention.score
     query, scores, weights, context, coverage = attention
     encoder_states, best = tour.values["encoder_states"], int(scores.argmax())

@@ -6,7 +6,7 @@
     view = heads_view(seqloom.load("runs/translate-cldr-transformer"), "Sunday, November 15, 2026")
     view.encoder.words.weights[1][2]      layer 2, head 3: (words, words)
 
-Three parts have heads:
+A model can have heads in three parts:
 
     encoder   self-attention over the source
     decoder   causal self-attention over the tokens read so far
@@ -15,9 +15,10 @@ Three parts have heads:
 A GPT has only a decoder. BERT models, and classifiers and taggers with a Transformer encoder, have only an encoder, in
 which [SEP] ends the text instead of END. A denoiser has all three parts and reads [MASK] for masked tokens.
 
-Rows are queries and columns are keys. In encoder and decoder both are labelled with the tokens that
-are read. A decoder reads END, then the target. In cross-attention a row is labelled with the token that
-its query predicts, as in alignments; it reads the previous token. `AttentionMap.axes` names the labels.
+Rows are queries and columns are keys. In the encoder and the decoder, both are labelled with the tokens that the part
+reads. A decoder reads END and then the target. In cross-attention, the query of a row reads a token, and the row is
+labelled with the next token, which the query predicts, as in alignments. `AttentionMap.axes` contains the titles of the
+axes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -86,7 +87,7 @@ class AttentionMap(NamedTuple):
     axes: AxisTitles = CROSS_ATTENTION
 
     def select(self, rows: slice, columns: slice) -> "AttentionMap":
-        """Select rows and columns; keep all if none would remain. Rows are not renormalized."""
+        """Select rows and columns. Keep all of them if none would remain. Rows are not renormalized."""
         if not self.rows[rows] or not self.columns[columns]:
             return self
         return AttentionMap(self.rows[rows], self.columns[columns], self.weights[..., rows, columns], self.axes)
@@ -101,12 +102,12 @@ class AlignmentView(Picture):
 
     source: str
     text: str  # the translation
-    given: bool  # whether it was given, not predicted
-    finished: bool  # whether it ends with END, not at the maximum length
-    log_prob: float  # of the translation, including END
-    tokens: AttentionMap  # by tokens of the model; END is last on both sides
+    given: bool  # whether the translation was given and not predicted
+    finished: bool  # whether the translation ends with END and not at the maximum length
+    log_prob: float  # log-probability of the translation, including END
+    tokens: AttentionMap  # map by tokens of the model; END is the last token on both sides
     words: AttentionMap
-    notes: tuple[str, ...] = ()  # for the user
+    notes: tuple[str, ...] = ()  # notes for the user
 
     def grid(self, *, tokens: bool = False, end: bool = True) -> AttentionMap:
         """Return the map. `end=False` removes END from both sides, unless the translation is empty."""
@@ -128,7 +129,7 @@ class AlignmentView(Picture):
 def alignment_view(translator: TrainedModel, source: str, target: str | None = None, **options: Any) -> AlignmentView:
     """Translate a line, or force the given translation, and return the attention weights.
 
-    `options` are search options such as beam and max_length. Dropout is off.
+    `options` are search options such as beam and max_length. Dropout is disabled.
     """
     model, weights = translator.model, None
     if isinstance(model, Seq2Seq | Ensemble):
@@ -162,8 +163,8 @@ def alignment_view(translator: TrainedModel, source: str, target: str | None = N
 class HeadStatistics(NamedTuple):
     """Statistics of a head, averaged over its rows."""
 
-    layer: int  # from 1
-    head: int  # from 1
+    layer: int  # counted from 1
+    head: int  # counted from 1
     entropy: float  # −Σ_j α_j log₂ α_j, in bits: n bits correspond to equal weights on 2^n positions
     distance: float  # Σ_j α_j · |j − i| in row i; in cross-attention, i is scaled to the source length
     end: float  # attention weight on END
@@ -174,10 +175,10 @@ class Part:
     """All heads of one part. Methods count layers and heads from 1; array indices start at 0."""
 
     name: PartName
-    tokens: AttentionMap  # by tokens of the model (layers, heads, rows, columns)
+    tokens: AttentionMap  # map by tokens of the model (layers, heads, rows, columns)
     words: AttentionMap
-    default_layer: int  # shown unless another layer is selected
-    ends: tuple[bool, bool] = (True, True)  # whether the rows, and the columns, contain END
+    default_layer: int  # the layer shown if no other layer is selected
+    ends: tuple[bool, bool] = (True, True)  # whether the rows and the columns contain END
 
     @property
     def layers(self) -> int:
@@ -192,7 +193,7 @@ class Part:
         maps = self.tokens if tokens else self.words
         if end:
             return maps
-        if self.name == "decoder":  # END comes first
+        if self.name == "decoder":  # END is the first token
             return maps.select(slice(1, None), slice(1, None))
         return maps.select(slice(len(maps.rows) - self.ends[0]), slice(len(maps.columns) - self.ends[1]))
 
@@ -216,7 +217,7 @@ class Part:
         return f"{NAMES[self.name]}, layer {self.layer(layer)} of {self.layers}, {heads}"
 
     def statistics(self) -> list[HeadStatistics]:
-        """Compute the statistics of each head by tokens, over the rows that attend to any position."""
+        """Compute the token-level statistics of each head over the rows that attend to at least one position."""
         weights, end = self.tokens.weights, 0 if self.name == "decoder" else -1
         rows, columns = weights.shape[2:]
         positions = np.arange(rows)
@@ -243,14 +244,14 @@ def _check_number(number: int, count: int, what: str, where: str) -> int:
 class HeadsView(Picture):
     """The input and output of a model, and the attention weights of all heads."""
 
-    name: str  # of the model
+    name: str  # name of the model
     source: str | None  # None if the model reads a single text
-    text: str  # the output (translation, label or tagged line), or else the text itself
-    given: bool  # whether it was given, not predicted
-    finished: bool  # whether it ends with END, not at the maximum length
-    log_prob: float | None  # of the output, of a translation with END; None if the model has no output
-    parts: dict[str, Part]  # those with attention weights
-    notes: tuple[str, ...] = ()  # for the user
+    text: str  # the output (translation, label or tagged line), or the text itself if the model has no output
+    given: bool  # whether the output was given and not predicted
+    finished: bool  # whether the output ends with END and not at the maximum length
+    log_prob: float | None  # log-probability of the output, with END for a translation; None if the model has no output
+    parts: dict[str, Part]  # the parts with attention weights
+    notes: tuple[str, ...] = ()  # notes for the user
     output_kind: Literal["translation", "denoised", "label", "tags", "text"] = "translation"
 
     def draw(self) -> "Figure":
@@ -279,7 +280,7 @@ class HeadsView(Picture):
         return self.part("cross")
 
     def to_json(self) -> dict[str, object]:
-        """Convert to lists, numbers and strings."""
+        """Convert the view to lists, numbers and strings."""
         plain = {name: value for name, value in vars(self).items() if name != "parts"}
         for name, part in self.parts.items():
             plain[name] = {
@@ -299,16 +300,17 @@ class HeadsView(Picture):
 
 
 def heads_view(translator: TrainedModel, source: str, target: str | None = None, **options: Any) -> HeadsView:
-    """Translate a line with a Transformer, or force the given translation, and return the weights of all heads.
+    """Translate a line with a Transformer, or force the given translation, and return the attention weights of all
+    heads.
 
-    `options` are search options such as beam and max_length. Dropout is off.
+    `options` are search options such as beam and max_length. Dropout is disabled.
     """
     _check_transformer(translator)
     return _view_pair(translator, translate_pair(translator, source, target, **options), "translation")
 
 
 def denoiser_heads_view(denoiser: TrainedModel, text: str, **options: Any) -> HeadsView:
-    """Denoise a text, and return the weights of all heads. `options` are search options."""
+    """Denoise a text, and return the attention weights of all heads. `options` are search options."""
     _check_transformer(denoiser)
     return _view_pair(denoiser, denoise_pair(denoiser, text, **options), "denoised")
 
@@ -362,8 +364,8 @@ def part_of(
 ) -> Part:
     """Build a part from the weights of each layer (B, N, rows, columns) for the first sentence, by tokens and by words.
 
-    The weights by words are A W B: B sums over the columns of a word and A takes the mean over its
-    rows, as `evaluate.alignment.merge` does for one head.
+    The weights by words are A W B: multiplication by B sums over the columns of a word, and multiplication by A takes
+    the mean over its rows. `evaluate.alignment.merge` computes the same for one head.
     """
     weights = np.stack([layer[0].double().cpu().numpy() for layer in layers])  # (layers, heads, rows, columns)
     members = []
@@ -384,7 +386,7 @@ def read_words(pair: SequencePair) -> list[Word]:
     """Return the words that the decoder reads: END, then the target words, shifted right by one position."""
     return words_before(pair.target_words[: len(pair.target_words) - pair.finished], len(pair.target_ids))
 
-
+"""Shift target words right by one position, because END comes first. `tokens` is the target length with END."""
 def words_before(target_words: Sequence[Word], tokens: int) -> list[Word]:
     """Shift target words by one position, after END. `tokens` is the target length, including END if present."""
     later = shift_words(target_words, 1)
@@ -397,7 +399,7 @@ def words_before(target_words: Sequence[Word], tokens: int) -> list[Word]:
 
 # --- single texts -----------------------------------------------------------------------------------------------------
 
-
+"""Run a GPT on END and a text, and return the attention weights of all heads. Dropout is disabled."""
 def gpt_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     """Run a GPT on a text with END before it, and return the weights of all heads. Dropout is off."""
     model, tokenizer = trained.model, trained.tokenizer
@@ -419,7 +421,7 @@ def gpt_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     notes = unknown_notes(tokenizer.unknown_pieces(text), "text")
     return HeadsView(trained.name, None, text, True, True, log_probs.double().sum().item(), parts, notes, "text")
 
-
+"""Run a BERT on a text between [CLS] and [SEP]. The text may contain [MASK]. Dropout is disabled."""
 def bert_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     """Run a BERT on a text, which may contain [MASK], between [CLS] and [SEP]. Dropout is off."""
     tokenizer, max_tokens = trained.tokenizer, trained.model.config.longest
@@ -438,7 +440,7 @@ def bert_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     parts = {"encoder": _encoder_part(layers, tokens, group_words(text, gaps.spans), before=1)}
     return HeadsView(trained.name, None, text, True, True, None, parts, unknown_notes(gaps.unknown, "text"), "text")
 
-
+"""Run a classifier or tagger on a line, and return the attention weights of its encoder. Dropout is disabled."""
 def reader_heads_view(reader: TrainedModel, read: LinePrediction) -> HeadsView:
     """Run a classifier or tagger on a line, and return the weights of its encoder. Dropout is off."""
     with eval_mode(reader.model):

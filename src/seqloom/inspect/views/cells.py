@@ -1,17 +1,16 @@
-"""The gates, candidates and states that recurrent cells compute on a text, as plain arrays.
+"""The gates, candidates and states that recurrent cells compute for a text, as plain arrays.
 
     trace = gate_trace(seqloom.load("runs/lm-char-lstm"), "The class")
     trace.layers[0].values["f"]      (T, H): the forget gate of every unit at every token
 
     parts = cell_traces(seqloom.load("runs/translate-gru"), "Sunday, November 15, 2026")
-    parts["encoder-backwards"].layers[0].values["z"]      (T, H), by tokens from left to right
+        parts["encoder-backwards"].layers[0].values["z"]      (T, H), with tokens from left to right
 
     rank(values, "correlation", token_classes(trace.tokens)["inside quotes"])      units, by |Pearson's r|
 
-Row t contains the values for input token t; row 0 of a language model is END, which precedes every
-text. A part is a stack of cells in one direction. A language model has the part `reader`. A translator
-has `encoder` and `decoder`, or with a bidirectional encoder `encoder-forwards`, `encoder-backwards`
-and `decoder`.
+Row t contains the values for input token t. For a language model, row 0 is END, which precedes every text. A part is a
+stack of cells in one direction. A language model has the part `reader`. A translator has the parts `encoder` and
+`decoder`. With a bidirectional encoder, the parts are `encoder-forwards`, `encoder-backwards` and `decoder`.
 """
 
 import unicodedata
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OPEN, CLOSED = 0.9, 0.1  # a gate beyond these values is saturated
-MAX_UNITS = 12  # in a heat map
+MAX_UNITS = 12  # maximum number of units in a heat map
 HIGHWAY_GATES = {"T": "near 1, the output of the layer is passed on; near 0, its input"}
 DIRECTIONS = {"forwards": "left to right →", "backwards": "right to left ←", "": ""}
 T = TypeVar("T")
@@ -54,26 +53,29 @@ class Saturation(NamedTuple):
 class LayerTrace:
     """The values of one layer over time."""
 
-    values: dict[str, Array]  # by name, each (T, H): gates first, then candidate and states
-    gates: dict[str, str]  # gate → its effect near 1
-    states: tuple[str, ...]  # passed to the next step
+    values: dict[str, Array]  # values by name, each (T, H): first gates, then candidate and states
+    gates: dict[str, str]  # the effect of each gate near 1
+    states: tuple[str, ...]  # the values passed to the next step
 
     @property
     def hidden(self) -> int:
         return self.values["h"].shape[1]
 
     def level(self, name: str) -> Array:
-        """Return the mean over units for each token (T,); quantities other than gates use absolute values."""
+        """Return the mean over units for each token (T,).
+
+        Quantities other than gates are averaged as absolute values.
+        """
         values = self.values[name]
         return (values if name in self.gates else np.abs(values)).mean(axis=1)
 
     def saturation(self, gate: str, unit: int | None = None) -> Saturation:
-        """Return the saturation of a gate over all units, or of one unit."""
+        """Return the saturation of a gate over all units, or the saturation of one unit."""
         values = self.values[gate] if unit is None else self.unit(unit)[gate]
         return Saturation(float((values > OPEN).mean()), float((values < CLOSED).mean()))
 
     def most_varying(self, count: int = MAX_UNITS) -> list[int]:
-        """Return the units whose hidden state varies most over the text, by standard deviation.
+        """Return the units whose hidden state varies most over the text, as measured by its standard deviation.
 
         The cell state is ignored, because it may drift without any effect on the output.
         """
@@ -104,7 +106,7 @@ class GateTrace(Picture):
     tokens: list[str]  # T tokens; the first of a language model is END
     cell: str
     layers: tuple[LayerTrace, ...]  # lowest first
-    part: str = "reader"  # as named by `cell_traces`
+    part: str = "reader"  # name of the part in `cell_traces`
 
     def draw(self) -> "Figure":
         from seqloom.inspect.plots.cells import draw_gates
@@ -112,7 +114,7 @@ class GateTrace(Picture):
         return draw_gates(self)
 
     def location(self, layer: LayerTrace) -> str:
-        """Return the part and the layer if the model has several, such as `decoder, layer 1 of 2`."""
+        """Return the part, and the layer if there are several, such as `decoder, layer 1 of 2`."""
         is_single_part = self.part == "reader"
         number = next(number for number, other in enumerate(self.layers, start=1) if other is layer)
         words = [] if is_single_part else [self.part]
@@ -128,10 +130,9 @@ class GateTrace(Picture):
 
 
 def gate_trace(source: Source, text: Text, *, part: str | None = None, allow_unknown: bool = False) -> GateTrace:
-    """Run a model on a text and return the cell values of one part (default: the first).
+    """Run a model on a text and return the cell values of one part, by default the first.
 
-    `source` is the result of `seqloom.load`, or a `RecurrentLM`, whose text is given as ids. Dropout
-    is off.
+    `source` is the result of `seqloom.load`, or a `RecurrentLM`, whose text is given as ids. Dropout is disabled.
     """
     return cell_traces(source, text, allow_unknown=allow_unknown)[part]
 
@@ -158,7 +159,7 @@ class CellPosition:
         return ", ".join(word for word in words if word) or DIRECTIONS["forwards"]
 
     def reading_order(self, read: ReadText, steps: int) -> list[int]:
-        """Return the token positions in the order in which the cell reads them, for its number of steps."""
+        """Return the token positions in the order in which the cell reads them, for the given number of steps."""
         order = read.order(self.role)
         return (order[::-1] if self.direction == "backwards" else order)[:steps]
 
@@ -173,7 +174,7 @@ def cell_positions(names: Iterable[str]) -> dict[str, CellPosition]:
     positions = {}
     for name, path in words.items():
         direction = next((word for word in path if word in ("forwards", "backwards")), "")
-        if "directions" in path:  # two separate stacks, by number
+        if "directions" in path:  # two separate stacks, with numbers as names
             direction = ("forwards", "backwards")[int(path[path.index("directions") + 1])]
         layer = int(path[len(path) - path[::-1].index("layers")])
         positions[name] = CellPosition(path[0] if has_both else "reader", direction, layer)
@@ -181,7 +182,7 @@ def cell_positions(names: Iterable[str]) -> dict[str, CellPosition]:
 
 
 def group_by_part(named: Mapping[str, T]) -> dict[str, dict[CellPosition, T]]:
-    """Group values by part, encoders and forward directions first, each from the lowest layer to the top."""
+    """Group values by part, with encoders and forward directions first, and sort each group from the lowest layer."""
     values = {position: named[name] for name, position in cell_positions(named).items()}
     parts: dict[str, dict[CellPosition, T]] = {}
     for position in sorted(values, key=lambda p: (p.role != "encoder", p.direction == "backwards", p.layer)):
@@ -217,7 +218,7 @@ class CellSteps:
         return cls(cell, x, before, after, captured.shortcuts(name))
 
     def trace(self, order: Sequence[int]) -> LayerTrace:
-        """Compute the values of the equations for each token from the captured state of each step."""
+        """Compute the values of the equations for each token, from the state that was captured at each step."""
         values = {**self.cell.equations(self.x, self.before), **self.after, **self.shortcuts}
         gates = {name: effect for name, effect in {**self.cell.gates, **HIGHWAY_GATES}.items() if name in values}
         names = [*gates, *(name for name in values if name not in gates)]
@@ -228,12 +229,12 @@ class CellSteps:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CellPart(GateTrace):
-    """A stack of cells in one direction. The values of layers are in text order, the steps in reading order."""
+    """A stack of cells in one direction. Values of layers are in text order, and steps are in reading order."""
 
     title: str
     order: list[int]  # step t reads tokens[order[t]]
-    targets: list[str]  # the prediction target at each token, or "" without a target
-    steps: tuple[CellSteps, ...]  # of each layer, lowest first
+    targets: list[str]  # the prediction target at each token; "" if the token has no target
+    steps: tuple[CellSteps, ...]  # steps of each layer, lowest first
 
     def step_of(self, position: int) -> int:
         """Return the step that reads the token at a position of the text."""
@@ -251,12 +252,12 @@ class CellTraces:
 
     @property
     def nbytes(self) -> int:
-        """The approximate size in bytes: the computed values, doubled to account for their inputs."""
+        """The approximate size in bytes: twice the size of the computed values, to account for their inputs."""
         layers = [layer for part in self.parts.values() for layer in part.layers]
         return 2 * sum(values.nbytes for layer in layers for values in layer.values.values())
 
     def __getitem__(self, name: str | None) -> CellPart:
-        """Return the part with this name, or the first part if None."""
+        """Return the part with this name, or the first part if the name is None."""
         if name is None:
             return next(iter(self.parts.values()))
         if name not in self.parts:
@@ -267,10 +268,10 @@ class CellTraces:
 def cell_traces(
     source: Source, text: Text, target: str | None = None, *, allow_unknown: bool = False, max_tokens: int | None = None
 ) -> CellTraces:
-    """Run a model on a text and return the values of all cells. Dropout is off.
+    """Run a model on a text and return the values of all cells. Dropout is disabled.
 
-    `source` is the result of `seqloom.load`, or a `RecurrentLM`, whose text is given as ids. `target` is a forced
-    translation; the default is the translation of the model.
+    `source` is the result of `seqloom.load`, or a `RecurrentLM`, whose text is given as ids. `target` is a translation
+    to force; by default, the model translates the text.
     """
     read, model = read_text(source, text, target, allow_unknown=allow_unknown, max_tokens=max_tokens), model_of(source)
     parts = {}
@@ -314,7 +315,7 @@ class Ranked(NamedTuple):
     """The units of a layer in ranked order."""
 
     units: list[int]  # all units, highest-ranked first
-    scores: Array  # (H,), by unit
+    scores: Array  # score of each unit (H,)
 
 
 def rank(values: Array, by: By = "variance", marks: Array | None = None) -> Ranked:
@@ -347,10 +348,10 @@ def correlations(values: Array, marks: Array) -> Array:
 
 
 def token_classes(tokens: Sequence[str], containing: str = "") -> dict[str, Array]:
-    """Return, by name, the token classes that are not constant. `containing` adds a class of tokens with a substring.
+    """Return the token classes that are not constant, by name. `containing` adds a class of tokens with this substring.
 
-    A class (T,) is 1 at its tokens and 0 elsewhere, depending on characters or context; the position classes count
-    tokens.
+    The marks (T,) of a class are 1 at its tokens and 0 elsewhere, depending on characters or context. The marks of
+    position classes count tokens.
     """
     classes: dict[str, list] = {
         name: [] for name in (*CHARACTER_CLASSES, "starts a word", "inside brackets", "inside quotes")

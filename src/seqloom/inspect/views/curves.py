@@ -4,8 +4,9 @@
     loss_scale(Run.open("runs/lm-char-lstm")).unit      "nats per character"
     loss_scale(Run.open("runs/gpt-pydocs")).unit        "nats per token (vocabulary 2,000)"
 
-Nats per character and nats per token are different units. Nats per token of two vocabularies also differ, because
-longer tokens have a higher loss. Curves share an axis only if their scales have equal keys (`Scale.key`).
+Nats per character and nats per token are different units. Nats per token with two different vocabularies are also
+different units, because longer tokens have a higher loss. Curves share an axis only if the keys of their scales are
+equal (`Scale.key`).
 """
 
 import math
@@ -17,14 +18,14 @@ from seqloom.runs.run import Run
 from seqloom.tasks import task_info
 
 Points = list[tuple[int, float]]
-MAX_POINTS = 600  # points of a curve, about the width of a plot in pixels
+MAX_POINTS = 600  # maximum points of a curve, about the width of a plot in pixels
 
 
 class Scale(NamedTuple):
     """The unit of an axis."""
 
     unit: str  # axis title
-    key: str  # equal for curves that can share an axis
+    key: str  # key that is equal for curves that can share an axis
 
     @classmethod
     def of_tokens(cls, run: Run, unit: str) -> "Scale":
@@ -33,7 +34,7 @@ class Scale(NamedTuple):
         if not run.of_text:
             return cls(by_token, by_token)
         tokenizer = run.tokenizer
-        if tokenizer.kind == "characters":  # the same unit in every vocabulary
+        if tokenizer.kind == "characters":  # the unit is the same for every vocabulary
             return cls(unit.replace("{token}", "character"), f"{unit} characters")
         return cls(f"{by_token} (vocabulary {len(tokenizer):,})", f"{unit} {tokenizer.fingerprint()}")
 
@@ -58,13 +59,13 @@ class Curve:
     group: str  # the measured quantity: loss, perplexity, learning_rate …
     split: str  # train or dev
     unit: str  # axis title
-    scale: str  # curves share an axis if group and scale are equal
+    scale: str  # curves share an axis if their groups and scales are equal
     points: Points
-    remark: str = ""  # why it is not comparable with other splits
+    remark: str = ""  # the reason why the curve is not comparable with other splits
 
 
 def run_curves(run: Run) -> dict[str, Curve]:
-    """Return all logged metrics by name, thinned for plotting. The last value of a repeated step is used."""
+    """Return all logged metrics by name, thinned for plotting. If a step was repeated, its last value is used."""
     points: dict[str, dict[int, float]] = {}
     speed_unit = "tokens"
     for entry in run.log():
@@ -108,7 +109,7 @@ def thin_points(points: Points, max_points: int = MAX_POINTS) -> Points:
 
 
 def differences(recipes: Mapping[str, Mapping[str, object]]) -> list[dict[str, object]]:
-    """Return the keys in which recipes differ, with the value of each recipe, or None if a recipe lacks the key."""
+    """Return the keys whose values differ between recipes, with the value of each recipe, or None for a missing key."""
     flat = {name: dict(_flatten(recipe)) for name, recipe in recipes.items()}
     differing: list[dict[str, object]] = []
     for key in dict.fromkeys(key for values in flat.values() for key in values):
@@ -126,7 +127,7 @@ def _flatten(value: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield path, value
 
 
-# Titles of the dev metrics that are drawn next to the loss, in order of preference.
+# Titles of the dev metrics that can be drawn next to the loss, in order of preference.
 DEV_METRIC_TITLES = {
     "bleu": "BLEU of greedy translations on dev",
     "span_f1": "span F1 on dev",
@@ -141,7 +142,7 @@ DEV_METRIC_TITLES = {
 }
 
 
-# A second metric in the same panel, drawn dashed, and the legend labels of both.
+# A second metric in the same panel, which is drawn with a dashed line, and the legend labels of both metrics.
 PAIRED_METRICS = {
     "masked_accuracy": ("next_accuracy", "masked tokens", "next sentences"),
     "replaced_f1": ("masked_accuracy", "replaced tokens", "masked tokens (generator)"),
@@ -149,7 +150,7 @@ PAIRED_METRICS = {
 
 
 def curves(run: Run, scale: float = 1.0) -> dict[str, Points]:
-    """Return (step, loss · scale) in training and on dev, for text models in nats per token.
+    """Return (step, loss · scale) in training and on dev; the loss of text models is in nats per token.
 
     If other dev metrics were logged, also return (step, metric) for the first of `DEV_METRIC_TITLES` and its
     paired metric.
@@ -176,7 +177,7 @@ def select_dev_metric(metrics: Mapping[str, float]) -> str | None:
 
 
 def training_remark(run: Run) -> str:
-    """Return the reason why the training loss is not comparable with dev or other runs, or "" if it is comparable."""
+    """Return why the training loss is not comparable with dev or other runs, or "" if it is comparable."""
     remarks = [entry.get("remark") for entry in run.log() if entry["event"] == "progress"]
     return f"{remarks[-1]}: not comparable" if remarks and remarks[-1] else ""
 
@@ -185,14 +186,14 @@ class LossPanel(NamedTuple):
     """Runs whose losses share an axis."""
 
     title: str  # axis title
-    runs: list[tuple[Run, float]]  # each with the factor that converts its loss to the unit
+    runs: list[tuple[Run, float]]  # each run with the factor that converts its loss to the unit
 
 
 def loss_panels(runs: Sequence[Run]) -> list[LossPanel]:
     """Return one panel per unit of loss.
 
-    Language models with different tokens share a panel in bits per character if all have this metric. The ratio of this
-    metric to the loss on dev converts the curve.
+    Language models with different tokens share a panel in bits per character if all of them have this metric. The curve
+    is converted by the ratio of this metric to the loss on dev.
     """
     scales = [loss_scale(run) for run in runs]
     measured = [run.metrics("dev") or {} for run in runs]

@@ -1,17 +1,17 @@
 """Gradient flow through time in models with recurrent cells, by part.
 
     ‖∂L/∂h_t‖             the influence of the state at time t on the loss L, by autograd on the plain loop
-    ‖∂h_t/∂h_k‖           the effect of a small change at time k on time t, for Elman cells as a product of
-                          Jacobians:  ∂h_t/∂h_{t-1} = diag(g'(a_t)) W_hh
-    (γ_W γ_g)^(t−k)       its upper bound: γ_W the largest singular value of W_hh, γ_g the bound of |g'|
+        ‖∂h_t/∂h_k‖           the effect on time t of a small change at time k, for Elman cells as a product of
+                              Jacobians:  ∂h_t/∂h_{t-1} = diag(g'(a_t)) W_hh
+        (γ_W γ_g)^(t−k)       the upper bound of this effect: γ_W is the largest singular value of W_hh, γ_g bounds |g'|
     g · min(1, θ/‖g‖)     the clipped gradient g of all parameters
 
     gradients = gradient_parts(seqloom.load("runs/translate-gru"), "Sunday, November 15, 2026")
     gradients.parts["encoder-forwards"].layers[0]["h"]      (T,): ‖∂L/∂h_t‖ of each source token
 
-L is −log p of one prediction, by default the last, or of all: see `ReadText`. Everything is computed in float64 on the
-CPU, on a copy of the model, without dropout. `gradient_trace`, `flows`, `clipping` and `gradient_report` support only
-recurrent language models, which have one part.
+L is −log p of one prediction, by default of the last prediction, or of all predictions: see `ReadText`. Everything is
+computed in float64 on the CPU, on a copy of the model, without dropout. `gradient_trace`, `flows`, `clipping` and
+`gradient_report` support only recurrent language models, which have one part.
 """
 
 import copy
@@ -37,7 +37,7 @@ from seqloom.runs.run import Run
 Of = Literal["last", "total"]
 Model = TypeVar("Model", bound=nn.Module)
 MAX_SLOPES = {"tanh": 1.0, "relu": 1.0, "sigmoid": 0.25}  # γ_g, the largest |g'|
-MAX_OPERATIONS = 5e10  # for computing ‖∂h_t/∂h_k‖
+MAX_OPERATIONS = 5e10  # maximum number of operations for computing ‖∂h_t/∂h_k‖
 
 # --- matrices and the bound -------------------------------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ class RecurrentMatrix:
     layer: int  # 0 is the lowest
     name: str
     singular_values: Array  # (H,), largest first
-    spectral_radius: float  # |largest eigenvalue|: the long-term growth per step if only this matrix acts
+    spectral_radius: float  # |largest eigenvalue|: the long-term growth per step due to this matrix alone
 
 
 def recurrent_matrices(source: Source) -> list[RecurrentMatrix]:
@@ -74,25 +74,25 @@ def _matrices_of(cells: Iterable[Cell]) -> list[RecurrentMatrix]:
 
 @dataclass(frozen=True)
 class Flow:
-    """The effect of a change in h at time k on h at the last time t, with fixed inputs of the layer."""
+    """The effect of a change in h at time k on h at the last time t. The inputs of the layer are fixed."""
 
     layer: int
     gamma_w: float  # the largest singular value of W_hh
     gamma_g: float  # the bound of |g'|
-    measured: Array  # (T,): ‖∂h_t/∂h_k‖, the spectral norm, for t − k = 0, 1, …
+    measured: Array  # spectral norm ‖∂h_t/∂h_k‖ (T,) for t − k = 0, 1, …
 
     @property
     def bound(self) -> Array:
-        """The upper bound (γ_W γ_g)^(t−k), infinite on overflow."""
+        """The upper bound (γ_W γ_g)^(t−k), which is infinite on overflow."""
         with np.errstate(over="ignore"):
             return (self.gamma_w * self.gamma_g) ** np.arange(len(self.measured), dtype=np.float64)
 
 
 @torch.no_grad()
 def flow_of(depth: int, cell: Elman, hidden: Tensor, max_steps: int | None = None) -> Flow:
-    """Compute the flow from the hidden states (T, H): the slope of g follows from its value.
+    """Compute the flow from the hidden states (T, H). The slope of g is computed from the value of g.
 
-    `max_steps` limits the steps back in time, each of which takes about 20 H³ operations. The default is all steps.
+    `max_steps` limits the steps back in time; each step takes about 20 H³ operations. The default is all steps.
     """
     weight = cell.weight_h  # (H, H)
     product = torch.eye(cell.hidden, dtype=weight.dtype)
@@ -119,15 +119,15 @@ def slope(activation: str, h: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class PartGradients:
-    """The gradients with respect to the states of one part. `seqloom.inspect.views.cells` defines the parts."""
+    """The gradients with respect to the states of one part. `seqloom.inspect.views.cells` lists the parts."""
 
     name: str
     title: str
     cell: str
     tokens: list[str]  # T tokens, in text order
     order: list[int]  # step t reads tokens[order[t]]
-    layers: tuple[dict[str, Array], ...]  # lowest first: state → ‖∂L/∂state‖ (T,), in text order
-    flows: list[Flow]  # for Elman cells only
+    layers: tuple[dict[str, Array], ...]  # lowest layer first: ‖∂L/∂state‖ (T,) by state, in text order
+    flows: list[Flow]  # only for Elman cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,9 +136,9 @@ class GradientParts:
 
     predictions: list[str]  # predicted tokens, tags or label
     prediction_kind: str  # the kind of prediction: token, label …
-    at: int | None  # index of the prediction that L belongs to; None for all
+    at: int | None  # index of the prediction whose loss is L; None for all predictions
     loss: float  # L in nats
-    norm: float  # ‖∂L̄/∂θ‖ of the mean loss over all predictions, with all parameters θ
+    norm: float  # ‖∂L̄/∂θ‖, where L̄ is the mean loss over all predictions and θ all parameters
     parts: dict[str, PartGradients]
     answer: str
     notes: tuple[str, ...]
@@ -155,9 +155,9 @@ def gradient_parts(
     max_tokens: int | None = None,
     max_operations: float | None = MAX_OPERATIONS,
 ) -> GradientParts:
-    """Compute ‖∂L/∂h_t‖ of every layer of every part at every step; it is 0 if L does not depend on the state.
+    """Compute ‖∂L/∂h_t‖ for every layer of every part at every step. It is 0 if L does not depend on the state.
 
-    L is the loss of the prediction with index `at`, counted from 0. `max_operations` limits the computation of
+    `at` is the index of the prediction whose loss is L, counted from 0. `max_operations` limits the computation of
     ‖∂h_t/∂h_k‖; None sets no limit.
     """
     read = read_text(source, text, target, allow_unknown=allow_unknown, max_tokens=max_tokens)
@@ -208,7 +208,7 @@ def gradient_parts(
 
 
 def exact_copy(model: Model) -> Model:
-    """Return a copy in float64 on the CPU. The copy is moved before conversion, because MPS has no float64."""
+    """Return a copy in float64 on the CPU. The copy is moved before its conversion, because MPS has no float64."""
     return copy.deepcopy(model).cpu().double().eval().requires_grad_()
 
 
@@ -220,10 +220,10 @@ class GradientTrace:
     """Gradient norms of a language model: row t is the state after token t, which predicts token t + 1."""
 
     tokens: list[str]  # T tokens, END first
-    target: str  # the predicted token, if L belongs to one
+    target: str  # the predicted token, if L is the loss of one token
     of: Of
     loss: float  # L in nats
-    layers: tuple[dict[str, Array], ...]  # lowest first: state (h, for some cells c) → ‖∂L/∂state_t‖ (T,)
+    layers: tuple[dict[str, Array], ...]  # lowest layer first: ‖∂L/∂state_t‖ (T,) by state (h, for some cells also c)
 
     @property
     def distances(self) -> list[int]:
@@ -231,7 +231,7 @@ class GradientTrace:
         return list(range(len(self.tokens) - 1, -1, -1))
 
     def steps_per_tenth(self, layer: int = -1, name: str = "h") -> float | None:
-        """Return the number of steps over which the norm falls to a tenth (log-linear fit), or None without a decay."""
+        """Return the number of steps in which the norm falls to a tenth (log-linear fit), or None without a decay."""
         norms = self.layers[layer][name]
         is_valid = (norms > 0) & np.isfinite(norms)
         if is_valid.sum() < 2:
@@ -242,10 +242,10 @@ class GradientTrace:
 
 @dataclass(frozen=True)
 class Clipping:
-    """The effect of clipping at θ on a gradient of this norm."""
+    """The effect of clipping at θ on a gradient with this norm."""
 
     norm: float  # ‖g‖
-    clip: float | None  # θ; None is no clipping
+    clip: float | None  # θ, or None without clipping
 
     @property
     def factor(self) -> float:
@@ -265,7 +265,7 @@ class GradientReport:
     cell: str
     trace: GradientTrace
     matrices: list[RecurrentMatrix]
-    flows: list[Flow]  # for Elman models only
+    flows: list[Flow]  # only for Elman models
     clipping: Clipping
     training: list[tuple[int, float]]  # logged ‖g‖ before clipping
 
@@ -279,7 +279,7 @@ class GradientReport:
 
 
 def gradient_trace(source: Source, text: Text, *, of: Of = "last", allow_unknown: bool = False) -> GradientTrace:
-    """Compute ‖∂L/∂h_t‖ of every layer of a recurrent language model at every step.
+    """Compute ‖∂L/∂h_t‖ for every layer of a recurrent language model at every step.
 
     L is −log p of the last token of the text (`last`), or the sum over all tokens (`total`). `source` is the result of
     `seqloom.load`, or a `RecurrentLM`, whose text is given as ids.
@@ -288,12 +288,12 @@ def gradient_trace(source: Source, text: Text, *, of: Of = "last", allow_unknown
 
 
 def flows(source: Source, text: Text, *, allow_unknown: bool = False) -> list[Flow]:
-    """Compute Jacobian norms and their bound for each layer of an Elman model; return no flows for other models."""
+    """Compute Jacobian norms and their bound for each layer of an Elman model. Other models have no flows."""
     return _report(source, text, "last", allow_unknown).flows
 
 
 def clipping(source: Source, text: Text, clip: float | None, *, allow_unknown: bool = False) -> Clipping:
-    """Compute the gradient norm of the mean loss over a text, with all parameters, and the effect of clipping."""
+    """Compute the gradient norm of a text's mean loss with respect to all parameters, and the effect of clipping."""
     if clip is not None and clip <= 0:
         raise UsageError(f"clip must be above 0, or None for no clipping; got {clip}.")
     return Clipping(_report(source, text, "total", allow_unknown).clipping.norm, clip)
@@ -302,7 +302,7 @@ def clipping(source: Source, text: Text, clip: float | None, *, allow_unknown: b
 def gradient_report(
     trained: TrainedModel, text: Text, *, of: Of = "last", allow_unknown: bool = False, name: str | None = None
 ) -> GradientReport:
-    """Compute a `GradientReport` for a trained model, with the clipping of its recipe."""
+    """Compute a `GradientReport` for a trained model. Its clipping threshold is that of the recipe."""
     report, run = _report(trained, text, of, allow_unknown), trained.run
     return replace(
         report,
@@ -314,7 +314,7 @@ def gradient_report(
 
 
 def _report(source: Source, text: Text, of: Of, allow_unknown: bool) -> GradientReport:
-    """Report the gradients, without matrices and training norms."""
+    """Report the gradients without matrices and logged training norms."""
     model = recurrent_lm(source)
     gradients = gradient_parts(source, text, of=of, allow_unknown=allow_unknown, max_operations=None)
     part = gradients.parts["reader"]

@@ -1,6 +1,6 @@
 """Explanations of an image classification: which parts of an image support its label.
 
-occlusion    p(label) − p(label | a square of the image is replaced by the mean colour), for each square
+occlusion    p(label) − p(label | a square of the image has the mean colour), for each square
 gradient     gradient × input, Σ_c x ∂logit/∂x, for each pixel
 rollout      attention roll-out of a Transformer encoder, for each vector of the image
 attention    the weights of attention pooling, for each vector of the image
@@ -19,13 +19,13 @@ from seqloom.data.images import Pixels
 from seqloom.inspect.values import Array
 from seqloom.models.image_classifier import ImageClassifier
 
-SQUARES = 7  # approximate number of squares per side, for occlusion
+SQUARES = 7  # approximate number of squares per side for occlusion
 BATCH_SIZE = 256  # occluded copies of the image per batch
 
 
 @dataclass(frozen=True)
 class Region:
-    """A square of an image, and the decrease of the probability of the label if the square is occluded."""
+    """A square of an image, and the decrease in the probability of the label if the square is occluded."""
 
     rows: tuple[int, int]  # first and last, counted from 0
     columns: tuple[int, int]
@@ -38,7 +38,7 @@ class ImageReasons:
 
     label: str
     maps: Mapping[str, Array]  # (rows, columns)
-    regions: tuple[Region, ...]  # the squares with the largest drops
+    regions: tuple[Region, ...]  # the squares with the largest decreases
 
 
 def explain_image(model: ImageClassifier, pixels: Pixels, label: int, name: str, top: int = 3) -> ImageReasons:
@@ -64,7 +64,7 @@ def explain_image(model: ImageClassifier, pixels: Pixels, label: int, name: str,
 
 @torch.no_grad()
 def occlusion(model: ImageClassifier, image: Tensor, label: int) -> tuple[Array, int]:
-    """Return the drop of p(label) for each square of an image (H, W, C), and the side of a square."""
+    """Return the decrease of p(label) for each square of an image (H, W, C), and the side of a square."""
     H, W, _ = image.shape
     side = max(1, round(min(H, W) / SQUARES))
     mean = image.float().mean(dim=(0, 1)).round().to(image.dtype)
@@ -82,6 +82,6 @@ def occlusion(model: ImageClassifier, image: Tensor, label: int) -> tuple[Array,
 
 
 def to_array(values: Tensor) -> Array:
-    """Return the map of the only image (1, rows, columns)."""
+    """Return the map of a batch that contains one image (1, rows, columns)."""
     array: Array = values[0].double().cpu().numpy()
     return array

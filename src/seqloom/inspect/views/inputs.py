@@ -5,17 +5,17 @@
     tf–idf    c_w · idf_w          idf_w = ln((1 + N) / (1 + df_w)) + 1                                       (V,)
     dense     x_t = e_w E          a row of a learned table E (V, D)                                          (T, D)
 
-The vocabulary has V words; df_w of the N documents contain the word w. A sum ignores word order: texts with the same
-words have the same counts and tf–idf, and no model that reads only these can distinguish the texts (claim C01). A
-recurrent network, which reads the rows in order, can.
+The vocabulary has V words; df_w of the N documents contain the word w. A sum does not depend on word order: texts with
+the same words have the same counts and tf–idf, and a model that reads only these values cannot distinguish the texts
+(claim C01). A recurrent network can distinguish them, because it reads the rows in order.
 
     view = sinusoids_view(width=128, length=100)
     view.table          (length, width): row p is the encoding of position p
     view.products       (length, length): PE(p) · PE(q)
     view.by_distance    (length,): the mean of PE(p) · PE(p + k) over p, divided by the mean for k = 0
 
-For sinusoids, PE(p) · PE(p + k) = Σ_i cos(k / base^(2i/d)) for every p, so they encode distances. Rotary
-positions lead to the same sum in q·k, for q = k with pairs of equal length.
+For sinusoids, PE(p) · PE(p + k) = Σ_i cos(k / base^(2i/d)) for every p, so sinusoids encode distances. Rotary positions
+produce the same sum in q·k if q = k and all pairs have equal length.
 """
 
 import math
@@ -32,7 +32,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.evaluate.alignment import word_spans
 from seqloom.inspect.values import Array, to_plain
 
-if TYPE_CHECKING:  # torch is not needed for counting words
+if TYPE_CHECKING:  # counting words does not require torch
     from seqloom.inspect.capture import TrainedModel
     from seqloom.nn.positions import Layout
     from seqloom.text import Tokenizer
@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # torch is not needed for counting words
 UNKNOWN = "<unk>"
 SEED = 0
 LARGE_VOCABULARIES = (10_000, 100_000)  # typical vocabulary sizes of models
-TOLERANCE = 1e-9  # distance of vectors that are equal up to rounding
+TOLERANCE = 1e-9  # maximum distance of vectors that are equal except for rounding
 Split = Callable[[str], list[str]]
 
 
@@ -74,7 +74,10 @@ class Vocabulary:
 
 
 def splitter(keep_case: bool = False) -> Split:
-    """Return a function that splits words and punctuation, or characters in scripts without spaces; <unk> is a word."""
+    """Return a function that splits texts into words and punctuation.
+
+    Scripts without spaces are split into characters. <unk> is a word.
+    """
 
     def split(text: str) -> list[str]:
         parts = (text if keep_case else text.lower()).split(UNKNOWN)
@@ -100,13 +103,13 @@ def vocabulary_of(documents: Iterable[str], source: str, split: Split, *, unknow
 
 
 def vocabulary_from_list(words: Iterable[str], source: str, texts: Sequence[str], split: Split) -> Vocabulary:
-    """Build a vocabulary with a column for unlisted words, then the listed words. The texts are the documents."""
+    """Build a vocabulary with a column for unlisted words, then the listed words. Its documents are the texts."""
     listed = list(dict.fromkeys([UNKNOWN, *words]))
     return _vocabulary(listed, _reader(listed, split), source, texts, 0)
 
 
 def vocabulary_of_tokenizer(tokenizer: "Tokenizer", source: str, texts: Sequence[str]) -> Vocabulary:
-    """Build the vocabulary of a tokenizer, in the order of token ids. The texts are the documents."""
+    """Build the vocabulary of a tokenizer, in the order of token ids. Its documents are the texts."""
     words = [tokenizer.token(number) for number in range(len(tokenizer))]
 
     def read(text: str) -> list[VocabularyWord]:
@@ -140,7 +143,7 @@ class Size(NamedTuple):
     encoding: str  # one-hot, counts, tf-idf, dense
     shape: tuple[int, ...]
     nonzero: int
-    parameters: int  # learned, once for all texts
+    parameters: int  # learned parameters, stored once for all texts
 
     @property
     def numbers(self) -> int:
@@ -189,7 +192,7 @@ class Encoded:
 
 
 def encode(texts: Sequence[str], vocabulary: Vocabulary) -> list[Encoded]:
-    """Encode texts with a vocabulary; raise an error for a text without words."""
+    """Encode texts with a vocabulary. Raise an error for a text without words."""
     encoded = [Encoded(text, vocabulary.read(text), vocabulary) for text in texts]
     for number, text in enumerate(encoded, start=1):
         if not text.words:
@@ -203,7 +206,7 @@ def dense_table(vocabulary: Vocabulary, width: int, seed: int = SEED) -> Array:
 
 
 def nonzero_columns(texts: Iterable[Encoded], max_columns: int | None = None) -> list[int]:
-    """Return the nonzero columns of the texts in order, at most `max_columns`, from the first words of each text."""
+    """Return at most `max_columns` nonzero columns in order, starting with the first words of each text."""
     return sorted({column for text in texts for column in text.columns[:max_columns]})[:max_columns]
 
 
@@ -213,8 +216,8 @@ class Comparison:
 
     first: int
     second: int
-    first_difference: int | None  # first row in which the one-hot matrices differ; None if they are equal
-    counts: float  # cosine of the two vectors
+    first_difference: int | None  # first row in which the one-hot matrices differ; None if the matrices are equal
+    counts: float  # cosine of the two count vectors
     tf_idf: float
     mean: float  # distance of the means of the dense vectors
     state: float  # distance of the last states of a recurrent network
@@ -230,7 +233,7 @@ class Comparison:
 
 
 def compare(texts: Sequence[Encoded], first: int, second: int, width: int, seed: int = SEED) -> Comparison:
-    """Compare two texts by index. Dense vectors and the network have size `width`."""
+    """Compare two texts by index. The dense vectors and the network have the size `width`."""
     one, other = texts[first], texts[second]
     table = dense_table(one.vocabulary, width, seed)
     states = last_states([one, other], table, seed)
@@ -255,7 +258,7 @@ def cosine(one: Mapping[int, float], other: Mapping[int, float]) -> float:
 
 
 def last_states(texts: Sequence[Encoded], table: Array, seed: int = SEED) -> list[Array]:
-    """Return h_T of an untrained Elman network on each text. Its hidden size is the size of the inputs."""
+    """Return h_T of an untrained Elman network for each text. Its hidden size equals the input size."""
     import torch
 
     from seqloom.nn.cells import Elman
@@ -273,7 +276,7 @@ def last_states(texts: Sequence[Encoded], table: Array, seed: int = SEED) -> lis
 
 Side = Literal["source", "target"]
 DEFAULT_WIDTH, DEFAULT_LENGTH = 128, 100
-MAX_LENGTH = 2000  # all pairwise products are computed
+MAX_LENGTH = 2000  # limit, because all pairwise products are computed
 DEFAULT_CURVES = 4
 
 
@@ -282,10 +285,11 @@ class PositionsView:
     """Positional encodings: sinusoids of any size, or the encodings of a run."""
 
     kind: Literal["sinusoidal", "learned", "rotary"]
-    table: Array  # (length, width); for rotary positions sine and cosine of the angles, of head size
+    # (length, width); for rotary positions, the sine and cosine of the angles, with the head size as width
+    table: Array
     layout: "Layout | None" = None  # None for learned positions
     base: float | None = None
-    name: str = ""  # of the run
+    name: str = ""  # name of the run
 
     @property
     def length(self) -> int:
@@ -300,7 +304,7 @@ class PositionsView:
         return self.table @ self.table.T
 
     def _relative_products(self, reduce: Callable[[Array], Array]) -> Array:
-        """Return PE(p) · PE(p + k) reduced over p for each k, divided by the mean of PE(p) · PE(p)."""
+        """Return PE(p) · PE(p + k), reduced over p for each k and divided by the mean of PE(p) · PE(p)."""
         diagonals = [np.diagonal(self.products, distance) for distance in range(self.length)]
         return np.array(list(map(reduce, diagonals))) / (float(diagonals[0].mean()) or 1.0)
 
@@ -315,7 +319,7 @@ class PositionsView:
 
     @property
     def wavelengths(self) -> list[float]:
-        """The wavelength of each pair of sine and cosine, in positions; empty for learned positions."""
+        """The wavelength in positions of each pair of sine and cosine; empty for learned positions."""
         if self.base is None:
             return []
         return [2 * math.pi * self.base ** (2 * pair / self.width) for pair in range(self.width // 2)]
@@ -327,8 +331,8 @@ class PositionsView:
     def informative_dimensions(self, count: int = DEFAULT_CURVES) -> list[int]:
         """Select dimensions to plot.
 
-        For sinusoids, these are sines from the shortest wavelength to the longest that varies within the length; for
-        learned encodings, the dimensions that vary most.
+        For sinusoids, these are sines, from the shortest wavelength to the longest wavelength that varies within the
+        length. For learned encodings, these are the dimensions that vary most.
         """
         if not self.wavelengths:
             return sorted(np.argsort(-self.table.std(axis=0), kind="stable")[:count].tolist())
@@ -349,7 +353,7 @@ def sinusoids_view(
     kind: Literal["sinusoidal", "rotary"] = "sinusoidal",
     name: str = "",
 ) -> PositionsView:
-    """Compute sinusoids of any size. Rotary positions use the same angles, with the head size as `width`."""
+    """Compute sinusoids of any size. Rotary positions use the same angles, and `width` is their head size."""
     from seqloom.nn.positions import BASE, sinusoid_table
 
     base = BASE if base is None else base
@@ -364,8 +368,8 @@ def sinusoids_view(
 def run_positions(trained: "TrainedModel", length: int | None = None, side: Side | None = None) -> PositionsView:
     """Return the positional encodings of a run.
 
-    These are the learned table or the sinusoids that are added to the tokens of the text or of one `side`, or the
-    rotation angles of queries and keys.
+    These are the learned table or the sinusoids that are added to the tokens of the text or of one `side`. For rotary
+    positions, they are the rotation angles of queries and keys.
     """
     import torch
 
@@ -411,7 +415,7 @@ def _check_length(length: int, max_length: int | None = None) -> None:
 
 @dataclass(frozen=True)
 class MixView:
-    """The weights of the layers in h = γ Σ_j s_j h_j, lowest first, for a model with a layer mix."""
+    """The weights s_j of the layers in h = γ Σ_j s_j h_j, lowest layer first, for a model with a layer mix."""
 
     layers: list[str]
     weights: list[float]  # s, with sum 1

@@ -6,20 +6,21 @@ Word weights:
     influence   x_jᵀ ∂s/∂x_j, gradient × input: the contribution of word j to the score s of the label, to first order
     occlusion   p − p_{−j}: the decrease in the probability of the label if word j is removed
 
-Attention weights are between 0 and 1 and, with the weights of END and special tokens, sum to 1. They show where the
-model attends, not how this affects the label. Influence is positive if a word supports the label and negative
-otherwise; for a bag of words, it is exact. Occlusion reads the text again without the word; if two words have the same
-meaning, removing one of them changes little.
+Attention weights are between 0 and 1. Together with the weights of END and special tokens, they sum to 1. They show
+where the model attends, not how this affects the label. Influence is positive if a word supports the label and negative
+otherwise; for a bag of words, it is exact. Occlusion reads the text again without the word. If two words have the same
+meaning, the removal of one word changes little.
 
-The tag lattice of a sentence, and the path that a tagger takes:
+The tag lattice of a sentence, and the path that a tagger selects:
 
     posterior   p(y_t = k | x)                     the probability of a tag, for any tags of the other words
     pairs       p(y_t = j, y_{t+1} = k | x)        the probability of two successive tags
-    best path   argmax_y p(y | x)                  by Viterbi; it may differ from the most probable tag of each word
+        best path   argmax_y p(y | x)                  by Viterbi; its tags may differ from the most probable tag of
+    each word
 
-Taggers with and without a CRF and hidden Markov models have the same form: a score e_t(k) of every word and tag, and a
-score A_ijk of a tag after two others. In a CRF, A does not depend on i; without a CRF, A is 0, or −∞ if a tag may not
-follow another. Then
+Taggers with a CRF, taggers without a CRF and hidden Markov models have the same form: a score e_t(k) for every word and
+tag, and a score A_ijk for a tag after two others. In a CRF, A does not depend on i. Without a CRF, A is 0, or −∞ if a
+tag must not follow another tag. Then
 
     p(y | x) ∝ exp(Σ_t e_t(y_t) + Σ_t A(y_{t−2}, y_{t−1}, y_t))          END before the first word and after the last
 """
@@ -51,10 +52,10 @@ from seqloom.text.base import Span
 from seqloom.text.word_spans import word_spans
 
 WordWeightsKind = Literal["attention", "influence", "occlusion"]
-FORBIDDEN_SCORE = -1e6  # of a forbidden transition; sums of it stay finite
-NAMING_SYMBOLS = 3  # in the name of a state
+FORBIDDEN_SCORE = -1e6  # score of a forbidden transition; sums of this score stay finite
+NAMING_SYMBOLS = 3  # number of symbols in the name of a state
 STATE_SYMBOLS = 12  # shown per state
-DEV_TOKENS = 280  # of the dev split, if no text is given
+DEV_TOKENS = 280  # number of dev tokens, if no text is given
 VOWELS = frozenset("aeiou")
 LETTER_KINDS = ("vowels", "consonants", "spaces", "others")
 
@@ -66,7 +67,7 @@ class WordWeight:
     """The weight of a word, or of a character if the model reads characters."""
 
     text: str
-    start: int  # in the text
+    start: int  # position in the text
     end: int
     weight: float
 
@@ -77,7 +78,7 @@ class WordWeights:
 
     kind: WordWeightsKind
     words: list[WordWeight]
-    end: float  # weight of END and special tokens
+    end: float  # weight of END and special tokens together
 
     def shift(self, by: int) -> "WordWeights":
         """Shift the spans by a number of characters."""
@@ -94,10 +95,11 @@ def explain(
     labels: Tensor | None = None,
     kind: WordWeightsKind | None = None,
 ) -> list[WordWeights]:
-    """Compute the word weights for the most probable label of each text, or for `labels` (B,).
+    """Compute the word weights for the most probable label of each text, or for `labels` (B,) if given.
 
-    The default is attention if the model has attention pooling, otherwise influence. `batch` has the texts in
-    order, `tokens` their token spans, and `before` the number of special tokens at the start of each row.
+    By default, the weights are attention if the model has attention pooling, and influence otherwise. `batch` contains
+    the texts in order, `tokens` contains the spans of their tokens, and `before` is the number of special tokens at the
+    start of each row.
     """
     result_kind: WordWeightsKind = "attention"
     weights = None if kind == "influence" else model.attention(batch)
@@ -119,14 +121,14 @@ def weigh_words(text: str, tokens: Sequence[Span], weights: Sequence[float], tok
         return [WordWeight(text[a:b], a, b, weight) for (a, b), weight in zip(tokens, weights, strict=True)]
     words = [span for span in word_spans(text) if tokens and span[0] < tokens[-1][1]]
     ends, sums = [end for _, end in words], [0.0] * len(words)
-    for (start, _), weight in zip(tokens, weights, strict=True):  # a token may begin with a space
+    for (start, _), weight in zip(tokens, weights, strict=True):  # the span of a token may begin with a space
         if words:
             sums[min(bisect_right(ends, start), len(words) - 1)] += weight
     return [WordWeight(text[a:b], a, b, total) for (a, b), total in zip(words, sums, strict=True)]
 
 
 def remove_each_word(text: str, words: Sequence[WordWeight]) -> list[str]:
-    """Return one text per word, without this word and the resulting double space."""
+    """Return one text per word, without the word and the double space that results."""
     shorter = []
     for word in words:
         before, after = text[: word.start], text[word.end :]
@@ -139,17 +141,17 @@ def remove_each_word(text: str, words: Sequence[WordWeight]) -> list[str]:
 
 @dataclass(frozen=True)
 class Lattice:
-    """The tag lattice of a sentence or a piece of it: W words, K tags."""
+    """The tag lattice of a sentence or of a part of it, with W words and K tags."""
 
     posterior: Array  # (W, K), each row sums to 1
-    pairs: Array  # (W − 1, K, K); 0 between two pieces of a long sentence
+    pairs: Array  # (W − 1, K, K); 0 between two parts of a long sentence
     best: list[int]  # tags of the best path
-    log_prob: float  # of the best path, log p(y | x)
+    log_prob: float  # log p(y | x) of the best path
 
 
 @dataclass(frozen=True)
 class TagPaths(Lattice):
-    """The tag lattice of a sentence, with names."""
+    """The tag lattice of a sentence, with its words and the names of the tags."""
 
     words: list[str]
     tags: list[str]
@@ -158,14 +160,14 @@ class TagPaths(Lattice):
 
     @property
     def most_probable(self) -> list[int]:
-        """The tag of each word with the largest posterior."""
+        """The tag with the largest posterior for each word."""
         return self.posterior.argmax(axis=1).tolist()
 
     @classmethod
     def of(
         cls, pieces: Sequence[Lattice], words: list[str], tags: list[str], scoring: str, unknown: list[str]
     ) -> "TagPaths":
-        """Join the lattices of the pieces of a sentence. Pairs between pieces are 0."""
+        """Join the lattices of the parts of a sentence. Pairs between two parts are 0."""
         between = np.zeros((1, len(tags), len(tags)))
         pairs = [part for piece in pieces for part in (piece.pairs, between)][:-1]
         posterior = np.concatenate([piece.posterior for piece in pieces])
@@ -195,7 +197,7 @@ def describe_tagger(model: TaggerBase | HMMTagger) -> str:
 
 
 def potentials(model: TaggerBase | HMMTagger, batch: Tree) -> tuple[Tensor, Tensor]:
-    """Return A (K+1, K+1, K+1), whose last tag is END, and e (W, K) of a batch with one sentence."""
+    """Return A (K+1, K+1, K+1), whose last tag is END, and e (W, K) for a batch with one sentence."""
     if isinstance(model, HMMTagger):
         return model.transition.double().clamp(min=FORBIDDEN_SCORE), model.emissions(batch)[0].double()
     chain, scores = model.chain, model(batch)[0].double()
@@ -215,7 +217,7 @@ def score_of(table: Tensor, scores: Tensor, tags: list[int]) -> float:
 def pairs_of(table: Tensor, scores: Tensor) -> tuple[Array, float]:
     """Return p(y_t = j, y_{t+1} = k | x) (W − 1, K, K), and the logsumexp of the scores of all tag sequences.
 
-    forward   f_t(j, k) = e_t(k) + log Σ_i exp(f_{t−1}(i, j) + A_ijk)        backward   g_t(j, k) likewise from the end
+    forward   f_t(j, k) = e_t(k) + log Σ_i exp(f_{t−1}(i, j) + A_ijk)        backward   g_t(j, k) similarly from the end
     """
     words, tags = scores.shape
     forward = [scores.new_full((tags + 1, tags), -math.inf)]
@@ -239,7 +241,7 @@ def state_paths(trained: TrainedModel, text: str) -> TagPaths:
     tokens, states = _read_ids(trained, text), model.states
     scores = model.emission_log_probs(tokens[None])[0, :, :states]
     table = model.transition.clone()
-    table[:, states] = 0  # a text may end at any token
+    table[:, states] = 0  # a text may end after any token
     table = table.expand(states + 1, -1, -1)
     pairs, total = pairs_of(table, scores)
     best, names = model.likeliest_states(tokens).tolist(), []
@@ -278,9 +280,9 @@ class TextStates:
     transition: Array  # (N+1, N+1), END last
     tokens: list[str]
     path: list[int]  # most probable state of each token, counted from 0
-    posterior: list[float]  # probability of that state given the text
-    fractions: list[float]  # fraction of the tokens of the measured text, by state
-    letter_kinds: dict[str, list[float]] | None  # for letters: by kind, the fraction emitted by each state
+    posterior: list[float]  # posterior probability of that state
+    fractions: list[float]  # fraction of the measured text's tokens in each state
+    letter_kinds: dict[str, list[float]] | None  # only for letters: for each kind, the fraction emitted by each state
     measured_on: str  # the text measured in `fractions` and `letter_kinds`
 
     @property
@@ -315,7 +317,7 @@ class SeriesStates:
 def states_view(
     trained: TrainedModel, text: str | None = None, *, top: int = STATE_SYMBOLS
 ) -> TextStates | SeriesStates:
-    """Return emissions, transitions and the most probable states of a hidden Markov model on a text or series."""
+    """Return the emissions, the transitions, and the most probable states for a text or series."""
     model = trained.model
     if isinstance(model, GaussianHMM):
         if text is not None:
@@ -349,7 +351,7 @@ def _text_states(trained: TrainedModel, model: HiddenMarkov, text: str | None, t
         emissions.append(
             [(tokenizer.token(n), value) for n, value in zip(numbers.tolist(), values.tolist(), strict=True)]
         )
-    if isinstance(tokenizer, Characters):  # fraction of each kind by state
+    if isinstance(tokenizer, Characters):  # fraction of each kind emitted by each state
         kind = torch.tensor([LETTER_KINDS.index(kind_of(tokenizer.token(number))) for number in range(len(tokenizer))])
         cells = kind[stream[inside]] * model.states + all_states[inside]
         table = torch.bincount(cells, minlength=len(LETTER_KINDS) * model.states).view(-1, model.states).double()
@@ -397,6 +399,6 @@ def _series_states(trained: TrainedModel, model: GaussianHMM) -> SeriesStates:
 
 
 def state_segments(path: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Return the state, the first position and the end position of each run of equal states."""
+    """Return the state, the start and the end (exclusive) of each run of equal states."""
     borders = [0, *(t for t in range(1, len(path)) if path[t] != path[t - 1]), len(path)]
     return [(path[a], a, b) for a, b in pairwise(borders) if a < b]

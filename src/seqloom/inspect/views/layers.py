@@ -12,8 +12,8 @@ For every kind of layer (`seqloom.nn.mixers`) and every length n:
     path      number of layers, or recurrent steps, until ∂y_n/∂x_1 is not zero
     count     multiplications of a forward pass, with lower-order terms
 
-`count` is computed instead of measured; it gives the exponent of the arithmetic at these lengths.
-Chain and path do not depend on d_model and are measured on narrow layers.
+`count` is computed, not measured; it gives the exponent of the arithmetic at these lengths. Chain and path do not
+depend on d_model and are measured on narrow layers.
 """
 
 import math
@@ -43,9 +43,9 @@ from seqloom.nn.attention import head_problems
 from seqloom.nn.mixers import MIXERS, DilatedConvolution, Mixer, RecurrentMixer, make_mixer, mixer_problems
 
 QUANTITIES = ("time", "memory", "chain", "path", "count")
-NARROW_D_MODEL = 4  # for chain and path
+NARROW_D_MODEL = 4  # d_model for chain and path
 MAX_OTHER_CORES = 0.2  # cores that other programs may use without a remark
-EXPONENT_TOLERANCE = 0.15  # without a remark, the exponent of time may be below that of the arithmetic by this value
+EXPONENT_TOLERANCE = 0.15  # largest difference between the exponents of the arithmetic and of time that needs no remark
 WARM_UP = 3  # maximum number of untimed passes: the first compiles kernels and allocates memory
 WARM_UP_SECONDS = 0.5  # no further warm-up pass is started after this time
 MAX_TIMING_SECONDS = 20.0  # no further pass is started after this time
@@ -61,12 +61,12 @@ class LayersPlan:
     kinds: tuple[str, ...] = tuple(MIXERS)
     heads: int = 8
     kernel: int = 3  # of the convolutions
-    window: int = 32  # windowed: positions on either side
+    window: int = 32  # positions on either side, for windowed layers
     cell: str = "lstm"  # of the recurrent layer
-    batch: int = 1  # sequences per pass
+    batch: int = 1  # sequences in a batch
     repeats: int = 5  # timed passes
     weights: bool = False  # compute the attention weights explicitly instead of using the fused kernel
-    threads: int | None = None  # on a CPU; None is the default of torch
+    threads: int | None = None  # number of CPU threads; None is the default of torch
     seed: int = 1
     device: str = "auto"
 
@@ -97,7 +97,7 @@ class LayersPlan:
         return {name: getattr(self, name) for name in MIXERS[kind].options}
 
     def layer(self, kind: str, depth: int = 0, d_model: int | None = None) -> Mixer:
-        """Build a layer. With another `d_model`, it has one head."""
+        """Build a layer. With another `d_model`, the layer has one head."""
         heads = self.heads if d_model is None else 1
         return make_mixer(kind, d_model or self.d_model, heads, depth=depth, **self.options(kind))
 
@@ -106,7 +106,7 @@ class LayersPlan:
 
 
 class TrainingPass:
-    """A forward and backward pass: y from x, then the gradients of x and of all weights."""
+    """A forward pass that computes y from x, and a backward pass with the gradients of x and of all weights."""
 
     def __init__(self, layer: nn.Module, x: Tensor, weights: bool = False) -> None:
         self.layer, self.x, self.gradient = layer, x, torch.randn_like(x)
@@ -123,7 +123,7 @@ class TrainingPass:
 
 
 def seconds(training_pass: TrainingPass, device: torch.device, repeats: int) -> list[float]:
-    """Return the time of each pass after the warm-up; slow layers run fewer than `repeats` passes."""
+    """Return the time of each pass after the warm-up. Slow layers run fewer than `repeats` passes."""
     for max_passes, max_seconds in ((WARM_UP, WARM_UP_SECONDS), (repeats, MAX_TIMING_SECONDS)):
         times: list[float] = []
         while len(times) < max_passes and sum(times) < max_seconds:
@@ -167,7 +167,7 @@ def peak_memory(training_pass: TrainingPass, device: torch.device) -> int | None
         profiler.start()
     try:
         training_pass.run()
-    finally:  # an active profiler would record everything that follows
+    finally:  # otherwise the profiler would record all later operations
         with _silence_stderr():
             profiler.stop()
     results: Any = profiler.profiler
@@ -195,7 +195,7 @@ def _silence_stderr() -> Iterator[None]:
 
 @contextmanager
 def memory_limit(limit: int | None, device: torch.device) -> Iterator[None]:
-    """On a CPU, make allocations beyond `limit` bytes fail before the system kills a process."""
+    """Limit allocations on a CPU to `limit` bytes, so that they fail before the system kills a process."""
     status = Path("/proc/self/status")
     if limit is None or device.type != "cpu" or not status.exists():
         yield
@@ -204,7 +204,7 @@ def memory_limit(limit: int | None, device: torch.device) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     max_bytes = 1024 * used + limit
     limits = [value for value in (soft, hard) if value != resource.RLIM_INFINITY]
-    with suppress(OSError, ValueError):  # without permission, there is no limit
+    with suppress(OSError, ValueError):  # without permission, no limit is set
         resource.setrlimit(resource.RLIMIT_DATA, (min([max_bytes, *limits]), hard))
     try:
         yield
@@ -214,7 +214,7 @@ def memory_limit(limit: int | None, device: torch.device) -> Iterator[None]:
 
 @dataclass
 class OtherLoad:
-    """The processor use of other programs, which increases measured times."""
+    """The processor use of other programs. It increases measured times."""
 
     began: tuple[float, float, float] | None = field(default_factory=lambda: _processor_times())
 
@@ -258,17 +258,22 @@ def longest_chain(y: Tensor) -> int:
 
 
 def chain(mixer: Mixer, d_model: int, n: int) -> int:
-    """Return the chain of a layer for n positions, computed by its definition because kernels hide their operations."""
+    """Return the chain of a layer for n positions.
+
+    The layer runs by its definition, because kernels hide operations.
+    """
     x = torch.randn(1, n, d_model).requires_grad_()
     with definitions_only():
         return longest_chain(mixer(x)[0])
 
 
 def path(make: Callable[[int], Mixer], d_model: int, n: int) -> int | None:
-    """Return the number of layers, built by `make(depth)`, or steps between y_n and x_1; None after a time limit.
+    """Return the number of layers or steps between y_n and x_1, or None after a time limit. `make(depth)` builds a
+    layer.
 
     A gradient passes from y_n back through the layers. After each layer, its nonzero values are replaced by random
-    numbers, so that it cannot vanish or explode: only the positions that it reaches matter.
+    numbers, so that it cannot vanish or explode. The values do not matter, because only the reached positions are
+    counted.
     """
     mixer, began = make(0).double(), time.perf_counter()
     if isinstance(mixer, RecurrentMixer):
@@ -280,7 +285,7 @@ def path(make: Callable[[int], Mixer], d_model: int, n: int) -> int | None:
     for layers in count(1):
         if time.perf_counter() - began > MAX_PATH_SECONDS:
             return None
-        if isinstance(mixer, DilatedConvolution):  # depends on its depth: build stacks of 1, 2, 3 …
+        if isinstance(mixer, DilatedConvolution):  # the layer depends on its depth: build stacks of 1, 2, 3 … layers
             if layers > 1:
                 backward_functions.append(_pass_back(make(layers - 1).double(), d_model, n))
             gradient = output_gradient
@@ -332,16 +337,16 @@ def _steps_between(mixer: RecurrentMixer, n: int, began: float) -> int | None:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The measurement of one kind of layer at one length. Missing values are None; `failure` states the reason."""
+    """The measurement of one kind of layer at one length. A missing value is None, and `failure` states the reason."""
 
     kind: str
     length: int
-    seconds: tuple[float, ...] = ()  # of each pass
+    seconds: tuple[float, ...] = ()  # time of each pass
     memory: int | None = None
     chain: int | None = None
     path: int | None = None
     count: int | None = None
-    other_cores: float | None = None  # used by other programs during timing
+    other_cores: float | None = None  # cores that other programs used during timing
     failure: str | None = None
 
     @property
@@ -351,10 +356,10 @@ class Measurement:
 
 
 def measure(plan: LayersPlan) -> Iterator[Measurement]:
-    """Measure every kind at every length, shortest first; yield each result as soon as it is complete."""
+    """Measure every kind at every length, starting with the shortest. Yield each result as soon as it is complete."""
     accel.install()
     device = choose_device(plan.device)
-    too_long: dict[str, int] = {}  # by kind, the shortest length that did not fit
+    too_long: dict[str, int] = {}  # for each kind, the shortest length that did not fit
     threads = torch.get_num_threads()
     torch.set_num_threads(plan.threads or threads)
     try:
@@ -376,7 +381,7 @@ def _measure(plan: LayersPlan, kind: str, length: int, device: torch.device) -> 
         torch.manual_seed(derive_seed(plan.seed, "layers", kind, length))
         try:
             with memory_limit(free_bytes, device):
-                # A layer in the middle of a stack that connects both ends.
+                # the middle layer of a stack that connects the first and the last position
                 middle = plan.layer(kind, d_model=NARROW_D_MODEL).path_length(length) // 2
                 layer = plan.layer(kind, middle).to(device)
                 x = torch.randn(plan.batch, length, plan.d_model).to(device).requires_grad_()
@@ -414,7 +419,7 @@ class Layers:
         return tuple(sorted(self.plan.lengths))
 
     def settings(self) -> str:
-        """Describe the settings that affect these kinds."""
+        """Describe the settings that affect the measured kinds."""
         plan, used = self.plan, {name for kind in self.measured for name in MIXERS[kind].options}
         attends = any(MIXERS[kind].attends for kind in self.measured)
         words = [f"d_model {plan.d_model}"]
@@ -439,7 +444,7 @@ class Layers:
         return tuple(measured[-max(2, math.ceil(len(measured) / 2)) :]) if len(measured) > 1 else ()
 
     def fit(self) -> str:
-        """Describe the lengths of the fits, or return "" without fits."""
+        """Describe the lengths used for the fits, or return "" without fits."""
         ranges: dict[tuple[int, ...], list[str]] = {}
         for kind in self.measured:
             ranges.setdefault(self.fitted(kind), []).append(kind)
@@ -450,7 +455,7 @@ class Layers:
         )
 
     def exponents(self, quantity: str) -> dict[str, float | None]:
-        """Return, by kind, the slope of log(quantity) over log(length), or None if it cannot be fitted."""
+        """Return, for each kind, the slope of log(quantity) over log(length), or None if it cannot be fitted."""
         exponents = {}
         for kind, rows in self.measured.items():
             points = [(row.length, getattr(row, quantity)) for row in rows if row.length in self.fitted(kind)]
@@ -458,7 +463,7 @@ class Layers:
         return exponents
 
     def remarks(self) -> list[str]:
-        """Report times that grow unlike the number of multiplications, and failed measurements."""
+        """Report failed measurements, and times that do not grow like the number of multiplications."""
         time, count = self.exponents("time"), self.exponents("count")
         lines = []
         for kind in self.measured:

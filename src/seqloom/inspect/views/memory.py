@@ -1,19 +1,20 @@
-"""The memory of models: accuracy on a memory test by lag, and the importance of each window position.
+"""The memory of models: accuracy of a memory test by lag, and importance of each window position.
 
     plan = MemoryPlan(test="recall", cells=("elman", "lstm", "gru"), lags=(5, 10, 20), steps=500)
     result = collect(plan, measure(plan))
     result.success            # (cells, lags, seeds): fraction of correct answers on test sequences
 
-All cells have the same number of parameters (that of an LSTM with `hidden` units), updates, sequences and learning
-rate, and are trained separately for every lag and seed. `lag` depends on the test:
+All cells have the same number of parameters (that of an LSTM with `hidden` units), updates and sequences, and the same
+learning rate. A model is trained for every cell, lag and seed. `lag` depends on the test:
 
-    recall   symbols between the symbol to remember and the query
-    adding   the minimum number of steps to remember the first number: the sequence is twice as long
+        recall   number of symbols between the symbol to remember and the query
+        adding   the minimum number of steps for which the first number must be remembered; the sequence is twice as
+    long
 
-For a feed-forward language model, `window_view` measures the permutation importance of each position
-of the window, in nats per token:
+For a feed-forward language model, `window_view` measures the permutation importance of each position of the window, in
+nats per token:
 
-    importance(d) = loss with the tokens at distance d permuted among all windows − loss
+        importance(d) = loss after permuting the tokens at distance d among all windows − loss
 
 The permutation preserves the token frequencies at that position and leaves all other positions unchanged.
 """
@@ -46,7 +47,7 @@ from seqloom.train.loop import make_step
 from seqloom.train.state import TrainState
 from seqloom.train.wrappers import wrap
 
-DEFAULT_STEPS = {"recall": 500, "adding": 1000}  # updates
+DEFAULT_STEPS = {"recall": 500, "adding": 1000}  # number of updates
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,11 @@ class MemoryPlan:
     lags: tuple[int, ...] = (5, 10, 20, 40)
     seeds: tuple[int, ...] = (1, 2, 3)
     steps: int | None = None  # updates per run; None is the default of the test
-    hidden: int = 32  # units of the LSTM whose number of parameters all cells have
-    batch_size: int = 32  # sequences per update
+    hidden: int = 32  # units of the reference LSTM, which determines the number of parameters of all cells
+    batch_size: int = 32  # sequences in a batch
     lr: float = 5e-3
-    forget_bias: float | None = None  # of the LSTM; None is its default
-    exact: bool = False  # recall: train only on the tested lag, not on all lags up to it
+    forget_bias: float | None = None  # forget bias of the LSTM; None is its default
+    exact: bool = False  # for recall: train only on the tested lag, not on all lags up to it
     device: str = "auto"
 
     def __post_init__(self) -> None:
@@ -100,7 +101,7 @@ class MemoryPlan:
         return build(task_info(self.test).recipe, {**mapping, "train": fit}, source="the memory test")
 
     def sizes(self) -> dict[str, tuple[int, int]]:
-        """Return the units and parameters of each cell, with the number of parameters nearest to that of the LSTM."""
+        """Return the units and parameters of each cell, whose number of parameters is nearest to that of the LSTM."""
         task = task_info(self.test).task.prepare(self.recipe("lstm", self.lags[0], 1, self.hidden))
         target = count_parameters("lstm", self.hidden, **task.sizes())
         return {cell: nearest_size(partial(count_parameters, cell, **task.sizes()), target) for cell in self.cells}
@@ -119,11 +120,11 @@ class Outcome:
     lag: int
     seed: int
     success: float
-    blind: float  # success of the best guess without reading
+    blind: float  # success of the best guess without reading the input
 
 
 def measure(plan: MemoryPlan) -> Iterator[Outcome]:
-    """Train every model of the plan; yield each result as soon as it is complete."""
+    """Train every model of the plan. Yield each result as soon as it is complete."""
     accel.install()
     sizes = plan.sizes()
     for cell, lag, seed in product(plan.cells, plan.lags, plan.seeds):
@@ -133,7 +134,7 @@ def measure(plan: MemoryPlan) -> Iterator[Outcome]:
         step = wrap(state)
         for _ in range(plan.updates):
             make_step(state, step)
-        metrics = task.evaluate(state.model.eval(), "test")  # no selection uses this split
+        metrics = task.evaluate(state.model.eval(), "test")  # this split is not used for selection
         yield Outcome(cell, lag, seed, metrics["success"], metrics["blind_success"])
 
 
@@ -143,8 +144,8 @@ class Memory:
 
     plan: MemoryPlan
     success: Array  # (cells, lags, seeds)
-    blind: float  # mean success of guessing without reading
-    hidden: dict[str, int]  # by cell
+    blind: float  # mean success of guesses without reading the input
+    hidden: dict[str, int]  # units of each cell
     parameters: dict[str, int]
 
     def reach(self, cell: str) -> int | None:
@@ -180,7 +181,7 @@ class WindowView:
     name: str
     tokens: int  # number of predictions
     loss: float  # nats per token
-    shuffled: list[float]  # loss with the tokens at distance 1, 2 … K permuted
+    shuffled: list[float]  # loss after permuting the tokens at distance 1, 2 … K
 
     @property
     def importance(self) -> list[float]:
@@ -188,7 +189,7 @@ class WindowView:
 
 
 def window_lm(trained: TrainedModel) -> WindowLM:
-    """Return the feed-forward language model of a trained model; raise an error for other kinds."""
+    """Return the feed-forward language model of a trained model. Raise an error for other kinds of models."""
     if isinstance(trained.model, WindowLM):
         return trained.model
     raise UsageError(
@@ -220,7 +221,7 @@ def windows_before(model: WindowLM, targets: Tensor, within_documents: bool) -> 
 
 
 def permute_position(inputs: Tensor, distance: int) -> Tensor:
-    """Return windows (N, K) with the tokens at a distance permuted."""
+    """Return windows (N, K) in which the tokens at a distance are permuted."""
     order = torch.randperm(len(inputs), generator=make_generator(0, "window", distance)).to(inputs.device)
     permuted = inputs.clone()
     permuted[:, -distance] = inputs[order, -distance]

@@ -1,15 +1,15 @@
 """Token choices of models: next-token distributions, streamed generation, beam search trees, and mask predictions.
 
     expected = next_tokens(seqloom.load("runs/lm-word-lstm"), "The class", temperature=0.7, top_k=20)
-    expected.probabilities[0]               of the most probable token, expected.ids[0]
-    expected.sampling_probabilities[0]      its probability after temperature and top-k
+        expected.probabilities[0]               the probability of the most probable token, expected.ids[0]
+        expected.sampling_probabilities[0]      its probability after temperature and top-k are applied
 
     tree = search_tree(seqloom.load("runs/quickstart-en-fr"), "Sunday, November 15, 2026", beam=3)
     tree.candidates[0].text      the output of `seqloom translate --beam 3`
 
 A translator reads a line, a denoiser reads a corrupted text and a language model reads a prompt. Decoding starts from a
-`DecodingStart`. `probabilities` is the distribution of the model. `seqloom.decoding.processors` applies banned tokens,
-temperature, top-k and top-p to it; the next token is sampled from the result, `sampling_probabilities`.
+`DecodingStart`. `probabilities` is the distribution that the model predicts. `seqloom.decoding.processors` applies
+banned tokens, temperature, top-k and top-p to it. The next token is sampled from the result, `sampling_probabilities`.
 
 A step of beam search compares up to 2k continuations of the k hypotheses. Each continuation is a node with a status:
 `kept` in the beam, `ended` (complete), or `pruned`.
@@ -52,7 +52,7 @@ from seqloom.text.base import StreamDecoder
 from seqloom.text.model_inputs import read_gaps
 
 Ids = Sequence[int]
-ALTERNATIVES = 12  # named tokens at each step of streamed generation
+ALTERNATIVES = 12  # number of tokens with names at each step of streamed generation
 
 # --- start of decoding ------------------------------------------------------------------------------------------------
 
@@ -63,12 +63,12 @@ class DecodingStart:
 
     trained: TrainedModel
     text: str  # the line to translate or denoise, or the prompt
-    source: list[int] | None  # its tokens, including END, if it is translated or denoised
+    source: list[int] | None  # tokens of a text to translate or denoise, including END; None for a prompt
     prompt: list[int]  # tokens of the prompt, without forced tokens
     forced: list[int]  # forced tokens after the prompt; the last may be END
-    banned: tuple[int, ...]  # never chosen
+    banned: tuple[int, ...]  # tokens that are never chosen
     notes: tuple[str, ...]
-    names: Mapping[int, str] = field(default_factory=dict)  # of tokens that are not in the tokenizer
+    names: Mapping[int, str] = field(default_factory=dict)  # names of tokens that are not in the tokenizer
 
     @property
     def prefix(self) -> list[int]:
@@ -90,7 +90,7 @@ class DecodingStart:
         return self.trained.model.start(self.source_batch())
 
     def inputs(self, tokens: Sequence[int]) -> Tensor:
-        """Return tokens with END before them, as in training (1, T)."""
+        """Return END and then the tokens (1, T), as in training."""
         return torch.tensor([[END, *tokens]], device=self.trained.device)
 
     def limit_length(self, max_tokens: int) -> int:
@@ -135,7 +135,7 @@ class DecodingStart:
 
 
 class _NamingDecoder(StreamDecoder):
-    """A decoder that adds the names of tokens that are not in the tokenizer, between spaces."""
+    """A decoder that also writes the names of tokens that are not in the tokenizer, between spaces."""
 
     def __init__(self, decoder: StreamDecoder, names: Mapping[int, str]) -> None:
         self._decoder, self._names = decoder, names
@@ -191,9 +191,9 @@ class NextTokens:
     """All tokens of the vocabulary (V,), most probable first; ties are ordered by token id."""
 
     ids: NDArray[np.int64]
-    log_probs: Array  # of the model
-    sampling_probabilities: Array  # 0 for excluded tokens
-    banned: NDArray[np.bool_]  # never chosen
+    log_probs: Array  # log-probabilities of the model
+    sampling_probabilities: Array  # probabilities for sampling; 0 for excluded tokens
+    banned: NDArray[np.bool_]  # whether a token is never chosen
     tokens: list[str]  # display names of the first tokens
 
     @property
@@ -225,10 +225,10 @@ class GeneratedToken:
     """A generated token and its alternatives."""
 
     token: int
-    text: str  # the text it adds; "" while a character is incomplete
+    text: str  # the text that the token adds; "" while a character is incomplete
     name: str  # display name
-    forced: bool  # forced, not sampled
-    expected: NextTokens  # the distribution before the choice, with a few names
+    forced: bool  # whether the token was forced and not sampled
+    expected: NextTokens  # the distribution before the choice, in which only a few tokens are named
 
     @property
     def probability(self) -> float:
@@ -236,7 +236,7 @@ class GeneratedToken:
 
 
 def next_tokens(trained: TrainedModel, text: str, forced: Ids = (), *, top: int = 200, **options: Any) -> NextTokens:
-    """Return the distribution of the next token after a prompt, or in a translation, and after the `forced` tokens.
+    """Return the distribution of the next token after a prompt or source, and after the `forced` tokens.
 
     `options` are fields of `SamplingConfig`. The first `top` tokens are named.
     """
@@ -268,7 +268,7 @@ def stream_tokens(
     """Yield the forced tokens, then sampled tokens until END or until `max_tokens` tokens.
 
     `seqloom generate` samples the same tokens with the same seed and prefix. `options` are fields of `SamplingConfig`.
-    The call checks the arguments before the first token is requested.
+    The arguments are checked when the function is called, before the first token is requested.
     """
     start = prepare_decoding(trained, text, forced)
     sampling, max_tokens = SamplingConfig(banned=start.banned, **options), start.limit_length(max_tokens)
@@ -302,7 +302,7 @@ def stream_tokens(
 
 # --- search trees -----------------------------------------------------------------------------------------------------
 
-# The status of a continuation. Forced nodes belong to a prompt or prefix; open nodes were in the beam at the end.
+# The status of a continuation. Forced nodes belong to a prompt or prefix; open nodes were in the final beam.
 Status = Literal["root", "forced", "kept", "open", "ended", "pruned"]
 
 
@@ -315,32 +315,32 @@ class TreeNode:
     step: int  # token number, counted from 1; the root is 0
     token: int
     text: str  # display name of the token
-    log_prob: float  # of the token
+    log_prob: float  # log-probability of the token
     total: float  # Σ log p from the root
-    score: float  # length-normalized log-probability, by which it is ranked
+    score: float  # length-normalized log-probability, which determines the rank
     rank: int  # rank among all continuations of its step, counted from 1
     status: Status
-    best: int | None = None  # rank of the best n-best hypothesis that contains it, counted from 1
+    best: int | None = None  # rank, counted from 1, of the best n-best hypothesis that contains the node
 
 
 @dataclass(frozen=True)
 class TreeText:
-    """A hypothesis."""
+    """The text of a hypothesis."""
 
     text: str
     tokens: list[str]
     score: float
     log_prob: float
     finished: bool
-    node: int  # its last node
+    node: int  # id of its last node
 
 
 @dataclass(frozen=True)
 class SearchTree:
-    """All continuations that a search compared."""
+    """All continuations that a beam search compared."""
 
     nodes: list[TreeNode]
-    candidates: list[TreeText]  # the n-best, best first
+    candidates: list[TreeText]  # the n-best hypotheses, best first
     others: list[TreeText]  # finished hypotheses outside the n-best
     options: BeamConfig
     forced: int  # number of tokens of the prompt or prefix
@@ -384,7 +384,8 @@ def search_tree(
 ) -> SearchTree:
     """Run a beam search and return its tree. `options` are fields of `BeamConfig`.
 
-    A translator uses the options of `decode` in its recipe, changed by `options`; its translations contain the `terms`.
+    A translator uses the options of `decode` in its recipe, overridden by `options`. Its translations contain the
+    `terms`.
     A language model continues a prompt by at most `max_tokens` tokens, as `seqloom generate --beam` does.
     """
     start = prepare_decoding(trained, text, forced)
@@ -396,7 +397,7 @@ def search_tree(
     try:
         if isinstance(trained, SearchingModel):
             config = trained.decode_options(**options)
-            config = replace(config, n_best=options.get("n_best", config.n_best))  # a denoiser has one by default
+            config = replace(config, n_best=options.get("n_best", config.n_best))  # the default of a denoiser is one
         else:
             max_length = len(prefix) + start.limit_length(max_tokens)
             config = BeamConfig(min_length=len(prefix), max_length=max_length, **options)
@@ -417,7 +418,8 @@ def search_tree(
     def to_text(tokens: Sequence[int], score: float, log_prob: float, finished: bool, node: int) -> TreeText:
         new_tokens = tokens[len(start.prompt) :]
         text = start.decode(new_tokens)
-        text = text.translate(LINE_BREAKS) if start.source is not None else text  # as translations are printed
+        # In the format of printed translations
+        text = text.translate(LINE_BREAKS) if start.source is not None else text
         return TreeText(text, [start.name(token) for token in new_tokens], score, log_prob, finished, node)
 
     children, candidates = {(node.parent, node.token): node.id for node in nodes}, []
@@ -469,9 +471,9 @@ class MaskPredictions:
     """The predictions of a masked language model for each [MASK] of a text."""
 
     text: str
-    around: list[str]  # the text before the first mask, between masks, after the last
-    masks: list[list[Any]]  # predictions for each mask, best first: `TokenProbability`
-    filled: str  # with the best prediction at each mask
+    around: list[str]  # the texts before the first mask, between masks, and after the last mask
+    masks: list[list[Any]]  # lists of `TokenProbability` for each mask, best first
+    filled: str  # the text with the best prediction at each mask
     notes: tuple[str, ...]
 
 

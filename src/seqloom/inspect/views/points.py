@@ -1,9 +1,9 @@
 """Words, tokens or texts as points in the plane: projections, neighbours and colourings.
 
-    PCA     y_i = Wᵀ (x_i − x̄), W the two directions of largest variance
-    t-SNE   points with the neighbours of the vectors; large distances are not meaningful
+        PCA     y_i = Wᵀ (x_i − x̄), where W contains the two directions of largest variance
+        t-SNE   points whose neighbours are those of the vectors; large distances are not meaningful
 
-Both use unit vectors, x / ‖x‖, so that near points have a large cosine. In t-SNE
+Both methods use unit vectors, x / ‖x‖, so that near points have a large cosine. In t-SNE
 
     p_{j|i} ∝ exp(−β_i ‖x_i − x_j‖²)  over the nearest j of i, β_i such that p_{·|i} has the given perplexity
     p_ij = (p_{j|i} + p_{i|j}) / 2N
@@ -13,8 +13,9 @@ Both use unit vectors, x / ‖x‖, so that near points have a large cosine. In 
                       neighbours attract each other           all repel each other
 
 The first sum is only over neighbours. The second sum and Z are convolutions: points are interpolated onto the nodes of
-a grid, convolved with K(v) and K(v)² v by Fourier transforms, and interpolated back (Linderman et al. 2019). Ten
-thousand points take seconds instead of hours. The projection is deterministic: the same vectors give the same plot.
+a grid, convolved with K(v) and K(v)² v by Fourier transforms, and interpolated back (Linderman et al. 2019). As a
+result, ten thousand points take seconds instead of hours. The projection is deterministic: the same vectors produce the
+same plot.
 """
 
 import unicodedata
@@ -32,15 +33,15 @@ from seqloom.evaluate.word_space import WordSpace
 from seqloom.inspect.values import Array
 
 PointKind = Literal["words", "tokens", "sentences"]
-MIN_POINTS = 4  # of a plot
-TSNE_COMPONENTS = 50  # principal components that are the input of t-SNE
-MAX_GROUPS = 20  # groups with a separate colour; all others are "other"
+MIN_POINTS = 4  # minimum points of a plot
+TSNE_COMPONENTS = 50  # number of principal components, which are the input of t-SNE
+MAX_GROUPS = 20  # maximum number of groups with a separate colour; all other groups are "other"
 EXAGGERATION = 12.0  # factor of p in the first phase, which lets clusters form
-EXAGGERATED_FRACTION = 0.3  # of the steps
-GRID_SPACING = 0.35  # between two nodes; K has width 1
+EXAGGERATED_FRACTION = 0.3  # fraction of the steps in the first phase
+GRID_SPACING = 0.35  # distance between two nodes; K has width 1
 MAX_GRID_NODES = 352  # per side; a wider layout has a larger spacing
-MAX_EXACT_POINTS = 500  # up to which summing all pairs is faster than the grid
-DISTANCE_ROWS = 1024  # of the distance matrix in memory
+MAX_EXACT_POINTS = 500  # up to this number of points, summing all pairs is faster than the grid
+DISTANCE_ROWS = 1024  # maximum rows of the distance matrix in memory
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Projection(NamedTuple):
 
 
 def pca(x: Array, components: int = 2) -> Projection:
-    """Compute the first components of vectors (N, D). Axes are oriented so that the farthest point is positive."""
+    """Compute the first components of vectors (N, D). The farthest point is positive on each axis."""
     x = np.asarray(x, dtype=np.float64)
     centred = x - x.mean(axis=0)
     values, directions = np.linalg.eigh(centred.T @ centred)  # ascending
@@ -88,13 +89,13 @@ def pca(x: Array, components: int = 2) -> Projection:
     points = centred @ directions
     far = np.abs(points).argmax(axis=0)
     points *= np.where(points[far, np.arange(points.shape[1])] < 0, -1.0, 1.0)
-    if points.shape[1] < 2:  # one-dimensional vectors
+    if points.shape[1] < 2:  # the vectors are one-dimensional
         points = np.pad(points, ((0, 0), (0, 1)))
     return Projection(points, values[:components] / max(float(values.sum()), 1e-30))
 
 
 def check_points(points: Points, count: int) -> None:
-    """Raise an error for fewer than four points, or if all points are the same."""
+    """Raise an error if there are fewer than four points, or if all points are equal."""
     if min(count, len(points)) < MIN_POINTS:
         raise UsageError(f"A plot needs at least {MIN_POINTS} points; got {min(count, len(points))}.")
     if float(np.ptp(points.space.unit[:count], axis=0).max()) < 1e-9:
@@ -109,7 +110,7 @@ class Neighbour:
     """A neighbour of a point."""
 
     name: str
-    index: int  # among the points
+    index: int  # index among the points
     cosine: float
 
 
@@ -120,7 +121,7 @@ def neighbours(points: Points, name: str, top: int = 12) -> list[Neighbour]:
 
 
 def analogy(points: Points, a: str, b: str, c: str, top: int = 8) -> list[Neighbour]:
-    """Return the points nearest to b − a + c, best first: a is to b as c is to the result."""
+    """Return the points nearest to b − a + c, best first. The result is to c as b is to a."""
     similar = points.space.analogy(a, b, c, top)
     return [Neighbour(match.word, points.space.indices[match.word], match.score) for match in similar]
 
@@ -147,7 +148,7 @@ def colour_by_kind(names: Sequence[str], pieces: bool = False) -> Colouring:
 
 
 def colour_by_group(name: str, title: str, members: Sequence[str]) -> Colouring:
-    """Colour by group, largest first; small groups and items without a group become "other"."""
+    """Colour by group, largest group first. Small groups and items without a group become "other"."""
     sizes = Counter(member for member in members if member)
     order = sorted(sizes, key=lambda group: (-sizes[group], group))
     named = order if len(order) <= MAX_GROUPS else order[: MAX_GROUPS - 1]
@@ -157,7 +158,7 @@ def colour_by_group(name: str, title: str, members: Sequence[str]) -> Colouring:
 
 
 def kind_of(text: str, pieces: bool = False) -> str:
-    """Return the kind of a text: punctuation, number, Latin, Han …; for pieces, whether they begin a word."""
+    """Return the kind of a text: punctuation, number, Latin, Han …; for a piece, also whether it begins a word."""
     if text.startswith("<") and text.endswith(">") and len(text) > 2:
         return "special"
     character = next((character for character in text if character.isalpha()), None)
@@ -229,7 +230,7 @@ def gradient(p: Affinities, y: Array, grid: "RepulsionGrid", exaggeration: float
     pull = p.p / (1 + across**2 + up**2)
     attraction = np.empty((len(y), 2), np.float32)  # Σ_j p_ij K(y_i − y_j) (y_i − y_j)
     for side, difference in enumerate((across, up)):
-        difference *= pull  # the force is mutual
+        difference *= pull  # the force acts on both points
         attraction[:, side] = difference.sum(axis=1) - np.bincount(p.near.ravel(), difference.ravel(), len(y))
     return (4 * (exaggeration * attraction - push / total)).astype(np.float32)
 
@@ -240,7 +241,7 @@ def affinities(x: Array, perplexity: float) -> Affinities:
 
 
 def nearest(x: Array, count: int) -> tuple[NDArray[np.int64], Array]:
-    """Return the nearest neighbours of each vector (N, k) and their squared distances, in chunks of rows."""
+    """Return the nearest neighbours of each vector (N, k) and their squared distances, computed in chunks of rows."""
     x = x.astype(np.float32)
     lengths = (x**2).sum(axis=1)
     near, far = np.empty((len(x), count), np.int64), np.empty((len(x), count), np.float32)
@@ -255,7 +256,10 @@ def nearest(x: Array, count: int) -> tuple[NDArray[np.int64], Array]:
 
 
 def calibrate(distances: Array, perplexity: float) -> Array:
-    """Compute p_{j|i} (N, k) from squared distances (N, k), with the given perplexity per row. Bisection finds β."""
+    """Compute p_{j|i} (N, k) from squared distances (N, k).
+
+    Bisection finds the β that gives each row the perplexity.
+    """
     d = (distances - distances.min(axis=1, keepdims=True)).astype(np.float64)
     low, high = np.zeros(len(d)), np.full(len(d), np.inf)
     beta, target = 1 / np.maximum(d.mean(axis=1), 1e-12), np.log(perplexity)
@@ -272,7 +276,10 @@ def calibrate(distances: Array, perplexity: float) -> Array:
 
 
 class RepulsionGrid:
-    """Sums over all pairs of points on a grid. Kernel transforms are cached while the grid has the same size."""
+    """Sums over all pairs of points, computed on a grid.
+
+    Kernel transforms are cached while the grid size is unchanged.
+    """
 
     def __init__(self) -> None:
         self.size: tuple[int, float] = (0, 0.0)  # nodes per side, and their spacing
@@ -293,7 +300,7 @@ class RepulsionGrid:
         for kernel in self.kernels:
             convolved = np.fft.irfft2(transformed * kernel, (2 * nodes, 2 * nodes))[:nodes, :nodes].ravel()
             fields.append((convolved[nodes_around] * weights).sum(axis=1))
-        # The action of each point on itself is K(0) = 1 up to interpolation; for K² v it is 0.
+        # Subtract the action of each point on itself: K(0) = 1 except for interpolation errors; for K² v it is 0.
         row, column = np.divmod(np.arange(16), 4)
         square = (row[:, None] - row) ** 2 + (column[:, None] - column) ** 2
         self_action = float(((weights @ (1 / (1 + spacing**2 * square)).astype(np.float32)) * weights).sum())

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Components:
-    """The components of one variable (T,): observations (NaN if missing), and each component with its deviation."""
+    """The components of one variable (T,): the observations, NaN if missing, and each component with its deviation."""
 
     series: str
     variable: str
@@ -78,17 +78,20 @@ def components(trained: TrainedModel, split: str = "test", variable: str | None 
 
 @dataclass(frozen=True)
 class ForecastView(Picture):
-    """A forecast after the end of a series. All values are (horizon, C), in the columns and units of the series."""
+    """A forecast after the end of a series.
+
+    All values have the shape (horizon, C), with the series' columns and units.
+    """
 
     series: Series
     times: Times
     mean: Values
     median: Values
     deviation: Values
-    intervals: Mapping[float, tuple[Values, Values]]  # (low, high) by coverage probability
-    exact: bool  # False if estimated from sampled paths
+    intervals: Mapping[float, tuple[Values, Values]]  # bounds (low, high) by coverage probability
+    exact: bool  # False if the forecast is estimated from sampled paths
     model: str = ""
-    truth: Values | None = None  # the actual values, if known; NaN if missing
+    truth: Values | None = None  # the actual values if known, with NaN for missing values
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -135,7 +138,7 @@ class ForecastView(Picture):
         return draw_forecast(self)
 
     def coverage(self, probability: float) -> float:
-        """Return the fraction of the known actual values inside an interval, or NaN if none is known."""
+        """Return the fraction of the known actual values that an interval contains, or NaN if no value is known."""
         if self.truth is None:
             return float("nan")
         low, high = self.intervals[probability]
@@ -154,7 +157,7 @@ class TrackTrace:
     filtered_covariances: Array
     smoothed: Array
     smoothed_covariances: Array
-    metrics: dict[str, float]  # of this track; see seqloom.tasks.track
+    metrics: dict[str, float]  # metrics of this track; see seqloom.tasks.track
 
     @property
     def gaps(self) -> list[tuple[int, int]]:

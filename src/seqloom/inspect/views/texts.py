@@ -1,12 +1,12 @@
-"""Texts as model inputs, and the predictions of models for them. All views of a text use this module.
+"""Texts as model inputs, and the model's predictions for them. All views of texts use this module.
 
     read = read_text(seqloom.load("runs/translate-gru"), "Sunday, November 15, 2026")
-    read.tokens["encoder"]      the source tokens; those of "decoder" are END and the translation
-    read.log_probs(model)       log p of each prediction, teacher forced
+        read.tokens["encoder"]      the source tokens; read.tokens["decoder"] contains END and the translation
+        read.log_probs(model)       log p of each prediction, computed with teacher forcing
 
 A language model predicts the next token, a translator the translation, a tagger the tag of each word, a classifier a
-label, and a bidirectional language model every token from both sides. A missing translation, label or tag is predicted
-by the model.
+label, and a bidirectional language model every token from both sides. If a translation, label or tag is missing, the
+model predicts it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,8 +37,8 @@ from seqloom.text import END, Tokenizer
 from seqloom.text.base import END_TEXT, Span
 from seqloom.text.model_inputs import read_gaps
 
-Text = str | Sequence[int]  # ids do not need a tokenizer
-MAX_LISTED_PIECES = 8  # unknown pieces in a message
+Text = str | Sequence[int]  # ids, which do not need a tokenizer, or a text
+MAX_LISTED_PIECES = 8  # maximum number of unknown pieces in a message
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
@@ -58,7 +58,7 @@ def one_line(text: str, what: str) -> str:
 
 
 def list_pieces(pieces: Sequence[str]) -> str:
-    """Return a list such as `'ä', 'ö' and 3 more`."""
+    """Return a list of pieces such as `'ä', 'ö' and 3 more`."""
     more = f" and {len(pieces) - MAX_LISTED_PIECES} more" if len(pieces) > MAX_LISTED_PIECES else ""
     return ", ".join(map(repr, pieces[:MAX_LISTED_PIECES])) + more
 
@@ -79,7 +79,7 @@ def show_tokens(tokenizer: Tokenizer, ids: Sequence[int], names: Mapping[int, st
 
 
 def special_names(tokenizer: Tokenizer, sentinels: Sequence[int] = ()) -> dict[int, str]:
-    """Return the names of a denoiser's special tokens: [MASK] …, and <1>, <2> … for its sentinels."""
+    """Return the names of a denoiser's special tokens: [MASK] and others, and <1>, <2> … for its sentinels."""
     numbered = {sentinel: f"<{number}>" for number, sentinel in enumerate(sentinels, start=1)}
     return {**Specials.after(len(tokenizer)).names, **numbered}
 
@@ -93,7 +93,7 @@ class SequencePair:
 
     source: str
     text: str
-    given: bool  # whether the target was given, not predicted
+    given: bool  # whether the target was given and not predicted
     finished: bool
     source_ids: list[int]
     target_ids: list[int]
@@ -104,7 +104,7 @@ class SequencePair:
     notes: tuple[str, ...]
 
     def batch(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return the pair as a training batch, teacher forced."""
+        """Return the pair as a training batch for teacher forcing."""
         device = device_of(model)
         source, target = torch.tensor([self.source_ids], device=device), torch.tensor([self.target_ids], device=device)
         return {
@@ -148,7 +148,7 @@ def translate_pair(translator: TrainedModel, source: str, target: str | None = N
 
 
 def denoise_pair(denoiser: TrainedModel, text: str, **options: Any) -> SequencePair:
-    """Denoise a text. A target of spans has the sentinel <1>, <2> … before each span."""
+    """Denoise a text. If the target consists of spans, a sentinel <1>, <2> … precedes each span."""
     assert isinstance(denoiser, DenoisingModel)
     text, tokenizer = one_line(text, "text"), denoiser.tokenizer
     source_ids, best = denoiser.search(text, **options)
@@ -186,17 +186,17 @@ def shift_words(words: Sequence[Word], by: int) -> list[Word]:
 
 @dataclass(frozen=True, eq=False)
 class LinePrediction:
-    """A line as input of a classifier or tagger, and its prediction."""
+    """A line that a classifier or tagger reads, and its prediction."""
 
     line: str
     text: str  # the text that is tokenized
-    spans: Sequence[Span]  # of all tokens in the text, including those beyond the maximum length
+    spans: Sequence[Span]  # spans of all tokens in the text, including tokens beyond the maximum length
     batch: Tree  # a batch with only this line
     output_kind: Literal["label", "tags"]
     answer: str
     log_prob: float
     unknown: Sequence[str]  # pieces that are not in the vocabulary
-    frame: TextFrame | None = None  # special tokens around the text, instead of END
+    frame: TextFrame | None = None  # the special tokens around the text, if the model uses them instead of END
 
     @property
     def before(self) -> int:
@@ -224,17 +224,18 @@ class LogProbs(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ReadText:
-    """A text as input of recurrent cells, by role: encoder and decoder, or reader."""
+    """A text that recurrent cells read, by role: encoder and decoder, or reader."""
 
     tokens: dict[str, list[str]]
     predictions: list[str]  # tokens, tags or a label
     prediction_kind: str  # the kind of prediction: token, label …
-    log_probs: Callable[[Any], LogProbs]  # for a model, this one or a copy
-    answer: str = ""  # the translation, the tagged line, the label
+    log_probs: Callable[[Any], LogProbs]  # a function of a model: the trained model or a copy
+    answer: str = ""  # the translation, the tagged line or the label
     notes: tuple[str, ...] = ()
-    targets: dict[str, list[str]] = field(default_factory=dict)  # the target at each token, if any
-    is_reversed: bool = False  # whether the encoder reads the source from the end, with END last
-    read: Callable[[Any], object] | None = None  # if the model reads more tokens than it predicts from
+    targets: dict[str, list[str]] = field(default_factory=dict)  # the target at each token, by role
+    is_reversed: bool = False  # whether the encoder reads the source from the end; END still comes last
+    # A function that runs the model, if the model reads more tokens than those with predictions
+    read: Callable[[Any], object] | None = None
 
     def order(self, role: str) -> list[int]:
         """Return the token positions in the order in which forward cells read them."""
@@ -265,7 +266,7 @@ def _kind_of(source: Source) -> str:
 def read_text(
     source: Source, text: Text, target: str | None = None, *, allow_unknown: bool = False, max_tokens: int | None = None
 ) -> ReadText:
-    """Encode a text for a model with recurrent cells. The caller turns off dropout.
+    """Encode a text for a model with recurrent cells. The caller must disable dropout.
 
     Ids are accepted only for a `RecurrentLM` without a tokenizer. Texts with more than `max_tokens` tokens are
     rejected.
@@ -297,7 +298,10 @@ def read_text(
 
 
 def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_unknown: bool) -> ReadText:
-    """Read END and the text, followed by END for a bidirectional model. The last token has no target."""
+    """Read END and the text, followed by END for a bidirectional model.
+
+    The last token has no target.
+    """
     tokenizer = None if isinstance(source, nn.Module) else source.tokenizer
     notes: tuple[str, ...] = ()
     if isinstance(text, str):
@@ -325,7 +329,7 @@ def _read_tokens(source: Source, model: RecurrentLM | BiLM, text: Text, allow_un
 
     def predict_next(model: RecurrentLM) -> LogProbs:
         inputs, state, scores = torch.tensor([row], device=device_of(model)), model.start(rows=1), []
-        for t in range(len(ids)):  # step by step, so that each step uses the state tensors of the last
+        for t in range(len(ids)):  # one step at a time, so that each step uses the state tensors of the previous step
             score, state = model.score(inputs[:, t : t + 1], inputs[:, t + 1 : t + 2], DecodeState(state.hidden))
             scores.append(score[0, 0])
         each = torch.stack(scores)
@@ -369,10 +373,11 @@ def _read_translation(pair: SequencePair, tokenizer: Tokenizer, model: Recurrent
 
 
 def _read_answer(source: TrainedModel, model: ClassifierBase | TaggerBase, line: LinePrediction) -> ReadText:
-    """Read a label or the tag of each word. With a CRF, the total is log p of the tag sequence."""
+    """Read a label or the tag of each word. With a CRF, the total is the log-probability of the tag sequence."""
     ids, tokens = line.batch["tokens"][0].tolist(), line.tokens(source.tokenizer)
     for position, (start, end) in enumerate(line.spans[: len(ids) - line.before], start=line.before):
-        if ids[position] == source.tokenizer.unknown:  # show the word; a character encoder may know it
+        # Show the word itself, because a character encoder may represent it
+        if ids[position] == source.tokenizer.unknown:
             tokens[position] = line.text[start:end]
     labels, batch = source.run.labels, line.batch
     with eval_mode(model):
