@@ -44,7 +44,7 @@ class LadderRun:
         return replace(self.variant.recipe, seed=self.seed)
 
     def is_trained(self) -> bool:
-        """Whether training has reached the last step of the variant's recipe, which may differ from the run's recipe."""
+        """Whether training has reached the last step of the variant's recipe, which may differ from that of the run."""
         if not self.path.exists():
             return False
         run = Run.open(self.path)

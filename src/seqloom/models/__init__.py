@@ -2,7 +2,7 @@
 
 A kind is imported on first use. A package that depends on `seqloom.models` can extend a kind: its file
 `model_kinds.json` maps the new kind to the kind it extends and to the import paths of its config and its backbone.
-`InitConfig` is the section `init` of a recipe, see `seqloom.runs.transfer`.
+`InitConfig` is the section `init` of a recipe; see `seqloom.runs.transfer`.
 """
 
 import json
@@ -64,18 +64,18 @@ FORECASTERS = Kinds(
 
 
 def find_config(task: object, kind: object) -> Any:
-    """Return the config class of a model kind for a task, or None if the kind is unknown."""
+    """Return the config class that a task uses for a model kind, or None if the kind is unknown."""
     return (FORECASTERS if task == "forecast" else MODELS).find(kind)
 
 
-FINE_TUNED_PREFIX = "fine-tuned-"  # of model kinds with a pretrained backbone
+FINE_TUNED_PREFIX = "fine-tuned-"  # prefix of model kinds with a pretrained backbone
 TRANSFORMERS = ("gpt", "bert", "electra", "transformer")  # model kinds that consist of Transformer blocks
 Projection = Literal["q", "k", "v", "out", "up", "gate", "down"]  # a linear layer of a Transformer block
 
 
 @config
 class LoRAConfig:
-    """Low-rank updates of a frozen Transformer, see `seqloom.nn.lora`."""
+    """Low-rank updates of a frozen Transformer; see `seqloom.nn.lora`."""
 
     rank: PositiveInt = 8  # r
     alpha: PositiveFloat = 16.0  # α; an update is scaled by α/r

@@ -1,6 +1,6 @@
 """Backbones: pretrained models without their output layers, used as the first part of other models.
 
-    h_1 … h_S = backbone(x_1 … x_S)      x the tokens of one or two texts, with special tokens
+        h_1 … h_S = backbone(x_1 … x_S)      x_j are the tokens of one or two texts, with special tokens
     c = h_S                              recurrent-lm, gpt: the last token is [CLS]
     c = tanh(P h_1 + p)                  bert, electra: the first token is [CLS]
     c = [→h_S; ←h_1]                     bilm: the last state of each direction
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 else:
     AnyBackboneConfig = Any
 
-Form = Literal["bert", "causal", "ends"]  # where the special tokens are: see `seqloom.text.model_inputs`
+Form = Literal["bert", "causal", "ends"]  # the positions of the special tokens: see `seqloom.text.model_inputs`
 NEXT_TOKEN = ("output.", "project.")  # prefixes of the weights of next-token prediction, which are optional
-MAX_MISMATCHES = 8  # listed in an error message
+MAX_MISMATCHES = 8  # maximum number of mismatches in an error message
 
 BACKBONES = Kinds(
     "kind",
@@ -66,7 +66,7 @@ class Backbone(nn.Module, ABC):
     """
 
     form: ClassVar[Form]
-    pretrained_names: ClassVar[dict[str, str]]  # prefix of its weights -> prefix in the pretrained model
+    pretrained_names: ClassVar[dict[str, str]]  # prefix of the backbone's weights → prefix in the pretrained model
     optional_names: ClassVar[tuple[str, ...]] = ()  # prefixes of weights that a pretrained model may lack
     output_size: int  # H
 
@@ -78,7 +78,7 @@ class Backbone(nn.Module, ABC):
 
     @classmethod
     def longest(cls, config: Any) -> int | None:
-        """Return the maximum number of tokens per row, special tokens included; None means no limit."""
+        """Return the maximum number of tokens per row, including special tokens; None means no limit."""
         longest: int | None = config.longest
         return longest
 
@@ -93,7 +93,7 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def read(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
-        """Compute h (B, S, H) from tokens (B, S), padding last; h is undefined at padding."""
+        """Compute h (B, S, H) from tokens (B, S) with padding last. At padding, h is undefined."""
 
     @abstractmethod
     def layer_groups(self) -> list[list[nn.Parameter]]:
@@ -104,8 +104,9 @@ class Backbone(nn.Module, ABC):
         return select_last(h, mask)
 
     def attentions(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
-        """Return the attention weights (B, N, S, S) of every layer, 0 at padding, or an empty list without
-        attention.
+        """Return the attention weights (B, N, S, S) of every layer, 0 at padding.
+
+        The list is empty if the backbone has no attention.
         """
         return []
 
@@ -113,7 +114,7 @@ class Backbone(nn.Module, ABC):
         """List behaviour that the recipe does not show, as notes for the user."""
         return []
 
-    # Next-token prediction.
+    # Next-token prediction
 
     def next_token_layer(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the input of the output layer for h (…, H), and W (V, H) and b (V,) of this layer."""
@@ -124,17 +125,17 @@ class Backbone(nn.Module, ABC):
         return F.linear(*self.next_token_layer(h))
 
     def next_token_loss(self, h: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Return the mean of −log p of each token given the previous tokens; special tokens are not predicted."""
+        """Return the mean of −log p of each token given the previous tokens. Special tokens are not predicted."""
         counted = mask[:, 1:] & (tokens[:, 1:] < self.vocabulary)
         targets = tokens[:, 1:].masked_fill(~counted, IGNORE_INDEX).flatten()
         hidden, weight, bias = self.next_token_layer(h[:, :-1])
         return linear_cross_entropy(hidden.flatten(0, 1), weight, bias, targets) / counted.sum().clamp(min=1)
 
-    # Pretrained weights.
+    # Pretrained weights
 
     @torch.no_grad()
     def load_pretrained(self, weights: Mapping[str, Tensor], origin: str) -> None:
-        """Copy the weights of a pretrained model; if they do not match, raise an error that lists the mismatches."""
+        """Copy the weights of a pretrained model. If they do not match, raise an error that lists the mismatches."""
         prefixes = tuple(self.pretrained_names.values())
         given = {name: tensor for name, tensor in weights.items() if name.startswith(prefixes)}
         renamed, optional = self.rename_to_pretrained(self.state_dict(keep_vars=True)), self.optional_names
@@ -172,7 +173,7 @@ class Backbone(nn.Module, ABC):
 
 
 class NextTokenLayer(nn.Module):
-    """The next-token output layer: s = W h + b over V tokens. If tied, W is the first V rows of the embeddings."""
+    """The next-token output layer: s = W h + b over V tokens. If tied, W consists of the first V embeddings."""
 
     def __init__(self, width: int, vocabulary: int, tied: bool, bias: bool = True) -> None:
         super().__init__()

@@ -1,7 +1,8 @@
 """BERT (Devlin et al. 2018): a bidirectional Transformer encoder trained to predict masked tokens.
 
     h = backbone([CLS] a [SEP] b [SEP])                                     `seqloom.nn.backbone`
-    masked tokens    p(w_j) = softmax(E · norm(g(W h_j + b)) + c)       E: token embeddings; g: activation of the blocks
+        masked tokens    p(w_j) = softmax(E · norm(g(W h_j + b)) + c)       E: token embeddings; g: the blocks'
+    activation
     next sentence    p(b follows a) = softmax(U · tanh(P h_[CLS] + p) + u)
 
 The loss is the mean of −log p over the masked tokens, plus the mean over the pairs if the batch contains pairs. RoBERTa
@@ -68,11 +69,14 @@ class BERTOutput(NamedTuple):
     """The predictions for a batch."""
 
     masked: Tensor  # logits (B, P, V) at the masked positions
-    next: Tensor  # logits (B, 2): b follows a, or not
+    next: Tensor  # logits (B, 2) for the classes "b follows a" and "b does not follow a"
 
 
 class MaskedTokenLayer(nn.Module):
-    """The output layer s = E · norm(g(W h + b)) + c for masked tokens. If tied, E is the first V embeddings."""
+    """The output layer s = E · norm(g(W h + b)) + c for masked tokens.
+
+    If tied, E consists of the first V embeddings.
+    """
 
     dense: nn.Linear
     dense_norm: nn.Module
@@ -143,8 +147,9 @@ class BERT(MaskedLanguageModel, MaskedTokenLayer):
         return h, h.gather(1, batch["positions"].unsqueeze(2).expand(-1, -1, h.shape[2]))
 
     def forward(self, batch: Batch) -> BERTOutput:
-        """Compute the logits at the masked positions; computing the logits at all positions would dominate the run
-        time.
+        """Compute the logits at the masked positions only.
+
+        The computation of the logits at all positions would dominate the run time.
         """
         h, selected = self.read_batch(batch)
         return BERTOutput(self.masked_logits(selected), self.next_logits(h))
@@ -170,7 +175,7 @@ class BERTBackbone(TransformerTextBackbone):
 
     form = "bert"
     pretrained_names: ClassVar[dict[str, str]] = {"transformer.": "backbone.", "pool.": "pool."}
-    optional_names = ("pool.",)  # ELECTRA has none
+    optional_names = ("pool.",)  # ELECTRA has no pooling layer
 
     def __init__(self, config: "BERTConfig | ElectraConfig", vocabulary: int, predicts: bool = False) -> None:
         super().__init__(vocabulary, predicts)

@@ -50,11 +50,11 @@ class BiLMStates(NamedTuple):
     """The states of both directions, layer by layer."""
 
     x: Tensor  # token embeddings (B, S, H)
-    forwards: list[Tensor]  # →h_1 … →h_L, (B, S, H) each
-    backwards: list[Tensor]  # ←h_1 … ←h_L
+    forwards: list[Tensor]  # →h_1 … →h_L, each (B, S, H)
+    backwards: list[Tensor]  # ←h_1 … ←h_L, each (B, S, H)
 
     def layer_states(self) -> list[Tensor]:
-        """Return h_0 … h_L, (B, S, 2H) each."""
+        """Return h_0 … h_L, each (B, S, 2H)."""
         pairs = [(self.x, self.x), *zip(self.forwards, self.backwards, strict=True)]
         return [torch.cat(pair, dim=2) for pair in pairs]
 
@@ -85,7 +85,7 @@ class BiLMEncoder(nn.Module):
 
 
 class BiLM(nn.Module):
-    """A language model that predicts every token once from the tokens before it and once from the tokens after it."""
+    """A language model that predicts every token once from the previous tokens and once from the following tokens."""
 
     def __init__(self, config: BiLMConfig, vocabulary: int) -> None:
         super().__init__()
@@ -114,8 +114,9 @@ class BiLM(nn.Module):
         return self.output(forwards), self.output(backwards)
 
     def predictions(self, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield h (N, H) and targets (N,) of each direction; the targets are all tokens except the first in reading
-        order.
+        """Yield h (N, H) and targets (N,) of each direction.
+
+        The targets are all tokens except the first token in reading order.
         """
         tokens, mask = batch["tokens"], batch["mask"]
         forwards, backwards = self.top_layers(tokens, mask)
@@ -136,8 +137,9 @@ class BiLM(nn.Module):
 
 
 class BiLMBackbone(Backbone):
-    """The ELMo backbone h = γ Σ_j s_j h_j: a mixture of the token embeddings and all layers with weights learned by the
-    task.
+    """The ELMo backbone h = γ Σ_j s_j h_j.
+
+    h is a mixture of the token embeddings and all layers. The task learns the weights of the mixture.
     """
 
     form = "ends"

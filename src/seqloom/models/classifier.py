@@ -4,8 +4,8 @@
 
 A multi-label classifier predicts any number of labels: p(y_k) = sigmoid((W c + b)_k) for each label k.
 
-A bag of words has no order and no pooling: c = Σ_j w_j x_j. The other encoders are in
-`seqloom.nn.encoders`, poolings and the bag in `seqloom.nn.pooling`, token vectors in `seqloom.nn.lexicon`.
+A bag of words has no order and no pooling: c = Σ_j w_j x_j. The other encoders are defined in `seqloom.nn.encoders`,
+poolings and the bag of words in `seqloom.nn.pooling`, and token vectors in `seqloom.nn.lexicon`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,8 +23,8 @@ from seqloom.nn.masks import make_dropout, masked_moments
 from seqloom.nn.pooling import POOLINGS, Bag, BagConfig, PoolingKind
 from seqloom.nn.softmax import IGNORE_INDEX, at_least_float32, symmetric_kl
 
-# tokens (B, S), mask (B, S), labels (B,), or (B, L) of 0 and 1 with several labels; for models that read spelling,
-# characters (B, S, C), 0 at padding
+# tokens (B, S), mask (B, S), and labels (B,), or labels (B, L) of 0 and 1 for multi-label classifiers. Models that read
+# spelling also have characters (B, S, C), 0 at padding.
 Batch = dict[str, Tensor]
 
 
@@ -53,7 +53,7 @@ class ChoosingModel(nn.Module):
     """The base class of models that choose one of L labels or options: p = softmax(logits / T).
 
     With `multi_label`, every label has a separate probability, p = sigmoid(logits / T). The loss ignores labels below
-    0, which stand for labels absent from train.
+    0, which represent labels that do not occur in train.
     """
 
     temperature = 1.0  # T, which a predictor sets for a calibrated run; training does not use it
@@ -65,7 +65,7 @@ class ChoosingModel(nn.Module):
 
     @torch.no_grad()
     def probabilities(self, batch: Batch) -> Tensor:
-        """Return p (B, L) of every label or option, 0 for options that do not exist."""
+        """Return p (B, L) of every label or option; options that do not exist have p = 0."""
         logits = self.scaled_logits(batch)
         return logits.sigmoid() if self.multi_label else logits.softmax(dim=1)
 
@@ -102,7 +102,7 @@ class ClassifierBase(ChoosingModel):
 def repeat_for_consistency(model: nn.Module, batch: Batch, consistency: float) -> tuple[Batch, float]:
     """Append a copy of the batch, so that each text is read with two dropout masks.
 
-    Outside training the batch is returned unchanged, with consistency 0.
+    Outside training, the batch is returned unchanged, and consistency is 0.
     """
     if not consistency or not model.training:
         return batch, 0.0
@@ -118,10 +118,10 @@ def label_loss(
 ) -> tuple[Tensor, Tensor]:
     """Return the mean of ℓ = −log p over the labels (B,) ≥ 0, and their number, without device synchronization.
 
-    With class weights w (L,), the mean is Σ w_y · (−log p(y)) / Σ w_y. With label smoothing ε, the
-    loss of a text is (1−ε) · (−log p(y)) + ε/L · Σ_v −log p(v), with each −log p(v) multiplied by w_v. With
-    consistency α, the second half of the batch repeats the first (`repeat_for_consistency`), and the
-    loss is (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)). For several labels (B, L), see `multi_label_loss`.
+    With class weights w (L,), the mean is Σ w_y · (−log p(y)) / Σ w_y. With label smoothing ε, the loss of a text is
+    (1−ε) · (−log p(y)) + ε/L · Σ_v −log p(v), with each −log p(v) multiplied by w_v. With consistency α, the second
+    half of the batch repeats the first half (`repeat_for_consistency`), and the loss is (ℓ(p) + ℓ(q)) / 2 + α/4 ·
+    (KL(p‖q) + KL(q‖p)). For labels (B, L) of a multi-label classifier, see `multi_label_loss`.
     """
     if labels.dim() == 2:
         return multi_label_loss(logits, labels, class_weights, label_smoothing)
@@ -143,7 +143,7 @@ def multi_label_loss(
 ) -> tuple[Tensor, Tensor]:
     """Return the mean binary cross-entropy over texts and labels, and the number of texts.
 
-    `labels` (B, L) are 0 or 1; rows with values below 0 are ignored. With y the target and p = sigmoid(logit),
+    `labels` (B, L) contains 0 and 1; rows with values below 0 are ignored. With y the target and p = sigmoid(logit),
 
         ℓ = −(w y log p + (1 − y) log(1 − p))     y = (1 − ε) · label + ε/2
 
@@ -158,9 +158,9 @@ def multi_label_loss(
 
 
 def label_influence(logits: Tensor, x: Tensor, mask: Tensor, labels: Tensor | None) -> Tensor:
-    """Compute gradient × input, xᵀ ∂logit/∂x (B, S), of x (B, S, D) and the logit of a label (B,).
+    """Compute gradient × input, xᵀ ∂logit/∂x (B, S), for x (B, S, D) and the logit of a label (B,).
 
-    The default is the most probable label. The result is 0 at padding.
+    By default, the label is the most probable label. The result is 0 at padding.
     """
     chosen = logits.argmax(dim=1) if labels is None else labels
     (gradient,) = torch.autograd.grad(logits.gather(1, chosen.unsqueeze(1)).sum(), x)
@@ -168,7 +168,7 @@ def label_influence(logits: Tensor, x: Tensor, mask: Tensor, labels: Tensor | No
 
 
 class TextClassifier(ClassifierBase):
-    """A text classifier. Padding comes last; a text may be empty."""
+    """A text classifier. Padding comes last, and a text may be empty."""
 
     def __init__(self, config: ClassifierConfig, vocabulary: int, labels: int, characters: int = 0) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ class TextClassifier(ClassifierBase):
         return [] if self.encoder is None else self.encoder.notes()
 
     def set_documents(self, document_counts: Tensor, documents: int) -> None:
-        """Set the number of training texts that contain each token (V,), and the number of texts, for tf-idf."""
+        """Set, for tf-idf, the number of training texts that contain each token (V,) and the number of training texts."""
         if self.bag is not None:
             self.bag.set_documents(document_counts, documents)
 
@@ -215,13 +215,14 @@ class TextClassifier(ClassifierBase):
 
     @torch.no_grad()
     def attention(self, batch: Batch) -> Tensor | None:
-        """Return the weight of each token (B, S) in attention pooling, 0 at padding; None with other poolings."""
+        """Return the attention-pooling weight of each token (B, S), 0 at padding, or None with other poolings."""
         return self._logits(self.read(batch), batch)[1]
 
     @torch.no_grad()
     def attentions(self, batch: Batch) -> list[Tensor]:
-        """Return the attention weights (B, N, S, S) of each encoder layer, 0 at padding, or an empty list without
-        attention.
+        """Return the attention weights (B, N, S, S) of each encoder layer, 0 at padding.
+
+        The list is empty if the encoder has no attention.
         """
         return [] if self.encoder is None else self.encoder.attentions(self.read(batch), batch["mask"])
 
@@ -255,7 +256,7 @@ class SeriesClassifier(ClassifierBase):
         x_t = [(y_t − m) / s; observed]    h_1 … h_T = encoder(x_1 … x_T)    c = pooling(h)    p(l) = softmax(W c + b)
 
     m and s are the mean and the standard deviation of each variable in train, stored as buffers.
-    A batch has values (B, T, C), `observed` (B, T, C), and the mask (B, T) of steps, padding last.
+    A batch contains `values` (B, T, C), `observed` (B, T, C), and the mask (B, T) of steps with padding last.
     """
 
     centre: Tensor
@@ -273,8 +274,9 @@ class SeriesClassifier(ClassifierBase):
         self.register_buffer("scale", torch.ones(variables))
 
     def set_scale(self, series: Sequence[Tensor]) -> None:
-        """Set the mean and standard deviation (1 for constant variables) of training series (T, C), NaN where
-        missing.
+        """Set the mean and the standard deviation of training series (T, C), in which missing values are NaN.
+
+        The standard deviation of a constant variable is 1.
         """
         mean, deviation = masked_moments(series, [~values.isnan() for values in series])
         self.centre.copy_(mean)

@@ -24,12 +24,15 @@ STAGES = (  # expansion t, kernel k, stride s of the first block, channels, bloc
     (6, 5, 2, 192, 4),
     (6, 3, 1, 320, 1),
 )
-STRIDE_16 = 11, 112  # blocks up to the last block with stride 16, and their channels
+STRIDE_16 = 11, 112  # number of blocks up to the last block with stride 16, and its output channels
 EPSILON, MOMENTUM = 1e-3, 0.01
 
 
 class NormalizedConvolution(nn.Module):
-    """A convolution without bias, batch norm and, if `activation` is set, ReLU6; stride s gives ⌈H/s⌉ × ⌈W/s⌉."""
+    """A convolution without bias, followed by batch norm and, if `activation` is set, ReLU6.
+
+    Stride s gives ⌈H/s⌉ × ⌈W/s⌉ locations.
+    """
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1, activation: bool = True

@@ -1,14 +1,13 @@
-"""ELECTRA (Clark et al. 2020): a small generator replaces masked tokens, and a discriminator detects the replaced
-tokens.
+"""ELECTRA (Clark et al. 2020): a small generator replaces masked tokens, and a discriminator detects the replacements.
 
     generator    h = blocks(P x)          p(w_j) = softmax(E · norm(g(W h_j + b)) + c)      at masked positions
     input        w̃_j ~ p(w_j) at masked positions, w_j elsewhere       replaced_j = (w̃_j ≠ w_j)
     discriminator  h = backbone([CLS] w̃ [SEP])  p(replaced_j) = σ(u · g(U h_j + v) + c)           at every token
     loss         mean −log p(w_j) over the masked tokens + λ · mean −log p(replaced_j) over all tokens
 
-Generator and discriminator share the embeddings x of tokens, positions and segments; the generator projects them with
-P. No gradient flows through the sampled tokens: the generator is trained as a masked language model, not adversarially.
-Fine-tuning uses `model.backbone`, the discriminator.
+Generator and discriminator share the embeddings x of tokens, positions and segments. The generator projects the
+embeddings with P. The gradient does not flow through the sampled tokens: the generator is trained as a masked language
+model, not adversarially. Fine-tuning uses `model.backbone`, the discriminator.
 """
 
 import math
@@ -35,7 +34,7 @@ class GeneratorConfig:
     """The configuration of the generator, a narrower version of the discriminator."""
 
     size_ratio: Annotated[float, Gt(0), Le(1)] = 0.25  # heads relative to the discriminator, rounded up
-    layers: PositiveInt | None = None  # number of blocks; null: as in the discriminator
+    layers: PositiveInt | None = None  # number of blocks; null: the number of the discriminator
 
 
 @config
@@ -73,7 +72,7 @@ class Generator(MaskedTokenLayer):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor, scope: AttentionScope) -> Tensor:
-        """Compute h (B, S, G)."""
+        """Compute the generator's h (B, S, G)."""
         h: Tensor = self.norm(self.blocks(self.project(x), scope).x)
         return h
 
@@ -84,8 +83,8 @@ class ElectraOutput(NamedTuple):
     masked: Tensor  # logits (B, P, V) of the generator at masked positions
     tokens: Tensor  # (B, S), the input of the discriminator, with sampled tokens
     replaced: Tensor  # (B, S): whether the sampled token differs from the original
-    counted: Tensor  # (B, S): False at special tokens and padding, which are never replaced
-    logits: Tensor  # (B, S), of `replaced`
+    counted: Tensor  # (B, S): False at special tokens and padding, which are not counted in the detection loss
+    logits: Tensor  # logits of `replaced` (B, S)
 
 
 class Electra(MaskedLanguageModel):
@@ -125,7 +124,7 @@ class Electra(MaskedLanguageModel):
         return self.detect(self.activation(self.dense(h))).squeeze(-1)
 
     def forward(self, batch: Batch, draws: Tensor | None = None) -> ElectraOutput:
-        """Sample the masked tokens and predict which tokens were replaced. `draws` (B, P) are uniform in [0, 1)."""
+        """Sample the masked tokens and predict which tokens were replaced. `draws` (B, P) are uniform on [0, 1)."""
         tokens, positions, targets, mask = (batch[name] for name in ("tokens", "positions", "targets", "mask"))
         groups = batch.get("segments"), batch.get("documents")
         h = self.generate(tokens, mask, *groups)
@@ -154,8 +153,9 @@ class Electra(MaskedLanguageModel):
 
 @torch.no_grad()
 def sample_tokens(logits: Tensor, draws: Tensor) -> Tensor:
-    """Sample a token (…) from logits (…, V) by inverting the cumulative distribution at draws (…); END is never
-    sampled.
+    """Sample a token (…) from logits (…, V) by inverting the cumulative distribution at draws (…).
+
+    END is never sampled.
     """
     logits = at_least_float32(logits).clone()
     logits[..., END] = -torch.inf
@@ -165,5 +165,5 @@ def sample_tokens(logits: Tensor, draws: Tensor) -> Tensor:
 
 
 def replace_tokens(tokens: Tensor, positions: Tensor, selected: Tensor, new: Tensor) -> Tensor:
-    """Replace tokens (B, S) at the selected positions (B, P) by `new` (B, P)."""
+    """Return tokens (B, S) in which the selected positions (B, P) contain the tokens `new` (B, P)."""
     return tokens.scatter(1, positions, new.where(selected, tokens.gather(1, positions)))

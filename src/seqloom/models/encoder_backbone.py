@@ -13,7 +13,7 @@ from seqloom.nn.pooling import mean_of_real
 
 
 class EncoderBackbone(SourceEncoder, Backbone):
-    """The encoder of an encoder–decoder Transformer, which reads END a END."""
+    """The encoder of an encoder–decoder Transformer as a backbone. It reads END a END for a text a."""
 
     form = "ends"
     source_embed: Embedded
@@ -45,7 +45,7 @@ class EncoderBackbone(SourceEncoder, Backbone):
         return groups
 
     def load_pretrained(self, weights: Mapping[str, Tensor], origin: str) -> None:
-        """Copy the weights of a pretrained model, without the embeddings of a denoiser's sentinels."""
+        """Copy the weights of a pretrained model, except the embeddings of a denoiser's sentinels."""
         embeddings = weights.get(self.embeddings)
         if embeddings is not None:
             weights = {**weights, self.embeddings: embeddings[: self.vocabulary + EXTRA]}

@@ -2,15 +2,15 @@
 
     classifier   h = backbone(x)     c = extract(h) or another pooling     p(y) = softmax(W c + b), or sigmoid
     tagger       h = backbone(x)     e_w = W h_{first(w)} + b, optionally with a CRF
-    pair         rows r of a pair: one, or both orders   c = Σ_r pooler(backbone(x_r))     p(y) = softmax(W c + b)
+        pair         one row, or a row r for each order      c = Σ_r pooler(backbone(x_r))     p(y) = softmax(W c + b)
                  with scores instead of labels           ŷ = μ + σ (w · c + b), minimizing (y − ŷ)² / σ²
     choice       one row per option                      s_r = w · pooler(backbone(x_r))   p(r) = softmax_r(s_r)
     answer       question and context in one row         s_j, e_j = W h_j       p(start = j), p(end = j) = softmax_j
 
-A classifier or a tagger can have an additional encoder, h = encoder(backbone(x)), for example above
-a frozen ELMo. μ and σ are the mean and the standard deviation of the training scores. Backbones are in
-`seqloom.models.backbones`, rows in `seqloom.text.model_inputs`. `seqloom.train.optimizers` sets the
-learning rate of each layer group and unfreezes the groups; the layers above the backbone are one group.
+A classifier or a tagger can have an additional encoder, h = encoder(backbone(x)), for example above a frozen ELMo. μ
+and σ are the mean and the standard deviation of the training scores. Backbones are defined in
+`seqloom.models.backbones`, and rows in `seqloom.text.model_inputs`. `seqloom.train.optimizers` sets the learning rate
+of each layer group and unfreezes the groups; the layers above the backbone are one group.
 """
 
 import math
@@ -49,23 +49,23 @@ class FineTunedOptions:
     backbone: BackboneConfig | None = None  # config of the pretrained model, set by `init.from`
     dropout: Fraction = 0.1  # before the output layer and before the encoder; the backbone has a separate dropout
 
-    # Defaults for models without these keys.
+    # Values for models without these keys
     characters = vectors = None
     encoder = NO_ENCODER
 
     @property
     def longest(self) -> int | None:
-        """The maximum number of tokens per row, special tokens included; None means no limit."""
+        """The maximum number of tokens per row, including special tokens; None means no limit."""
         above = None if self.encoder is None else self.encoder.longest
         below = None if self.backbone is None else backbone_class(self.backbone).longest(self.backbone)
         return min((length for length in (above, below) if length is not None), default=None)
 
 
 class Pooler(nn.Module):
-    """Pooling of the states of a row: h (B, S, H) to c (B, H), and to weights (B, S) with attention.
+    """Pooling of the states of a row: it maps h (B, S, H) to c (B, H), and with attention also to weights (B, S).
 
-    `extract` is the vector that the backbone extracts at [CLS], or the final state of an encoder above the backbone.
-    `last` is the state before the final special token. `mean`, `max` and `attention` pool all tokens.
+    `extract` selects the vector that the backbone extracts at [CLS], or the final state of an encoder above the
+    backbone. `last` selects the state before the final special token. `mean`, `max` and `attention` pool all tokens.
     """
 
     def __init__(self, kind: PoolerKind, width: int) -> None:
@@ -88,8 +88,9 @@ class Pooler(nn.Module):
 
 
 class FineTuned(nn.Module):
-    """A backbone with layers above it. Tokens, mask and segments have shape (B, S), or (B, R, S) with R rows per
-    example.
+    """A backbone with layers above it.
+
+    Tokens, mask and segments have the shape (B, S), or (B, R, S) with R rows per example.
     """
 
     def __init__(self, config: FineTunedOptions, vocabulary: int, predicts: bool = False) -> None:
@@ -128,8 +129,9 @@ class FineTuned(nn.Module):
 
     @torch.no_grad()
     def attentions(self, batch: Batch) -> list[Tensor]:
-        """Return the attention weights (B, N, S, S) of each backbone layer, 0 at padding, or an empty list without
-        attention.
+        """Return the attention weights (B, N, S, S) of each backbone layer, 0 at padding.
+
+        The list is empty if the backbone has no attention.
         """
         return self.backbone.attentions(batch["tokens"], batch["mask"])
 
@@ -173,7 +175,7 @@ class FineTunedClassifierConfig(FineTunedOptions):
     pooling: PoolerKind = "extract"  # extract (at [CLS]), last, mean, max or attention
 
     def build(self, vocabulary: int, labels: int, outputs: int = 0, multi_label: int = 0) -> "FineTunedClassifier":
-        """Create the model. With `outputs` above 0 the backbone can also predict the next token."""
+        """Create the model. If `outputs` is above 0, the backbone can also predict the next token."""
         model = FineTunedClassifier(self, vocabulary, labels, outputs > 0)
         model.multi_label = bool(multi_label)
         return model
@@ -202,7 +204,7 @@ class FineTunedClassifier(LabelModel, ClassifierBase):
 
     @torch.no_grad()
     def attention(self, batch: Batch) -> Tensor | None:
-        """Return the weight of each token (B, S) in attention pooling, 0 at padding; None with other poolings."""
+        """Return the attention-pooling weight of each token (B, S), 0 at padding, or None with other poolings."""
         return self._logits(self.read(batch), batch)[1]
 
     @torch.enable_grad()
@@ -237,7 +239,7 @@ class FineTunedTaggerConfig(FineTunedOptions):
 
 
 class FineTunedTagger(FineTuned, TaggerBase):
-    """A tagger of sentences with special tokens; the tag of a word is predicted at the first token of the word."""
+    """A tagger of sentences with special tokens. The tag of a word is predicted at the word's first token."""
 
     def __init__(self, config: FineTunedTaggerConfig, vocabulary: int, tags: int) -> None:
         super().__init__(config, vocabulary)
@@ -267,7 +269,7 @@ class FineTunedPairConfig(FineTunedOptions):
 class RowModel(FineTuned):
     """The base class of models that read one or more rows (B, R, S) per example."""
 
-    pooler: Pooler  # of models that need one vector per row
+    pooler: Pooler  # defined by models that need one vector per row
 
     def __init__(self, config: FineTunedOptions, vocabulary: int, outputs: int, predicts: bool) -> None:
         super().__init__(config, vocabulary, predicts)
@@ -276,16 +278,16 @@ class RowModel(FineTuned):
         nn.init.zeros_(self.output.bias)
 
     def pool_rows(self, h: Tensor, batch: Batch) -> Tensor:
-        """Pool h (B·R, S, H) to c (B, R, H), 0 for rows without tokens."""
+        """Pool h (B·R, S, H) to c (B, R, H). For rows without tokens, c is 0."""
         mask = batch["mask"]
         c, _ = self.pooler(self.backbone, h, mask.flatten(0, 1))
         return c.unflatten(0, mask.shape[:2]).where(mask.any(dim=2, keepdim=True), 0)
 
 
 class FineTunedPair(RowModel, LabelModel, ChoosingModel):
-    """A model of sentence pairs that predicts a label, or, with one output, a score.
+    """A model of sentence pairs that predicts a label. With a single output, it predicts a score.
 
-    The loss ignores labels below 0, which stand for labels absent from train.
+    The loss ignores labels below 0, which represent labels that do not occur in train.
     """
 
     center: Tensor
@@ -320,7 +322,7 @@ class FineTunedPair(RowModel, LabelModel, ChoosingModel):
 
 
 def mean_and_deviation(scores: list[float]) -> tuple[float, float]:
-    """Return the mean and the standard deviation of scores; the deviation is 1 if all scores are equal."""
+    """Return the mean and the standard deviation of scores. The deviation is 1 if all scores are equal."""
     mean = math.fsum(scores) / len(scores)
     return mean, math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores)) or 1.0
 
@@ -338,14 +340,14 @@ class FineTunedChoiceConfig(FineTunedOptions):
 
 
 class FineTunedChoice(RowModel, ChoosingModel):
-    """A multiple-choice model, which reads one row per option. The number of options may vary."""
+    """A multiple-choice model that reads one row per option. The number of options may vary between examples."""
 
     def __init__(self, config: FineTunedChoiceConfig, vocabulary: int, predicts: bool = False) -> None:
         super().__init__(config, vocabulary, 1, predicts)
         self.pooler = Pooler(config.pooling, self.output_size)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Compute the logits (B, R), −∞ for options that do not exist."""
+        """Compute the logits (B, R). Options that do not exist have the logit −∞."""
         return self._logits(self.read(batch), batch)
 
     def _logits(self, h: Tensor, batch: Batch) -> Tensor:
@@ -355,7 +357,7 @@ class FineTunedChoice(RowModel, ChoosingModel):
     def loss(self, batch: Batch, language_model: float = 0.0) -> tuple[Tensor, Tensor]:
         """Return the mean of −log p of the correct options, and the number of examples."""
         h = self.read(batch)
-        present = batch["mask"].any(dim=(1, 2))  # rows without an example have equal logits
+        present = batch["mask"].any(dim=(1, 2))  # the logits of a row without an example are all equal
         logits = at_least_float32(self._logits(h, batch)).where(present.unsqueeze(1), 0)
         targets, count = batch["answers"].masked_fill(~present, IGNORE_INDEX), present.sum()
         value = F.cross_entropy(logits, targets, reduction="sum") / count.clamp(min=1)
@@ -374,17 +376,17 @@ class FineTunedAnswerConfig(FineTunedOptions):
 
 
 class AnswerSpans(NamedTuple):
-    """The best answers of each row, best first; missing answers have log p = −∞."""
+    """The best answers of each row, best first. A missing answer has log p = −∞."""
 
     log_probs: Tensor  # (B, K): log p(start) + log p(end)
     first: Tensor  # (B, K), the position of the first token in the row
-    last: Tensor  # (B, K)
+    last: Tensor  # (B, K), the position of the last token in the row
     absent: Tensor  # (B,): log p(start) + log p(end) of [CLS], which means that this window has no answer
     losses: Tensor | None  # (B,), if the batch has targets
 
 
 class FineTunedAnswer(RowModel):
-    """An extractive question-answering model, which predicts the first and the last token of the answer.
+    """An extractive question-answering model that predicts the first and the last token of the answer.
 
     A row contains the question and a window of the context. `answerable` (B, 1, S) marks the tokens of the context and
     [CLS], which is the target if the window does not contain the answer.
@@ -399,7 +401,7 @@ class FineTunedAnswer(RowModel):
 
     def _log_probs(self, h: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         allowed = batch["answerable"].flatten(0, 1)
-        excluded = ~allowed & allowed.any(dim=1, keepdim=True)  # rows without an example have equal, finite logits
+        excluded = ~allowed & allowed.any(dim=1, keepdim=True)  # for a row without an example, all logits stay finite
         logits = at_least_float32(self.output(self.dropout(h)))  # (B, S, 2)
         first, last = logits.masked_fill(excluded.unsqueeze(2), -torch.inf).log_softmax(dim=1).unbind(dim=2)
         return first, last
@@ -411,7 +413,7 @@ class FineTunedAnswer(RowModel):
         return self.add_next_token_loss(losses.sum() / count.clamp(min=1), h, batch, language_model), count
 
     def losses(self, first: Tensor, last: Tensor, batch: Batch) -> Tensor:
-        """Return −(log p(start) + log p(end)) / 2 (B,) of the correct answers; 0 for rows without an example."""
+        """Return −(log p(start) + log p(end)) / 2 (B,) of the correct answers, or 0 for rows without an example."""
         start, end = (
             log_probs.gather(1, batch[name].clamp(min=0).unsqueeze(1)).squeeze(1)
             for log_probs, name in ((first, "starts"), (last, "ends"))
@@ -426,7 +428,8 @@ class FineTunedAnswer(RowModel):
         context = batch["answerable"].flatten(0, 1) & ~is_cls
         starts, ends = (log_probs.masked_fill(~context, -torch.inf) for log_probs in (first, last))
         length = min(max_length, starts.shape[1])
-        after = F.pad(ends, (0, length - 1), value=-torch.inf).unfold(1, length, 1)  # (B, S, length), not S × S
+        # (B, S, length) instead of (B, S, S)
+        after = F.pad(ends, (0, length - 1), value=-torch.inf).unfold(1, length, 1)
         ranked = (starts.unsqueeze(2) + after).flatten(1).topk(min(count, after[0].numel()), dim=1)
         begins = ranked.indices // length
         absent = (first + last).masked_fill(~is_cls, -torch.inf).amax(dim=1)

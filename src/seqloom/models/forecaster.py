@@ -1,8 +1,9 @@
 """Neural forecasters of series: a recurrent, a feed-forward and a Transformer network.
 
-    d_t = y_t − y_{t−m}          `difference` sets m; without a difference, d_t = y_t x_t = [(d_t −
-    c) / s; 1]     [0; 0] if y_t or y_{t−m} is missing o_t = network(x_1 … x_t) p(y_{t+1}) =
-    N(y_{t+1−m} + c + s μ(o_t), (s σ(o_t))²),   σ = softplus
+    d_t = y_t − y_{t−m}          `difference` sets m; without a difference, d_t = y_t
+    x_t = [(d_t − c) / s; 1]     [0; 0] if y_t or y_{t−m} is missing
+    o_t = network(x_1 … x_t)
+    p(y_{t+1}) = N(y_{t+1−m} + c + s μ(o_t), (s σ(o_t))²),   σ = softplus
 
 c and s are the mean and the standard deviation of d in train, one per variable, stored as buffers. Training maximizes
 log p of each value given the previous values, as in DeepAR (Salinas et al. 2017). A network defines `initial_state` and
@@ -29,9 +30,9 @@ from seqloom.nn.recurrent import RecurrentOptions
 from seqloom.nn.softmax import at_least_float32
 from seqloom.nn.transformer import TransformerOptions
 
-MIN_DEVIATION = 1e-3  # of the normalized values
-WINDOWS_PER_BATCH = 1024  # in `score`
-TARGETS_PER_WINDOW = 8  # in a training window of the feed-forward network
+MIN_DEVIATION = 1e-3  # minimum deviation of the normalized values
+WINDOWS_PER_BATCH = 1024  # windows per batch in `score`
+TARGETS_PER_WINDOW = 8  # targets in a training window of the feed-forward network
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}
 
 
@@ -74,12 +75,13 @@ class Forecaster(nn.Module, ABC):
 
     @abstractmethod
     def read(self, x: Tensor, state: Tree) -> tuple[Tensor, Tree]:
-        """Map x (B, T, 2C) to outputs (B, T, H) and the next state; without a state, return only outputs of full
-        windows.
+        """Map x (B, T, 2C) to outputs (B, T, H) and the next state.
+
+        Without a state, return only the outputs of complete windows.
         """
 
     def set_scale(self, series: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Set mean and standard deviation from the training series, each as values and mask (T, C)."""
+        """Set the mean and the standard deviation from the training series, each given as values and mask (T, C)."""
         pairs = [(values, mask) for values, mask in series if len(values) > self.lag]
         changes = [(v[self.lag :] - v[: len(v) - self.lag] if self.lag else v) for v, _ in pairs]
         observed = [(m[self.lag :] & m[: len(m) - self.lag] if self.lag else m) for _, m in pairs]
@@ -102,7 +104,7 @@ class Forecaster(nn.Module, ABC):
         if past is not None:
             history, observed = torch.cat([past[0], values], dim=1), torch.cat([past[1], mask], dim=1)
         missing = self.lag + 1 - history.shape[1]
-        if missing > 0:  # too short for a difference: prepend the mean
+        if missing > 0:  # the series is too short for a difference: prepend the mean
             before = self.level.expand(len(values), missing, -1)
             history, observed = torch.cat([before, history], dim=1), F.pad(observed, (0, 0, missing, 0), value=False)
         if self.lag:
@@ -159,7 +161,7 @@ class Forecaster(nn.Module, ABC):
         return FutureStep(mean[:, 0], state, deviation=deviation[:, 0])
 
     def score(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return log p (B, T) of each value given the last `context` steps; the first value is not scored."""
+        """Return log p (B, T) of each value given the last `context` steps. The first value is not scored."""
         values = values.to(self.scale)
         mask = mask_or_ones(mask, values).to(values.device)
         values = zero_padding(values, mask)
@@ -251,11 +253,11 @@ class WindowForecaster(Forecaster):
         self.dropout = make_dropout(config.dropout)
 
     def initial_state(self, batch_size: int) -> Tree:
-        """Return zeros (B, n − 1, 2C) as the inputs before the first input."""
+        """Return zeros (B, n − 1, 2C), which replace the inputs before the first input."""
         return self.scale.new_zeros(batch_size, self.context - 1, self.inputs)
 
     def read(self, x: Tensor, state: Tree) -> tuple[Tensor, Tree]:
-        """Return the outputs and the next state; without a state, the outputs (B, T − n + 1, H) of complete windows."""
+        """Return the outputs and the next state. Without a state, return the outputs (B, T − n + 1, H) of complete windows."""
         inputs = x if state is None else torch.cat([state, x], dim=1)
         h = taps = inputs.unfold(1, self.context, 1).flatten(2)  # (B, T', 2C · n)
         for layer in self.layers:
@@ -304,7 +306,7 @@ class TransformerForecaster(Forecaster):
         return self.scale.new_zeros(batch_size, 0, self.inputs)
 
     def read(self, x: Tensor, state: Tree) -> tuple[Tensor, Tree]:
-        """Return the outputs and the next state; with a state, read the last `context` inputs again from position 0."""
+        """Return the outputs and the next state. With a state, read the last `context` inputs again from position 0."""
         inputs = x if state is None else torch.cat([state, x], dim=1)[:, -self.context :]
         positions = torch.arange(inputs.shape[1], device=x.device)
         e = self.embed(inputs)

@@ -29,7 +29,7 @@ from seqloom.nn.masks import select_last_real
 from seqloom.nn.positions import LEARNED
 from seqloom.nn.softmax import FullSoftmax
 
-HiddenState = dict[str, Any]  # of R hypotheses, see `GPT.initial_state`
+HiddenState = dict[str, Any]  # state of R hypotheses; see `GPT.initial_state`
 NO_TOKEN = -1  # padding among the tokens of the context
 
 
@@ -89,7 +89,7 @@ class GPT(LeftToRightModel):
             return ["without positions the model has little information about the order of the previous tokens"]
         return []
 
-    # All tokens of a text in one call; at most `context` tokens.
+    # Reading all tokens of a text, at most `context`, in one call
 
     def forward(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
         """Compute the logits (B, T, V) of the next token from tokens (B, T). See `TransformerBackbone.read`."""
@@ -106,7 +106,7 @@ class GPT(LeftToRightModel):
         """Return the attention weights of every layer (B, N, T, T)."""
         return self.backbone.attentions(tokens)
 
-    # Token by token.
+    # Reading token by token
 
     def initial_state(self, rows: int) -> DecodeState:
         """Return the state before the first token.
@@ -153,9 +153,9 @@ class GPT(LeftToRightModel):
 
 
 def drop_first_half(text: Tensor, window: int) -> tuple[Tensor, Tensor]:
-    """Keep the last window/2 tokens of rows of `text` (R, P) with `window` tokens, and all tokens of other rows.
+    """Keep the last window/2 tokens in rows of `text` (R, P) that have `window` tokens, and all tokens in other rows.
 
-    Padding may be at any position. The result is the kept tokens (R, P'), padding last, and their mask.
+    Padding may be at any position. The result contains the kept tokens (R, P') with padding last, and their mask.
     """
     real = text != NO_TOKEN
     length = real.sum(dim=1, keepdim=True)  # (R, 1)

@@ -1,12 +1,12 @@
-"""A classifier of images, which reads an image as a sequence of vectors:
+"""A classifier of images that reads an image as a sequence of vectors:
 
     x_1 … x_N = image encoder(image)                 locations, patches, rows or pixels
     h = encoder(x_1 … x_N)                           recurrent, convolution or Transformer; without an encoder h = x
     h = encoder(c, x_1 … x_N)                        with the pooling "class": c is a learned vector
-    p(y) = softmax(W pooling(h) + b)                 the pooling "class" is h of c
+        p(y) = softmax(W pooling(h) + b)                 the pooling "class" selects the h of c
 
-The Vision Transformer (ViT) has patches, a Transformer encoder and a class token. Image encoders are in
-`seqloom.models.image_encoder`, encoders in `seqloom.nn.encoders`.
+The Vision Transformer (ViT) has patches, a Transformer encoder and a class token. Image encoders are defined in
+`seqloom.models.image_encoder`, and encoders in `seqloom.nn.encoders`.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from seqloom.nn.pooling import POOLINGS
 from seqloom.nn.softmax import at_least_float32
 
 ImagePooling = Literal["class", "last", "mean", "max", "attention"]
-CLASS_DEVIATION = 0.02  # of the initial class token
+CLASS_DEVIATION = 0.02  # standard deviation of the initial class token
 
 
 @config
@@ -45,7 +45,7 @@ class ImageClassifierConfig:
 
 
 class ImageClassifier(ClassifierBase):
-    """An image classifier. A batch has images (B, H, W, C) of bytes."""
+    """An image classifier. A batch contains images (B, H, W, C) as bytes."""
 
     def __init__(self, config: ImageClassifierConfig, height: int, width: int, channels: int, labels: int) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class ImageClassifier(ClassifierBase):
 
     @torch.no_grad()
     def attention(self, images: Tensor) -> Tensor | None:
-        """Return the weights of attention pooling on the grid (B, rows, columns); None with other poolings."""
+        """Return the attention-pooling weights on the grid (B, rows, columns), or None with other poolings."""
         weights = self._logits(normalize(images))[1]
         return None if weights is None else self.image.on_grid(weights)
 
@@ -110,9 +110,10 @@ class ImageClassifier(ClassifierBase):
     def attention_rollout(self, images: Tensor) -> Tensor | None:
         """Return the attention roll-out on the grid (B, rows, columns), or None without a Transformer encoder.
 
-        R = Ã_L … Ã_1 with Ã = (Ā + I) / 2, where Ā is the mean of the heads of a layer. R is the influence of each
+        R = Ã_L … Ã_1 with Ã = (Ā + I) / 2, where Ā is the mean over the heads of a layer. R is the influence of each
         vector on each output if every layer passes on half of its input (Abnar and Zuidema 2020). The result is the row
-        of the class token, or the mean of all rows. The column of the class token is omitted, and the values sum to 1.
+        of R for the class token, or the mean of all rows. The column of the class token is omitted, and the values sum
+        to 1.
         """
         if not isinstance(self.encoder, TransformerEncoder):
             return None

@@ -1,4 +1,4 @@
-"""Image encoders, which map an image to a sequence of vectors, one for each location of a grid.
+"""Image encoders, which map an image to a sequence of vectors with one vector for each location of a grid.
 
     resnet     the feature map of a residual network: x_n is the vector of a location
     efficientnet-lite0   the feature map of EfficientNet-Lite0, by default with weights trained on ImageNet
@@ -6,8 +6,8 @@
     rows       x_n is the n-th row of pixels
     pixels     x_n is the n-th pixel, optionally in a fixed random order
 
-All encoders read images (B, H, W, C) of bytes and return x (B, N, D), where N = rows · columns of the `grid`, row by
-row. A byte b is read as (b − 127) / 128. Decoders, attention, recurrent stacks and Transformers apply to x as to any
+All encoders read images (B, H, W, C) of bytes and return x (B, N, D), where N = rows · columns of the `grid`, in row
+order. A byte b is read as (b − 127) / 128. Decoders, attention, recurrent stacks and Transformers process x like any
 other sequence of vectors; `on_grid` places values of the N vectors on the image.
 """
 
@@ -26,7 +26,7 @@ from seqloom.models.efficientnet import EfficientNetLite0
 from seqloom.nn.convolution import ConvolutionNorm, ResNet, patches
 
 CENTRE, SCALE = 127.0, 128.0
-POSITION_DEVIATION = 0.02  # of initial position vectors
+POSITION_DEVIATION = 0.02  # standard deviation of the initial position vectors
 
 
 class ImageEncoder(nn.Module, ABC):
@@ -55,7 +55,7 @@ class ImageEncoder(nn.Module, ABC):
 
 
 def normalize(images: Tensor) -> Tensor:
-    """Map bytes to about [−1, 1] in the default precision; floating-point images keep their precision."""
+    """Map bytes to about [−1, 1] in the default precision. Images with floating-point values keep their precision."""
     x = images if images.is_floating_point() else images.to(torch.get_default_dtype())
     return (x - CENTRE) / SCALE
 
@@ -80,7 +80,7 @@ class ResNetEncoderConfig:
 
 
 class ResNetEncoder(ImageEncoder):
-    """The feature map of a residual network; x_n depends on the part of the image around location n."""
+    """The feature map of a residual network. x_n depends on the part of the image around location n."""
 
     def __init__(self, config: ResNetEncoderConfig, height: int, width: int, channels: int) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class RowEncoderConfig:
 
 
 class RowEncoder(ImageEncoder):
-    """The rows of pixels from the top; the grid has a single column."""
+    """The rows of pixels, starting at the top. The grid has a single column."""
 
     def __init__(self, height: int, width: int, channels: int) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class PixelEncoderConfig:
 
 
 class PixelEncoder(ImageEncoder):
-    """The pixels, x_n = pixel[order[n]]; the order is the same for all images."""
+    """The pixels, x_n = pixel[order[n]]. All images have the same order."""
 
     order: Tensor  # (N,)
 
@@ -200,7 +200,7 @@ class EfficientNetEncoderConfig:
 
 
 class EfficientNetEncoder(ImageEncoder):
-    """The feature map of EfficientNet-Lite0; images are scaled on the device, and grey images are converted to RGB.
+    """The feature map of EfficientNet-Lite0. Images are scaled on the device, and grey images are converted to RGB.
 
     With pretrained weights, batch norm always uses the running statistics of ImageNet.
     """

@@ -2,7 +2,7 @@
 
     v_1 … v_N = image encoder(image)                    locations, patches, rows or pixels
     x = v_1 … v_N                                       the source of a caption
-    x = W v_1 + k … W v_N + k, E w_1 + l … E w_S + l    with a text w_1 … w_S, such as a question; k and l are learned
+        x = W v_1 + k … W v_N + k, E w_1 + l … E w_S + l    with a text w_1 … w_S, such as a question; k, l are learned
     p(y_1 … y_T | x)                                    by the encoder–decoder `seq2seq`, recurrent or Transformer
 
 The encoder–decoder reads x like any other source. Training, beam search, attention and ensembles work as in
@@ -21,7 +21,7 @@ from seqloom.models import MODELS
 from seqloom.models.image_encoder import AnyImageEncoderConfig, ImageEncoder, ResNetEncoderConfig
 from seqloom.models.seq2seq import Seq2Seq, SourceVectors
 
-KIND_DEVIATION = 0.1  # of the initial k and l
+KIND_DEVIATION = 0.1  # standard deviation of the initial k and l
 
 
 @config
@@ -40,18 +40,18 @@ class ImageToTextConfig:
 
     @property
     def longest_source(self) -> int | None:
-        """The maximum number of vectors of a source; None means no limit."""
+        """The maximum number of vectors in a source; None means no limit."""
         longest: int | None = self.seq2seq.longest_source
         return longest
 
     @property
     def longest_target(self) -> int | None:
-        """The maximum number of target tokens, END included; None means no limit."""
+        """The maximum number of target tokens, including END; None means no limit."""
         longest: int | None = self.seq2seq.longest_target
         return longest
 
     def build(self, vocabulary: int, height: int, width: int, channels: int, texts: bool = False) -> Seq2Seq:
-        """Create the model; with `texts`, it reads an image and a text."""
+        """Create the model. With `texts`, the model reads an image and a text."""
         image = self.image.build(height, width, channels)
         source = ImageTextSource(image, vocabulary) if texts else ImageSource(image)
         model: Seq2Seq = self.seq2seq.build(vocabulary, source=source)
@@ -71,7 +71,7 @@ class ImageSource(SourceVectors):
 
 
 class ImageTextSource(SourceVectors):
-    """The vectors of images, then those of texts, {"images": (B, H, W, C), "text": (B, S)}; S may be 0."""
+    """The vectors of images, followed by those of texts, {"images": (B, H, W, C), "text": (B, S)}; S may be 0."""
 
     def __init__(self, image: ImageEncoder, vocabulary: int) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ class LeftToRightModel(nn.Module, ABC):
             self.output.set_counts(counts)
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
-        """Return the state before the first token; a language model takes no source."""
+        """Return the state before the first token. A language model takes no source."""
         if source is not None:
             raise UsageError("A language model takes no source; pass the text to `step`.")
         return self.initial_state(1 if rows is None else rows)
@@ -46,7 +46,7 @@ class LeftToRightModel(nn.Module, ABC):
     def score(
         self, inputs: Tensor, targets: Tensor, state: DecodeState, mask: Tensor | None = None
     ) -> tuple[Tensor, DecodeState]:
-        """Return log p of each target (B, T), 0 where masked; logits are computed in pieces to save memory."""
+        """Return log p of each target (B, T), 0 where masked. Logits are computed in pieces to save memory."""
         hidden, state = self.advance(inputs, state, mask)
         flat = hidden.flatten(0, 1), targets.flatten().contiguous()
         scores = score_in_pieces(self.output, *flat, self.before_output).view_as(targets)  # (B, T)

@@ -75,7 +75,7 @@ class RecurrentLM(LeftToRightModel):
     """A recurrent language model that predicts the next token.
 
     The state is a tuple with one dict per layer; methods take the state as an argument and return the next state.
-    Padding may be at any position; a mask (B, T) is True at real tokens.
+    Padding may be at any position. A mask (B, T) is True at real tokens.
     """
 
     def __init__(self, config: RecurrentLMConfig, vocabulary: int) -> None:
@@ -132,7 +132,7 @@ class RecurrentLM(LeftToRightModel):
         """Return the gates and states of every step as one dict of tensors (B, T, H) per layer."""
         return self.stack.trace(self.embed_tokens(tokens), state)
 
-    # Token by token.
+    # Reading token by token
 
     def initial_state(self, rows: int) -> DecodeState:
         """Return the state before the first token.

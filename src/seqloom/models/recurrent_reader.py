@@ -1,4 +1,4 @@
-"""A recurrent network that reads a sequence of vectors and computes one output.
+"""A recurrent network that reads a sequence of vectors and computes a single output.
 
     h_t = stack of cells (x_t, h_{t-1})          y = W_hy h_T + b_y
 

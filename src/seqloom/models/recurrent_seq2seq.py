@@ -12,9 +12,9 @@
     Luong: c_t by s_t              s_t = f(s_{t-1}, y_{t-1})             r_t = tanh(W_r [s_t; c_t] + b_r)
     Luong with input feeding       s_t = f(s_{t-1}, [y_{t-1}; r_{t-1}])  r_t as above, r_0 = 0
 
-c_t = Σ_j α_tj h_j, α_t = softmax_j(score(s, h_j)) over the real tokens of the source. With attention
-and `context: every`, f and W_r also read c. y_0 is END. With several decoder layers, s_t is the state of
-the top layer, and the first layer reads the inputs.
+c_t = Σ_j α_tj h_j, α_t = softmax_j(score(s, h_j)) over the real tokens of the source. With attention and `context:
+every`, f and W_r also read c. y_0 is END. With several decoder layers, s_t is the state of the top layer, and the
+bottom layer reads the inputs.
 """
 
 from collections.abc import Iterator
@@ -106,7 +106,7 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
 
     @property
     def longest_source(self) -> int | None:
-        """The maximum number of source tokens, END included; None means no limit."""
+        """The maximum number of source tokens, including END; None means no limit."""
         if self.attention is None or self.attention.score != "location":
             return None
         return self.attention.max_length or DEFAULT_MAX_LENGTH
@@ -123,7 +123,7 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
         return attention is None or not (attention.order == "bahdanau" or attention.input_feeding or attention.coverage)
 
     def encoder(self) -> Stack | BidirectionalStack | None:
-        """Create the encoder, if it has layers."""
+        """Create the encoder. Return None if it has no layers."""
         if self.encoder_layers == 0:
             return None
         if not self.is_bidirectional:
@@ -148,7 +148,7 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
         return self.stack(inputs, self.decoder_layers)
 
     def readout(self) -> nn.Linear | None:
-        """Create W_r; None if r_t = s_t."""
+        """Create W_r, or return None if r_t = s_t."""
         contexts = (self.attention is not None) + (self.context == "every")
         if contexts == 0:
             return None
@@ -181,7 +181,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         score = None if config.attention is None else config.attention.build(config.hidden, config.encoder_size)
         self.attend = None if score is None else Attention(score)
         self.readout = config.readout()
-        # With tied embeddings, r is projected to their size: p(y_t) = softmax(E P r_t + b).
+        # With tied embeddings, r is projected to the embedding size: p(y_t) = softmax(E P r_t + b).
         tied = config.tied != "none"
         narrow = tied and config.embedding_size != config.hidden
         self.project = nn.Linear(config.hidden, config.embedding_size, bias=False) if narrow else nn.Identity()
@@ -200,7 +200,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         """
         for embed in (self.source_embed, self.target_embed):
             if not isinstance(embed, nn.Embedding):
-                continue  # the vectors of a source
+                continue  # a module that maps sources to vectors keeps its initialization
             if embed.weight is self.output.weight:
                 nn.init.uniform_(embed.weight, -0.1, 0.1)
             else:
@@ -217,10 +217,10 @@ class RecurrentSeq2Seq(Seq2Seq):
             notes.append("reverse only swaps the two directions of a bidirectional encoder")
         return notes
 
-    # Encoder.
+    # Encoder
 
     def encode(self, source: Tree, mask: Tensor | None = None) -> Memory:
-        """Compute the context vector (B, M) of sources, and with attention the encoder states, keys and mask.
+        """Compute the context vector (B, M) of sources. With attention, also compute the encoder states, keys and mask.
 
         Encoder states, keys and mask are in the order of the source, even with `reverse`.
         """
@@ -234,7 +234,7 @@ class RecurrentSeq2Seq(Seq2Seq):
 
     def read_source(self, source: Tree, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the encoder states (B, S, M) and the context vector (B, M)."""
-        order = reversal_indices(mask, fixed=1) if self.config.reverse else None  # END stays last
+        order = reversal_indices(mask, fixed=1) if self.config.reverse else None  # END stays at the last position
         source = source if order is None else source.gather(1, order)
         words = self.dropout(self.source_embed(source))  # (B, S, D)
         if self.encoder is None:
@@ -245,7 +245,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         return states if order is None else states.take_along_dim(order.unsqueeze(-1), dim=1), context
 
     def initial_hidden(self, memory: Memory) -> HiddenState:
-        """Return s_0 = tanh(W c + b), with readout and coverage 0.
+        """Return s_0 = tanh(W c + b), and 0 for the readout and the coverage.
 
         The state of a hypothesis consists of the decoder state `layers`, the readout r (R, H) and, with coverage, the
         sum of its attention weights (R, S).
@@ -258,7 +258,7 @@ class RecurrentSeq2Seq(Seq2Seq):
             hidden["coverage"] = torch.zeros_like(memory["mask"], dtype=at_least_float32(context).dtype)
         return hidden
 
-    # Decoder.
+    # Decoder
 
     def decode(
         self, tokens: Tensor, hidden: HiddenState, memory: Memory, mask: Tensor | None = None
@@ -276,9 +276,9 @@ class RecurrentSeq2Seq(Seq2Seq):
     def _decode_steps(
         self, y: Tensor, hidden: HiddenState, memory: Memory, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, HiddenState]:
-        """Decode step by step; padding does not change the state.
+        """Decode step by step. Padding does not change the state.
 
-        The dropout masks between layers are drawn for all steps in advance; variational dropout uses one mask for all
+        The dropout masks between layers are drawn for all steps in advance. Variational dropout uses one mask for all
         steps.
         """
         noise: list[Tensor] = []
@@ -322,7 +322,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         return hidden, weights
 
     def _attend(self, s: Tensor, memory: Memory, coverage: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
-        """Compute c_t (R, T, M) and the weights (R, T, S) from states (R, T, H); both are empty without attention."""
+        """Compute c_t (R, T, M) and the weights (R, T, S) from states (R, T, H). Without attention, both are empty."""
         if self.attend is None:
             return [], None
         k = hypotheses(s, memory["mask"])
@@ -353,7 +353,7 @@ class RecurrentSeq2Seq(Seq2Seq):
     def forward(
         self, source: Tree, source_mask: Tensor | None, inputs: Tensor, target_mask: Tensor | None = None
     ) -> Tensor:
-        """Compute the logits (B, T, V) of the next token from sources and inputs (B, T), END first."""
+        """Compute the logits (B, T, V) of the next token from sources and inputs (B, T), whose first token is END."""
         memory = self.encode(source, source_mask)
         return self.output(self.before_output(self.decode(inputs, self.initial_hidden(memory), memory, target_mask)[0]))
 

@@ -1,14 +1,14 @@
-"""The base class of encoder–decoders: training on parallel pairs, and decoding step by step.
+"""The base class of encoder–decoders, for training on parallel pairs and for decoding step by step.
 
     p(y_1 … y_T | x) = Π_t p(y_t | y_1 … y_{t-1}, x)
 
 A source is a text, or any input that a module maps to a sequence of vectors, such as an image or sound; see
-`SourceVectors`. A text ends with END, and END is the first input of the decoder; both sides share one vocabulary.
-Masks are True at real tokens, and padding comes last; only `step` and `forward` accept a target with
-padding at any position.
+`SourceVectors`. A text ends with END, and END is the first input of the decoder. Source and target share one
+vocabulary. Masks are True at real tokens, and padding comes last. Only `step` and `forward` accept a target with
+padding at other positions.
 
 In decoding, `memory` has one row per source, and `hidden`, the state of the decoder, has k adjacent rows per source.
-The hypotheses share the memory without copies.
+The hypotheses of a source share its memory without copies.
 """
 
 import math
@@ -31,7 +31,7 @@ from seqloom.nn.softmax import (
     score_in_pieces,
 )
 
-Batch = dict[str, Any]  # source, source_mask (B, S); inputs, END first, targets, target_mask (B, T)
+Batch = dict[str, Any]  # source, source_mask (B, S); inputs with END first, targets, target_mask (B, T)
 BATCH = ("source", "source_mask", "inputs", "targets", "target_mask")
 HiddenState = dict[str, Tree]  # the state of each hypothesis; its next token is predicted from `readout` (R, H)
 Memory = dict[str, Any]  # the encoder's results for each source
@@ -48,7 +48,7 @@ class SourceVectors(nn.Module, ABC):
 
 
 def project_source(source: SourceVectors, size: int, deviation: float) -> nn.Module:
-    """Return a module that maps sources to x_j = W v_j + b (B, S, size); for v of variance 1, x has `deviation`."""
+    """Return a module that maps sources to x_j = W v_j + b (B, S, size). If v has variance 1, x has `deviation`."""
     project = nn.Linear(source.output_size, size)
     nn.init.normal_(project.weight, std=deviation / math.sqrt(source.output_size))
     nn.init.zeros_(project.bias)
@@ -56,9 +56,9 @@ def project_source(source: SourceVectors, size: int, deviation: float) -> nn.Mod
 
 
 class Seq2Seq(nn.Module, ABC):
-    """An encoder–decoder; subclasses define the abstract methods.
+    """An encoder–decoder, whose subclasses define the abstract methods.
 
-    `source` is either tokens (B, S) or the input of a `SourceVectors`, which needs a mask (B, S).
+    `source` contains tokens (B, S), or the input of a `SourceVectors`, which requires a mask (B, S).
     """
 
     config: Any
@@ -75,13 +75,13 @@ class Seq2Seq(nn.Module, ABC):
 
     @abstractmethod
     def initial_hidden(self, memory: Memory) -> HiddenState:
-        """Return the decoder state before the first token, one row per source."""
+        """Return the decoder state before the first token, with one row per source."""
 
     @abstractmethod
     def decode(
         self, tokens: Tensor, hidden: HiddenState, memory: Memory, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, HiddenState, Memory]:
-        """Read tokens (R, T).
+        """Read tokens (R, T) and compute the next states.
 
         Return r (R, T, H), attention weights (R, T, S), or (R, T, N, S) with N heads, and the hidden state and memory
         after the last real token.
@@ -100,17 +100,17 @@ class Seq2Seq(nn.Module, ABC):
 
     @property
     def longest_source(self) -> int | None:
-        """The maximum number of source tokens, END included; None means no limit."""
+        """The maximum number of source tokens, including END; None means no limit."""
         longest: int | None = self.config.longest_source
         return longest
 
     @property
     def longest_target(self) -> int | None:
-        """The maximum number of target tokens, END included; None means no limit."""
+        """The maximum number of target tokens, including END; None means no limit."""
         longest: int | None = self.config.longest_target
         return longest
 
-    # Decoding step by step.
+    # Decoding step by step
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         """Encode the source {"tokens": (B, S), "mask": (B, S)}. Return a state with one hypothesis per source.
@@ -128,7 +128,7 @@ class Seq2Seq(nn.Module, ABC):
         """Read tokens and predict the next token. A row without real tokens keeps its state and has attention 0."""
         _, weights, hidden, memory = self.decode(tokens, state.hidden, state.memory, mask)
         if weights is not None:
-            weights = weights.mean(dim=2) if weights.dim() == 4 else weights  # over heads
+            weights = weights.mean(dim=2) if weights.dim() == 4 else weights  # mean over heads
             weights = select_last_real(torch.zeros_like(weights[:, 0]), weights, mask)  # (R, S)
         log_probs = next_token_log_probs(self.output, self.before_output(hidden["readout"]))
         return StepOutput(log_probs, DecodeState(hidden, memory), weights)
@@ -139,14 +139,14 @@ class Seq2Seq(nn.Module, ABC):
         values, ids = best_next_tokens(self.output, self.before_output(hidden["readout"]), count)
         return BestOutput(values, ids, DecodeState(hidden, memory), None if weights is None else weights[:, 0])
 
-    # Training. Padding comes last, so it does not influence the other positions of the decoder.
+    # Training: padding comes last, so it does not influence the other positions of the decoder.
 
     def loss(self, batch: Batch, label_smoothing: float = 0.0, consistency: float = 0.0) -> tuple[Tensor, Tensor]:
         """Return the mean of ℓ = −log p(y) over all targets, and their number, without device synchronization.
 
-        With label smoothing ε, ℓ = (1−ε) · (−log p(y)) + ε · mean over all tokens v of −log p(v).
-        With consistency α, every pair is read twice in training, with two dropout masks; for the two
-        distributions p and q, the loss is (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
+        With label smoothing ε, ℓ = (1−ε) · (−log p(y)) + ε · mean over all tokens v of −log p(v). With consistency α,
+        every pair is read twice in training with different dropout masks. For the two distributions p and q, the loss
+        is (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
         """
         twice = consistency > 0 and self.training
         if twice:
@@ -172,6 +172,6 @@ class Seq2Seq(nn.Module, ABC):
         return scores.new_zeros(mask.shape).masked_scatter(mask, scores)
 
     def attention(self, batch: Batch) -> Tensor | None:
-        """Return the attention weights of each target (B, T, S), 0 at padding; None without attention."""
+        """Return the attention weights of each target (B, T, S), 0 at padding, or None without attention."""
         _, weights = self.teacher_force(batch, weights=True)
         return None if weights is None else weights.masked_fill(~batch["target_mask"].unsqueeze(-1), 0)

@@ -2,8 +2,8 @@
 
     p(y_t | y_<t) = p_θ(y_t | END, v_1 … v_P, y_<t)          θ is frozen; v_1 … v_P are trained
 
-The vectors replace the embeddings of a written prompt, directly after the END that precedes a text.
-The vectors have the token ids V … V + P − 1, which no text contains and no model predicts.
+The vectors replace the embeddings of a written prompt, directly after the END that precedes a text. They have the token
+ids V … V + P − 1. No text contains these ids, and no model predicts them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ class SoftEmbedding(nn.Embedding):
     def __init__(self, embed: nn.Embedding, prompt: nn.Parameter) -> None:
         super().__init__(embed.num_embeddings, embed.embedding_dim, _weight=embed.weight)
         self.weight = embed.weight  # the same parameter: an output layer may be tied to it
-        self._prompt = [prompt]  # in a list, so that it is not registered as a parameter of this module
+        self._prompt = [prompt]  # the list prevents its registration as a parameter of this module
 
     def forward(self, tokens: Tensor) -> Tensor:
         soft = tokens >= self.num_embeddings
@@ -81,7 +81,7 @@ class SoftPromptModel(nn.Module):
         self.frozen.eval()
 
     def train(self, mode: bool = True) -> "SoftPromptModel":
-        """Set the training mode. The frozen language model remains in evaluation mode, without dropout."""
+        """Set the training mode. The frozen language model stays in evaluation mode, without dropout."""
         super().train(mode)
         self.frozen.eval()
         return self

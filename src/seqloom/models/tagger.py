@@ -2,9 +2,9 @@
 
     x_j = [E w_j; spelling]     h_1 … h_S = encoder(x_1 … x_S)     e_w = W h_{first(w)} + b
 
-If words are split into several tokens, the tag of a word is predicted at its first token, which also
-has the spelling features. With a CRF (`seqloom.nn.crf`) the tags of a sentence are scored jointly;
-without it, p(y_w) = softmax(e_w) for each word.
+If a word is split into several tokens, its tag is predicted at the first token, which also has the word's spelling
+features. With a CRF (`seqloom.nn.crf`), the tags of a sentence are scored jointly. Without a CRF, p(y_w) = softmax(e_w)
+for each word.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ from seqloom.nn.lexicon import Lexicon, LexiconOptions
 from seqloom.nn.masks import make_dropout
 from seqloom.nn.softmax import IGNORE_INDEX, at_least_float32
 
-# tokens (B, S), mask (B, S), first (B, W) the position of each word's first token, words (B, W) the mask of words,
-# tags (B, W); for models that read spelling, characters (B, W, C), 0 at padding
+# tokens (B, S), mask (B, S), first (B, W) the position of each word's first token, words (B, W) the mask of words, tags
+# (B, W). Models that read spelling also have characters (B, W, C), 0 at padding.
 Batch = dict[str, Tensor]
 
 
@@ -46,8 +46,8 @@ class TaggerConfig(LexiconOptions):
 class TaggerBase(nn.Module):
     """The base class of taggers, with an output layer and optionally a CRF.
 
-    The loss ignores tags below 0, which stand for tags absent from train. With a CRF, the loss ignores sentences with
-    these tags.
+    The loss ignores tags below 0, which represent tags that do not occur in train. With a CRF, the loss ignores
+    sentences that contain such tags.
     """
 
     def build_output(self, input_size: int, tags: int, *, dropout: float, crf: bool, constrained: bool) -> None:
@@ -71,14 +71,15 @@ class TaggerBase(nn.Module):
         raise NotImplementedError
 
     def forward(self, batch: Batch) -> Tensor:
-        """Compute the emissions (B, W, K); without a CRF they are logits."""
+        """Compute the emissions (B, W, K). Without a CRF, the emissions are logits."""
         h = self.read(batch).take_along_dim(batch["first"].unsqueeze(2), dim=1)  # (B, W, H)
         emissions: Tensor = self.output(self.dropout(h))
         return emissions
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the mean of −log p over the words that are not ignored and their number, without device
-        synchronization.
+        """Return the mean of −log p over the words that are not ignored, and the number of these words.
+
+        The method does not synchronize the device.
         """
         log_probs, counted = self.log_likelihood(batch)
         count = counted.sum()
@@ -111,7 +112,7 @@ class TaggerBase(nn.Module):
 
     @torch.no_grad()
     def predict_with_probabilities(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the results of `predict` and `probabilities`, with one forward pass."""
+        """Return the results of `predict` and `probabilities` from a single forward pass."""
         emissions, words = self(batch), batch["words"]
         return self.chain.viterbi(emissions, words)[0], self.chain.marginals(emissions, words)
 
@@ -138,8 +139,9 @@ class SequenceTagger(TaggerBase):
 
     @torch.no_grad()
     def attentions(self, batch: Batch) -> list[Tensor]:
-        """Return the attention weights (B, N, S, S) of each encoder layer, 0 at padding, or an empty list without
-        attention.
+        """Return the attention weights (B, N, S, S) of each encoder layer, 0 at padding.
+
+        The list is empty if the encoder has no attention.
         """
         return self.encoder.attentions(self.read_vectors(batch), batch["mask"])
 

@@ -5,8 +5,9 @@
     decoder   y ← block(y), N times:   causal self-attention, cross-attention to the encoder's x, feed-forward
     p(y_t) = softmax(W_o y_t + b_o)
 
-`seqloom.nn.transformer` defines the blocks. Training computes all steps of a target in one call; decoding reads token
-by token, with a KV cache. Shapes: B batch, R = B·k hypotheses, S source and T target positions, N heads.
+`seqloom.nn.transformer` defines the blocks. Training computes all steps of a target in one call. Decoding reads one
+token at a time and uses a KV cache. Shapes: B is the batch size, R = B·k the number of hypotheses, S and T the numbers
+of source and target positions, and N the number of heads.
 """
 
 from collections.abc import Iterator
@@ -68,7 +69,10 @@ class TransformerConfig(TokenTransformerOptions):
         )
 
     def build(self, vocabulary: int, extra: int = 0, source: SourceVectors | None = None) -> "Transformer":
-        """Create the model; `extra` counts additional tokens, `source` maps sources that are not texts to vectors."""
+        """Create the model.
+
+        `extra` is the number of additional tokens. `source` maps sources that are not texts to vectors.
+        """
         return Transformer(self, vocabulary + extra, source)
 
 
@@ -90,7 +94,7 @@ class Transformer(SourceEncoder, Seq2Seq):
         self.output = FullSoftmax(config.d_model, vocabulary, target.weight if config.tied != "none" else None)
         self.aligned = (config.align_layer or config.decoder_layers) - 1
         for table in (embed, target):
-            nn.init.normal_(table.weight, std=config.d_model**-0.5)  # of norm about 1, or √D with `embed_scale`
+            nn.init.normal_(table.weight, std=config.d_model**-0.5)  # a norm of about 1, or √D with `embed_scale`
         if not self.output.tied:
             nn.init.xavier_uniform_(self.output.weight)
         self.output.initialize()
@@ -115,7 +119,7 @@ class Transformer(SourceEncoder, Seq2Seq):
     def encoder_states(self, source: Tree, mask: Tensor | None = None) -> Tensor:
         return self.run_encoder(source, mask_or_ones(mask, source))[0]
 
-    # Decoder, token by token.
+    # Decoder: reading token by token
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         """Return the initial state. Its memory includes a KV cache per layer, shared by the hypotheses of a source."""
@@ -131,7 +135,7 @@ class Transformer(SourceEncoder, Seq2Seq):
     def decode(
         self, tokens: Tensor, hidden: HiddenState, memory: Memory, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor, HiddenState, Memory]:
-        """Read tokens (R, T). Return y (R, T, D), weights (R, T, N, S) of the aligned layer, and the next state.
+        """Read tokens (R, T). Return y (R, T, D), the weights (R, T, N, S) of the aligned layer, and the next state.
 
         The k hypotheses of a source are read as k·T tokens of one row.
         """
@@ -145,12 +149,12 @@ class Transformer(SourceEncoder, Seq2Seq):
         hidden = {"readout": select_last_real(hidden["readout"], y, mask), "cache": update.state}
         return y, weights, hidden, {**memory, "caches": output.caches}
 
-    # Decoder, all steps of a target in one call.
+    # Decoder: reading all steps of a target in one call
 
     def forward(
         self, source: Tree, source_mask: Tensor | None, inputs: Tensor, target_mask: Tensor | None = None
     ) -> Tensor:
-        """Compute the logits (B, T, V) of the next token from sources and inputs (B, T), END first."""
+        """Compute the logits (B, T, V) of the next token from sources and inputs (B, T), whose first token is END."""
         memory = self.encode(source, source_mask)
         return self.output(self.run_decoder(inputs, memory, target_mask, padding_last=target_mask is None)[0])
 
@@ -164,7 +168,7 @@ class Transformer(SourceEncoder, Seq2Seq):
     ) -> tuple[Tensor, Weights]:
         """Compute y (B, T, D) and the requested attention weights from inputs (B, T).
 
-        With `padding_last`, a causal decoder skips the padding mask, which is faster.
+        With `padding_last`, a causal decoder does not apply the padding mask, which is faster.
         """
         T, mask = inputs.shape[1], mask_or_ones(mask, inputs)
         if padding_last and self.config.causal:

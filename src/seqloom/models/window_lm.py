@@ -1,5 +1,4 @@
-"""Feed-forward language model (Bengio et al. 2003): a network that predicts the next token from a window of previous
-tokens.
+"""Feed-forward language model (Bengio et al. 2003), which predicts the next token from a window of previous tokens.
 
     x_t = [E y_{t-K}; …; E y_{t-1}]                              the last K tokens, concatenated
     h_t = g(W_L … g(W_1 x_t + b_1) … + b_L)
@@ -8,7 +7,7 @@ tokens.
 
 or another output layer of `seqloom.nn.softmax`. With tied embeddings, the input of the output layer is projected to the
 size of the embeddings: softmax(E P h_t + b), or softmax(E P [h_t; x_t] + b) with direct connections. With direct
-connections and no hidden layer, the model is log-bilinear (Mnih and Hinton 2007).
+connections and without hidden layers, the model is log-bilinear (Mnih and Hinton 2007).
 
 An n-gram model of order K + 1 reads the same tokens. The window before a text is filled with END.
 """
@@ -83,8 +82,8 @@ class WindowLMConfig:
 class WindowLM(LeftToRightModel):
     """A language model that predicts the next token from the last K tokens.
 
-    The state is the last K tokens (B, K), so a text can be split at any position. Padding may be at
-    any position; a mask (B, T) is True at real tokens.
+    The state consists of the last K tokens (B, K), so a text can be split at any position. Padding may be at any
+    position. A mask (B, T) is True at real tokens.
     """
 
     def __init__(self, config: WindowLMConfig, vocabulary: int) -> None:
@@ -108,7 +107,7 @@ class WindowLM(LeftToRightModel):
                 nn.init.uniform_(parameter, -scale, scale)
         self.output.initialize(scale)
 
-    # All tokens of a batch in one call.
+    # Reading all tokens of a batch in one call
 
     def forward(self, tokens: Tensor, state: Tensor | None = None, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Compute the logits (B, T, V) of the next token, and the state after the last real token."""
@@ -120,7 +119,7 @@ class WindowLM(LeftToRightModel):
     ) -> tuple[Tensor, Tensor]:
         """Compute the input of the output layer (B, T, H or D), and the state after the last real token.
 
-        With `split_documents`, tokens of previous documents in a window are replaced by END.
+        With `split_documents`, END replaces the tokens of previous documents in a window.
         """
         state = self.initial_state(len(tokens)).hidden if state is None else state
         window, state = token_windows(tokens, state, mask)
@@ -144,7 +143,7 @@ class WindowLM(LeftToRightModel):
         hidden, state = self.read(inputs, state, split_documents=split_documents)
         return self.output.loss(hidden.flatten(0, 1), targets.flatten()), state
 
-    # Token by token.
+    # Reading token by token
 
     def initial_state(self, rows: int) -> DecodeState:
         return DecodeState(torch.full((rows, self.config.window), END, device=self.embed.weight.device))
@@ -160,7 +159,7 @@ class WindowLM(LeftToRightModel):
 
 
 def token_windows(tokens: Tensor, before: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the window (B, T, K) of each token (B, T): the token and the K−1 real tokens before it.
+    """Return the window (B, T, K) of each token (B, T), which contains the token and the K−1 real tokens before it.
 
     `before` (B, K) contains the K tokens before the first token. Also return the last K real tokens (B, K).
     """
@@ -171,7 +170,7 @@ def token_windows(tokens: Tensor, before: Tensor, mask: Tensor | None = None) ->
     real = F.pad(mask, (size, 0), value=True)
     history = history.gather(
         1, real.to(torch.int8).argsort(dim=1, stable=True)
-    )  # padding first, order of real tokens unchanged
+    )  # padding comes first, and the order of real tokens is unchanged
     later = mask.sum(dim=1, keepdim=True) - mask.cumsum(dim=1)  # (B, T), number of real tokens after each position
     positions = (length - later).unsqueeze(2) + torch.arange(size, device=tokens.device)  # (B, T, K)
     return history.gather(1, positions.flatten(1)).view(*tokens.shape, size), history[:, length:].clone()

@@ -166,7 +166,7 @@ AVERAGES = {"micro": micro, "macro": macro, "weighted": weighted}
 
 
 def render_confusion(confusion: "Confusion", *, width: int, colour: bool) -> "Text":
-    """Render a confusion matrix: true classes as rows, predicted classes as columns, proportions of each row as shades."""
+    """Render a confusion matrix: true classes as rows, predicted classes as columns, and row proportions as shades."""
     labels = confusion.labels
     numbers = [[f"{count:,}" if count else ZERO_COUNT for count in row] for row in confusion.counts.tolist()]
     shown = numbers if len(labels) <= MAX_COUNTED_CLASSES else None

@@ -386,9 +386,9 @@ def read_words(pair: SequencePair) -> list[Word]:
     """Return the words that the decoder reads: END, then the target words, shifted right by one position."""
     return words_before(pair.target_words[: len(pair.target_words) - pair.finished], len(pair.target_ids))
 
-"""Shift target words right by one position, because END comes first. `tokens` is the target length with END."""
+
 def words_before(target_words: Sequence[Word], tokens: int) -> list[Word]:
-    """Shift target words by one position, after END. `tokens` is the target length, including END if present."""
+    """Shift target words right by one position, after END. `tokens` is the target length, including END if present."""
     later = shift_words(target_words, 1)
     inside = [Word(word.text, tuple(token for token in word.tokens if token < tokens)) for word in later]
     return [
@@ -399,9 +399,9 @@ def words_before(target_words: Sequence[Word], tokens: int) -> list[Word]:
 
 # --- single texts -----------------------------------------------------------------------------------------------------
 
-"""Run a GPT on END and a text, and return the attention weights of all heads. Dropout is disabled."""
+
 def gpt_heads_view(trained: TrainedModel, text: str) -> HeadsView:
-    """Run a GPT on a text with END before it, and return the weights of all heads. Dropout is off."""
+    """Run a GPT on END and a text, and return the attention weights of all heads. Dropout is disabled."""
     model, tokenizer = trained.model, trained.tokenizer
     if not isinstance(model, GPT):
         raise UsageError(f"{trained.name} is {trained.description} and has no attention heads.")
@@ -421,9 +421,9 @@ def gpt_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     notes = unknown_notes(tokenizer.unknown_pieces(text), "text")
     return HeadsView(trained.name, None, text, True, True, log_probs.double().sum().item(), parts, notes, "text")
 
-"""Run a BERT on a text between [CLS] and [SEP]. The text may contain [MASK]. Dropout is disabled."""
+
 def bert_heads_view(trained: TrainedModel, text: str) -> HeadsView:
-    """Run a BERT on a text, which may contain [MASK], between [CLS] and [SEP]. Dropout is off."""
+    """Run a BERT on a text between [CLS] and [SEP]. The text may contain [MASK]. Dropout is disabled."""
     tokenizer, max_tokens = trained.tokenizer, trained.model.config.longest
     specials = Specials.after(len(tokenizer))
     text = one_line(text, "text")
@@ -440,9 +440,9 @@ def bert_heads_view(trained: TrainedModel, text: str) -> HeadsView:
     parts = {"encoder": _encoder_part(layers, tokens, group_words(text, gaps.spans), before=1)}
     return HeadsView(trained.name, None, text, True, True, None, parts, unknown_notes(gaps.unknown, "text"), "text")
 
-"""Run a classifier or tagger on a line, and return the attention weights of its encoder. Dropout is disabled."""
+
 def reader_heads_view(reader: TrainedModel, read: LinePrediction) -> HeadsView:
-    """Run a classifier or tagger on a line, and return the weights of its encoder. Dropout is off."""
+    """Run a classifier or tagger on a line, and return the attention weights of its encoder. Dropout is disabled."""
     with eval_mode(reader.model):
         layers = reader.model.attentions(read.batch)
     if not layers:
