@@ -2,7 +2,7 @@
 
     with capture(model) as captured:
         model(batch)
-        captured.output(model.encoder_norm)               the output of the last call for the first row of the batch
+    captured.output(model.encoder_norm)               the output of the last call for the first row of the batch
     captured.steps("decoder.layers.0.cell")[3].after["h"]      (B, H): the state after the fourth step
 
 During capture, every operation is computed by its definition; a recurrent layer, for example, loops over its cell.

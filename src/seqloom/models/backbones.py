@@ -1,6 +1,6 @@
 """Backbones: pretrained models without their output layers, used as the first part of other models.
 
-        h_1 … h_S = backbone(x_1 … x_S)      x_j are the tokens of one or two texts, with special tokens
+    h_1 … h_S = backbone(x_1 … x_S)      x_j are the tokens of one or two texts, with special tokens
     c = h_S                              recurrent-lm, gpt: the last token is [CLS]
     c = tanh(P h_1 + p)                  bert, electra: the first token is [CLS]
     c = [→h_S; ←h_1]                     bilm: the last state of each direction

@@ -1,8 +1,7 @@
 """BERT (Devlin et al. 2018): a bidirectional Transformer encoder trained to predict masked tokens.
 
     h = backbone([CLS] a [SEP] b [SEP])                                     `seqloom.nn.backbone`
-        masked tokens    p(w_j) = softmax(E · norm(g(W h_j + b)) + c)       E: token embeddings; g: the blocks'
-    activation
+    masked tokens    p(w_j) = softmax(E · norm(g(W h_j + b)) + c)       E: token embeddings; g: blocks' activation
     next sentence    p(b follows a) = softmax(U · tanh(P h_[CLS] + p) + u)
 
 The loss is the mean of −log p over the masked tokens, plus the mean over the pairs if the batch contains pairs. RoBERTa

@@ -191,7 +191,7 @@ class TextClassifier(ClassifierBase):
         return [] if self.encoder is None else self.encoder.notes()
 
     def set_documents(self, document_counts: Tensor, documents: int) -> None:
-        """Set, for tf-idf, the number of training texts that contain each token (V,) and the number of training texts."""
+        """Set the numbers for tf-idf: the training texts that contain each token (V,), and all training texts."""
         if self.bag is not None:
             self.bag.set_documents(document_counts, documents)
 

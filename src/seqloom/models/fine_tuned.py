@@ -2,7 +2,7 @@
 
     classifier   h = backbone(x)     c = extract(h) or another pooling     p(y) = softmax(W c + b), or sigmoid
     tagger       h = backbone(x)     e_w = W h_{first(w)} + b, optionally with a CRF
-        pair         one row, or a row r for each order      c = Σ_r pooler(backbone(x_r))     p(y) = softmax(W c + b)
+    pair         one row, or a row r for each order      c = Σ_r pooler(backbone(x_r))     p(y) = softmax(W c + b)
                  with scores instead of labels           ŷ = μ + σ (w · c + b), minimizing (y − ŷ)² / σ²
     choice       one row per option                      s_r = w · pooler(backbone(x_r))   p(r) = softmax_r(s_r)
     answer       question and context in one row         s_j, e_j = W h_j       p(start = j), p(end = j) = softmax_j

@@ -257,7 +257,7 @@ class WindowForecaster(Forecaster):
         return self.scale.new_zeros(batch_size, self.context - 1, self.inputs)
 
     def read(self, x: Tensor, state: Tree) -> tuple[Tensor, Tree]:
-        """Return the outputs and the next state. Without a state, return the outputs (B, T − n + 1, H) of complete windows."""
+        """Return the outputs and the next state; without a state, outputs (B, T − n + 1, H) of complete windows."""
         inputs = x if state is None else torch.cat([state, x], dim=1)
         h = taps = inputs.unfold(1, self.context, 1).flatten(2)  # (B, T', 2C · n)
         for layer in self.layers:

@@ -3,7 +3,7 @@
     x_1 … x_N = image encoder(image)                 locations, patches, rows or pixels
     h = encoder(x_1 … x_N)                           recurrent, convolution or Transformer; without an encoder h = x
     h = encoder(c, x_1 … x_N)                        with the pooling "class": c is a learned vector
-        p(y) = softmax(W pooling(h) + b)                 the pooling "class" selects the h of c
+    p(y) = softmax(W pooling(h) + b)                 the pooling "class" selects the h of c
 
 The Vision Transformer (ViT) has patches, a Transformer encoder and a class token. Image encoders are defined in
 `seqloom.models.image_encoder`, and encoders in `seqloom.nn.encoders`.

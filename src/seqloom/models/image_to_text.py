@@ -2,7 +2,7 @@
 
     v_1 … v_N = image encoder(image)                    locations, patches, rows or pixels
     x = v_1 … v_N                                       the source of a caption
-        x = W v_1 + k … W v_N + k, E w_1 + l … E w_S + l    with a text w_1 … w_S, such as a question; k, l are learned
+    x = W v_1 + k … W v_N + k, E w_1 + l … E w_S + l    with a text w_1 … w_S, such as a question; k, l are learned
     p(y_1 … y_T | x)                                    by the encoder–decoder `seq2seq`, recurrent or Transformer
 
 The encoder–decoder reads x like any other source. Training, beam search, attention and ensembles work as in

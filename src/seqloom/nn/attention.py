@@ -6,9 +6,9 @@
     head_n = Attention(x W_n^Q, m W_n^K, m W_n^V)
     MultiHead(x, m) = [head_1; …; head_N] W^O
 
-Queries come from x, keys and values from the memory m; in self-attention x = m. If a layer has fewer key–value heads
-than query heads, groups of adjacent query heads share a key–value head. Without positions, attention treats its memory
-as a set (except with the location score).
+Queries are computed from x, and keys and values from the memory m; in self-attention, x = m. If a layer has fewer
+key–value heads than query heads, groups of adjacent query heads share a key–value head. Without positions, attention
+treats its memory as a set, except with the location score.
 
 `attention_with_weights` is the definition. If the weights are not requested, implementations of
 `scaled_dot_product_attention` may compute the same output without storing the weights.
@@ -26,13 +26,13 @@ from seqloom.nn.masks import AttentionMask, causal_mask, drop, zero_padding
 from seqloom.nn.positions import Rotary
 from seqloom.nn.scores import Score
 
-Memory = dict[str, Tensor]  # of each source: encoder states (B, S, M), keys (B, S, …), mask (B, S)
+Memory = dict[str, Tensor]  # for each source: encoder states (B, S, M), keys (B, S, …), mask (B, S)
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """Return the softmax over the unmasked positions of the last dimension, at least in float32.
 
-    A row without unmasked positions gives zeros with zero gradients, because the fill value is finite.
+    A row without unmasked positions gives zeros with zero gradients, because masked scores have a finite fill value.
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1)
@@ -49,7 +49,7 @@ class Attention(nn.Module):
         self.score = score
 
     def prepare(self, states: Tensor, mask: Tensor) -> Memory:
-        """Prepare encoder states (B, S, M) with a mask (B, S), once per source."""
+        """Prepare encoder states (B, S, M) with a mask (B, S); this is done once per source."""
         states = zero_padding(states, mask)
         return {"states": states, "keys": self.score.prepare(states, mask), "mask": mask}
 
@@ -120,7 +120,10 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Apply Xavier initialization; the projections of queries, keys and values are scaled as one matrix."""
+        """Apply Xavier initialization.
+
+        The projections of queries, keys and values are scaled as if they were one matrix.
+        """
         for linear in (self.q, self.k, self.v):
             nn.init.xavier_uniform_(linear.weight, gain=1 / math.sqrt(2))
         nn.init.xavier_uniform_(self.out.weight)
@@ -142,8 +145,8 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from queries (B, T, D) to a memory (B, S, D), or to the queries themselves if `memory` is None.
 
-        Return the output (B, T, D) and, if requested, the attention weights (B, N, T, S). `positions`
-        (T,) or (B, T) are used by rotary positions; None means 0, 1, 2 …
+        Return the output (B, T, D) and, if requested, the attention weights (B, N, T, S). Rotary positions use
+        `positions` (T,) or (B, T); None means 0, 1, 2 …
         """
         if memory is None:
             return self.attend(*self.project_self(query, positions), mask, is_causal, weights)
@@ -199,8 +202,8 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from queries (B, N, T, d) to keys and values (B, Nkv, S, d).
 
-        Return the output (B, T, D) and, if requested, the attention weights. With `is_causal` the
-        last query is at the position of the last key, and no query attends to a later key.
+        Return the output (B, T, D) and, if requested, the attention weights. With `is_causal`, the last query is at the
+        position of the last key, and no query attends to a later key.
         """
         dropout = self.dropout if self.training else 0.0
         arguments = q, *keys_values, AttentionMask.of(mask), is_causal, self.scale, dropout
@@ -222,7 +225,7 @@ def scaled_dot_product_attention(
 def attention_with_weights(
     q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None, is_causal: bool, scale: float, dropout: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Compute the output, and the attention weights (B, N, T, S) before dropout, at least in float32."""
+    """Compute the output, and the attention weights (B, N, T, S) before dropout, in at least float32."""
     (B, N, T, d), (_, kv_heads, S, _) = q.shape, k.shape
     mask = with_causal(mask, T, S, q.device) if is_causal else mask
     groups = B, kv_heads, N // kv_heads * T  # heads that share keys are computed together
@@ -248,7 +251,7 @@ def project(layers: Sequence[nn.Linear], x: Tensor) -> Sequence[Tensor]:
 
 
 def with_causal(mask: AttentionMask | None, T: int, S: int, device: torch.device) -> AttentionMask | None:
-    """Combine a mask (…, T, S) with the causal mask; the last query has the position of the last key."""
+    """Combine a mask (…, T, S) with the causal mask. The last query is at the position of the last key."""
     if T == 1:
         return mask
     past = causal_mask(T, S, device=device)

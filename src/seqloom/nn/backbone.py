@@ -1,13 +1,13 @@
 """Token embeddings of Transformers, and the backbone of GPT, BERT and ELECTRA.
 
-    x_j = norm(√D · E[token_j] + PE(j) + G[segment_j])          each term only if configured x ←
-    block(x), L times:   self-attention, feed-forward       each within a residual h = norm(x)
-    with norm_first
+    x_j = norm(√D · E[token_j] + PE(j) + G[segment_j])          each term only if configured
+    x ← block(x), L times:   self-attention, feed-forward       each within a residual
+    h = norm(x)                                                 with norm_first
 
 In a causal backbone, positions attend only to themselves and earlier positions, optionally within a sliding window;
 otherwise attention is bidirectional. If several documents are packed into a row, attention does not cross their
-boundaries, and positions restart at 0 in each document. The blocks are in `seqloom.nn.transformer`, the positional
-encodings PE in `seqloom.nn.positions`.
+boundaries, and positions restart at 0 in each document. The blocks are defined in `seqloom.nn.transformer`, and the
+positional encodings PE in `seqloom.nn.positions`.
 """
 
 import math
@@ -41,7 +41,7 @@ class TokenTransformerOptions(TransformerOptions):
 
 @config
 class BackboneOptions(TokenTransformerOptions):
-    """The keys that the configs of GPT and BERT share."""
+    """The recipe keys that the configs of GPT and BERT share."""
 
     layers: PositiveInt = 4  # number of blocks
     positions: PositionsConfig = PositionsConfig(kind="learned")
@@ -51,7 +51,7 @@ class BackboneOptions(TokenTransformerOptions):
 class InputLayer(nn.Module):
     """The layer below the blocks, which adds positions and segments to vectors and applies dropout.
 
-    `embed` computes the vectors; `what` names the input in error messages.
+    `embed` computes the vectors, and `what` is the name of the input in error messages.
     """
 
     embed: nn.Module
@@ -70,7 +70,8 @@ class InputLayer(nn.Module):
     def embed_vectors(
         self, x: Tensor, positions: Tensor, max_length: int, lengths: Tensor, segments: Tensor | None = None
     ) -> Tensor:
-        """Embed vectors (B, T, D) at positions (T,) or (B, T) as (B, T, D); `segments` (B, T) is None for segment 0.
+        """Embed vectors (B, T, D) at positions (T,) or (B, T) as (B, T, D). If `segments` (B, T) is None, all are
+        segment 0.
 
         `lengths` (B,) are the lengths of the rows after these vectors, at most `max_length`. Positions beyond these
         lengths must be padding.
@@ -85,7 +86,7 @@ class InputLayer(nn.Module):
 
 
 class Embedded(InputLayer):
-    """The embedding layer, which computes x of the equation above and applies dropout.
+    """The embedding layer, which computes the first x of the equations above and applies dropout.
 
     If `bos` is set, the token `bos` replaces END at position 0, as imported models require.
     """
@@ -129,11 +130,11 @@ class SourceEncoder(nn.Module):
 class TransformerBackbone(nn.Module):
     """The Transformer backbone, which maps tokens (B, S) to h (B, S, D).
 
-    `rows` is the number of embeddings, `segments` the number of segments. With a sliding `window`, each position of a
-    causal backbone attends to the last `window` positions, including itself.
+    `rows` is the number of embeddings, and `segments` the number of segments. With a sliding `window`, each position of
+    a causal backbone attends to the last `window` positions, including itself.
 
-    `read` masks out padding, which must come last. `mask` (B, S) is True at real tokens, `segments` (B, S) is 0 or 1
-    for the first or second text, and `documents` (B, S) numbers the documents that are packed into a row.
+    `read` masks padding, which must come last. `mask` (B, S) is True at real tokens, `segments` (B, S) is 0 for the
+    first and 1 for the second text, and `documents` (B, S) numbers the documents that are packed into a row.
     """
 
     def __init__(
@@ -160,12 +161,12 @@ class TransformerBackbone(nn.Module):
         return self.embedded.embed
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        """Return the layer groups: the embeddings, then each block; the final norm belongs to the last group."""
+        """Return the layer groups: the embeddings, then each block. The final norm belongs to the last group."""
         groups = [list(part.parameters()) for part in (self.embedded, *self.blocks)]
         groups[-1].extend(self.norm.parameters())
         return groups
 
-    # Complete texts.
+    # Complete texts
 
     def read(self, tokens: Tensor, *text: Tensor | None, **named: Tensor | None) -> Tensor:
         """Map tokens (B, S) to h (B, S, D); see `embed_tokens` for the arguments."""
@@ -194,8 +195,9 @@ class TransformerBackbone(nn.Module):
         return x, AttentionScope(allowed, self.causal and allowed is None, positions)
 
     def _attention_mask(self, mask: Tensor | None, documents: Tensor | None, S: int) -> AttentionMask | None:
-        """Return the attention mask (B or 1, 1, S or 1, S), or None if the causal flag suffices or no mask is
-        needed.
+        """Return the attention mask (B or 1, 1, S or 1, S).
+
+        The result is None if the causal flag suffices or if no mask is needed.
         """
         if documents is None and not self.causal:
             return None if mask is None else AttentionMask(mask[:, None, None, :])
@@ -212,15 +214,15 @@ class TransformerBackbone(nn.Module):
             same = same & mask.unsqueeze(1)
         return AttentionMask(same.unsqueeze(1), every_query_attends=self.causal or mask is None)
 
-    # Token by token.
+    # Token by token
 
     def advance(
         self, tokens: Tensor, state: CacheState, caches: Caches, mask: Tensor | None = None
     ) -> tuple[Tensor, CacheState, Caches]:
-        """Read tokens (R, T) that follow the cached tokens; return h (R, T, D), the new state and the new caches.
+        """Read tokens (R, T) that follow the cached tokens. Return h (R, T, D), the new state and the new caches.
 
-        The backbone must be causal. Padding, where `mask` (R, T) is False, may be anywhere. The k hypotheses
-        of a text are read as k·T tokens of one row; see `seqloom.nn.cache`.
+        The backbone must be causal. Padding, where `mask` (R, T) is False, may be at any position. The k hypotheses of
+        a text are read as k·T tokens of one row; see `seqloom.nn.cache`.
         """
         (R, T), B = tokens.shape, len(caches[0].buffer)
         caches, update = extend_caches(caches, state, tokens, mask, B, self.window)

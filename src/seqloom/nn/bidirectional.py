@@ -1,4 +1,4 @@
-"""Bidirectional recurrent layers: one network reads left to right, another right to left.
+"""Bidirectional recurrent layers: one network reads from left to right, another network from right to left.
 
     →h_t from x_1 … x_t          ←h_t from x_T … x_t          separate weights
 
@@ -6,9 +6,9 @@
     sum     y_t = →h_t + ←h_t
     mix     y_t = g(W→ →h_t + W← ←h_t + b),  g = tanh
 
-The directions are combined after each layer (`each`), or run as two separate stacks and combined at the top (`apart`).
-The backward direction reads the real steps of each row, where `mask` (B, T) is True, in reverse order and skips
-padding.
+The directions are combined after each layer (`each`), or run as two separate stacks and are combined at the top
+(`apart`). The backward direction reads the real steps of each row, where `mask` (B, T) is True, in reverse order and
+skips padding.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ Depth = Literal["each", "apart"]
 
 
 class BothStates(TypedDict):
-    """The states of one layer: the forward state after the last real step, the backward state after the first."""
+    """The states of one layer: the forward state after the last real step, and the backward state after the first."""
 
     forwards: State
     backwards: State
@@ -82,7 +82,7 @@ class Bidirectional(nn.Module):
         return self.combine(right, left.flip(1), mask), {"forwards": last, "backwards": first}
 
     def directions(self, x: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute →h and ←h (B, T, H), starting from the initial state; `order` (B, T, 1) reverses the real steps."""
+        """Compute →h and ←h (B, T, H) from the initial state. `order` (B, T, 1) reverses the real steps."""
         right = self.forwards(x)[0]
         left = self.backwards(x.take_along_dim(order, dim=1))[0]
         return right, left.take_along_dim(order, dim=1)
@@ -91,9 +91,8 @@ class Bidirectional(nn.Module):
 class BidirectionalStack(nn.Module):
     """A stack of bidirectional layers.
 
-    `make(inputs, hidden)` creates a cell, such as a class of `CELLS`. The state is one `BothStates`
-    per layer, lowest first, for both values of `depth`. Dropout is applied between layers, as in
-    `Stack`.
+    `make(inputs, hidden)` creates a cell, for example a class of `CELLS`. For both values of `depth`, the state is a
+    tuple with one `BothStates` per layer, lowest first. Dropout is applied between layers, as in `Stack`.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class BidirectionalStack(nn.Module):
             self.combine = Combine(hidden, combine)
 
     def notes(self) -> list[str]:
-        """List operations of the cells that their equations omit, as notes for the user, once for both directions."""
+        """List, once for both directions, operations of the cells that their equations omit, as notes for the user."""
         if self.depth == "apart":
             return self._stacks()[0].notes()
         return [note for layer in self._layers() for note in layer.forwards.cell.notes()]
@@ -170,7 +169,7 @@ class BidirectionalStack(nn.Module):
         return vector
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Read complete sequences, padding last; return outputs (B, T, output_size), zero at padding, and `ends`.
+        """Read complete sequences with padding last. Return outputs (B, T, output_size), zero at padding, and `ends`.
 
         This method needs no device synchronization; see `Stack.read`.
         """
@@ -205,7 +204,7 @@ def pair_states(forwards: tuple[State, ...], backwards: tuple[State, ...]) -> tu
 
 @operation
 def read_sequences(stack: Stack | BidirectionalStack, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Read x (B, T, D), padding last; return outputs (B, T, H), zero at padding, and the final state (B, H)."""
+    """Read x (B, T, D) with padding last. Return outputs (B, T, H), zero at padding, and the final state (B, H)."""
     return stack.read(x, mask)
 
 

@@ -2,8 +2,8 @@
 
 Each step writes the keys and values of its tokens into the next free slots of the source's cache, k slots for k
 hypotheses. A hypothesis *owns* the slots of its tokens and attends only to these slots, so hypotheses share the slots
-of their common prefix. Reordering a beam moves no keys or values: only the ownership masks are reordered. Slots without
-an owner are dropped when the cache grows.
+of their common prefix. When a beam is reordered, keys and values are not moved: only the ownership masks are reordered.
+When the cache grows, slots without an owner are dropped.
 
 The cache consists of one `GrowingBuffer` per layer and one `CacheState` for all layers.
 """
@@ -20,10 +20,10 @@ from seqloom.core.tree import GrowingBuffer
 from seqloom.nn.attention import MultiHeadAttention
 from seqloom.nn.masks import AttentionMask, AttentionScope, all_known_true, causal_mask
 
-STEPS_OF_GROWTH = 6  # steps for which slots are allocated at a time
+STEPS_OF_GROWTH = 6  # number of steps for which slots are allocated at once
 
-Caches = tuple[GrowingBuffer, ...]  # keys and values, one per layer
-CacheState = dict[str, Any]  # of R = B·k hypotheses, see `empty_state`
+Caches = tuple[GrowingBuffer, ...]  # keys and values of each layer
+CacheState = dict[str, Any]  # state of R = B·k hypotheses; see `empty_state`
 
 
 def empty_state() -> CacheState:
@@ -47,10 +47,10 @@ class CacheUpdate:
     """The T tokens that each of R = B·k hypotheses reads in one step, as rows (B, k·T) for all layers."""
 
     start: int  # the first slot that is written
-    end: int  # the slot after the last: k·T more
-    positions: Tensor  # (k·T,) or (B, k·T); padding has the position of the last real token
+    end: int  # the slot after the last written slot: start + k·T
+    positions: Tensor  # (k·T,) or (B, k·T); padding repeats the position of the last real token
     mask: AttentionMask | None  # (B, 1, k·T, end): the slots that each token may attend to, including its own
-    state: CacheState  # of the hypotheses, after the step
+    state: CacheState  # state of the hypotheses after the step
     is_single_token: bool  # T is 1, and no token is padding
 
     @property
@@ -134,8 +134,10 @@ def token_positions(
 
 
 def _own_tokens(tokens: Tensor, mask: Tensor | None, owned: Tensor | None, start: int, k: int) -> tuple[Tensor, Tensor]:
-    """Return masks of the slots that each hypothesis owns after the step (R, end) and that each token may attend to (R,
-    T, end).
+    """Return masks of the slots after the step.
+
+    The first mask (R, end) marks the slots that each hypothesis owns. The second mask (R, T, end) marks the slots that
+    each token may attend to.
     """
     (R, T), device = tokens.shape, tokens.device
     before = torch.ones(R, start, dtype=torch.bool, device=device) if owned is None else owned
@@ -153,7 +155,7 @@ def _own_tokens(tokens: Tensor, mask: Tensor | None, owned: Tensor | None, start
 def _within_window(window: int, owned: Tensor, positions: Tensor, T: int) -> Tensor:
     """Return a mask (R, T, P) or (R, 1, P) of the slots within the sliding window of each new token.
 
-    Slots are owned in reading order, so the n-th slot of a hypothesis holds its n-th token.
+    Slots are owned in reading order, so the n-th slot of a hypothesis contains its n-th token.
     """
     slot_number = owned.cumsum(dim=1).unsqueeze(1)  # (R, 1, P), the number of the token of each slot, counted from 1
     new_positions = positions.view(-1, T) if positions.dim() == 2 else positions[:T]
@@ -190,8 +192,9 @@ def _owned_slots(state: CacheState, sources: int) -> tuple[Tensor, CacheState]:
 
 
 def enlarge(cache: GrowingBuffer, kept: Tensor | None, filled: int, slots: int) -> GrowingBuffer:
-    """Copy the `kept` slots (B, filled), or the first `filled` slots, into a larger cache, whose other slots are
-    uninitialized.
+    """Copy the `kept` slots (B, filled), or the first `filled` slots, into a larger cache.
+
+    The other slots of the larger cache are uninitialized.
     """
     B, N, _, before, d = cache.buffer.shape
     if kept is None:

@@ -1,9 +1,9 @@
-"""2-D convolutions, residual blocks and patches of images.
+"""2-D convolutions, residual blocks, and patches of images.
 
     convolution     y_{o,r,c} = b_o + Σ_i Σ_u Σ_v W_{o,i,u,v} x_{i, s·r + u − p, s·c + v − p}     stride s, padding p
     batch norm      y = γ ⊙ (x − μ) / √(σ² + ε) + β
                     training: μ and σ² of each channel, over the examples and positions of the batch
-                    evaluation: μ and σ² are running averages, μ ← (1 − m) μ + m μ_batch, which are stored as buffers
+                    evaluation: μ and σ² are running averages, μ ← (1 − m) μ + m μ_batch, stored as buffers
     residual        y = ReLU(x' + norm(conv(ReLU(norm(conv(x))))))        x' = x, or norm(conv_1×1(x)) if shapes differ
 
 Images have the shape (B, C, H, W). Convolutions pad each side with ⌊k/2⌋ zeros, so that stride 1 keeps the size and
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 ConvolutionNorm = Literal["batch", "group", "none"]
-GROUP_SIZE = 8  # channels of a group, if the number of channels is divisible by it
+GROUP_SIZE = 8  # number of channels in a group, if it divides the number of channels
 BATCH_NORM_EPSILON = 1e-5
 MOMENTUM = 0.1  # m
 
@@ -81,7 +81,7 @@ class Convolution(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions with a residual connection (He et al. 2016); the first convolution has the stride."""
+    """Two convolutions with a residual connection (He et al. 2016). The first convolution has the stride."""
 
     def __init__(self, inputs: int, outputs: int, stride: int = 1, norm: ConvolutionNorm = "batch") -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A residual network: a first convolution, then stages of blocks; each later stage halves the size.
+    """A residual network: a first convolution, followed by stages of blocks. Each later stage halves the size.
 
     x (B, C, H, W) → (B, channels[-1], ⌈H / stride⌉, ⌈W / stride⌉), where `stride` is the stride of the first
     convolution, doubled by each later stage.
@@ -121,7 +121,7 @@ class ResNet(nn.Module):
         self.blocks = nn.Sequential(*layers)
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
-        """Return the rows and columns of the output for an image of this size."""
+        """Return the number of rows and columns of the output for an image of this size."""
         rows, columns, stride = height, width, self.stride
         while stride > 1:
             rows, columns, stride = -(-rows // 2), -(-columns // 2), stride // 2
@@ -133,9 +133,9 @@ class ResNet(nn.Module):
 
 
 def patches(x: Tensor, size: int) -> Tensor:
-    """Divide images (B, H, W, C) into patches (B, N, size·size·C), row by row, padded with zeros at right and bottom.
+    """Divide images (B, H, W, C) into patches (B, N, size·size·C), row by row, with zeros added at right and bottom.
 
-    A patch lists its pixels row by row, with the channels of each pixel.
+    A patch consists of its pixels row by row, each pixel with all its channels.
     """
     B, H, W, C = x.shape
     x = F.pad(x, (0, 0, 0, -W % size, 0, -H % size))

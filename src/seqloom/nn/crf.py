@@ -9,8 +9,8 @@
     marginals   p(y_t = k) = exp(α_t(k) + β_t(k) − log Z)
     Viterbi     forward with max instead of log Σ exp, then backtracking along the argmax
 
-e are the emissions (B, T, K) of a model; A, a and z are learned. If A, a and z are zero, p(y) is a
-product of softmaxes.
+e are the emissions (B, T, K) of a model; A, a and z are learned. If A, a and z are zero, p(y) is a product of
+softmaxes.
 
 Masks (B, T) are True at words; padding comes last. A sentence without words has exactly one tag sequence, the empty
 sequence.
@@ -26,15 +26,15 @@ from seqloom.core.iob import Scheme, may_follow
 from seqloom.nn.masks import any_known_true, zero_padding
 from seqloom.nn.softmax import at_least_float32
 
-FORBIDDEN = -1e6  # score of forbidden transitions: its exp is 0 in every precision, and its sums stay finite
+FORBIDDEN = -1e6  # score of forbidden transitions, whose exp is 0 in every precision and whose sums stay finite
 
 
 class LinearChainCRF(nn.Module):
-    """A CRF over K tags. With `learned=False`, A, a and z remain zero.
+    """A CRF over K tags. With `learned=False`, A, a and z stay zero.
 
-    `allowed` (K + 1, K + 1) is True if a tag (column) may follow another (row); the last row is the start of the
-    sentence, the last column its end. `constrain` sets `allowed`. Forbidden transitions have probability 0 and are
-    never decoded. `allowed` is saved with the weights.
+    `allowed` (K + 1, K + 1) is True if a tag (column) may follow another tag (row). The last row represents the start
+    of the sentence, and the last column its end. `constrain` sets `allowed`. Forbidden transitions have probability 0
+    and are never decoded. `allowed` is saved with the weights.
     """
 
     start: Tensor
@@ -58,7 +58,7 @@ class LinearChainCRF(nn.Module):
         return f"{self.tags}" if self.learned else f"{self.tags}, learned=False"
 
     def constrain(self, names: Sequence[str], scheme: Scheme = "IOB2") -> None:
-        """Forbid transitions that the scheme does not allow, such as I-PER after O; `names` are the tags in order."""
+        """Forbid transitions that the scheme does not allow, such as I-PER after O. `names` lists the tags in order."""
         if len(names) != self.tags:
             raise ValueError(f"names must have {self.tags} entries, one for each tag; got {len(names)}")
         around = [*names, None]
@@ -71,7 +71,7 @@ class LinearChainCRF(nn.Module):
     # --- training ---------------------------------------------------------------------------------------------------
 
     def log_likelihood(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
-        """Compute log p(y) (B,) of tags (B, T) given emissions (B, T, K); 0 for sentences without words."""
+        """Compute log p(y) (B,) of tags (B, T) given emissions (B, T, K), or 0 for sentences without words."""
         return self.score(emissions, tags, mask) - self.log_partition(emissions, mask)
 
     def score(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ class LinearChainCRF(nn.Module):
         return torch.logsumexp(self._forward(emissions, mask)[-1] + end, dim=1).where(mask[:, 0], 0)
 
     def _forward(self, emissions: Tensor, mask: Tensor) -> list[Tensor]:
-        """Compute α_t (B, K) for every t; padding repeats the value of the last word."""
+        """Compute α_t (B, K) for every t. Padding repeats the value of the last word."""
         start, transitions, _ = self._potentials(FORBIDDEN)
         alphas = [start + emissions[:, 0]]
         for t in range(1, emissions.shape[1]):
@@ -101,7 +101,7 @@ class LinearChainCRF(nn.Module):
         return alphas
 
     def _backward(self, emissions: Tensor, mask: Tensor) -> list[Tensor]:
-        """Compute β_t (B, K) for every t; padding repeats the value of the last word."""
+        """Compute β_t (B, K) for every t. Padding repeats the value of the last word."""
         _, transitions, end = self._potentials(FORBIDDEN)
         betas = [end.expand(len(emissions), -1)]
         for t in range(emissions.shape[1] - 1, 0, -1):
@@ -112,11 +112,11 @@ class LinearChainCRF(nn.Module):
     # --- prediction -------------------------------------------------------------------------------------------------
 
     def marginals(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """Compute the marginals p(y_t = k) (B, T, K); 0 at padding."""
+        """Compute the marginals p(y_t = k) (B, T, K), which are 0 at padding."""
         emissions = self._validate(emissions, mask)
         alphas, betas = self._forward(emissions, mask), self._backward(emissions, mask)
         both = torch.stack([alpha + beta for alpha, beta in zip(alphas, betas, strict=True)], dim=1)
-        # Normalize at each t, so that rounding errors of log Z do not matter.
+        # Normalize at each t, so that rounding errors in log Z have no effect.
         return both.softmax(dim=2).masked_fill(~mask.unsqueeze(2), 0)
 
     @torch.no_grad()
@@ -145,7 +145,7 @@ class LinearChainCRF(nn.Module):
         return start, transitions, at_least_float32(self.end).masked_fill(barred[:last, last], forbidden)
 
     def _validate(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """Validate the shapes; return the emissions, converted to at least float32 and zero at padding."""
+        """Validate the shapes. Return the emissions, converted to at least float32 and set to zero at padding."""
         if emissions.dim() != 3 or emissions.shape[1] < 1 or emissions.shape[2] != self.tags:
             raise ValueError(f"emissions must have shape (B, T, {self.tags}), T ≥ 1; got {tuple(emissions.shape)}")
         if mask.dtype != torch.bool or mask.shape != emissions.shape[:2]:

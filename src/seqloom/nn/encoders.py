@@ -4,8 +4,8 @@
     convolution   y_t = ReLU(Σ_i W_i x_{t+i} + b),  i = −⌊(k−1)/2⌋ … ⌊k/2⌋,  layer on layer
     transformer   self-attention: `seqloom.nn.transformer`
 
-All encoders read x (B, S, D) and a mask (B, S), True at real positions, with padding last. Encoders need no device
-synchronization.
+All encoders read x (B, S, D) and a mask (B, S), which is True at real positions. Padding comes last. Encoders do not
+synchronize the device.
 """
 
 import math
@@ -27,11 +27,11 @@ from seqloom.nn.transformer import Activation, TransformerOptions
 class Encoder(nn.Module, ABC):
     """The interface of the encoders."""
 
-    output_size: int  # of the outputs
+    output_size: int  # size of the outputs
 
     @abstractmethod
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Map x (B, S, D) to h (B, S, H), undefined at padding, and to the final state (B, H)."""
+        """Map x (B, S, D) to h (B, S, H), which is undefined at padding, and to the final state (B, H)."""
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return h (B, S, H)."""
@@ -110,8 +110,8 @@ class ConvolutionEncoderConfig(WindowOptions):
 class Windows(nn.Module):
     """Convolutions of several widths k, concatenated.
 
-    The layer maps x (B, S, D) and a mask (B, S) to y (B, S, widths · filters), zero at padding. x is zero beyond its
-    ends and at padding.
+    The layer maps x (B, S, D) and a mask (B, S) to y (B, S, widths · filters), which is zero at padding. x is treated
+    as zero at padding and outside the sequence.
     """
 
     def __init__(self, inputs: int, filters: int, widths: Sequence[int]) -> None:
@@ -128,7 +128,7 @@ class Windows(nn.Module):
 
 
 class ConvolutionEncoder(Encoder):
-    """A stack of `Windows` layers; the final state is the output at the last real position."""
+    """A stack of `Windows` layers. The final state is the output at the last real position."""
 
     def __init__(self, config: ConvolutionEncoderConfig, inputs: int) -> None:
         super().__init__()
@@ -160,9 +160,11 @@ class TransformerEncoderConfig(TransformerOptions):
 
 
 class TransformerEncoder(Encoder):
-    """x_j ← √D · P x_j + PE(j), √D only with input_scale, P only if the sizes differ; x ← block(x), N times.
+    """x_j ← √D · P x_j + PE(j);  x ← block(x), N times.
 
-    The final state is the output at the last real position."""
+    The factor √D requires `input_scale`, and P is used only if the sizes differ. The final state is the output at the
+    last real position.
+    """
 
     def __init__(self, config: TransformerEncoderConfig, inputs: int) -> None:
         super().__init__()

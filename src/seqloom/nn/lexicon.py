@@ -5,8 +5,8 @@
     cnn   c_i = max_t y_ti over the convolution features y_t (`seqloom.nn.encoders`)
     rnn   c = [→h_n; ←h_1], the final states of a bidirectional network over the characters
 
-E is initialized at random, or with pretrained vectors from a file. Characters are ids; padding has id 0 and comes last.
-The vector of a word without characters is zero.
+E is initialized randomly, or with pretrained vectors from a file. Characters are represented by ids; padding has the id
+0 and comes last. The vector of a word without characters is zero.
 """
 
 from abc import ABC, abstractmethod
@@ -41,7 +41,7 @@ class Spelling(nn.Module, ABC):
 
     @abstractmethod
     def read_words(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Map x (N, C, D) and a mask (N, C) to (N, F), zero for words without characters."""
+        """Map x (N, C, D) and a mask (N, C) to vectors (N, F), which are zero for words without characters."""
 
 
 @config
@@ -62,7 +62,7 @@ class CharacterCNN(Spelling):
         self.output_size = self.windows.output_size
 
     def read_words(self, x: Tensor, mask: Tensor) -> Tensor:
-        return self.windows(x, mask).amax(dim=1)  # features are at least 0, the value at padding
+        return self.windows(x, mask).amax(dim=1)  # features are at least 0, which is also their value at padding
 
 
 @config
@@ -113,8 +113,9 @@ class LexiconOptions:
 
 
 class Lexicon(nn.Module):
-    """The embeddings of a vocabulary; `characters` is the size of the character vocabulary, 0 without character
-    vectors.
+    """The embeddings of a vocabulary.
+
+    `characters` is the size of the character vocabulary, or 0 without character vectors.
     """
 
     def __init__(self, options: LexiconOptions, vocabulary: int, characters: int = 0) -> None:
@@ -146,7 +147,7 @@ class Lexicon(nn.Module):
         if characters is None:
             raise ValueError("this model needs a batch with the characters of each word")
         spelling: Tensor = self.spelling(characters)
-        return spelling.to(self.embed.weight.dtype)  # under autocast cuDNN returns float16
+        return spelling.to(self.embed.weight.dtype)  # under autocast, cuDNN returns float16
 
     def forward(self, tokens: Tensor, spelling: Tensor | None = None) -> Tensor:
         """Map tokens (B, S) and their character vectors c (B, S, F) to x (B, S, D)."""

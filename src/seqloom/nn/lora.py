@@ -35,7 +35,7 @@ class LoRALinear(nn.Linear):
 
 
 def add_lora(model: nn.Module, targets: Collection[str], rank: int, scale: float, dropout: float = 0.0) -> None:
-    """Freeze a model and add low-rank updates to its linear layers with these names; `scale` is α/r."""
+    """Freeze a model, and add low-rank updates to its linear layers with the names `targets`; `scale` is α/r."""
     model.requires_grad_(False)
     for module in list(model.modules()):
         for name, child in list(module.named_children()):

@@ -1,7 +1,7 @@
 """Masks (True at real positions) and dropout.
 
-Dropout is active only in training. Kept values are divided by the probability of keeping them, so that the expectation
-of sums does not change. Every forward pass draws new dropout masks.
+Dropout is active only in training. The values that are kept are divided by the probability of keeping them, so that the
+expectation of sums does not change. Every forward pass draws new dropout masks.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @operation
 def all_known_true(mask: Tensor) -> bool:
-    """Return whether a mask is True everywhere; implementations may return False to avoid a device synchronization."""
+    """Return whether a mask is True everywhere. Implementations may return False to avoid a device synchronization."""
     return bool(mask.all())
 
 
 @operation
 def any_known_true(mask: Tensor) -> bool:
-    """Return whether a mask is True anywhere; implementations may return False to avoid a device synchronization."""
+    """Return whether a mask is True anywhere. Implementations may return False to avoid a device synchronization."""
     return bool(mask.any())
 
 
@@ -74,13 +74,13 @@ class AttentionMask:
 
 @dataclass(frozen=True)
 class AttentionScope:
-    """The positions that each position may attend to in self-attention; shared by all blocks of a stack."""
+    """The positions to which each position may attend in self-attention. All blocks of a stack share the scope."""
 
     mask: Tensor | AttentionMask | None = None  # (B, 1, T, ·)
     is_causal: bool = False
     positions: Tensor | None = None  # (T,) or (B, T), for rotary positions; None means 0, 1, 2 …
-    padding: Tensor | None = None  # (B, T), False at padding, for mixers that do not attend
-    update: "CacheUpdate | None" = None  # where keys and values are cached
+    padding: Tensor | None = None  # (B, T), False at padding; used by mixers without attention
+    update: "CacheUpdate | None" = None  # describes where keys and values are cached
 
     @classmethod
     def within(cls, padding: Tensor | None) -> "AttentionScope":
@@ -92,8 +92,9 @@ EVERYWHERE = AttentionScope()
 
 
 def causal_mask(queries: int, keys: int, window: int | None = None, device: torch.device | None = None) -> Tensor:
-    """Return the causal mask (T, S) of the last `queries` of `keys` positions, which attend to themselves and earlier
-    positions.
+    """Return the causal mask (T, S) of the last `queries` of `keys` positions.
+
+    Each position attends to itself and to earlier positions.
 
     With a sliding `window`, position i attends to i − window + 1 … i.
     """
@@ -131,8 +132,8 @@ def select_last_real(before: Tensor, outputs: Tensor, mask: Tensor | None) -> Te
 def reversal_indices(mask: Tensor, fixed: int = 0) -> Tensor:
     """Return indices (B, T) that reverse the real steps of each row: x_1 … x_n becomes x_n … x_1.
 
-    Padding comes last. Padding and the last `fixed` real steps (such as END) remain in place. Reversing twice gives the
-    original order.
+    Padding comes last. Padding and the last `fixed` real steps (such as END) stay in place. Reversing twice restores
+    the original order.
     """
     position = torch.arange(mask.shape[1], device=mask.device)
     length = mask.sum(dim=1, keepdim=True) - fixed  # (B, 1)
@@ -140,8 +141,9 @@ def reversal_indices(mask: Tensor, fixed: int = 0) -> Tensor:
 
 
 def select_last(outputs: Tensor, mask: Tensor) -> Tensor:
-    """Select the output (B, H) of the last real step from (B, T, H), padding last; the output is zero for a row without
-    real steps.
+    """Select the output (B, H) of the last real step from (B, T, H) with padding last.
+
+    The output of a row without real steps is zero.
     """
     last = (mask.sum(dim=1) - 1).clamp(min=0)  # (B,)
     output = outputs[torch.arange(len(outputs), device=mask.device), last]
@@ -149,7 +151,7 @@ def select_last(outputs: Tensor, mask: Tensor) -> Tensor:
 
 
 def masked_moments(values: Sequence[Tensor], masks: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation (C,) of observed values (T, C); the deviation of a constant variable is 1."""
+    """Return mean and standard deviation (C,) of observed values (T, C), with deviation 1 for a constant variable."""
     all_values, observed = torch.cat(list(values)).double(), torch.cat(list(masks))
     count = observed.sum(dim=0).clamp(min=1)
     mean = torch.where(observed, all_values, 0).sum(dim=0) / count
@@ -158,7 +160,7 @@ def masked_moments(values: Sequence[Tensor], masks: Sequence[Tensor]) -> tuple[T
 
 
 def choose(real: Tensor, after: Tree, before: Tree) -> Tree:
-    """Take the rows (R, …) of `after` where `real` (R, 1) is True, and of `before` elsewhere."""
+    """Take the rows (R, …) of `after` where `real` (R, 1) is True, and the rows of `before` elsewhere."""
     if isinstance(after, Tensor):
         return torch.where(real, after, before)
     if isinstance(after, dict):
@@ -180,11 +182,12 @@ def hypotheses(rows: Tensor, memory: Tensor) -> int:
 
 
 def make_dropout(p: float, variational: bool = False) -> nn.Module:
-    """Create the dropout layer of recurrent models: elementwise, or variational with one mask for all steps of a
-    sequence.
+    """Create the dropout layer of recurrent models.
 
-    Elementwise dropout is `nn.Dropout`. `Dropout` is faster, but its random numbers differ from the random numbers of
-    the golden losses and the published results.
+    Dropout is elementwise, or variational with one mask for all steps of a sequence.
+
+    Elementwise dropout is `nn.Dropout`. `Dropout` is faster, but its random numbers differ from those of the golden
+    losses and the published results.
     """
     return VariationalDropout(p) if variational else nn.Dropout(p)
 
@@ -218,7 +221,7 @@ def drop(x: Tensor, p: float) -> Tensor:
 
 
 class VariationalDropout(_Dropout):
-    """Variational dropout: each sequence of the batch has one mask for all its steps.
+    """Variational dropout: each sequence of the batch has a single mask for all its steps.
 
     An input without a time dimension (B, D) gets elementwise dropout.
     """

@@ -4,8 +4,8 @@
     self-attention              n²·d          1             1             every position attends to every other
     windowed self-attention     r·n·d         1             n/r           every position attends to r on each side
     recurrent, both ways        n·d²          n             n             a state passes from position to position
-    convolution                 k·n·d²        1             n/k           every position reads the k positions around it
-    dilated convolution         k·n·d²        1             log_k n       the same, further apart in higher layers
+    convolution                 k·n·d²        1             n/k           every position reads k positions around it
+    dilated convolution         k·n·d²        1             log_k n       the same with larger gaps in higher layers
 
 A sequence has n positions of size d. `path_length` is the exact number of layers (or steps of a recurrent layer) that a
 gradient passes from one end to the other. `seqloom layers` measures all three columns.
@@ -29,24 +29,24 @@ from seqloom.nn.masks import AttentionScope, zero_padding
 from seqloom.nn.positions import Rotary
 
 MixerKind = Literal["self-attention", "windowed", "recurrent", "convolution", "dilated"]
-WINDOW, KERNEL, CELL = 16, 3, "lstm"  # defaults
-MAX_DILATION = 1 << 30  # longer than any sequence
+WINDOW, KERNEL, CELL = 16, 3, "lstm"  # default values
+MAX_DILATION = 1 << 30  # maximum dilation, which is longer than any sequence
 BLOCK = 32  # minimum number of queries per block of windowed attention, for efficiency
 
 
 class Mixer(nn.Module, ABC):
     """A layer that mixes positions: it maps x (B, S, D) and a mask (B, S) to y (B, S, D).
 
-    Padding does not affect real positions, and outputs at padding are undefined. A mixer with attention needs finite
-    inputs at padding, because attention multiplies these inputs by 0; encoders therefore call `zero_padding` once.
+    Padding does not affect real positions, and outputs at padding are undefined. A mixer with attention requires finite
+    inputs at padding, because attention multiplies these inputs by 0. Encoders therefore call `zero_padding` once.
     Mixers with attention return their weights (B, N, S, S) if requested.
     """
 
-    complexity: ClassVar[str]  # of a layer, in O(·)
-    sequential: ClassVar[str]  # sequential operations
-    path: ClassVar[str]  # the longest path between two positions
-    options: ClassVar[tuple[str, ...]] = ()  # settings of this kind: window, kernel, cell
-    attends: ClassVar[bool] = False  # whether it has attention weights
+    complexity: ClassVar[str]  # complexity of a layer, in O(·)
+    sequential: ClassVar[str]  # number of sequential operations
+    path: ClassVar[str]  # length of the longest path between two positions
+    options: ClassVar[tuple[str, ...]] = ()  # settings of this kind of mixer: window, kernel, cell
+    attends: ClassVar[bool] = False  # whether the mixer has attention weights
 
     @abstractmethod
     def forward(self, x: Tensor, mask: Tensor | None = None, weights: bool = False) -> tuple[Tensor, Tensor | None]: ...
@@ -54,16 +54,18 @@ class Mixer(nn.Module, ABC):
     def mix(
         self, x: Tensor, scope: AttentionScope, cache: GrowingBuffer | None = None, weights: bool = False
     ) -> tuple[Tensor, tuple[GrowingBuffer | None, Tensor | None]]:
-        """Apply the layer within a block, which passes a scope instead of a mask; return y, the new cache and the
-        weights.
+        """Apply the layer within a block, which passes a scope instead of a mask.
+
+        Return y, the new cache and the attention weights.
         """
         y, attention_weights = self(x, scope.padding, weights)
         return y, (cache, attention_weights)
 
     @abstractmethod
     def path_length(self, n: int) -> int:
-        """Return the number of layers (or steps of a recurrent layer) after which the last of n positions depends on
-        the first.
+        """Return the number of layers after which the last of n positions depends on the first.
+
+        For a recurrent layer, return the number of steps.
         """
 
     @abstractmethod
@@ -115,8 +117,8 @@ def count_matrix_weights(module: nn.Module) -> int:
 class WindowedSelfAttention(Mixer):
     """Self-attention in which position t attends only to t − r … t + r.
 
-    Each block of b = max(r, `BLOCK`) queries is compared with the b + 2r keys in its reach, so the layer computes n·(b
-    + 2r) scores instead of n².
+    Each block of b = max(r, `BLOCK`) queries is compared with the b + 2r keys within its reach, so the layer computes
+    n·(b + 2r) scores instead of n².
     """
 
     complexity, sequential, path = "r·n·d", "1", "n/r"
@@ -169,8 +171,9 @@ class WindowedSelfAttention(Mixer):
 
 
 def _around(x: Tensor, r: int, b: int, spare: int) -> Tensor:
-    """Divide x (B, S, …) into blocks (B·C, b + 2r, …) of b positions and r neighbours on either side, zero beyond the
-    ends.
+    """Divide x (B, S, …) into blocks (B·C, b + 2r, …) of b positions and r neighbours on either side.
+
+    Neighbours outside the sequence are zero.
     """
     blocks = F.pad(x, (0, 0) * (x.dim() - 2) + (0, spare)).unflatten(1, (-1, b))  # (B, C, b, …)
     inner = (0, 0) * (x.dim() - 1)
@@ -235,8 +238,9 @@ class Convolution(Mixer):
         return y.transpose(1, 2), None
 
     def _used(self, n: int) -> int:
-        """Return the number of W_j on each side that reach any of n positions; the other W_j are multiplied by
-        zeros.
+        """Return the number of W_j on each side that reach any of n positions.
+
+        The other W_j are multiplied by zeros.
         """
         return min(self.kernel // 2, max(0, n - 1) // self.dilation)
 
@@ -250,9 +254,8 @@ class Convolution(Mixer):
 class DilatedConvolution(Convolution):
     """Convolution with δ = (⌊k/2⌋ + 1)^depth: for k = 3 the layers of an encoder reach 1, 2, 4 … positions per side.
 
-    A stack of L layers reaches (⌊k/2⌋ + 1)^L − 1 positions. With δ = k^depth, a stack would reach further, but would
-    reach each position by a single path (5 = 9 − 3 − 1), and this path may leave the sequence. δ is at most
-    `MAX_DILATION`.
+    A stack of L layers reaches (⌊k/2⌋ + 1)^L − 1 positions. With δ = k^depth, a stack would reach further, but a single
+    path would lead to each position (5 = 9 − 3 − 1), and this path may leave the sequence. δ is at most `MAX_DILATION`.
     """
 
     path = "log_k n"
@@ -280,7 +283,7 @@ MIXERS: dict[str, type[Mixer]] = {
 
 
 def mixer_class(kind: str) -> type[Mixer]:
-    """Return the layer class with this name; the error for an unknown name suggests similar names."""
+    """Return the layer class with this name. The error for an unknown name suggests similar names."""
     if kind in MIXERS:
         return MIXERS[kind]
     raise ValueError(f"no layer is called {kind!r}: {did_you_mean(kind, MIXERS)}")
@@ -289,7 +292,7 @@ def mixer_class(kind: str) -> type[Mixer]:
 def mixer_problems(
     kind: str, d_model: int, window: int | None = None, kernel: int | None = None, cell: str | None = None
 ) -> Iterator[str]:
-    """Yield the problems of a layer's options; raise `ValueError` for an unknown layer or cell."""
+    """Yield the problems of a layer's options. Raise `ValueError` for an unknown layer or cell."""
     layer = mixer_class(kind)
     for name, value in {"window": window, "kernel": kernel, "cell": cell}.items():
         if value is not None and name not in layer.options:
@@ -326,7 +329,7 @@ def make_mixer(
     dropout: float = 0.0,
     rotary: Rotary | None = None,
 ) -> Mixer:
-    """Create the encoder layer at `depth` (0 is the lowest); options of other kinds are ignored."""
+    """Create the encoder layer at `depth`, where 0 is the lowest. Options of other kinds of layers are ignored."""
     layer = mixer_class(kind)
     mixer_options = {"window": window, "kernel": kernel, "cell": cell}
     options = {name: mixer_options[name] for name in layer.options if mixer_options[name] is not None}

@@ -1,12 +1,11 @@
 """Pooling over the positions of a sequence, bags of words, and learned mixtures of layers.
 
-    last        c = the final state: h_S; bidirectional, →h_S and ←h_1 combined
+    last        c = the final state: h_S, or →h_S and ←h_1 combined if the encoder is bidirectional
     mean        c = 1/S Σ_j h_j
     max         c_i = max_j h_ji, elementwise
     attention   e_j = vᵀ tanh(W h_j + b)     α = softmax(e)     c = Σ_j α_j h_j
 
-Padding is ignored; a sequence without tokens gives zeros. To add a pooling, add a class and its
-entry in `POOLINGS`.
+Padding is ignored. A sequence without tokens gives zeros. To add a pooling, add a class and its entry in `POOLINGS`.
 
 A bag of words is a vector b with one number per token of the vocabulary:
 
@@ -15,7 +14,7 @@ A bag of words is a vector b with one number per token of the vocabulary:
     mean      b_v = n_v / Σ_u n_u
     tf-idf    b_v = n_v · idf_v / ‖n ⊙ idf‖,   idf_v = ln((1 + N) / (1 + N_v)) + 1,   v in N_v of N training texts
 
-A linear layer over b computes Eᵀ b = Σ_v b_v E_v. The vector b is mostly zeros and is never computed: each b_v is
+A linear layer over b computes Eᵀ b = Σ_v b_v E_v. Most entries of b are zero, and b is never computed: each b_v is
 divided among the positions of v as w_j, and the layer computes Σ_j w_j E[x_j].
 """
 
@@ -34,8 +33,9 @@ BagWeights = Literal["one-hot", "counts", "tf-idf", "mean"]
 
 
 class Pooling(nn.Module):
-    """A layer that maps h (B, S, H), a mask (B, S) and the final state (B, H) to c (B, H) and, for attention, α (B,
-    S).
+    """A layer that maps h (B, S, H), a mask (B, S) and the final state (B, H) to c (B, H).
+
+    Attention pooling also returns α (B, S).
     """
 
     def __init__(self, size: int) -> None:
@@ -113,7 +113,7 @@ class Bag(nn.Module):
         return self.weights
 
     def set_documents(self, document_counts: Tensor, documents: int) -> None:
-        """Set the number of training texts that contain each token (V,), and the number of texts."""
+        """Set the number of training texts that contain each token (V,), and the number of training texts."""
         if self.weights == "tf-idf":
             self.idf.copy_(torch.log((1 + documents) / (1 + document_counts.double())) + 1)
 
@@ -122,7 +122,7 @@ class Bag(nn.Module):
         return (weights.unsqueeze(1) @ zero_padding(x, mask)).squeeze(1)
 
     def position_weights(self, tokens: Tensor, mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return the weights w (B, S), 0 at padding; b_v is divided among the n_v positions of a token."""
+        """Return the weights w (B, S), 0 at padding. b_v is divided among the n_v positions of the token v."""
         real = mask.to(dtype)
         if self.weights == "counts":
             return real
@@ -132,7 +132,8 @@ class Bag(nn.Module):
         if self.weights == "one-hot":
             return real / counts.clamp(min=1)
         rarity = self.idf.to(dtype)[tokens] * real
-        square = (counts * rarity.square()).sum(dim=1, keepdim=True)  # Σ_v (n_v · idf_v)²: n_v positions, n_v · idf_v²
+        # Σ_v (n_v · idf_v)²: each of the n_v positions adds n_v · idf_v²
+        square = (counts * rarity.square()).sum(dim=1, keepdim=True)
         return rarity / square.clamp(min=torch.finfo(dtype).tiny).sqrt()
 
     def vector(self, tokens: Tensor, mask: Tensor) -> Tensor:
@@ -142,11 +143,11 @@ class Bag(nn.Module):
 
 
 def counts_in_row(tokens: Tensor, mask: Tensor) -> Tensor:
-    """Return the number of occurrences (B, S) of each position's token in its row; 0 at padding."""
-    ordered, positions = tokens.masked_fill(~mask, -1).sort(dim=1)  # equal tokens are adjacent, padding first
+    """Return the number of occurrences (B, S) of each position's token in its row, or 0 at padding."""
+    ordered, positions = tokens.masked_fill(~mask, -1).sort(dim=1)  # equal tokens are adjacent, and padding comes first
     begins = torch.ones_like(ordered, dtype=torch.bool)
     begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    run = begins.long().cumsum(dim=1) - 1  # the run of equal tokens that a position belongs to
+    run = begins.long().cumsum(dim=1) - 1  # the run of equal tokens that contains a position
     lengths = torch.zeros_like(run).scatter_add(1, run, torch.ones_like(run))
     counts = torch.zeros_like(run).scatter(1, positions, lengths.gather(1, run))
     return counts.masked_fill(~mask, 0)
@@ -157,7 +158,8 @@ class LayerMix(nn.Module):
 
         h = γ Σ_j s_j h_j          s = softmax(w)          j = 0 … L
 
-    The weights s_j sum to 1, and γ scales the mixture. Both are learned; initially the weights are equal and γ is 1.
+    The weights s_j sum to 1, and γ scales the mixture. w and γ are learned; initially, all weights are equal and γ is
+    1.
     """
 
     def __init__(self, layers: int) -> None:

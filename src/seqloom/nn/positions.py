@@ -22,7 +22,7 @@ from seqloom.config.constraints import Gt, PositiveInt
 from seqloom.core.errors import UsageError
 
 Layout = Literal["interleaved", "halves"]
-LEARNED = 512  # positions by default
+LEARNED = 512  # default number of positions
 BASE = 10000.0
 
 
@@ -53,7 +53,7 @@ class PositionsConfig:
 
     @property
     def longest(self) -> int | None:
-        """The maximum number of tokens; None for no limit."""
+        """The maximum number of tokens; None means no limit."""
         return (self.max_length or LEARNED) if self.kind == "learned" else None
 
     def added(self, d_model: int) -> "Sinusoidal | Learned | None":
@@ -68,7 +68,7 @@ class PositionsConfig:
 
 
 def angles(positions: Tensor, width: int, base: float = BASE, like: Tensor | None = None) -> Tensor:
-    """Return pos / base^(2i/d), i = 0 … d/2 − 1, of positions (…) as (…, d/2).
+    """Return the angles pos / base^(2i/d), i = 0 … d/2 − 1, (…, d/2) of positions (…).
 
     The precision is at least float32, so that positions are exact, and float64 if `like` is float64.
     """
@@ -78,14 +78,14 @@ def angles(positions: Tensor, width: int, base: float = BASE, like: Tensor | Non
 
 
 def join_pairs(first: Tensor, second: Tensor, layout: Layout) -> Tensor:
-    """Join two tensors (…, d/2) into one (…, d), interleaved or concatenated."""
+    """Join two tensors (…, d/2) into one tensor (…, d), interleaved or concatenated."""
     if layout == "interleaved":
         return torch.stack([first, second], dim=-1).flatten(-2)
     return torch.cat([first, second], dim=-1)
 
 
 def split_pairs(x: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-    """Split x (…, d) into two tensors (…, d/2), the inverse of `join_pairs`."""
+    """Split x (…, d) into two tensors (…, d/2). This function is the inverse of `join_pairs`."""
     if layout == "interleaved":
         return x[..., 0::2], x[..., 1::2]
     first, second = x.chunk(2, dim=-1)
@@ -100,7 +100,7 @@ def sinusoid_table(length: int, width: int, layout: Layout = "interleaved", base
 
 
 class AddedPositions(nn.Module):
-    """Vectors that are added to embeddings, one per position below `longest` (None for no limit)."""
+    """Vectors that are added to embeddings, one for each position below `longest` (None means no limit)."""
 
     longest: int | None = None
 
@@ -119,9 +119,9 @@ class AddedPositions(nn.Module):
     ) -> Tensor:
         """Add the vectors of positions (T,) or (B, T) to x (B, T, D).
 
-        `lengths` (B,) are the lengths of the rows, at most `max_row_length`. `lengths` is read from the device only if
+        `lengths` (B,) contains the lengths of the rows, at most `max_row_length`. It is read from the device only if
         `max_row_length` exceeds the maximum length. Positions beyond the maximum length must be padding. In the error
-        message, `what` names the input and `key` the setting of the maximum.
+        message, `what` is the name of the input and `key` the setting of the maximum.
         """
         if self.longest is not None and max_row_length > self.longest and (length := int(lengths.max())) > self.longest:
             raise UsageError(

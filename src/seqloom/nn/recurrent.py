@@ -1,4 +1,4 @@
-"""Recurrent layers: `run_cell` runs a cell over the steps of a sequence, `Stack` runs several layers.
+"""Recurrent layers: `run_cell` runs a cell over the steps of a sequence, and `Stack` runs several layers.
 
 A layer maps its input x to h, and the next layer reads y:
 
@@ -27,15 +27,15 @@ from seqloom.nn.masks import make_dropout, select_last, zero_padding
 
 Connections = Literal["none", "residual", "highway", "dense"]
 NO_CONNECTIONS: Connections = "none"
-StackState = tuple[State, ...]  # one state per layer, the lowest first
+StackState = tuple[State, ...]  # one state per layer, lowest layer first
 
 
 @operation
 def run_cell(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, State]:
     """Run a cell over inputs (B, T, D) and return the outputs (B, T, H) and the state after the last real step.
 
-    `mask` (B, T) is True at real steps. Padding may be anywhere in a row. A padded step leaves the state unchanged and
-    outputs zero, even if its input is NaN.
+    `mask` (B, T) is True at real steps. Padding may be at any position. A padded step leaves the state unchanged, and
+    its output is zero even if its input is NaN.
     """
     outputs = []
     for t, x_t in enumerate(zero_padding(x, mask).unbind(dim=1)):  # (B, D)
@@ -54,7 +54,7 @@ class Recurrent(nn.Module):
     """A recurrent layer: a cell run over time.
 
     `weight_dropout` applies DropConnect in training: individual weights of the recurrent matrix W_h are set to 0. The
-    dropped weights are drawn once per forward pass, for all rows and steps.
+    dropped weights are drawn once per forward pass and are the same for all rows and steps.
     """
 
     recomputable = True  # see `seqloom.train.wrappers.checkpoint_activations`
@@ -96,7 +96,7 @@ class Recurrent(nn.Module):
 
 
 def drop_recurrent_weights(cell: Cell, p: float) -> Cell:
-    """Return a copy of the cell with dropout on its recurrent matrix W_h; the copy shares all other parameters."""
+    """Return a copy of the cell with dropout on its recurrent matrix W_h. The copy shares all other parameters."""
     thinned = copy.copy(cell)
     thinned._parameters = {name: value for name, value in cell._parameters.items() if name != "weight_h"}
     thinned.weight_h = F.dropout(cell.weight_h, p)  # type: ignore[assignment]
@@ -114,7 +114,7 @@ class ResidualConnection(nn.Module):
         self.project = nn.Linear(inputs, hidden, bias=False) if inputs != hidden else None
 
     def reset_parameters(self, scale: float | None = None) -> None:
-        """Draw every parameter uniformly from (-scale, scale); None keeps torch's initialization."""
+        """Draw every parameter uniformly from (-scale, scale). If scale is None, keep torch's initialization."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 module.reset_parameters()
@@ -168,8 +168,8 @@ def input_sizes(connections: Connections, inputs: int, hidden: int, layers: int)
 class Stack(nn.Module):
     """A stack of `Recurrent` layers, connected by the equations above.
 
-    Dropout is applied between layers, but not to residual and highway connections, nor to the input, output or state of
-    the stack. Variational dropout uses one mask for all steps.
+    Dropout is applied between layers. It is not applied to residual and highway connections, nor to the input, output
+    or state of the stack. Variational dropout uses one mask for all steps.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Stack(nn.Module):
     def layer_groups(self) -> list[list[nn.Parameter]]:
         """Return the parameters of each layer and its connection, lowest first."""
         groups = [list(layer.parameters()) for layer in self.layers]
-        for group, connection in zip(groups, self.around, strict=False):  # there may be no connections
+        for group, connection in zip(groups, self.around, strict=False):  # a stack without connections has none to add
             group.extend(connection.parameters())
         return groups
 
@@ -248,14 +248,14 @@ class Stack(nn.Module):
         x = self.dropout(outputs[-1]) if len(outputs) > 1 else outputs[0]
         if self.connections != "dense":
             return x
-        outputs[-1] = x  # all layers that read it share one dropout mask
+        outputs[-1] = x  # all layers that read x use the same dropout mask
         return torch.cat(outputs, dim=-1)  # (B, T, D + depth · H)
 
     def trace(self, x: Tensor, state: StackState | None = None) -> tuple[dict[str, Tensor], ...]:
         """Trace every layer at every step, lowest layer first; see `Recurrent.trace`.
 
-        With residual and highway connections, the trace also has the output `y` and the highway
-        gate `T`. `weight_dropout` is not applied.
+        With residual and highway connections, the trace also contains the output `y` and the highway gate `T`.
+        `weight_dropout` is not applied.
         """
         state = self.initial_state(len(x)) if state is None else state
         outputs, traces = [x], []
@@ -268,10 +268,11 @@ class Stack(nn.Module):
         return tuple(traces)
 
     def read(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Read complete sequences, padding last; return outputs (B, T, H), zero at padding, and final outputs (B, H).
+        """Read complete sequences with padding last. Return outputs (B, T, H), zero at padding, and final outputs (B,
+        H).
 
-        With a mask, `forward` skips padding and therefore needs a device synchronization. `read` also computes the
-        padded steps. Padded steps come last, so they do not affect real steps.
+        With a mask, `forward` skips padding and therefore synchronizes the device. `read` does not synchronize, because
+        it also computes the padded steps. Padded steps come last, so they do not affect real steps.
         """
         outputs = zero_padding(self(zero_padding(x, mask))[0], mask)
         return outputs, select_last(outputs, mask)
@@ -284,8 +285,8 @@ class RecurrentOptions(CellOptions):
     hidden: PositiveInt = 256  # size of each layer's state
     dropout: Fraction = 0.0  # between layers, not between time steps
 
-    # Only some models have these as keys.
-    connections = NO_CONNECTIONS  # around and between layers
+    # Only some models have the following values as keys.
+    connections = NO_CONNECTIONS  # connections around and between layers
     variational_dropout = False  # one dropout mask for all steps
     weight_dropout = 0.0  # dropout probability of the recurrent weights, drawn once per batch
 

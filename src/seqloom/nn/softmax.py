@@ -3,7 +3,7 @@
     full       p(v) = exp(s_v) / Σ_u exp(s_u),   s = W h + b
     adaptive   p(v) = p(v | head)                               for the frequent tokens
                     = p(cluster | head) · p(v | cluster)         for the others
-    sampled    trained against a random sample of tokens, evaluated as full
+    sampled    trained with a random sample of tokens, evaluated like full
 
 The loss is −Σ_v t_v log p(v) with t = (1 − ε) · [v = y] + ε/V. All output layers have the same interface: `loss` for
 training, and the exact `log_probs` and `target_log_probs` for evaluation and decoding.
@@ -24,7 +24,7 @@ from seqloom.core.operations import compiled_region, operation
 from seqloom.core.tokens import best_tokens
 from seqloom.nn.masks import zero_padding
 
-SCORED_POSITIONS = 2048  # positions whose logits over the vocabulary are in memory at a time
+SCORED_POSITIONS = 2048  # number of positions whose logits over the vocabulary are in memory at the same time
 Sampler = Literal["uniform", "log-uniform", "unigram", "blackout"]
 
 
@@ -45,8 +45,9 @@ class OutputLayer(Protocol):
         ...
 
     def initialize(self, scale: float | None = None) -> None:
-        """Initialize the layer to nearly uniform probabilities; with `scale`, draw all parameters from (-scale,
-        scale).
+        """Initialize the layer to nearly uniform probabilities.
+
+        With `scale`, draw all parameters from (-scale, scale).
         """
         ...
 
@@ -77,7 +78,7 @@ class FullSoftmax(nn.Linear):
             self.weight = weight
 
     def initialize(self, scale: float | None = None) -> None:
-        if scale is not None and not self.tied:  # the embedding initializes a tied matrix
+        if scale is not None and not self.tied:  # a tied matrix is initialized by the embedding
             nn.init.uniform_(self.weight, -scale, scale)
         if self.bias is not None:
             nn.init.zeros_(self.bias) if scale is None else nn.init.uniform_(self.bias, -scale, scale)
@@ -86,7 +87,7 @@ class FullSoftmax(nn.Linear):
         return self.total_loss(hidden, targets) / len(targets)
 
     def total_loss(self, hidden: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        """Sum the smoothed −log p over hidden (N, H) and targets (N,); targets of −100 are ignored."""
+        """Sum the smoothed −log p over hidden (N, H) and targets (N,). Targets of −100 are ignored."""
         return linear_cross_entropy(hidden, self.weight, self.bias, targets, label_smoothing)
 
     def log_probs(self, hidden: Tensor) -> Tensor:
@@ -167,8 +168,8 @@ class AdaptiveSoftmax(nn.Module):
         log p(v) = log softmax(W_0 h + b_0)_v                                              v in the head
                  = log softmax(W_0 h + b_0)_c + log softmax(W_c P_c h)_v                   v in cluster c
 
-    Tokens 0 … cutoffs[0]−1 are the head, so ids must be sorted by frequency. A cluster is computed
-    only for its own targets; most targets are in the head.
+    Tokens 0 … cutoffs[0]−1 are the head, so ids must be sorted by frequency. A cluster is computed only for its own
+    targets, and most targets are in the head.
 
     Parameters have the names and shapes of `torch.nn.AdaptiveLogSoftmaxWithLoss` with a head bias. Unlike that module,
     this class computes in at least float32, even under autocast.
@@ -210,7 +211,7 @@ class AdaptiveSoftmax(nn.Module):
         return torch.cat([frequent, *tails], dim=-1)
 
     def target_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """Return the exact log-probabilities; on a GPU this synchronizes once per cluster."""
+        """Return the exact log-probabilities. On a GPU, this method synchronizes once per cluster."""
         cluster = torch.bucketize(targets, torch.tensor(self.bounds[:-1], device=targets.device), right=True)  # 0: head
         column = torch.where(cluster == 0, targets, self.bounds[0] - 1 + cluster)
         log_p = at_least_float32(self.head(hidden)).log_softmax(dim=1).gather(1, column.unsqueeze(1)).squeeze(1)
@@ -246,25 +247,25 @@ class SampledSoftmaxConfig:
 
 
 class SampledSoftmax(FullSoftmax):
-    """The full softmax, trained on the target y and a set S of K tokens that is drawn for each batch.
+    """The full softmax, trained with the target y and a set S of K tokens that is drawn for each batch.
 
-        s'_v = s_v − log π_v             π_v, the probability that v is in S
+        s'_v = s_v − log π_v             π_v is the probability that v is in S
         p̃    = softmax of s' over {y} ∪ S
 
         uniform, log-uniform, unigram    loss = −log p̃(y)
         blackout (Ji et al. 2016)        loss = −log p̃(y) − Σ_{v ∈ S, v ≠ y} log(1 − p̃(v))
 
-    A sample that equals the target is ignored. Samples are drawn without replacement: with K = V every π is 1, and p̃
+    A sample that equals the target is ignored. Samples are drawn without replacement: with K = V, every π is 1, and p̃
     is the full softmax. The samples are the K tokens with the smallest arrival times, which are drawn from Exp(q_v).
     Given the next arrival time τ, π_v = 1 − exp(−q_v τ), and Σ_{v ∈ S} f(v) / π_v is an unbiased estimate of Σ_v f(v).
-    For all but the most frequent tokens π_v ∝ q_v, and 1/q_v is the weight in BlackOut.
+    For all but the most frequent tokens, π_v ∝ q_v, and 1/q_v is the weight in BlackOut.
 
         uniform       q_v = 1/V
         log-uniform   q_v ∝ log((v + 2) / (v + 1)), for ids sorted by frequency
         unigram, blackout   q_v ∝ count_v^α
     """
 
-    proposal: Tensor  # (V,) q, saved with the weights, since it may depend on the training text
+    proposal: Tensor  # q (V,), saved with the weights, because it may depend on the training text
 
     def __init__(
         self, config: SampledSoftmaxConfig, hidden: int, vocabulary: int, weight: Tensor | None = None
@@ -277,13 +278,13 @@ class SampledSoftmax(FullSoftmax):
             self.proposal.copy_(((rank + 2) / (rank + 1)).log() / math.log(vocabulary + 1))
 
     def set_counts(self, counts: Tensor) -> None:
-        """Set the token counts (V,) of the training text; a count of 0 is treated as 1."""
+        """Set the token counts (V,) of the training text. A count of 0 is treated as 1."""
         if self.config.sampler in ("unigram", "blackout"):
             powers = counts.clamp(min=1).double() ** self.config.alpha
             self.proposal.copy_(powers / powers.sum())
 
     def draw(self) -> tuple[Tensor, Tensor]:
-        """Draw K distinct tokens (K,); return them and, for each token (V,), the log-probability of being drawn."""
+        """Draw K distinct tokens (K,). Return them and the log-probability that each token (V,) is drawn."""
         vocabulary = len(self.proposal)
         if self.config.samples >= vocabulary:
             return torch.arange(vocabulary, device=self.proposal.device), torch.zeros_like(self.proposal)
@@ -334,7 +335,7 @@ def at_least_float32(logits: Tensor) -> Tensor:
 def linear_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, label_smoothing: float = 0.0
 ) -> Tensor:
-    """Sum the losses of hidden (N, H) and targets (N,) with W (V, H) and b (V,), at least in float32.
+    """Sum the losses of hidden (N, H) and targets (N,) with W (V, H) and b (V,), in at least float32.
 
     Targets of −100 are ignored.
     """
@@ -360,7 +361,7 @@ def summed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float
 
         loss = log Σ_u exp(s_u) − (1 − ε) · s_y − ε · mean of s
 
-    In this form, compiled code reads the logits once for all three terms and once more for the gradient.
+    In this form, compiled code reads the logits once for all three terms, and once more for the gradient.
     """
     s = at_least_float32(logits)
     if not torch.compiler.is_compiling():
@@ -376,12 +377,13 @@ def summed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float
 def consistent_cross_entropy(
     logits: Tensor, targets: Tensor, label_smoothing: float = 0.0, consistency: float = 0.0
 ) -> Tensor:
-    """Sum the cross-entropy and the consistency loss of logits (2·N, V) of N positions, each computed twice with
-    dropout.
+    """Sum the cross-entropy and the consistency loss of logits (2·N, V).
+
+    The logits of the N positions are computed twice, with different dropout masks.
 
     loss = −(1 − ε) · log p(y) − ε · mean of log p          + α/2 · (KL(p‖q) + KL(q‖p)) of each pair
     """
-    log_probs = at_least_float32(logits).log_softmax(dim=-1)  # the most expensive part, shared by both terms
+    log_probs = at_least_float32(logits).log_softmax(dim=-1)  # the most expensive part, which both terms share
     loss = (1 - label_smoothing) * F.nll_loss(log_probs, targets, reduction="sum", ignore_index=IGNORE_INDEX)
     if label_smoothing:
         loss = loss - label_smoothing * log_probs.mean(dim=1).masked_fill(targets == IGNORE_INDEX, 0).sum()
@@ -389,8 +391,9 @@ def consistent_cross_entropy(
 
 
 def symmetric_kl(log_probs: Tensor, targets: Tensor) -> Tensor:
-    """Return Σ KL(p‖q) + KL(q‖p) over targets (2·N,) that are not ignored; p is the first half of `log_probs` (2·N, V),
-    q the second.
+    """Return Σ KL(p‖q) + KL(q‖p) over the targets (2·N,) that are not ignored.
+
+    p is the first half of `log_probs` (2·N, V), and q the second half.
     """
     p, q = log_probs.chunk(2)
     divergence = ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)

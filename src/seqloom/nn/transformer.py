@@ -3,11 +3,11 @@
     norm after (2017)    x ← norm(x + f(x))             LayerNorm   γ ⊙ (x − μ) / √(σ² + ε) + β
     norm first           x ← x + f(norm(x))             RMSNorm     γ ⊙ x / √(mean(x²) + ε)
 
-    FFN(x) = max(0, x W_1 + b_1) W_2 + b_2              or GELU (exact or tanh), SiLU instead of max(0, ·)
+    FFN(x) = max(0, x W_1 + b_1) W_2 + b_2              or GELU (exact or tanh) or SiLU instead of max(0, ·)
     SwiGLU(x) = (SiLU(x W_1 + b_1) ⊙ (x W_3 + b_3)) W_2 + b_2
 
-Encoders, decoders, GPT, BERT, ELECTRA and forecasters are stacks of the same block. `AttentionScope` defines the
-positions that a block may attend to; only decoder blocks attend to a source.
+Encoders, decoders, GPT, BERT, ELECTRA and forecasters are stacks of the same kind of block. `AttentionScope` defines
+the positions that a block may attend to. Only decoder blocks attend to a source.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ class RMSNorm(nn.RMSNorm):
 
 
 def make_norm(kind: Norm, d_model: int, epsilon: float | None = None) -> nn.Module:
-    """Create a norm. `epsilon` is ε of the equations above; None means 1e-5 for a LayerNorm, 1e-6 for an RMSNorm."""
+    """Create a norm. `epsilon` is ε in the equations above; None means 1e-5 for a LayerNorm and 1e-6 for an RMSNorm."""
     if kind == "none":
         return nn.Identity()
     epsilon = EPSILON[kind] if epsilon is None else epsilon
@@ -57,7 +57,7 @@ def make_norm(kind: Norm, d_model: int, epsilon: float | None = None) -> nn.Modu
 
 
 class FeedForward(nn.Module):
-    """The position-wise feed-forward layer, which maps (…, D) to (…, D), with inner size `d_ff`."""
+    """The position-wise feed-forward layer, which maps (…, D) to (…, D). Its inner size is `d_ff`."""
 
     def __init__(
         self, d_model: int, d_ff: int, activation: Activation = "relu", *, bias: bool = True, dropout: float = 0.0
@@ -86,9 +86,9 @@ class ResidualConfig:
     d_model: int
     norm: Norm = "layer"
     norm_first: bool = False
-    skip: bool = True  # False computes norm(f(x)), to measure the effect of residuals
+    skip: bool = True  # False computes norm(f(x)) to measure the effect of residual connections
     dropout: float = 0.0
-    epsilon: float | None = None  # of the norms
+    epsilon: float | None = None  # ε of the norms
 
 
 class Residual(nn.Module):
@@ -109,7 +109,7 @@ class Residual(nn.Module):
 
 
 class Source(NamedTuple):
-    """The keys and values (B, Nkv, S, d) that one block of a decoder attends to, and a mask (B, 1, 1, S)."""
+    """The keys and values (B, Nkv, S, d) that a decoder block attends to, and their mask (B, 1, 1, S)."""
 
     keys_values: tuple[Tensor, Tensor]
     mask: Tensor | AttentionMask | None = None
@@ -117,7 +117,7 @@ class Source(NamedTuple):
 
 class BlockOutput(NamedTuple):
     x: Tensor  # (B, T, D)
-    cache: GrowingBuffer | None  # including these positions
+    cache: GrowingBuffer | None  # includes the keys and values of these positions
     self_weights: Tensor | None  # (B, N, T, ·) if requested
     cross_weights: Tensor | None  # (B, N, T, S) if requested
 
@@ -155,7 +155,7 @@ class TransformerBlock(nn.Module):
         source: Source | None = None,
         return_weights: Collection[str] = (),
     ) -> BlockOutput:
-        """Apply the block to x (B, T, D). `return_weights` names the attention weights to return: self, cross."""
+        """Apply the block to x (B, T, D). `return_weights` lists the attention weights to return: self, cross."""
         x, (cache, self_weights) = self.mixer_residual(
             x, lambda h: self.mixer.mix(h, scope, cache, "self" in return_weights)
         )
@@ -168,7 +168,7 @@ class TransformerBlock(nn.Module):
         return BlockOutput(x, cache, self_weights, cross_weights)
 
 
-WeightRequests = Mapping[int, Collection[str]]  # the attention weights to return, by block: self, cross
+WeightRequests = Mapping[int, Collection[str]]  # the attention weights to return for each block: self, cross
 
 
 class StackOutput(NamedTuple):
@@ -192,7 +192,7 @@ class TransformerStack(nn.ModuleList):
         sources: Sequence[Source] | None = None,
         return_weights: WeightRequests | None = None,
     ) -> StackOutput:
-        """Apply all blocks to x (B, T, D); `caches` and `sources` have one entry per block."""
+        """Apply all blocks to x (B, T, D). `caches` and `sources` have one entry per block."""
         return run_blocks(self, x, scope, caches, sources, return_weights or {})
 
     def attentions(self, x: Tensor, scope: AttentionScope, mask: Tensor | None = None) -> list[Tensor]:
@@ -201,7 +201,7 @@ class TransformerStack(nn.ModuleList):
         return weights if mask is None else [layer.masked_fill(~mask[:, None, :, None], 0) for layer in weights]
 
     def empty_caches(self, sources: int) -> tuple[GrowingBuffer, ...]:
-        """Return empty KV caches, one per block."""
+        """Return empty KV caches, one for each block."""
         return tuple(empty_cache(block.self_attention, sources) for block in self)
 
 
@@ -252,7 +252,7 @@ class TransformerOptions:
     dropout: Fraction = 0.1  # on the embeddings and on the output of each sublayer
     attention_dropout: Fraction = 0.0  # on the attention weights
 
-    # Only some Transformers have these as keys.
+    # Only some Transformers have the following values as keys.
     residual = True  # residual connections
     scale = True  # divide attention scores by √(d_model / heads)
     activation_dropout = 0.0  # dropout inside the feed-forward layers
@@ -269,11 +269,11 @@ class TransformerOptions:
 
     @property
     def longest(self) -> int | None:
-        """The maximum number of positions; None for no limit."""
+        """The maximum number of positions; None means no limit."""
         return self.positions.longest
 
     def attention(self, rotary: bool = True) -> MultiHeadAttention:
-        """Create an attention layer; `rotary` applies rotary positions, if configured, to queries and keys."""
+        """Create an attention layer. `rotary` applies rotary positions, if configured, to queries and keys."""
         positions = self.positions.rotary() if rotary else None
         return MultiHeadAttention(self.d_model, self.heads, rotary=positions, **self.attention_options())
 
@@ -282,7 +282,7 @@ class TransformerOptions:
         return {"kv_heads": self.kv_heads, "bias": self.bias, "scale": self.scale, "dropout": self.attention_dropout}
 
     def block(self, mixer: Mixer | None = None, cross_attention: bool = False) -> TransformerBlock:
-        """Create a block; the default mixer is self-attention."""
+        """Create a block. The default mixer is self-attention."""
         mixer = SelfAttention(self.attention()) if mixer is None else mixer
         source = self.attention(rotary=False) if cross_attention else None
         layer = FeedForward(
@@ -296,5 +296,5 @@ class TransformerOptions:
         return TransformerStack(self.block() for _ in range(layers))
 
     def final_norm(self) -> nn.Module:
-        """Create the norm after the last block; it is the identity unless norm_first is set."""
+        """Create the norm after the last block. Without norm_first, it is the identity."""
         return make_norm(self.norm if self.norm_first else "none", self.d_model, self.norm_epsilon)

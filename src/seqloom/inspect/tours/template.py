@@ -4,8 +4,7 @@ Each section of a template is a stage. Jinja inserts the values of the tour; all
 
     ## scores: Attention scores            key and title
     input shape: 1 query and 7 keys        also: chapter, output shape, output, link
-                                                                                  paragraphs are the text of the stage;
-                                           indented lines are its equation
+                                           paragraphs are the text of the stage; indented lines are its equation
     - q: the query of “cat”                the meaning of a symbol of the equation
 
     ### dot: The score of “the”            a panel: its kind and title, then its options

@@ -4,7 +4,7 @@
     trace.layers[0].values["f"]      (T, H): the forget gate of every unit at every token
 
     parts = cell_traces(seqloom.load("runs/translate-gru"), "Sunday, November 15, 2026")
-        parts["encoder-backwards"].layers[0].values["z"]      (T, H), with tokens from left to right
+    parts["encoder-backwards"].layers[0].values["z"]      (T, H), with tokens from left to right
 
     rank(values, "correlation", token_classes(trace.tokens)["inside quotes"])      units, by |Pearson's r|
 

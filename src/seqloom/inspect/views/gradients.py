@@ -1,9 +1,9 @@
 """Gradient flow through time in models with recurrent cells, by part.
 
     ‖∂L/∂h_t‖             the influence of the state at time t on the loss L, by autograd on the plain loop
-        ‖∂h_t/∂h_k‖           the effect on time t of a small change at time k, for Elman cells as a product of
-                              Jacobians:  ∂h_t/∂h_{t-1} = diag(g'(a_t)) W_hh
-        (γ_W γ_g)^(t−k)       the upper bound of this effect: γ_W is the largest singular value of W_hh, γ_g bounds |g'|
+    ‖∂h_t/∂h_k‖           the effect on time t of a small change at time k, for Elman cells as a product of
+                          Jacobians:  ∂h_t/∂h_{t-1} = diag(g'(a_t)) W_hh
+    (γ_W γ_g)^(t−k)       the upper bound of this effect: γ_W is the largest singular value of W_hh, γ_g bounds |g'|
     g · min(1, θ/‖g‖)     the clipped gradient g of all parameters
 
     gradients = gradient_parts(seqloom.load("runs/translate-gru"), "Sunday, November 15, 2026")

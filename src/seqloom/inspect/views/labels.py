@@ -15,8 +15,7 @@ The tag lattice of a sentence, and the path that a tagger selects:
 
     posterior   p(y_t = k | x)                     the probability of a tag, for any tags of the other words
     pairs       p(y_t = j, y_{t+1} = k | x)        the probability of two successive tags
-        best path   argmax_y p(y | x)                  by Viterbi; its tags may differ from the most probable tag of
-    each word
+    best path   argmax_y p(y | x)                  by Viterbi; it may differ from the most probable tag of each word
 
 Taggers with a CRF, taggers without a CRF and hidden Markov models have the same form: a score e_t(k) for every word and
 tag, and a score A_ijk for a tag after two others. In a CRF, A does not depend on i. Without a CRF, A is 0, or −∞ if a

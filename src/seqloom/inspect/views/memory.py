@@ -7,14 +7,13 @@
 All cells have the same number of parameters (that of an LSTM with `hidden` units), updates and sequences, and the same
 learning rate. A model is trained for every cell, lag and seed. `lag` depends on the test:
 
-        recall   number of symbols between the symbol to remember and the query
-        adding   the minimum number of steps for which the first number must be remembered; the sequence is twice as
-    long
+    recall   number of symbols between the symbol to remember and the query
+    adding   the minimum number of steps for which the first number must be remembered; a sequence is twice as long
 
 For a feed-forward language model, `window_view` measures the permutation importance of each position of the window, in
 nats per token:
 
-        importance(d) = loss after permuting the tokens at distance d among all windows − loss
+    importance(d) = loss after permuting the tokens at distance d among all windows − loss
 
 The permutation preserves the token frequencies at that position and leaves all other positions unchanged.
 """

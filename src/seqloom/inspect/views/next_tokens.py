@@ -1,8 +1,8 @@
 """Token choices of models: next-token distributions, streamed generation, beam search trees, and mask predictions.
 
     expected = next_tokens(seqloom.load("runs/lm-word-lstm"), "The class", temperature=0.7, top_k=20)
-        expected.probabilities[0]               the probability of the most probable token, expected.ids[0]
-        expected.sampling_probabilities[0]      its probability after temperature and top-k are applied
+    expected.probabilities[0]               the probability of the most probable token, expected.ids[0]
+    expected.sampling_probabilities[0]      its probability after temperature and top-k are applied
 
     tree = search_tree(seqloom.load("runs/quickstart-en-fr"), "Sunday, November 15, 2026", beam=3)
     tree.candidates[0].text      the output of `seqloom translate --beam 3`

@@ -1,7 +1,7 @@
 """Words, tokens or texts as points in the plane: projections, neighbours and colourings.
 
-        PCA     y_i = Wᵀ (x_i − x̄), where W contains the two directions of largest variance
-        t-SNE   points whose neighbours are those of the vectors; large distances are not meaningful
+    PCA     y_i = Wᵀ (x_i − x̄), where W contains the two directions of largest variance
+    t-SNE   points whose neighbours are those of the vectors; large distances are not meaningful
 
 Both methods use unit vectors, x / ‖x‖, so that near points have a large cosine. In t-SNE
 

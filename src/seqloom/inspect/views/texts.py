@@ -1,8 +1,8 @@
 """Texts as model inputs, and the model's predictions for them. All views of texts use this module.
 
     read = read_text(seqloom.load("runs/translate-gru"), "Sunday, November 15, 2026")
-        read.tokens["encoder"]      the source tokens; read.tokens["decoder"] contains END and the translation
-        read.log_probs(model)       log p of each prediction, computed with teacher forcing
+    read.tokens["encoder"]      the source tokens; read.tokens["decoder"] contains END and the translation
+    read.log_probs(model)       log p of each prediction, computed with teacher forcing
 
 A language model predicts the next token, a translator the translation, a tagger the tag of each word, a classifier a
 label, and a bidirectional language model every token from both sides. If a translation, label or tag is missing, the

@@ -35,14 +35,14 @@ CELLS: dict[str, type[Cell]] = subclasses_by_name(Cell, __name__, __path__)  # t
 
 
 def cell_class(name: str) -> type[Cell]:
-    """Return the cell class with this name; the error for an unknown name suggests similar names."""
+    """Return the cell class with this name. The error for an unknown name suggests similar names."""
     if name in CELLS:
         return CELLS[name]
     raise ValueError(f"no cell is called {name!r}: {did_you_mean(name, CELLS)}")
 
 
 def check_cell_name(name: str) -> str:
-    """Return the name of a cell; raise `ValueError` if it is unknown."""
+    """Return the name of a cell. Raise `ValueError` if the name is unknown."""
     cell_class(name)
     return name
 

@@ -1,5 +1,6 @@
-"""The base class of recurrent cells, and the cells of the literature: Elman, LSTM, two forms of the GRU, and the
-mutations of Jozefowicz et al. (2015).
+"""The base class of recurrent cells, and cells of the literature.
+
+The cells are Elman, LSTM, two forms of the GRU, and the mutations of Jozefowicz et al. (2015).
 
 Weights have torch's layout, with the blocks of all gates stacked, so that fused kernels can use them unchanged:
 
@@ -17,23 +18,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-State = dict[str, Tensor]  # by name, each (B, H)
+State = dict[str, Tensor]  # tensors (B, H) by name
 
 
 class Cell(nn.Module, ABC):
-    """One time step of a recurrent network, which maps inputs (B, D) and a state of tensors (B, H) to the next
-    state.
+    """One time step of a recurrent network.
+
+    A cell maps inputs (B, D) and a state of tensors (B, H) to the next state.
     """
 
-    name: ClassVar[str]  # in recipes: model.cell
+    name: ClassVar[str]  # value of the recipe key model.cell
     blocks: ClassVar[tuple[str, ...]]  # the row blocks of the weights, H rows each; "candidate" is h̃ in the equations
-    x_blocks: ClassVar[tuple[str, ...]] = ()  # the blocks of weight_x, if it lacks some
-    h_blocks: ClassVar[tuple[str, ...]] = ()  # the blocks of weight_h, if it lacks some
-    adds_x_to_h: ClassVar[bool] = False  # without a matrix, so x is projected if their sizes differ
+    x_blocks: ClassVar[tuple[str, ...]] = ()  # the blocks of weight_x, if it does not have all blocks
+    h_blocks: ClassVar[tuple[str, ...]] = ()  # the blocks of weight_h, if it does not have all blocks
+    adds_x_to_h: ClassVar[bool] = False  # x is added to h without a matrix, so x is projected if their sizes differ
     state_names: ClassVar[tuple[str, ...]] = ("h",)
-    gates: ClassVar[dict[str, str]] = {}  # gate -> its effect when it is near 1
-    options: ClassVar[tuple[str, ...]] = ()  # settings of this cell beyond its sizes
-    two_biases: ClassVar[bool] = False  # a second bias, added with weight_h
+    gates: ClassVar[dict[str, str]] = {}  # gate → the effect of the gate when it is near 1
+    options: ClassVar[tuple[str, ...]] = ()  # settings of this cell other than its sizes
+    two_biases: ClassVar[bool] = False  # whether there is a second bias, which is added with weight_h
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
@@ -48,7 +50,7 @@ class Cell(nn.Module, ABC):
         self.reset_parameters()
 
     def reset_parameters(self, scale: float | None = None) -> None:
-        """Draw every parameter uniformly from (-scale, scale); the default is 1/√H, as in torch."""
+        """Draw every parameter uniformly from (-scale, scale). The default scale is 1/√H, as in torch."""
         scale = 1 / math.sqrt(self.hidden) if scale is None else scale
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -scale, scale)
@@ -185,8 +187,8 @@ class GRUCho(Cell):
     h̃    = tanh(W_xh x_t + W_hh (r ⊙ h_{t-1}) + b_h)
     h_t  = z ⊙ h_{t-1} + (1 - z) ⊙ h̃
 
-    This is the original form (Cho et al., 2014): the reset gate is applied before the matrix
-    product. torch has no kernel for this form.
+    This is the original form (Cho et al., 2014): the reset gate is applied before the matrix product. torch has no
+    kernel for this form.
     """
 
     name = "gru-cho"

@@ -34,7 +34,7 @@ SCORES: dict[str, type[Score]] = subclasses_by_name(Score, __name__, __path__)
 
 
 def score_class(name: str) -> type[Score]:
-    """Return the score class with this name; the error for an unknown name suggests similar names."""
+    """Return the score class with this name. The error for an unknown name suggests similar names."""
     if name in SCORES:
         return SCORES[name]
     raise ValueError(f"no score is called {name!r}: {did_you_mean(name, SCORES)}")

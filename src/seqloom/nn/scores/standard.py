@@ -3,11 +3,11 @@
 `prepare` computes keys (B, S, …) from h, once per source. `forward` compares any number of states (B, …, T, H) with the
 keys without copying them.
 
-`dot`, `scaled-dot` and `cosine` need s and h of equal size. If their sizes differ, h is projected to the size of s, h ←
-W_p h, and `notes` reports this projection.
+`dot`, `scaled-dot` and `cosine` require s and h of equal size. If their sizes differ, h is projected to the size of s,
+h ← W_p h, and `notes` reports this projection.
 
 With coverage, a score also depends on the sum of past attention weights of each position, a_j = Σ α_j. `additive` adds
-w a_j inside the tanh, v^T tanh(W [s; h_j] + w a_j); the other scores add a learned multiple, score + w · a_j.
+w a_j inside the tanh, v^T tanh(W [s; h_j] + w a_j). The other scores add a learned multiple, score + w · a_j.
 """
 
 import math
@@ -19,14 +19,14 @@ from torch import Tensor, nn
 
 from seqloom.core.errors import DataError
 
-DEFAULT_MAX_LENGTH = 100  # positions of the location score by default
-MAX_ELEMENTS = 1 << 26  # of the tanh of the additive score held in memory; larger inputs are divided
+DEFAULT_MAX_LENGTH = 100  # default number of positions of the location score
+MAX_ELEMENTS = 1 << 26  # maximum elements of the additive score's tanh in memory; larger inputs are divided
 
 
 class Score(nn.Module):
     """Scores of states of size `query` and vectors of size `memory`."""
 
-    name: ClassVar[str]  # in recipes: model.attention.score
+    name: ClassVar[str]  # value of the recipe key model.attention.score
     compares: ClassVar[bool] = False  # whether s and h must have equal sizes
 
     def __init__(self, query: int, memory: int, *, coverage: bool = False) -> None:
@@ -36,7 +36,7 @@ class Score(nn.Module):
         self.covered = self.make_coverage() if coverage else None
 
     def make_coverage(self) -> nn.Parameter:
-        """Create w, the weight of the coverage, initially 0, so that a new model ignores coverage."""
+        """Create the coverage weight w, which is initially 0, so that a new model ignores coverage."""
         return nn.Parameter(torch.zeros(()))
 
     def notes(self) -> list[str]:
@@ -46,11 +46,14 @@ class Score(nn.Module):
         return [f"the {self.name} score projects the encoder states from {self.memory} to {self.query} dimensions"]
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Compute the keys (B, S, …) of vectors (B, S, M); `mask` (B, S) is True at real positions."""
+        """Compute the keys (B, S, …) of vectors (B, S, M). `mask` (B, S) is True at real positions."""
         return memory if self.project is None else self.project(memory)
 
     def forward(self, query: Tensor, keys: Tensor, coverage: Tensor | None = None) -> Tensor:
-        """Return scores (B, …, T, S) of states (B, …, T, H) and keys (B, S, …); `coverage` is (B, …, T, S)."""
+        """Return scores (B, …, T, S) of states (B, …, T, H) and keys (B, S, …).
+
+        `coverage` has the shape (B, …, T, S).
+        """
         if (coverage is None) != (self.covered is None):
             raise ValueError("coverage must be passed if, and only if, the score was created with coverage")
         flat = query.reshape(len(query), -1, query.shape[-1])  # (B, N, H), N states per source
@@ -83,7 +86,7 @@ class DotProduct(Score):
 class ScaledDotProduct(DotProduct):
     """s^T h_j / √n, n the size of s
 
-    The sum of n products of independent numbers of variance 1 has variance n; the scaled sum has variance 1.
+    The sum of n products of independent numbers with variance 1 has variance n; the scaled sum has variance 1.
     """
 
     name = "scaled-dot"
@@ -95,8 +98,8 @@ class ScaledDotProduct(DotProduct):
 class Cosine(DotProduct):
     """β · cos(s, h_j), β learned
 
-    Cosines lie between -1 and 1, so without β the weights of two positions would differ by a factor of at most e². β
-    is initially 10.
+    Cosines are between -1 and 1, so without β the weights of two positions would differ by a factor of at most e². β is
+    initially 10.
     """
 
     name = "cosine"
@@ -132,8 +135,8 @@ class General(Score):
 class Additive(Score):
     """v^T tanh(W [s; h_j])
 
-    The score is computed as v^T tanh(W_s s + W_h h_j), with W_h h_j once per source. The tanh has the size of s; the
-    coverage weight w is a vector.
+    The score is computed as v^T tanh(W_s s + W_h h_j); W_h h_j is computed once per source. The tanh has the size of s,
+    and the coverage weight w is a vector.
     """
 
     name = "additive"
