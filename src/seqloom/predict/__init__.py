@@ -1,1 +1,1 @@
-"""Predictors, which apply trained models: one class per task, opened by `load`."""
+"""Predictors, which apply trained models. Each task has one class; `load` opens a trained model."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.texts import LinePrediction
     from seqloom.predict.embeddings import Array, SimilarTexts, TextPooling
 
-BATCH_SIZE, WINDOW = 32, 1024  # lines per batch, and lines buffered before the first prediction
+BATCH_SIZE, WINDOW = 32, 1024  # lines per batch, and lines that are buffered before the first prediction
 SHOWN_METRICS = (
     *("loss", "perplexity", "bits_per_character", "bleu", "accuracy", "span_f1", "token_accuracy"),
     *("masked_accuracy", "next_accuracy", "hidden_accuracy", "pearson", "answer_f1"),
@@ -80,12 +80,12 @@ def json_value(value: object) -> object:
 
 
 def ranked_fields(ranked: Iterable[tuple[str, float]]) -> str:
-    """Return tab-separated pairs of text and probability."""
+    """Return pairs of text and probability as tab-separated fields."""
     return "\t".join(f"{one_line(text)}\t{probability:.4f}" for text, probability in ranked)
 
 
 def ranked_columns(ranked: Iterable[Mapping[str, object]]) -> dict[str, object]:
-    """Return candidates as table columns; columns of the second and later candidates are numbered: label_2."""
+    """Return candidates as table columns. The columns of the second and later candidates are numbered: label_2."""
     columns: dict[str, object] = {}
     for rank, candidate in enumerate(ranked, start=1):
         columns |= {name if rank == 1 else f"{name}_{rank}": value for name, value in candidate.items()}
@@ -98,16 +98,17 @@ P = TypeVar("P", bound=Prediction)
 class Predictor(Picture, Generic[P]):
     """A trained model that predicts, returned by `seqloom.load` and `seqloom.train_recipe`."""
 
-    description: ClassVar[str] = "a trained model"  # for messages
+    description: ClassVar[str] = "a trained model"  # description in messages
     usage: ClassVar[str] = "use `seqloom evaluate`"
     reads_text: ClassVar[bool] = True
     inputs: ClassVar[tuple[str, ...]] = ("text",)  # the columns of a table that form a line; see `seqloom predict --in`
     reads_files: ClassVar[bool] = False  # whether a line is the path of a file to read
-    # Notes on predictions, with the placeholders {lines} and {max_length}, and a function that returns whether a note
-    # applies, or details of it.
+    # Notes on predictions, with the placeholders {lines} and {max_length}. Each note has a function that returns
+    # whether the note applies, or its details.
     notes: ClassVar[Mapping[str, Callable[[Any], bool | str]]] = {}
 
-    data_notes: tuple[str, ...] = ()  # differences of the data from the training data, once it has been read
+    # Notes on how the data differs from the training data, set after the data has been read
+    data_notes: tuple[str, ...] = ()
 
     def __init__(self, run: Run, device: str = "auto"):
         self.run = run
@@ -115,7 +116,7 @@ class Predictor(Picture, Generic[P]):
 
     @classmethod
     def class_for(cls, run: Run) -> "type[Predictor[Any]]":
-        """Return the predictor class for this run: a subclass if the predictions depend on the run."""
+        """Return the predictor class for this run. It is a subclass if the predictions depend on the run."""
         return cls
 
     @property
@@ -151,11 +152,11 @@ class Predictor(Picture, Generic[P]):
 
     @returns_list
     def predict(self, lines: str | Iterable[str], *, batch_size: int = BATCH_SIZE, window: int = WINDOW) -> Iterator[P]:
-        """Return a list with one prediction per line. A blank line has an empty prediction.
+        """Return a list with one prediction per line. The prediction of a blank line is empty.
 
-        Lines are read in windows of `window` lines; within a window, lines of similar length form batches of
-        `batch_size`. With `stream=True`, return an iterator instead, which reads a window of lines when it is needed;
-        with window=1 the prediction for a line is computed before the next line is read. All methods that return
+        Lines are read in windows of `window` lines. Within a window, lines of similar length form batches of
+        `batch_size`. With `stream=True`, the result is an iterator, which reads a window of lines when it is needed.
+        With `window=1`, the prediction for a line is computed before the next line is read. All methods that return
         predictions accept `stream`.
         """
         raise UsageError(f"{self.name} is {self.description} and cannot predict lines: {self.describe_usage()}.")
@@ -179,10 +180,10 @@ class Predictor(Picture, Generic[P]):
         data: Mapping[str, object] | None = None,
         columns: NamedColumns | None = None,
     ) -> Self:
-        """Return this model with the examples of a file as its data, in the split "other".
+        """Return this model with the examples of a file as its data, in a split named "other".
 
-        The columns default to those of the recipe, or to those that `seqloom init` would recognize. `columns` names
-        some or all columns; `data` replaces the section `data` of the recipe.
+        By default, the columns are those of the recipe, or those that `seqloom init` would recognize. `columns` names
+        some or all columns, and `data` replaces the section `data` of the recipe.
         """
         forms = task_info(self.recipe.task).forms
         if not any(issubclass(module.Config, FilesConfig) for module in corpora_of_form(*forms).values()):
@@ -197,7 +198,7 @@ class Predictor(Picture, Generic[P]):
         return other
 
     def read_examples(self, path: Path, data: Mapping[str, object] | None, columns: NamedColumns | None) -> Corpus[Any]:
-        """Read the examples of a file as the split "other"; see `on_file`."""
+        """Read the examples of a file as the split "other". See `on_file`."""
         return load_examples(path, task_info(self.recipe.task).forms[0], self.recipe.data, data, columns)
 
     def evaluate_documents(self, documents: Sequence[str]) -> dict[str, float]:
@@ -208,11 +209,11 @@ class Predictor(Picture, Generic[P]):
 
     @property
     def evaluation_class(self) -> type[Evaluation]:
-        """The `Evaluation` subclass that `seqloom evaluate` uses for this predictor."""
+        """The subclass of `Evaluation` that `seqloom evaluate` uses for this predictor."""
         return MetricsEvaluation
 
     def finish_training(self) -> None:
-        """Choose settings of the predictions, such as thresholds, on dev; called once when training has finished."""
+        """Choose settings of the predictions, such as thresholds, on dev. Called once when training has finished."""
 
     def save_metrics(self, split: str, metrics: Mapping[str, Json]) -> None:
         """Store metrics in the run if the run is writable."""
@@ -233,7 +234,7 @@ class Predictor(Picture, Generic[P]):
         batch_size: int = BATCH_SIZE,
         window: int = WINDOW,
     ) -> "Array":
-        """Return one vector of pooled hidden states per text (N, H); blank texts get zero vectors."""
+        """Return one vector of pooled hidden states for each text (N, H). The vector of a blank text is zero."""
         from seqloom.predict.embeddings import embed
 
         return embed(self, texts, pooling, normalize=normalize, batch_size=batch_size, window=window)
@@ -271,7 +272,7 @@ class Predictor(Picture, Generic[P]):
 
     @cached_property
     def training_task(self) -> Any:
-        """The task with the run's data."""
+        """The task with the run's own data."""
         return self.task()
 
     @cached_property
@@ -295,7 +296,7 @@ class Predictor(Picture, Generic[P]):
         return draw_curves([self.run])
 
     def _repr_html_(self) -> str:
-        """Return the description and, with matplotlib, the training curve for notebooks."""
+        """Return the description for notebooks and, if matplotlib is installed, the training curve."""
         return description_html(self, self._repr_png_())
 
 
@@ -304,7 +305,7 @@ AnyPredictor = Predictor[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class RecordPrediction(Prediction):
-    """A prediction of named values, as returned by `Task.predict`."""
+    """A prediction with named values, as returned by `Task.predict`."""
 
     record: Mapping[str, object]
 
@@ -332,7 +333,7 @@ class TaskPredictor(Predictor[RecordPrediction]):
 
 
 class SplitPredictor(Predictor[P], LineReadingModel):
-    """A predictor that also predicts the splits of its data and caches the outputs."""
+    """A predictor that also predicts the splits of its data and caches the results."""
 
     @property
     def max_length(self) -> int | None:
@@ -362,7 +363,7 @@ class SplitPredictor(Predictor[P], LineReadingModel):
         return reader_heads_view(self, self.read_line(text))
 
     def read_line(self, text: str) -> "LinePrediction":
-        """Return the text as the model reads it, with its prediction; used by the views of `inspect`."""
+        """Return the text as read by the model, with its prediction. The views of `inspect` use this method."""
         from seqloom.inspect.views.texts import one_line
 
         return self._read_line(one_line(text, "text"))
@@ -384,7 +385,7 @@ def predict_windows(
 ) -> Iterator[Answer]:
     """Yield the predictions of `predict`, which is called once per window of lines.
 
-    Lines before an unreadable line are still predicted.
+    If a line is unreadable, the lines before it are still predicted.
     """
     check_sizes(batch_size=batch_size, window=window, top=options.get("top"))
     parts = split_windows(lines, window)
@@ -397,7 +398,7 @@ def predict_filled(
     predict: Callable[[list[Line]], Iterable[Answer]],
     blank: Callable[[Line], Answer],
 ) -> Iterator[Answer]:
-    """Yield the output of `predict` for each nonblank line and of `blank` for each blank line, in order."""
+    """Yield, in order, the output of `predict` for each nonblank line and that of `blank` for each blank line."""
     filled = [line for line in lines if is_filled(line)]
     answers = iter(predict(filled) if filled else ())
     return (next(answers) if is_filled(line) else blank(line) for line in lines)
@@ -409,7 +410,7 @@ def predict_batches(
     predict: Callable[[list[int]], Iterable[Answer]],
     tokens: int = TOKENS,
 ) -> list[Answer]:
-    """Return one output per index; call `predict` on batches of indices with similar lengths."""
+    """Return one output per index. `predict` is called on batches of indices with similar lengths."""
     answers: dict[int, Answer] = {}
     for indices in batch_by_length(lengths, batch_size, tokens):
         answers.update(zip(indices, predict(indices), strict=True))
@@ -431,7 +432,7 @@ def batch_by_length(lengths: Sequence[int], batch_size: int, tokens: int = TOKEN
 
 
 def split_windows(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
-    """Yield windows of `size` lines. If a line is unreadable, yield the lines before it, then raise."""
+    """Yield windows of `size` lines. If a line is unreadable, yield the lines before it, then raise the error."""
     read: list[Line] = []
     try:
         for line in lines:
@@ -448,12 +449,12 @@ def split_windows(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
 
 
 def as_lines(lines: str | Iterable[str], name: str = "texts") -> Iterator[str]:
-    """Return an iterator over lines, which checks that they are texts; a single text is one line."""
+    """Return an iterator over lines that checks that each line is a text. A single text is one line."""
     return iterate_texts([lines] if isinstance(lines, str) else lines, name)
 
 
 def split_columns(lines: Iterable[str], least: int, what: str, most: int | None = None) -> Iterator[list[str]]:
-    """Yield the tab-separated fields of each line; a blank line has `least` empty fields."""
+    """Yield the tab-separated fields of each line. A blank line has `least` empty fields."""
     for number, line in enumerate(lines, start=1):
         cells = line.split("\t") if line.strip() else [""] * least
         if len(cells) < least or (most is not None and len(cells) > most):

@@ -1,6 +1,6 @@
 """The model card of a run, card.md: Markdown with YAML front matter, as the Hugging Face hub displays it.
 
-A card is a function of the files of its run, so that it can be written again after each evaluation.
+A card is a function of the files of its run, so it can be written again after each evaluation.
 """
 
 import re
@@ -29,7 +29,7 @@ from seqloom.tasks import task_info
 from seqloom.train.config import FitConfig
 
 TEMPLATE = files("seqloom.predict") / "templates" / "card.md"
-LICENCES = {  # of training data, with their identifiers on the Hugging Face hub
+LICENCES = {  # licences of training data, and their identifiers on the Hugging Face hub
     "Apache-2.0": "apache-2.0",
     "BSD-3-Clause": "bsd-3-clause",
     "CC BY 2.0": "cc-by-2.0",
@@ -51,9 +51,9 @@ HUB_METRICS = {  # names of metrics on the Hugging Face hub
     "spearman": "spearmanr",
     "token_accuracy": "accuracy",
 }
-RARE = 10  # labels with fewer training examples than this are listed as limits
-WEAK_F1 = 0.5  # labels with an F1 below this value are listed as limits
-HIDDEN_SETTINGS = ("task", "seed", "data", "init.from")  # described elsewhere in the card
+RARE = 10  # labels with fewer training examples are listed as limits
+WEAK_F1 = 0.5  # labels with a lower F1 are listed as limits
+HIDDEN_SETTINGS = ("task", "seed", "data", "init.from")  # settings that another section of the card describes
 NAMED = 20  # maximum number of labels in a sentence
 
 
@@ -126,7 +126,7 @@ class Card:
 
     @property
     def licence(self) -> str | None:
-        """The identifier of the licence of the data on the Hugging Face hub, if it has one."""
+        """The identifier of the data's licence on the Hugging Face hub, or None if it has no identifier."""
         licence = self.data["licence"].lower()
         return next((name for title, name in LICENCES.items() if licence.startswith((title.lower(), name))), None)
 
@@ -227,7 +227,7 @@ class Card:
 
     @cached_property
     def by_class(self) -> dict[str, dict[str, Json]]:
-        """The precision, recall and F1 of each class by measured split."""
+        """The precision, recall and F1 of each class for each measured split."""
         return {split: dict(values["by_class"]) for split, values in self.metrics.items() if values.get("by_class")}
 
     def results(self) -> Iterator[str]:
@@ -255,7 +255,7 @@ class Card:
         return [split for split in ("dev", "test") if split in self.data["counts"] and split not in self.metrics]
 
     def metric_table(self) -> str:
-        """Return one row per metric and one column per split; baselines follow the metric they belong to."""
+        """Return a table with a row for each metric and a column for each split. A baseline follows its metric."""
         names = dict.fromkeys(name for values in self.metrics.values() for name in values)
         ordered = [*(name for name in LABELS if name in names), *(name for name in names if name not in LABELS)]
         unit = "" if self.info.loss_per == "token" else f" per {self.info.loss_per}"
@@ -275,7 +275,7 @@ class Card:
         return table(["metric", *self.metrics], rows, range(1, 1 + len(self.metrics)))
 
     def _decoding(self) -> Iterator[str]:
-        """Describe how translations were made and scored."""
+        """Describe how translations were generated and scored."""
         for split, values in self.metrics.items():
             if "decoding" in values:
                 signatures = ", ".join(f"{name}: `{text}`" for name, text in values.get("signatures", {}).items())
@@ -429,13 +429,13 @@ class Card:
 
 
 def title_of(metric: str) -> str:
-    """Return the title of a metric; an arrow marks a metric that belongs to the metric above it."""
+    """Return the title of a metric. An arrow marks a metric that belongs to the metric above it."""
     title = LABELS.get(metric, metric.replace("_", " "))
     return f"↳ {title.strip()}" if title.startswith(" ") else title
 
 
 def name_of(path: str) -> str:
-    """Return the name of a run without its folder, which a published card must not show."""
+    """Return the name of a run without its folder, because a published card must not show the folder."""
     return path.replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
@@ -444,14 +444,15 @@ def name_runs(paths: Iterable[str]) -> str:
 
 
 def training_sessions(events: Iterable[Mapping[str, Json]]) -> list[timedelta]:
-    """Return the time from the first to the last event of each session of training."""
+    """Return the time from the first to the last event of each training session."""
     sessions: list[list[datetime]] = []
     for entry in events:
         if entry["event"] == "started":
             sessions.append([])
         if sessions:
             sessions[-1].append(datetime.fromisoformat(entry["time"]))
-    return [times[-1] - times[0] for times in sessions if len(times) > 1]  # one event: nothing was left to train
+    # A session with one event had nothing left to train
+    return [times[-1] - times[0] for times in sessions if len(times) > 1]
 
 
 def format_time(time: timedelta) -> str:

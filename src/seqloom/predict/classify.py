@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-NO_LABEL = "-"  # the output if the model abstains
+NO_LABEL = "-"  # printed if the model abstains
 CUT = {"{lines} longer than {max_length} tokens: only the beginning was read": lambda answer: answer.cut}
 ABSTAINED = {"{lines} without a label: the probability is below the threshold": lambda answer: answer.abstained}
 
@@ -58,10 +58,10 @@ class LabelProbability:
 
 @dataclass(frozen=True)
 class LabelPrediction(Prediction):
-    """Labels by decreasing probability; empty for a blank line."""
+    """The labels of an example by decreasing probability. A blank line has no labels."""
 
     candidates: list[LabelProbability]
-    abstained: bool = False  # whether the probability is below the threshold and no label is predicted
+    abstained: bool = False  # whether no label is predicted, because the probability is below the threshold
 
     @property
     def label(self) -> str:
@@ -73,7 +73,7 @@ class LabelPrediction(Prediction):
 
     @property
     def listed(self) -> list[LabelProbability]:
-        """The candidates to print; the first is printed as NO_LABEL if the model abstains."""
+        """The candidates to print. If the model abstains, the first candidate is printed as NO_LABEL."""
         return self.candidates
 
     def to_line(self) -> str:
@@ -105,7 +105,7 @@ class Classification(LabelPrediction):
     json_names: ClassVar = ("unknown", "cut")
 
     def to_line(self) -> str:
-        """Return tab-separated labels and probabilities; with `why`, the last field lists the word weights."""
+        """Return tab-separated labels and probabilities. With `why`, the last field lists the word weights."""
         if self.why is None:
             return super().to_line()
         sign, words = "+" if self.why.kind == "influence" else "", []
@@ -193,7 +193,7 @@ class LabelPredictor(CalibratedPredictor[P]):
         return candidates[0].probability < self.threshold(candidates[0].label)
 
     def rank(self, probabilities: Sequence[float], top: int | None) -> list[LabelProbability]:
-        """Return the `top` most probable labels (all if None), best first."""
+        """Return the `top` most probable labels, best first, or all labels if `top` is None."""
         order = sorted(range(len(probabilities)), key=lambda label: -probabilities[label])[:top]
         return [LabelProbability(self.labels[label], probabilities[label]) for label in order]
 
@@ -213,7 +213,7 @@ class ClassifierPredictor(LabelPredictor[Classification]):
     usage = "use `seqloom classify`"
     evaluation_class: type[Evaluation] = ClassifierEvaluation
     notes: ClassVar = {**CUT, **ABSTAINED}
-    default_top: ClassVar[int | None] = 1  # labels to print; None: all that are predicted
+    default_top: ClassVar[int | None] = 1  # number of labels to print; None prints all predicted labels
 
     @classmethod
     def class_for(cls, run: Run) -> "type[ClassifierPredictor]":
@@ -237,10 +237,10 @@ class ClassifierPredictor(LabelPredictor[Classification]):
         batch_size: int = 128,
         window: int = 1024,
     ) -> Iterator[Classification]:
-        """Return one classification per text; a blank text has no labels.
+        """Return one classification per text. A blank text has no labels.
 
-        `top` limits the number of labels (default: all). With `why`, each classification includes the weights of
-        the words. `window` and `batch_size` work as in `predict`.
+        `top` limits the number of labels; by default, all labels are returned. With `why`, each classification includes
+        the weights of the words. `window` and `batch_size` work as in `predict`.
         """
         return predict_windows(as_lines(texts), self._classify, batch_size=batch_size, window=window, top=top, why=why)
 
@@ -272,7 +272,7 @@ class ClassifierPredictor(LabelPredictor[Classification]):
         return predict_filled(lines, str.strip, classify, lambda line: self.make_prediction([], text=line))
 
     def make_prediction(self, candidates: list[LabelProbability], **details: Any) -> Classification:
-        """Return the prediction for a text, given its most probable labels, best first; none for a blank text."""
+        """Return the prediction for a text from its most probable labels, best first. A blank text has no labels."""
         return Classification(candidates, bool(candidates) and self.abstains(candidates), **details)
 
     def explain(self, reader: TextReader, batch: Tree, texts: list[str], **options: Any) -> list[WordWeights]:
@@ -282,9 +282,9 @@ class ClassifierPredictor(LabelPredictor[Classification]):
         return explain(self.model, batch, texts, spans, self.tokenizer, before, **options)
 
     def why(self, text: str, label: str | None = None, kind: WordWeightsKind | None = None) -> WordWeights:
-        """Compute the weights of the words of a text for a label (default: the most probable label).
+        """Compute the weights of the words of a text for a label, by default the most probable label.
 
-        The default kind is attention for models with attention pooling, otherwise influence; see
+        The default kind is attention for models with attention pooling, and influence for other models. See
         `inspect.views.labels`.
         """
         line = check_one_line(text, "text")
@@ -335,7 +335,7 @@ class SeriesClassifierPredictor(LabelPredictor[LabelPrediction]):
 
     @property
     def max_length(self) -> None:
-        """A series may have any length."""
+        """None, because a series may have any length."""
         return None
 
     @property
@@ -346,7 +346,10 @@ class SeriesClassifierPredictor(LabelPredictor[LabelPrediction]):
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 1, window: int = 1, top: int | None = 1
     ) -> Iterator[LabelPrediction]:
-        """Classify one series per line: all values of the first variable, then all of the second, and so on."""
+        """Classify one series per line.
+
+        A line lists all values of the first variable, then those of the second, and so on.
+        """
         for number, line in enumerate(as_lines(lines), start=1):
             candidates = self.classify(read_numbers(line, number), top=top) if line.strip() else []
             yield LabelPrediction(candidates, bool(candidates) and self.abstains(candidates))
@@ -356,8 +359,8 @@ class SeriesClassifierPredictor(LabelPredictor[LabelPrediction]):
     ) -> list[LabelProbability]:
         """Return the labels of a series, best first.
 
-        `values` has the shape (T, C), or is a flat row: all values of the first variable, then all of the second, and
-        so on.
+        `values` has the shape (T, C), or is a flat row with all values of the first variable, then those of the second,
+        and so on.
         """
         array = np.asarray(values, dtype=np.float64)
         if array.ndim == 1:

@@ -30,11 +30,11 @@ class ImageClassification(LabelPrediction):
     """The labels of an image."""
 
     image: str = ""  # the name of the file
-    notes: tuple[str, ...] = ()  # on parts of the file that were not used
-    why: ImageReasons | None = None  # if requested
+    notes: tuple[str, ...] = ()  # notes on parts of the file that were not used
+    why: ImageReasons | None = None  # the parts of the image that support its label, if requested
 
     def to_line(self) -> str:
-        """Return tab-separated labels and probabilities; with `why`, then the most important squares."""
+        """Return tab-separated labels and probabilities. With `why`, the most important squares follow."""
         if self.why is None:
             return super().to_line()
         squares = (
@@ -76,7 +76,7 @@ class ImageClassifierPredictor(LabelPredictor[ImageClassification]):
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 128, window: int = 1024
     ) -> Iterator[ImageClassification]:
-        """Classify one image file per line; a blank line has no labels."""
+        """Classify one image file per line. A blank line has no labels."""
         return self.classify(as_lines(lines), top=1, batch_size=batch_size, window=window, stream=True)
 
     @returns_list
@@ -89,10 +89,10 @@ class ImageClassifierPredictor(LabelPredictor[ImageClassification]):
         batch_size: int = 128,
         window: int = 1024,
     ) -> Iterator[ImageClassification]:
-        """Return one classification per image, a file or an array of bytes (H, W) or (H, W, C).
+        """Return one classification per image. An image is a file, or an array of bytes (H, W) or (H, W, C).
 
-        `top` limits the number of labels (default: all). With `why`, each classification includes the parts of the
-        image that support its label. `window` and `batch_size` work as in `predict`.
+        `top` limits the number of labels; by default, all labels are returned. With `why`, each classification includes
+        the parts of the image that support its label. `window` and `batch_size` work as in `predict`.
         """
         several = [images] if isinstance(images, str | Path | np.ndarray) else images
         return predict_windows(several, self._classify, batch_size=batch_size, window=window, top=top, why=why)
@@ -124,7 +124,7 @@ class ImageClassifierPredictor(LabelPredictor[ImageClassification]):
         return rows
 
     def why(self, image: ImageInput, label: str | None = None) -> ImageReasons:
-        """Compute which parts of an image support a label (default: the most probable label)."""
+        """Compute which parts of an image support a label, by default the most probable label."""
         pixels = as_image(image).decode(self.shape).pixels
         if label is None:
             label = self.rank(self._probabilities([pixels])[0], 1)[0].label
@@ -147,7 +147,7 @@ def is_blank(image: ImageInput) -> bool:
 
 
 def as_image(image: ImageInput) -> StoredImage | PixelImage:
-    """Return the handle of an image; raise `UsageError` if an array is not an image of bytes."""
+    """Return the handle of an image. Raise `UsageError` if an array is not an image of bytes."""
     if isinstance(image, str | Path):
         return StoredImage(expand_home(Path(image)))
     pixels = image[:, :, None] if image.ndim == 2 else image

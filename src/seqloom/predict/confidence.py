@@ -20,14 +20,15 @@ from seqloom.runs.calibration import RunCalibration, load_calibration
 from seqloom.runs.layout import CALIBRATION_FILE, WEIGHTS_FILE
 from seqloom.tasks.reading_base import UNSEEN
 
-MIN_EXAMPLES = 10  # dev examples; fewer do not determine a temperature reliably
+MIN_EXAMPLES = 10  # minimum dev examples; fewer examples do not determine a temperature reliably
 
 
 class CalibratedPredictor(SplitPredictor[P]):
     """A predictor that returns calibrated probabilities if the run is calibrated."""
 
-    min_probability: float | None = None  # abstain below this probability; None: use the run's thresholds, if any
-    default_threshold: ClassVar[float] = 0.0  # of labels without a threshold in the run
+    # The model abstains below this probability; None: use the thresholds of the run, if any
+    min_probability: float | None = None
+    default_threshold: ClassVar[float] = 0.0  # threshold of labels without a threshold in the run
 
     @cached_property
     def _calibration(self) -> tuple[RunCalibration | None, str]:
@@ -40,7 +41,7 @@ class CalibratedPredictor(SplitPredictor[P]):
 
     @property
     def calibration_notes(self) -> list[str]:
-        """A note if the calibration of the run is out of date."""
+        """A note if the calibration of the run is not up to date."""
         return [self._calibration[1]] if self._calibration[1] else []
 
     @cached_property
@@ -77,7 +78,8 @@ class CalibratedPredictor(SplitPredictor[P]):
     def calibrate(self, *, f1: bool = False, precision: float | None = None) -> RunCalibration:
         """Fit the temperature on dev and store it in the run; later predictions use it.
 
-        With `f1` or a target `precision`, also choose a threshold per label, below which the model abstains.
+        With `f1` or a target `precision`, also choose a threshold for each label. Below the threshold, the model
+        abstains.
         """
         log_probs, targets = self.log_probs("dev")
         is_known = targets != UNSEEN
@@ -115,7 +117,7 @@ class CalibratedPredictor(SplitPredictor[P]):
         return calibration
 
     def remove_calibration(self) -> None:
-        """Remove the calibration from the run; later predictions return raw probabilities."""
+        """Remove the calibration from the run. Later predictions return uncalibrated probabilities."""
         with self.run.locked(), suppress(FileNotFoundError):
             (self.run.path / CALIBRATION_FILE).unlink()
         self._apply(None)
@@ -124,7 +126,7 @@ class CalibratedPredictor(SplitPredictor[P]):
         self._calibration = calibration, ""
         self.run.discard_metrics()
         self.model.temperature = 1.0 if calibration is None else calibration.temperature
-        vars(self).pop("_SplitPredictor.outputs", None)  # cached with the previous temperature
+        vars(self).pop("_SplitPredictor.outputs", None)  # the cached outputs have the previous temperature
 
     def compute_report(self, split: str) -> Any:
         report, more = super().compute_report(split), dict[str, float]()

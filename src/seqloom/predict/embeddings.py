@@ -1,11 +1,11 @@
-"""Text vectors: the hidden states h_1 … h_S of a trained model, pooled to one vector per text.
+"""Text vectors: the hidden states h_1 … h_S of a trained model, pooled to one vector for each text.
 
     mean    1/S Σ_j h_j          max    max_j h_ji, elementwise          first    h_1          last    h_S
 
-h is the input of the output layer for every token, including [CLS] and [SEP] of BERT and the first END of a language
-model. For a translator, h are the encoder states; for a bag of words, the word vectors. A text that is longer than the
-maximum length of the model is split, and pooling covers all pieces. Normalized vectors are v / ‖v‖, so that their dot
-products are cosines.
+h is the input of the output layer at every token, including [CLS] and [SEP] of BERT and the first END of a language
+model. For a translator, h are the encoder states. For a bag of words, h are the word vectors. If a text is longer than
+the maximum length of the model, it is split into pieces, and pooling covers all pieces. Normalized vectors are v / ‖v‖,
+so that their dot products are cosines.
 """
 
 from abc import ABC, abstractmethod
@@ -60,7 +60,7 @@ POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "last": lambda h: h[-1],
     "max": lambda h: h.amax(dim=0),
 }
-States = Iterator[tuple[int, int, Tensor]]  # index of a text, index of its piece, and h (S, H)
+States = Iterator[tuple[int, int, Tensor]]  # index of the text, index of the piece, and h (S, H)
 
 
 def embed(
@@ -72,7 +72,7 @@ def embed(
     batch_size: int = 32,
     window: int = 1024,
 ) -> Array:
-    """Return one float32 vector per text (N, H), in order. A blank text has a zero vector."""
+    """Return one float32 vector per text (N, H), in order. The vector of a blank text is zero."""
     check_pooling(pooling)
     check_sizes(batch_size=batch_size, window=window)
     reader = get_state_reader(trained)
@@ -81,7 +81,7 @@ def embed(
     if not normalize:
         return vectors
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Array = vectors / np.where(lengths > 0, lengths, 1)  # avoid division by zero for zero vectors
+    unit: Array = vectors / np.where(lengths > 0, lengths, 1)  # vectors of length zero are divided by 1
     return unit
 
 
@@ -95,7 +95,10 @@ def check_pooling(pooling: str) -> None:
 
 @torch.no_grad()
 def embed_lines(reader: "StateReader", lines: Sequence[str], pooling: str, batch_size: int) -> Array:
-    """Embed lines. Each piece is pooled immediately, because the states of all tokens may not fit into memory."""
+    """Embed lines.
+
+    Each piece is pooled immediately, because the states of all tokens together may not fit in memory.
+    """
     filled = [index for index, line in enumerate(lines) if line.strip()]
     texts = [lines[index].strip() for index in filled]
     pieces: list[dict[int, tuple[int, Tensor]]] = [{} for _ in texts]
@@ -129,7 +132,7 @@ class StateReader(ABC):
 
 
 class RowStates(StateReader):
-    """The states of a model that reads rows of tokens; a long text is split into several rows."""
+    """The states of a model that reads rows of tokens. A long text is split into several rows."""
 
     def __init__(
         self,
@@ -172,7 +175,7 @@ class WordStates(StateReader):
 
 
 class LexiconStates(StateReader):
-    """The states of a classifier or tagger with its own embeddings. A text that is too long is truncated."""
+    """The states of a classifier or tagger that has its own embeddings. A text that is too long is truncated."""
 
     def __init__(self, trained: AnyPredictor) -> None:
         super().__init__(trained)
@@ -242,7 +245,7 @@ class SimilarText:
 
 @dataclass(frozen=True)
 class SimilarTexts:
-    """A query and its most similar texts, best first; ties are in input order."""
+    """A query and its most similar texts, best first. Texts with equal scores are in input order."""
 
     query: str
     best: list[SimilarText]
@@ -278,7 +281,7 @@ def similar(
         seen, read = seen + len(lines), read + len(filled)
         if filled:
             scores = query_vectors @ embed_normalized([line for _, line in filled]).T  # (Q, N)
-            for number, row in enumerate(scores):  # stable sorts keep the input order of ties
+            for number, row in enumerate(scores):  # a stable sort keeps texts with equal scores in input order
                 order = np.argsort(-row.round(SCORE_DECIMALS), kind="stable")[:top]
                 new = [SimilarText(float(row[index]), *filled[index]) for index in order]
                 ranked = sorted([*best[number], *new], key=lambda near: -round(near.score, SCORE_DECIMALS))

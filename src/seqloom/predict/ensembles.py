@@ -1,4 +1,4 @@
-"""Combinations of trained models: interpolated language models, ensembles of translators, averaged weights."""
+"""Combinations of trained models: interpolated language models, ensembles of translators, and averaged weights."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,13 +63,13 @@ class MixtureEvaluation(MetricsEvaluation):
 
 
 class InterpolatedLM(LanguageModelPredictor):
-    """Interpolated language models, p = Σ_i λ_i p_i, returned by `seqloom.interpolate`."""
+    """A mixture of language models, p = Σ_i λ_i p_i, returned by `seqloom.interpolate`."""
 
     evaluation_class = MixtureEvaluation
 
     def __init__(self, parts: Sequence[LanguageModelPredictor], weights: Sequence[float] | None = None):
         self.parts = list(parts)
-        self._log_probs: dict[str, list[Tensor]] = {}  # one tensor per model, by split
+        self._log_probs: dict[str, list[Tensor]] = {}  # log-probabilities by split, one tensor for each model
         check_same_vocabulary(self.parts)
         super().__init__(self.parts[0].run)
         self.weights_from = "dev" if weights is None else "given"
@@ -83,7 +83,7 @@ class InterpolatedLM(LanguageModelPredictor):
 
     @property
     def max_length(self) -> int | None:
-        """The smallest maximum length of the models."""
+        """The smallest maximum length among the models."""
         return min((part.max_length for part in self.parts if part.max_length is not None), default=None)
 
     @cached_property
@@ -107,7 +107,7 @@ class InterpolatedLM(LanguageModelPredictor):
         return [tasks[0].metrics(values, split) for values in (mix(log_probs, self.weights), *log_probs)]
 
     def _split_log_probs(self, split: str) -> list[Tensor]:
-        """Return log p of each model, computed once with the settings of the model's recipe."""
+        """Return log p of each model on a split, computed once with the settings of the model's recipe."""
         if split not in self._log_probs:
             check_same_data(self.parts, OTHER_TEXT)
             self._log_probs[split] = [part.task().log_probs(part.model, split) for part in self.parts]
@@ -145,7 +145,7 @@ class EnsembleEvaluation(TranslationEvaluation):
 class TranslatorEnsemble(TranslatorPredictor):
     """An ensemble of translators, p = 1/M Σ_i p_i at every token, returned by `seqloom.ensemble`.
 
-    The search options are those of the first translator.
+    The search options of the first translator are used.
     """
 
     evaluation_class = EnsembleEvaluation
@@ -166,16 +166,16 @@ class TranslatorEnsemble(TranslatorPredictor):
 
     @property
     def longest_source(self) -> int | None:
-        """The smallest maximum source length of the translators."""
+        """The smallest maximum source length among the translators."""
         return min((n for part in self.parts if (n := part.longest_source) is not None), default=None)
 
     @property
     def longest_key(self) -> str:
-        """The recipe key that sets the smallest maximum source length of the translators."""
+        """The recipe key that sets the smallest maximum source length among the translators."""
         return min(self.parts, key=lambda part: part.longest_source or math.inf).longest_key
 
     def report(self, split: str = "dev", glossary: GivenGlossary | None = None, **options: Any) -> TranslationReport:
-        """Compute all metrics on a split of the training data of the translators, without storing them."""
+        """Compute all metrics on a split of the training data of the translators. The metrics are not stored."""
         check_same_data(self.parts, OTHER_SENTENCES)
         decode, terms = self.decode_options(**options), self.term_search(glossary)
         report: TranslationReport = self.training_task.report(self.model, split, decode, terms)
@@ -188,9 +188,9 @@ class TranslatorEnsemble(TranslatorPredictor):
 def interpolate(
     models: Sequence[LanguageModelPredictor | str | Path], weights: Sequence[float] | None = None, device: str = "auto"
 ) -> InterpolatedLM:
-    """Interpolate language models, p = Σ_i λ_i p_i; by default the weights are optimized on dev.
+    """Interpolate language models, p = Σ_i λ_i p_i. By default, the weights are optimized on dev.
 
-    The models must have the same tokenizer. To optimize weights or to evaluate a split, they must also have the same
+    The models must have the same tokenizer. For optimizing weights or evaluating a split, they must also have the same
     data.
     """
     parts = [
@@ -201,7 +201,7 @@ def interpolate(
 
 
 def ensemble(models: Sequence[TranslatorPredictor | str | Path], device: str = "auto") -> TranslatorEnsemble:
-    """Combine translators by the mean of their probabilities. They must have the same tokenizer."""
+    """Combine translators by averaging their probabilities. The translators must have the same tokenizer."""
     parts = [
         model if isinstance(model, TranslatorPredictor) else load(model, device, TranslatorPredictor)
         for model in models
@@ -275,10 +275,10 @@ def average(
     out: str | Path | None = None,
     device: str = "auto",
 ) -> Any:
-    """Average the weights of the newest `last` (10) checkpoints of a run, or the best weights of several runs.
+    """Average the weights of the newest `last` (default 10) checkpoints of a run, or the best weights of several runs.
 
-    The result is a new run in `out` (default for a single run: NAME-averaged in the same folder). Several runs must
-    have the same model.
+    The result is a new run in `out`. For a single run, the default is NAME-averaged in the same folder. Several runs
+    must have the same model.
     """
     paths = [Path(run) for run in ([runs] if isinstance(runs, str | Path) else runs)]
     if not paths:
@@ -287,7 +287,7 @@ def average(
 
 
 def average_runs(paths: Sequence[Path], last: int | None, out: Path | None, device: str = "auto") -> AveragedRun:
-    """Average weights, evaluate them on dev, and write the run last, so that an existing run is always complete.
+    """Average weights and evaluate them on dev. The run is written last, so an existing run is always complete.
 
     Each of several runs is evaluated with its own recipe, and its metrics are stored in the run.
     """

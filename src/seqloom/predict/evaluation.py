@@ -1,7 +1,7 @@
 """The output of `seqloom evaluate`, as JSON and as text.
 
-Creating an `Evaluation` evaluates a predictor. `Predictor.evaluation_class` selects the class for a predictor;
-classes that show more than metrics are defined next to their predictors.
+Creating an `Evaluation` evaluates a predictor. `Predictor.evaluation_class` selects the class for a predictor. Classes
+that show more than metrics are defined next to their predictors.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ from seqloom.evaluate.tagging import TagReport
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Display names of metrics, in the order in which `metric_lines` sorts them.
+# The names of metrics for display, in the order that `metric_lines` uses.
 LABELS = {
     "bleu": "BLEU",
     "bleu_lowercase": "BLEU, lowercased",
@@ -124,11 +124,11 @@ MISTAKES = 10  # maximum number of displayed pairs of confused classes
 class EvaluationOptions:
     """The data to evaluate on, and the search options."""
 
-    split: str = "dev"  # split of the data of the run
-    text: Path | None = None  # evaluate this text instead
+    split: str = "dev"  # split of the run's data
+    text: Path | None = None  # a text to evaluate instead of the split
     documents: Literal["file", "line", "paragraph"] | None = None  # the unit of a document in `text`
     columns: NamedColumns | None = None  # the column of `text`, if it is a table
-    pairs: tuple[Path, Path] | None = None  # evaluate these sources and references instead
+    pairs: tuple[Path, Path] | None = None  # sources and references to evaluate instead of the split
     search: Mapping[str, Json] = field(default_factory=dict)  # overrides of the section `decode`
     glossary: Path | None = None  # terms that translations must contain
 
@@ -136,8 +136,9 @@ class EvaluationOptions:
 class Evaluation(ABC):
     """The result of an evaluation."""
 
-    option_groups: tuple[str, ...] = ()  # supported option groups: text, search, out, confusion, reliability
-    answers_name = "answers"  # the noun for the rows of `answers`, used in messages
+    # The option groups that the class supports: text, search, out, confusion, reliability
+    option_groups: tuple[str, ...] = ()
+    answers_name = "answers"  # the name of the rows of `answers` in messages
     notes: Sequence[str] = ()  # printed to standard error before the result
     remarks: Sequence[str] = ()  # printed to standard error after the result
     report: Any
@@ -166,7 +167,7 @@ class Evaluation(ABC):
         raise NotImplementedError
 
     def draw(self, plot: str) -> "tuple[Figure, bool, str | None]":
-        """Draw `confusion` or `reliability`; return the plot, whether an SVG keeps text as text, and a font warning."""
+        """Draw `confusion` or `reliability`. Return the plot, whether an SVG keeps text as text, and a font warning."""
         raise NotImplementedError
 
 
@@ -181,7 +182,7 @@ def metric_lines(
     width: int = 9,
     ordered: bool = False,
 ) -> Iterator[str]:
-    """Yield one line per metric with its suffix; `ordered` sorts the metrics as in `LABELS`."""
+    """Yield one line per metric with its suffix. With `ordered`, metrics are sorted as in `LABELS`."""
     names = [*(name for name in LABELS if name in metrics), *(name for name in metrics if name not in LABELS)]
     for name in names if ordered else metrics:
         label = loss if name == "loss" else LABELS.get(name, name)
@@ -189,7 +190,7 @@ def metric_lines(
 
 
 def format_value(name: str, value: float) -> str:
-    """Format the value of a metric, with `exact_match` as a percentage."""
+    """Format the value of a metric. `exact_match` is a percentage."""
     return f"{100 * value:.2f} %" if name == "exact_match" else format_metric(name, value)
 
 
@@ -258,7 +259,7 @@ class SplitEvaluation(Evaluation):
 class AnswerRow(NamedTuple):
     """An example with its prediction."""
 
-    error: float  # the size of the mistake; 0 for a correct prediction
+    error: float  # the size of the mistake, which is 0 for a correct prediction
     expected: str
     predicted: str
     example: str
@@ -303,7 +304,7 @@ class LabelEvaluation(SplitEvaluation):
 
     @property
     def unit(self) -> str:
-        """The unit that receives a class, such as a text or a word."""
+        """The unit to which a class is assigned, such as a text or a word."""
         counts = self.model.run.data["counts"][self.split]
         return next((unit for unit in ("pairs", "series", "images") if unit in counts), "texts")
 

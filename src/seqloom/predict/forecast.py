@@ -35,7 +35,7 @@ METRICS = {
     "coverage_80": "in the 80 % interval",
     "coverage_95": "in the 95 % interval",
 }
-LISTED_STEPS = 12  # maximum number of horizons in the output
+LISTED_STEPS = 12  # maximum number of steps of the horizon in the output
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ForecastLine(Prediction):
     forecast: ForecastView | None
 
     def to_line(self) -> str:
-        """Return tab-separated means: all steps of the first variable, then all of the second, and so on."""
+        """Return tab-separated means: all steps of the first variable, then those of the second, and so on."""
         values = () if self.forecast is None else self.forecast.mean.T.flatten()
         return "\t".join(f"{value:.6g}" for value in values)
 
@@ -88,7 +88,7 @@ class ForecastEvaluation(Evaluation):
             yield row(label, metrics[name], metrics[f"naive_{name}"])
         yield row("loss, nats of the next value", metrics["loss"])
         yield "\nMASE by steps ahead"
-        every = max(1, -(-len(report.by_step) // LISTED_STEPS))  # only some steps of a long horizon
+        every = max(1, -(-len(report.by_step) // LISTED_STEPS))  # a long horizon is listed in intervals
         for step in range(every - 1, len(report.by_step), every):
             yield row(step + 1, report.by_step[step], report.naive_by_step[step])
         if len(report.by_variable) > 1:
@@ -124,7 +124,10 @@ class ForecasterPredictor(Predictor[ForecastLine]):
 
     @returns_list
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 1, window: int = 1) -> Iterator[ForecastLine]:
-        """Forecast one series per line: all values of the first variable, then all of the second, and so on."""
+        """Forecast one series per line.
+
+        A line lists all values of the first variable, then those of the second, and so on.
+        """
         for number, line in enumerate(as_lines(lines), start=1):
             yield ForecastLine(line, self._forecast_line(line, number) if line.strip() else None)
 
@@ -142,14 +145,14 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         return last.until(len(last))
 
     def read_examples(self, path: Path, data: Mapping[str, object] | None, columns: NamedColumns | None) -> Corpus[Any]:
-        """Read a series with the variables of the model; its second half is the split "other"."""
+        """Read a series with the variables of the model. Its second half is the split "other"."""
         if columns:
             raise UsageError(f"--column and --label do not apply to {self.name}: it reads {', '.join(self.columns)}.")
         series, notes = self._read(path, None, None)
         return halve_series(Corpus(str(path), "", {"train": [series]}, notes=tuple(notes)))
 
     def read(self, path: str | Path, time: Column | None = None, time_format: str | None = None) -> Series:
-        """Read a series from a file with the columns of the model; a single column may have a different name."""
+        """Read a series from a file with the columns of the model. A single column may have a different name."""
         return self._read(Path(path), time, time_format)[0]
 
     def _read(self, path: Path, time: Column | None, time_format: str | None) -> tuple[Series, list[str]]:
@@ -194,9 +197,9 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         time: Column | None = None,
         time_format: str | None = None,
     ) -> ForecastView:
-        """Forecast a series, given directly or as a file (default: the series of the run).
+        """Forecast a series, which is given directly or as a file. The default is the series of the run.
 
-        With `back`, the last `back` steps are withheld from the model and returned as the observed values.
+        With `back`, the last `back` steps are withheld from the model and returned as observed values.
         """
         notes: list[str] = []
         if series is None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.attention import HeadsView
 
 
-# Mask tokens of other models, which users may type.
+# Masks that users may type because other models use them.
 OTHER_MASKS = re.compile(r"<mask>|\[mask\]|<MASK>|\[Mask\]|<extra_id_\d+>|_{3,}")
 TOKENS = 4096  # maximum tokens per batch, including padding; a longer text forms its own batch
 
@@ -49,13 +49,13 @@ TOKENS = 4096  # maximum tokens per batch, including padding; a longer text form
 class TokenProbability:
     """A token and its probability at a mask."""
 
-    token: str  # for display
+    token: str  # the token as displayed
     probability: float
     id: int
 
 
 def read_masks(tokenizer: Tokenizer, text: str, advice: str = "") -> Gaps:
-    """Return the tokens of a text, which must have a [MASK] unless it is blank."""
+    """Return the tokens of a text. The text must contain [MASK] unless it is blank."""
     gaps = read_gaps(tokenizer, Specials.after(len(tokenizer)), text)
     if not gaps.masks and text.strip():
         other_mask = OTHER_MASKS.search(text)
@@ -69,16 +69,19 @@ def read_masks(tokenizer: Tokenizer, text: str, advice: str = "") -> Gaps:
 
 @dataclass(frozen=True)
 class FilledText(Prediction):
-    """A text with masks, and the most probable tokens at each mask, best first. Masks are predicted independently."""
+    """A text with masks, and the most probable tokens at each mask, best first.
+
+    Each mask is predicted independently of the other masks.
+    """
 
     text: str  # the unchanged input
     filled: str  # the input with the best token at each mask
     masks: list[list[TokenProbability]]
-    cut: int = 0  # number of tokens dropped because they are far from the masks
+    cut: int = 0  # number of tokens that were dropped because they are far from the masks
     json_names: ClassVar = ("text", "filled", "masks", "unknown", "cut")
 
     def to_line(self) -> str:
-        """Return the filled text, then one field per mask with tokens and probabilities."""
+        """Return the filled text and one field for each mask, which lists tokens and probabilities."""
         fields = [one_line(self.filled)]
         for candidates in self.masks:
             fields.append(" ".join(f"{mark_spaces(each.token)} {each.probability:.4f}" for each in candidates))
@@ -125,7 +128,8 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
     ) -> Iterator[FilledText]:
         """Predict the `top` tokens at each [MASK], and return one result per text.
 
-        If a text is too long, only the part around its masks is read. `window` and `batch_size` work as in `predict`.
+        If a text is too long, the model reads only the part around its masks. `window` and `batch_size` work as in
+        `predict`.
         """
         self._check_output()
         read = map(self._read, as_lines(texts))
@@ -144,7 +148,7 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
 
     @property
     def has_trained_output(self) -> bool:
-        """Whether the model can predict tokens; if not, its output layer was missing in the imported directory."""
+        """Whether the model can predict tokens. It cannot if the imported directory had no output layer."""
         return "dense.weight" not in self.run.data.get("imported", {}).get("initialized", ())
 
     @property
@@ -152,7 +156,7 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
         return f"use `seqloom embed` and `seqloom similar`, or fine-tune it (init.from={self.name})"
 
     def _read(self, text: str) -> tuple[str, Gaps, list[int]]:
-        """Return the text, its tokens, and the tokens to read, with the masks in the middle."""
+        """Return the text, its tokens, and the tokens that the model reads, with the masks in the middle."""
         gaps = read_masks(self.tokenizer, text)
         ids, room = gaps.ids, None if self.max_length is None else self.max_length - frame_length(1)
         if room is None or len(ids) <= room:
@@ -173,7 +177,7 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
             lengths, batch_size, lambda batch: self._predict_masks([rows[n] for n in batch], top)
         )
         for (text, gaps, row), best in zip(read, predictions, strict=True):
-            filled, end = "", 0  # keep the spelling of unknown words
+            filled, end = "", 0  # the text around the gaps keeps the spelling of unknown words
             for mask, candidates in zip(gaps.masks, best, strict=True):
                 start, after = gaps.spans[mask]
                 filled, end = self.tokenizer.append_token(filled + text[end:start], candidates[0].id), after
@@ -194,7 +198,7 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
             yield [next(candidates) for _ in range(masks)]
 
     def heads(self, text: str) -> "HeadsView":
-        """Return the attention weights of all layers and heads for a text, which may have masks."""
+        """Return the attention weights of all layers and heads for a text, which may contain masks."""
         from seqloom.inspect.views.attention import bert_heads_view
 
         return bert_heads_view(self, text)
@@ -216,7 +220,7 @@ class DenoisedText(Prediction):
     json_names: ClassVar = ("text", "corrupted", "denoised", "spans", "log_prob", "finished", "unknown")
 
     def to_line(self) -> str:
-        """Return the denoised text, then the predicted span of each gap."""
+        """Return the denoised text and the predicted span of each gap."""
         return "\t".join(map(one_line, [self.denoised, *(self.spans or [])]))
 
     def to_columns(self) -> dict[str, object]:
@@ -229,8 +233,8 @@ class CorruptedText:
     """The input of a denoiser."""
 
     raw: str
-    text: str  # stripped
-    ids: list[int]  # without END; empty for a blank text
+    text: str  # the text without surrounding white space
+    ids: list[int]  # tokens without END; empty for a blank text
     unknown: tuple[str, ...] = ()
     gaps: list[Span] | None = None  # character spans of the gaps; None if noise was added
 
@@ -282,21 +286,21 @@ class DenoiserPredictor(Predictor[DenoisedText], DenoisingModel):
         window: int = 1024,
         **options: Any,
     ) -> Iterator[DenoisedText]:
-        """Denoise texts, and return one result per text. A gap is written [MASK].
+        """Denoise texts, and return one result per text. A gap is written as [MASK].
 
-        With `noise`, texts are first corrupted as in training; the noise depends on `seed` and the index of the text.
-        `options` are fields of `BeamConfig` and override the recipe.
+        With `noise`, texts are first corrupted as in training. The noise depends on `seed` and on the index of the
+        text. `options` are fields of `BeamConfig` and override the recipe.
         """
         search = self.decode_options(**options)
         read = (self._read(text, number, seed if noise else None) for number, text in enumerate(as_lines(texts)))
         return predict_windows(read, self._denoise, batch_size=batch_size, window=window, search=search)
 
     def decode_options(self, **changes: Any) -> BeamConfig:
-        """Return the recipe section `decode` with the changes applied and n_best set to 1."""
+        """Return the section `decode` of the recipe with the changes applied and with n_best set to 1."""
         return change_search(self.recipe.decode, {**changes, "n_best": 1})
 
     def heads(self, text: str, **options: Any) -> "HeadsView":
-        """Return the attention weights of all layers and heads for a text, in which a gap is written [MASK]."""
+        """Return the attention weights of all layers and heads for a text, in which a gap is written as [MASK]."""
         from seqloom.inspect.views.attention import denoiser_heads_view
 
         return denoiser_heads_view(self, text, **options)
@@ -307,7 +311,7 @@ class DenoiserPredictor(Predictor[DenoisedText], DenoisingModel):
         return [*ids, end], self._decode([ids], self.decode_options(**options))[0]
 
     def encode_source(self, text: str) -> list[int]:
-        """Return the source tokens of a text, including END; a gap is written [MASK]."""
+        """Return the source tokens of a text, including END. A gap is written as [MASK]."""
         return [*self._read(text, 0, None).ids, END]
 
     def _read(self, line: str, number: int, seed: int | None) -> CorruptedText:
@@ -366,7 +370,7 @@ class DenoiserPredictor(Predictor[DenoisedText], DenoisingModel):
         return [best for best, *_ in hypotheses]
 
     def _fill(self, source: CorruptedText, spans: Sequence[list[int]]) -> str:
-        """Insert spans into the gaps of a text. All other words, including unknown words, are unchanged."""
+        """Insert spans into the gaps of a text. The other words do not change, even if they are unknown."""
         if source.gaps is None:
             first = self.sentinels[0]
             parts = (spans[token - first] if token in self.sentinels else [token] for token in source.ids)

@@ -55,7 +55,7 @@ class PromptAnswer(Prediction):
     text: str
     dropped_shots: int = 0  # number of leading shots that were dropped
     cut: bool = False  # whether the beginning of the text was cut
-    expected: str | None = None  # true label, if known
+    expected: str | None = None  # true label, or None if it is not known
 
     @property
     def label(self) -> str:
@@ -69,7 +69,7 @@ class PromptAnswer(Prediction):
 
 @dataclass(frozen=True)
 class PromptedChoice(PromptAnswer):
-    """A text with its labels, most probable first; a blank text has no labels."""
+    """A text with its labels, most probable first. A blank text has no labels."""
 
     candidates: list[ScoredChoice] = field(default_factory=list)
     json_names: ClassVar = ("label", "candidates")
@@ -92,7 +92,7 @@ class PromptedChoice(PromptAnswer):
 
 @dataclass(frozen=True)
 class Completion(PromptAnswer):
-    """A text and the generated continuation or label."""
+    """A text and the continuation or label that was generated."""
 
     completion: str = ""
     json_names: ClassVar = ("completion",)
@@ -111,7 +111,7 @@ class Completion(PromptAnswer):
 def fit_shots(
     tokenizer: Tokenizer, prompt: Prompt, text: str, choices: Sequence[str], max_length: int | None
 ) -> tuple[int, bool]:
-    """Return the number of leading shots to drop so that the prompt and any choice fit into the context.
+    """Return how many leading shots to drop so that the prompt with any choice fits into the context.
 
     The second value is True if the text is too long even without shots.
     """
@@ -134,7 +134,7 @@ class ChoiceScorer:
         self, model: "LanguageModelPredictor", prompt: Prompt, choices: tuple[str, ...], by: Scoring, calibrate: bool
     ) -> None:
         self.lm, self.prompt, self.choices, self.by, self.calibrate = model, prompt, choices, by, calibrate
-        self._blank: dict[int, list[float]] = {}  # scores for a blank text, by number of dropped shots
+        self._blank: dict[int, list[float]] = {}  # scores for a blank text by number of dropped shots
         self._checked = False
 
     @returns_list
@@ -170,8 +170,8 @@ class ChoiceScorer:
     def _rows(self, text: str, skip: int) -> tuple[list[list[int]], int]:
         """Return the tokens of the prompt with each choice appended, and the position where the choices start.
 
-        A token may cover the end of the prompt and the start of a choice, such as a byte pair with a leading space. The
-        choices therefore start after the common prefix of the prompt and all rows.
+        A token may span the end of the prompt and the start of a choice, for example a byte pair with a leading space.
+        The choices therefore start after the common prefix of the prompt and all rows.
         """
         prefix, encode = self.prompt.text(text, skip), self.lm.tokenizer.encode
         rows = [encode(prefix + choice) for choice in self.choices]
@@ -216,7 +216,7 @@ class ChoiceScorer:
 
 @dataclass(frozen=True)
 class ScoredText(Prediction):
-    """A text with the log-probabilities of its tokens; the last token is END."""
+    """A text with the log-probabilities of its tokens. The last token is END."""
 
     text: str
     tokens: list[str]
@@ -253,14 +253,14 @@ class ScoredText(Prediction):
 class Continuation:
     """A continuation of a prompt by beam search."""
 
-    text: str  # without the prompt
-    score: float  # the score for ranking
-    log_prob: float  # log p including the prompt
+    text: str  # the continuation without the prompt
+    score: float  # the score that determines the rank
+    log_prob: float  # log p of the prompt and the continuation
     finished: bool  # whether END was predicted
 
 
 class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
-    """A trained language model, which generates texts, scores texts and completes prompts."""
+    """A trained language model, which can generate texts, score texts and complete prompts."""
 
     description = "a language model"
     usage = "use `seqloom generate` and `seqloom score`"
@@ -286,7 +286,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024
     ) -> Iterator[PromptAnswer]:
-        """Predict the label of each line if the model was trained on labels, otherwise continue the line greedily."""
+        """Predict the label of each line if the model was trained on labels. Otherwise, continue each line greedily."""
         if self.training_labels:
             return self.choose(lines, top=1, batch_size=batch_size, window=window, stream=True)
         return self.complete(lines, template=None if self.training_template else "{text}{label}", stream=True)
@@ -302,10 +302,10 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         allow_unknown: bool = False,
         **options: Any,
     ) -> Iterator[str]:
-        """Return a continuation of a prompt, or with `stream=True` an iterator over its pieces.
+        """Return a continuation of a prompt. With `stream=True`, return an iterator over its pieces.
 
-        `options` are fields of `SamplingConfig`, such as temperature, top_p and top_k. <unk> is never generated;
-        `allow_unknown` allows it in the prompt.
+        `options` are fields of `SamplingConfig`, such as temperature, top_p and top_k. <unk> is never generated.
+        `allow_unknown` allows unknown words in the prompt.
         """
         check_options(SamplingConfig, options)
         check_whole(max_tokens=max_tokens, seed=seed)
@@ -340,7 +340,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         check_options(BeamConfig, options)
         check_whole(max_tokens=max_tokens, min_tokens=min_tokens)
         ids = self._read(prompt, allow_unknown)
-        forced = len(ids) - 1  # the first is END
+        forced = len(ids) - 1  # the first token is END
         if max_tokens < max(min_tokens, 1):
             raise UsageError(f"max_tokens must be at least {max(min_tokens, 1)} (1 and min_tokens); got {max_tokens}.")
         try:
@@ -360,7 +360,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         )
 
     def to_training_format(self, text: str, complete: bool = True) -> str:
-        """Normalize a text as in training. Unless the text is `complete`, a trailing space is kept."""
+        """Normalize a text as in training. If the text is not `complete`, its trailing space is kept."""
         if self.run.recipe.get("read") != "letters":
             return text
         return keep_letters(text).rstrip() if complete else keep_letters(text)
@@ -415,10 +415,10 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         batch_size: int = 32,
         window: int = 1024,
     ) -> Iterator[PromptedChoice]:
-        """Rank the choices for each text; return one result per text, with the `top` choices (default: all).
+        """Rank the choices for each text. Return one result per text with the `top` choices, by default all choices.
 
-        `shots` are pairs (text, label); `choices` defaults to their labels. A score is the `mean` or the `sum` of log p
-        over the tokens of a choice; `calibrate` subtracts the score of the choice for a blank text.
+        `shots` are pairs (text, label), whose labels are the default of `choices`. A score is the `mean` or the `sum`
+        of log p over the tokens of a choice. `calibrate` subtracts the score of the choice for a blank text.
         """
         if by not in ("mean", "sum"):
             raise UsageError(f"by must be mean or sum; got {by!r}.")
@@ -440,9 +440,9 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         window: int = 1,
         **options: Any,
     ) -> Iterator[Completion]:
-        """Generate the label of each text, up to the text that follows a label in the template.
+        """Generate the label of each text. The label ends where the template continues after it.
 
-        `options` are passed to `generate`; the default is greedy search.
+        `options` are passed to `generate`. The default is greedy search.
         """
         prompt = self._prompt(shots, template, separator)
         stop = [mark for mark in (prompt.template.after.format(), separator) if mark][:1]
@@ -458,7 +458,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
             return Completion(line)
         text, labels = line.strip(), tuple(shot.label for shot in prompt.shots) or ("",)
         skip, cut = fit_shots(self.tokenizer, prompt, text, labels, self.max_length)
-        prefix = prompt.text(text, skip).rstrip(" ")  # the space belongs to the next token
+        prefix = prompt.text(text, skip).rstrip(" ")  # the space is part of the next token
         completion = self.generate(prefix, max_tokens=max_tokens, allow_unknown=True, **options)
         unknown = tuple(self.tokenizer.unknown_pieces(prompt.template.question(text)))
         return Completion(line, skip, cut, completion=completion.strip(), unknown=unknown)
@@ -478,7 +478,7 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
 
     @property
     def training_labels(self) -> tuple[str, ...]:
-        """The labels of a prompt-tuned model; empty for other models."""
+        """The labels of a prompt-tuned model. Other models have no labels."""
         return tuple(self.run.labels) if self.run.recipe["task"] == "prompt-tune" else ()
 
     def heads(self, text: str) -> "HeadsView":

@@ -40,12 +40,15 @@ def load(path: str | Path, device: str = "auto", use: type[AnyPredictor] = Predi
 
 
 def import_hf(source: str | Path, out: str | Path, device: str = "auto", revision: str | None = None) -> Any:
-    """Convert a Hugging Face directory or a model on the hub to a run and load it, like `seqloom import-hf`."""
+    """Convert a Hugging Face directory or a model on the hub to a run and load the run, like `seqloom import-hf`."""
     return load(import_run(source, out, revision)[0].path, device)
 
 
 def import_minilm(out: str | Path = "runs/minilm", device: str = "auto") -> Any:
-    """Convert MiniLM, whose package must be installed, to a run and load it, like `seqloom import-minilm`."""
+    """Convert MiniLM to a run and load the run, like `seqloom import-minilm`.
+
+    The package of MiniLM must be installed.
+    """
     return load(import_minilm_run(out)[0].path, device)
 
 
@@ -58,7 +61,7 @@ def import_minilm_run(out: str | Path) -> "tuple[Run, ImportedModel]":
 def import_run(
     source: str | Path, out: str | Path, revision: str | None = None, **overrides: str
 ) -> "tuple[Run, ImportedModel]":
-    """Convert a model to a run with a card; takes the parameters of `import_model`."""
+    """Convert a model to a run with a card. The parameters are those of `import_model`."""
     from seqloom.exchange.conversion import import_model
     from seqloom.predict.card import write_card
 

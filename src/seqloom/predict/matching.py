@@ -36,19 +36,19 @@ from seqloom.predict.results import returns_list
 from seqloom.tasks.answer import TokenSpan, best_spans, spans_in_context
 from seqloom.tasks.reading_base import row_reader
 
-BUFFERED_BATCHES = 32  # batches of context windows read before prediction
+BUFFERED_BATCHES = 32  # number of batches of context windows that are read before prediction
 Pair = tuple[str, str]
 Choice = tuple[str, Sequence[str]]  # a text and its options
 
 
 def check_text_pairs(pairs: Iterable[Pair]) -> Iterator[Pair]:
-    """Return an iterator over pairs of texts, which checks their types."""
+    """Return an iterator over pairs of texts that checks the types of the texts."""
     checked = check_pairs(pairs, "pairs", "two texts")
     return ((first, check_text(second, f"pairs[{index}][1]")) for index, (first, second) in enumerate(checked))
 
 
 def check_choices(examples: Iterable[Choice]) -> Iterator[Choice]:
-    """Return an iterator over texts with their options, which checks their types."""
+    """Return an iterator over texts with their options that checks the types of all texts."""
     checked = check_pairs(examples, "examples", "a text and a list of options")
     return ((text, check_texts(options, f"examples[{index}][1]")) for index, (text, options) in enumerate(checked))
 
@@ -71,7 +71,7 @@ def predict_rows(
 
 @dataclass(frozen=True)
 class Match(LabelPrediction):
-    """A sentence pair with its labels, best first, or its score. A pair with a blank text has neither."""
+    """A sentence pair with its labels, best first, or with its score. A pair with a blank text has neither."""
 
     first: str = ""  # the unchanged input
     second: str = ""
@@ -119,7 +119,7 @@ class PairPredictor(LabelPredictor[Match]):
 
     @returns_list
     def predict(self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 1024) -> Iterator[Match]:
-        """Match the two tab-separated texts of each line."""
+        """Match the two tab-separated texts in each line."""
         pairs = split_columns(as_lines(lines), 2, "two texts", most=2)
         both = ((first, second) for first, second in pairs)
         return self.match(both, top=1, batch_size=batch_size, window=window, stream=True)
@@ -130,7 +130,8 @@ class PairPredictor(LabelPredictor[Match]):
     ) -> Iterator[Match]:
         """Predict the label or score of each pair, and return one result per pair.
 
-        `top` limits the number of labels (default: all). `window` and `batch_size` work as in `predict`.
+        `top` limits the number of labels; by default, all labels are returned. `window` and `batch_size` work as in
+        `predict`.
         """
         return predict_windows(check_text_pairs(pairs), self._match, batch_size=batch_size, window=window, top=top)
 
@@ -175,7 +176,7 @@ class Option:
 
 @dataclass(frozen=True)
 class ChoicePrediction(Prediction):
-    """A text and its options, best first. The options are empty if the text or an option is blank."""
+    """A text and its options, best first. If the text or an option is blank, there are no options."""
 
     text: str
     options: list[Option]
@@ -211,7 +212,7 @@ class ChoicePredictor(CalibratedPredictor[ChoicePrediction]):
         return [choice.answer for choice in self.training_task.corpus.split(split)]
 
     def answer_rows(self, split: str) -> Iterator[AnswerRow]:
-        """Yield all examples; the error is the log-probability ratio of the predicted and the correct option."""
+        """Yield all examples. The error is the log-probability ratio of the predicted and the correct option."""
         for choice, log_probs in zip(self.training_task.corpus.split(split), self.outputs(split), strict=True):
             best = max(range(len(log_probs)), key=log_probs.__getitem__)
             error = log_probs[best] - log_probs[choice.answer]
@@ -221,7 +222,7 @@ class ChoicePredictor(CalibratedPredictor[ChoicePrediction]):
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 8, window: int = 256
     ) -> Iterator[ChoicePrediction]:
-        """Choose an option for each line; a line contains a text and its options, separated by tabs."""
+        """Choose an option for each line. A line contains a text and its options, separated by tabs."""
         columns = split_columns(as_lines(lines), 3, "a text and at least two options")
         choices = ((text, options) for text, *options in columns)
         return self.choose(choices, top=1, batch_size=batch_size, window=window, stream=True)
@@ -230,7 +231,7 @@ class ChoicePredictor(CalibratedPredictor[ChoicePrediction]):
     def choose(
         self, examples: Iterable[Choice], *, top: int | None = None, batch_size: int = 8, window: int = 256
     ) -> Iterator[ChoicePrediction]:
-        """Rank the options of each text; return one result per text, with the `top` options (default: all)."""
+        """Rank the options of each text. Return one result per text with the `top` options, by default all options."""
         return predict_windows(check_choices(examples), self._choose, batch_size=batch_size, window=window, top=top)
 
     def _choose(self, examples: Sequence[Choice], batch_size: int, top: int | None) -> Iterator[ChoicePrediction]:
@@ -260,7 +261,7 @@ class ChoicePredictor(CalibratedPredictor[ChoicePrediction]):
 
 @dataclass(frozen=True)
 class AnswerSpan:
-    """A span of the context with its probability p(start) · p(end) in its window."""
+    """A span of the context with its probability, which is p(start) · p(end) in its window."""
 
     text: str
     start: int  # character offset in the context
@@ -282,7 +283,7 @@ class QuestionAnswer(Prediction):
 
     question: str
     answers: list[AnswerSpan]
-    no_answer_probability: float = 0.0  # the minimum over all windows
+    no_answer_probability: float = 0.0  # the minimum probability over all windows
     windows: int = 0  # number of context windows
     cut: bool = False  # whether the question was truncated
     json_names: ClassVar = ("question", "answer", "answers", "no_answer_probability", "windows", "unknown", "cut")
@@ -293,7 +294,7 @@ class QuestionAnswer(Prediction):
 
     @property
     def answer(self) -> str | None:
-        """The best answer, or None."""
+        """The best answer, or None if there is no answer."""
         return self.text or None
 
     def to_line(self) -> str:
@@ -336,7 +337,7 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
     def predict(
         self, lines: str | Iterable[str], *, batch_size: int = 32, window: int = 256
     ) -> Iterator[QuestionAnswer]:
-        """Answer one question per line; a line contains a question and a context, separated by a tab."""
+        """Answer one question per line. A line contains a question and a context, separated by a tab."""
         rows = split_columns(as_lines(lines), 2, "a question and a context", most=2)
         pairs = ((question, text) for question, text in rows)
         return self.answer_pairs(pairs, batch_size=batch_size, window=window, stream=True)
@@ -345,7 +346,7 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
     def answer_pairs(
         self, pairs: Iterable[Pair], *, top: int = 1, batch_size: int = 32, window: int = 256
     ) -> Iterator[QuestionAnswer]:
-        """Answer questions, each with its own context; group questions by context for speed."""
+        """Answer questions, each with its own context. Questions with the same context should be adjacent for speed."""
         for context, group in groupby(check_text_pairs(pairs), key=lambda pair: pair[1]):
             questions = (question for question, _ in group)
             yield from self.answer(questions, context, top=top, batch_size=batch_size, window=window, stream=True)
@@ -395,7 +396,7 @@ class AnswerPredictor(SplitPredictor[QuestionAnswer]):
     def _find_spans(
         self, by_question: dict[int, list[Window]], top: int, batch_size: int
     ) -> tuple[dict[int, list[TokenSpan]], dict[int, list[float]]]:
-        """Return the best spans of each question over all windows, and log p of "no answer" in each window."""
+        """Return the best spans of each question over all windows, and log p of "no answer" for each window."""
         windows = [window for group in by_question.values() for window in group]
         best: dict[int, list[TokenSpan]] = {number: [] for number in by_question}
         no_answer: dict[int, list[float]] = {number: [] for number in by_question}

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MultiLabelClassification(Classification):
-    """The labels of a text whose probabilities reach their thresholds; `candidates` also contains the other labels."""
+    """The labels of a text whose probabilities reach their thresholds. `candidates` also contains the other labels."""
 
-    labels: tuple[str, ...] = ()  # the most probable first
-    separator: str | None = None  # between labels in a cell of a table; None: a table has lists
+    labels: tuple[str, ...] = ()  # predicted labels, most probable first
+    separator: str | None = None  # separator of labels in a table cell; None if the cells of the table are lists
 
     @property
     def listed(self) -> list[LabelProbability]:
@@ -124,7 +124,7 @@ class MultiLabelPredictor(ClassifierPredictor):
 
     @property
     def thresholds(self) -> list[float]:
-        """The threshold of each label; ∞ if it is never predicted."""
+        """The threshold of each label, or ∞ if a label is never predicted."""
         return [self.threshold(label) for label in self.labels]
 
     def decisions(self, split: str) -> tuple[Values, NDArray[np.bool_]]:
@@ -143,7 +143,7 @@ class MultiLabelPredictor(ClassifierPredictor):
         return rows
 
     def mistakes(self, split: str) -> list[tuple[str, float, bool, str]]:
-        """Return each wrong decision, the most confident first: label, probability, whether it is expected, text."""
+        """Return the wrong decisions, most confident first: label, probability, whether it is expected, text."""
         (p, predicted), correct = self.decisions(split), self.training_task.label_matrix(split).astype(bool)
         rows, columns = np.nonzero(predicted != correct)
         confidence = np.abs(p[rows, columns] - correct[rows, columns])
@@ -166,15 +166,16 @@ class MultiLabelPredictor(ClassifierPredictor):
     def calibrate(
         self, *, f1: bool = False, precision: float | None = None, temperature: float | None = None
     ) -> RunCalibration:
-        """Fit the temperature on dev and choose the threshold of each label; later predictions use them.
+        """Fit the temperature on dev and choose the threshold of each label. Later predictions use these values.
 
-        The thresholds have the best F1, or are the lowest that reach `precision`. A given `temperature` is not fitted.
+        The thresholds maximize F1, or are the lowest thresholds that reach `precision`. A given `temperature` is not
+        fitted.
         """
         raw = self.outputs("dev").double().numpy() * self.model.temperature
         correct = self.training_task.label_matrix("dev")
         self.check_calibration_examples(len(raw))
         if temperature is None:
-            pairs = np.stack([np.zeros(raw.size), raw.ravel()], axis=1)  # absent and present
+            pairs = np.stack([np.zeros(raw.size), raw.ravel()], axis=1)  # log p of "absent" and "present"
             temperature = fit_temperature(pairs, correct.ravel().astype(np.int64)) or 1.0
         chosen = choose_thresholds(sigmoid(raw / temperature), correct.astype(bool), precision)
         thresholds: dict[str, float | None] = dict(zip(self.labels, chosen, strict=True))

@@ -1,4 +1,4 @@
-"""Results of predictors: lists, which notebooks display as tables, or iterators for streaming."""
+"""Results of predictors: lists, which notebooks display as tables, and iterators for streaming."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
@@ -19,7 +19,7 @@ INPUT_KEYS = (
     "second",
     "question",
     "image",
-)  # keys of the inputs that a prediction belongs to
+)  # keys of the inputs of a prediction
 
 
 class Predictions(list[T]):
@@ -30,14 +30,14 @@ class Predictions(list[T]):
 
 
 class Metrics(dict[str, float]):
-    """The metrics of an evaluation by name, which a notebook displays as a table."""
+    """The metrics of an evaluation by name. A notebook displays them as a table."""
 
     def _repr_html_(self) -> str:
         return table_html([{"metric": name, "value": value} for name, value in self.items()])
 
 
 class Streamable(Protocol[A, R_co, T_co]):
-    """A method that returns all its results, or with `stream=True` an iterator over them."""
+    """A method that returns all its results, or an iterator over them if `stream=True`."""
 
     @overload
     def __call__(self, *args: Any, stream: Literal[True], **options: Any) -> Iterator[T_co]: ...

@@ -44,7 +44,7 @@ class Entity:
     start: int
     end: int
     label: str
-    probability: float  # the minimum probability of its tags
+    probability: float  # the minimum probability of the tags in the span
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class TaggedLine(Prediction):
     text: str  # the unchanged input
     words: list[TaggedWord] = field(default_factory=list)
     entities: list[Entity] | None = None  # None if the tags do not mark spans
-    pieces: int = 0  # number of pieces; more than one if the line was too long
+    pieces: int = 0  # number of pieces; above 1 if the line was too long
     json_names: ClassVar = ("words", "unknown", "pieces")
 
     @property
     def marked(self) -> str:
-        """The line with inline tags: Pankaj:PER lives in [New Delhi]:LOC, or without spans: lives:VERB in:ADP."""
+        """The line with inline tags: Pankaj:PER lives in [New Delhi]:LOC, or, without spans, lives:VERB in:ADP."""
         if self.entities is None:
             return " ".join(f"{word.text}:{word.tag}" for word in self.words)
         line, before = "", 0
@@ -98,7 +98,7 @@ class TagEvaluation(LabelEvaluation):
             yield f"{sentences} invalid predicted tags, which were read leniently"
 
     def answers(self) -> Iterator[str]:
-        """Yield sentences in CoNLL format: each line has a word, its tag and the predicted tag."""
+        """Yield sentences in CoNLL format. Each line has a word, its true tag and its predicted tag."""
         for sentence, predicted in self.model.answers(self.split):
             rows = zip(sentence.words, sentence.tags, predicted, strict=True)
             yield "".join(f"{word}\t{tag}\t{other}\n" for word, tag, other in rows) + "\n"
@@ -126,8 +126,8 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
     ) -> Iterator[TaggedLine]:
         """Tag the words of each line, and return one result per line.
 
-        Words are split by `seqloom.text.word_spans`, or at white space with `spaces`. `window` and `batch_size` work as
-        in `predict`.
+        Words are split by `seqloom.text.word_spans`, or at white space if `spaces` is set. `window` and `batch_size`
+        work as in `predict`.
         """
         return predict_windows(as_lines(lines), self._tag, batch_size=batch_size, window=window, spaces=spaces)
 
@@ -139,7 +139,7 @@ class TaggerPredictor(SplitPredictor[TaggedLine]):
         pieces = reader.pieces(words)
         tags = self._tag_pieces(reader.batches(words, pieces, tokens=1), pieces, batch_size) if pieces else []
         by_line: list[list[tuple[str, float]]] = [[] for _ in lines]
-        for piece, tags_of_piece in zip(pieces, tags, strict=True):  # in line order
+        for piece, tags_of_piece in zip(pieces, tags, strict=True):  # in the order of the lines
             by_line[piece.sentence] += tags_of_piece
         counts = Counter(piece.sentence for piece in pieces)
         for number, (line, line_spans) in enumerate(zip(lines, spans, strict=True)):

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.attention import AlignmentView, HeadsView
 
 
-GivenTranslation = str | ScoredText  # a candidate of an n-best list, optionally with a score
-GivenGlossary = Glossary | Mapping[str, str | Sequence[str]] | str | Path  # or a dictionary or a file
+GivenTranslation = str | ScoredText  # a candidate of an n-best list, with or without a score
+GivenGlossary = Glossary | Mapping[str, str | Sequence[str]] | str | Path  # a glossary, a dictionary or a file
 TOKENS = 4096  # maximum source tokens per batch, including padding; a longer line forms its own batch
 
 
@@ -53,14 +53,15 @@ TOKENS = 4096  # maximum source tokens per batch, including padding; a longer li
 class Candidate:
     """One translation of a line."""
 
-    text: str  # without line breaks
-    score: float  # log_prob with length penalty, for ranking
+    text: str  # the translation without line breaks
+    score: float  # log_prob with the length penalty, which determines the rank
     log_prob: float
     tokens: list[str]
     finished: bool = True  # whether END was predicted before the maximum length
-    attention: Tensor | None = None  # (T, S), one row per token, including END
+    attention: Tensor | None = None  # (T, S), with one row for each token, including END
     words: list[str] | None = None  # target words of the alignment; only with `attention`
-    alignment: str | None = None  # "0-0 1-2": source and target word, counted from 0; only with `attention`
+    # Such as "0-0 1-2", pairs of source and target words counted from 0; only with `attention`
+    alignment: str | None = None
     ids: list[int] = field(default_factory=list)  # ids of the tokens, without END
 
     def to_json(self) -> dict[str, object]:
@@ -73,18 +74,18 @@ BLANK = Candidate("", 0.0, 0.0, [])
 
 @dataclass(frozen=True)
 class Translation(Prediction):
-    """A line and its translations, best first; `text` and `score` belong to the best translation."""
+    """A line and its translations, best first. `text` and `score` belong to the best translation."""
 
     source: str  # the unchanged line
     candidates: list[Candidate]
     source_tokens: list[str]
     source_words: list[str] | None = None  # source words of the alignment; only with `attention`
     terms: tuple[Term, ...] | None = None  # terms that the translation must contain; None without a glossary or terms
-    unwritable_terms: tuple[str, ...] = ()  # required terms that the tokenizer cannot write, each in its first form
+    unwritable_terms: tuple[str, ...] = ()  # required terms that the tokenizer cannot write, in their first forms
 
     @property
     def missing_terms(self) -> list[str]:
-        """The required terms that the best translation does not contain, each in its first form."""
+        """The required terms that the best translation does not contain, in their first forms."""
         return [term.forms[0] for term in self.terms or () if not term.occurs_in(self.text)]
 
     @property
@@ -144,8 +145,8 @@ class ReadLine:
     """The input of a translator."""
 
     raw: str
-    text: str  # stripped
-    ids: list[int]  # including END; empty for a blank line
+    text: str  # the line without surrounding white space
+    ids: list[int]  # tokens including END; empty for a blank line
     unknown: tuple[str, ...] = ()
     terms: tuple[Term, ...] = ()  # terms that the translation must contain
 
@@ -169,7 +170,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
 
     @property
     def languages(self) -> tuple[str, str]:
-        """The tags of the source and target language, if known, else empty."""
+        """The tags of the source and target language. A language that is not known is empty."""
         return self.run.data.get("source") or "", self.run.data.get("target") or ""
 
     @property
@@ -210,15 +211,15 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         line_terms: Iterable[Sequence[str]] | None = None,
         **options: Any,
     ) -> Iterator[Translation]:
-        """Return one translation per line. The translation of a blank line is blank.
+        """Return one translation per line. A blank line has a blank translation.
 
         `window` and `batch_size` work as in `predict`. Each translation starts with `prefix`. With `attention`,
         translations include attention weights and word alignments. `options` are fields of `BeamConfig`, such as beam
         and n_best, and override the recipe.
 
         Translations contain the terms of the `glossary` (a file or a dictionary) whose source terms occur in the line,
-        the terms `force`, and the terms that `line_terms` yields for each line; they do not contain the terms `forbid`.
-        Alternatives are separated by `|`.
+        the terms in `force`, and the terms that `line_terms` yields for each line. They do not contain the terms in
+        `forbid`. Alternative forms of a term are separated by `|`.
         """
         tokenizer = self.tokenizer.of_targets
         if unknown := tokenizer.unknown_pieces(check_text(prefix, "prefix")):
@@ -306,7 +307,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         def translate(filled: list[ReadLine]) -> list[Translation]:
             most = choose_batch_size(len(lines), batch_size, device)
             groups = list[list[int]]()
-            for has_terms in (False, True):  # in separate batches, because a search without terms is faster
+            for has_terms in (False, True):  # separate batches, because a search without terms is faster
                 rows_of = [index for index, line in enumerate(filled) if bool(line.terms) == has_terms]
                 batches = batch_by_length([len(filled[index].ids) for index in rows_of], most, TOKENS)
                 groups += [[rows_of[position] for position in batch] for batch in batches]
@@ -358,7 +359,8 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
             )
         target = group_words(text, self.tokenizer.decoded_spans(tokens))
         links = hard_links(merge(hypothesis.attention.numpy(), target, source)) if target else []
-        inside = to_pharaoh(link for link in links if link[0] < len(source) - 1)  # without the END of the source
+        # Without links to the END of the source
+        inside = to_pharaoh(link for link in links if link[0] < len(source) - 1)
         return replace(candidate, words=[word.text for word in target], alignment=inside)
 
     def attention(self, source: str, target: str | None = None, **options: Any) -> "AlignmentView":
@@ -381,7 +383,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         weight: float = 1.0,
         length_penalty: float | None = None,
     ) -> Iterator[Translation]:
-        """Rescore n-best lists: pairs of a line and its translations, optionally with scores.
+        """Rescore n-best lists. A list consists of a line and its translations, optionally with scores.
 
         score(y) = weight · log p(y) / |y|^α + (1 − weight) · given score of y, with the length penalty α.
         """
@@ -394,7 +396,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
     def _rescore(
         self, number: int, line: str, given: Sequence[GivenTranslation], weight: float, penalty: float
     ) -> Translation:
-        """Return a line with its translations, best first, with ties in input order. |y| counts END."""
+        """Return a line with its translations, best first. Equal scores keep the input order. |y| counts END."""
         read = self.read_line(number, line)
         pairs = [(text, None) if isinstance(text, str) else text for text in given]
         if not read.ids or not pairs:  # the translation of a blank line is blank
@@ -434,7 +436,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         """Return the search options of the recipe with the changes applied."""
         check_options(BeamConfig, changes)
         options = self.decode
-        if "n_best" in changes:  # the beam must have at least n_best hypotheses
+        if "n_best" in changes:  # the beam must contain at least n_best hypotheses
             changes.setdefault("beam", max(options.beam, changes["n_best"]))
         elif "beam" in changes:
             changes["n_best"] = max(1, min(options.n_best, changes["beam"]))
@@ -443,7 +445,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
     def report(self, split: str = "dev", glossary: GivenGlossary | None = None, **options: Any) -> TranslationReport:
         """Translate a split of the run's data, with the terms of a glossary, and compute all metrics.
 
-        The metrics are stored in the run for `compare` unless a glossary or `options` change the search.
+        The metrics are stored in the run for `compare`, unless a glossary or `options` change the search.
         """
         decode = self.decode_options(**options)
         report: TranslationReport = self.training_task.report(self.model, split, decode, self.term_search(glossary))
@@ -464,14 +466,14 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         return report
 
     def task_of_pairs(self, sources: Sequence[str], references: Sequence[str]) -> Any:
-        """Create the task with other sentences as the split "other"."""
+        """Create the task whose split "other" contains these sentences."""
         rows = zip(sources, references, strict=True)
         pairs = [ParallelExample(source.strip(), reference.strip()) for source, reference in rows]
         return self.task_class.of_pairs(self.recipe, self.run, pairs)
 
 
 def change_search(options: BeamConfig, changes: Mapping[str, Any]) -> BeamConfig:
-    """Return search options with the changes applied; raise `TypeError` or `UsageError` if a change is invalid."""
+    """Return search options with the changes applied. Raise `TypeError` or `UsageError` if a change is invalid."""
     check_options(BeamConfig, changes)
     try:
         return replace(options, **changes)

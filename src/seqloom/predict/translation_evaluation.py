@@ -14,7 +14,7 @@ from seqloom.predict.evaluation import EXAMPLES, Evaluation, EvaluationOptions, 
 if TYPE_CHECKING:
     from seqloom.predict.translate import TranslatorPredictor
 
-COLUMNS = {"without": 8, "with": 8, "reference": 10}  # widths
+COLUMNS = {"without": 8, "with": 8, "reference": 10}  # column widths
 
 
 class TranslationEvaluation(Evaluation):
@@ -83,7 +83,7 @@ class TranslationEvaluation(Evaluation):
 
 
 class GlossaryEffect:
-    """The translations with and without a glossary: the fraction of terms that they contain, and BLEU."""
+    """The effect of a glossary on translations: the fraction of terms that they contain, and BLEU."""
 
     def __init__(
         self, model: "TranslatorPredictor", glossary: Glossary, report: TranslationReport, without: TranslationReport

@@ -1,4 +1,4 @@
-"""Examples of how to use a run, for its card: on the command line, in Python and over HTTP."""
+"""Examples that show how to use a run on the command line, in Python and over HTTP, for the model card."""
 
 import json
 import shlex
@@ -10,7 +10,7 @@ from seqloom.tasks.base import TaskInfo
 
 
 class Arguments(NamedTuple):
-    """The arguments of a command, and those of the method of the same name."""
+    """The arguments of a command and of the method with the same name."""
 
     shell: str
     python: str
@@ -31,7 +31,8 @@ ARGUMENTS = {
     "generate": Arguments("--max-tokens 100", "max_tokens=100"),
     "match": Arguments('"It rained." "The street is wet."', '[("It rained.", "The street is wet.")]'),
 }
-# The requests of the studio that return predictions: endpoint and fields; `None` is the example of the task.
+# The requests of the studio that return predictions, with their endpoints and fields. `None` is the example of the
+# task.
 REQUESTS: Mapping[str, tuple[str, dict[str, Json]]] = {
     "answer": ("understand/answer", {"question": "Who wrote it?", "context": "Ada wrote it in 1843."}),
     "choose": ("understand/choose", {"text": "It rained all day.", "options": ["It is wet.", "It is dry."]}),
@@ -47,13 +48,13 @@ STREAMS = "The response has one JSON object per token, in the field `text`."
 
 
 def verb_of(info: TaskInfo) -> str:
-    """Return the command of a task without arguments, such as `classify`, or "" if a run can only be evaluated."""
+    """Return the command of a task without its arguments, such as `classify`, or "" if a run can only be evaluated."""
     verb = info.command.partition(" ")[0]
     return "" if verb in ("inspect", "words") else verb
 
 
 def shell_usage(info: TaskInfo, path: str, splits: Collection[str]) -> str:
-    """Return the commands that use and evaluate a run with data in these splits."""
+    """Return the commands that use a run and evaluate it on data with these splits."""
     verb, run, lines = verb_of(info), shlex.quote(path), []
     if verb:
         arguments = ARGUMENTS.get(verb, Arguments(shlex.quote(info.example), ""))
@@ -79,7 +80,9 @@ def python_usage(info: TaskInfo, path: str) -> str:
 
 
 def http_usage(info: TaskInfo, path: str) -> str:
-    """Return the shell commands that ask the studio for a prediction, or "" if it has no endpoint for the task.
+    """Return the shell commands that request a prediction from the studio.
+
+    Return "" if the studio has no endpoint for the task.
 
     The studio accepts only requests that contain the token in the address that it prints.
     """
@@ -98,5 +101,5 @@ def http_usage(info: TaskInfo, path: str) -> str:
 
 
 def http_note(info: TaskInfo) -> str:
-    """Describe the response over HTTP if it is not one JSON object."""
+    """Describe the HTTP response if it is not a single JSON object."""
     return f" {STREAMS}" if REQUESTS.get(verb_of(info), ("",))[0] == "write/stream" else ""

@@ -44,7 +44,7 @@ class WordReport:
     """The metrics of word vectors."""
 
     held_out: Mapping[str, float]  # metrics on a split; empty if the run has no data
-    judged: Mapping[str, WordScore]  # agreement with human judgements
+    judged: Mapping[str, WordScore]  # agreement of the vectors with human judgements
     missing: tuple[str, ...]  # test sets that were not found
 
 
@@ -142,7 +142,7 @@ class WordVectorsPredictor(Predictor[NearestWords]):
         return self.space.similar(word, top)
 
     def analogy(self, a: str, b: str, c: str, top: int = 5) -> list[NearWord]:
-        """Return the words d in "a is to b as c is to d", best first."""
+        """Return the words d for which "a is to b as c is to d" holds, best first."""
         return self.space.analogy(a, b, c, top)
 
     def evaluate(self, split: str = "dev") -> dict[str, float]:
@@ -165,7 +165,7 @@ class WordVectorsPredictor(Predictor[NearestWords]):
 
 
 def build_word_space(trained: AnyPredictor) -> WordSpace:
-    """Return the word vectors of a model for any task."""
+    """Return the word vectors of a model. The model may belong to any task."""
     tokenizer, model = trained.tokenizer, trained.model  # raises an error for a run without text
     if isinstance(model, WordVectors):
         return space_of(model, tokenizer, trained.name)
@@ -184,7 +184,7 @@ def build_word_space(trained: AnyPredictor) -> WordSpace:
 
 
 def token_vectors(model: object, vocabulary: int) -> Tensor | None:
-    """Return the input embeddings (V, D) of a network's tokens (for a translator: of its source tokens)."""
+    """Return the input embeddings (V, D) of a network's tokens. For a translator, return those of the source tokens."""
     if not isinstance(model, nn.Module):
         return None
     embeddings = [
@@ -200,7 +200,7 @@ def token_vectors(model: object, vocabulary: int) -> Tensor | None:
 
 
 def import_vectors(file: str | Path, out: str | Path) -> WordVectorsPredictor:
-    """Convert a word2vec file, in text or binary format, to a run; GloVe and fastText also write these formats."""
+    """Convert a word2vec file in text or binary format to a run. GloVe and fastText can also write these formats."""
     reject_existing(Path(out))
     words, vectors = read_all_vectors(Path(file))
     return WordVectorsPredictor(create_vectors_run(words, torch.from_numpy(vectors), Path(out)), "cpu")
@@ -219,7 +219,7 @@ MAX_EXAMPLES = 1_000  # maximum number of texts of a split
 
 
 def list_point_kinds(trained: AnyPredictor) -> list[PointKind]:
-    """Return the kinds of vectors of a model, the most informative first."""
+    """Return the kinds of vectors of a model, most informative first."""
     model, tokenizer, kinds = trained.model, trained.tokenizer, list[PointKind]()
     if isinstance(model, WordVectors) or token_vectors(model, len(tokenizer)) is not None:
         kinds.append("words" if isinstance(tokenizer, Words) else "tokens")
@@ -230,7 +230,10 @@ def list_point_kinds(trained: AnyPredictor) -> list[PointKind]:
 
 
 def compute_points(trained: AnyPredictor, kind: PointKind, lines: Sequence[str] | None = None) -> Points:
-    """Return the vectors of words or tokens, most frequent first, or of texts (default: the texts of dev)."""
+    """Return the vectors of words or tokens, most frequent first, or of texts.
+
+    By default, the texts are those of dev.
+    """
     if kind not in get_args(PointKind):
         raise UsageError(f"There are no points of kind {kind!r}: {did_you_mean(kind, get_args(PointKind))}.")
     if kind == "words":
@@ -254,10 +257,10 @@ def _words(trained: AnyPredictor) -> Points:
 
 
 def _most_frequent_tags(trained: AnyPredictor, space: WordSpace) -> Colouring | None:
-    """Return the most frequent tag of each word for a tagger, otherwise None."""
+    """Return the most frequent tag of each word for a tagger, or None for other models."""
     if trained.run.recipe.get("task") != "tag":
         return None
-    with suppress(SeqloomError):  # the tags require the original data
+    with suppress(SeqloomError):  # the tags require the training data
         seen: dict[str, Counter[str]] = defaultdict(Counter)
         for sentence in islice(trained.task().corpus.split("train"), MAX_POINTS):
             for word, tag in zip(sentence.words, sentence.tags, strict=True):
@@ -295,7 +298,7 @@ def _sentences(trained: AnyPredictor, lines: Sequence[str] | None) -> Points:
     else:
         rows = [(line.strip(), "") for line in lines if line.strip()]
         source = f"{len(rows):,} given lines"
-    rows = list(dict(rows).items())[:MAX_POINTS]  # without duplicates
+    rows = list(dict(rows).items())[:MAX_POINTS]  # duplicates are omitted
     if len(rows) < 2:
         raise DataError("At least two different lines are needed.")
     names = [text[:MAX_NAME_CHARACTERS] for text, _ in rows]
@@ -307,7 +310,7 @@ def _sentences(trained: AnyPredictor, lines: Sequence[str] | None) -> Points:
 
 
 def labelled_texts(trained: AnyPredictor, split: str) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a split with their labels, which are "" for data without labels."""
+    """Yield the texts of a split with their labels. If the data has no labels, they are ""."""
     for example in trained.task().corpus.split(split):
         if isinstance(example, str):
             yield from ((line.strip(), "") for line in example.splitlines() if len(line.split()) > 2)

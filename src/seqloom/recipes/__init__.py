@@ -1,4 +1,4 @@
-"""Recipes: lookup by name or path, overrides and validation."""
+"""Recipes: lookup by name or path, overrides, and validation."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -25,9 +25,10 @@ def recipe_names() -> list[str]:
 
 
 def read_recipe(source: str | Path | Mapping[str, Json], overrides: Iterable[str] = ()) -> tuple[str, Recipe]:
-    """Read a shipped recipe by name or a YAML file by path, apply overrides and validate it; return name and recipe.
+    """Read a shipped recipe by name or a YAML file by path, and return its name and the recipe.
 
-    Paths of data files and of the run in `init.from` become absolute, so that they are valid in any folder.
+    Overrides are applied, and the recipe is validated. Paths of data files and of the run in `init.from` become
+    absolute, so that they are valid in any folder.
     """
     if isinstance(source, Mapping):
         name, mapping, folder, source = str(source.get("task", "recipe")), dict(source), Path(), ""
@@ -76,7 +77,7 @@ def _find_recipe(source: str) -> tuple[str, Path]:
 
 
 def build_recipe(mapping: dict[str, Json], source: str) -> Recipe:
-    """Fill in the backbone of the run in `init.from` and the keys that the task derives, and validate the recipe."""
+    """Fill in the backbone of the run in `init.from` and the keys that the task derives. Then validate the recipe."""
     complete, filled = task_info(mapping.get("task")).task.complete, mapping
     if mapping.get("init") is not None:
         from seqloom.runs.transfer import fill_in  # imports every model that can be transferred
@@ -84,13 +85,16 @@ def build_recipe(mapping: dict[str, Json], source: str) -> Recipe:
         try:
             filled = fill_in(mapping)
         except SeqloomError:
-            refuse_unknown_keys(complete(mapping), source)  # a misspelled key may be the cause
+            refuse_unknown_keys(complete(mapping), source)  # a misspelled key may be the cause of the problem
             raise
     return whole_recipe(complete(filled), source)
 
 
 def refuse_unknown_keys(mapping: dict[str, Json], source: str) -> None:
-    """Raise UsageError for keys that no recipe of this task has; other problems may be due to missing derived keys."""
+    """Raise UsageError for keys that no recipe of this task has.
+
+    Other problems are ignored, because they may be due to missing derived keys.
+    """
     try:
         whole_recipe(mapping, source)
     except UsageError as error:

@@ -19,12 +19,12 @@ from seqloom.recipes import RECIPES
 
 NOT_IN_TEMPLATES = ("name", "model", "train", "tokenizer")  # keys of settings that templates do not contain
 SIZE_UNITS = {"language-model": "characters", "word-vectors": "words"}  # unit of the size that selects a setting
-MAX_HELD_OUT = 2000  # examples that suffice for a measurement
-MIN_CLASS_RATIO = 5  # if the largest class is this many times the smallest, all classes get equal weight
-SHORT_SERIES_STEPS = 150  # with fewer training steps than this, a model with few parameters is chosen
-IMAGE_SAMPLE = 50  # images whose sizes are examined
-MAX_SIDE = 64  # pixels to which larger images are scaled
-LONG_SEASON_STEPS = 60  # a season longer than this has too many states for a state-space model
+MAX_HELD_OUT = 2000  # this number of examples suffices for a measurement
+MIN_CLASS_RATIO = 5  # above this ratio of the largest to the smallest class, all classes get equal weight
+SHORT_SERIES_STEPS = 150  # with fewer training steps, a model with few parameters is chosen
+IMAGE_SAMPLE = 50  # number of images whose sizes are examined
+MAX_SIDE = 64  # maximum side in pixels; larger images are scaled
+LONG_SEASON_STEPS = 60  # a longer season has too many states for a state-space model
 
 TOKENIZER_SECTIONS = {
     "characters": "  kind: characters          # or words, byte-pair: see docs/reference/recipes.md",
@@ -104,17 +104,17 @@ class Request:
     task: str | None = None
     tokens: str | None = None
     model: str | None = None
-    pretrained: Path | None = None  # a run
+    pretrained: Path | None = None  # the run of a pretrained model
     device: str = "cpu"
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A recipe, and notes on its data."""
+    """A recipe with notes on its data."""
 
     recipe: str
     notes: list[str]
-    setting_name: str = ""  # in settings.yaml
+    setting_name: str = ""  # name of the setting in settings.yaml
 
 
 def name_recipe(task: str, files: Sequence[Path]) -> str:
@@ -132,7 +132,7 @@ def name_recipe(task: str, files: Sequence[Path]) -> str:
 
 
 def draft_recipe(detected: Detected, request: Request, encoding: str, name: str, path: str) -> Draft:
-    """Return a recipe for recognized data, with notes on the data; `path` is the path of the recipe."""
+    """Return a recipe for recognized data, with notes on the data. `path` is the path of the recipe."""
     header = {"name": to_printable(name), "recipe": to_printable(path)}
     if detected.task == "forecast":
         series, notes = draft_forecaster(detected.data, request.model)
@@ -182,7 +182,7 @@ def template_fields(
 
 
 def tokenizer_section(tokens: str, fields: Mapping[str, Json]) -> str:
-    """Return the section `tokenizer` for a kind of tokenizer, or "" without a kind."""
+    """Return the section `tokenizer` for a kind of tokenizer, or "" if the kind is empty."""
     if not tokens:
         return ""
     section = TOKENIZER_SECTIONS[tokens].format(
@@ -194,9 +194,9 @@ def tokenizer_section(tokens: str, fields: Mapping[str, Json]) -> str:
 def smaller_drafts(
     chosen: str, detected: Detected, request: Request, encoding: str, name: str, path: str
 ) -> Iterator[Draft]:
-    """Yield drafts with the settings for less data than the chosen one, the largest first.
+    """Yield drafts with the settings for less data than the chosen setting, starting with the largest setting.
 
-    settings.yaml orders the settings that a size selects from small to large.
+    settings.yaml sorts the settings that are selected by size from small to large.
     """
     setting_names = [
         setting_name
@@ -208,7 +208,7 @@ def smaller_drafts(
 
 
 def shorten_training(recipe: str, ratio: float) -> str:
-    """Return a recipe with the number of epochs scaled by `ratio`, but at least one."""
+    """Return a recipe whose number of epochs is scaled by `ratio`, but is at least one."""
     return re.sub(r"(?m)^(  epochs: )(\d+)", lambda match: f"{match[1]}{max(1, int(int(match[2]) * ratio))}", recipe)
 
 
@@ -220,7 +220,7 @@ def read_settings(task: str) -> dict[str, Json]:
 
 
 def choose_setting(task: str, size: int, request: Request, words_per_example: float = math.inf) -> dict[str, Json]:
-    """Return the requested setting, or the first setting that suits the size, the words per example and the device."""
+    """Return the requested setting, or the first setting that suits the size, the words per example, and the device."""
     settings = read_settings(task)
     tuning = settings.pop("fine-tune", None)
     if request.pretrained is not None:
@@ -239,7 +239,7 @@ def choose_setting(task: str, size: int, request: Request, words_per_example: fl
 
 
 def named_settings(task: str, model: str, settings: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the setting with a name, or all settings with this alternative name."""
+    """Return the setting with this name, or all settings that have it as an alternative name."""
     name = re.sub(r"[\s_]+", "-", model.strip().lower())
     if name in settings:
         return {name: settings[name]}
@@ -253,7 +253,7 @@ def named_settings(task: str, model: str, settings: Mapping[str, Json]) -> dict[
 
 
 def resolve_bounds(value: Any, size: int) -> Any:
-    """Return a value of a setting as a template formats it; if it has bounds, compute it from the size of the data."""
+    """Return a setting's value for a template. If the value has bounds, compute it from the size of the data."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, dict) or "least" not in value:
@@ -300,7 +300,7 @@ def describe_tags(corpus: Any) -> dict[str, Json]:
 
 
 def describe_images(corpus: Any) -> dict[str, Json]:
-    """Return the size and the channels to which images are converted, from a sample of them."""
+    """Return the size and the channels to which images are converted. They are chosen from a sample of the images."""
     sample = [example.image.decode().pixels.shape for example in corpus.split("train")[:IMAGE_SAMPLE]]
     sides = sorted(min(height, width) for height, width, _ in sample)
     return {
@@ -359,7 +359,7 @@ def read_template(name: str) -> str:
 
 
 def draft_forecaster(data: Mapping[str, object], name: str | None = None) -> tuple[dict[str, Json], list[str]]:
-    """Return the values for the template of a forecaster, and notes on its data; `name` is that of the model."""
+    """Return the values for the template of a forecaster, and notes on its data. `name` is the name of the model."""
     import torch
 
     from seqloom.classical.autoregressive import AutoregressiveConfig
@@ -379,7 +379,7 @@ def draft_forecaster(data: Mapping[str, object], name: str | None = None) -> tup
     else:
         autoregressive = AutoregressiveConfig(difference=difference).build(len(train.columns), train.season)
         values, mask = map(torch.from_numpy, train.visible())
-        try:  # fails if too few rows have no gap
+        try:  # fails if not enough rows are complete
             autoregressive.solve([(values, mask)])
             name = "ar"
         except DataError:
@@ -408,10 +408,10 @@ def draft_forecaster(data: Mapping[str, object], name: str | None = None) -> tup
 
 
 def load_with_limited_holdout(config: Any, load: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """Load data with at most `MAX_HELD_OUT` examples held out for dev and for test; return the config and the corpus.
+    """Load data with at most `MAX_HELD_OUT` examples held out for dev and for test. Return the config and the corpus.
 
-    A fraction that holds out more is replaced by a smaller fraction with two digits. A split may exceed the limit by a
-    part of its last group, because groups of examples are not divided.
+    If a fraction holds out more examples, a smaller fraction with two digits replaces it. A split may exceed the limit
+    by a part of its last group, because groups of examples are not divided.
     """
     corpus = load(config)
     fractions = missing_fractions(config, config.files())
@@ -435,13 +435,13 @@ def to_yaml(text: str) -> str:
     from seqloom.config import dump_yaml
 
     plain = dump_yaml({"": text}).partition(": ")[2].rstrip("\n")
-    if plain.isprintable():  # therefore one line
+    if plain.isprintable():  # a printable text is a single line
         return plain
     return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in text) + '"'
 
 
 def to_yaml_value(value: Any) -> str:
-    """Return a value as one line of YAML; in a list, texts with brackets or commas are quoted."""
+    """Return a value as one line of YAML. In a list, texts with brackets or commas are quoted."""
     if isinstance(value, list | tuple):
         has_marks = [isinstance(item, str) and item.isprintable() and any(c in item for c in ",[]{}") for item in value]
         items = zip(value, has_marks, strict=True)

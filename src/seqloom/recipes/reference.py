@@ -1,4 +1,4 @@
-"""The reference of recipe keys: sections, defaults and meanings, read from the configs and their field comments."""
+"""The reference of recipe keys. Sections, defaults and meanings are read from the configs and their field comments."""
 
 import ast
 import inspect
@@ -21,7 +21,7 @@ REQUIRED = "required"  # shown instead of a default
 def sections(recipe: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the heading prefix and the config of every section of a recipe, including nested sections."""
     for name, annotation in field_types(recipe).items():
-        if name == "backbone":  # a model, which has its own section
+        if name == "backbone":  # a model with its own section
             continue
         allowed = options(annotation)
         for member in filter(is_dataclass, allowed.members):
@@ -34,7 +34,7 @@ def sections(recipe: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def all_sections(names: Collection[str]) -> dict[str, Json]:
-    """Return the configs of the given tasks by heading; the heading of a section without a kind lists its tasks."""
+    """Return the configs of the given tasks by heading. The heading of a section without a kind lists its tasks."""
     users: dict[tuple[str, Any], dict[str, None]] = {}
     for task in names:
         for beginning, section in sections(tasks.task_info(task).recipe):
@@ -42,7 +42,7 @@ def all_sections(names: Collection[str]) -> dict[str, Json]:
     result: dict[str, Json] = {}
     for (beginning, section), those in users.items():
         *others, last = those
-        if beginning in result:  # a kind with a different model in this task
+        if beginning in result:  # the kind has a different model in this task
             beginning += " of the task"
         if beginning.endswith("of the task"):
             beginning += f"s {', '.join(others)} and {last}" if others else f" {last}"
@@ -77,7 +77,7 @@ def changed_settings(section: Any, hidden: Collection[str] = (), prefix: str = "
 
 
 def meaning_of(config: Any, field: Field[Any]) -> str:
-    """Return the comment of a field, or its type: `a whole number, at least 1, or null`."""
+    """Return the comment of a field, or a description of its type: `a whole number, at least 1, or null`."""
     if key_of(field.name) in ("kind", "corpus"):
         return ""
     for base in config.__mro__:
@@ -109,7 +109,7 @@ def comments_of(config: Any) -> dict[str, str]:
 
 
 def comment_of(lines: list[str], field: ast.AnnAssign) -> str:
-    """Return the comment at the end of the line of a field, or the comment lines above it."""
+    """Return the comment at the end of a field's line, or the comment lines above the field."""
     end = lines[(field.end_lineno or field.lineno) - 1].encode()[field.end_col_offset or 0 :].decode().strip()
     if end.startswith("#"):
         return end.lstrip("# ")

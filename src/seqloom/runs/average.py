@@ -1,8 +1,8 @@
 """Averaged weights, w = 1/N Σ_i w_i, as a new run.
 
-The sources are the newest checkpoints of one run, or the best weights of several runs. The new run
-has the recipe, tokenizer and data of its source and, instead of checkpoints, `average.json` with
-the sources and their metrics on dev.
+The sources are the newest checkpoints of one run, or the best weights of several runs. The new run has the recipe,
+tokenizer and data of its source. Instead of checkpoints, it has `average.json`, which contains the sources and their
+metrics on dev.
 """
 
 import json
@@ -38,8 +38,8 @@ class AveragedWeights:
 
     runs: list[Run]
     weights: dict[str, Tensor]
-    steps: list[int]  # of the checkpoints, oldest first; empty for several runs
-    damaged: tuple[tuple[str, str], ...] = ()  # skipped checkpoints: (name, cause)
+    steps: list[int]  # steps of the checkpoints, oldest first; empty for several runs
+    damaged: tuple[tuple[str, str], ...] = ()  # skipped checkpoints with name and cause
 
     @property
     def description(self) -> str:
@@ -83,7 +83,7 @@ def mean(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def mean_of_checkpoints(run: Run, last: int) -> AveragedWeights:
-    """Average the newest `last` checkpoints of a run; raise an error if it has fewer."""
+    """Average the newest `last` checkpoints of a run. Raise an error if the run has fewer checkpoints."""
     if run.average is not None:
         raise UsageError(f"{run.path} is an average and has no checkpoints. Average its source instead.")
     steps: list[int] = []
@@ -97,7 +97,7 @@ def mean_of_checkpoints(run: Run, last: int) -> AveragedWeights:
             steps.append(step)
             yield merge(tensors)
 
-    # The lock keeps training from deleting checkpoints. A read-only run cannot be trained.
+    # The lock prevents training from deleting checkpoints. A read-only run cannot be trained.
     with run.locked() if os.access(run.path, os.W_OK) else nullcontext():
         store = run.store()
         averaged = mean(weights(store))
@@ -142,7 +142,7 @@ def difference_of(a: Run, b: Run) -> str | None:
         return f"their tasks differ ({a.recipe.get('task')} and {b.recipe.get('task')})"
     changed = differences({"model": a.recipe.get("model")}, {"model": b.recipe.get("model")})
     kind = [change for change in changed if change[0] == "model.kind"]
-    if changed := kind or changed:  # report nothing else if the kinds differ
+    if changed := kind or changed:  # if the kinds differ, report no other difference
         values = [(key, *("absent" if x is ABSENT else format_value(x) for x in pair)) for key, *pair in changed]
         listed = [f"{key} is {old} and {new}" for key, old, new in values]
         more = f" and {len(listed) - 3} more keys" if len(listed) > 3 else ""
@@ -166,8 +166,8 @@ def create(
 ) -> Run:
     """Create the run directory of an average atomically.
 
-    `metrics` are its dev metrics, `source_metrics` are the metrics of its sources, and `training_metrics` are the
-    metrics that training computes.
+    `metrics` contains the metrics of the average on dev, `source_metrics` those of its sources, and `training_metrics`
+    the metrics that training computes.
     """
     source = average.runs[0]
     documents = source.documents()
@@ -185,7 +185,7 @@ def create(
 
 
 def _log(average: AveragedWeights, metrics: Mapping[str, float]) -> str:
-    """Return a log with the sources of the average and the last events of a training run."""
+    """Return a log that contains the sources of the average and the last events of a training run."""
     last = average.steps[-1] if average.steps else max((entry["step"] for entry in average.runs[0].log()), default=0)
     parameters = next((entry["parameters"] for entry in average.runs[0].log() if "parameters" in entry), 0)
     finished = Finished(last, f"the mean of {average.description}", last, metrics, parameters, 0.0, 0.0)

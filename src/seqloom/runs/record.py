@@ -14,7 +14,7 @@ from seqloom.train.events import Evaluated, Event, Finished, Saved, event_to_jso
 
 
 def record(events: Iterator[Event], run: Run, track: Sequence[str] = ()) -> Iterator[Event]:
-    """Record every event and yield it. The first event must be `Started`; later steps are removed from the log.
+    """Record every event and yield it. The first event must be `Started`. Its later steps are removed from the log.
 
     `track` names further trackers; see `seqloom.runs.trackers`.
     """
@@ -22,7 +22,7 @@ def record(events: Iterator[Event], run: Run, track: Sequence[str] = ()) -> Iter
         stack.enter_context(run.locked())
         run.remove_leftovers()
         started = next(events)
-        rewrite_log(run, lambda entry: 0 < started.step >= entry["step"])  # later steps will be run again
+        rewrite_log(run, lambda entry: 0 < started.step >= entry["step"])  # later steps will be repeated
         board = open_tensorboard(run, started.step)
         if board is not None:
             stack.callback(board.close)
@@ -45,13 +45,16 @@ def record(events: Iterator[Event], run: Run, track: Sequence[str] = ()) -> Iter
 
 
 def is_logged(run: Run, event: Evaluated) -> bool:
-    """Return whether this evaluation repeats the last best evaluation in the log, as after a resume."""
+    """Return whether this evaluation repeats the last best evaluation in the log. This occurs after a resume."""
     steps = [entry["step"] for entry in run.log() if entry["event"] == "evaluated" and entry.get("best")]
     return steps[-1:] == [event.step]
 
 
 def append_to_log(run: Run, event: Event, is_repeated: bool) -> None:
-    """Append an event to the log; an evaluation or save that a resume repeats replaces the earlier event."""
+    """Append an event to the log.
+
+    If a resume repeats an evaluation or save, the new event replaces the earlier event.
+    """
     entry = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event_to_json(event)}
     if is_repeated and isinstance(event, Evaluated | Saved):
         rewrite_log(run, lambda old: (old["event"], old["step"]) != (entry["event"], entry["step"]))
@@ -59,13 +62,13 @@ def append_to_log(run: Run, event: Event, is_repeated: bool) -> None:
 
 
 def rewrite_log(run: Run, keep: Callable[[dict[str, Json]], bool]) -> None:
-    """Rewrite the log with the entries that `keep` selects, without an incomplete last line left by a crash."""
+    """Rewrite the log with the entries that `keep` selects. An incomplete last line from a crash is omitted."""
     lines = [json.dumps(entry, ensure_ascii=False) + "\n" for entry in run.log() if keep(entry)]
     write_atomic(run.path / "log.jsonl", "".join(lines))
 
 
 def open_tensorboard(run: Run, step: int) -> EventWriter | None:
-    """Create the event file of a training run from this step; return None if TensorBoard is not installed."""
+    """Create the event file of a training run that starts at this step. Return None if TensorBoard is not installed."""
     try:
         return EventWriter(run.path / "tensorboard", purge_step=step + 1 if step else None)
     except ImportError:

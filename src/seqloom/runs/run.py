@@ -1,4 +1,4 @@
-"""Run directories: create, open and read them. `seqloom.runs.layout` lists their files."""
+"""Run directories: creating, opening and reading them. `seqloom.runs.layout` lists their files."""
 
 import inspect
 import json
@@ -49,7 +49,7 @@ from seqloom.runs.layout import (
 from seqloom.text import Characters, Tokenizer, tokenizer_from_json
 from seqloom.train.checkpoints import CheckpointStore
 
-LEFTOVER_AGE = 60.0  # seconds after which a temporary file of a command without a lock is considered abandoned
+LEFTOVER_AGE = 60.0  # seconds after which a temporary file written without a lock is considered abandoned
 
 
 class Run:
@@ -74,9 +74,9 @@ class Run:
     ) -> "Run":
         """Create a new run directory atomically.
 
-        The manifest covers the JSON `documents` and other `files`, but not `records` such as the
-        log or the card, on which nothing depends. `weights` become model.safetensors. `claimed`
-        means that the caller holds the `claim` to the path.
+        The manifest covers the JSON `documents` and other `files`. It does not cover `records` such as the log or the
+        card, on which no result depends. `weights` are written to model.safetensors. `claimed` means that the caller
+        holds the `claim` to the path.
         """
         text = recipe_text(recipe).encode()
         covered = {name: to_json(content).encode() for name, content in documents.items()} | dict(files or {})
@@ -137,7 +137,7 @@ class Run:
 
     @property
     def of_text(self) -> bool:
-        """Whether the model reads tokens; if so, the run has a tokenizer."""
+        """Whether the model reads tokens. If so, the run has a tokenizer."""
         return "tokenizer" in self.recipe
 
     @cached_property
@@ -162,7 +162,7 @@ class Run:
         labels, sizes = self._json("labels.json"), self.sizes
         is_list = isinstance(labels, list) and all(isinstance(name, str) for name in labels)
         self._require(is_list, "labels.json", "it must be a list of names")
-        outputs = {sizes[name] for name in ("labels", "tags") if name in sizes}  # none if labels are generated as text
+        outputs = {sizes[name] for name in ("labels", "tags") if name in sizes}  # empty if labels are generated as text
         fits = (not outputs or len(labels) in outputs) and len(set(labels)) == len(labels)
         self._require(fits, "labels.json", "its names do not match the outputs of the model")
         return list(labels)
@@ -179,7 +179,7 @@ class Run:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """The sizes of the model that depend on the data: the arguments of its config's `build`.
+        """The sizes of the model that depend on the data, which are arguments of `build` of the model config.
 
         The tokenizer determines the size of the vocabulary; `sizes.json` contains all other sizes, such as the number
         of labels.
@@ -196,7 +196,7 @@ class Run:
 
     @cached_property
     def average(self) -> dict[str, Json] | None:
-        """The sources of a run created by `seqloom average`: `runs`, and for one run the `steps`; otherwise None."""
+        """The sources of a run created by `seqloom average`: `runs`, and `steps` for one run. None for other runs."""
         if "average.json" not in self.manifest.files:
             return None
         average = self._json("average.json")
@@ -207,7 +207,7 @@ class Run:
     # --- the model ----------------------------------------------------------------------------------------------------
 
     def weights(self) -> dict[str, Tensor]:
-        """Load the best weights; raise `CheckpointError` if they are damaged or belong to another run."""
+        """Load the best weights. Raise `CheckpointError` if they are damaged or belong to another run."""
         path = self.path / WEIGHTS_FILE
         if is_missing(path):
             raise CheckpointError(self.without_weights)
@@ -236,11 +236,15 @@ class Run:
     def model(self, device: str = "auto") -> Any:
         """Return the model of this run with its best weights, in evaluation mode."""
         name = str(self.path / WEIGHTS_FILE)
-        model = self._build_model(name)  # before the weights are read, so that errors in documents are reported first
+        # Built before the weights are read, so that errors in documents are reported first
+        model = self._build_model(name)
         return self._load_weights(model, self.weights(), device, name)
 
     def model_of(self, weights: Mapping[str, Tensor], device: str = "auto", name: str = "This") -> Any:
-        """Return the model of this run with these weights, in evaluation mode; messages call the weights `name`."""
+        """Return the model of this run with these weights, in evaluation mode.
+
+        `name` is used for the weights in messages.
+        """
         return self._load_weights(self._build_model(name), weights, device, name)
 
     def check_weights(self, weights: Mapping[str, Tensor]) -> None:
@@ -266,7 +270,7 @@ class Run:
             return config.build(**sizes)
 
     def _load_weights(self, model: Any, weights: Mapping[str, Tensor], device: str, name: str) -> Any:
-        """Load tensors into a model; if they mismatch or are not finite, raise `CheckpointError` and change nothing.
+        """Load tensors into a model. If they mismatch or are not finite, raise `CheckpointError` and change nothing.
 
         `state_dict()` does not contain frozen tensors. Classical models validate their tensors.
         """
@@ -285,7 +289,7 @@ class Run:
     def log(self) -> Iterator[dict[str, Json]]:
         """Yield every event of training, oldest first.
 
-        The log is not part of the training state: a line that is incomplete, not UTF-8 or not an event is
+        The log is not part of the training state. A line that is incomplete, is not UTF-8 or is not an event is
         skipped.
         """
         path = self.path / "log.jsonl"
@@ -305,7 +309,7 @@ class Run:
         return metrics
 
     def save_metrics(self, split: str, metrics: Mapping[str, Json], *, locked: bool = False) -> None:
-        """Save the evaluation of a split; with the lock held, temporary files are not placed in `metrics`."""
+        """Save the evaluation of a split. With the lock held, temporary files are not placed in `metrics`."""
         make_directory(self.path / "metrics")
         temporary_folder = self.path if locked else None
         write_atomic(self.path / "metrics" / f"{split}.json", to_json(metrics), temporary_folder)
@@ -320,24 +324,24 @@ class Run:
                 file.unlink(missing_ok=True)
 
     def save_card(self, text: str, *, locked: bool = False) -> None:
-        """Save the card; without the lock, its temporary file is in `metrics`, where no other process deletes it."""
+        """Save the card. Without the lock, its temporary file is in `metrics`, where no other process deletes it."""
         make_directory(self.path / "metrics")
         write_atomic(self.path / "card.md", text, None if locked else self.path / "metrics")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock of the run, so that only one process trains it; it is released when the process ends."""
+        """Hold the lock of the run, so that only one process trains it. The lock is released when the process ends."""
         busy = f"{self.path} is being trained by another process. Wait for it, or stop it."
         with hold_lock(self.path / ".lock", busy):
             yield
 
     def remove_leftovers(self) -> None:
-        """Delete temporary files of killed processes; the caller must hold the lock."""
+        """Delete temporary files of killed processes. The caller must hold the lock."""
         remove_leftovers(self.path)
         remove_leftovers(self.path / "metrics", min_age=LEFTOVER_AGE)
 
     def discard_unstarted(self) -> None:
-        """Delete a new run whose training failed before its first step; keep a run with weights or checkpoints."""
+        """Delete a new run whose training failed before its first step. A run with weights or checkpoints is kept."""
         with self.locked():
             results = [self.path / WEIGHTS_FILE, *(self.path / "checkpoints").glob("*step-*")]
             if not any(map(os.path.lexists, results)) and all(entry["event"] == "started" for entry in self.log()):
@@ -346,7 +350,7 @@ class Run:
 
 @contextmanager
 def _convert_mismatch_errors(name: str) -> Iterator[None]:
-    """Convert errors of a model about weights or sizes into a `CheckpointError` of one line."""
+    """Convert errors of a model about weights or sizes to a one-line `CheckpointError`."""
     try:
         yield
     except (RuntimeError, KeyError, TypeError, ValueError, CheckpointError) as error:

@@ -1,9 +1,9 @@
-"""Experiment trackers: TensorBoard, MLflow and Weights & Biases. Each receives the events of a training run.
+"""Experiment trackers: TensorBoard, MLflow and Weights & Biases. Each tracker receives the events of a training run.
 
-TensorBoard files are written into every run if TensorBoard is installed. The others are chosen by name; the run
-remembers them and their identifiers in trackers.json, so that a resumed run continues the same curves. The defaults
-send nothing over the network: MLflow writes the database mlflow.db beside the run, and Weights & Biases writes files to
-wandb/ beside it. Environment variables of both can select a server.
+If TensorBoard is installed, its files are written into every run. The other trackers are selected by name. The run
+stores their names and identifiers in trackers.json, so that a resumed run continues the same curves. By default,
+nothing is sent over the network: MLflow writes the database mlflow.db to the parent folder of the run, and Weights &
+Biases writes files to wandb/ in the same folder. Environment variables of MLflow and Weights & Biases can select a server.
 """
 
 import logging
@@ -26,16 +26,16 @@ from seqloom.runs.layout import TRACKERS_FILE, is_missing, read_run_file
 from seqloom.runs.run import Run
 from seqloom.train.events import Evaluated, Event, Finished, Progress, Stopped
 
-PROJECT = "seqloom"  # the default experiment or project
-MAX_PARAMS = 100  # of a request to MLflow
-MAX_PARAM_LENGTH = 500  # characters of a value that every version of MLflow accepts
+PROJECT = "seqloom"  # default name of the experiment or project
+MAX_PARAMS = 100  # maximum parameters in a request to MLflow
+MAX_PARAM_LENGTH = 500  # maximum characters of a value that all versions of MLflow accept
 LOG = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
     """A consumer of training events."""
 
-    identifier: str  # of the run in this tracker
+    identifier: str  # identifier of the run in this tracker
 
     def add(self, event: Event) -> None: ...
 
@@ -61,13 +61,13 @@ def scalars(event: Event) -> dict[str, float]:
 class EventWriter:
     """A writer of TensorBoard event files with the curves of a training run.
 
-    With `purge_step`, TensorBoard hides this and later steps of earlier files. torch's `SummaryWriter` opens its file
-    by name at each flush, in a thread: it follows links and fails if the folder is removed. This writer creates one
-    file with an unpredictable name and keeps it open.
+    With `purge_step`, TensorBoard hides this step and later steps of earlier files. `SummaryWriter` of torch opens its
+    file by name at each flush in a thread: it follows links, and fails if the folder is removed. This writer creates
+    one file with an unpredictable name and keeps it open.
     """
 
     def __init__(self, folder: Path, purge_step: int | None = None):
-        """Create the file; raise ImportError if TensorBoard is not installed."""
+        """Create the file. Raise ImportError if TensorBoard is not installed."""
         from tensorboard.compat.proto.event_pb2 import Event as EventRecord
         from tensorboard.compat.proto.event_pb2 import SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -76,7 +76,8 @@ class EventWriter:
         self._record: Any = EventRecord
         self._summary: Any = Summary
         make_directory(folder)
-        self.path = folder / f"events.out.tfevents.{time.time():.6f}.{secrets.token_hex(8)}"  # read in this order
+        # Files are read in the order of their names
+        self.path = folder / f"events.out.tfevents.{time.time():.6f}.{secrets.token_hex(8)}"
         with disk_errors(self.path):
             self._file = create_file(self.path)
         self._records: Any = RecordWriter(self._file)
@@ -121,7 +122,7 @@ class MLflow:
         from mlflow.entities import Metric, Param
         from mlflow.exceptions import MlflowException
 
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # otherwise MLflow reports the tables that it creates
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # otherwise, MLflow reports the tables that it creates
         folder = run.path.absolute().parent
         self._metric: Any = Metric
         self._client: Any = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder / 'mlflow.db'}")
@@ -176,7 +177,7 @@ def flatten(section: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str
 class WeightsAndBiases:
     """A run of Weights & Biases, with the recipe as config.
 
-    It is offline unless WANDB_MODE=online is set. WANDB_PROJECT selects a project other than `seqloom`.
+    The run is offline unless WANDB_MODE=online is set. WANDB_PROJECT selects a project other than `seqloom`.
     """
 
     def __init__(self, run: Run, identifier: str):
@@ -209,20 +210,21 @@ class WeightsAndBiases:
 
 # --- choice -----------------------------------------------------------------------------------------------------------
 
-TRACKERS: dict[str, tuple[str, Callable[[Run, str], Tracker] | None]] = {  # by module: title and class
-    "tensorboard": ("TensorBoard", None),  # every run has its files: see `seqloom.runs.record`
+TRACKERS: dict[str, tuple[str, Callable[[Run, str], Tracker] | None]] = {  # title and class by module name
+    "tensorboard": ("TensorBoard", None),  # every run has TensorBoard files; see `seqloom.runs.record`
     "mlflow": ("MLflow", MLflow),
     "wandb": ("Weights & Biases", WeightsAndBiases),
 }
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Raise before any work if a tracker is unknown or not installed."""
+    """Raise an error before any other work if a tracker is unknown or not installed."""
     for name in names:
         if name not in TRACKERS:
             raise UsageError(f"There is no tracker {name!r}: {did_you_mean(name, TRACKERS)}.")
         spec = find_spec(name)
-        if spec is None or spec.origin is None:  # None: a folder of this name, such as the files of wandb
+        # The origin of a folder with this name is None, such as that of the files of wandb
+        if spec is None or spec.origin is None:
             raise ResourceError(f"The tracker {name} needs {TRACKERS[name][0]}: pip install 'seqloom[{name}]'.")
 
 
@@ -230,8 +232,8 @@ def check_trackers(names: Sequence[str]) -> None:
 def open_trackers(run: Run, names: Sequence[str]) -> Iterator[Callable[[Event], None]]:
     """Yield a function that sends events to the trackers of the run and to the named trackers.
 
-    A tracker that cannot be opened is an error. A tracker that fails later is closed with a warning; training
-    continues.
+    If a tracker cannot be opened, an error is raised. If a tracker fails later, it is closed with a warning, and
+    training continues.
     """
     stored = read_identifiers(run)
     check_trackers([*stored, *names])

@@ -1,4 +1,4 @@
-"""Interfaces of trained models that views distinguish; predictors inherit from these classes."""
+"""Interfaces by which views distinguish trained models. Predictors inherit from these classes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ class SearchingModel(ABC):
     @property
     @abstractmethod
     def longest_source(self) -> int | None:
-        """Maximum number of source tokens, including END; None if unlimited."""
+        """The maximum number of source tokens, including END; None means no limit."""
 
     @abstractmethod
     def decode_options(self, **changes: Any) -> "BeamConfig":
@@ -49,7 +49,7 @@ class DenoisingModel(SearchingModel):
 
     @abstractmethod
     def encode_source(self, text: str) -> list[int]:
-        """Return the tokens of a text, including END; a gap is written [MASK]."""
+        """Return the tokens of a text, including END. A gap is written as [MASK]."""
 
     @abstractmethod
     def search(self, text: str, **options: Any) -> "tuple[list[int], Hypothesis]":
@@ -61,7 +61,7 @@ class WritingModel(ABC):
 
     @abstractmethod
     def to_training_format(self, text: str, complete: bool = True) -> str:
-        """Normalize a text like the training texts; a prompt (not complete) keeps its trailing space."""
+        """Normalize a text like the training texts. A prompt, which is not `complete`, keeps its trailing space."""
 
 
 class MaskFillingModel(ABC):
@@ -77,4 +77,4 @@ class LineReadingModel(ABC):
 
     @abstractmethod
     def read_line(self, text: str) -> Any:
-        """Return a text as the model reads it, with the prediction."""
+        """Return a text as read by the model, with the prediction."""

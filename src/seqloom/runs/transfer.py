@@ -1,7 +1,7 @@
 """Transfer of the tokenizer, the architecture and the weights of an existing run (`init.from`).
 
-With `init: {from: runs/X}`, the section of the backbone is copied from that run into the recipe
-before the recipe is validated. The new run can therefore be opened without the source run.
+With `init: {from: runs/X}`, the section of the backbone is copied from that run into the recipe before the recipe is
+validated. As a result, the new run can be opened without the source run.
 """
 
 from collections.abc import Collection, Mapping
@@ -31,7 +31,7 @@ FREE_KEYS = (
 FROZEN_BACKBONE_TASKS = ("prompt-tune",)
 BACKBONE_KINDS = tuple(BACKBONES.names())
 LANGUAGE_MODELS = ("recurrent-lm", "gpt")
-# Tasks that train a complete model further, with its possible kinds.
+# Tasks that continue the training of a complete model, with the model kinds that they accept.
 CONTINUED_KINDS: dict[str, Collection[str]] = {
     "instruct": BACKBONE_KINDS,
     "language-model": (*LANGUAGE_MODELS, "window-lm"),
@@ -51,7 +51,7 @@ class CompleteModel:
     vocabulary: int | None = None
 
     def load_pretrained(self, weights: Mapping[str, Tensor], origin: str) -> None:
-        """Load these weights; raise `UsageError` with the first mismatches if they do not match."""
+        """Load these weights. If they do not match, raise `UsageError` with the first mismatches."""
         here, there = self.model.state_dict(keep_vars=True), dict(weights)
         for name, tensor in weights.items():
             size = len(here[name]) if name in here and here[name].dim() else None
@@ -67,7 +67,7 @@ class CompleteModel:
             limit = MAX_LISTED_MISMATCHES
             more = f"; and {len(wrong) - limit} more" if len(wrong) > limit else ""
             raise UsageError(f"The weights of {origin} do not match the model: {'; '.join(wrong[:limit])}{more}.")
-        if not next(self.model.parameters()).is_meta:  # a meta model is built only to count parameters
+        if not next(self.model.parameters()).is_meta:  # a model on the meta device is built only to count parameters
             self.model.load_state_dict(there)
 
 
@@ -77,11 +77,11 @@ class Pretrained:
 
     run: Run
     section: Mapping[str, Json]  # the section of the backbone in its recipe
-    inner: bool  # whether the run is fine-tuned, so the backbone is a part of its model
+    inner: bool  # whether the run is fine-tuned; its backbone is then a part of its model
 
     @classmethod
     def open(cls, path: str | Path, kinds: Collection[str] = BACKBONE_KINDS) -> "Pretrained":
-        """Open the run at a path; raise an error if its model has none of these kinds."""
+        """Open the run at a path. Raise an error if its model has none of these kinds."""
         path = Path(path)
         if is_missing(path):
             first = "Train one first"
@@ -109,7 +109,7 @@ class Pretrained:
         return cls(run, section, inner)
 
     def as_language_model(self) -> "Pretrained":
-        """Return this source; raise `UsageError` if its model is not a language model."""
+        """Return this source. Raise `UsageError` if its model is not a language model."""
         if self.inner or self.kind not in LANGUAGE_MODELS:
             raise UsageError(
                 f"init.from: {self.run.path} must be a language model, of kind {' or '.join(LANGUAGE_MODELS)}; it is "
@@ -136,7 +136,7 @@ class Pretrained:
         return sha256(read_run_file(self.run.path, WEIGHTS_FILE))
 
     def give(self, backbone: Backbone | CompleteModel) -> None:
-        """Load the weights into a backbone; raise an error with the mismatches if they do not match."""
+        """Load the weights into a backbone. If they do not match, raise an error that lists the mismatches."""
         self.check_weights()
         weights: Mapping[str, Tensor] = self.run.weights()
         if self.inner and isinstance(backbone, Backbone):
@@ -155,14 +155,14 @@ class Pretrained:
 
 
 def fill_in(mapping: Mapping[str, Json]) -> dict[str, Json]:
-    """Fill in the backbone of the run `init.from`, or its complete model if the task trains it further.
+    """Fill in the backbone of the run in `init.from`. If the task trains the model further, fill in the complete model.
 
     Keys that the recipe sets must agree with the run, except for `FREE_KEYS`.
     """
     init, model, task = mapping.get("init"), mapping.get("model") or {}, mapping.get("task")
     path = init.get("from") if isinstance(init, Mapping) else None
     if not isinstance(path, str) or not isinstance(model, Mapping):
-        return dict(mapping)  # the validation of the recipe reports the problem
+        return dict(mapping)  # the problem is reported when the recipe is validated
     if task in CONTINUED_KINDS:
         source = Pretrained.open(path, CONTINUED_KINDS[task])
         source = source.as_language_model() if task == "instruct" else source
@@ -177,7 +177,7 @@ def fill_in(mapping: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def merge_agreeing(source: Pretrained, given: Json, key: str) -> dict[str, Json]:
-    """Merge the section of a run with that of a recipe; raise `UsageError` if they disagree, except on `FREE_KEYS`."""
+    """Merge the section of a run with that of a recipe. Raise `UsageError` if keys other than `FREE_KEYS` disagree."""
     wrong: list[str] = []
 
     def merge(there: Mapping[str, Json], given: Mapping[str, Json], path: str) -> dict[str, Json]:
@@ -204,7 +204,7 @@ def merge_agreeing(source: Pretrained, given: Json, key: str) -> dict[str, Json]
 
 
 def pretrained(recipe: Any) -> Pretrained | None:
-    """Open the run from which a recipe starts; return None if the recipe names no run."""
+    """Open the run from which a recipe starts. Return None if the recipe does not name a run."""
     kinds = CONTINUED_KINDS.get(recipe.task, BACKBONE_KINDS)
     return None if recipe.init is None else Pretrained.open(recipe.init.from_, kinds)
 
@@ -234,6 +234,6 @@ class ResumedSource:
 
 
 def resumed_source(recipe: Any, run: Run) -> ResumedSource | None:
-    """Return the source of an existing run, which is needed if the run has to start again."""
+    """Return the source of an existing run. It is needed if training has to start again."""
     kinds = CONTINUED_KINDS.get(recipe.task, BACKBONE_KINDS)
     return None if recipe.init is None or not recipe.init.weights else ResumedSource(run, recipe.init.from_, kinds)
