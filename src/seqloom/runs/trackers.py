@@ -3,7 +3,8 @@
 If TensorBoard is installed, its files are written into every run. The other trackers are selected by name. The run
 stores their names and identifiers in trackers.json, so that a resumed run continues the same curves. By default,
 nothing is sent over the network: MLflow writes the database mlflow.db to the parent folder of the run, and Weights &
-Biases writes files to wandb/ in the same folder. Environment variables of MLflow and Weights & Biases can select a server.
+Biases writes files to wandb/ in the same folder. Environment variables of MLflow and Weights & Biases can select a
+server.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The studio: a web page for inspecting trained runs.
+"""The studio, a web page for inspecting trained runs.
 
     seqloom studio runs/          in a terminal
     seqloom.studio.show(…)        in a notebook
@@ -15,7 +15,7 @@ __all__ = ["show"]
 
 
 def __getattr__(name: str) -> object:
-    """Import `show` on demand, so that importing the package loads neither torch nor the server."""
+    """Import `show` on demand, so that importing this package imports neither torch nor the server."""
     if name == "show":
         from seqloom.studio.notebook import show
 

@@ -1,9 +1,9 @@
-"""Small models for every view of the studio, trained from the shipped recipes in a minute or two.
+"""Small models for every view of the studio, trained from the shipped recipes in one or two minutes.
 
     train_demo(Path("runs/studio-demo"), print)
 
-Each model is trained in `.unfinished` and moved to the folder when it is complete. Finished models are reused, and an
-interrupted demo continues with the missing models.
+Each model is trained in `.unfinished` and is moved to the demo folder when it is complete. Finished models are reused,
+and an interrupted demo continues with the missing models.
 """
 
 import os
@@ -24,7 +24,7 @@ from seqloom.core.files import hold_lock, make_directory
 Report = Callable[[str], None]
 FOLDER = Path("runs/studio-demo")
 STAGING = ".unfinished"
-MAX_PROCESSES = 2  # training processes in parallel, one core each
+MAX_PROCESSES = 2  # maximum number of parallel training processes, which use one core each
 POLL_SECONDS = 0.1
 STOP_SECONDS = 10.0  # seconds between SIGTERM and SIGKILL
 
@@ -42,7 +42,7 @@ class Demo:
 CHARACTER_LM = ("model.hidden=128", "model.embedding=32", "model.dropout=0", "train.epochs=3")
 CLDR_PHRASES = ("data.kinds=[full date, countries]", "data.train=4000", "tokenizer.size=800", "batch.dev_pairs=100")
 SHORT_CONTEXT = ("batch.length=64", "model.positions.max_length=64")
-# The longest runs come first, which keeps both processes busy until the end.
+# The longest runs come first, so that both processes are busy until the end.
 MODELS = (
     Demo(
         "translate-transformer",
@@ -79,7 +79,7 @@ MODELS = (
         "lm-elman",
         "an Elman network for the same task",
         "lm-char-lstm",
-        (*CHARACTER_LM, "model.cell=elman", "train.lr=3e-3"),  # a higher rate saturates the tanh units
+        (*CHARACTER_LM, "model.cell=elman", "train.lr=3e-3"),  # the higher learning rate saturates the tanh units
     ),
     Demo(
         "classifier",
@@ -105,7 +105,7 @@ def train_demo(folder: Path = FOLDER, report: Report = print, models: Sequence[D
 
 
 def is_trained(folder: Path, model: Demo) -> bool:
-    """Whether the folder contains this model; only complete models are moved there."""
+    """Whether the folder contains this model. Only complete models are moved to the folder."""
     return (folder / model.name / "recipe.yaml").is_file()
 
 
@@ -129,7 +129,7 @@ def _lock(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    """Convert SIGTERM to KeyboardInterrupt, which also stops the training processes."""
+    """Convert SIGTERM to KeyboardInterrupt. This exception also stops the training processes."""
 
     def end(*_: object) -> None:
         raise KeyboardInterrupt
@@ -145,7 +145,7 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 
 
 class _Training:
-    """The training process of one model, in a new session: Ctrl-C reaches only the parent, which stops this process."""
+    """The training process of one model. Its new session ensures that only the parent process receives Ctrl-C."""
 
     def __init__(self, staging: Path, model: Demo) -> None:
         self.model, self.run, self.started = model, staging / model.name, time.perf_counter()
@@ -170,7 +170,7 @@ class _Training:
         os.rename(self.run, folder / self.model.name)
 
     def stop(self) -> None:
-        """Terminate the process; kill it if it does not exit in time."""
+        """Terminate the process. If it does not exit in time, kill it."""
         self.process.terminate()
         try:
             self.process.wait(STOP_SECONDS)

@@ -1,16 +1,16 @@
-"""Endpoints of the studio: request bodies, computation in queues, and response formats.
+"""Endpoints of the studio: request bodies, computation in queues, and formats of responses.
 
-A request body is a pydantic model whose limits bound the size of the response; an invalid body is rejected before a
-model is loaded. A request is computed in the queue of its run and stops when the client disconnects. A response is
-JSON, JSON followed by arrays, or a stream of JSON lines.
+A request body is a pydantic model. Its limits bound the size of the response, and an invalid body is rejected before a
+model is loaded. A request is computed in the queue of its run, and the computation stops when the client disconnects. A
+response is JSON, JSON followed by arrays, or a stream of JSON lines.
 
 A response with arrays is binary, little-endian:
 
     header length (uint32) · header (JSON, padded with spaces to 8 bytes) · arrays, each padded to 8 bytes
 
-The header contains the offset, shape and type of each array: `f2` is float16, `f4` is float32, and
-`u1` are bytes b that encode low + b · (high − low) / 255. A 512 × 512 matrix takes half a megabyte
-as `f2` and a quarter as `u1`; as JSON it would take five.
+The header contains the offset, shape and type of each array: `f2` is float16, `f4` is float32, and `u1` means bytes b
+that encode low + b · (high − low) / 255. A 512 × 512 matrix takes half a megabyte as `f2` and a quarter of a megabyte
+as `u1`; as JSON it would take five megabytes.
 """
 
 import asyncio
@@ -41,12 +41,12 @@ B = TypeVar("B", bound="RunRequest")
 
 MAX_LINE_LENGTH = 2_000  # characters
 MAX_DOCUMENT_LENGTH = 200_000  # characters
-MAX_TOKENS = 512  # of a text whose attention weights are computed
+MAX_TOKENS = 512  # maximum tokens of a text whose attention weights are computed
 MAX_NEW_TOKENS = 400
 
 
 def _check_surrogates(text: str) -> str:
-    """Reject lone surrogates, which JSON can contain and UTF-8 cannot encode."""
+    """Reject lone surrogates, which JSON can represent but UTF-8 cannot encode."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("must be valid Unicode, without lone surrogates")
     return text
@@ -58,7 +58,7 @@ Document = Annotated[str, Field(max_length=MAX_DOCUMENT_LENGTH), AfterValidator(
 
 
 class PageRequest(BaseModel):
-    """Base class of request bodies; unknown fields, infinities and NaN are rejected."""
+    """Base class of request bodies. Unknown fields, infinities and NaN are rejected."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
@@ -70,7 +70,7 @@ class RunRequest(PageRequest):
 
 
 class TextRequest(RunRequest):
-    """An input text and, for translators, a forced target; None uses the translation of the model."""
+    """An input text. For a translator, it can have a forced target; None means the translation of the model."""
 
     text: Line
     target: Line | None = None
@@ -83,7 +83,7 @@ class TextRequest(RunRequest):
 
 # --- views and their endpoints ----------------------------------------------------------------------------------------
 
-CLIENT_CLOSED_REQUEST = 499  # nginx's status code; the client is gone
+CLIENT_CLOSED_REQUEST = 499  # status code of nginx for a client that has disconnected
 
 
 class View:
@@ -97,7 +97,7 @@ class View:
         name: str,
         label: str,
         suits_model: Callable[[JsonObject], bool] = lambda model: True,
-        task_view: str | None = None,  # the name in `TaskInfo.views`, if it differs
+        task_view: str | None = None,  # name of the view in `TaskInfo.views`, if it differs from `name`
     ) -> None:
         self.name, self.label, self.suits_model, self.task_view = name, label, suits_model, task_view or name
         self.router = APIRouter(prefix=f"/api/{name}")
@@ -126,8 +126,8 @@ def encoder_kind(model: JsonObject) -> str | None:
 def queued(compute: Callable[[B, OpenRun], object]) -> Callable[[B, Request], Awaitable[object]]:
     """Create an endpoint that opens the run of a request and computes in the queue of that run.
 
-    `compute` returns a response, or any value that `to_plain` accepts. A stream of lines holds its
-    slot in the queue until the last line is sent.
+    `compute` returns a response, or any value that `to_plain` accepts. A stream of lines holds its slot in the queue
+    until the last line has been sent.
     """
 
     @wraps(compute)
@@ -192,20 +192,20 @@ class PackedArray:
 
 
 def pack_float16(array: ArrayLike) -> PackedArray:
-    """Encode as float16 with three significant digits; values beyond the range of float16 are clipped."""
+    """Encode an array as float16 with three significant digits. Values beyond the range of float16 are clipped."""
     values = np.asarray(array, dtype=np.float64)
     clipped = np.clip(np.nan_to_num(values), -MAX_FLOAT16, MAX_FLOAT16)
     return PackedArray(clipped.astype("<f2").tobytes(), "f2", values.shape, *_range(values))
 
 
 def pack_float32(array: ArrayLike) -> PackedArray:
-    """Encode as float32, which keeps −∞, for values that the page computes with."""
+    """Encode an array as float32. This type keeps −∞ and is used for values with which the page computes."""
     values = np.asarray(array, dtype=np.float32)
     return PackedArray(values.astype("<f4").tobytes(), "f4", values.shape, *_range(values))
 
 
 def pack_uint8(array: ArrayLike, low: float | None = None, high: float | None = None) -> PackedArray:
-    """Encode as bytes between `low` and `high` (default: the range of the values), for thumbnails."""
+    """Encode an array as bytes between `low` and `high` (default: the range of the values). Used for thumbnails."""
     values = np.nan_to_num(np.asarray(array, dtype=np.float64))
     minimum, maximum = _range(values)
     low, high = minimum if low is None else low, maximum if high is None else high
@@ -236,10 +236,10 @@ Events = Generator[Mapping[str, object], None, None]
 
 
 class JsonLinesResponse(StreamingResponse):
-    """A stream of JSON objects, one per line, which are sent as they are computed. An error is the last line.
+    """A stream of JSON objects, one per line. Each line is sent as soon as it is computed. An error is the last line.
 
-    Each event is one computation in the slot of the request. `slot` is set before the response is sent. Afterwards, or
-    when the client disconnects, the generator is closed and the slot is released.
+    Each event is computed in the slot of the request. `slot` is set before the response is sent. At the end of the
+    stream, or when the client disconnects, the generator is closed and the slot is released.
     """
 
     slot: QueueSlot

@@ -1,11 +1,11 @@
-"""Studio views inside a notebook.
+"""Views of the studio inside a notebook.
 
     import seqloom.studio
     seqloom.studio.show("runs/x", view="heads", text="The class statement")
     seqloom.studio.show("runs/x", view="heads", text="The class statement", static=True)
 
-A server is started in a thread, once for each folder, and the view is embedded as an iframe. With `static`, a plot or
-the stages of a walk are embedded in the notebook, and no server is needed, even if the notebook is opened elsewhere.
+One server per folder is started in a thread, and the view is embedded as an iframe. With `static`, a plot or the stages
+of a walk are embedded in the notebook. A static view needs no server, even if the notebook is opened elsewhere.
 """
 
 from collections.abc import Callable
@@ -70,7 +70,7 @@ def show(
     if static:
         return Shown(view, _render_static(path, view, parameters))
     resolved = path.resolve()
-    if resolved not in _SERVERS:  # stopped when the program exits
+    if resolved not in _SERVERS:  # the server stops when the program exits
         _SERVERS[resolved] = Studio(path, notebook=True)
         _SERVERS[resolved].start()
     if (path / "recipe.yaml").is_file():
@@ -133,7 +133,7 @@ def _draw_heads(trained: Trained, parameters: JsonObject) -> str:
 
 
 def _choose_head(parameters: JsonObject) -> tuple[int | None, int | None]:
-    """Return the selected layer and head; None selects the default layer or the mean over the heads."""
+    """Return the selected layer and head. None means the default layer, or the mean over the heads."""
     layer, head = (parameters.get(name) for name in ("layer", "head"))
     return None if layer is None else int(layer), None if head in (None, "mean") else int(head)
 

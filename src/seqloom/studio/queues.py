@@ -1,8 +1,8 @@
-"""Queues of computations, one for each model: bounded, fair, with deadlines and cancellation.
+"""Queues of computations, one for each model. They are bounded and fair, with deadlines and cancellation.
 
     queues = Queues()
     with queues.enter("runs/gpt") as slot:        # QueueFull if too many requests hold a slot of this model
-        result = await slot.run(compute)          # computed in a worker thread; DeadlineExceeded if it takes too long
+        result = await slot.run(compute)          # runs in a worker thread; DeadlineExceeded if it takes too long
 
 - Computations of one model run one at a time, first in, first out. Computations of different models run in parallel in
   a few worker threads, which serve the models in round-robin order, so that a model with many requests does not delay
@@ -10,8 +10,8 @@
 - A request holds a slot from admission to its last computation. A streamed response is a series of computations in one
   slot, and other requests run between them. Each model has a limited number of slots.
 - When the awaiting task is cancelled or the deadline passes, a waiting computation is removed immediately, and a
-  running one stops at its next call of `check_cancelled`.
-- An exception is raised in the request that caused it; the worker continues.
+  running computation stops at its next call of `check_cancelled`.
+- An exception is raised in the request that caused it, and the worker thread continues.
 
 This module does not depend on HTTP or on the models.
 """
@@ -30,14 +30,14 @@ from seqloom.core.progress import Cancellation, check_cancelled
 
 T = TypeVar("T")
 
-MAX_WORKERS = 4  # worker threads; each computes for a different model
-MAX_SLOTS = 16  # waiting or running requests of one model
+MAX_WORKERS = 4  # maximum number of worker threads; each thread computes for a different model
+MAX_SLOTS = 16  # maximum number of waiting or running requests for a model
 DEADLINE_SECONDS = 300.0  # seconds from the admission of a request to its last computation
 IDLE_SECONDS = 10.0  # seconds after which an idle thread exits
 
 
 class QueueFull(ResourceError):
-    """All slots of a model are taken."""
+    """All slots of a model are in use."""
 
 
 class DeadlineExceeded(ResourceError):
@@ -54,7 +54,7 @@ class Job:
     future: Future[Any] = field(default_factory=Future)
 
     def compute(self) -> None:
-        """Compute, and store the result or the exception in the future."""
+        """Run the computation, and store the result or the exception in the future."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
@@ -68,7 +68,7 @@ class Job:
 
 
 class Queues:
-    """A queue of jobs for each key, and the worker threads."""
+    """The queues of jobs, one for each key, and the worker threads."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class Queues:
         idle: float = IDLE_SECONDS,
     ) -> None:
         self.workers, self.slots, self.deadline, self.idle = workers, slots, deadline, idle
-        self._changed = threading.Condition()  # guards the attributes below
-        self._waiting: OrderedDict[Hashable, deque[Job]] = OrderedDict()  # the next key comes first
+        self._changed = threading.Condition()  # protects the attributes below
+        self._waiting: OrderedDict[Hashable, deque[Job]] = OrderedDict()  # the next key is first
         self._running: set[Hashable] = set()
         self._held: Counter[Hashable] = Counter()
         self._threads = 0
@@ -96,7 +96,7 @@ class Queues:
         return QueueSlot(self, key)
 
     def submit(self, job: Job) -> None:
-        """Append a job to the queue of its key. The caller holds a slot."""
+        """Append a job to the queue of its key. The caller must hold a slot."""
         with self._changed:
             self._waiting.setdefault(job.key, deque()).append(job)
             ready = sum(key not in self._running for key in self._waiting)
@@ -106,7 +106,7 @@ class Queues:
             self._changed.notify()
 
     def drop(self, job: Job) -> None:
-        """Cancel a job: remove it from its queue, or stop it at its next `check_cancelled`."""
+        """Cancel a job. A waiting job is removed from its queue; a running job stops at its next `check_cancelled`."""
         job.cancellation.cancel()
         with self._changed:
             jobs = self._waiting.get(job.key, deque())
@@ -124,7 +124,7 @@ class Queues:
                 del self._held[key]
 
     def _work(self) -> None:
-        """Compute jobs until none has arrived for `idle` seconds."""
+        """Compute jobs until no job has arrived for `idle` seconds."""
         while True:
             with self._changed:
                 if not self._changed.wait_for(lambda: self._next_key() is not None, timeout=self.idle):
@@ -161,7 +161,7 @@ class QueueSlot:
         self._cancellation = Cancellation()
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Compute in a worker thread when it is this request's turn."""
+        """Compute `function` in a worker thread when the turn of this request comes."""
         job = Job(self.key, function, Cancellation(self._cancellation))
         self.queues.submit(job)
         future: asyncio.Future[T] = asyncio.wrap_future(job.future)
@@ -177,7 +177,7 @@ class QueueSlot:
                 future.cancel()
 
     def leave(self, finish: Callable[[], object] | None = None) -> None:
-        """Release the slot. `finish` runs as its last computation, even if the request was cancelled."""
+        """Release the slot. `finish` runs as the last computation of the slot, even if the request was cancelled."""
         self._cancellation.cancel()
         self.queues.leave(self.key)
         if finish is not None:

@@ -1,8 +1,7 @@
-"""The runs that a studio shows: found below one folder, identified by name, opened on demand.
+"""The runs that a studio shows. They are found below one folder, identified by name, and opened on demand.
 
-The id of a run is its path relative to the folder, `quickstart-en-fr` or `ladder/gru-1`. Ids are
-looked up in the list of runs and never converted to a path, so that no file outside the folder can
-be addressed.
+The id of a run is its path relative to the folder, for example `quickstart-en-fr` or `ladder/gru-1`. An id is looked up
+in the list of runs and never converted to a path, so that no id can refer to a file outside the folder.
 """
 
 import os
@@ -21,10 +20,11 @@ T = TypeVar("T")
 P = TypeVar("P")
 Trained = Predictor[Any]
 
-MAX_DEPTH = 3  # directory levels that are searched; the runs of a ladder are one level down
+MAX_DEPTH = 3  # number of directory levels that are searched; the runs of a ladder are one level down
 MAX_OPEN_MODELS = 8
 MAX_CACHED_RESULTS = 48
-MAX_CACHED_BYTES = 1_000_000_000  # of all cached results; the attention weights of one long text can take 10⁸ bytes
+# Maximum size of all cached results; the attention weights of one long text can take 10⁸ bytes
+MAX_CACHED_BYTES = 1_000_000_000
 
 
 class UnknownRun(UsageError):
@@ -42,7 +42,7 @@ class RunFolder:
         self._models: OrderedDict[str, OpenRun] = OrderedDict()
         self._results: OrderedDict[Hashable, Any] = OrderedDict()
         self._summaries: dict[str, tuple[Hashable, JsonObject]] = {}
-        self._lock = threading.Lock()  # guards the dictionaries above; never held during a computation
+        self._lock = threading.Lock()  # protects the dictionaries above; never held during a computation
 
     @property
     def single(self) -> bool:
@@ -57,7 +57,8 @@ class RunFolder:
 
     def _find_below(self, folder: Path, depth: int) -> Iterator[tuple[str, Path]]:
         try:
-            with os.scandir(folder) as entries:  # symbolic links are not followed: they could leave the folder
+            # Symbolic links are not followed, because they could lead out of the folder
+            with os.scandir(folder) as entries:
                 folders = [
                     Path(entry.path)
                     for entry in entries
@@ -66,7 +67,7 @@ class RunFolder:
         except OSError:
             return
         for path in folders:
-            if os.path.lexists(path / "recipe.yaml"):  # if it is not a regular file, the list shows the error
+            if os.path.lexists(path / "recipe.yaml"):  # if the file is not regular, the list shows the error
                 yield display_name(path.relative_to(self.folder).as_posix()), path
             elif depth > 1:
                 yield from self._find_below(path, depth - 1)
@@ -85,7 +86,7 @@ class RunFolder:
             raise CheckpointError(f"The directory name {display_name(below)} is not UTF-8. Rename it.")
 
     def summary(self, run: str, stamps: Hashable, describe: Callable[[], JsonObject]) -> JsonObject:
-        """Return the list entry of a run, recomputed only when the stamps of its files have changed."""
+        """Return the list entry of a run. It is computed again only when the stamps of its files have changed."""
         cached = self._summaries.get(run)
         if cached is None or cached[0] != stamps:
             cached = self._summaries[run] = (stamps, describe())
@@ -94,13 +95,13 @@ class RunFolder:
     def open(self, run: str) -> "OpenRun":
         """Load the trained model of a run, or return it if it is already loaded.
 
-        Models are not thread-safe: call this only from the queue of the run (`endpoints.queued`).
+        Models are not thread-safe: call this method only from the queue of the run (`endpoints.queued`).
         """
         from seqloom.predict.loader import load
 
         path = self.find(run)
         try:
-            stamp = (path / "model.safetensors").stat().st_mtime_ns  # a run whose training continues is reloaded
+            stamp = (path / "model.safetensors").stat().st_mtime_ns  # reload a run whose training has continued
         except FileNotFoundError:
             stamp = 0
         with self._lock:
@@ -109,7 +110,7 @@ class RunFolder:
                 self._models.move_to_end(run)
                 return opened
         trained = load(path, self.device)
-        trained.model  # noqa: B018 (loaded here, so that errors are reported here)
+        trained.model  # noqa: B018 (load the model now, so that errors are reported here)
         opened = OpenRun(self, run, stamp, trained)
         with self._lock:
             self._models[run] = opened
@@ -118,7 +119,7 @@ class RunFolder:
         return opened
 
     def get_or_compute(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return the cached result of `compute`, or compute and cache it. The oldest results are evicted."""
+        """Return the cached result of `compute`, or compute and cache the result. The oldest results are evicted."""
         with self._lock:
             if key in self._results:
                 self._results.move_to_end(key)
@@ -152,14 +153,14 @@ class OpenRun:
         return self.run_folder.get_or_compute((self.name, self.stamp, key), compute)
 
     def require(self, kind: type[P], expected: str) -> P:
-        """Return the model if it is of this kind; otherwise raise an error that names the `expected` kind of run."""
+        """Return the model if it is of this kind. Otherwise, raise an error that names the `expected` kind of run."""
         if not isinstance(self.trained, kind):
             raise UsageError(f"{self.name} is {self.trained.description}. Choose {expected}.")
         return self.trained
 
 
 def display_name(name: str) -> str:
-    """Return a file name as text, with bytes that are not UTF-8 as escapes such as \\xff."""
+    """Return a file name as text. Bytes that are not UTF-8 are shown as escapes such as \\xff."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 

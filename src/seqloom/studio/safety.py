@@ -1,16 +1,16 @@
 """Access control for all requests to the studio, and connection limits.
 
 1. The Host header must name this server, which prevents DNS rebinding.
-2. The Origin header, if the browser sends one, must be this server, which rejects requests from other pages.
-3. Every request under /api/ must carry the token of the start address in a header. Forms and images cannot set
-   headers, and there are no cookies.
+2. If the browser sends an Origin header, it must name this server. Requests from other pages are therefore rejected.
+3. Every request under /api/ must contain the token of the start address in a header. Forms and images cannot set
+   headers, and no cookies are used.
 4. The size of a request body is limited.
-5. Every response has a content security policy that allows only the page's own scripts, and neither other hosts nor
-HTML built from strings.
+5. Every response has a content security policy that allows only the scripts of the page itself. Other hosts and HTML
+   that is built from strings are blocked.
 
-The files in `web/` contain no information about runs and need no token.
+The files in `web/` contain no information about runs and can be read without a token.
 
-By default, uvicorn waits indefinitely for the rest of a request. Here
+By default, uvicorn waits indefinitely for the rest of a request. The studio has these limits:
 
 - the headers and body of a request must arrive within `receive_seconds` after its connection was opened, or after the
 previous response (uvicorn's keep-alive timeout closes an idle connection earlier);
@@ -37,7 +37,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 MAX_BODY_BYTES = 1_000_000
 BODY_TOO_LARGE = f"A request body may have at most {MAX_BODY_BYTES:,} bytes."
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
-# `name`, `name:port`, `[IPv6 address]` or `[IPv6 address]:port`, and nothing else (RFC 9110, section 7.2)
+# `name`, `name:port`, `[IPv6 address]` or `[IPv6 address]:port`; no other text is allowed (RFC 9110, section 7.2)
 HOST_HEADER = re.compile(
     r"(?:(?P<name>[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::(?P<port>[0-9]{1,5}))?"
 )
@@ -45,7 +45,7 @@ NOTEBOOK_ORIGINS = "http://localhost:* http://127.0.0.1:* https://localhost:* ht
 
 
 def content_policy(frames: str) -> str:
-    """Return the content security policy. `frames` lists the pages that may embed this page."""
+    """Return the content security policy. `frames` lists the origins of pages that may embed this page."""
     return "; ".join(
         (
             "default-src 'none'",
@@ -124,7 +124,8 @@ class Guard:
     def _is_own_host(self, host: str) -> bool:
         """Whether a Host header names this server.
 
-        A server that listens on other interfaces accepts any IP address, since addresses cannot be rebound.
+        A server that listens on other interfaces accepts any IP address, because DNS rebinding cannot change an IP
+        address.
         """
         name = host_name(host)
         if name is None:
@@ -172,7 +173,7 @@ def _limit_body(receive: Receive) -> Receive:
 
 # --- connections ------------------------------------------------------------------------------------------------------
 
-INCOMPLETE_STATES = (h11.IDLE, h11.SEND_BODY)  # client states before a request is complete
+INCOMPLETE_STATES = (h11.IDLE, h11.SEND_BODY)  # states of a client whose request is incomplete
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,8 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._watch_request()
-        # Above the limit, close the connection that has waited longest without a complete request, or else this one.
+        # Above the limit, close the connection that has waited longest without a complete request, or otherwise this
+        # one.
         connections = [other for other in self.connections if isinstance(other, LimitedProtocol)]
         still_open = [other for other in connections if not other.transport.is_closing()]
         if len(still_open) > self.limits.connections:

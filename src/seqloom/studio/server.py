@@ -31,8 +31,10 @@ from seqloom.studio.views import VIEWS
 WEB = Path(__file__).parent / "web"
 PORT = 8733
 MAX_PORTS_TRIED = 20
-ERROR_STATUS: dict[type[SeqloomError], int] = {UnknownRun: 404, QueueFull: 429, DeadlineExceeded: 503}  # default 400
-MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}  # of files served unchanged
+# Status of other errors: 400
+ERROR_STATUS: dict[type[SeqloomError], int] = {UnknownRun: 404, QueueFull: 429, DeadlineExceeded: 503}
+# Media types of files that are served unchanged
+MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
 def make_app(
@@ -44,7 +46,7 @@ def make_app(
     app.state.queues = queues or Queues()
     for view in VIEWS.values():
         app.include_router(view.router)
-    # The served files by URL path. The list is fixed at start: a URL is never converted to a file path.
+    # The served files by URL path. The list is fixed when the server starts: a URL is never converted to a file path.
     files = {
         f"/{path.relative_to(WEB).as_posix()}": path for path in sorted(WEB.rglob("*")) if path.suffix in MEDIA_TYPES
     }
@@ -78,7 +80,7 @@ def _sender(path: Path) -> Callable[[], Coroutine[Any, Any, FileResponse]]:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    """Return the message of an error as JSON. A validation error names the fields, never their values."""
+    """Return the message of an error as JSON. The message of a validation error contains field names, but no values."""
     match error:
         case SeqloomError():
             status = next((status for kind, status in ERROR_STATUS.items() if isinstance(error, kind)), 400)
@@ -130,7 +132,7 @@ class Studio:
     def address(self, view: str = "runs", **parameters: str | list[str]) -> str:
         """Return the address of a view.
 
-        The access token is in the fragment (after #), which browsers do not send to the server. A list becomes a
+        The access token is in the fragment (after #), which browsers do not send to the server. A list is written as a
         repeated parameter.
         """
         host = "localhost" if self.host in ("0.0.0.0", "::") else f"[{self.host}]" if ":" in self.host else self.host
@@ -151,7 +153,7 @@ class Studio:
             thread.join(timeout=10)
 
     def start(self) -> threading.Thread:
-        """Serve in a daemon thread; return when the server accepts requests."""
+        """Serve in a daemon thread. Return when the server accepts requests."""
         thread = threading.Thread(target=self.run, name="seqloom studio", daemon=True)
         thread.start()
         while not self.server.started and thread.is_alive():

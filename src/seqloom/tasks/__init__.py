@@ -1,12 +1,11 @@
 """Tasks, which connect data, model, loss and metrics. Each task is a file with the task's name.
 
-The file contains a `Recipe` (the configuration), `INFO` (a `TaskInfo` for other packages) and a
-`Task` class with
+The file contains a `Recipe` (the configuration), `INFO` (a `TaskInfo` for other packages) and a `Task` class with
 
     Task.prepare(recipe)           read the data and train the tokenizer, if any
-    Task.reopen(recipe, run)       prepare the task of an existing run; reject data that has changed
-    task.documents()               the JSON documents of a run: file name → content
-    task.files()                   other files of a run: name → bytes
+    Task.reopen(recipe, run)       prepare the task of an existing run, and reject data that has changed
+    task.documents()               the JSON documents of a run, as file name → content
+    task.files()                   other files of a run, as name → bytes
 
 and the protocol of `seqloom.core.protocols`: `Task` for training by gradient descent, otherwise `Estimable`.
 """
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
 def names() -> list[str]:
     """List the names of all tasks."""
     files = (module.name for module in pkgutil.iter_modules(__path__))
-    return sorted(name.replace("_", "-") for name in files if not name.endswith("base"))  # shared code
+    # Names with "base" contain shared code
+    return sorted(name.replace("_", "-") for name in files if not name.endswith("base"))
 
 
 def task_info(name: Any) -> "TaskInfo":

@@ -20,7 +20,7 @@ from seqloom.tasks.base import Task as BaseTask
 from seqloom.tasks.base import TaskInfo, TaskRecipe
 from seqloom.train.config import FitConfig
 
-MAX_ERROR = 0.04  # an answer with an error below this value is correct
+MAX_ERROR = 0.04  # an answer with a smaller error is correct
 
 
 @config
@@ -40,7 +40,7 @@ class Recipe(TaskRecipe):
 
 
 class VectorTask(BaseTask[TaskRecipe, nn.Module]):
-    """A task with one answer per sequence of generated vectors.
+    """A task in which a model computes one answer for each sequence of generated vectors.
 
     The corpus generates the sequences; a subclass defines the loss and the correctness of answers.
     """
@@ -48,7 +48,7 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
     corpus: VectorData
     reads_tokens = False
     speed_unit = "vectors"
-    eval_size = 500  # sequences per batch in evaluation
+    eval_size = 500  # sequences per batch for evaluation
 
     @classmethod
     def load(cls, recipe: TaskRecipe) -> VectorData:
@@ -84,7 +84,7 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
-        """Return the loss and success rate of the model and of the best constant answer."""
+        """Return the loss and the success rate of the model and of the best constant answer."""
         sequences, device = self.corpus.split(split), device_of(model)
         chunks = sequences["inputs"].split(self.eval_size)
         answers = torch.cat([model(chunk.to(device)).float().cpu() for chunk in chunks])  # (N, outputs)
@@ -99,12 +99,12 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
         raise NotImplementedError
 
     def correctness(self, answers: Tensor, targets: Tensor) -> Tensor:
-        """Return which answers are correct (B,)."""
+        """Return whether each answer is correct (B,)."""
         raise NotImplementedError
 
 
 class Task(VectorTask):
-    """The adding problem with squared error. The error of the constant answer 1 is the variance of the sum, 1/6."""
+    """The adding problem with squared error. The error of the constant answer 1 is 1/6, the variance of the sum."""
 
     loss_unit = "squared error"
 

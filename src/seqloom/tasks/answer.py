@@ -1,10 +1,10 @@
-"""Extractive question answering: a model reads a question and a text and marks the answer in the text.
+"""Extractive question answering: a model reads a question and a text, and marks the answer in the text.
 
-    loss = −(log p(start) + log p(end)) / 2, a mean over the windows of all contexts
+    loss = −(log p(start) + log p(end)) / 2, the mean over the windows of all contexts
 
-A context that is longer than a row is read in overlapping windows. The target of a window without the answer is [CLS],
-so that windows are comparable. The answer is the span with the largest log p(start) + log p(end) over all windows.
-`seqloom.evaluate.answers` has the metrics.
+If a context is longer than a row, it is read in overlapping windows. The target of a window without the answer is
+[CLS], so that windows are comparable. The answer is the span with the largest log p(start) + log p(end) over all
+windows. `seqloom.evaluate.answers` defines the metrics.
 """
 
 import math
@@ -68,7 +68,7 @@ class Recipe(RowRecipe):
 
 @dataclass(frozen=True)
 class TokenSpan:
-    """An answer: the tokens `first` to `last` of a row or of the context."""
+    """An answer, given as the tokens `first` to `last` of a row or of the context."""
 
     log_prob: float  # log p(start) + log p(end) in the best window
     first: int
@@ -143,7 +143,7 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
         by_question: list[list[TokenSpan]] = [[] for _ in self.corpus.split(split)]
         for members, batch in self.eval_batches(split).all_batches():
             spans = model.best_spans(to_device(batch, device_of(model)), self.recipe.decode.max_answer_length)
-            assert spans.losses is not None  # the batch already contains the answers
+            assert spans.losses is not None  # because the batch contains the answers
             total += float(spans.losses.double().sum())
             for index, answers in zip(members.tolist(), spans_in_context(spans, windows, members), strict=False):
                 by_question[windows[index].number] += answers
@@ -164,7 +164,7 @@ class Task(RowTask[Recipe, FineTunedAnswer]):
 def spans_in_context(
     spans: AnswerSpans, windows: Sequence[Window], members: Iterable[int]
 ) -> Iterator[list[TokenSpan]]:
-    """Yield the spans of each window, numbered as tokens of the context."""
+    """Yield the spans of each window, with token numbers of the context."""
     rows = zip(spans.log_probs.tolist(), spans.first.tolist(), spans.last.tolist(), strict=True)
     for index, row in zip(members, rows, strict=False):
         shift = windows[index].shift
@@ -173,7 +173,7 @@ def spans_in_context(
 
 
 def best_spans(spans: Sequence[TokenSpan], max_count: int) -> list[TokenSpan]:
-    """Return the best spans over all windows without duplicates, best first."""
+    """Return the best distinct spans over all windows, best first."""
     best: dict[tuple[int, int], TokenSpan] = {}
     for span in sorted(spans, key=lambda span: (-span.log_prob, span.first, span.last)):
         best.setdefault((span.first, span.last), span)

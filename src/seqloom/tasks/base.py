@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from seqloom.runs.run import Run
     from seqloom.runs.transfer import Pretrained, ResumedSource
 
-LOWER_IS_BETTER = ("loss", "mase", "crps")  # checkpoint-selecting metrics that are minimized
-ModelSection = Any  # a model section, validated by the config of its kind
+LOWER_IS_BETTER = ("loss", "mase", "crps")  # metrics for selecting checkpoints that are minimized
+ModelSection = Any  # a model section, which is validated by the config of its kind
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
 
 
 def cached_method(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Cache the results of a method by its arguments in the object."""
+    """Cache the results of a method in its object, by argument values."""
     name = f"_{method.__qualname__}"
 
     @wraps(method)
@@ -58,7 +58,7 @@ class TaskRecipe:
     task: str
     seed: int = 1
 
-    if TYPE_CHECKING:  # keys that only some recipes have, or whose type depends on the recipe
+    if TYPE_CHECKING:  # keys that only some recipes have, or whose types depend on the recipe
         init: Any = None
         monitor: Any = None
         data: Any = None
@@ -105,7 +105,7 @@ def lora_problems(init: InitConfig, model: ModelSection) -> Iterator[str]:
 
 
 def dropout_problems(tokenizer: TokenizerConfig | None) -> Iterator[str]:
-    """Reject byte-pair dropout for tasks other than translation, because they segment a text only once."""
+    """Reject byte-pair dropout for tasks other than translation, because other tasks segment a text only once."""
     if tokenizer is not None and tokenizer.kind == "byte-pair" and tokenizer.dropout:
         yield "tokenizer.dropout is supported only for translation; set it to 0"
 
@@ -126,7 +126,7 @@ class EvaluationReport(Protocol):
 
 @dataclass(frozen=True)
 class PlainReport:
-    """An evaluation with metrics only."""
+    """The results of an evaluation that consist only of metrics."""
 
     metrics: dict[str, float]
 
@@ -143,8 +143,8 @@ M = TypeVar("M", bound=nn.Module | OnDevice)  # the type of the model
 class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     """The base class of all tasks, with defaults for optional methods.
 
-    A task that trains by gradient descent defines `steps_per_epoch`, `batch` and `loss`; other tasks define
-    `estimates`. Both define `evaluate`, or `report` if an evaluation has more results than metrics.
+    A task that trains by gradient descent defines `steps_per_epoch`, `batch` and `loss`. Other tasks define
+    `estimates`. All tasks define `evaluate`, or `report` if an evaluation has results other than metrics.
     """
 
     reads_tokens = True  # whether the model reads the tokens of texts
@@ -158,7 +158,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     pretrained: "Pretrained | ResumedSource | None" = None  # the source of the initial weights
 
     def __init__(self, recipe: R, corpus: Any, tokenizer: Tokenizer | None = None, names: Sequence[str] = ()):
-        """Create the task; `names` are the labels or tags that the model predicts, in output order."""
+        """Create the task. `names` lists the labels or tags that the model predicts, in output order."""
         self.recipe, self.corpus, self.names = recipe, corpus, names
         if tokenizer is not None:
             self.tokenizer = tokenizer
@@ -190,7 +190,10 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @property
     def loss_remark(self) -> str:
-        """A remark on how the training loss differs from the dev loss; empty if they are equal."""
+        """A remark on how the training loss differs from the dev loss.
+
+        It is empty if both are computed in the same way.
+        """
         return ""
 
     def choose_monitor(self) -> Monitor:
@@ -210,13 +213,13 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def training_texts(cls, recipe: R, corpus: Any) -> Iterable[str]:
-        """Return the texts to train the tokenizer on."""
+        """Return the texts on which the tokenizer is trained."""
         texts: Iterable[str] = corpus.texts("train")
         return texts
 
     @classmethod
     def open_pretrained(cls, recipe: R) -> "Pretrained | None":
-        """Open the run in `init.from`, if set."""
+        """Open the run in `init.from`, or return None if the recipe does not set it."""
         if recipe.init is None:
             return None
         from seqloom.runs.transfer import pretrained  # imports every model that can be transferred
@@ -228,7 +231,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
         """Read the data and train the tokenizer, if any."""
         source, tokenizer = cls.open_pretrained(recipe), None
         corpus = cls.load(recipe)
-        corpus.split("dev")  # required to select the best checkpoint
+        corpus.split("dev")  # dev is required for selecting the best checkpoint
         if source is not None:
             tokenizer = source.tokenizer
         elif cls.reads_tokens:
@@ -242,7 +245,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def reopen(cls, recipe: R, run: "Run") -> Self:
-        """Prepare the task of an existing run; splits that have changed since training raise an error when used."""
+        """Prepare the task of an existing run. Using a split that has changed since training raises an error."""
         from seqloom.tasks.reopened_base import reopen_corpus
 
         task = cls.of_corpus(recipe, run, reopen_corpus(run, recipe, cls.load))
@@ -260,20 +263,20 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def of_documents(cls, recipe: R, run: "Run", documents: Sequence[str]) -> Self:
-        """Create the task of a run with other documents as the single split "other"."""
+        """Create the task of a run with other documents, which form the only split, "other"."""
         command = cls.info().command
         use = f", or use the model: seqloom {command.format(run=run.path)}" if command else ""
         raise UsageError(f"{run.path} is evaluated on {cls.measured_on}, not on a text. Use --split{use}.")
 
     def check(self) -> None:
-        """Raise an error if the task cannot be trained, before a run directory is created."""
+        """Raise an error if the task cannot be trained. Called before a run directory is created."""
         self.check_model()
 
     def check_model(self) -> None:
         """Raise an error if the model cannot read the data."""
 
     def warnings(self) -> list[str]:
-        """Return warnings for the user before training begins, as sentences."""
+        """Return warnings for the user as sentences. Called before training begins."""
         return [f"{note}." for note in self.corpus.notes]
 
     # --- content of a run -------------------------------------------------------------------------------------------
@@ -294,7 +297,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
             "notes": list(corpus.notes),
         }
         if self.names:
-            described["labels"] = corpus.label_counts("train")  # most frequent first
+            described["labels"] = corpus.label_counts("train")  # most frequent labels first
         return described if self.pretrained is None else {**described, **self.pretrained.describe(self.recipe.init)}
 
     def documents(self) -> dict[str, Json]:
@@ -335,7 +338,10 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
         return part
 
     def inference_model(self, model: Any) -> Any:
-        """Return the model to evaluate and save: with LoRA, the merged model; otherwise the trained model."""
+        """Return the model to evaluate and save.
+
+        With LoRA, this is the merged model, and otherwise the trained model.
+        """
         return model if self.recipe.init is None or self.recipe.init.lora is None else without_lora(model)
 
     def model_section(self) -> object:
@@ -347,7 +353,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
         raise NotImplementedError
 
     def tokens_per_step(self) -> float | None:
-        """Return the mean number of predicted tokens per batch, or None if it is constant."""
+        """Return the mean number of predicted tokens per batch, or None if the number is constant."""
         return None
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
@@ -370,7 +376,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def predict(cls, recipe: R, run: "Run", model: M, lines: Sequence[str]) -> Sequence[dict[str, object]]:
-        """Predict one record per line; `TaskPredictor` calls this method."""
+        """Predict one record for each line. `TaskPredictor` calls this method."""
         raise UsageError(f"{run.path} cannot predict from lines of text; use `seqloom evaluate`.")
 
 
@@ -402,7 +408,8 @@ class BatchedTask(Task[R, M]):
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         batch = self.batches.batch(seed, step, rank, world)
-        return batch if "read" in batch else {**batch, "read": int(batch["mask"].sum())}  # no GPU synchronization
+        # Computed here to avoid a GPU synchronization
+        return batch if "read" in batch else {**batch, "read": int(batch["mask"].sum())}
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         """Return the loss of independent examples, the number of tokens read, and no carried state."""
@@ -414,7 +421,7 @@ class BatchedTask(Task[R, M]):
         return ()
 
     def for_each_example(self, model: M, split: str, compute: Callable[[Tree], Iterable[T]]) -> list[T]:
-        """Apply `compute` to each batch of a split and return one value per example, in order."""
+        """Apply `compute` to each batch of a split, and return one value for each example, in order."""
         batches = self.eval_batches(split)
         rows: dict[int, T] = {}
         for members, batch in batches.all_batches():
@@ -432,7 +439,7 @@ class SeriesTask(Task[R, M]):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the variables."""
+        """The names of the variables in the series."""
         return self.corpus.split("train")[0].columns
 
     @property
@@ -455,21 +462,20 @@ def count_parameters(tensors: Mapping[str, Tensor]) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """The description of a task for other packages; each task module defines one as `INFO`.
+    """The description of a task for other packages. Each task module defines its description as `INFO`.
 
-    `name` is the name of the file. `predictor` is the class that uses a trained model,
-    "module:Class", imported on demand. `command` is the command to suggest for a run, without
-    `seqloom`.
+    `name` is the name of the file. `predictor` is the class that uses a trained model, given as "module:Class" and
+    imported on demand. `command` is the command to suggest for a run, without `seqloom`.
     """
 
     name: str
     recipe: type[TaskRecipe]
     task: type[Task[Any, Any]]
     predictor: str = "seqloom.predict.base:TaskPredictor"
-    command: str = ""  # "translate {run}"; "" if a run can only be evaluated
+    command: str = ""  # for example "translate {run}"; "" if a run can only be evaluated
     metric: str = "loss"  # the headline metric of an evaluation
     loss_per: str = "token"  # the unit over which the loss is averaged
-    pipeline_tag: str = ""  # the name of the task on the Hugging Face hub, if any
+    pipeline_tag: str = ""  # name of the task on the Hugging Face hub, if it has one
     examples: str = "texts"  # the plural noun for examples
     example: str = "The class statement defines a new type of object."  # an example text
     views: tuple[str, ...] = ()  # views of seqloom.inspect and the studio for models of this task

@@ -1,8 +1,8 @@
-"""Bidirectional language modelling: predict every token from the tokens before it and from the tokens after it.
+"""Bidirectional language modelling: predict every token from the previous tokens and from the following tokens.
 
-Each document is read separately, with END at both ends. A long document is split into rows of
-`batch.max_length` tokens that overlap by one token, so each direction predicts every token and one
-END exactly once. Documents without tokens are omitted. Rows of similar length form batches.
+Each document is read separately, with END at both ends. If a document is long, it is split into rows of
+`batch.max_length` tokens that overlap by one token. Each direction therefore predicts every token and one END exactly
+once. Documents without tokens are omitted. Rows of similar length form batches.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ class Recipe(TextRecipe):
 
 
 def rows_of(ids: Sequence[int], length: int) -> Iterator[list[int]]:
-    """Split END, tokens and END into rows. The last token of a row is also the first token of the next row."""
+    """Split the tokens of a document, with END at both ends, into rows that overlap by one token."""
     tokens = [END, *ids, END]
     for start in range(0, len(tokens) - 1, length - 1):
         yield tokens[start : start + length]
@@ -68,7 +68,7 @@ class Task(TextTask[Recipe, BiLM], BatchedTask[Recipe, BiLM]):
 
     @torch.no_grad()
     def evaluate(self, model: BiLM, split: str) -> dict[str, float]:
-        """Return the metrics of the mean loss of both directions, and the perplexity of each direction."""
+        """Return the metrics of the mean loss over both directions, and the perplexity of each direction."""
         sums, tokens = torch.zeros(2, dtype=torch.float64), 0
         for _, batch in self.eval_batches(split).all_batches():
             tokens += int(batch["mask"][:, 1:].sum())

@@ -1,4 +1,4 @@
-"""Multiple choice: a model reads a text with each of its options; the loss is −log p of the correct option."""
+"""Multiple choice: a model reads a text with each of its options. The loss is −log p of the correct option."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal

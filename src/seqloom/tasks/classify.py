@@ -1,11 +1,10 @@
 """Text classification: a model reads a text and predicts its label, or any number of labels.
 
-The model predicts only labels of the training data; a dev or test text with another label counts as an error.
-The loss is −log p of the label. Balanced class weights, w_k = N / (K · N_k), give all K classes the
-same total weight.
+The model predicts only labels of the training data; a dev or test text with another label counts as an error. The loss
+is −log p of the label. With balanced class weights, w_k = N / (K · N_k), all K classes have the same total weight.
 
 If the data has several labels per text (`data.multi_label`), each label is a separate decision. The loss is the binary
-cross-entropy, and with balanced class weights the texts with label k have the weight (N − N_k) / N_k for this label.
+cross-entropy. With balanced class weights, the texts with label k have the weight (N − N_k) / N_k for this label.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -85,12 +84,12 @@ class Recipe(ReadingRecipe):
 
     @property
     def is_multi_label(self) -> bool:
-        """Whether a text has any number of labels."""
+        """Whether a text can have any number of labels."""
         return is_multi_label(self.data)
 
 
 def is_multi_label(data: Any) -> bool:
-    """Return whether the examples of a corpus config have any number of labels."""
+    """Return whether the examples of a corpus config can have any number of labels."""
     return bool(getattr(data, "multi_label", False))
 
 
@@ -107,7 +106,7 @@ def length_problems(recipe: TaskRecipe) -> Iterator[str]:
 
 
 class TextLabelTask(ReadingTask[R, Any], LabelTask[R, Any]):
-    """A task whose model reads one or several texts per example and predicts a label."""
+    """A task whose model reads one or more texts per example and predicts a label."""
 
     @property
     def loss_remark(self) -> str:
@@ -164,7 +163,7 @@ class Task(TextLabelTask[Recipe]):
         return model
 
     def document_frequencies(self) -> tuple[Tensor, int]:
-        """Return the number of training texts with each token (V,), and the number of texts."""
+        """Return the number of training texts that contain each token (V,), and the number of training texts."""
         texts = self.batches.texts
         rows = np.repeat(np.arange(len(texts)), texts.lengths)
         distinct = np.unique(rows * len(self.tokenizer) + texts.ids) % len(self.tokenizer)
@@ -183,19 +182,19 @@ class Task(TextLabelTask[Recipe]):
             f"{max_row_length(self.recipe)} tokens and truncated (batch.max_length)."
         )
 
-    # --- several labels ---------------------------------------------------------------------------------------------
+    # --- multi-label data -------------------------------------------------------------------------------------------
 
     def label_sets(self, split: str) -> list[Sequence[str]]:
         """Return the labels of each text."""
         return [example.labels() for example in self.corpus.split(split)]
 
     def label_matrix(self, split: str) -> NDArray[np.int8]:
-        """Return the matrix (N, L) that is 1 where a text has a label."""
+        """Return a matrix (N, L) that is 1 if a text has a label and 0 otherwise."""
         return multi_label.label_matrix(self.label_sets(split), self.names)
 
     @cached_property
     def class_weights(self) -> Tensor | None:
-        """The class weights (L,) of a single label, or the weights of the texts with each of several labels."""
+        """The class weights (L,). With several labels per text, these are the weights of the texts with each label."""
         if not self.recipe.is_multi_label or self.recipe.loss.class_weights == "none":
             return super().class_weights
         present = torch.from_numpy(self.label_matrix("train").sum(axis=0, dtype=np.int64)).float()
@@ -203,19 +202,22 @@ class Task(TextLabelTask[Recipe]):
 
     @torch.no_grad()
     def outputs(self, model: Any, split: str) -> Tensor:
-        """Return log p (N, L) of every label of every example of a split; the logits of several labels."""
+        """Return log p (N, L) of every label of every example of a split.
+
+        With several labels per text, return logits.
+        """
         if not self.recipe.is_multi_label:
             return super().outputs(model, split)
         return torch.stack(self.for_each_example(model, split, lambda batch: model.scaled_logits(batch).float().cpu()))
 
     def measure(self, outputs: Tensor, split: str, thresholds: Sequence[float] | None = None) -> Any:
-        """Compute all metrics from the outputs; `thresholds` are those of several labels."""
+        """Compute all metrics from the outputs. `thresholds` are used for data with several labels per text."""
         if not self.recipe.is_multi_label:
             return super().measure(outputs, split)
         return multi_label.report(self.label_sets(split), outputs.numpy(), self.names, thresholds)
 
     def report(self, model: Any, split: str) -> Any:
-        """Evaluate a model; the thresholds of several labels on dev are those with the best F1, as after training."""
+        """Evaluate a model. With several labels per text, the thresholds on dev maximize F1, as after training."""
         outputs, thresholds = self.outputs(model, split), None
         if self.recipe.is_multi_label and split == "dev":
             thresholds = multi_label.f1_thresholds(outputs.numpy(), self.label_matrix("dev"))

@@ -1,8 +1,8 @@
 """Image classification: a model reads an image and predicts its label.
 
 All images are converted to one size (`images`). The model predicts only labels of the training data; a dev or test
-image with another label counts as an error. The loss is −log p of the label. The augmentation of a training image, a
-random shift and a mirror image, depends only on the seed and the step.
+image with another label counts as an error. The loss is −log p of the label. Training images can be augmented by random
+shifts and mirroring, which depend only on the seed and the step.
 """
 
 from functools import cached_property

@@ -3,8 +3,8 @@
 noise: spans    spans are replaced by sentinels, and the target consists of the spans (T5)
 noise: bart     the text is corrupted in up to five ways, and the target is the text (BART)
 
-`seqloom.data.noise` implements both. The loss is −log p of each target token, including END. The
-noise for dev and test is fixed, so evaluations are comparable.
+`seqloom.data.noise` implements both kinds of noise. The loss is −log p of each target token, including END. The noise
+for dev and test is fixed, so that evaluations are comparable.
 """
 
 from collections.abc import Iterator
@@ -34,8 +34,8 @@ from seqloom.tasks.text_base import TextTask
 from seqloom.text import TokenizerConfig
 from seqloom.train.config import FitConfig
 
-EVALUATION_SEED = 0  # the noise seed of evaluations, equal for all recipes
-GREEDY = BeamConfig(beam=1)  # search options for reconstructions in evaluations
+EVALUATION_SEED = 0  # the noise seed of evaluations, which is equal for all recipes
+GREEDY = BeamConfig(beam=1)  # search options for the reconstructions in evaluations
 
 
 @config
@@ -115,20 +115,24 @@ class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
             "loss": nll / targets,
             "perplexity": exp(nll / targets),
             "target_accuracy": correct / targets,
-            **({"hidden_accuracy": correct_hidden / hidden} if hidden else {}),  # a short text may have no such targets
+            # A short text may have no hidden tokens
+            **({"hidden_accuracy": correct_hidden / hidden} if hidden else {}),
             **self.exact_fraction(model, batches),
             "unknown_rate": self.unknown_rate(split),
         }
 
     def exact_fraction(self, model: Transformer, batches: DenoisingBatches) -> dict[str, float]:
-        """Return the fraction of spans or texts that greedy search reconstructs exactly, for evenly spaced texts."""
+        """Return the fraction of spans or texts that greedy search reconstructs exactly.
+
+        The texts are evenly spaced.
+        """
         count, total = self.recipe.batch.dev_texts, len(batches.texts)
         chosen = np.unique(np.linspace(0, total - 1, total if count is None else min(count, total)).round())
         if not len(chosen):
             return {}
         noise, end, correct = self.recipe.noise, self.tokenizer.end, list[bool]()
         sentinels = sentinels_of(noise, len(self.tokenizer)) if isinstance(noise, SpansConfig) else None
-        banned = tuple(Specials.after(len(self.tokenizer)).names)  # never part of a target
+        banned = tuple(Specials.after(len(self.tokenizer)).names)  # tokens that never occur in a target
         part = batches.only(chosen.astype(int).tolist(), self.recipe.batch.eval_tokens)
         for members, batch in part.all_batches(EVALUATION_SEED):
             source = to_device({"tokens": batch["source"], "mask": batch["source_mask"]}, device_of(model))
@@ -137,7 +141,7 @@ class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
                 target = batches.corrupt(number, EVALUATION_SEED, 0).target
                 if sentinels is None:
                     correct.append(best.tokens == target)
-                else:  # no span follows the last sentinel
+                else:  # the last sentinel is not followed by a span
                     predicted, spans = parse_spans(best.tokens, sentinels), parse_spans(target, sentinels)
                     correct += [predicted.get(sentinel) == span for sentinel, span in spans.items() if span]
         release_memory(model)  # free the memory for training
@@ -145,9 +149,9 @@ class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
 
 
 def sum_targets(model: Transformer, batch: Tree) -> Tensor:
-    """Return −log p of the targets of a batch, the number of correct targets, and the number of targets.
+    """Return the sum of −log p over the targets of a batch, and the numbers of correct targets and of all targets.
 
-    The last two values count only the targets that the source does not contain.
+    Two further numbers count the correct targets and all targets among those that do not occur in the source.
     """
     mask = batch["target_mask"]
     r, targets, hidden = model.teacher_force(batch)[0][mask], batch["targets"][mask], batch["hidden"][mask]

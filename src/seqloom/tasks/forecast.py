@@ -1,8 +1,8 @@
-"""Forecasting: a model reads a series and predicts the distribution of its future.
+"""Forecasting: a model reads a series and predicts the distribution of its future values.
 
-Neural models are trained by gradient descent to predict the next step; linear models are estimated by least squares
-(ar) or expectation–maximization (kalman). The evaluation uses rolling origins, which are one horizon apart and start at
-the beginning of a split. The seasonal naive forecast is the baseline.
+Neural models are trained by gradient descent to predict the next step. Linear models are estimated by least squares
+(ar) or expectation–maximization (kalman). An evaluation makes forecasts from rolling origins, which start at the
+beginning of a split and are one horizon apart. The seasonal naive forecast is the baseline.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,9 +32,9 @@ from seqloom.tasks.base import ModelSection, SeriesTask, TaskInfo, TaskRecipe, c
 from seqloom.train.config import FitConfig
 from seqloom.train.estimate import EstimateConfig
 
-ESTIMATED_KINDS = ("ar", "kalman")  # not trained by gradient descent
+ESTIMATED_KINDS = ("ar", "kalman")  # kinds of models that are not trained by gradient descent
 MIN_HORIZON, MAX_HORIZON = 8, 48  # bounds of the default horizon, in steps
-MIN_RELATIVE_CHANGE = 1e-5  # changes below this fraction of the values are lost in single precision
+MIN_RELATIVE_CHANGE = 1e-5  # in single precision, changes below this fraction of the values are lost
 VALIDATION_PATHS = 50  # sample paths per forecast during training
 
 
@@ -57,7 +57,7 @@ class HorizonConfig:
 def choose_train_config(section: object) -> str:
     """Return the name of the config class for a `train` section, chosen by its keys."""
     if not isinstance(section, Mapping | FitConfig | EstimateConfig):
-        return "FitConfig"  # this config reports an error if `train` is not a section
+        return "FitConfig"  # FitConfig reports an error if `train` is not a section
     keys = section if isinstance(section, Mapping) else {field.name for field in fields(section)}
     return "EstimateConfig" if set(keys) <= ESTIMATE_KEYS else "FitConfig"
 
@@ -100,7 +100,7 @@ class ForecastReport:
     """The results of an evaluation of forecasts."""
 
     metrics: dict[str, float]
-    by_step: list[float]  # MASE of each step ahead
+    by_step: list[float]  # MASE for each number of steps ahead
     naive_by_step: list[float]
     by_variable: dict[str, dict[str, float]]
     origins: int
@@ -121,7 +121,7 @@ class Task(SeriesTask[Recipe, Any]):
 
     @classmethod
     def complete(cls, mapping: Mapping[str, Json]) -> dict[str, Json]:
-        """Remove the keys of gradient-based training if the model is estimated."""
+        """Remove the keys for training by gradient descent if the model is estimated."""
         model, train = mapping.get("model"), mapping.get("train")
         if not isinstance(model, Mapping) or model.get("kind") not in ESTIMATED_KINDS or not isinstance(train, Mapping):
             return dict(mapping)
@@ -161,7 +161,7 @@ class Task(SeriesTask[Recipe, Any]):
                 f"{shortest:,}. Lower forecast.horizon, or use more data."
             )
         if self.uses_logarithms:
-            for series in list(self.corpus.splits.values())[-1]:  # the last split has all values
+            for series in list(self.corpus.splits.values())[-1]:  # the last split contains all values
                 check_positive(series)
 
     def sizes(self) -> dict[str, int]:
@@ -239,12 +239,12 @@ class Task(SeriesTask[Recipe, Any]):
     # --- evaluation -------------------------------------------------------------------------------------------------
 
     def validate(self, model: Any) -> dict[str, float]:
-        """Evaluate dev with fewer sample paths, without the constant metrics of the naive forecast."""
+        """Evaluate on dev with fewer sample paths, without the metrics of the naive forecast, which are constant."""
         metrics = self.report(model, "dev", paths=min(VALIDATION_PATHS, self.recipe.forecast.paths)).metrics
         return {name: value for name, value in metrics.items() if not name.startswith("naive_")}
 
     def origins(self, split: str) -> list[Origin]:
-        """Return origins that are one horizon apart, starting at the beginning of a split or in the middle of train."""
+        """Return origins that are one horizon apart. The first is the beginning of a split, or the middle of train."""
         origins = []
         for series in self.corpus.split(split):
             first = series.begins or len(series) // 2
@@ -252,7 +252,7 @@ class Task(SeriesTask[Recipe, Any]):
         return origins
 
     def true_values(self, origins: Sequence[Origin]) -> Values:
-        """Return the true values after each origin (N, horizon, C); unknown values are NaN."""
+        """Return the true values after each origin (N, horizon, C), with NaN for unknown values."""
         return np.stack([origin.series.ahead(origin.position, self.horizon) for origin in origins])
 
     def forecasts(self, model: Any, origins: Sequence[Origin], paths: int | None = None, seed: int = 0) -> Forecast:
@@ -306,8 +306,7 @@ class Task(SeriesTask[Recipe, Any]):
     def one_step_loss(self, model: Any, split: str) -> float:
         """Return −log p of each value of a split given all previous values, in nats per value.
 
-        Steps with filled values (data.fill) are excluded, because the density is joint over all values of
-        a step.
+        Steps with filled values (data.fill) are excluded, because the density is joint over all values of a step.
         """
         total, count, device = 0.0, 0, device_of(model)
         for series, (values, mask) in zip(self.corpus.split(split), self.model_inputs(split), strict=True):
@@ -335,7 +334,7 @@ def model_input(series: Series, transform: str) -> tuple[Tensor, Tensor]:
 
 
 def check_positive(series: Series) -> None:
-    """Raise `DataError` for values that have no logarithm."""
+    """Raise `DataError` if a value has no logarithm."""
     for column, values in zip(series.columns, series.values.T, strict=True):
         if (values <= 0).any():
             where = series.time_labels()[int(np.flatnonzero(values <= 0)[0])]
@@ -346,7 +345,7 @@ def check_positive(series: Series) -> None:
 
 
 def horizon_of(recipe: Recipe, season: int) -> int:
-    """Return the horizon of a recipe; the default is one season, limited to 8 to 48 steps."""
+    """Return the horizon of a recipe. The default is one season, but at least 8 and at most 48 steps."""
     return recipe.forecast.horizon or min(max(season, MIN_HORIZON), MAX_HORIZON)
 
 

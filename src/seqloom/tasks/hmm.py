@@ -1,7 +1,7 @@
 """A hidden Markov model of a text, estimated by Baum–Welch with several restarts.
 
-The model is a language model: it generates and scores texts and has a perplexity. On a tagged corpus, training ignores
-the tags; the evaluation compares them with the states (many-to-one accuracy, V-measure).
+The model is a language model: it can generate and score texts, and it has a perplexity. On a tagged corpus, training
+ignores the tags, and the evaluation compares them with the states (many-to-one accuracy, V-measure).
 """
 
 import re
@@ -28,7 +28,7 @@ from seqloom.text.word_spans import first_tokens
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
 
-SENTENCES_PER_BATCH = 512  # for Viterbi decoding
+SENTENCES_PER_BATCH = 512  # batch size of Viterbi decoding
 
 
 @config
@@ -48,11 +48,11 @@ class SentenceCorpus(TextCorpus):
 
 
 class Task(TextTask[Recipe, Any]):
-    eval_chunk = 1 << 16  # large because no gradients are stored
+    eval_chunk = 1 << 16  # large, because no gradients are stored
 
     @classmethod
     def load(cls, recipe: Recipe) -> TextCorpus:
-        """Load the texts, with the tagged sentences if the corpus has tags."""
+        """Load the texts. If the corpus has tags, also load the tagged sentences."""
         corpus: TextCorpus | Corpus[TokenClassificationExample] = super().load(recipe)
         if isinstance(corpus, TextCorpus):
             if recipe.read == "text":
@@ -65,7 +65,7 @@ class Task(TextTask[Recipe, Any]):
             raise UsageError(
                 "read=letters needs a corpus of plain texts, but this corpus has tagged words. Set read=text."
             )
-        spaced = {  # separate words by spaces, so that the tokenizer finds the same words
+        spaced = {  # words are separated by spaces, so that the tokenizer finds the same words
             split: [TokenClassificationExample.of(sentence.words, sentence.tags) for sentence in sentences]
             for split, sentences in corpus.splits.items()
         }
@@ -137,7 +137,7 @@ def normalize_text(text: str, recipe: Recipe) -> str:
 
 
 def keep_letters(text: str) -> str:
-    """Keep lower-case letters and replace everything between and after them by one space."""
+    """Keep lower-case letters, and replace the characters between and after them by one space."""
     return re.sub(r"[\W\d_]+", " ", text.lower()).lstrip()
 
 

@@ -1,8 +1,7 @@
-"""A hidden Markov model of a series with a Gaussian per state.
+"""A hidden Markov model of a series with one Gaussian per state.
 
-Baum–Welch estimates the model with several restarts; missing values are integrated out.
-The loss is −log p of each observed value given all previous values; `one_state` is the loss of a
-single Gaussian.
+Baum–Welch estimates the model with several restarts; missing values are integrated out. The loss is −log p of each
+observed value given all previous values. `one_state` is the loss of a single Gaussian.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ class Recipe(TaskRecipe):
 
 class Task(SeriesTask[Recipe, Any]):
     def check_model(self) -> None:
-        self.untrained_model  # noqa: B018 (raises errors of the data before the run directory is created)
+        self.untrained_model  # noqa: B018 (raises errors in the data before the run directory is created)
 
     def sizes(self) -> dict[str, int]:
         return {"variables": len(self.columns)}
@@ -80,7 +79,7 @@ class Task(SeriesTask[Recipe, Any]):
 
 
 def loss_of(model: GaussianHMM, series: Sequence[Series]) -> float:
-    """Return −log p of each observed value of a split given all previous values, including earlier splits."""
+    """Return −log p of each observed value of a split given all previous values, including those of earlier splits."""
     total, count = 0.0, 0
     for one in series:
         log_probs = model.score(torch.from_numpy(one.values)[None].to(model.device))[0, one.begins :]

@@ -1,7 +1,7 @@
 """Tagging with a hidden Markov model: tags are states, words are emissions, and probabilities are relative frequencies.
 
-The task shares its sentences, tags and metrics with the `tag` task. The loss is −log p of the tags of a
-sentence given its words, per word.
+The task has the same sentences, tags and metrics as the task `tag`. The loss is −log p of the tags of a sentence given
+its words, per word.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Recipe(TaskRecipe):
 
 class Task(TagTask):
     def estimates(self, model: Any, step: int) -> Iterator[Estimate]:
-        """Estimate the model. A checkpoint always contains the complete model and is not estimated again."""
+        """Estimate the model. A checkpoint always contains the complete model, so it is not estimated again."""
         if model is not None:
             return
         model = self.model()

@@ -1,4 +1,4 @@
-"""The base class of tasks that read labelled images, which are all converted to one shape."""
+"""The base class of tasks on labelled images. All images are converted to one shape."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -24,7 +24,7 @@ class BatchConfig:
 
 
 class ImageTask(Task[R, M]):
-    """A task on images; the recipe has the sections `images` and `batch`."""
+    """A task on images. Its recipe has the sections `images` and `batch`."""
 
     corpus: Corpus[LabelledImage]
     reads_tokens = False
@@ -43,7 +43,7 @@ class ImageTask(Task[R, M]):
 
     @cached_property
     def image_notes(self) -> list[str]:
-        """Notes on the images of all splits; raise DataError that names the images that cannot be read."""
+        """Notes on the images of all splits. If images cannot be read, raise a DataError that names them."""
         return [f"{split}: {note}" for split in self.corpus.splits for note in self.table(split).fill()]
 
     @classmethod

@@ -1,7 +1,7 @@
-"""Instruction tuning: a language model is trained further on instructions and responses.
+"""Instruction tuning: a language model is trained further on pairs of instructions and responses.
 
-A template joins an instruction and its response. The loss covers only the tokens of the response
-and END: −1/N Σ_t log p(response_t | instruction, response_<t).
+A template combines an instruction and its response. The loss covers only the tokens of the response and END: −1/N Σ_t
+log p(response_t | instruction, response_<t).
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from seqloom.tasks.base import TaskInfo, cached_method
 from seqloom.tasks.text_base import CompletionRecipe, CompletionTask
 from seqloom.train.config import FitConfig
 
-EVAL_BATCH_SIZE = 64  # responses to generate per batch
+EVAL_BATCH_SIZE = 64  # number of responses that are generated together
 
 
 @config
@@ -76,7 +76,7 @@ class Task(CompletionTask[Recipe, Any]):
         return [self.encode(example) for example in self.corpus.split(split)]
 
     def encode(self, example: Instruction) -> PromptCompletion:
-        """Encode an example; if it is too long, truncate its input, then its instruction."""
+        """Encode an example. If it is too long, truncate its input, and then its instruction."""
         form, longest, cut = self.recipe.template, self.max_length, False
         while True:
             answer = example.output + instruction_suffix(form)
@@ -104,12 +104,12 @@ class Task(CompletionTask[Recipe, Any]):
     # --- evaluation -------------------------------------------------------------------------------------------------
 
     def validate(self, model: Any) -> dict[str, float]:
-        """Compute the loss of all dev examples and the responses to `batch.dev_examples` of them."""
+        """Compute the loss of all dev examples, and generate responses to `batch.dev_examples` of them."""
         return self.evaluate(model, "dev", self.recipe.batch.dev_examples)
 
     @torch.no_grad()
     def evaluate(self, model: Any, split: str, max_count: int | None = None) -> dict[str, float]:
-        """Return the loss and perplexity of the responses, and the fraction that greedy search generates exactly."""
+        """Return the loss and perplexity of the responses, and the fraction that greedy search reproduces exactly."""
         examples, device, end = self.prompts(split), device_of(model), self.tokenizer.end
         nll, tokens = 0.0, 0
         for _, batch in PromptCompletionBatches(examples, tokens=self.recipe.batch.eval_tokens).all_batches():

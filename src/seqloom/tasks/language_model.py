@@ -1,10 +1,10 @@
 """Language modelling by gradient descent on a stream of text.
 
-The documents of a split, each followed by END, form one stream. The stream is divided into
-`batch.size` contiguous sequences, which are read in parallel, `batch.length` tokens at a time. A
-recurrent model carries its state from chunk to chunk and detaches it (truncated backpropagation
-through time). A feed-forward model carries the tokens of its window. A GPT sees only its chunk.
-Without cross-document attention, feed-forward models and GPTs see only the current document.
+The documents of a split, each followed by END, form one stream. The stream is divided into `batch.size` contiguous
+sequences. The sequences are read in parallel in chunks of `batch.length` tokens. A recurrent model carries its state
+from chunk to chunk and detaches it (truncated backpropagation through time). A feed-forward model carries the tokens of
+its window. A GPT reads only its chunk. Without cross-document attention, feed-forward models and GPTs read only the
+current document.
 """
 
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ class Recipe(InitRecipe):
 class Task(TextTask[Recipe, Any]):
     @property
     def loss_remark(self) -> str:
-        """A remark on sampled softmax, whose loss does not yield a perplexity."""
+        """A remark on a sampled softmax, whose training loss cannot be converted to a perplexity."""
         model = self.recipe.model
         return "of samples" if model.kind != "gpt" and model.softmax.kind == "sampled" else ""
 
@@ -91,7 +91,7 @@ class Task(TextTask[Recipe, Any]):
         return self.batches.steps_per_epoch
 
     def warnings(self) -> list[str]:
-        """Return warnings about a text with less than one chunk per sequence and about untrained positions."""
+        """Return warnings about a text that is too short for one chunk per sequence, and about untrained positions."""
         model, notes = self.recipe.model, []
         rows, chunk, length = self.batches.size, self.batches.length, self.batches.row_length
         if length < chunk:
@@ -134,7 +134,7 @@ class Task(TextTask[Recipe, Any]):
         return Loss(value, state, batch["targets"].numel())
 
     def log_probs(self, model: Any, split: str, rows: int = 1) -> Tensor:
-        """Return log p of each token; without cross-document attention, score each document separately."""
+        """Return log p of each token. Without cross-document attention, each document is scored separately."""
         if self.recipe.batch.cross_document_attention:
             return super().log_probs(model, split, self.recipe.batch.eval_size)
         encoded = list(self.tokenizer.encode_batch(self.corpus.split(split)))
@@ -144,7 +144,7 @@ class Task(TextTask[Recipe, Any]):
 
 
 def number_documents(inputs: Tensor) -> Tensor:
-    """Return the index of each token's document in its sequence (B, T). A document starts at the END before it."""
+    """Return the index of each token's document in its sequence (B, T). A document starts at the preceding END."""
     return (inputs == END).cumsum(dim=1)
 
 

@@ -1,11 +1,11 @@
-"""Masked language modelling: predict masked tokens, next sentences or replaced tokens.
+"""Masked language modelling: prediction of masked tokens, next sentences or replaced tokens.
 
 objective: mlm        documents packed into rows of `batch.max_length`, without attention between them (RoBERTa)
-objective: mlm+nsp    pairs of texts; the second follows the first or comes from another document (BERT)
+objective: mlm+nsp    pairs of texts; the second text follows the first or comes from another document (BERT)
 objective: electra    like mlm; a generator fills the masks, and the model detects the replaced tokens (ELECTRA)
 
-The loss is the sum of the masked-token loss and the next-sentence or detection loss. Masks, pairs and replacements
-for dev and test are fixed, so evaluations are comparable.
+The loss is the masked-token loss, plus the next-sentence or detection loss if the objective has one. Masks, pairs and
+replacements for dev and test are fixed, so that evaluations are comparable.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,9 +41,9 @@ from seqloom.train.config import FitConfig
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
 
-EVALUATION_SEED = 0  # the mask seed of evaluations, equal for all recipes
-ALL_MASKED = (1.0, 0.0)  # probabilities that a chosen token is masked, and replaced at random
-MIN_ROW_TOKENS = 8  # [CLS] a [SEP] b [SEP] with at least two tokens each
+EVALUATION_SEED = 0  # the mask seed of evaluations, which is equal for all recipes
+ALL_MASKED = (1.0, 0.0)  # probabilities that a chosen token is masked, and that it is replaced at random
+MIN_ROW_TOKENS = 8  # enough for [CLS] a [SEP] b [SEP] with at least two tokens in each text
 
 
 Objective = Literal["mlm", "mlm+nsp", "electra"]
@@ -99,7 +99,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
 
     @classmethod
     def complete(cls, mapping: Mapping[str, Json]) -> dict[str, Json]:
-        """With `objective: electra`, replace model kind bert by electra and mask all chosen tokens."""
+        """With `objective: electra`, replace the model kind bert by electra, and mask all chosen tokens."""
         if mapping.get("objective") != "electra":
             return dict(mapping)
         model, masks = (mapping.get(name) or {} for name in ("model", "masks"))
@@ -175,7 +175,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
         return notes
 
     def largest_step(self, seed: int) -> None:
-        """Return None, because all batches have one shape."""
+        """Return None, because all batches have the same shape."""
 
     def tokens_per_step(self) -> float:
         return float(self.batches.epoch(self.recipe.seed, 0)["mask"].sum()) / self.batches.total * self.batches.size
@@ -227,7 +227,7 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
 
 
 def sum_replaced(model: Electra, batch: Tree, draws: Tensor) -> dict[str, Tensor]:
-    """Sum losses and counts over the masked tokens of a batch, and over all tokens for the detection."""
+    """Sum losses and counts over the masked tokens of a batch. For the detection, sum them over all tokens."""
     outputs, targets = model(batch, draws), batch["targets"]
     generator_loss, detection_loss = model.losses(outputs, targets)
     predicted, replaced = (outputs.logits > 0) & outputs.counted, outputs.replaced & outputs.counted
@@ -244,13 +244,13 @@ def sum_replaced(model: Electra, batch: Tree, draws: Tensor) -> dict[str, Tensor
 
 
 def sum_masked(model: BERT, batch: Tree) -> dict[str, Tensor]:
-    """Sum losses and counts over the chosen tokens of a batch, and over its pairs if it has pairs."""
+    """Sum losses and counts over the chosen tokens of a batch and, if the batch has pairs, over the pairs."""
     outputs, targets = model(batch), batch["targets"]
     logits, is_chosen = at_least_float32(outputs.masked), targets >= 0
     losses = F.cross_entropy(logits.flatten(0, 1), targets.clamp(min=0).flatten(), reduction="none").view_as(targets)
     sums = {
         "nll": losses.where(is_chosen, 0).sum(),
-        "right": (logits.argmax(dim=2) == targets).sum(),  # targets of other tokens are negative
+        "right": (logits.argmax(dim=2) == targets).sum(),  # tokens that were not chosen have negative targets
         "chosen": is_chosen.sum(),
     }
     if "other" in batch:

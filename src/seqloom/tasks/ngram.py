@@ -1,4 +1,4 @@
-"""An n-gram language model of any order, estimated by counting with interpolated modified Kneser–Ney smoothing."""
+"""An n-gram language model of any order, estimated from counts with interpolated modified Kneser–Ney smoothing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,13 +26,13 @@ class Recipe(TextRecipe):
 
 
 class Task(TextTask[Recipe, NGram]):
-    eval_chunk = 1 << 16  # large because no gradients are stored
+    eval_chunk = 1 << 16  # large, because no gradients are stored
 
     def check_model(self) -> None:
         check_length(self.stream("train").numpy(), self.recipe.model.order)
 
     def estimates(self, model: NGram | None, step: int) -> Iterator[Estimate]:
-        """Estimate the model. A checkpoint always contains the complete model and is not estimated again."""
+        """Estimate the model. A checkpoint always contains the complete model, so it is not estimated again."""
         if model is None:
             stream = self.stream("train").numpy()
             yield from estimate(stream, self.recipe.model, len(self.tokenizer))

@@ -3,8 +3,8 @@
     class    such as entailment     loss: −log p of the label
     score    such as similarity     loss: (y − ŷ)² / σ², with σ² the variance of the training scores
 
-A score does not depend on the order of the texts: a causal backbone reads both orders, and its
-outputs are added (GPT, 2018). A bidirectional backbone reads one order.
+A score must not depend on the order of the texts. A causal backbone therefore reads both orders, and its outputs are
+added (GPT, 2018). A bidirectional backbone reads one order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -86,7 +86,8 @@ class Task(TextLabelTask[Recipe], RowTask[Recipe, Any]):
         corpus: Corpus[SentencePairExample] = super().load(recipe)
         if recipe.target == "class":
             return check_labels(corpus)
-        scores = {split: scores_of(corpus, split) for split in corpus.splits}  # raises for labels that are not numbers
+        # Raises an error for labels that are not numbers
+        scores = {split: scores_of(corpus, split) for split in corpus.splits}
         if len(scores.get("dev", ())) == 1:
             raise DataError(
                 "With target=score, dev must have at least two pairs to compute a correlation, but it has one. Raise "

@@ -1,8 +1,8 @@
 """Prompt tuning: a frozen language model predicts a label after learned vectors and a text.
 
-A template such as `{text} = {label}` joins a text and its label. The loss is −log p of the tokens
-of the label and END; only the vectors before the text are trained. The prediction is the label with
-the highest log p per token, as in `seqloom prompt`.
+A template such as `{text} = {label}` combines a text and its label. The loss is −log p of the tokens of the label and
+END. Only the vectors before the text are trained. The prediction is the label with the highest log p per token, as in
+`seqloom prompt`.
 """
 
 from collections.abc import Iterator
@@ -92,7 +92,7 @@ class Task(CompletionTask[Recipe, SoftPromptModel]):
         return {label: completion.ids[completion.start :] for label, completion in encoded.items()}
 
     def check(self) -> None:
-        """Reject labels with tokens outside the vocabulary, which could not be predicted."""
+        """Reject labels with tokens outside the vocabulary, because the model could not predict them."""
         for label, tokens in self.label_tokens.items():
             if self.tokenizer.unknown is not None and self.tokenizer.unknown in tokens:
                 raise DataError(
@@ -106,7 +106,7 @@ class Task(CompletionTask[Recipe, SoftPromptModel]):
 
     def model(self) -> SoftPromptModel:
         model = self.recipe.model.build(len(self.tokenizer))
-        if model.prompt.is_meta:  # built only to count parameters
+        if model.prompt.is_meta:  # the model is built only to count parameters
             return model
         model.load_state_dict({**model.state_dict(), **self.frozen})
         if self.recipe.model.init == "tokens":
@@ -118,11 +118,11 @@ class Task(CompletionTask[Recipe, SoftPromptModel]):
     # --- data -------------------------------------------------------------------------------------------------------
 
     def fill_template(self, text: str) -> tuple[str, bool]:
-        """Return a text in the template, truncated so that any label fits, and whether it was truncated."""
+        """Return a text in the template, truncated so that any label fits, and whether the text was truncated."""
         if self.max_length is None:
             return self.template.question(text), False
         label = max(map(len, self.label_tokens.values()))
-        room, original = self.max_length - (label + 1), text  # with END
+        room, original = self.max_length - (label + 1), text  # one more token for END
         while (over := len(self.tokenizer.encode(self.template.question(text))) - room) > 0:
             shorter = shorten_prompt(self.tokenizer, text, over)
             if shorter == text:
@@ -152,7 +152,7 @@ class Task(CompletionTask[Recipe, SoftPromptModel]):
         return {"loss": label_report.metrics["loss"], **label_report.metrics}
 
     def log_probs(self, model: SoftPromptModel, split: str) -> Tensor:
-        """Return log p (N, L) of each label of each text: the log softmax of the mean log p per token."""
+        """Return log p (N, L) of each label of each text, which is the log softmax of the mean log p per token."""
         rows, starts, encode = list[list[int]](), list[int](), self.tokenizer.encode
         for example in self.corpus.split(split):
             question, _ = self.fill_template(example.text)

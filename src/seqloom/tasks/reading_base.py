@@ -138,7 +138,7 @@ def spellings_of(run: "Run") -> Spellings | None:
 
 
 class SplitTask(Task[R, M]):
-    """A task whose evaluation uses the prediction for each example of a split."""
+    """A task whose evaluation uses the prediction for each example in a split."""
 
     def outputs(self, model: M, split: str) -> Any:
         """Return the predictions for each example of a split."""
@@ -200,14 +200,14 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
 
     def check(self) -> None:
         super().check()
-        self.vectors  # noqa: B018 (reads the file of vectors and raises its errors before the run is created)
+        self.vectors  # noqa: B018 (reads the file of vectors, so that its errors are raised before the run is created)
 
     def plain_texts(self, split: str) -> list[str]:
         """Return each example of a split as one text."""
         return ["\n".join(example.texts()) for example in self.corpus.split(split)]
 
     def reader(self) -> Any:
-        """Return the reader that converts texts to rows of tokens; its `frame` holds the special tokens."""
+        """Return the reader that converts texts to rows of tokens. Its `frame` contains the special tokens."""
         raise NotImplementedError
 
     def truncated_count(self) -> int:
@@ -251,7 +251,7 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
         return read_vectors(Path(config.file), words, size, lowercase=config.lowercase)
 
     def unknown_rate(self, split: str) -> float:
-        """Return the fraction of tokens that are <unk>."""
+        """Return the fraction of the split's tokens that are <unk>."""
         ids, unknown = self.eval_batches(split).texts.ids, self.tokenizer.unknown
         return 0.0 if unknown is None else float((ids == unknown).mean())
 

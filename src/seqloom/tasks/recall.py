@@ -24,13 +24,13 @@ class Recipe(TaskRecipe):
 
 
 class Task(VectorTask):
-    """The task of recalling a symbol. The loss is −log p(symbol) in nats; the answer is the most probable symbol."""
+    """The task of recalling a symbol. The loss is −log p(symbol) in nats. The answer is the most probable symbol."""
 
     def losses(self, answers: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(answers.float(), targets, reduction="none")
 
     def correctness(self, answers: Tensor, targets: Tensor) -> Tensor:
-        """Return the correctness of each answer, with ties as fractions."""
+        """Return whether each answer is correct, as a fraction if several symbols are equally probable."""
         best = answers == answers.amax(dim=1, keepdim=True)
         return torch.where(best.gather(1, targets.unsqueeze(1)).squeeze(1), 1 / best.sum(dim=1), 0.0)
 

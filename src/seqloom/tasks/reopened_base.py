@@ -1,4 +1,7 @@
-"""The data of an existing run: splits that are unchanged since training, even if files moved, grew or are missing."""
+"""The data of an existing run. A split can be used if it has not changed since training.
+
+This also holds if files have been moved, have grown or are missing.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,10 +23,10 @@ Load = Callable[[Any], Any]  # loads the corpus of a recipe
 
 
 def reopen_corpus(run: "Run", recipe: "TaskRecipe", load: Load) -> Any:
-    """Load the data of a run; a split that has changed since training raises an error when it is used.
+    """Load the data of a run. Using a split that has changed since training raises an error.
 
-    The files are those of the recipe, or those that `use_data_folder` names. If a file has grown, the examples at its
-    beginning are used; if a file is missing, the splits with files of their own are.
+    The files are those of the recipe, or those that `use_data_folder` names. If a file has grown, only the examples at
+    its beginning are used. If a file is missing, only the splits that have their own files are used.
     """
     if isinstance(recipe.data, FilesConfig):
         path = moved_data()
@@ -62,7 +65,7 @@ def _describe_change(run: "Run", corpus: "Fingerprinted", changed: str) -> str:
 
 
 def _without(run: "Run", recipe: "TaskRecipe", corpus: Corpus[Any], changed: list[str]) -> Corpus[Any]:
-    """Return a corpus whose changed splits raise an error when they are used."""
+    """Return a corpus in which using a changed split raises an error."""
     advice = "Restore the data, or train a new run."
     if isinstance(recipe.data, FilesConfig):
         advice = f"Name a copy of the old data with --data PATH, or evaluate a file: seqloom evaluate {run.path} FILE."
@@ -78,7 +81,7 @@ def _without(run: "Run", recipe: "TaskRecipe", corpus: Corpus[Any], changed: lis
 
 
 def _load_present(run: "Run", recipe: "TaskRecipe", load: Load, missing: Mapping[str, str]) -> Corpus[Any]:
-    """Load the splits whose own files exist; each other split raises an error when it is used."""
+    """Load the splits that have their own existing files. Using any other split raises an error."""
     config, first = recipe.data, next(iter(missing.values()))
     problem = (
         f"{first} does not exist. If the data has moved, name its new place with --data PATH; to evaluate a file: "

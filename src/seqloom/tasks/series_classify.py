@@ -1,7 +1,7 @@
 """Classification of series: a model reads a series of numbers and predicts its label.
 
-The model predicts only labels of the training data; a dev or test series with another label counts as an error.
-The loss is −log p of the label.
+The model predicts only labels of the training data; a dev or test series with another label counts as an error. The
+loss is −log p of the label.
 """
 
 from collections.abc import Sequence

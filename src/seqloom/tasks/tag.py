@@ -1,8 +1,8 @@
 """Tagging: a model reads a sentence and predicts a tag for each word, such as its part of speech or entity type.
 
-The model predicts only tags of the training data; a dev or test word with another tag counts as an error. The
-loss is −log p of the tags per word; a CRF models the joint probability of the tags of a sentence.
-Entities are spans of words, written as IOB2 tags.
+The model predicts only tags of the training data; a dev or test word with another tag counts as an error. The loss is
+−log p of the tags per word. A CRF models the joint probability of the tags of a sentence. Entities are spans of words,
+written as IOB2 tags.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -144,7 +144,7 @@ class Task(ReadingTask[TaskRecipe, Any]):
             for index, row in zip(members.tolist(), model.predict(batch).tolist(), strict=False):
                 predicted[index] = [self.names[number] for number in row[: len(pieces[index].first)]]
         sentences: list[list[str]] = [[] for _ in self.corpus.split(split)]
-        for piece, tags in zip(pieces, predicted, strict=True):  # in sentence order
+        for piece, tags in zip(pieces, predicted, strict=True):  # in the order of the sentences
             sentences[piece.sentence] += tags
         return sentences, total / counted if counted else float("nan")
 

@@ -1,4 +1,4 @@
-"""The terms that translations must contain or must not contain, as constraints of a search."""
+"""The terms that translations must or must not contain, as constraints of a search."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from seqloom.text import Tokenizer
 
 
 class TermSearch:
-    """The terms of a glossary, terms of all lines, and forbidden terms, for the vocabulary of a translator."""
+    """The terms of a glossary, the required terms of all lines, and forbidden terms, for a translator's vocabulary."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class TermSearch:
         force: Sequence[str] = (),
         forbid: Sequence[str] = (),
     ) -> None:
-        """Check all terms; `token_texts` computes the `texts`."""
+        """Check all terms. `token_texts` computes the argument `texts`."""
         self.tokenizer, self.texts, self.glossary = tokenizer, texts, glossary
         self.forced = tuple(Term.parse(text) for text in force)
         self.forbidden = [Term.parse(text) for text in forbid]
@@ -35,9 +35,9 @@ class TermSearch:
                 raise UsageError(f"The term {format_value(term.forms[0])} is both required and forbidden.")
 
     def required(self, line: str, more: Sequence[str] = ()) -> tuple[Term, ...]:
-        """Return the terms that the translation of a line must contain, in the forms that the tokenizer writes.
+        """Return the terms that the translation of a line must contain, in the forms that the tokenizer can write.
 
-        `more` are additional terms of the line.
+        `more` contains additional terms of the line.
         """
         found = [] if self.glossary is None else self.glossary.find(line)
         terms = dict.fromkeys([*found, *self.forced, *map(Term.parse, more)])
@@ -67,7 +67,10 @@ class TermSearch:
         return tuple(term.forms[0] for term in terms if self.automaton(term) is None)
 
     def _forms(self, term: Term) -> tuple[str, ...]:
-        """Return the forms as the tokenizer writes them, for example in lowercase; omit those with unknown parts."""
+        """Return the forms as the tokenizer writes them, for example in lowercase.
+
+        Forms with unknown parts are omitted.
+        """
         tokenizer = self.tokenizer.of_targets
         known = [form for form in term.forms if not tokenizer.unknown_pieces(form)]
         written = (tokenizer.decode(tokenizer.encode(form)).strip() for form in known)

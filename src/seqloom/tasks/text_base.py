@@ -77,7 +77,10 @@ class TextTask(Task[R, M]):
         return {**self.metrics(self.log_probs(model, split), split), **self.recall_accuracy(model, split)}
 
     def recall_accuracy(self, model: Any, split: str) -> dict[str, float]:
-        """Return the accuracy on the corpus's probed spans by group, or an empty mapping if it has no probes."""
+        """Return the accuracy on the corpus's probed spans by group.
+
+        If the corpus has no probes, return an empty mapping.
+        """
         from seqloom.evaluate.perplexity import RecallQuestion, recall
 
         probe = self.corpus.probe
@@ -96,7 +99,7 @@ class TextTask(Task[R, M]):
         return recall(model, encoded, questions, end=self.tokenizer.end, device=device_of(model))
 
     def log_probs(self, model: Any, split: str, rows: int = 1) -> Tensor:
-        """Return log p of every token of a split (N,), read in `rows`, on the CPU."""
+        """Return log p of every token of a split (N,) on the CPU. The split is read in `rows` rows."""
         from seqloom.evaluate.perplexity import stream_log_probs
 
         return stream_log_probs(
@@ -109,25 +112,25 @@ class TextTask(Task[R, M]):
         )
 
     def metrics(self, log_probs: Tensor, split: str) -> dict[str, float]:
-        """Return every metric of a split, given log p of each of its tokens (N,)."""
+        """Return every metric of a split, computed from log p of each of its tokens (N,)."""
         from seqloom.evaluate.perplexity import Totals
 
         return {**perplexity_metrics(Totals.of(log_probs), self.corpus.counts(split)), **self.tokenizer_metrics(split)}
 
     def tokenizer_metrics(self, split: str) -> dict[str, float]:
-        """Measure the information that the tokenizer loses; a lossy tokenizer makes other metrics look better."""
+        """Measure the information that the tokenizer loses. A lossy tokenizer makes other metrics look better."""
         return {"unknown_rate": self.unknown_rate(split), "text_kept": self.text_kept(split)}
 
     @cached_method
     def text_kept(self, split: str) -> float:
-        """Return the fraction of documents that decode to their text, except for outer whitespace."""
+        """Return the fraction of documents that decode to their text, apart from outer whitespace."""
         documents = self.corpus.split(split)
         texts = map(self.tokenizer.decode, self.tokenizer.encode_batch(documents))
         same = [text.strip() == document.strip() for text, document in zip(texts, documents, strict=True)]
         return sum(same) / len(same)
 
     def unknown_rate(self, split: str) -> float:
-        """Return the fraction of tokens that are <unk>, excluding literal <unk> in the text."""
+        """Return the fraction of tokens that are <unk>, without occurrences of <unk> in the text itself."""
         unknown = self.tokenizer.unknown
         if unknown is None:
             return 0.0

@@ -1,7 +1,7 @@
-"""Tracking with the Kalman filter and smoother, from observations with noise and gaps.
+"""Tracking with the Kalman filter and smoother from observations with noise and gaps.
 
-The filter estimates positions from past observations; the smoother also uses later observations. If the true positions
-are known, the evaluation measures the errors of the filter, the smoother and the observations.
+The filter estimates positions from past observations, and the smoother also uses later observations. If the true
+positions are known, the evaluation measures the errors of the filter, the smoother and the observations.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ class Task(BaseTask[Recipe, LinearDynamical]):
 
 
 def measure_tracks(model: LinearDynamical, tracks: Sequence[Track]) -> dict[str, float]:
-    """Compute the metrics of tracks. Errors are root mean squares of distances, in the units of the tracks.
+    """Compute the metrics of tracks. Errors are root-mean-square distances in the units of the tracks.
 
     rmse_…    errors at observed steps: of observations, filter and smoother
     gap_…     errors at steps without an observation
@@ -75,7 +75,7 @@ def measure_tracks(model: LinearDynamical, tracks: Sequence[Track]) -> dict[str,
         metrics |= {f"gap_{name}": root_mean_square(error, is_gap) for name, error in errors.items()}
     for name, error in errors.items():
         metrics[f"within_{name}"] = float(is_inside_ellipse(error, positions[name][1])[is_known].double().mean())
-    # The naive prediction of a complete observation is the last complete observation.
+    # The naive prediction for a complete observation is the previous complete observation.
     ahead = filtered.expected_means @ model.system.emission.mT + model.system.offset
     steps = torch.arange(values.shape[1]).expand_as(is_observed)
     last = torch.where(is_observed, steps, -1).cummax(dim=1).values[:, :-1]  # (B, T − 1): steps
@@ -88,7 +88,7 @@ def measure_tracks(model: LinearDynamical, tracks: Sequence[Track]) -> dict[str,
 
 
 def is_inside_ellipse(errors: Tensor, covariances: Tensor) -> Tensor:
-    """Return which errors (…, 2) lie inside the 95 % ellipse of a Gaussian: squared Mahalanobis distance < 5.99."""
+    """Return which errors (…, 2) are inside the 95 % ellipse of a Gaussian (squared Mahalanobis distance < 5.99)."""
     distance = (errors[..., None, :] @ torch.linalg.pinv(covariances, hermitian=True) @ errors[..., None]).flatten(-3)
     return distance.squeeze(-1) <= -2 * torch.log(torch.tensor(1 - CONFIDENCE, dtype=errors.dtype))
 

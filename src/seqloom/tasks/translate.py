@@ -1,8 +1,8 @@
 """Translation: an encoder–decoder reads a sentence of one language and writes it in another.
 
-One tokenizer is trained on both sides of the training data. Source and target are followed by END,
-and the decoder starts with END. The loss is −log p of each target token, including END, given the
-source and the previous target tokens.
+One tokenizer is trained on both sides of the training data. END follows the source and the target, and the decoder
+starts with END. The loss is −log p of each target token, including END, given the source and the previous target
+tokens.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 GREEDY = BeamConfig(beam=1)  # search options for translations of dev during training
 SIDES = ("source", "target")
-MAX_UNKNOWN_RATE = 0.05  # fraction of <unk> in a side of the training data above which to warn
+MAX_UNKNOWN_RATE = 0.05  # above this fraction of <unk> in one side of the training data, a warning is shown
 
 
 @config
@@ -107,7 +107,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     @classmethod
     def of_pairs(cls, recipe: Recipe, run: "Run", pairs: Sequence[ParallelExample]) -> Self:
-        """Create the task of a run with other pairs of the same languages as the single split "other"."""
+        """Create the task of a run with other pairs of the same languages, which form the only split, "other"."""
         languages = run.data.get("source", ""), run.data.get("target", "")
         return cls(recipe, Corpus("other pairs", "", {"other": pairs}, languages=languages), run.tokenizer)
 
@@ -126,7 +126,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     def check_model(self) -> None:
         """Reject data with more tokens than the model has positions."""
-        is_pretrained = self.recipe.init is not None  # pretrained positions are fixed, so dev is truncated
+        is_pretrained = self.recipe.init is not None  # pretrained positions are fixed, so texts of dev are truncated
         for side, longest in self.max_lengths.items():
             for split in ("train",) if is_pretrained else ("train", "dev"):
                 lengths = self.encoded(split, side).lengths
@@ -164,7 +164,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     @cached_method
     def side_tokens(self, split: str, side: str) -> Ragged:
-        """Return the tokens of one side of a split; dev and test are truncated to the model's positions."""
+        """Return the tokens of one side of a split. Texts of dev and test are truncated to the model's positions."""
         texts, most = self.encoded(split, side), self.max_lengths.get(side)
         if split == "train" or most is None or texts.lengths.max(initial=0) <= most:
             return texts
@@ -182,7 +182,7 @@ class Task(BatchedTask[Recipe, Any]):
         return {side: longest for side, longest in most.items() if longest is not None}
 
     def is_too_long(self, split: str) -> Array:
-        """Return a mask (N,) of the pairs of a split with a side that is too long."""
+        """Return a mask (N,) of the pairs in a split that have a side that is too long."""
         over = [self.encoded(split, side).lengths > longest for side, longest in self.max_lengths.items()]
         return np.any([np.zeros(len(self.corpus.split(split)), bool), *over], axis=0)
 
@@ -201,7 +201,7 @@ class Task(BatchedTask[Recipe, Any]):
         return self.tokenizer if side == "source" else self.tokenizer.of_targets
 
     def unknown_rate(self, split: str, side: str) -> float:
-        """Return the fraction of tokens that are <unk>."""
+        """Return the fraction of the tokens on one side that are <unk>."""
         ids, unknown = self.side_tokens(split, side).ids, self.tokenizer.unknown
         return 0.0 if unknown is None else float((ids == unknown).mean())
 
@@ -221,7 +221,7 @@ class Task(BatchedTask[Recipe, Any]):
         return int(self.side_tokens("train", "target").lengths[self.batches.pairs].sum()) / self.steps_per_epoch()
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """Return a batch of pairs. Byte-pair dropout segments them again at every step."""
+        """Return a batch of pairs. With byte-pair dropout, the pairs are segmented again at every step."""
         if self.recipe.dropout:
             chosen = self.batches.members(seed, step, rank, world)
             source, target = (
@@ -230,7 +230,7 @@ class Task(BatchedTask[Recipe, Any]):
             batch = collate_parallel(source, target, np.arange(len(chosen)))
         else:
             batch = self.batches.batch(seed, step, rank, world)
-        return {**batch, "read": int(batch["target_mask"].sum())}  # no GPU synchronization
+        return {**batch, "read": int(batch["target_mask"].sum())}  # computed here to avoid a GPU synchronization
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
         options = self.recipe.loss
@@ -253,9 +253,9 @@ class Task(BatchedTask[Recipe, Any]):
     def report(
         self, model: Any, split: str, decode: BeamConfig | None = None, terms: TermSearch | None = None
     ) -> TranslationReport:
-        """Translate a split with the search options of the recipe, or `decode`, and compute all metrics.
+        """Translate a split with the search options of the recipe or with `decode`, and compute all metrics.
 
-        Translations contain the required `terms`.
+        The translations contain the required `terms`.
         """
         options = decode or self.recipe.decode
         translation_report = report(
@@ -300,7 +300,7 @@ class Task(BatchedTask[Recipe, Any]):
             return beam_search(model, source=source, options=best_only, end=end, banned=banned, constraints=constraints)
 
         batches: list[tuple[Array, Tree]] = []
-        for has_terms in (False, True):  # in separate batches, because a search without terms is faster
+        for has_terms in (False, True):  # separate batches, because a search without terms is faster
             part = np.array([index for index in indices if bool(required[index]) == has_terms], dtype=int)
             batches += self.indexed_batches(split, part) if len(part) else ()
         decoded = map_batches(search, batches, device)
@@ -322,7 +322,7 @@ class Task(BatchedTask[Recipe, Any]):
 
     @torch.no_grad()
     def alignment(self, model: Any, split: str) -> dict[str, float]:
-        """Compare attention weights with the alignments of the corpus if it has alignments."""
+        """Compare attention weights with the alignments of the corpus, if the corpus has alignments."""
         pairs, examples = self.corpus.split(split), list[ForcedPair]()
         aligned = np.flatnonzero(np.array([bool(pair.links) for pair in pairs]) & ~self.is_too_long(split))
         for members, batch in self.indexed_batches(split, aligned) if len(aligned) else ():

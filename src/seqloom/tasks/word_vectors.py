@@ -1,8 +1,7 @@
-"""Word vectors from plain text: word2vec's skip-gram and CBOW with negative sampling, or GloVe.
+"""Word vectors from plain text, trained by word2vec (skip-gram or CBOW with negative sampling) or GloVe.
 
-Each word of the tokenizer has one vector, regardless of the space before it. Line breaks, END and
-unknown words have no vector and are skipped when neighbours are determined. Words of different
-documents are never neighbours.
+Each word of the tokenizer has one vector, regardless of whether a space precedes the word. Line breaks, END and unknown
+words have no vectors and are skipped when neighbours are determined. Words of different documents are never neighbours.
 """
 
 import math
@@ -30,7 +29,7 @@ from seqloom.tasks.text_base import TextRecipe, TextTask, create_run
 from seqloom.text import END, Tokenizer, Words, WordsConfig
 from seqloom.text.vocabularies import NEWLINE
 
-HELD_OUT_SEED = 0  # the sampling seed of evaluations, equal for all runs
+HELD_OUT_SEED = 0  # the sampling seed of evaluations, which is equal for all runs
 MAX_EVAL_WORDS = 500_000  # maximum number of words of a split that are evaluated
 
 
@@ -49,7 +48,7 @@ class Recipe(TextRecipe):
 class Task(TextTask[Recipe, WordVectors]):
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
-        select_engine(recipe.train)  # fail early if this machine cannot train the recipe
+        select_engine(recipe.train)  # fails early if this machine cannot train the recipe
         return super().prepare(recipe)
 
     def check(self) -> None:
@@ -63,7 +62,7 @@ class Task(TextTask[Recipe, WordVectors]):
         return text_of(self.tokenizer, self.stream(split))
 
     def counts(self) -> Tensor:
-        """Count each word (V,) in the training text."""
+        """Return the number of occurrences of each word (V,) in the training text."""
         return torch.bincount(self.text("train").words, minlength=len(self.tokenizer))
 
     def scale(self) -> tuple[int, str]:
@@ -82,7 +81,10 @@ class Task(TextTask[Recipe, WordVectors]):
     # --- training ---------------------------------------------------------------------------------------------------
 
     def estimates(self, model: WordVectors | None, step: int) -> Iterator[Estimate]:
-        """Yield one stage per log line; a stage includes the model after each epoch or every `save_every` steps."""
+        """Yield one stage for each logged line.
+
+        A stage includes the model after each epoch or every `save_every` steps.
+        """
         train = self.recipe.train
         if model is None:
             model = self.model().draw(self.recipe.seed, self.counts())
@@ -129,7 +131,7 @@ def text_of(tokenizer: Tokenizer, stream: Tensor) -> Text:
 
 
 def plain_words(tokenizer: Tokenizer) -> Tensor:
-    """Return the word of each token (V,), regardless of a space before the token, or −1 if it is not a word."""
+    """Return the word of each token (V,), without the space before it, or −1 if the token is not a word."""
     assert isinstance(tokenizer, Words)
     ids = {word: id for id, word in enumerate(tokenizer.words, start=2)}
     words = [-1 if word == NEWLINE else ids.get(tokenizer.plain(word), id) for word, id in ids.items()]
@@ -137,7 +139,7 @@ def plain_words(tokenizer: Tokenizer) -> Tensor:
 
 
 def space_of(model: WordVectors, tokenizer: Tokenizer, name: str = "this model") -> WordSpace:
-    """Return the words with vectors, most frequent first."""
+    """Return the words that have vectors, most frequent first."""
     assert isinstance(tokenizer, Words)
     counts = model.counts.cpu()
     order = [id for id in torch.argsort(-counts, stable=True).tolist() if counts[id] > 0]
@@ -147,7 +149,7 @@ def space_of(model: WordVectors, tokenizer: Tokenizer, name: str = "this model")
 
 
 def score_word_sets(space: WordSpace, sets: WordSets) -> dict[str, WordScore]:
-    """Compare the vectors with human judgements, for the word sets that are available."""
+    """Compare the vectors with human judgements for the word sets that are available."""
     rated = {name: [RatedPair(*pair) for pair in pairs] for name, pairs in sets.rated.items()}
     questions = [Analogy(*words, syntactic=section.startswith("gram")) for section, words in sets.analogies]
     return measure(space, rated, questions)
@@ -155,7 +157,7 @@ def score_word_sets(space: WordSpace, sets: WordSets) -> dict[str, WordScore]:
 
 @torch.no_grad()
 def held_out_loss(model: WordVectors, text: Text) -> float:
-    """Return the loss of a held-out text per prediction or pair."""
+    """Return the loss on a held-out text, per prediction or per pair."""
     text = text.to(model.device)
     if model.glove:
         pairs = glove.count_pairs(text.to("cpu"), model.config.window, model.vocabulary)
@@ -174,10 +176,10 @@ def held_out_loss(model: WordVectors, text: Text) -> float:
 
 @torch.no_grad()
 def neighbour_accuracy(model: WordVectors, text: Text) -> float:
-    """Return the rate at which the cosine of two neighbours exceeds the cosine of the first and a noise word.
+    """Return the rate at which the cosine of two neighbours exceeds that of the first neighbour and a noise word.
 
-    The metric is the same for all training methods; chance is 0.5. Words that are more frequent
-    than the mean are subsampled as in training.
+    The metric is the same for all training methods, and chance is 0.5. Words that are more frequent than the mean are
+    subsampled, as in training.
     """
     mean = 1 / max(1, int((model.counts > 0).sum()))
     config = WordVectorsConfig(window=5, negatives=1, subsample=mean)
@@ -199,7 +201,8 @@ def create_vectors_run(words: list[str], vectors: Tensor, path: Path) -> Run:
     recipe = Recipe(data=None, tokenizer=WordsConfig(), model=config)
     model = config.build(len(tokenizer))
     model.vectors[2:] = vectors
-    model.counts[2:] = torch.arange(len(words), 0, -1)  # a file has no counts; its order gives the ranks
+    # A file has no counts, so the order of the words gives their ranks
+    model.counts[2:] = torch.arange(len(words), 0, -1)
     return create_run(path, recipe, tokenizer, model)
 
 

@@ -1,7 +1,8 @@
 """The views of the studio and their endpoints.
 
-A view is a `View` in a module of this package, with endpoints under /api/<name>. web/views/<name>.js draws it, with
-web/views/<name>.css if that file exists. `VIEWS` finds the views, and the server adds them to the page.
+A view is a `View` in a module of this package, with endpoints under /api/<name>. The page draws it with
+web/views/<name>.js and, if that file exists, web/views/<name>.css. `VIEWS` finds the views, and the server adds them to
+the page.
 """
 
 from importlib import import_module
@@ -9,7 +10,7 @@ from pkgutil import iter_modules
 
 from seqloom.studio.endpoints import View
 
-# The first views of the menu; other views follow.
+# The first views in the menu. The other views follow.
 MENU = ("runs", "write", "alignment", "heads", "beam", "cell", "gradients", "vectors", "walk", "understand")
 
 

@@ -18,7 +18,7 @@ from seqloom.predict.translate import TranslatorPredictor
 from seqloom.studio.endpoints import MAX_TOKENS, TextRequest, View, encoder_kind, pack_arrays, pack_float16, pack_uint8
 from seqloom.studio.run_folder import OpenRun, Trained
 
-THUMBNAIL_SIZE = 64  # maximum number of cells per side
+THUMBNAIL_SIZE = 64  # maximum number of cells on each side
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class AllHeads:
     """The attention weights of all heads in float32, and the statistics of each head."""
 
     view: HeadsView
-    statistics: dict[str, list[HeadStatistics]]  # by part
+    statistics: dict[str, list[HeadStatistics]]  # statistics by part
 
     @property
     def nbytes(self) -> int:
@@ -36,7 +36,7 @@ class AllHeads:
 
 
 def compute_heads(trained: Trained, text: str, target: str | None = None, *, max_tokens: int = MAX_TOKENS) -> AllHeads:
-    """Compute the attention weights on a text, with an optional forced translation.
+    """Compute the attention weights for a text, with an optional forced translation.
 
     Source and target may have at most `max_tokens` tokens.
     """
@@ -81,7 +81,7 @@ def check_length(trained: Trained, text: str, max_tokens: int = MAX_TOKENS) -> N
 
 
 def describe_output(view: AlignmentView | HeadsView) -> dict[str, object]:
-    """Return source, output, its log-probability and notes."""
+    """Return the source, the output with its log-probability, and notes."""
     names = ("source", "text", "given", "finished", "notes")
     return {**{name: getattr(view, name) for name in names}, "logProb": view.log_prob}
 
@@ -91,7 +91,7 @@ def describe_output(view: AlignmentView | HeadsView) -> dict[str, object]:
 
 def _has_cross_attention(model: JsonObject) -> bool:
     if model.get("kind") == "recurrent-seq2seq":
-        return model.get("attention", {}) is not None  # null disables attention, which is on by default
+        return model.get("attention", {}) is not None  # null disables attention, which is enabled by default
     return MODELS.base(model.get("kind")) == "transformer"
 
 
@@ -99,24 +99,25 @@ alignment_view = View("alignment", "Alignment", _has_cross_attention)
 
 
 class MapRequest(TextRequest):
-    """The text of an attention map, and its labels."""
+    """The text of an attention map, and the labels of the map."""
 
-    tokens: bool = False  # tokens of the model instead of words
+    tokens: bool = False  # whether labels are tokens of the model instead of words
     end: bool = True  # whether to include END
 
 
 class AlignmentRequest(MapRequest):
     """A source–target attention map."""
 
-    layer: int | None = Field(None, ge=1, le=1000)  # layer of a Transformer; None is the layer that aligns best
-    head: int | None = Field(None, ge=1, le=1000)  # None is the mean over the heads
+    # Layer of a Transformer; None means the layer with the best alignment
+    layer: int | None = Field(None, ge=1, le=1000)
+    head: int | None = Field(None, ge=1, le=1000)  # None means the mean over the heads
 
 
 @alignment_view.post()
 def alignment(body: AlignmentRequest, run: OpenRun) -> Response:
     """Return the attention weights over the source for each target word."""
     text, target = body.text.strip(), body.forced_target
-    # The same cache key as in `heads`: both views share the computation.
+    # The cache key equals that of `heads`, so that both views share the computation.
     attention = run.get_or_compute(("attention", text, target), lambda: compute_alignment(run.trained, text, target))
     if isinstance(attention, AlignmentView):
         view: AlignmentView | HeadsView = attention
@@ -150,7 +151,7 @@ class HeadRequest(HeadsRequest):
     """One head of a part."""
 
     layer: int | None = Field(None, ge=1, le=1000)
-    head: int | None = Field(None, ge=1, le=1000)  # None is the mean over the heads
+    head: int | None = Field(None, ge=1, le=1000)  # None means the mean over the heads
 
 
 @heads_view.post()
@@ -194,18 +195,21 @@ def one_map(body: HeadRequest, run: OpenRun) -> Response:
 
 
 def _compute_part(body: HeadsRequest, run: OpenRun) -> tuple[AllHeads, Part]:
-    """Return the cached attention of a text and the requested part (default: the first)."""
+    """Return the cached attention weights of a text, and the requested part (default: the first part)."""
     text, target = body.text.strip(), body.forced_target
     attention: AllHeads | AlignmentView = run.get_or_compute(
         ("attention", text, target), lambda: compute_heads(run.trained, text, target)
     )
-    if isinstance(attention, AlignmentView):  # cached by the view "Alignment"
+    if isinstance(attention, AlignmentView):  # this result was cached by the view "Alignment"
         raise UsageError(f"{run.name} has attention, but no heads. Choose a Transformer.")
     return attention, attention.view.part(body.part or next(iter(attention.view.parts)))
 
 
 def thumbnails(weights: Array, max_size: int = THUMBNAIL_SIZE) -> Array:
-    """Shrink maps (…, rows, columns) to at most `max_size` cells per side by max pooling, which keeps thin lines."""
+    """Shrink maps (…, rows, columns) by max pooling to at most `max_size` cells per side.
+
+    This keeps thin lines visible.
+    """
     for axis in (-2, -1):
         size = weights.shape[axis]
         if size > max_size:

@@ -16,7 +16,7 @@ from seqloom.inspect.views.gradients import gradient_parts, part_matrices, train
 from seqloom.studio.endpoints import MAX_TOKENS, TextRequest, View, encoder_kind, pack_arrays, pack_float16
 from seqloom.studio.run_folder import OpenRun
 
-MAX_UNITS = 256  # rows of a heat map
+MAX_UNITS = 256  # maximum rows of a heat map
 RECURRENT_KINDS = ("recurrent", "recurrent-lm", "bilm", "recurrent-seq2seq")
 view = View("cell", "Inside the cell", lambda model: encoder_kind(model) in RECURRENT_KINDS)
 
@@ -25,18 +25,19 @@ class LayerRequest(TextRequest):
     """One layer of one part of a model."""
 
     part: str | None = Field(None, max_length=40)
-    layer: int | None = Field(None, ge=1, le=1000)  # None is the top layer
+    layer: int | None = Field(None, ge=1, le=1000)  # None means the top layer
 
 
 class CellRequest(LayerRequest):
     """One quantity of several units."""
 
-    quantity: str | None = Field(None, max_length=20)  # None is the hidden state
+    quantity: str | None = Field(None, max_length=20)  # None means the hidden state
     by: By = "variance"
-    token_class: str | None = Field(None, max_length=100)  # for `by="correlation"`
-    containing: str = Field("", max_length=20)  # defines a class of tokens by a substring
+    token_class: str | None = Field(None, max_length=100)  # used by `by="correlation"`
+    containing: str = Field("", max_length=20)  # defines a class of the tokens that contain this text
     count: Annotated[int, Field(ge=1, le=MAX_UNITS)] = 24
-    units: Annotated[list[int], Field(max_length=MAX_UNITS)] | None = None  # only these units, in this order
+    # If given, only these units are returned, in this order
+    units: Annotated[list[int], Field(max_length=MAX_UNITS)] | None = None
 
 
 class UnitRequest(LayerRequest):
@@ -48,7 +49,7 @@ class UnitRequest(LayerRequest):
 class StepRequest(UnitRequest):
     """One step of one unit."""
 
-    position: int = Field(ge=0, le=10_000)  # of the input token
+    position: int = Field(ge=0, le=10_000)  # position of the input token
 
 
 @view.post()
@@ -68,7 +69,7 @@ def cell(body: CellRequest, run: OpenRun) -> Response:
         ranked = rank(values, "variance" if body.by == "correlation" else body.by)
     units = ranked.units[: body.count] if body.units is None else body.units
     for unit in units:
-        layer.unit(unit)  # raises if the unit does not exist
+        layer.unit(unit)  # raises an error if the unit does not exist
     meta = {
         "parts": [
             {"name": other.part, "title": other.title, "layers": len(other.layers)} for other in traces.parts.values()
@@ -105,7 +106,7 @@ def one_unit(body: UnitRequest, run: OpenRun) -> object:
 
 @view.post("/step")
 def one_step(body: StepRequest, run: OpenRun) -> object:
-    """Return one step of one unit along the equations of the cell."""
+    """Return one step of one unit as computed by the equations of the cell."""
     _, part, layer = _compute_layer(body, run)
     steps, number = part.steps[part.layers.index(layer)], part.step_of(body.position)
     before = {name: values[number] for name, values in steps.before.items()}
@@ -146,7 +147,7 @@ def _describe_gates(layer: LayerTrace, unit: int | None = None) -> list[dict[str
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 MAX_CURVE_POINTS = 1500
-MAX_NORMS = 5000  # a longer training run is reduced to quantiles
+MAX_NORMS = 5000  # for a longer training run, quantiles are returned
 gradients_view = View("gradients", "Gradient flow", view.suits_model, task_view=view.name)
 
 
@@ -154,7 +155,7 @@ class GradientRequest(TextRequest):
     """The loss whose gradient is computed."""
 
     of: Literal["last", "total"] = "last"
-    at: int | None = Field(None, ge=0, le=10_000)  # position of the prediction; None is the last
+    at: int | None = Field(None, ge=0, le=10_000)  # position of the prediction; None means the last prediction
 
 
 @gradients_view.post()
@@ -206,7 +207,10 @@ def gradients(body: GradientRequest, run: OpenRun) -> object:
 
 
 def describe_gradient_norms(norms: list[tuple[int, float]]) -> dict[str, object]:
-    """Return the thinned curve of gradient norms, and all norms in sorted order, for counts above a threshold."""
+    """Return the thinned curve of gradient norms.
+
+    All norms in sorted order are added, to count those above a threshold.
+    """
     ordered = np.sort([norm for _, norm in norms])
     if len(ordered) > MAX_NORMS:
         ordered = np.quantile(ordered, np.linspace(0, 1, MAX_NORMS))

@@ -27,8 +27,8 @@ from seqloom.tasks import task_info
 
 view = View("runs", "Runs")
 RUN_FILES = ("recipe.yaml", "metrics/dev.json", "metrics/test.json", "data.json", "log.jsonl", "model.safetensors")
-LIVE_SECONDS = 30.0  # a run whose log changed more recently counts as training
-HEADLINE_METRICS = (  # the first of these metrics in metrics/dev.json is shown
+LIVE_SECONDS = 30.0  # a run whose log changed within this time counts as training
+HEADLINE_METRICS = (  # the first of these metrics that metrics/dev.json contains is shown
     ("bleu", "BLEU {:.1f}"),
     ("span_f1", "span F1 {:.3f}"),
     ("accuracy", "accuracy {:.1%}"),
@@ -48,12 +48,12 @@ class RunsRequest(PageRequest):
     runs: list[RunId] = Field(max_length=12)
 
 
-# These endpoints use no model and no queue.
+# These endpoints do not use a model or a queue.
 
 
 @view.router.post("", response_model=None)
 def list_runs(request: Request) -> object:
-    """List all runs. A run that cannot be read is listed with the reason."""
+    """List all runs. A run that cannot be read is listed with the reason for the error."""
     run_folder: RunFolder = request.app.state.run_folder
     lines = [_describe_run(run_folder, name, path) for name, path in run_folder.paths().items()]
     return to_plain({"folder": display_name(str(run_folder.folder)), "single": run_folder.single, "runs": lines})
@@ -75,7 +75,7 @@ def curves(body: RunsRequest, request: Request) -> object:
 
 @view.router.post("/card", response_model=None)
 def card(body: RunRequest, request: Request) -> object:
-    """Return card, recipe and metrics of one run as text, which the page never parses as HTML."""
+    """Return the card, recipe and metrics of one run as text. The page never parses this text as HTML."""
     run_folder: RunFolder = request.app.state.run_folder
     path = run_folder.find(body.run)
     run = _open(path)
@@ -90,7 +90,7 @@ def card(body: RunRequest, request: Request) -> object:
 
 
 def _open(path: Path) -> Run:
-    """Open a run after checking that its files are regular: reading a FIFO would block."""
+    """Open a run after checking that its files are regular, because reading a FIFO would block."""
     for name in RUN_FILES:
         refuse_other_kind(path / name)
     return Run.open(path)
@@ -99,7 +99,7 @@ def _open(path: Path) -> Run:
 def _describe_run(run_folder: RunFolder, name: str, path: Path) -> JsonObject:
     """Return the list entry of a run, cached until one of its files changes.
 
-    Any error becomes the `problem` of the entry, so that a damaged run does not affect the others.
+    Any error is stored as the `problem` of the entry, so that a damaged run does not affect the other runs.
     """
 
     def describe() -> JsonObject:
@@ -153,7 +153,7 @@ def _read_entry(run: Run) -> JsonObject:
 
 
 def _is_live(path: Path) -> bool:
-    """Whether the run is training: its log changed recently and does not end with a final event."""
+    """Whether the run is training, that is, its log changed recently and does not end with a final event."""
     changed = _modified_at(path / "log.jsonl")
     if changed is None or time.time() - changed > LIVE_SECONDS:
         return False
@@ -163,7 +163,7 @@ def _is_live(path: Path) -> bool:
             last = file.read().rstrip().rpartition(b"\n")[2]
         return str(json.loads(last).get("event")) not in ("finished", "stopped")
     except (OSError, SeqloomError, ValueError, AttributeError, RecursionError):
-        return True  # deleted meanwhile, not a log, or an incomplete last line
+        return True  # the file was deleted meanwhile, is not a log, or has an incomplete last line
 
 
 def _modified_at(path: Path) -> float | None:
@@ -174,7 +174,10 @@ def _modified_at(path: Path) -> float | None:
 
 
 def _stamp(path: Path) -> Hashable:
-    """Return the file type and the modification time; for a log, which grows continually, only the type."""
+    """Return the type and the modification time of a file.
+
+    For a log, which changes continually, return only the type.
+    """
     try:
         status = path.lstat()
     except OSError:
@@ -185,9 +188,9 @@ def _stamp(path: Path) -> Hashable:
 # --- example texts --------------------------------------------------------------------------------------------------
 
 EXAMPLE_DAY = datetime(2026, 11, 15, 9, 30)
-EXAMPLE_DATE = "Sunday, November 15, 2026"  # without babel
+EXAMPLE_DATE = "Sunday, November 15, 2026"  # used if babel is not installed
 MAX_EXAMPLES = 3
-# By corpus. The first is the default.
+# Example texts by corpus. The first text is the default.
 CORPUS_EXAMPLES = {
     "pydocs": (
         "The class statement defines a new type of object.",
@@ -245,7 +248,7 @@ def example_texts(recipe: JsonObject) -> list[str]:
     example = task_info(task if task in task_names() else "language-model").example
     if "[MASK]" in example:
         return [example]
-    if corpus == "languages":  # one example in each of three languages
+    if corpus == "languages":  # one example for each of three languages
         return [phrase for tag in ("en", "fr", "ru") for phrase in _phrases(tag, ("full date",))] or [EXAMPLE_DATE]
     if corpus == "cldr":
         return list(_phrases(str(data.get("source", "en")), _phrase_kinds(data))) or [EXAMPLE_DATE]
@@ -253,7 +256,7 @@ def example_texts(recipe: JsonObject) -> list[str]:
 
 
 def training_domain(recipe: JsonObject) -> str | None:
-    """Describe the training data of a run, or return None."""
+    """Describe the training data of a run. Return None if no description is known."""
     data = recipe.get("data") or {}
     corpus = str(data.get("corpus"))
     if corpus != "cldr":
@@ -270,7 +273,7 @@ def _phrase_kinds(data: JsonObject) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _phrases(language: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Return one phrase of each kind; return no phrases without babel."""
+    """Return one phrase of each kind. Without babel, return no phrases."""
     phrases: list[str] = []
     with suppress(Exception):
         from seqloom.data.corpora.cldr import KINDS

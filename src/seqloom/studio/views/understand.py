@@ -1,5 +1,8 @@
-"""The view "Understand": classification with word attributions, tagging lattices, sentence pairs, multiple choice and
-question answering."""
+"""The view "Understand".
+
+It shows classification with word attributions, tagging lattices, sentence pairs, multiple choice and question
+answering.
+"""
 
 from typing import Annotated, Literal
 
@@ -25,7 +28,7 @@ class ClassifyRequest(RunRequest):
     """A text to classify."""
 
     text: Line
-    label: Line | None = None  # the label to explain; None is the most probable
+    label: Line | None = None  # the label to explain; None means the most probable label
     kind: Literal["attention", "influence", "occlusion"] | None = None
 
 
@@ -42,7 +45,8 @@ def classify(body: ClassifyRequest, run: OpenRun) -> object:
     return {
         "labels": prediction.candidates,
         "label": label,
-        "predicted": getattr(prediction, "labels", None),  # several labels, or None
+        # Labels predicted by a multi-label classifier, otherwise None
+        "predicted": getattr(prediction, "labels", None),
         "kinds": ["attention", "influence", "occlusion"] if default.kind == "attention" else ["influence", "occlusion"],
         "why": {"kind": why.kind, "words": why.words, "end": why.end},
         "unknown": prediction.unknown,
@@ -54,7 +58,7 @@ class TagRequest(RunRequest):
     """A text to tag."""
 
     text: Line
-    spaces: bool = False  # split words only at white space
+    spaces: bool = False  # whether to split words only at white space
 
 
 @view.post("/tag")
@@ -70,7 +74,7 @@ def tag(body: TagRequest, run: OpenRun) -> object:
 
     paths = run.get_or_compute(("paths", text, body.spaces), read_paths)
     names = ("words", "tags", "posterior", "best", "log_prob", "scoring", "unknown")
-    # [word, tag, tag of the next word, p]
+    # Each item is [word, tag, tag of the next word, p].
     transitions = [
         [*index, float(paths.pairs[tuple(index)])]
         for index in np.argwhere(paths.pairs >= MIN_TRANSITION_PROBABILITY).tolist()

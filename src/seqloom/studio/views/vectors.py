@@ -29,8 +29,8 @@ COORDINATE_DIGITS = 5
 class VectorsRequest(RunRequest):
     """Vectors of one kind."""
 
-    kind: PointKind | None = None  # None is the first kind that the model has
-    lines: Document | None = None  # texts, one per line; None uses the dev split
+    kind: PointKind | None = None  # None means the first kind that the model has
+    lines: Document | None = None  # texts, one per line; None means the texts of the dev split
 
 
 class PointsRequest(VectorsRequest):
@@ -83,7 +83,7 @@ def vectors(body: PointsRequest, run: OpenRun) -> object:
 
 @view.post("/tsne")
 def by_tsne(body: TsneRequest, run: OpenRun) -> Response:
-    """Stream the layouts of t-SNE, and cache the finished layout."""
+    """Stream the intermediate layouts of t-SNE, and cache the final layout."""
     _, points = _compute_points(body, run)
     check_points(points, body.count)
     finished: list[Layout] = run.get_or_compute(("tsne", points.kind, body.lines, body.count, body.perplexity), list)
@@ -125,7 +125,7 @@ def _compute_points(body: VectorsRequest, run: OpenRun) -> tuple[list[PointKind]
 
 
 def _describe_positions(points: Array) -> dict[str, object]:
-    """Return rounded coordinates x, y, x, y … between −1 and 1, and the `size` that scales them back."""
+    """Return rounded coordinates x, y, x, y … between −1 and 1, and the factor `size` that restores their scale."""
     size = float(np.abs(points).max()) or 1.0
     return {
         "points": np.round(np.asarray(points[:, :2], float) / size, COORDINATE_DIGITS).ravel().tolist(),

@@ -1,4 +1,4 @@
-"""The view "How it works": the computation of a model on one text, stage by stage, with all values."""
+"""The view "How it works": the computation of a model for one text, stage by stage, with all values."""
 
 from pydantic import Field
 
@@ -13,19 +13,19 @@ from seqloom.studio.run_folder import OpenRun
 from seqloom.studio.views.runs import example_texts
 
 view = View("walk", "How it works", lambda model: MODELS.base(model.get("kind")) in KINDS)
-SHORT_PROMPT = 12  # characters of a language model's default text
+SHORT_PROMPT = 12  # number of characters of a language model's default text
 
 
 class WalkRequest(RunRequest):
-    """The text and the token, step, layer and head to follow."""
+    """The text, and the token, step, layer and head to follow."""
 
-    text: Line | None = None  # None uses a default text
-    target: Line | None = None  # the translation to force; None uses that of the model
+    text: Line | None = None  # None means a default text
+    target: Line | None = None  # the translation to force; None means the translation of the model
     word: int | None = Field(None, ge=1, le=MAX_TOKENS)  # the input token to follow
     step: int | None = Field(None, ge=1, le=MAX_TOKENS)  # the output token to follow
     layer: int = Field(1, ge=1, le=1000)
     head: int = Field(1, ge=1, le=1000)
-    numbers: int = Field(DEFAULT_NUMBERS, ge=1, le=64)  # number of values shown of each vector
+    numbers: int = Field(DEFAULT_NUMBERS, ge=1, le=64)  # number of values of each vector to show
 
 
 @view.post()
@@ -41,7 +41,7 @@ def walk(body: WalkRequest, run: OpenRun) -> object:
 
 
 def default_text(recipe: JsonObject, fills_masks: bool = True) -> str:
-    """Return a short default text, with a mask for a masked language model that `fills_masks`."""
+    """Return a short default text. It contains a mask if the model is a masked language model that `fills_masks`."""
     words = example_texts(recipe)[0].split(" ")
     if recipe.get("task") == "masked-lm" and not fills_masks:
         return " ".join(words[:7])

@@ -1,4 +1,7 @@
-"""The views "Translate, generate" and "Beam search": streamed tokens, next-token distributions, filled masks, trees."""
+"""The views "Translate, generate" and "Beam search".
+
+They show streamed tokens, next-token distributions, filled masks and search trees.
+"""
 
 from collections.abc import Generator
 from contextlib import closing
@@ -36,12 +39,12 @@ from seqloom.studio.run_folder import OpenRun
 from seqloom.text import END
 
 view = View("write", "Translate, generate")
-NAMED_TOKENS = 200  # tokens that are sent with their names; the others only with their probabilities
+NAMED_TOKENS = 200  # number of tokens that are sent with their names; other tokens are sent only as probabilities
 TokenId = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
 class NextTokenRequest(RunRequest):
-    """A text and the tokens that are forced to follow it."""
+    """A text, and the tokens that are forced to follow it."""
 
     text: Line = ""
     forced: Annotated[tuple[TokenId, ...], Field(max_length=MAX_NEW_TOKENS)] = ()
@@ -61,13 +64,13 @@ class FillMaskRequest(RunRequest):
     """A text with masks."""
 
     text: Line
-    mask: int | None = Field(None, ge=0)  # replace this mask by `token` first
+    mask: int | None = Field(None, ge=0)  # if given, this mask is first replaced by `token`
     token: TokenId | None = None
 
 
 @view.post("/next")
 def expect_next(body: NextTokenRequest, run: OpenRun) -> Response:
-    """Return the full next-token distribution; the page applies temperature, top-k and top-p."""
+    """Return the full next-token distribution. The page applies temperature, top-k and top-p."""
     expected = run.get_or_compute(
         ("write", body.text, body.forced), lambda: next_tokens(run.trained, body.text, body.forced, top=NAMED_TOKENS)
     )
@@ -77,7 +80,7 @@ def expect_next(body: NextTokenRequest, run: OpenRun) -> Response:
 
 @view.post("/stream")
 def stream(body: StreamRequest, run: OpenRun) -> Response:
-    """Stream tokens. Each token is one computation, so that other requests run between them."""
+    """Stream tokens. Each token is a separate computation, so that other requests run between them."""
     start = prepare_decoding(run.trained, body.text, body.forced)
     options = body.model_dump(include={"max_tokens", "seed", "temperature", "top_k", "top_p"})
     return JsonLinesResponse(_describe_tokens(start, stream_tokens(run.trained, body.text, body.forced, **options)))
@@ -131,24 +134,24 @@ MAX_BEAM = 16
 MAX_SOURCE_TOKENS = 128
 MAX_TERMS = 20
 NODE_FIELDS = ("id", "parent", "step", "text", "log_prob", "total", "score", "rank", "status", "best")
-MAX_NODES = 4000  # the pruned nodes of a larger tree are not sent
+MAX_NODES = 4000  # a larger tree is sent without its pruned nodes
 beam_view = View("beam", "Beam search")
 
 
 class BeamRequest(RunRequest):
-    """Options of beam search; None uses the recipe of the run."""
+    """Options of beam search. None means the value in the recipe of the run."""
 
     text: Line = ""
     beam: int | None = Field(None, ge=1, le=MAX_BEAM)
     n_best: int | None = Field(None, ge=1, le=MAX_BEAM)
     length_penalty: float | None = Field(None, ge=0, le=5)
-    max_tokens: int = Field(20, ge=1, le=100)  # for language models
-    terms: Annotated[tuple[Line, ...], Field(max_length=MAX_TERMS)] = ()  # for translators
+    max_tokens: int = Field(20, ge=1, le=100)  # used by language models
+    terms: Annotated[tuple[Line, ...], Field(max_length=MAX_TERMS)] = ()  # used by translators
 
 
 @beam_view.post()
 def beam(body: BeamRequest, run: OpenRun) -> object:
-    """Return the search tree. Options and best hypothesis equal those of `seqloom translate`."""
+    """Return the search tree. The options and the best hypothesis equal those of `seqloom translate`."""
     tree = run.get_or_compute(("beam", body), lambda: _search(body, run))
     is_cut = len(tree.nodes) > MAX_NODES
     nodes = [node for node in tree.nodes if not (is_cut and node.status == "pruned")]
