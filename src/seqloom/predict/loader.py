@@ -61,7 +61,7 @@ def import_minilm_run(out: str | Path) -> "tuple[Run, ImportedModel]":
 def import_run(
     source: str | Path, out: str | Path, revision: str | None = None, **overrides: str
 ) -> "tuple[Run, ImportedModel]":
-    """Convert a model to a run with a card. The parameters are those of `import_model`."""
+    """Convert a model to a run with a card. The parameters equal those of `import_model`."""
     from seqloom.exchange.conversion import import_model
     from seqloom.predict.card import write_card
 
