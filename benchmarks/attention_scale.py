@@ -1,7 +1,7 @@
 """Saturation of the attention softmax for large d_k, with and without dividing the scores by √d_k (C12).
 
 The entries of one query and S keys are drawn from N(0, 1), roughly as in an untrained Transformer. A sum of d_k
-products has variance d_k, so without the division the largest score dominates:
+products has variance d_k. Without the division, the largest score therefore dominates:
 
     entropy    −Σ α_j log α_j, relative to log S: 1 for uniform weights, 0 for a single position
     largest    max_j α_j

@@ -1,16 +1,16 @@
-"""Beam search compared with CTranslate2 and `generate` of transformers: the same weights and sentences.
+"""Beam search compared with CTranslate2 and `generate` of transformers, with the same weights and sentences.
 
-The weights of our Transformer are copied to CTranslate2 (in a separate environment, see `peers/environments.py`) and to
-`MarianMTModel` (Pegasus for pre-norm). All translate the same batches of tokens alternately. The report has sentences
-per second (medians over rounds with their ranges), the ratios of each round, and the fraction of translations that
-equal ours. Tokenization is not timed. Two cases:
+The weights of the seqloom Transformer are copied to CTranslate2 (in a separate environment, see
+`peers/environments.py`) and to `MarianMTModel` (Pegasus for pre-norm). All programs translate the same batches of
+tokens alternately. The report has sentences per second (medians over rounds with their ranges), the ratios of each
+round, and the fraction of translations that equal those of seqloom. Tokenization is not timed. There are two cases:
 
-    fixed     random weights, and all translations have the same length, so that all programs do the same steps
+    fixed     random weights, and all translations have the same length, so that all programs perform the same steps
     trained   the weights of a run; a translation ends at END, at most after 60 tokens. With length penalty 0, the
               stopping rules of the three programs all find the best hypothesis of the beam
 
-A recurrent translator with attention is measured, too; the other programs do not support it. On a GPU, our steps are
-CUDA graphs; the first search of a shape, which captures them, is reported separately.
+A recurrent translator with attention is also measured; the other programs do not support it. On a GPU, the steps of
+seqloom are CUDA graphs. The first search of a shape captures these graphs and is reported separately.
 
     python benchmarks/beam_speed.py                                       fixed, widths 128, 256 and 512
     python benchmarks/beam_speed.py --runs runs/translate-cldr-transformer --fixed 0          trained
@@ -43,11 +43,11 @@ SMALL = ["--widths", "32", "--hidden", "16", "--sentences", "4", "--batch", "2",
 VOCABULARY = 10_000
 Rows = list[list[int]]
 Batch = dict[str, Tensor]
-Search = Callable[[], tuple[Rows, float]]  # the best translation of each source, and the seconds
+Search = Callable[[], tuple[Rows, float]]  # the best translation of each source, and the duration in seconds
 
 
 def random_transformer(width: int, seed: int = 1) -> Transformer:
-    """Return a Transformer with random weights: 4 + 4 layers, 6 + 6 from width 512."""
+    """Return a Transformer with random weights: 4 + 4 layers, or 6 + 6 layers from width 512."""
     torch.manual_seed(seed)
     layers = 6 if width >= 512 else 4
     config = TransformerConfig(
@@ -128,11 +128,12 @@ def generate(model: Any, batch: Batch, beam: int, fixed: int) -> Rows:
         max_new_tokens=fixed or MAX_LENGTH,
         min_new_tokens=fixed or None,
     )
-    return [row[1 : row.index(0, 1) if 0 in row[1:] else None] for row in results.tolist()]  # between two ENDs
+    # The tokens between two ENDs
+    return [row[1 : row.index(0, 1) if 0 in row[1:] else None] for row in results.tolist()]
 
 
 def ctranslate2(model: Transformer, sources: Rows, options: Any, fixed: int) -> Search:
-    """Use the faster of two modes with several cores: one batch with all threads, or a batch per core."""
+    """Use the faster of two modes with several cores: one batch with all threads, or one batch per core."""
     from ctranslate2_peer import CTranslate2
 
     order = {
@@ -164,7 +165,7 @@ PEERS = {"CTranslate2": ctranslate2, "Hugging Face": hugging_face}
 
 
 def compare(name: str, model: Any, sources: Rows, fixed: int, options: Any) -> dict[str, Any]:
-    """Measure all programs alternately; return speeds, ratios, and the fraction of equal translations."""
+    """Measure all programs alternately. Return speeds, ratios, and the fraction of equal translations."""
     accel.install()
     model = model.to(options.device)
     programs: dict[str, Search] = {"seqloom": ours(model, sources, options, fixed)}
@@ -213,7 +214,7 @@ def format_results(results: Sequence[dict[str, Any]]) -> str:
 
 
 def open_runs(options: Any) -> list[tuple[str, Transformer, Rows]]:
-    """Yield name, model and sources of each selected run."""
+    """Yield the name, the model and the sources of each selected run."""
     results = []
     for folder in options.runs:
         translator = load(folder, options.device, TranslatorPredictor)
@@ -225,7 +226,7 @@ def open_runs(options: Any) -> list[tuple[str, Transformer, Rows]]:
 
 
 def decoding(options: Any) -> dict[str, Any]:
-    """Run all selected comparisons; print and return the results."""
+    """Run all selected comparisons. Print and return the results."""
     torch.set_num_threads(options.threads)
     runs, results = open_runs(options), []
     if options.fixed:

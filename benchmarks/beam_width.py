@@ -1,9 +1,10 @@
-"""The effect of the beam size on translations: one run, one split, several beam sizes.
+"""The effect of the beam size on translations, for one run, one split and several beam sizes.
 
 For each beam size and length penalty, the table has BLEU and chrF; the mean Σ log p of the translations, which the
-search maximizes at a penalty of 0; their mean length in tokens; the number that differ from greedy search; and the
-number that are less probable than those of greedy search, since a wider beam does not guarantee a better result. The
-same text is never less probable: its Σ log p differs only by rounding, because other batches sum in another order.
+search maximizes for a penalty of 0; their mean length in tokens; the number of translations that differ from greedy
+search; and the number of translations that are less probable than those of greedy search. A wider beam does not
+guarantee a better result. A translation with the same text does not count as less probable: its Σ log p differs only by
+rounding, because other batches sum in another order.
 
     python benchmarks/beam_width.py runs/quickstart-en-fr --split dev
 """
@@ -16,7 +17,7 @@ from seqloom.evaluate.translation import score_translations
 from seqloom.predict.loader import load
 from seqloom.predict.translate import TranslatorPredictor
 
-ROUNDING = 1e-3  # of a sum of float32 log probabilities; real differences are larger
+ROUNDING = 1e-3  # rounding error of a sum of float32 log-probabilities; real differences are larger
 
 
 def main() -> None:

@@ -1,22 +1,22 @@
-"""Speed of every cell over a sequence, forward and backward: seqloom, the plain loop, and the layers of torch.
+"""Speed of every cell over a sequence, forward and backward, for seqloom, the plain loop, and the layers of torch.
 
     python benchmarks/cells.py [--rows 32] [--steps 64] [--hidden 256] [--rounds 15] [--threads 2] [--padding 0.25]
     python benchmarks/cells.py gru mut1
     python benchmarks/cells.py --device cuda [--rows 64] [--steps 256] [--hidden 512] [--precision bfloat16]
 
-In every round, seqloom, the torch layer and `nn.LSTM` alternate; the plain loop follows. The report has medians with
-minimum and maximum, and
+In every round, seqloom, the torch layer and `nn.LSTM` alternate, and the plain loop follows. The report has medians
+with minimum and maximum, and
 
 - the speed of seqloom relative to the plain loop and to the torch layer,
 - the time of seqloom per multiply-add relative to that of `nn.LSTM`, from the medians and from the minima, which other
   load affects least.
 
 With `--threads 1`, CPU time is measured instead of wall time, which reduces the effect of other load. `--padding` is
-the fraction of padded steps at the ends of rows; the torch layers then read packed sequences.
+the fraction of padded steps at the ends of rows; with padding, the torch layers read packed sequences.
 
 On a GPU, CUDA events measure the time. seqloom is also captured in a CUDA graph, as in training, and the ratios are
-those of the graph: × loop, × torch layer (cuDNN, not captured), and its time relative to that of `nn.LSTM`, not per
-multiply-add. `--precision bfloat16` uses autocast for all of them.
+those of the graph: its speed relative to the loop and to the torch layer (cuDNN, not captured), and its time relative
+to that of `nn.LSTM`, not per multiply-add. `--precision bfloat16` uses autocast for all programs.
 """
 
 import argparse
@@ -49,8 +49,8 @@ TWINS: dict[str, Callable[[int, int], nn.Module]] = {
 
 @dataclass
 class Program:
-    run: Callable[[], Tensor]  # the outputs
-    arithmetic: int  # multiply-adds of the products with x and h, for one step of one row
+    run: Callable[[], Tensor]  # a function that returns the outputs
+    arithmetic: int  # multiply-adds of the products with x and h for one step of one row
     leaves: list[Tensor]  # tensors whose gradients are computed
     seconds: list[float] = field(default_factory=list)
 
@@ -106,12 +106,12 @@ def measure(programs: dict[str, Program], rounds: int, clock: Callable[[], float
         for program in programs.values():
             begin = clock()
             program.step()
-            if number > 1:  # two warm-up rounds
+            if number > 1:  # the first two rounds are a warm-up
                 program.seconds.append(clock() - begin)
 
 
 def capture_graph(program: Program) -> Callable[[], None]:
-    """Return a function that replays forward and backward as a CUDA graph."""
+    """Return a function that replays the forward and backward pass as a CUDA graph."""
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -179,7 +179,7 @@ SIZES = {
 
 
 def parse_options() -> argparse.Namespace:
-    # Imported here, because tests load this file from another folder.
+    # This is imported here, because tests load this file from another folder.
     from peers.options import Parser, count, one_of  # type: ignore[import-not-found]
 
     parser = Parser(__doc__)

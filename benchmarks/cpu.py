@@ -1,15 +1,15 @@
-"""seqloom on a CPU compared with every peer that can be installed: the same work, measured alternately.
+"""seqloom on a CPU compared with every peer that can be installed, by alternating measurements of the same work.
 
-    training    a small translation Transformer: seqloom, Hugging Face Trainer, Joey NMT; real target tokens/s
+    training    a small translation Transformer: seqloom, Hugging Face Trainer, Joey NMT; real target tokens per second
     cells       every recurrent cell, forward and backward: seqloom, the layers of torch, the plain loop (`cells.py`)
     decoding    beam search: seqloom, CTranslate2, `generate` of Hugging Face (`beam_speed.py`)
 
 Each peer has a separate environment under .venv-peers/, which is created on first use (gigabytes, some minutes). Peers
-that cannot be installed are reported and omitted. The order alternates between rounds; ratios are computed for each
+that cannot be installed are reported and omitted. The order alternates between rounds. Ratios are computed for each
 round and shown as median (minimum–maximum).
 
     python benchmarks/cpu.py --data FOLDER            Multi30k from the data folder (or SEQLOOM_DATA)
-    python benchmarks/cpu.py                          without it: the embedded corpus
+    python benchmarks/cpu.py                          without the data folder: the embedded corpus
     python benchmarks/cpu.py training --rounds 9 --json result.json
     python benchmarks/cpu.py --smoke                  a small version without peers, to test the benchmark
 """
@@ -101,7 +101,7 @@ def parse_options() -> argparse.Namespace:
         options.peers = [] if options.smoke else PEERS
     if options.smoke:
         options.rounds, options.steps = 2, 2
-    if "training" in options.parts:  # report problems of the recipe before measuring
+    if "training" in options.parts:  # reports problems of the recipe before measuring
         name, overrides = recipe_of(options)
         read_recipe(name, [*training.TINY, *overrides])
     return options

@@ -1,4 +1,4 @@
-"""CTranslate2 with the weights of our model, run in a separate environment."""
+"""CTranslate2 with the weights of a seqloom model, in a separate environment."""
 
 import json
 import subprocess
@@ -13,12 +13,15 @@ from peers.turns import Failed
 
 from seqloom.models.transformer import Transformer
 
-POSITIONS = 512  # longer than all sentences
+POSITIONS = 512  # number of positions, which exceeds the length of all sentences
 SHAPE = ("encoder_layers", "decoder_layers", "heads", "norm_first", "activation", "embed_scale")
 
 
 class CTranslate2:
-    """A process with our Transformer; `workers` translate batches in parallel, each with `threads`."""
+    """A process with a seqloom Transformer.
+
+    `workers` translate batches in parallel, each worker with `threads` threads.
+    """
 
     def __init__(self, model: Transformer, threads: int = 2, workers: int = 1, device: str = "cpu") -> None:
         server = str(Path(__file__).parent / "peers" / "ctranslate2_server.py")
@@ -36,7 +39,7 @@ class CTranslate2:
             self._ask(weights=file, shape=shape, threads=threads, workers=workers, device=device)
 
     def translate(self, sources: list[list[int]], **options: Any) -> tuple[list[list[list[int]]], float]:
-        """Return the hypotheses of each source without END, and the seconds."""
+        """Return the hypotheses of each source without END, and the duration in seconds."""
         answer = self._ask(sources=sources, **options)
         return answer["rows"], answer["seconds"]
 
@@ -59,7 +62,7 @@ class CTranslate2:
 
 
 def weights_of(model: Transformer) -> dict[str, np.ndarray]:
-    """Return our weights by name, with the position tables of both sides."""
+    """Return the seqloom weights by name, with the position tables of both sides."""
     config = model.config
     if config.norm != "layer" or config.positions.kind != "sinusoidal" or config.embed_norm or config.kv_heads:
         raise Failed("CTranslate2 needs a model with LayerNorm, sinusoidal positions and a key for every head")

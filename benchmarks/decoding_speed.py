@@ -1,7 +1,7 @@
 """Translation speed of a trained run in sentences per second, by beam size and batch size.
 
 In each round, every setting translates the same sentences of the dev split, sorted by length to reduce padding. The
-report has the median over rounds with its range, and the time of the search without a model.
+report has the median over rounds with its range, and the time that the search takes without a model.
 
     python benchmarks/decoding_speed.py runs/quickstart-en-fr --rounds 5 --sentences 256
 """
@@ -33,7 +33,7 @@ def batches(sources: list[list[int]], size: int) -> list[dict[str, torch.Tensor]
 
 
 def translate(model, sources: list[dict[str, torch.Tensor]], beam: int, end: int) -> tuple[float, float]:
-    """Return the seconds and the tokens per sentence."""
+    """Return the duration in seconds, and the number of tokens per sentence."""
     start_time = time.perf_counter()
     results = [
         hypotheses[0]
@@ -44,7 +44,7 @@ def translate(model, sources: list[dict[str, torch.Tensor]], beam: int, end: int
 
 
 class FreeModel:
-    """A model with a free step: the same log-probabilities at every step, and no END."""
+    """A model whose step takes no time. It returns the same log-probabilities at every step and never END."""
 
     def __init__(self, rows: int, beam: int, vocabulary: int, device: torch.device) -> None:
         logits = 3 * torch.randn(rows * beam, vocabulary, generator=torch.Generator().manual_seed(0))

@@ -5,8 +5,8 @@
     seqloom evaluate RUN DATA/test.tsv --glossary DATA/terms.tsv
 
 The pairs are sentences of Tatoeba, English to German (SEQLOOM_DATA). train.tsv is a part of the training split. The
-glossary translates words that occur at most twice in train.tsv by their co-occurrence in the other pairs of the split:
-it contains errors, and does not depend on the test split.
+glossary translates words that occur at most twice in train.tsv. The translations come from co-occurrences in the other
+pairs of the training split. The glossary therefore contains errors, but does not depend on the test split.
 """
 
 import argparse
@@ -22,9 +22,10 @@ from seqloom.data.examples import ParallelExample
 from seqloom.data.glossary import Glossary
 
 WORD = re.compile(r"[^\W\d_]+(?:[-’'][^\W\d_]+)*")
-MAX_KNOWN = 2  # occurrences in train.tsv
-MIN_PAIRS = 3  # pairs in which a word and its translation occur
-MIN_DICE, MIN_OTHER_DICE = 0.5, 0.3  # of the best translation, and of its alternatives: 2 n_ab / (n_a + n_b)
+MAX_KNOWN = 2  # maximum occurrences of a term in train.tsv
+MIN_PAIRS = 3  # minimum number of pairs in which a word and its translation occur
+# Minimum of 2 n_ab / (n_a + n_b) for the best translation, and for its alternatives
+MIN_DICE, MIN_OTHER_DICE = 0.5, 0.3
 MAX_FORMS = 3
 RECIPE = """task: translate
 seed: {seed}
@@ -43,7 +44,7 @@ def words(text: str) -> set[str]:
 
 
 def extract_terms(known: Sequence[ParallelExample], other: Sequence[ParallelExample]) -> dict[str, list[str]]:
-    """Return the translations of words that are rare in the known pairs, best first, from the other pairs."""
+    """Return translations, best first, of words that are rare in the known pairs. The other pairs supply them."""
     occurrences = Counter(word.lower() for pair in known for word in words(pair.source))
     sources, targets, both = Counter[str](), Counter[str](), Counter[tuple[str, str]]()
     for pair in other:

@@ -1,11 +1,11 @@
-"""seqloom on a GPU compared with the models of Hugging Face: the same work, measured alternately.
+"""seqloom on a GPU compared with the models of Hugging Face, by alternating measurements of the same work.
 
 training    complete steps of an encoder–decoder (BART) and of a language model (GPT-2), bf16, on random tokens
             and, if available, on Multi30k
 cells       every recurrent cell, forward and backward (`cells.py`)
 decoding    beam search compared with `generate` (`beam_speed.py`)
 
-python benchmarks/gpu.py --data FOLDER            everything; FOLDER has multi30k/
+python benchmarks/gpu.py --data FOLDER            all parts; FOLDER contains multi30k/
 python benchmarks/gpu.py training --json result.json
 python benchmarks/gpu.py --smoke                  a small version, also on a CPU, to test the benchmark
 """
@@ -40,7 +40,7 @@ def train(options: argparse.Namespace) -> list[dict[str, Any]]:
         result = gpu_training.measure(work, options.device, options.rounds, options.steps, make_programs)
         print("\n".join(gpu_training.lines(result)), flush=True)
         results.append(result)
-        gc.collect()  # compiled code and CUDA graphs of a row are not reused
+        gc.collect()  # compiled code and CUDA graphs are not reused by other rows
         torch._dynamo.reset()
         if options.device == "cuda":
             torch.cuda.empty_cache()

@@ -1,8 +1,8 @@
-"""Measure rows of the GPU tables on request: the process that `tools/speed.py --device cuda` starts in a checkout.
+"""Measure rows of the GPU tables on request. `tools/speed.py --device cuda` starts this process in a checkout.
 
 It prepares the rows of the parts that its arguments name (training, decoding, cells) and prints their names as a JSON
-list. Then it reads the name of a row on each line of standard input and prints the rate of this row: tokens, sentences
-or sequences per second.
+list. Then it reads the name of a row from each line of standard input and prints the rate of this row in tokens,
+sentences or sequences per second.
 """
 
 import json
@@ -67,7 +67,7 @@ def cell_rows() -> dict[str, Row]:
 
 @dataclass
 class CellRow:
-    """Replay the graph of a program, which owns the weights that the graph reads."""
+    """A function that replays the graph of a program. It owns the weights that the graph reads."""
 
     program: cells.Program
     replay: Callable[[], None]

@@ -1,8 +1,8 @@
-"""Training steps on a GPU with and without CUDA graphs: differences of the losses, and speed.
+"""Training steps on a GPU with and without CUDA graphs: differences between the losses, and speed.
 
-Each recipe is trained for a few steps in both ways, from the same seed, in float32. The report has the largest relative
-difference between the losses of the first twelve steps, and the speed of the next forty. Nothing is compiled, because
-the training runs are short.
+Each recipe is trained for a few steps in both ways, from the same random seed, in float32. The report has the largest
+relative difference between the losses of the first twelve steps, and the speed of the next forty steps. Nothing is
+compiled, because the training runs are short.
 
     python benchmarks/graphed_steps.py lm-char-lstm gpt-pydocs translate-cldr
     python benchmarks/graphed_steps.py                                            all recipes without a download
@@ -53,7 +53,7 @@ LOSSES, TIMED = 12, 40
 
 
 def train(name: str, fast: bool, device: str) -> tuple[list[float], float, TrainState]:
-    """Return the first losses, the tokens per second after them, and the training state."""
+    """Return the first losses, the tokens per second of the following steps, and the training state."""
     settings = [f"train.steps={MIN_COMPILED_STEPS - 1}", "train.epochs=null", "train.precision=fp32"]
     _, recipe = read_recipe(name, [*settings, f"train.device={device}"])
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Memory and time of a training step as batch, length, width and vocabulary grow, for each family of models.
+"""Memory and time of a training step as a function of batch, length, width and vocabulary, for each family of models.
 
     python benchmarks/growth.py                               # a few minutes on one core; plots in docs/pictures
     python benchmarks/growth.py --device cuda --out plots
@@ -13,7 +13,7 @@ The measurements are compared with the arithmetic of the model, derived from its
               chunk count. In bytes, not fitted
 
 A measured line that is steeper than its dashed line grows faster than necessary. In the table, "like" is the exponent
-of n over the three largest sizes, "theory" the exponent of the arithmetic for large n; "!" marks faster growth.
+of n over the three largest sizes, and "theory" is the exponent of the arithmetic for large n; "!" marks faster growth.
 On a CPU, the time is the CPU time of one thread, which other load hardly affects.
 """
 
@@ -46,8 +46,8 @@ from seqloom.train.state import recomputable_layers
 from seqloom.train.wrappers import recompute_activations
 
 HEADS, MASKED = 4, 0.15
-ROUNDS, MAX_SECONDS = 3, 0.3  # minimum number of timed steps, and seconds after which to stop
-EXPONENT_TOLERANCE = 0.2  # tolerance of an exponent, for measurement errors and cache effects
+ROUNDS, MAX_SECONDS = 3, 0.3  # minimum number of timed steps, and seconds after which timing stops
+EXPONENT_TOLERANCE = 0.2  # tolerance of an exponent, which allows for measurement errors and cache effects
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,10 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Family:
-    """A family of models; `work` counts multiplications of a row in the forward pass, `values` its stored values."""
+    """A family of models.
+
+    `work` counts multiplications of a row in the forward pass, and `values` its stored values.
+    """
 
     name: str
     build: Callable[[Size], nn.Module]
@@ -142,7 +145,7 @@ def recurrent_work(gates: int) -> Callable[[Size], float]:
 
 
 def recurrent_values(each: int) -> Callable[[Size], float]:
-    """Count the token vector and `each` values per layer: h; or the gates i f g o, c and h."""
+    """Count the token vector and `each` values per layer. These are h, or the gates i f g o, c and h."""
     return lambda s: s.length * s.width * (1 + s.layers * each)
 
 

@@ -1,11 +1,11 @@
-"""Memory and time to estimate an n-gram model as a function of the text length, with the plot growth-text.png.
+"""Memory and time of estimating an n-gram model as a function of the text length, with the plot growth-text.png.
 
     python benchmarks/growth_ngram.py [--order 5] [--out docs/pictures]
 
 The text is drawn from Zipf's law, p(w) ∝ 1 / rank. Nearly every long n-gram occurs once, which is the worst case.
-Counting sorts n positions for each order, n log n, and stores a few numbers for each of at most n different n-grams.
-The dashed lines show these costs, scaled to the last point. Memory is the peak of NumPy, time the median CPU time of
-five rounds.
+Counting sorts n positions for each order, which costs n log n, and stores a few numbers for each of at most n different
+n-grams. The dashed lines show these costs, scaled to the last point. Memory is the peak of NumPy, and time is the
+median CPU time of five rounds.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from seqloom.core.files import write_atomic
 from seqloom.inspect.plots.figures import COLOURS, new_figure, tidy, to_bytes
 
 WORDS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
-VOCABULARY, LINE = 10_000, 20  # words to a line
+VOCABULARY, LINE = 10_000, 20  # words in the vocabulary, and words in a line
 ROUNDS = 5
 
 
@@ -37,7 +37,7 @@ def text(words: int) -> np.ndarray:
 
 
 def measure(words: int, order: int) -> tuple[int, float]:
-    """Return the peak bytes, and the seconds of a run without memory tracing."""
+    """Return the peak bytes, and the duration in seconds of a run without memory tracing."""
     stream, config = text(words), NGramConfig(order=order)
     seconds = []
     for _ in range(ROUNDS):

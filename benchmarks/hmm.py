@@ -1,4 +1,4 @@
-"""Hidden Markov models compared with hmmlearn: the same models and sequences, measured alternately on one core.
+"""Hidden Markov models compared with hmmlearn, by alternating measurements of the same work on one core.
 
     python benchmarks/hmm.py [--repeats 5] [--plain]
 
@@ -7,8 +7,8 @@
 - an iteration over vectors that were drawn from a Gaussian model (4 states, full covariance, 4 variables),
 - Viterbi and log p of the same sequences; and Viterbi of many short ones.
 
-hmmlearn computes in log space or with scaling; both are measured. Times are medians of the repeats, with minimum and
-maximum. The log-likelihoods of both libraries are compared, too. `--plain` disables numba.
+hmmlearn computes in log space or with scaling; both modes are measured. Times are medians of the repeats, with minimum
+and maximum. The log-likelihoods of both libraries are also compared. `--plain` disables numba.
 """
 
 import argparse
@@ -129,7 +129,7 @@ def vectors(repeats: int, steps: int = 20_000, variables: int = 4, states: int =
 
 
 def sentences(repeats: int, count: int = 2000, length: int = 20, states: int = 17, vocabulary: int = 5000) -> None:
-    """Measure short sequences: batched in seqloom, one after the other in hmmlearn."""
+    """Measure short sequences. They are batched in seqloom, and processed one after the other in hmmlearn."""
     from hmmlearn.hmm import CategoricalHMM
 
     random = np.random.default_rng(0)

@@ -1,10 +1,11 @@
-"""The memory of models: at most log2 N bits in a hidden Markov model of N states, more in a network of N units.
+"""The memory of models: at most log2 N bits in a hidden Markov model of N states, more in a network with N units.
 
     python benchmarks/hmm_memory.py
 
 Every text repeats one of 16 symbols, separated by dots. A model without memory of the symbol needs 4 bits to predict
-it. The memory across eight dots is the reduction of these bits, given that a symbol follows. Hidden Markov models are
-the best of ten restarts by likelihood; the networks are LSTMs, seed 1. The script takes two minutes on a CPU.
+it. The memory across eight dots is the reduction of these bits, given that a symbol follows. The hidden Markov models
+are the best of ten restarts by likelihood. The networks are LSTMs with random seed 1. The script takes two minutes on a
+CPU.
 """
 
 import math
@@ -18,11 +19,11 @@ from seqloom.models.recurrent_lm import RecurrentLMConfig
 
 END, DOT, FIRST, SYMBOLS = 0, 1, 2, 16
 VOCABULARY = FIRST + SYMBOLS
-TOKENS, BACK = 100, 40  # tokens of a text, and sequences per batch of a network
+TOKENS, BACK = 100, 40  # tokens in a text, and sequences per batch of a network
 
 
 def texts(seed: int = 1) -> Tensor:
-    """Return eight texts for each symbol (128, 101), END last."""
+    """Return eight texts for each symbol (128, 101), with END at the last position."""
     dots = torch.rand(8, 1, TOKENS, generator=torch.Generator().manual_seed(seed)) < 0.7
     dots[:, :, 0] = False  # a text starts with its symbol
     rows = torch.where(dots, DOT, torch.arange(FIRST, VOCABULARY).unsqueeze(1)).flatten(0, 1)
@@ -31,7 +32,7 @@ def texts(seed: int = 1) -> Tensor:
 
 @torch.no_grad()
 def remembered_bits(model: Any) -> float:
-    """Return the bits about the symbol that a model carries across eight dots."""
+    """Return how many bits of information about the symbol a model carries across eight dots."""
     symbols = torch.arange(FIRST, VOCABULARY).unsqueeze(1)
     inputs = torch.cat([torch.full_like(symbols, END), symbols, torch.full((SYMBOLS, 8), DOT)], dim=1)
     log_probs = model.step(inputs, model.start(rows=SYMBOLS)).log_probs[:, FIRST:].double().log_softmax(dim=1)

@@ -1,4 +1,4 @@
-"""The correspondence of our Transformer's parameters to those of Marian, BART and similar models in `transformers`."""
+"""The correspondence between the parameters of a seqloom Transformer and those of Marian, BART and similar models."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-OFFSET = 2  # their learned positions start at the third row of the table
+OFFSET = 2  # learned positions of `transformers` start at the third row of the table
 SIDES = {"source_embed": "encoder", "target_embed": "decoder"}
 EMBEDDING = {"embed": "embed_tokens", "positions": "embed_positions", "norm": "layernorm_embedding"}
 PARTS = {
@@ -21,7 +21,7 @@ PARTS = {
 
 
 def same_parameters(ours: Any, theirs: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield each parameter of a Transformer with the corresponding parameter of their model."""
+    """Yield each parameter of a seqloom Transformer with the corresponding parameter of the `transformers` model."""
     known = theirs.state_dict()
     for name, parameter in ours.state_dict().items():
         other = known[their_name(name)]
@@ -44,7 +44,7 @@ def their_name(name: str) -> str:
     number, rest = rest.split(".", 1)
     part = next(part for part in PARTS if rest.startswith(f"{part}."))
     tail = rest.removeprefix(f"{part}.")
-    if PARTS[part].endswith("attn"):  # q.weight is q_proj.weight
+    if PARTS[part].endswith("attn"):  # q.weight corresponds to q_proj.weight
         tail = tail.replace(".", "_proj.")
     return f"model.{first}.layers.{number}.{PARTS[part]}.{tail}"
 
@@ -81,7 +81,7 @@ def theirs(ours: Any) -> Any:
     with torch.no_grad():
         for parameter, other in same_parameters(ours, model):
             other.copy_(parameter)
-        for side in (model.model.encoder, model.model.decoder):  # our order of sines and cosines
+        for side in (model.model.encoder, model.model.decoder):  # set the seqloom order of sines and cosines
             table = side.embed_positions.weight
             table.copy_(ours.source_embed.positions(torch.arange(len(table))))
     return model.eval()

@@ -5,10 +5,10 @@
 - majority: the most frequent label of train;
 - copy: the label of the training text that shares most character trigrams, weighted by their rarity
   (`seqloom.data.copy_baseline`);
-- naive Bayes: argmax over labels y of log p(y) + Σ_g log p(g | y), g the character n-grams of the text,
-  with p(g | y) = (count of g in texts of y + α) / (all counts of y + α · number of different g). n, α from dev.
+- naive Bayes: argmax over labels y of log p(y) + Σ_g log p(g | y), where g are the character n-grams of the text and
+  p(g | y) = (count of g in texts of y + α) / (all counts of y + α · number of different g). n and α are chosen on dev.
 
-"form in train" is the fraction of texts whose normal form (`seqloom.data.splits`) occurs in train. Nothing is random.
+"form in train" is the fraction of texts whose normal form (`seqloom.data.splits`) occurs in train. No result is random.
 """
 
 import argparse
@@ -22,12 +22,15 @@ from seqloom.data.corpora import corpora_of_form, find, load
 from seqloom.data.examples import ParallelExample, TextClassificationExample
 from seqloom.data.splits import normal_form
 
-LONGEST = (1, 2, 3, 4, 5)  # n: maximum characters of an n-gram
-SMOOTHING = (0.01, 0.1, 1.0)  # α
+LONGEST = (1, 2, 3, 4, 5)  # values of n, the maximum characters of an n-gram
+SMOOTHING = (0.01, 0.1, 1.0)  # values of α
 
 
 def character_ngrams(text: str, longest: int) -> Counter[str]:
-    """Count the character n-grams of a text up to `longest` characters; its beginning and end are marked."""
+    """Count the character n-grams of a text with up to `longest` characters.
+
+    Marks are added at its beginning and end.
+    """
     marked = f"\n{text}\n"
     return Counter(
         marked[start : start + size] for size in range(1, longest + 1) for start in range(len(marked) - size + 1)
@@ -52,7 +55,7 @@ class NaiveBayes:
         self.log_prior = np.log([texts[label] / len(train) for label in self.labels])
 
     def predict(self, texts: Sequence[str], alpha: float) -> list[str]:
-        """Return the most probable label of each text; unknown n-grams are ignored."""
+        """Return the most probable label of each text. Unknown n-grams are ignored."""
         totals = self.counts.sum(axis=1, keepdims=True) + alpha * self.counts.shape[1]
         log_probs = np.log((self.counts + alpha) / totals)
         answers = []
@@ -71,7 +74,7 @@ def accuracy(answers: Sequence[str], examples: Sequence[TextClassificationExampl
 
 
 def measure(name: str) -> dict[str, dict[str, float]]:
-    """Print the settings chosen on dev; return the columns of the table for dev and test, as fractions."""
+    """Print the settings chosen on dev. Return the columns of the table for dev and test as fractions."""
     corpus = load(find(name).Config())
     train, dev = corpus.split("train"), corpus.split("dev")
     majority = Counter(example.label for example in train).most_common(1)[0][0]

@@ -1,7 +1,8 @@
-"""The effect of pretraining with few labels: a ladder at several fractions of the labels, with a table and a plot.
+"""The effect of pretraining with few labels. A ladder is trained on several fractions of the labels.
 
-The ladder is trained once for each fraction and can be stopped and resumed. Checkpoints are selected on dev; the table
-has dev and test, mean ± standard deviation over the seeds. Train the runs that the variants start from first:
+The output is a table and a plot. The ladder is trained once for each fraction and can be stopped and resumed.
+Checkpoints are selected on dev. The table has dev and test results as mean ± standard deviation over the random seeds.
+Train the pretrained models of the variants first:
 
     seqloom train lm-reviews ; seqloom train gpt-reviews ; seqloom train bert-reviews
     seqloom train elmo-reviews ; seqloom train electra-reviews
@@ -20,7 +21,7 @@ from seqloom.inspect.plots.figures import to_bytes
 from seqloom.inspect.plots.measurements import MeasuredLine, draw_against
 from seqloom.train.events import Finished
 
-Accuracies = dict[str, dict[float, list[float]]]  # variant → fraction → accuracy by seed
+Accuracies = dict[str, dict[float, list[float]]]  # accuracies over the random seeds, by variant and fraction
 
 
 def main() -> None:
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def report(accuracies: dict[str, Accuracies], out: Path) -> None:
-    """Print the table, and write it to fractions.md, all values to fractions.json and a plot to fractions.png."""
+    """Print the table. Write it to fractions.md, all values to fractions.json, and a plot to fractions.png."""
     text = "\n\n".join(f"accuracy on {split}, in percent\n\n{table(values)}" for split, values in accuracies.items())
     print(f"\n{text}\n")
     write_atomic(out / "fractions.md", f"{text}\n")
@@ -80,7 +81,7 @@ def report(accuracies: dict[str, Accuracies], out: Path) -> None:
 
 
 def pretrained_name(name: str) -> str:
-    """Return the name of the pretrained model that a from-scratch baseline belongs to."""
+    """Return the name of the pretrained model to which a from-scratch baseline belongs."""
     return name.removesuffix("-scratch")
 
 

@@ -1,10 +1,10 @@
-"""Kneser–Ney n-grams on Penn Treebank and WikiText-2: time and memory to estimate, tokens scored per second, quality.
+"""Kneser–Ney n-grams on Penn Treebank and WikiText-2: time and memory of estimation, tokens scored per second, quality.
 
     python benchmarks/ngram.py --data DIRECTORY [--order 5] [--corpus ptb]
 
-DIRECTORY (or SEQLOOM_DATA) holds ptb/ptb.{train,valid,test}.txt.gz and wikitext-2/{train,valid,test}.txt.gz. A line is
-a document and its end is predicted like a word. The vocabulary is every word of the training text; `<unk>` in the text
-is an ordinary word. Each corpus is measured in a separate process, because peak memory is counted per process.
+DIRECTORY (or SEQLOOM_DATA) contains ptb/ptb.{train,valid,test}.txt.gz and wikitext-2/{train,valid,test}.txt.gz. A line
+is a document, and its end is predicted like a word. The vocabulary contains every word of the training text; `<unk>` in
+the text is an ordinary word. Each corpus is measured in a separate process, because peak memory is counted per process.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def read(path: Path, words: dict[str, int], grow: bool = False) -> np.ndarray:
 
 
 def score(model: NGram, stream: np.ndarray) -> tuple[float, float]:
-    """Return the perplexity and the tokens per second (median of several runs over the text)."""
+    """Return the perplexity, and the tokens per second (median of several runs over the text)."""
     targets = torch.from_numpy(stream)[None]
     inputs = torch.cat([targets.new_zeros(1, 1), targets[:, :-1]], dim=1)
     seconds = []
@@ -51,7 +51,7 @@ def score(model: NGram, stream: np.ndarray) -> tuple[float, float]:
 
 
 def step_rate(model: NGram, rows: int = 64, steps: int = 20) -> float:
-    """Return the distributions per second, as computed in generation."""
+    """Return the number of next-token distributions per second, computed as in generation."""
     tokens = torch.randint(1, model.vocabulary, (rows, steps), generator=torch.Generator().manual_seed(0))
     state = model.start(rows=rows)
     begin = time.perf_counter()

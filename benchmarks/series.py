@@ -1,8 +1,9 @@
-"""Comparison of forecasts of real series: seasonal naive, linear models and networks.
+"""Comparison of forecasts of real series: the seasonal naive forecast, linear models and networks.
 
-Every kind of the task `forecast` is trained on the first 70 % of a series. CRPS on dev, with the first seed, chooses
-between values and differences, or the structure of the Kalman filter. The results are those of test with rolling
-origins, mean and standard deviation over the seeds. Linear kinds are not random and need one run.
+Every kind of model of the task `forecast` is trained on the first 70 % of a series. CRPS on dev, with the first random
+seed, selects values or differences, or the structure of the Kalman filter. The results are measured on test with
+rolling origins; they are the mean and standard deviation over the random seeds. Linear models are not random and need
+one run.
 
     python benchmarks/series.py --series co2 sunspots sea --seeds 1 2 3
 """
@@ -40,7 +41,7 @@ FIGURES = ("mase", "crps", "coverage_80", "coverage_95")
 
 
 def train(series: str, kind: str, seed: int, overrides: tuple[str, ...], more: list[str]) -> dict[str, Any]:
-    """Return the dev and test metrics of one training run, and its seconds."""
+    """Return the dev and test metrics of one training run, and its duration in seconds."""
     inputs = [f"data.series={series}", f"model.kind={kind}", f"seed={seed}", "forecast.horizon=null", *overrides, *more]
     _, recipe = read_recipe("series-forecast", inputs)
     with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +56,7 @@ def train(series: str, kind: str, seed: int, overrides: tuple[str, ...], more: l
 
 
 def candidates(kind: str, series: str) -> list[tuple[str, ...]]:
-    """Return the settings to compare; seasonal ones only for series with a season."""
+    """Return the settings to compare. Seasonal settings are returned only for series with a season."""
     return [
         setting
         for setting in KINDS[kind]
@@ -64,7 +65,7 @@ def candidates(kind: str, series: str) -> list[tuple[str, ...]]:
 
 
 def measure(series: str, kind: str, seeds: list[int], more: list[str]) -> tuple[str, list[dict[str, Any]]]:
-    """Return the setting chosen on dev and all runs with it."""
+    """Return the setting selected on dev, and all runs with this setting."""
     tried = {setting: train(series, kind, seeds[0], setting, more) for setting in candidates(kind, series)}
     best = min(tried, key=lambda setting: tried[setting]["dev"]["crps"])
     rest = [] if kind in LINEAR else [train(series, kind, seed, best, more) for seed in seeds[1:]]

@@ -1,15 +1,15 @@
 """The search for the settings of `seqloom init`: models and hyperparameters on small samples of four kinds of data.
 
-benchmarks/settings.yaml lists the settings of each task. Each one is trained on a sample of a corpus and measured on
-its dev split; `init` is the recipe that `seqloom init` writes, and `init-MODEL` that of `--model MODEL`. Dev selects:
-only the recipe of `init` is measured on test, and only on the corpora for confirmation. Rows are appended to a
-CSV file, and rows that it already has are skipped, so the search can be stopped and resumed. Training lasts a number of
-epochs, so results do not depend on the speed of the machine.
+benchmarks/settings.yaml lists the settings of each task. Each setting is trained on a sample of a corpus and measured
+on its dev split. `init` is the recipe that `seqloom init` writes, and `init-MODEL` is that of `--model MODEL`. Settings
+are selected on dev. Only the recipe of `init` is measured on test, and only on the corpora for confirmation. Rows are
+appended to a CSV file, and rows that the file already has are skipped, so that the search can be stopped and resumed.
+The length of training is a number of epochs, so the results do not depend on the speed of the machine.
 
-    python benchmarks/settings.py --data FOLDER                          the whole search: hours on one core
+    python benchmarks/settings.py --data FOLDER                          the whole search, which takes hours on one core
     python benchmarks/settings.py --data FOLDER --device cuda            larger samples on a GPU: settings-gpu.yaml
     python benchmarks/settings.py --data FOLDER --tasks tag --corpora ewt --sizes 1000 --settings init lstm-64
-    python benchmarks/settings.py --tables                               the tables of the rows so far, in Markdown
+    python benchmarks/settings.py --tables                               print the tables of existing rows in Markdown
 """
 
 import argparse
@@ -41,7 +41,7 @@ from seqloom.train.events import Finished
 from seqloom.training import begin
 
 HERE = Path(__file__).parent
-SUFFIXES = {"cpu": "", "cuda": "-gpu"}  # of settings.yaml and settings.csv
+SUFFIXES = {"cpu": "", "cuda": "-gpu"}  # suffixes of the file names settings.yaml and settings.csv
 TABLES = HERE.parent / "docs" / "explanations"
 COLUMNS = ("task", "corpus", "size", "setting", "seed", "metric", "dev", "test", "steps", "parameters", "seconds")
 METRICS = {
@@ -51,17 +51,17 @@ METRICS = {
     "tag/wnut17": "span_f1",
     "language-model": "bits_per_character",
 }
-HELD_OUT = 1000  # pairs of dev and of test
+HELD_OUT = 1000  # number of pairs in dev and in test
 HELD_OUT_CHARACTERS = 100_000
-MAX_SOURCE_LINES = 30_000  # of each corpus
-SEED = 1  # of the samples
+MAX_SOURCE_LINES = 30_000  # maximum lines of each corpus
+SEED = 1  # random seed of the samples
 
 
 # --- data -------------------------------------------------------------------------------------------------------------
 
 
 def sample(items: Sequence[Any], size: int) -> list[Any]:
-    """Draw a sample that is the beginning of every larger one."""
+    """Draw a sample that is the beginning of every larger sample."""
     order = list(range(len(items)))
     random.Random(SEED).shuffle(order)
     return [items[index] for index in order[:size]]
@@ -98,7 +98,7 @@ def write_sentences(folder: Path, size: int, splits: Mapping[str, Sequence[Any]]
 
 
 def write_characters(folder: Path, size: int, texts: Mapping[str, str]) -> list[Path]:
-    """Write the beginning of each text, up to the end of a line."""
+    """Write the beginning of each text up to the end of a line."""
     lengths = {split: size if split == "train" else HELD_OUT_CHARACTERS for split in texts}
     return write_files(folder, ".txt", {s: [text[: text.rfind("\n", 0, lengths[s]) + 1]] for s, text in texts.items()})
 
@@ -194,7 +194,10 @@ CORPORA: dict[str, Callable[[Path, int], list[Path]]] = {
 
 
 def recipe_of(task: str, setting: str, grid: Mapping[str, Any], files: list[Path], device: str) -> dict[str, Any]:
-    """Return a recipe: of `init` for a setting named init or init-MODEL, else of the grid, with the data of `init`."""
+    """Return a recipe with the data of `init`.
+
+    A setting named init or init-MODEL is that of `init`, others of the grid.
+    """
     detected = detect(files, task)
     model = setting.removeprefix("init").removeprefix("-") if setting.startswith("init") else ""
     request = Request(files, task=task, model=model or None, device=device)
@@ -207,7 +210,7 @@ def recipe_of(task: str, setting: str, grid: Mapping[str, Any], files: list[Path
         return {**chosen, "data": written["data"]}
     changes = [f"{key}={json.dumps(value)}" for key, value in chosen.items()]
     mapping = apply_overrides({**grid["recipe"], "data": written["data"]}, parse_overrides(changes))
-    if task == "classify":  # what depends on the labels only
+    if task == "classify":  # keep only the keys that depend on the labels
         mapping = {**mapping, "loss": {**written["loss"], **mapping.get("loss", {})}, "monitor": written["monitor"]}
     if task == "tag" and "crf" not in mapping["model"]:
         mapping["model"] = {**mapping["model"], "crf": written["model"]["crf"]}
@@ -257,7 +260,7 @@ def append_row(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def format_tables(rows: Sequence[Mapping[str, str]]) -> str:
-    """Return a table for each task and corpus, the best setting first, with the means over seeds for each size."""
+    """Return a table for each task and corpus, with the best setting first and the means over random seeds by size."""
     tables = []
     for task, corpus in dict.fromkeys((row["task"], row["corpus"]) for row in rows):
         chosen = [row for row in rows if (row["task"], row["corpus"]) == (task, corpus)]
@@ -268,7 +271,7 @@ def format_tables(rows: Sequence[Mapping[str, str]]) -> str:
         }
         digits = 3 if task == "language-model" else 1
         order = sorted(
-            sorted({row["setting"] for row in chosen}),  # ties by name
+            sorted({row["setting"] for row in chosen}),  # equal results are sorted by name
             key=lambda name: [rank(task, means[name, size]["dev"]) if (name, size) in means else 1e9 for size in sizes],
         )
         lines = [f"**{task}, {corpus}**: {chosen[0]['metric']} on dev (test)", ""]
@@ -286,13 +289,13 @@ def format_tables(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def mean_row(rows: Sequence[Mapping[str, str]]) -> dict[str, float]:
-    """Return the means over seeds; test is left out if any seed was not measured on it."""
+    """Return the means over the random seeds. Test is omitted if any seed was not measured on it."""
     keys = [key for key in ("dev", "test", "seconds") if all(row[key] for row in rows)]
     return {key: fmean(float(row[key]) for row in rows) for key in keys}
 
 
 def rank(task: str, score: float) -> float:
-    """Return a score such that lower is better."""
+    """Return a score for which lower values are better."""
     return score if task == "language-model" else -score
 
 
@@ -334,7 +337,7 @@ def main() -> None:
 
 
 def plan_rows(grids: Mapping[str, Any], options: argparse.Namespace) -> Iterator[tuple[str, str, int, str, int]]:
-    """Yield task, corpus, size, setting and seed of all rows that were asked for, small samples first."""
+    """Yield task, corpus, size, setting and seed of all rows that were requested, small samples first."""
     for level in range(max(len(grids[task]["seeds"]) for task in options.tasks)):
         for task in options.tasks:
             grid = grids[task]

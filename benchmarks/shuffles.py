@@ -1,4 +1,5 @@
-"""The sensitivity of a language model to word order: how many dev sentences are more probable than their shuffle.
+"""The sensitivity of a language model to word order, measured by how many dev sentences are more probable than a
+shuffle.
 
     python benchmarks/shuffles.py runs/lm-ptb-lstm --sentences 500 --seed 1
 

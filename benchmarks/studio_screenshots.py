@@ -1,8 +1,8 @@
-"""Take the screenshots of docs/how-to/studio.md: every view on the demo models, in both themes.
+"""Take the screenshots of docs/how-to/studio.md, which show every view on the demo models in both themes.
 
     python benchmarks/studio_screenshots.py --runs runs/studio-demo --out docs/pictures/studio
 
-Missing demo models are trained first. Requires Chromium and the extras `studio` and `test`.
+Missing demo models are trained first. The script requires Chromium and the extras `studio` and `test`.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 WIDTH, HEIGHT = 1440, 900
-EXACT_COLOURS = 32  # of 256
+EXACT_COLOURS = 32  # number of colours that are kept exactly, of 256
 DATE = "Sunday, November 15, 2026"
 CLASS = "The class statement defines a new type of object."
 # The address parameters of each view, and the height of the screenshot in pixels.
@@ -58,7 +58,7 @@ def main() -> None:
                 page.locator("main figure").first.wait_for()
                 page.wait_for_load_state("networkidle")
                 page.evaluate("() => scrollTo(0, 0)")
-                page.wait_for_timeout(12_000 if view == "vectors" else 2_000)  # until t-SNE has finished
+                page.wait_for_timeout(12_000 if view == "vectors" else 2_000)  # wait until t-SNE has finished
                 path = args.out / f"{view}-{theme}.png"
                 path.write_bytes(compress(page.screenshot(full_page=True), height))
                 print(f"{path}: {path.stat().st_size // 1024} KB")
@@ -66,8 +66,11 @@ def main() -> None:
 
 
 def compress(png: bytes, height: int) -> bytes:
-    """Crop to `height` and reduce to 256 colours: the most frequent ones, which include the background, and others that
-    MAXCOVERAGE selects, which keep the colours of thin lines."""
+    """Crop to `height` and reduce to 256 colours.
+
+    The most frequent colours, which include the background, are kept. MAXCOVERAGE selects the other colours, which keep
+    the colours of thin lines.
+    """
     from PIL import Image
 
     picture: Any = Image.open(io.BytesIO(png)).convert("RGB")

@@ -1,9 +1,9 @@
-"""Training speed of an LSTM language model in tokens per second: seqloom compared with a plain torch loop.
+"""Training speed of an LSTM language model in tokens per second, for seqloom and a plain torch loop.
 
-Both read the same batches of the same text, with the same sizes, dropout, clipping and optimizer (AdamW, updated by
-one fused kernel), both carry their state from chunk to chunk, and both read their losses at the end of a round. Their
-rounds alternate in one process. The report has medians over rounds with their ranges, and the ratios of rounds. On a
-GPU, the steps of seqloom are CUDA graphs, as in training; `train.cuda_graphs=false` disables them.
+Both programs read the same batches of the same text, with the same sizes, dropout, clipping and optimizer (AdamW,
+updated by one fused kernel). Both carry their state from chunk to chunk, and both read their losses at the end of a
+round. Their rounds alternate in one process. The report has medians over rounds with their ranges, and the ratios of
+rounds. On a GPU, the steps of seqloom are CUDA graphs, as in training; `train.cuda_graphs=false` disables them.
 
     python benchmarks/training_speed.py --rounds 7 --steps 40
 """
@@ -29,7 +29,7 @@ from seqloom.training import begin
 
 
 class BareLM(nn.Module):
-    """A plain torch implementation."""
+    """A plain torch implementation of the language model."""
 
     def __init__(self, vocabulary: int, embedding: int, hidden: int, layers: int, dropout: float):
         super().__init__()
@@ -44,7 +44,7 @@ class BareLM(nn.Module):
 
 
 def bare_loop(task, recipe, device):
-    """Return a function that trains `steps` steps and returns the tokens read."""
+    """Return a function that trains for `steps` steps and returns the number of tokens read."""
     m = recipe.model
     model = BareLM(len(task.tokenizer), m.embedding or m.hidden, m.hidden, m.layers, m.dropout).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.train.lr, weight_decay=0.0, fused=True)

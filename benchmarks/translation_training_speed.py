@@ -30,7 +30,7 @@ JOEY = 1400
 
 
 def speeds(recipe: list[str], intervals: int, folder: Path) -> Iterator[float]:
-    """Return the tokens per second of each interval, without the first (warm-up)."""
+    """Yield the tokens per second of each interval, without the first interval, which is a warm-up."""
     training = begin(read_recipe(RECIPE, recipe)[1], folder)
     batches, model = training.task.batches, training.recipe.model
     print(

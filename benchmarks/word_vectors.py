@@ -1,7 +1,7 @@
 """Word vectors compared with gensim: words per second, and quality with equal settings (C22).
 
-Both read the same words of the same text. Their rounds alternate, so that other load affects both. Reading, counting
-and compilation are not timed. `words/s` counts every word of the text, including those that subsampling omits.
+Both libraries read the same words of the same text. Their rounds alternate, so that other load affects both. Reading,
+counting and compilation are not timed. `words/s` counts every word of the text, including words that subsampling omits.
 
     python benchmarks/word_vectors.py speed --corpus wikitext2 --workers 2 --rounds 5
     python benchmarks/word_vectors.py quality --corpus wikitext2 --epochs 5 --seeds 1 2 3
@@ -43,7 +43,7 @@ def prepare(arguments: argparse.Namespace) -> tuple[Any, Task]:
 
 
 def sentences(task: Task) -> list[list[str]]:
-    """Return the same words for gensim."""
+    """Return the words of a task as sentences for gensim."""
     text: Text = task.text("train")
     names = np.array([task.tokenizer.token(id) for id in range(len(task.tokenizer))], dtype=object)
     ends = (text.documents[1:] != text.documents[:-1]).nonzero().squeeze(1) + 1
@@ -51,7 +51,7 @@ def sentences(task: Task) -> list[list[str]]:
 
 
 def ours(task: Task, recipe: Any, seed: int) -> tuple[float, WordSpace]:
-    """Return the seconds of training and the vectors."""
+    """Return the duration of training in seconds, and the vectors."""
     model = task.model().draw(seed, task.counts())
     trainer = WordVectorTrainer(model, task.text("train"), recipe.train, seed=seed)
     blocks = trainer.sampler.blocks

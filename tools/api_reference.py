@@ -1,6 +1,6 @@
-"""Write the reference of the Python API: one Markdown page per package. Called by `make docs`.
+"""Write the reference of the Python API with one Markdown page per package. Called by `make docs`.
 
-The source is parsed, not imported. The pages are built with the site and not committed.
+The source is parsed, not imported. The pages are built together with the site and are not committed.
 """
 
 import ast
@@ -25,7 +25,7 @@ classes and functions of every package. Each heading links to the source.
 
 
 def write(folder: Path) -> None:
-    """Write a page for each package and one that lists them. Pages that have not changed keep their time stamps."""
+    """Write a page for each package and a page that lists them. Pages that have not changed keep their time stamps."""
     packages = sorted(path for path in SOURCE.iterdir() if (path / "__init__.py").exists())
     pages = {f"{package.name}.md": package_page(package) for package in packages}
     summaries = {path.name: docstring_of(path / "__init__.py").partition("\n")[0] for path in packages}
@@ -42,7 +42,7 @@ def write(folder: Path) -> None:
 
 
 def package_page(package: Path) -> str:
-    """Return the page of a package: its modules and those of its packages."""
+    """Return the page of a package, which describes its modules and those of its subpackages."""
     public_files = (path for path in package.rglob("*.py") if not re.match(r"_[a-z]", path.name))
     modules = sorted(public_files, key=lambda path: path.with_name(path.name.replace("__init__", "")))
     texts = (text for path in modules for text in module_text(path))
@@ -55,7 +55,7 @@ def docstring_of(module: Path) -> str:
 
 
 def module_text(path: Path) -> Iterator[str]:
-    """Yield blocks of Markdown that describe a module; a package without definitions has none."""
+    """Yield blocks of Markdown that describe a module. A package without definitions yields no blocks."""
     relative = path.relative_to(SOURCE.parent)
     file = f"{TO_ROOT}/src/{relative.as_posix()}"
     definitions = list(public(ast.parse(path.read_text("utf-8"))))
@@ -78,13 +78,13 @@ def public(parent: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.
 
 
 def definition(node: ast.FunctionDef | ast.ClassDef, heading: str, name: str, file: str) -> str:
-    """Return the heading of a class or function, which links to its source, its signature and its docstring."""
+    """Return the heading of a class or function with a link to its source, and its signature and docstring."""
     docstring = markdown(ast.get_docstring(node) or "")
     return f"{heading.format(name, f'{file}#L{node.lineno}')}\n\n```python\n{signature(node)}\n```\n\n{docstring}"
 
 
 def signature(node: ast.FunctionDef | ast.ClassDef) -> str:
-    """Return a definition without its body; of a class, with its fields and `__init__`."""
+    """Return a definition without its body. The definition of a class includes its fields and `__init__`."""
     decorators = "".join(f"@{ast.unparse(entry)}\n" for entry in node.decorator_list)
     if isinstance(node, ast.ClassDef):
         bases = ", ".join(ast.unparse(base) for base in node.bases)
@@ -113,7 +113,7 @@ def split_arguments(text: str) -> list[str]:
 
 
 def markdown(docstring: str) -> str:
-    """Return a docstring as Markdown: equations and indented lines as code, other characters as they are."""
+    """Return a docstring as Markdown. Equations and indented lines become code; other text is unchanged."""
     paragraphs = []
     for paragraph in re.sub(r"(?m)^(?! {4})(.+)\n(?= {4})", r"\1\n\n", docstring).split("\n\n"):
         lines = paragraph.split("\n")

@@ -1,13 +1,13 @@
 """Run every block of the lessons in docs/learn and compare the output with the lesson. Called by `make lessons`.
 
-All blocks of a lesson run in one folder and one Python namespace:
+All blocks of a lesson run in the same folder and the same Python namespace:
 
     ```bash                     commands, run by the shell
     ```python                   statements, run by Python
     ```python source="FILE"     lines quoted from FILE; not run
-    ```text                     output of the block before; "…" stands for omitted lines
+    ```text                     output of the preceding block; "…" represents omitted lines
 
-Numbers are ignored in the comparison, since they differ between machines. `--update` writes the output of this run
+Numbers are ignored in the comparison, because they differ between machines. `--update` writes the output of this run
 into the lessons.
 """
 
@@ -29,7 +29,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "learn"
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SERVER = re.compile(r"^seqloom studio\b.*\n", re.MULTILINE)  # serves until it is stopped
+SERVER = re.compile(r"^seqloom studio\b.*\n", re.MULTILINE)  # a command that serves until it is stopped
 ELLIPSIS = "…"
 
 
@@ -39,8 +39,8 @@ class Block:
 
     language: str
     text: str
-    line: int  # number of its first line in the lesson
-    source: str | None = None  # the file that it quotes
+    line: int  # number of the block's first line in the lesson
+    source: str | None = None  # the quoted file
 
     @property
     def is_run(self) -> bool:
@@ -48,7 +48,7 @@ class Block:
 
     @property
     def source_line(self) -> int | None:
-        """The line of `source` where the quoted lines begin; None if the file does not contain them."""
+        """The line of `source` at which the quoted lines begin, or None if the file does not contain them."""
         text = "\n" + (ROOT / (self.source or "")).read_text("utf-8")
         position = text.find(f"\n{self.text}")
         return None if position < 0 else text.count("\n", 0, position) + 1
@@ -80,7 +80,7 @@ def link_quotes(markdown: str) -> str:
 
 
 def run_lesson(path: Path, folder: Path) -> Iterator[tuple[Block, str]]:
-    """Run the blocks of a lesson in `folder`; yield each with its output."""
+    """Run the blocks of a lesson in `folder`, and yield each block with its output."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for block in filter(lambda block: block.is_run, read_blocks(path.read_text("utf-8"))):
@@ -99,14 +99,14 @@ def without_numbers(line: str) -> str:
 
 
 def refresh(shown: str, printed: str) -> tuple[str, list[str]]:
-    """Return the shown output with the numbers of the printed one, and the shown lines that were not printed."""
+    """Return the shown output with the numbers of the printed output, and the shown lines that were not printed."""
     actual: dict[str, list[str]] = {}
     for line in printed.splitlines():
         actual.setdefault(without_numbers(line), []).append(line.rstrip())
     lines, missing = [], []
     for line in shown.splitlines():
         same = actual.get(without_numbers(line), []) if line.strip() else []
-        if same:  # the most similar of several lines with the same words
+        if same:  # of several lines with the same words, the most similar line
             lines.append(same.pop(same.index(max(same, key=lambda other: SequenceMatcher(None, line, other).ratio()))))
             continue
         lines.append(line)
@@ -115,7 +115,7 @@ def refresh(shown: str, printed: str) -> tuple[str, list[str]]:
 
 
 def check_lesson(path: Path, folder: Path, *, update: bool = False) -> dict[int, list[str]]:
-    """Run a lesson; return the shown lines that were not printed, by the line of their block."""
+    """Run a lesson. Return the shown lines that were not printed, by the line number of their block."""
     markdown = path.read_text("utf-8")
     blocks = read_blocks(markdown)
     missing: dict[int, list[str]] = {}

@@ -1,7 +1,8 @@
 """Write docs/reference/licences.md: the licence of every package in requirements.lock. Called by `make licences`.
 
-The licences are read from the metadata of the installed packages, so all of them must be installed: those that only
-`make docs` uses in .venv-docs. If these are missing, as in `make test`, the page keeps their rows.
+The licences are read from the metadata of the installed packages, so all packages must be installed, including those in
+.venv-docs that only `make docs` uses. If the packages in .venv-docs are missing, as in `make test`, the page keeps
+their rows.
 """
 
 import re
@@ -21,8 +22,8 @@ PAGE = ROOT / "docs" / "reference" / "licences.md"
 BASE, DOCS = "always", "docs"
 COPYLEFT = re.compile(r"\b(A?GPL|LGPL|MPL|EPL|CDDL|EUPL)\b")
 
-# Licences that are missing or imprecise in the metadata, from the licence files of the packages. The metadata of torch
-# differ between its builds.
+# Licences that are missing or imprecise in the metadata. They are taken from the licence files of the packages. The
+# metadata of torch differ between its builds.
 FROM_LICENCE_FILES = {
     "axe-playwright-python": "MIT; contains axe-core, MPL-2.0",
     "docutils": "public domain; contains parts under BSD-2-Clause, BSD-3-Clause, PSF-2.0 and GPL-3.0-or-later",
@@ -77,7 +78,7 @@ def pinned_packages() -> list[str]:
 
 
 def licence(name: str) -> str:
-    """Return the licence of a package: its SPDX expression, licence field or classifiers."""
+    """Return the licence of a package from its SPDX expression, licence field or classifiers."""
     if name in FROM_LICENCE_FILES:
         return FROM_LICENCE_FILES[name]
     try:
@@ -111,13 +112,13 @@ def dependencies(names: Iterable[str]) -> set[str]:
 
 
 def required(requirements: Iterable[str]) -> list[str]:
-    """Return the names of requirements without those of extras."""
+    """Return the names of requirements, except those that belong to extras."""
     parsed = [Requirement(text) for text in requirements]
     return [entry.name for entry in parsed if entry.marker is None or "extra" not in str(entry.marker)]
 
 
 def users() -> dict[str, list[str]]:
-    """Return the users of each pin: `always` or extras of seqloom; `docs` if there are no others."""
+    """Return the users of each pin: `always` or extras of seqloom, or `docs` if there are no other users."""
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = {BASE: project["dependencies"], **project["optional-dependencies"]}
     reached = {group: dependencies(required(listed)) for group, listed in groups.items() if group != DOCS}

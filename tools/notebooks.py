@@ -1,7 +1,7 @@
 """Convert the lessons in docs/learn to Jupyter notebooks in build/notebooks. Called by `make notebooks`.
 
-A block that runs becomes a code cell with the output that the lesson shows. Everything else becomes Markdown; images
-are embedded, and links point to the files of this checkout.
+A block that runs becomes a code cell with the output that the lesson shows. All other text becomes Markdown. Images are
+embedded, and links point to the files of this checkout.
 """
 
 import base64
@@ -24,7 +24,7 @@ LINK = re.compile(r"(\]\()(?!https:|attachment:|#)([^)#]+)")
 
 
 def notebook(path: Path, out: Path = OUT) -> dict[str, Any]:
-    """Return the notebook of a lesson, to be saved in the folder `out`."""
+    """Return the notebook of a lesson. It must be saved in the folder `out`."""
     cells: list[dict[str, Any]] = []
 
     def add(kind: str, source: str, **content: Any) -> None:
@@ -52,7 +52,7 @@ def notebook(path: Path, out: Path = OUT) -> dict[str, Any]:
                 block.language == "text" and cells[-1]["cell_type"] == "code" and not part[end : match.start()].strip()
             )
             if not block.is_run and not is_output:
-                continue  # part of the Markdown
+                continue  # the block is part of the Markdown
             add_markdown(part[end : match.start()])
             end = match.end()
             if is_output:
@@ -65,7 +65,7 @@ def notebook(path: Path, out: Path = OUT) -> dict[str, Any]:
 
 
 def as_code(language: str, text: str) -> str:
-    """Return a block as the source of a code cell: commands after `!`, and the images that they draw."""
+    """Return a block as the source of a code cell, with `!` before commands and with the images that they draw."""
     if language == "python":
         return text
     marks = {"seqloom studio": "# in a terminal: ", "#": ""}

@@ -1,8 +1,8 @@
-"""Write the tables of keys in docs/reference/recipes.md from the configs; see tools/reference.py.
+"""Write the tables of keys in docs/reference/recipes.md from the configs. See tools/reference.py.
 
-Keys, their order of appearance and their defaults come from the configs. A row keeps the meaning that the page gives;
-a new row takes it from where the key is defined: the comment at the end of its line, the comment lines above it, or
-else its type. Removed sections are deleted with the text below their heading, and new ones are added.
+The keys, their order and their defaults come from the configs. An existing row keeps its meaning. The meaning of a new
+row is the comment at the end of the key's definition, the comment lines above it, or otherwise the type of the key. A
+removed section is deleted together with the text below its heading, and new sections are added.
 """
 
 import re
@@ -18,14 +18,14 @@ from seqloom.recipes.reference import REQUIRED, default_of, meaning_of
 TOP = "The top level"
 HEAD = ["| key | default | meaning |", "|---|---|---|"]
 ROW = re.compile(r"\| `(\w+)` \| (.+?) \| (.*?) ?\|")
-SECTION = "section"  # instead of a default that is described in a section
+SECTION = "section"  # shown instead of a default that another section describes
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
 def parts(text: str) -> list[tuple[str, list[str]]]:
-    """Return the headings of a page, each with its lines up to the next heading."""
+    """Return the headings of a page. Each heading has the lines up to the next heading."""
     result: list[tuple[str, list[str]]] = [("", [])]
     in_code = False
     for line in text.split("\n"):
@@ -42,13 +42,13 @@ def table(lines: list[str]) -> dict[str, tuple[str, str]]:
 
 
 def equal(text: str, value: Any) -> bool:
-    """Whether the text of a default means this value."""
+    """Return whether the text of a default represents this value."""
     given = parse_yaml(text.strip("`"), "the default")
     return bool(given == value) and isinstance(given, bool) == isinstance(value, bool)
 
 
 def update_table(lines: list[str], section: Any) -> list[str]:
-    """Return these lines with the table of keys updated from the config."""
+    """Return these lines with their table of keys updated from the config."""
     old = table(lines)
     rows: dict[str, str] = {}
     for field in fields(section):
@@ -59,7 +59,8 @@ def update_table(lines: list[str], section: Any) -> list[str]:
             default = REQUIRED if value == REQUIRED else f"`{flow}`"
         rows[key] = f"| `{key}` | {default} | {meaning}{' ' * bool(meaning)}|"
     keys = [key for key in old if key in rows]
-    for before, key in zip([None, *rows], rows, strict=False):  # a new key follows the key before it in the config
+    # A new key follows the key that precedes it in the config
+    for before, key in zip([None, *rows], rows, strict=False):
         if key not in keys:
             keys.insert(keys.index(before) + 1 if before else 0, key)
     if HEAD[0] not in lines:
@@ -77,7 +78,7 @@ def update(text: str, configs: dict[str, Any]) -> str:
             key = heading.split("`")[1]
             same = [i for i, (other, _) in enumerate(described) if re.match(rf"`{key.split('.')[0]}\b", other)]
             summary = (section.__doc__ or "").split("\n")[0]
-            if summary.startswith(f"{section.__name__}("):  # a dataclass without a docstring
+            if summary.startswith(f"{section.__name__}("):  # the summary of a dataclass without a docstring
                 summary = ""
             lines = [f"{'####' if '.' in key else '###'} {heading}", *(["", summary] if summary else []), ""]
             described.insert(same[-1] + 1 if same else len(described), (heading, lines))

@@ -3,14 +3,14 @@
     python tools/recording.py record OUT [--plan tools/recording.yaml] [--data DIR] [--jobs N] [--only WORD…]
     python tools/recording.py compare OLD NEW
 
-A recording shows whether a refactoring has changed any result. `record` runs the seqloom
-that the current Python imports. It trains every recipe for a few steps on one thread and keeps the losses as
-hexadecimal floats, a digest of every weight tensor, the metrics on dev and the source files that were executed; then it
-runs every command of the plan and keeps standard output, standard error and the exit code. `compare` lists the
-differences between two recordings. Recordings are exact on one machine only; keep them outside the repository.
+A recording shows whether a refactoring has changed any result. `record` runs the seqloom that the current Python
+imports. It trains every recipe for a few steps on one thread and stores the losses as hexadecimal floats, a digest of
+every weight tensor, the metrics on dev, and the source files that were executed. It then runs every command of the plan
+and stores standard output, standard error and the exit code. `compare` lists the differences between two recordings.
+Recordings are only exact on the same machine; store them outside the repository.
 
 Names of weights, files and metrics may differ between two commits. Weights are therefore compared by content, and
-`renames` in the plan maps old names of metrics and files to new ones. Durations and speeds are replaced by `#`.
+`renames` in the plan maps the old names of metrics and files to new names. Durations and speeds are replaced by `#`.
 """
 
 import argparse
@@ -33,7 +33,7 @@ import yaml
 
 PLAN = Path(__file__).with_suffix(".yaml")
 TIMEOUT_SECONDS = 900
-# Values that differ between runs: durations, speeds, memory, dates.
+# Keys whose values differ between runs: durations, speeds, memory, dates.
 VARIABLE_KEYS = re.compile(r"seconds|per_second|time$|eta|left|memory|speed|threads|milliseconds|date|sha256|version")
 VARIABLE_TEXT = [
     (re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r"), ""),
@@ -42,7 +42,7 @@ VARIABLE_TEXT = [
     (re.compile(r"\b\d+:\d\d(:\d\d)?\b"), "#:#"),
     (re.compile(r"[━╸╺█▏▎▍▌▋▊▉ ]{6,}"), " "),
 ]
-# Printed only for slow operations.
+# This line is printed only for slow operations.
 SLOW_PROGRESS = re.compile(r"^[\w ]+: ([\d.]+ million|\d+% of [\d,]+) characters")
 
 
@@ -83,7 +83,7 @@ def run_traced(arguments: list[str], files_path: Path) -> int:
 
 
 def call(arguments: list[str], folder: Path, key: str, data: Path | None, stdin: str = "") -> dict[str, Any]:
-    """Run a command of seqloom in `folder`; return its output and the files it executed."""
+    """Run a command of seqloom in `folder`. Return its output and the source files that it executed."""
     environment = os.environ | {
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
@@ -114,7 +114,7 @@ def call(arguments: list[str], folder: Path, key: str, data: Path | None, stdin:
 
 
 def printed(text: str, folder: Path) -> list[str]:
-    """Return the lines of an output without values that differ between runs; JSON lines keep all other values."""
+    """Return the lines of an output without values that differ between runs. JSON lines keep all other values."""
     lines = []
     for line in text.replace(str(folder.resolve()), "DIR").splitlines():
         if SLOW_PROGRESS.search(line):
@@ -203,7 +203,8 @@ def record(plan: Mapping[str, Any], folder: Path, data: Path | None, jobs: int, 
         save(results / f"command-{key}.json", call(shlex.split(entry["run"]), folder, key, data, stdin))
 
     names = selected(plan["trainings"], words)
-    first = [name for name in names if (plan["trainings"][name] or {}).get("first")]  # others start from these
+    # Other training runs start from these
+    first = [name for name in names if (plan["trainings"][name] or {}).get("first")]
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(train, first))
         list(pool.map(train, [name for name in names if name not in first]))

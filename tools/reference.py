@@ -1,8 +1,8 @@
 """Write the generated pages and tables in docs/reference. Called by `make reference`.
 
-Commands come from the command line, events and the files of a run from their modules, and keys from the configs. The
-names of metrics come from the reports of `seqloom evaluate`; their meanings are written by hand and kept. Equations
-come from tools/equations.yaml, and their lines from the source.
+The commands come from the command line, the events and the files of a run from their modules, and the keys from the
+configs. The names of metrics come from the reports of `seqloom evaluate`; their meanings are written by hand and are
+kept. Equations come from tools/equations.yaml, and their line numbers from the source.
 """
 
 import ast
@@ -91,7 +91,7 @@ def commands_page(_: str) -> str:
 
 
 def describe_commands(group: Any, parent: Any) -> Iterator[str]:
-    """Yield a part of the page for each command of a group, nested groups included."""
+    """Yield a part of the page for each command of a group, including nested groups."""
     for name, command in group.commands.items():
         context = command.make_context(name, [], parent=parent, resilient_parsing=True)
         yield f"{'#' * context.command_path.count(' ')}# {context.command_path}\n"
@@ -126,7 +126,7 @@ def events_page(_: str) -> str:
     """Return the page of all events with their fields."""
     parts = [EVENTS]
     for event in events.Event.__subclasses__():
-        comments, fields = comments_of(event), dataclasses.fields(event)[1:]  # after `step`
+        comments, fields = comments_of(event), dataclasses.fields(event)[1:]  # fields after `step`
         rows = [f"| `{field.name}` | `{annotation(field)}` | {comments[field.name]} |" for field in fields]
         parts.append(f"## {event.__name__}\n\n{inspect.getdoc(event)}\n")
         parts += ["\n".join(["| field | type | meaning |", "|---|---|---|", *rows, ""])] if rows else []
@@ -139,7 +139,7 @@ def annotation(field: "dataclasses.Field[Any]") -> str:
 
 
 def metrics_page(text: str) -> str:
-    """Return the page of metrics without removed ones; new ones are described by their labels."""
+    """Return the page of metrics without removed metrics. New metrics are described by their labels."""
     judged = {name: label for name, (label, _) in word_vectors.JUDGED_METRICS.items()}
     names = {**judged, **forecast.METRICS, **word_vectors.METRICS, **evaluation.LABELS}
     lines = [line for line in text.split("\n") if not (row := METRIC.fullmatch(line)) or row[1] in names]
@@ -149,7 +149,7 @@ def metrics_page(text: str) -> str:
 
 
 def files_page(_: str) -> str:
-    """Return the page of the files of a run: the trees in the docstrings of the modules that write them."""
+    """Return the page of the files of a run, with the trees in the docstrings of the modules that write them."""
     return FILES.format(layout=first_tree(layout), checkpoints=first_tree(checkpoints))
 
 
@@ -180,7 +180,7 @@ def equation_row(file: str, row: dict[str, str]) -> str:
 
 
 def find_line(path: Path, code: str, scope: str | None = None) -> int:
-    """Return the number of the line with `code`; raise `ValueError` unless there is exactly one."""
+    """Return the number of the line that contains `code`. Raise `ValueError` unless there is exactly one such line."""
     text = path.read_text("utf-8")
     spans: list[tuple[int, int | None]] = [(1, None)]
     if scope is not None:

@@ -1,12 +1,12 @@
-"""Compare the speed of two checkouts on this machine: rounds of each alternate, and ratios are taken round by round.
+"""Compare the speed of two checkouts on this machine. Rounds alternate, and a ratio is computed for each round.
 
     python tools/speed.py OLD NEW --rounds 15 --data FOLDER --json result.json
     python tools/speed.py OLD NEW --rounds 15 --device cuda
 
-On a CPU, each round starts `benchmarks/cpu.py` of one checkout, without peers, then that of the other. On a GPU, where
-compilation takes longer than the measurement, one process of each checkout (`benchmarks/gpu_rows.py`) prepares all rows
-and measures them on request. The order changes with every round. A ratio above 1 means that NEW is faster. Nothing else
-should run on the machine.
+On a CPU, each round starts `benchmarks/cpu.py` of one checkout without peers, and then that of the other checkout. On a
+GPU, compilation takes longer than the measurement. Therefore, one process of each checkout (`benchmarks/gpu_rows.py`)
+prepares all rows and measures them on request. The order changes with every round. A ratio above 1 means that NEW is
+faster. No other programs should run on the machine.
 """
 
 import argparse
@@ -24,7 +24,7 @@ PARTS = {"cells": ["--rounds", "3"], "training": ["--rounds", "2"], "decoding": 
 
 
 def measure(checkout: Path, part: str, data: Path | None) -> dict[str, float]:
-    """Run one part of a checkout's benchmarks and return its rates, higher is faster, by row."""
+    """Run one part of a checkout's benchmarks and return the rate of each row. A higher rate is faster."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [sys.executable, "benchmarks/cpu.py", part, "--peers", "--json", str(result), *PARTS[part]]
@@ -36,7 +36,7 @@ def measure(checkout: Path, part: str, data: Path | None) -> dict[str, float]:
 
 
 def rates(part: str, result: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield each row of a result of seqloom with its rate."""
+    """Yield each row of seqloom in a result with its rate."""
     if part == "cells":
         for size, cells in result.items():
             for cell, ways in cells.items():
@@ -90,13 +90,13 @@ def compare_gpu(checkouts: list[Path], parts: list[str], rounds: int) -> Iterato
         for number in range(rounds + 1):
             rate = {process: ask(process, row) for process in processes[:: 1 - 2 * (number % 2)]}
             ratios.append(rate[new] / rate[old])
-        yield row, ratios[1:]  # the first round warms up
+        yield row, ratios[1:]  # the first round is a warm-up
     for process in processes:
         process.communicate()
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """Return the 95 % interval of a median, by the ranks of the sorted values (sign test)."""
+    """Return the 95 % interval of a median, computed from the ranks of the sorted values (sign test)."""
     ordered, count = sorted(values), len(values)
     below = max(0, round(count / 2 - 0.98 * count**0.5) - 1)
     return ordered[below], ordered[-1 - below]

@@ -1,6 +1,7 @@
-"""CTranslate2 in a separate environment: loads our weights, translates, and reports the time.
+"""CTranslate2 in a separate environment. This process loads seqloom weights, translates, and reports the time.
 
-`ctranslate2_peer.py` starts it and exchanges JSON lines with it. The weights are an .npz file with our names.
+`ctranslate2_peer.py` starts the process and exchanges JSON lines with it. The weights are an .npz file with seqloom
+names.
 """
 
 import json
@@ -26,7 +27,7 @@ Weights = dict[str, np.ndarray]
 
 
 def spec_of(shape: dict[str, Any], weights: Weights) -> transformer_spec.TransformerSpec:
-    """Return the CTranslate2 specification of our Transformer."""
+    """Return the CTranslate2 specification of a seqloom Transformer."""
     spec = transformer_spec.TransformerSpec.from_config(
         (shape["encoder_layers"], shape["decoder_layers"]),
         shape["heads"],
@@ -63,7 +64,7 @@ def block(layer: Any, weights: Weights, name: str) -> None:
 
 
 def attention(spec: Any, weights: Weights, name: str, normed: str, both: bool) -> None:
-    """Set an attention layer; `both` marks cross-attention."""
+    """Set an attention layer. `both` is true for cross-attention."""
     parts = {}
     for part in "qkv":
         parts[part] = common_spec.LinearSpec()

@@ -1,6 +1,6 @@
-"""A separate environment for each peer, under .venv-peers/, created on first use.
+"""A separate environment for each peer under .venv-peers/, which is created on first use.
 
-torch is installed first, at our version, so that other packages do not install another one.
+torch is installed first, in the version that seqloom uses, so that other packages do not install another version.
 """
 
 import subprocess
@@ -30,12 +30,12 @@ class Peer:
 HUGGING_FACE = Peer("huggingface", ("transformers==5.22.2", "accelerate==1.15.0"), "transformers")
 JOEY = Peer(
     "joeynmt", ("joeynmt==2.3.0", "importlib_metadata"), "joeynmt.training"
-)  # the last one is missing in its requirements
+)  # joeynmt does not list the last package in its requirements
 CTRANSLATE2 = Peer("ctranslate2", ("ctranslate2==4.8.4",), "ctranslate2")
 
 
 def prepare_environment(peer: Peer, torch: bool = True) -> Path:
-    """Return the Python of a peer's environment; raise `Failed` if it cannot be installed."""
+    """Return the Python of a peer's environment. Raise `Failed` if the environment cannot be installed."""
     if not _imports(peer):
         start = time.perf_counter()
         print(f"Installing {', '.join(peer.packages)} into .venv-peers/{peer.name} …", flush=True)

@@ -1,7 +1,7 @@
-"""A gate before every optimizer step, so that training runs in several processes alternate.
+"""A gate before every optimizer step that makes several training processes alternate.
 
 A training loop calls `arrive` before each step. After a fixed number of steps, the gate reports their duration, CPU
-time and tokens, and waits for its next turn. It writes JSON lines to the original standard output; all other output of
+time and tokens, and waits for its next turn. It writes JSON lines to the original standard output. All other output of
 the process is redirected to standard error. This file does not import seqloom, so that it works in every environment.
 """
 
@@ -28,7 +28,7 @@ class Gate:
         self._facts |= facts
 
     def arrive(self) -> None:
-        """Mark the beginning of a step and the end of the previous one."""
+        """Mark the beginning of a step and the end of the previous step."""
         if self._done == self._steps:
             if self._began:
                 seconds, worked = time.perf_counter() - self._began, time.process_time() - self._worked
@@ -42,7 +42,7 @@ class Gate:
         self._done += 1
 
     def count(self, tokens: int) -> None:
-        """Count the real target tokens of this step, END included, without padding."""
+        """Count the real target tokens of this step, including END and without padding."""
         self._tokens += tokens
 
     def _speak(self, said: dict[str, object]) -> None:

@@ -1,9 +1,9 @@
 """Training steps on a GPU: the trainer of seqloom compared with a plain loop over the same model of Hugging Face.
 
 The models have the same weights: BART (LayerNorm after each layer and after the embeddings, learned positions, GELU)
-and GPT-2. Both read the same batches, compute in bf16 if the device supports it, clip the gradient norm and use fused
-AdamW. The plain loop is eager, with all batches on the device; seqloom creates its batches during training, as in
-`seqloom train`.
+and GPT-2. Both programs read the same batches, compute in bf16 if the device supports it, clip the gradient norm and
+use fused AdamW. The plain loop runs eagerly, with all batches on the device. seqloom creates its batches during
+training, as in `seqloom train`.
 """
 
 import time
@@ -36,7 +36,7 @@ class Work:
     name: str
     recipe: str
     overrides: tuple[str, ...]
-    rows: int = 0  # 0: real batches, of the size in the recipe
+    rows: int = 0  # 0 selects real batches of the size in the recipe
     length: int = 0
     vocabulary: int = 0
 
@@ -50,7 +50,7 @@ class Work:
 
 
 def bart(width: int, heads: int, layers: int, inner: int) -> tuple[str, ...]:
-    """Return the overrides for a Transformer like BART."""
+    """Return the overrides that make a Transformer correspond to BART."""
     return (
         f"model.d_model={width}",
         f"model.heads={heads}",
@@ -73,7 +73,7 @@ def bart(width: int, heads: int, layers: int, inner: int) -> tuple[str, ...]:
 
 
 def gpt(rows: int, length: int, width: int, heads: int, layers: int) -> tuple[str, ...]:
-    """Return the overrides for a GPT like GPT-2."""
+    """Return the overrides that make a GPT correspond to GPT-2."""
     return (
         f"batch.size={rows}",
         f"batch.length={length}",
@@ -89,7 +89,7 @@ def gpt(rows: int, length: int, width: int, heads: int, layers: int) -> tuple[st
 
 
 def works(small: bool, real: bool) -> list[Work]:
-    """Return the rows of the table, or small ones to test the benchmark."""
+    """Return the rows of the table, or small rows that test the benchmark."""
     name, pair = "translate-multi30k", "encoder–decoder"
     if small:
         tiny = bart(32, 2, 2, 64)
@@ -130,7 +130,7 @@ class Ours:
         self.state = TrainState(self.task, self.task.recipe.train, 1)
         self.step = accelerate(split_on_oom, self.state)  # without memory measurement
         self.parameters = self.state.parameter_count()
-        self.prepared = 0.0  # seconds of compilation and graph capture
+        self.prepared = 0.0  # duration of compilation and graph capture in seconds
 
     def run(self, steps: int) -> int:
         """Run optimizer steps and wait for the device."""
@@ -184,7 +184,7 @@ class Theirs:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             tokens += count
-        loss.item()  # synchronizes
+        loss.item()  # synchronizes the device
         return tokens
 
 
@@ -237,7 +237,7 @@ def _gpt2(recipe: Any, vocabulary: int) -> Any:
 def measure(
     work: Work, device: str, rounds: int, steps: int, make_programs: Callable[[Ours], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Measure all implementations alternately; return the tokens per second of every round."""
+    """Measure all implementations alternately. Return the tokens per second of every round."""
     ours = Ours(work, device)
     every = {"seqloom": ours, **make_programs(ours)}
     for way in every.values():

@@ -1,4 +1,4 @@
-"""Shared command-line options of the benchmarks. Errors are reported in one line before anything is measured."""
+"""Command-line options that the benchmarks share. Errors are reported in one line before anything is measured."""
 
 import argparse
 import os
@@ -13,11 +13,11 @@ from seqloom.core.errors import SeqloomError, UsageError
 from seqloom.core.files import check_writable
 
 PARTS = ("training", "cells", "decoding")
-NOISE = 0.5  # load that the start of a benchmark may cause
+NOISE = 0.5  # load that may be caused by the start of a benchmark itself
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser with the docstring of the script as help, and errors of one line."""
+    """A parser that shows the docstring of the script as help and reports each error in one line."""
 
     def __init__(self, description: str | None = None) -> None:
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def run_main(main: Callable[[], None]) -> None:
-    """Run a script; report errors of the user in one line without a traceback."""
+    """Run a script. Report errors of the user in one line without a traceback."""
     try:
         main()
     except (SeqloomError, Failed) as error:
@@ -50,7 +50,7 @@ def count_or_none(text: str) -> int:
 
 
 def one_of(names: Iterable[str]) -> Callable[[str], str]:
-    """Return a type for optional lists of names; argparse's `choices` would reject an empty list."""
+    """Return a type for optional lists of names, because argparse's `choices` would reject an empty list."""
 
     def chosen(text: str) -> str:
         if text not in names:
@@ -82,7 +82,7 @@ def data_folder(text: str) -> Path:
 
 
 def common(parser: Parser, steps: int) -> None:
-    """Add the options of both `cpu.py` and `gpu.py`."""
+    """Add the options that `cpu.py` and `gpu.py` share."""
     parts = f"{', '.join(PARTS)}; default: all"
     parser.add_argument("parts", nargs="*", type=one_of(PARTS), metavar="part", help=parts)
     data = "training: the folder with multi30k/ (or SEQLOOM_DATA)"
@@ -107,12 +107,12 @@ def real_data(chosen: Path | None) -> bool:
 
 
 def busy(load: float, cores: int, threads: int) -> bool:
-    """Whether other load needs the cores that the benchmark uses."""
+    """Return whether other load needs the cores that the benchmark uses."""
     return load > max(0, cores - threads) + NOISE
 
 
 def print_load(threads: int) -> float | None:
-    """Print the load, and a warning if other programs run; return the load of the last minute, if known."""
+    """Print the load, with a warning if other programs run. Return the load of the last minute, if it is known."""
     if not hasattr(os, "getloadavg"):
         return None
     load, cores = os.getloadavg()[0], os.cpu_count() or 1

@@ -9,7 +9,7 @@ import torch
 
 
 def compared(device: str, rounds: int, threads: int = 2, small: bool = False) -> dict[str, Any]:
-    """Measure every cell at the sizes of `cells.py` for the device; print the table and return all seconds."""
+    """Measure every cell at the sizes of `cells.py` for the device. Print the table and return all durations."""
     results: dict[str, Any] = {}
     size = {"rows": 2, "steps": 4, "hidden": 8} if small else cells.SIZES[device]
     for hidden, precision in _kinds(device, size["hidden"]):

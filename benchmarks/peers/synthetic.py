@@ -9,7 +9,7 @@ from seqloom.data.batching import Ragged
 from seqloom.recipes import read_recipe
 from seqloom.tasks import language_model, translate
 
-BATCHES = 8  # number of different batches, which repeat
+BATCHES = 8  # number of different batches, which are repeated
 
 
 class Vocabulary:
@@ -31,20 +31,20 @@ def recipe_of(name: str, overrides: list[str], device: str) -> Any:
 
 
 class Pairs(translate.Task):
-    """Translation of random sentences; all batches have one shape."""
+    """Translation of random sentences. All batches have the same shape."""
 
     loss_unit = "nats"
     sentences: dict[str, Ragged]  # by side
 
     def largest_step(self, seed: int) -> None:
-        """Return None, because all batches have one shape."""
+        """Return None, because all batches have the same shape."""
 
     def encoded(self, split: str, side: str) -> Ragged:
         return self.sentences[side]
 
 
 def pairs(recipe: Any, rows: int, length: int, vocabulary: int) -> translate.Task:
-    """Return a translation task on sentences of `length` tokens, END included: batches of (rows, length)."""
+    """Return a translation task on sentences of `length` tokens, including END, with batches of (rows, length)."""
     task = Pairs(recipe, None, Vocabulary(vocabulary))  # type: ignore[arg-type]
     draws, task.sentences = np.random.default_rng(0), {}
     for side in translate.SIDES:

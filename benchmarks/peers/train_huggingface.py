@@ -1,9 +1,9 @@
-"""A Hugging Face `Trainer` that trains the same model on the batches of WORK, with a gate before each step.
+"""A Hugging Face `Trainer` that trains the same model on the batches in WORK, with a gate before each step.
 
-The model is `MarianMTModel`: LayerNorm after each layer, sinusoidal positions, one embedding matrix for source, target
-and output. Its weights correspond to those of seqloom's Transformer. The batches are those of seqloom, so that both
-read the same tokens with the same padding. With `own` as a second argument, the Trainer creates its default batches:
-the same mean number of pairs, in random order, pad_pairs to the longest.
+The model is `MarianMTModel`: LayerNorm after each layer, sinusoidal positions, and one embedding matrix for source,
+target and output. Its weights correspond to those of the seqloom Transformer. The batches are those of seqloom, so that
+both programs read the same tokens with the same padding. With `own` as a second argument, the Trainer creates its
+default batches. They have the same mean number of pairs, in random order, padded to the longest pair.
 """
 
 import json
@@ -17,7 +17,7 @@ import transformers
 from gate import Done, Gate
 from torch.utils.data import Dataset, SequentialSampler
 
-PADDING = -100  # the label of ignored positions
+PADDING = -100  # label of positions that are ignored
 
 
 class Batches(Dataset):
@@ -45,7 +45,7 @@ class Batches(Dataset):
 
 
 class Sentences(Dataset):
-    """A dataset of pairs: tokens of source and target, each with END."""
+    """A dataset of pairs, which contain the tokens of source and target, each with END."""
 
     def __init__(self, work: Path) -> None:
         sides = ((work / f"train.{side}").read_text().splitlines() for side in ("source", "target"))
@@ -78,7 +78,7 @@ def pad_pairs(pairs: list[tuple[list[int], ...]]) -> dict[str, torch.Tensor]:
 
 
 class CountingTrainer(transformers.Trainer):
-    """A Trainer that reports its tokens to the gate; given batches are read in order."""
+    """A Trainer that reports its tokens to the gate. Batches that are given are read in order."""
 
     gate: Gate
 

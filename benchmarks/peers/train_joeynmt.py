@@ -1,7 +1,7 @@
-"""The training of Joey NMT with the same kind of model on the sentences of WORK, with a gate before each step.
+"""The training of Joey NMT with the same kind of model on the sentences in WORK, with a gate before each step.
 
-The sentences are the tokens of seqloom, so the vocabulary of Joey NMT is the same except for its four special tokens.
-Joey NMT creates its own batches.
+The sentences consist of the tokens of seqloom, so the vocabulary of Joey NMT is the same except for its four special
+tokens. Joey NMT creates its own batches.
 """
 
 import json
@@ -44,7 +44,8 @@ def configuration(plan: dict[str, Any], work: Path) -> dict[str, Any]:
             "optimizer": "adam",
             "adam_betas": plan["betas"],
             "learning_rate": plan["lr"],
-            "scheduling": "warmupinversesquareroot",  # its plateau schedule uses an argument that torch has removed
+            # The plateau schedule of Joey NMT uses an argument that torch has removed
+            "scheduling": "warmupinversesquareroot",
             "learning_rate_warmup": 1000,
             "clip_grad_norm": plan["clip_norm"],
             "label_smoothing": plan["label_smoothing"],

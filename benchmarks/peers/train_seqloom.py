@@ -1,4 +1,4 @@
-"""The training of the run in WORK by seqloom, with a gate before each step; see `cpu.py`."""
+"""The training of the run in WORK by seqloom, with a gate before each step. See `cpu.py`."""
 
 import json
 import sys

@@ -1,11 +1,11 @@
-"""The shared training of seqloom and its peers: one small Transformer, one corpus, the same tokens.
+"""The training that seqloom and its peers share: one small Transformer, one corpus, and the same tokens.
 
-The folder WORK has the files that the processes read:
+The folder WORK contains the files that the processes read:
 
-    plan.json        sizes of the model, of the batches, and how it is trained
-    run/             seqloom's run, not yet begun
-    batches.npz its first batches
-    train.source …   the same sentences as lines of tokens, for peers that make their own batches; vocabulary.txt
+    plan.json        the sizes of the model and of the batches, and the settings of training
+    run/             a run of seqloom that has not been trained
+    batches.npz      the first batches of this run
+    train.source …   the same sentences as lines of tokens, for peers that create their own batches; vocabulary.txt
 """
 
 import json
@@ -61,7 +61,7 @@ PEERS = {
 
 
 def write_work(work: Path, recipe_name: str, overrides: Sequence[str], steps: int, rounds: int, threads: int) -> Any:
-    """Write WORK; return the plan."""
+    """Write WORK, and return the plan."""
     _, recipe = read_recipe(recipe_name, [*TINY, *overrides, "train.device=cpu"])
     training = begin(recipe, work / "run")
     task, m = training.task, recipe.model
@@ -112,14 +112,14 @@ def _word(token: int) -> str:
 
 
 def _lines(side: Ragged) -> str:
-    """Return the tokens of each text without END, which Joey NMT adds."""
+    """Return the tokens of each text without END, because Joey NMT adds END."""
     ends = side.starts[1:] - 1
     rows = (side.ids[start:end] for start, end in zip(side.starts[:-1], ends, strict=True))
     return "".join(" ".join(map(_word, row.tolist())) + "\n" for row in rows)
 
 
 def compare(work: Path, plan: Mapping[str, Any], names: Sequence[str], rounds: int) -> dict[str, Any]:
-    """Measure seqloom and its peers alternately; return the results, and the reasons of peers that fail."""
+    """Measure seqloom and its peers alternately. Return the results, and the reasons why peers failed."""
     commands = {"seqloom": [sys.executable, str(HERE / "train_seqloom.py"), str(work)]}
     missing: dict[str, str] = {}
     for peer_training in (PEERS[name] for name in names):

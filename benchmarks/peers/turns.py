@@ -1,4 +1,4 @@
-"""Processes in separate environments that do the same work alternately, and statistics of their speeds."""
+"""Processes in separate environments that perform the same work alternately, and statistics of their speeds."""
 
 import json
 import os
@@ -18,7 +18,7 @@ class Contender:
     process: subprocess.Popen[str]
     log: Path
     facts: dict[str, Any] = field(default_factory=dict)
-    alone: bool = False  # with one thread, CPU time is used, which other load hardly affects
+    alone: bool = False  # a process with one thread is measured by CPU time, which other load hardly affects
     speeds: list[float] = field(default_factory=list)  # tokens per second of each round
 
     @classmethod
@@ -68,7 +68,7 @@ class Failed(Exception):
 
 
 def take_turns(contenders: Sequence[Contender], rounds: int) -> None:
-    """Run a warm-up round and `rounds` measured rounds; the order alternates."""
+    """Run a warm-up round and `rounds` measured rounds. The order alternates between rounds."""
     for number in range(rounds + 1):
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             speed = contender.turn()
@@ -98,7 +98,7 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
-    """Format a table; the first column is left-aligned, the others right-aligned."""
+    """Format a table. The first column is left-aligned, and the other columns are right-aligned."""
     widths = [max(len(row[position]) for row in (header, *rows)) for position in range(len(header))]
     lines = []
     for row in (header, *rows):

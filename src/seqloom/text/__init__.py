@@ -1,6 +1,6 @@
 """Tokenizers, which convert text to token ids and back.
 
-To add a kind of tokenizer, add a module and an entry in `TOKENIZERS`. A kind's module is imported on first use.
+To add a kind of tokenizer, add a module and an entry in `TOKENIZERS`. The module of a kind is imported on first use.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ __all__ = [
     "train_tokenizer",
 ]
 
-# Kind: the module, the tokenizer class and its config class.
+# For each kind: the module, the tokenizer class and its config class.
 TOKENIZERS = {
     "characters": ("vocabularies", "Characters", "CharactersConfig"),
     "words": ("vocabularies", "Words", "WordsConfig"),

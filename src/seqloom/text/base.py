@@ -1,12 +1,12 @@
 """Base classes of tokenizers, the JSON format of saved tokenizers, and functions that split long texts.
 
 Ids are 0 … len - 1. Id 0 is the end token, END (`</s>`). END follows the last token of a document and precedes the
-first. No text encodes to END. Kinds with a limited vocabulary use id 1 for `<unk>`.
+first token. No text encodes to END. Tokenizers with a limited vocabulary use id 1 for `<unk>`.
 
-While encoding, a tokenizer needs up to a hundred bytes for each byte of text, so long texts are encoded in pieces.
-Texts are divided before a space or line break that follows another character. No word or pre-token of these tokenizers
-crosses such a boundary or depends on the text before the boundary. The concatenated ids of the pieces are therefore the
-ids of the text.
+While encoding, a tokenizer needs up to a hundred bytes for each byte of text, so long texts are encoded in pieces. A
+text is divided before a space or line break that follows another character. No word or pre-token of these tokenizers
+crosses such a boundary or depends on the text before it. The ids of the text are therefore the concatenated ids of the
+pieces.
 """
 
 import codecs
@@ -27,13 +27,13 @@ from seqloom.core.progress import track
 if TYPE_CHECKING:
     from torch import Tensor
 
-Span = tuple[int, int]  # start (inclusive) and end (exclusive) in characters
+Span = tuple[int, int]  # start (inclusive) and end (exclusive) of a part of a text, in characters
 END_TEXT = "</s>"
 UNKNOWN, UNKNOWN_TEXT = 1, "<unk>"
 FORMAT, VERSION = "seqloom-tokenizer", 1
-PIECE_LENGTH = 1 << 16  # characters per piece; a piece without white space may be longer
+PIECE_LENGTH = 1 << 16  # maximum characters of a piece; a piece without white space may be longer
 BATCH_SIZE = 1024  # texts or pieces of texts encoded in one call
-BATCH_CHARACTERS = 1 << 20  # characters encoded in one call
+BATCH_CHARACTERS = 1 << 20  # maximum characters encoded in one call
 _SPACE_OR_NEWLINE = re.compile(r"(?<=\S)[ \n]")
 _SPACE = re.compile(r"(?<=\S) ")
 SENTENCE_ENDS = re.compile(
@@ -68,7 +68,7 @@ class ByteStream(StreamDecoder):
     """A decoder of byte tokens that returns only complete characters. Invalid bytes become U+FFFD."""
 
     def __init__(self, spell: Callable[[int], bytes]) -> None:
-        """Create the decoder; `spell` returns the bytes of a token."""
+        """Create the decoder. `spell` returns the bytes of a token."""
         self._spell, self._decoder = spell, codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token: int) -> str:
@@ -79,7 +79,7 @@ class ByteStream(StreamDecoder):
 
 
 class Tokenizer(ABC):
-    """Base class of tokenizers, which are trained once on the training split and immutable afterwards."""
+    """Base class of tokenizers. A tokenizer is trained once on the training split and does not change afterwards."""
 
     kind: ClassVar[str]
     end: ClassVar[int] = END
@@ -93,7 +93,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text without special tokens; a literal `</s>` is encoded like other text."""
+        """Return the ids of a text without special tokens. `</s>` in the text is encoded like other text."""
 
     def encode_batch(self, texts: Iterable[str]) -> Iterator[list[int]]:
         """Yield the ids of many texts."""
@@ -118,11 +118,14 @@ class Tokenizer(ABC):
             yield ids, last.popleft()
 
     def cut(self, text: str) -> Iterable[str]:
-        """Divide a long text into pieces whose concatenated ids are the ids of the text; the default is one piece."""
+        """Divide a long text into pieces whose concatenated ids are the ids of the text.
+
+        By default, there is one piece.
+        """
         return [text]
 
     def _encode_all(self, pieces: Iterable[str]) -> Iterable[list[int]]:
-        """Yield the ids of each piece; subclasses may call a library with batches."""
+        """Yield the ids of each piece. Subclasses may pass batches to a library."""
         return map(self.encode, pieces)
 
     @property
@@ -132,12 +135,12 @@ class Tokenizer(ABC):
 
     @property
     def languages(self) -> dict[str, str]:
-        """The `source` and `target` languages of a translation model's tokenizer, if known."""
+        """The `source` and `target` languages of the tokenizer of a translation model, if they are known."""
         return {}
 
     @property
     def banned(self) -> tuple[int, ...]:
-        """The tokens that must not be generated."""
+        """The tokens that a model must not generate."""
         return () if self.unknown is None else (self.unknown,)
 
     @abstractmethod
@@ -145,7 +148,7 @@ class Tokenizer(ABC):
         """Return a decoder at the start of a document."""
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text of ids. END produces no text; a new document starts after it."""
+        """Return the text of ids. END produces no text, and a new document starts after it."""
         decoder = self.stream()
         return decoder.read(tokens) + decoder.flush()
 
@@ -170,7 +173,7 @@ class Tokenizer(ABC):
         return self.decoded_spans(self.encode(text))
 
     def decoded_spans(self, ids: Sequence[int]) -> list[Span]:
-        """Return the span of each token in `decode(ids)`; the span of END is empty.
+        """Return the span of each token in `decode(ids)`. The span of END is empty.
 
         Generated ids may differ from the result of `encode` for the same text.
         """
@@ -180,7 +183,8 @@ class Tokenizer(ABC):
             end = start + len(decoder.push(token))
             restarted = self.stream()
             restarted.read(ids[complete : position + 1])
-            is_partial = bool(restarted.flush())  # the token ends within a character, which its span includes
+            # If text remains, the token ends within a character, which its span includes
+            is_partial = bool(restarted.flush())
             spans.append((start, end + is_partial))
             start, complete = end, complete if is_partial else position + 1
         return spans
@@ -196,7 +200,7 @@ class Tokenizer(ABC):
     @classmethod
     @abstractmethod
     def from_content(cls, content: Mapping[str, Json]) -> Self:
-        """Create a tokenizer from its content; raise ValueError, TypeError or KeyError if it is invalid."""
+        """Create a tokenizer from its content. Raise ValueError, TypeError or KeyError if the content is invalid."""
 
     def fingerprint(self) -> str:
         return digest(self.kind, self.content())
@@ -208,14 +212,14 @@ class Tokenizer(ABC):
 
 
 class ForeignTokenizer(Tokenizer):
-    """Base class of imported tokenizers, whose ids are reordered with END first.
+    """Base class of imported tokenizers. Their ids are reordered so that END comes first.
 
-    order[i]   the original id of our id i,        i = 0 … rows − 1
+    order[i]   the original id of the seqloom id i,        i = 0 … rows − 1
     """
 
-    rows: int  # rows of the embedding
+    rows: int  # number of rows of the embedding
     order: list[int]
-    source: ClassVar[str]  # the model that the tokenizer belongs to, for messages
+    source: ClassVar[str]  # name in messages of the model that has this tokenizer
 
     @classmethod
     def train(cls, config: object, texts: Iterable[str]) -> Self:
@@ -248,7 +252,7 @@ def digest(kind: str, content: Mapping[str, Json]) -> str:
 
 
 def open_json(value: Any, kinds: Sequence[str]) -> tuple[str, Mapping[str, Json]]:
-    """Return the kind and the content of a tokenizer's JSON; raise CheckpointError if it is invalid."""
+    """Return the kind and the content of a tokenizer's JSON. Raise CheckpointError if the JSON is invalid."""
     if not isinstance(value, Mapping) or value.get("format") != FORMAT:
         raise CheckpointError("This JSON is not a seqloom tokenizer: its format must be seqloom-tokenizer.")
     version, kind, content = value.get("version"), value.get("kind"), value.get("content")
@@ -307,8 +311,8 @@ def mark_last(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:
 def split_sentences(document: str) -> list[str]:
     """Split a document into sentences that concatenate to the document.
 
-    A sentence ends after . ! ? or … and any closing quotation marks or brackets if white space follows. A blank line
-    also ends a sentence, so headings are sentences. White space belongs to the following sentence.
+    A sentence ends after . ! ? or …, and after any closing quotation marks or brackets, if white space follows. A blank
+    line also ends a sentence, so headings are sentences. White space belongs to the following sentence.
     """
     sentences: list[str] = []
     start = 0
@@ -325,7 +329,7 @@ def split_sentences(document: str) -> list[str]:
 
 
 def require_strings(value: object) -> list[str]:
-    """Return a JSON value if it is a list of strings; raise ValueError otherwise."""
+    """Return a JSON value if it is a list of strings. Otherwise, raise ValueError."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ValueError("a list of strings is missing")
     return value
@@ -345,8 +349,8 @@ def require_text(content: object) -> None:
 
 
 def encode_documents(tokenizer: Tokenizer, documents: Iterable[str]) -> "Tensor":
-    """Return the token stream of a language model (N,): the tokens of all documents, with END after each document."""
-    import numpy  # here, so that tokenizers can be listed and configured without importing torch
+    """Return the token stream of a language model (N,), which contains the tokens of each document followed by END."""
+    import numpy  # imported here, so that tokenizers can be listed and configured without torch
     import torch
 
     encoded = tokenizer.encode_pieces(documents)

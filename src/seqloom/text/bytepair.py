@@ -1,8 +1,8 @@
 """Byte-pair encoding, trained by the `tokenizers` library.
 
 Words are divided into bytes, and the most frequent pair of adjacent tokens is merged repeatedly. Every byte is a token,
-so unseen characters are encoded as bytes and every text can be encoded. `DropoutTexts` resegments training texts with
-BPE dropout.
+so unseen characters are encoded as bytes, and every text can be encoded. `DropoutTexts` segments training texts again
+for each batch by BPE dropout.
 """
 
 import json
@@ -37,11 +37,11 @@ from seqloom.text.base import (
     require_text,
 )
 
-# Merges stay within these pre-tokens: a word with the space or apostrophe before it, a number, other symbols, or
-# white space. \p{M} keeps combining marks with their letters.
+# Merges stay within these pre-tokens: a word with the space or apostrophe before it, a number, a sequence of other
+# symbols, or white space. \p{M} keeps combining marks together with their letters.
 WORD = r"[ '’]?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
-ID_OFFSET = 1  # ids of the library start after END, which is not in its vocabulary
-MIN_PAIR_COUNT = 2  # rarer pairs are not merged
+ID_OFFSET = 1  # the library's ids start after END, which is not in the library's vocabulary
+MIN_PAIR_COUNT = 2  # pairs with a smaller count are not merged
 
 
 @config
@@ -51,8 +51,8 @@ class BytePairConfig:
     dropout: Probability = 0.0  # probability of skipping a merge in training (BPE dropout)
 
 
-# The byte of each letter in the vocabulary of the library: a printable Latin-1 letter stands for its own byte, and the
-# letters from U+0100 stand for the other bytes in ascending order.
+# The byte of each letter in the vocabulary of the library. A printable Latin-1 letter represents its own byte, and the
+# letters from U+0100 represent the other bytes in ascending order.
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
 _BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {chr(0x100 + i): byte for i, byte in enumerate(_OTHERS)}
@@ -82,8 +82,8 @@ def token_bytes(token: str) -> bytes:
 class BytePair(Tokenizer):
     """A tokenizer with END, the 256 bytes, and the merges in the order in which training learned them.
 
-    Ties between pairs are broken by the smaller ids, so training is deterministic. Text is not normalized:
-    decode(encode(x)) = x for any Unicode text.
+    If pairs have equal counts, the pair with the smaller ids is merged first, so training is deterministic. Text is not
+    normalized: decode(encode(x)) = x for any Unicode text.
     """
 
     kind = "byte-pair"
@@ -143,7 +143,7 @@ class BytePair(Tokenizer):
         return self._bytes[token_id]
 
     def token(self, token_id: int) -> str:
-        """Return the text of a token; incomplete characters are shown as <0xE2>."""
+        """Return the text of a token. Incomplete characters are shown as bytes such as <0xE2>."""
         return END_TEXT if token_id == END else _display(self.spell(token_id))
 
     def merges(self) -> list[tuple[bytes, bytes]]:
@@ -172,9 +172,9 @@ class BytePair(Tokenizer):
     def from_content(cls, content: Mapping[str, Json]) -> Self:
         try:
             library = Library.from_str(json.dumps(content["library"]))
-        except KeyError:  # the content lacks `library`: the caller reports a damaged tokenizer, not a library error
+        except KeyError:  # if `library` is missing, the caller reports a damaged tokenizer and not a library error
             raise
-        except Exception as error:  # the library raises no narrower class
+        except Exception as error:  # the library does not raise a narrower class
             raise ValueError(f"the tokenizers library cannot read it ({error})") from error
         vocabulary = library.get_vocab(with_added_tokens=False)
         is_complete = sorted(vocabulary.values()) == list(range(len(vocabulary))) and vocabulary.keys() >= set(_BYTE_OF)
@@ -184,7 +184,7 @@ class BytePair(Tokenizer):
 
 
 def not_unicode(texts: list[str]) -> Exception:
-    """Return the error for texts with lone surrogates, for instance from a command line that is not UTF-8."""
+    """Return the error for texts with lone surrogates, for example from a command line that is not UTF-8."""
     for text in texts:
         try:
             text.encode()
@@ -206,7 +206,7 @@ Word = tuple[int, ...]
 
 
 def segment(word: Sequence[int], merges: MergeRanks, rate: float, draw: Callable[[], float]) -> Word:
-    """Merge the bytes of a word, skipping merges with probability `rate`; `draw` returns numbers in [0, 1)."""
+    """Merge the bytes of a word, and skip each merge with probability `rate`. `draw` returns numbers in [0, 1)."""
     pieces = list(word)
     while True:
         possible = [
@@ -216,16 +216,17 @@ def segment(word: Sequence[int], merges: MergeRanks, rate: float, draw: Callable
         ]
         if not possible:
             return tuple(pieces)
-        _, merged, index = min(possible, key=lambda merge: (merge[0], merge[2]))  # the leftmost of equal ranks
+        # The leftmost merge among those of equal rank
+        _, merged, index = min(possible, key=lambda merge: (merge[0], merge[2]))
         pieces[index : index + 2] = [merged]
 
 
 class DropoutTexts:
-    """Training texts that BPE dropout segments anew for each batch (Provilkov et al., 2020).
+    """Training texts that BPE dropout segments again for each batch (Provilkov et al., 2020).
 
     A word starts as its bytes. In each iteration, every possible merge is skipped with probability p. Of the remaining
-    merges, the one learned first is applied. The iterations end when no merge remains. p = 0 gives the standard
-    segmentation and p = 1 gives the bytes. Dropout applies only to training.
+    merges, the one that training learned first is applied. The iterations end when no merge remains. p = 0 gives the
+    standard segmentation and p = 1 gives the bytes. Dropout applies only to training.
 
     The random generator of the `tokenizers` library cannot be seeded. With this class, the texts of a step depend only
     on the seed and the step. Each word has `VARIANTS` numbered segmentations, and each step selects one. A segmentation
@@ -234,7 +235,7 @@ class DropoutTexts:
 
     def __init__(self, tokenizer: BytePair, texts: Iterable[str], rate: float):
         self.rate, self._merges = rate, tokenizer.merge_ranks()
-        numbers: dict[Word, int] = {}  # of the distinct words, in the order of their first occurrence
+        numbers: dict[Word, int] = {}  # numbers of the distinct words, in the order of their first occurrence
         self._texts = [
             np.array(
                 [numbers.setdefault(word, len(numbers)) for word in tokenizer.pretoken_bytes(text)], dtype=np.int32
@@ -246,7 +247,7 @@ class DropoutTexts:
         self._variants: list[list[Word | None]] = []
 
     def draw(self, chosen: Iterable[int], seed: int, *path: int | str) -> list[list[int]]:
-        """Return the ids of the chosen texts. The result depends only on the arguments; `path` identifies the batch."""
+        """Return the ids of the chosen texts, which depend only on the arguments. `path` identifies the batch."""
         if seed != self._seed:
             self._seed, self._variants = seed, [[None] * VARIANTS for _ in self._words]
         draws = np.random.default_rng(derive_seed(seed, "byte-pair dropout", *path))

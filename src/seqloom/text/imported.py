@@ -1,8 +1,8 @@
 """An imported tokenizer: the tokenizer.json of a Hugging Face directory, loaded by the `tokenizers` library.
 
 The ids are reordered: END comes first, then the other ids in order. [CLS], [SEP] and [MASK] come last if the model has
-them, because they are outside the vocabulary (`seqloom.core.tokens`). Embedding rows beyond the vocabulary of the file
-belong to tokens that no text encodes to.
+them, because they are outside the vocabulary (`seqloom.core.tokens`). If the model has more embedding rows than the
+vocabulary of the file has tokens, the further rows belong to tokens that no text encodes to.
 """
 
 import json
@@ -29,8 +29,8 @@ from seqloom.text.base import (
 from seqloom.text.bytepair import byte_text, token_bytes
 from seqloom.text.library_checks import check_time_and_growth, library_errors
 
-INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # at the end of a text with an incomplete character
-SPACE = "▁"  # a space in a SentencePiece token
+INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # ends a text whose last character is incomplete
+SPACE = "▁"  # represents a space in a SentencePiece token
 PADDING = ("<pad>", "[PAD]")
 
 
@@ -42,8 +42,8 @@ class ImportedConfig:
 class Imported(ForeignTokenizer):
     """A tokenizer of the `tokenizers` library with reordered ids.
 
-    No text encodes to END, [CLS], [SEP], [MASK] or another special token of the file. The name of a special token in a
-    text is encoded as ordinary text. `unknown` is the unknown token, if any.
+    No text encodes to END, [CLS], [SEP], [MASK] or another special token of the file. If the name of a special token
+    occurs in a text, it is encoded as ordinary text. `unknown` is the unknown token, if any.
     """
 
     kind = "huggingface"
@@ -52,8 +52,8 @@ class Imported(ForeignTokenizer):
     def __init__(self, file: Mapping[str, Any], end: int, last: Sequence[int], rows: int) -> None:
         """Create the tokenizer from the content of a tokenizer.json.
 
-        `end` and `last` are the original ids of END and, if present, of [CLS], [SEP] and [MASK]; `rows` is the number
-        of embeddings of the model.
+        `end` is the original id of END. `last` contains the original ids of [CLS], [SEP] and [MASK], if present. `rows`
+        is the number of embeddings of the model.
         """
         self.file, self.last, self.rows = dict(file), list(last), rows
         self._library, self._names = _open(file)
@@ -63,7 +63,7 @@ class Imported(ForeignTokenizer):
         special = {entry["id"]: entry["content"] for entry in added if entry.get("special")}
         ids = {name: id for id, name in self._names.items()}
         unknown = model["unk_id"] if isinstance(model.get("unk_id"), int) else ids.get(model.get("unk_token"))
-        self._silent = {end, *self.last} | (special.keys() - {unknown})  # original ids without text
+        self._silent = {end, *self.last} | (special.keys() - {unknown})  # original ids that have no text
         self.unknown = None if unknown is None or unknown in (end, *self.last) else self._our_ids[unknown]
         padding = next((id for id, name in special.items() if name in PADDING), end)
         self.padding = None if padding == end else self._our_ids[padding]
@@ -71,7 +71,7 @@ class Imported(ForeignTokenizer):
         self.begins_words_with_space = "ByteLevel" in decoder
         self._falls_back = "ByteFallback" in decoder
         self._cuts_at_spaces = _cuts_at_spaces(file)
-        # library ids of added tokens, which changed when special tokens were removed → original ids
+        # Maps the library ids of added tokens, which changed when special tokens were removed, to the original ids.
         plain = {entry["content"]: entry["id"] for entry in added if not entry.get("special")}
         moved = {self._library.token_to_id(name): id for name, id in plain.items()}
         self._shifted = {library: id for library, id in moved.items() if library is not None and library != id}
@@ -91,7 +91,7 @@ class Imported(ForeignTokenizer):
     def __len__(self) -> int:
         return self.rows - len(self.last)
 
-    # Text to ids.
+    # Text to ids
 
     def encode(self, text: str) -> list[int]:
         return next(iter(self.encode_batch([text])))
@@ -122,8 +122,8 @@ class Imported(ForeignTokenizer):
     def _pieces(self, text: str) -> list[tuple[int, Span]]:
         """Return the original ids and spans of the tokens.
 
-        Special tokens in the text are split after their first character, and all parts are encoded
-        again. The number of iterations is at most the length of a special token.
+        Special tokens in the text are split after their first character, and all parts are encoded again. The number of
+        iterations is at most the length of a special token.
         """
         pieces: list[tuple[int, Span]] = []
         parts = [(0, len(text))]
@@ -144,7 +144,7 @@ class Imported(ForeignTokenizer):
                     border = first + 1 if last - first > 1 else first
                     remaining += [(start, border)] if border > start else []
                     start = border
-                    if last - first <= 1:  # a single character cannot be split, so it is unknown
+                    if last - first <= 1:  # a single character cannot be split, so it is encoded as unknown
                         pieces += [] if self.unknown is None else [(self.order[self.unknown], (first, last))]
                         start = max(last, first + 1)
                 remaining += [(start, end)] if end > start else []
@@ -154,7 +154,7 @@ class Imported(ForeignTokenizer):
     def _library_to_theirs(self, ids: list[int]) -> list[int]:
         return [self._shifted.get(id, id) for id in ids] if self._shifted else ids
 
-    # Ids to text.
+    # Ids to text
 
     def stream(self) -> StreamDecoder:
         return _LibraryStream(self)
@@ -169,7 +169,7 @@ class Imported(ForeignTokenizer):
         return text + self.text(document)
 
     def has_text(self, token: int) -> bool:
-        """Return whether a token has text: special tokens and rows beyond the vocabulary do not."""
+        """Return whether a token has text. Special tokens and rows beyond the vocabulary have no text."""
         check_ids([token], self.rows)
         original = self.order[token]
         return original in self._names and original not in self._silent
@@ -180,7 +180,7 @@ class Imported(ForeignTokenizer):
         return self._library.decode(ids, skip_special_tokens=False)
 
     def token(self, token_id: int) -> str:
-        """Return the text of a token with byte letters decoded and space marks replaced by spaces."""
+        """Return the text of a token. Byte letters are decoded, and space marks become spaces."""
         check_ids([token_id], self.rows)
         if token_id == END:
             return END_TEXT
@@ -220,14 +220,14 @@ class Imported(ForeignTokenizer):
         check_ids([token], self.rows)
         return self._names.get(self.order[token], f"<unused {self.order[token]}>")
 
-    # On disk.
+    # Storage
 
     def content(self) -> dict[str, Any]:
         return {"file": self.file, "end": self.order[END], "last": self.last, "rows": self.rows}
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> Self:
-        """Create the tokenizer from its content; raise ValueError if it is invalid."""
+        """Create the tokenizer from its content. Raise ValueError if the content is invalid."""
         file, end, last, rows = (content[name] for name in ("file", "end", "last", "rows"))
         numbers = [end, rows, *(last if isinstance(last, list) else [None])]
         if not isinstance(file, Mapping) or not all(type(number) is int for number in numbers):
@@ -236,7 +236,7 @@ class Imported(ForeignTokenizer):
 
 
 class _LibraryStream(StreamDecoder):
-    """A decoder that decodes each token together with the previous token and returns the added text."""
+    """A decoder that decodes each token together with the previous token and returns the additional text."""
 
     def __init__(self, tokenizer: Imported) -> None:
         self._tokenizer = tokenizer
@@ -274,7 +274,7 @@ def include_marks(text: str, spans: Sequence[Span]) -> list[Span]:
 
 
 def check_file(file: Mapping[str, Any]) -> None:
-    """Raise ValueError unless a tokenizer.json has the parts that are read without the library."""
+    """Raise ValueError unless a tokenizer.json contains the parts that are read without the library."""
     added = file.get("added_tokens") or []
     if not isinstance(file.get("model"), Mapping) or not isinstance(added, list):
         raise ValueError("it must have a `model` and a list of `added_tokens`")
@@ -284,7 +284,7 @@ def check_file(file: Mapping[str, Any]) -> None:
 
 
 def _open(file: Mapping[str, Any]) -> tuple[Library, dict[int, str]]:
-    """Load a tokenizer without special tokens, truncation and padding; return it and the names of the original ids."""
+    """Load a tokenizer without special tokens, truncation and padding. Return it and the names of the original ids."""
     check_file(file)
     added, model = file.get("added_tokens") or [], file["model"]
     if model.get("dropout"):
@@ -294,7 +294,7 @@ def _open(file: Mapping[str, Any]) -> tuple[Library, dict[int, str]]:
     bare = {**file, "added_tokens": plain, "truncation": None, "padding": None, "post_processor": None}
     try:
         library = Library.from_str(json.dumps(bare))
-    except Exception as error:  # the library raises no narrower class
+    except Exception as error:  # the library does not raise a narrower class
         raise ValueError(f"the tokenizers library cannot read it ({error})") from error
     names = {id: name for name, id in library.get_vocab(with_added_tokens=False).items()}
     if names and max(names) >= len(names):
@@ -303,7 +303,7 @@ def _open(file: Mapping[str, Any]) -> tuple[Library, dict[int, str]]:
 
 
 def _cuts_at_spaces(file: Mapping[str, Any]) -> bool:
-    """Return whether a text has the same ids when divided before a space, as with the pre-tokenizers of GPT-2 and BERT.
+    """Return whether dividing a text before a space keeps its ids, as with the pre-tokenizers of GPT-2 and BERT.
 
     Other tokenizers may mark the start of a text or have tokens that span several words.
     """

@@ -1,7 +1,7 @@
-"""Checks for parts of a tokenizer.json that need excessive time or memory on a short text.
+"""Checks for parts of a tokenizer.json that need excessive time or memory for a short text.
 
-A pattern such as `(a+)+$` can match in exponentially many ways. Thirty rules that each double a letter lengthen a text
-by a factor of a billion. These checks find both in the file, before any text is encoded.
+A pattern such as `(a+)+$` can match in exponentially many ways. Thirty rules that each double a letter make a text a
+billion times longer. These checks find both problems in the file before any text is encoded.
 """
 
 import re
@@ -14,7 +14,7 @@ from seqloom.core.limits import MAX_GROWTH
 from seqloom.core.words import format_value
 from seqloom.text.bytepair import not_unicode
 
-MIN_UNBOUNDED = 100  # repetition counts of at least this are treated as unlimited
+MIN_UNBOUNDED = 100  # from this number of repetitions, a repetition is treated as unlimited
 _TOKEN = re.compile(
     r"""
     \\(?:[pPx]\{[^}]*\}|.)                                        # an escape, with its name
@@ -54,13 +54,13 @@ def check_time_and_growth(file: Mapping[str, Json]) -> None:
 
 @contextmanager
 def library_errors(texts: list[str]) -> Iterator[None]:
-    """Convert errors of the library into errors with a clear message."""
+    """Convert errors of the library to errors with a clear message."""
     try:
         yield
     except TypeError:
         raise not_unicode(texts) from None
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # a panic in Rust, whose class is not public
+        if type(error).__name__ != "PanicException":  # the class of a panic in Rust is not public
             raise
         raise CheckpointError(
             f"The tokenizers library failed on a text with this tokenizer ({format_value(str(error), 100)}): a "
@@ -73,8 +73,9 @@ def backtracks(pattern: str) -> bool:
 
     Possessive repetitions and atomic groups do not backtrack, so their content is harmless.
     """
-    groups: list[tuple[bool, bool]] = []  # of each open group: whether it may backtrack, whether it is atomic
-    may_backtrack, was_group = False, False  # of the current group; of the group that has just been closed
+    groups: list[tuple[bool, bool]] = []  # for each open group: whether it may backtrack, and whether it is atomic
+    # The first is for the current group; the second for the group that has just been closed
+    may_backtrack, was_group = False, False
     index = 0
     while index < len(pattern):
         token = _TOKEN.match(pattern, index)
@@ -112,7 +113,7 @@ def _is_unbounded(token: str) -> bool:
 
 
 def _end_of_class(pattern: str, index: int) -> int:
-    """Return the end of a character class, which may be nested, from the position after its bracket."""
+    """Return the end of a character class, which may be nested. `index` is the position after its bracket."""
     depth = 1
     while index < len(pattern) and depth:
         if pattern[index] == "\\":

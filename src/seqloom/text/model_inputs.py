@@ -2,7 +2,7 @@
 
 `seqloom.core.tokens` defines the special tokens. A row of one or two texts has one of these forms:
 
-bert     [CLS] a [SEP]          [CLS] a [SEP] b [SEP]         segments 0 … 0 1 … 1; [SEP] belongs to the text before it
+bert     [CLS] a [SEP]          [CLS] a [SEP] b [SEP]         segments 0 … 0 1 … 1; a [SEP] has the segment before it
 causal   END a [CLS]            END a [SEP] b [CLS]           [CLS] comes last, so that its state depends on all tokens
 ends     END a END              END a END b END               for models that were trained on documents with END
 """
@@ -24,13 +24,13 @@ class Row:
     """One or two texts with special tokens."""
 
     tokens: list[int]
-    segments: list[int]  # the text of each token: 0 or 1
+    segments: list[int]  # index of the text that contains each token: 0 or 1
     starts: tuple[int, ...]  # the position of the first token of each text
     cls_position: int  # the position of [CLS], or of its substitute
 
 
 def frame_texts(specials: Specials, form: Form, first: Sequence[int], second: Sequence[int] | None = None) -> Row:
-    """Add special tokens for a bidirectional model (bert, ends) or a causal model."""
+    """Add the special tokens of a bidirectional model (forms bert and ends) or of a causal model."""
     before, between, after = {
         "bert": (specials.classify, specials.separate, specials.separate),
         "ends": (END, END, END),
@@ -51,10 +51,13 @@ def frame_length(texts: int) -> int:
 
 
 def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
-    """Return the lengths of texts truncated to `room` tokens in total; the longest are truncated first."""
+    """Return the lengths of texts that are truncated to `room` tokens in total.
+
+    The longest texts are truncated first.
+    """
     remaining, limit, extra = room, 0, 0
     for index, length in enumerate(sorted(lengths)):
-        limit, extra = divmod(remaining, len(lengths) - index)  # for each of the longer texts
+        limit, extra = divmod(remaining, len(lengths) - index)  # applies to each of the longer texts
         if length > limit:
             break
         remaining -= length
@@ -71,13 +74,13 @@ def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
 @dataclass(frozen=True)
 class Gaps:
     ids: list[int]  # token ids, including the ids of masks
-    spans: list[Span]  # of the tokens in the text
+    spans: list[Span]  # spans of the tokens in the text
     masks: list[int]  # positions of the masks
     unknown: tuple[str, ...]  # parts of the text that are not in the vocabulary
 
 
 def read_gaps(tokenizer: Tokenizer, specials: Specials, text: str) -> Gaps:
-    """Encode a text with [MASK]. If word tokens include the preceding space, a mask does too."""
+    """Encode a text with [MASK]. If word tokens include the preceding space, a mask also includes it."""
     ids: list[int] = []
     spans: list[Span] = []
     masks: list[int] = []
@@ -100,7 +103,7 @@ def read_gaps(tokenizer: Tokenizer, specials: Specials, text: str) -> Gaps:
 def decode_gaps(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """Decode tokens, with [MASK] for ids outside the vocabulary.
 
-    `read_gaps` is the inverse, unless tokens are characters or a word is divided.
+    This function inverts `read_gaps`, unless tokens are characters or a word is divided.
     """
     text = ""
     for is_gap, group in groupby(ids, key=lambda token: token >= len(tokenizer)):

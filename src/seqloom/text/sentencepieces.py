@@ -1,10 +1,10 @@
-"""The tokenizer of a Marian model: two SentencePiece models, one per language, and a shared vocabulary.
+"""The tokenizer of a Marian model. It has a SentencePiece model for each language, and a shared vocabulary.
 
-    source   source.spm divides a text into pieces, vocab.json maps them to ids
-    target   target.spm, with the same vocab.json
+    source   source.spm divides a text into pieces, and vocab.json maps pieces to ids
+    target   target.spm and the same vocab.json
 
-The models are loaded by the `sentencepiece` library (`pip install 'seqloom[marian]'`). Ids are reordered with END
-first. Embedding rows beyond the vocabulary belong to tokens that no text encodes to.
+The models are loaded by the `sentencepiece` library (`pip install 'seqloom[marian]'`). Ids are reordered so that END
+comes first. Embedding rows beyond the vocabulary belong to tokens that no text encodes to.
 """
 
 import base64
@@ -29,10 +29,10 @@ from seqloom.text.base import (
 )
 from seqloom.text.bytepair import not_unicode
 
-SPACE = "▁"  # a space in a piece
+SPACE = "▁"  # represents a space in a piece
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a byte, in models with byte fallback
 CODE = re.compile(r">>.*?<<")  # the target language, at the start of a text
-Piece = tuple[str, int, int]  # a piece, its start and its end in the text
+Piece = tuple[str, int, int]  # a piece, with its start and its end in the text
 
 
 @config
@@ -43,8 +43,8 @@ class SentencePieceConfig:
 class SentencePieces(ForeignTokenizer):
     """A SentencePiece tokenizer with reordered ids.
 
-    `encode` uses the source model; `of_targets` is the tokenizer with the target model. A language code
-    at the start of a text, such as `>>fra<<`, is one token. No text encodes to END or padding.
+    `encode` uses the source model, and `of_targets` is the tokenizer with the target model. A language code at the
+    start of a text, such as `>>fra<<`, is one token. No text encodes to END or padding.
     """
 
     kind = "sentencepiece"
@@ -53,8 +53,8 @@ class SentencePieces(ForeignTokenizer):
     def __init__(self, content: Mapping[str, Json]) -> None:
         """Create the tokenizer from its content.
 
-        `content` has the vocabulary, the two models in base64, the number of `rows` of the embedding,
-        the original ids of `end`, `padding` (may be null) and `unknown`, and optionally `languages`.
+        `content` contains the vocabulary, the two models in base64, the number of `rows` of the embedding, the original
+        ids of `end`, `padding` (may be null) and `unknown`, and optionally `languages`.
         """
         self._content = dict(content)
         vocabulary: Mapping[str, int] = content["vocabulary"]
@@ -66,7 +66,8 @@ class SentencePieces(ForeignTokenizer):
         self.padding = None if padding is None else self._our_ids[padding]
         self._names = {self._our_ids[id]: name for name, id in vocabulary.items()}
         silent = (END, self.padding)
-        self._ids = {name: id for id, name in self._names.items() if id not in silent}  # ids of pieces in texts
+        # Ids of the pieces that occur in texts
+        self._ids = {name: id for id, name in self._names.items() if id not in silent}
         self._processor, self._of_targets = (_open(content[side], f"{side}.spm") for side in ("source", "target"))
 
     @cached_property
@@ -88,7 +89,7 @@ class SentencePieces(ForeignTokenizer):
     def languages(self) -> dict[str, str]:
         return dict(self._content.get("languages") or {})
 
-    # Text to ids.
+    # Text to ids
 
     def encode(self, text: str) -> list[int]:
         return [self._id(piece) for piece, _, _ in self._pieces(text)]
@@ -115,7 +116,7 @@ class SentencePieces(ForeignTokenizer):
         pieces = [(piece, offset + start, offset + end) for piece, (start, end) in pairs]
         return [(code[0], 0, offset), *pieces] if code else pieces
 
-    # Ids to text.
+    # Ids to text
 
     def stream(self) -> StreamDecoder:
         return _PieceStream(self.spell)
@@ -135,7 +136,7 @@ class SentencePieces(ForeignTokenizer):
             return END_TEXT if token_id == END else UNKNOWN_TEXT
         return self._names.get(token_id, f"<unused {self.order[token_id]}>").replace(SPACE, " ")
 
-    # On disk.
+    # Storage
 
     @staticmethod
     def _check(vocabulary: object, rows: object, specials: Mapping[str, object]) -> None:
@@ -159,12 +160,12 @@ class SentencePieces(ForeignTokenizer):
 
     @classmethod
     def from_content(cls, content: Mapping[str, Json]) -> Self:
-        """Create the tokenizer from its content; raise ValueError if it is invalid."""
+        """Create the tokenizer from its content. Raise ValueError if the content is invalid."""
         return cls(content)
 
 
 class _PieceStream(ByteStream):
-    """A decoder that strips spaces at both ends of a text by holding back spaces until a piece follows."""
+    """A decoder that strips spaces at both ends of a text. It withholds spaces until a piece follows."""
 
     _space, _has_started = "", False
 

@@ -30,8 +30,8 @@ from seqloom.text.base import (
     require_text,
 )
 
-# Marks a piece without a preceding space. The mark is a symbol, and symbols are always single pieces, so a longer piece
-# that starts with the mark is unambiguous.
+# Marks a piece without a preceding space. The mark is a symbol, and symbols are always single pieces. A longer piece
+# that starts with the mark is therefore unambiguous.
 GLUE = "\N{HALFWIDTH BLACK SQUARE}"
 NEWLINE = "\n"
 
@@ -135,7 +135,7 @@ class Words(VocabularyTokenizer):
     """A tokenizer whose tokens are words, sorted by descending frequency, then by code points.
 
     A line break within a document is a token; other white space only separates words. If every word is known,
-    decode(encode(x)) equals `normalize(x)`, in lowercase if `lowercase` is set. A literal `<unk>` is encoded as the
+    decode(encode(x)) equals `normalize(x)`, in lowercase if `lowercase` is set. `<unk>` in a text is encoded as the
     unknown word, as in published corpora.
     """
 
@@ -205,7 +205,7 @@ class Words(VocabularyTokenizer):
             start, word = match.start(), match[0].lower() if self.config.lowercase else match[0]
             for piece in self.split_word(word):
                 end = start + len(piece) - self.is_glued(piece)
-                spans.append((start, min(end, match.end())))  # İ is longer in lowercase
+                spans.append((start, min(end, match.end())))  # İ has two characters in lowercase
                 start = spans[-1][1]
         return spans
 
@@ -222,11 +222,11 @@ class Words(VocabularyTokenizer):
         return (self.plain(piece) if self.is_glued(piece) else f" {piece}").encode()
 
     def is_glued(self, piece: str) -> bool:
-        """Return whether a piece has no space before it."""
+        """Return whether a piece is not preceded by a space."""
         return self.config.split == "punctuation" and len(piece) > 1 and piece[0] == GLUE
 
     def plain(self, piece: str) -> str:
-        """Return a piece without the mark of a missing space."""
+        """Return a piece without the mark for a missing space."""
         return piece[1:] if self.is_glued(piece) else piece
 
     def content(self) -> dict[str, Json]:
@@ -245,16 +245,17 @@ class Words(VocabularyTokenizer):
 
 
 def normalize(text: str) -> str:
-    """Collapse white space to single spaces and strip lines; keep line breaks."""
+    """Collapse white space to single spaces and strip lines. Line breaks are kept."""
     return NEWLINE.join(" ".join(line.split()) for line in text.split(NEWLINE))
 
 
 @cache
 def _piece_pattern() -> re.Pattern[str]:
-    """Return a pattern that matches `<unk>` at the start, letters and digits with combining marks, or any other
-    character.
+    """Return a pattern for the pieces of a word.
 
-    Python's \\w lacks combining marks and would split words of Hindi or a decomposed é.
+    It matches `<unk>` at the start, letters and digits with combining marks, or any other character.
+
+    Python's \\w does not match combining marks and would split words of Hindi or a decomposed é.
     """
     marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
     joiners = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
@@ -264,7 +265,7 @@ def _piece_pattern() -> re.Pattern[str]:
 class _WordStream(StreamDecoder):
     def __init__(self, words: Words) -> None:
         self._words = words
-        self._needs_space = False  # before the next word
+        self._needs_space = False  # whether a space precedes the next word
 
     def push(self, token: int) -> str:
         word = self._words.token(token)

@@ -3,8 +3,8 @@
 Words are separated by white space and punctuation. In every script, a combining mark belongs to the word of its letter.
 An emoji is never split. As in treebanks, some marks belong to their words: 1,000 · 10:30 · U.S. · J. · Mr. · O'Hara ·
 me@example.org · https://… · @name · #topic. English contractions are split: do|n't · Pankaj|'s. Invisible characters
-(direction marks, controls) belong to no word. Chinese, Japanese and Thai are not segmented: a sequence of their letters
-is one word.
+(direction marks, controls) do not belong to any word. Chinese, Japanese and Thai are not segmented: a sequence of their
+letters is one word.
 """
 
 import re
@@ -17,9 +17,9 @@ from itertools import pairwise
 
 Span = tuple[int, int]
 
-_JOINERS = "\u00ad\u200c\u200d\u2060"  # soft hyphen and joiners, only within words
+_JOINERS = "\u00ad\u200c\u200d\u2060"  # soft hyphen and joiners, which occur only within words
 _APOSTROPHES = "'\u2019\u02bc"
-_INSIDE = f"{_APOSTROPHES}\u00b7\u05f3\u05f4"  # between letters: O'Hara, col·lecció, צה״ל
+_INSIDE = f"{_APOSTROPHES}\u00b7\u05f3\u05f4"  # symbols between letters: O'Hara, col·lecció, צה״ל
 _TITLES = "Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Rev|Gen|Col|Lt|Sgt|Capt|Gov|Sen|Rep|Hon|Mme|Mlle|Hr|Fr|vs|etc"
 _EMOJI = (
     "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u27bf\u2900-\u297f\u2b00-\u2bff\u3030\u303d\u3297\u3299"
@@ -39,7 +39,7 @@ def split_words(text: str) -> list[str]:
 
 
 def join_words(words: Sequence[str]) -> tuple[str, list[Span]]:
-    """Join words by spaces; return the text and the span of each word in it."""
+    """Join words by spaces. Return the text and the span of each word in it."""
     spans, start = [], 0
     for word in words:
         spans.append((start, start + len(word)))
@@ -51,7 +51,7 @@ def first_tokens(tokens: Sequence[Span], words: Sequence[Span]) -> list[int]:
     """Return the index of the first token of each word, given the spans of tokens and words in a text.
 
     A byte-pair token may include the space before a word or be part of a character. A word without a token can only be
-    white space. It is assigned the next token, or the last token if no token follows.
+    white space. The next token is assigned to it, or the last token if no token follows.
     """
     ends = [end for _, end in tokens]  # ascending
     return [min(bisect_right(ends, start), max(len(tokens) - 1, 0)) for start, _ in words]
@@ -70,7 +70,7 @@ def _pieces(match: re.Match[str]) -> Iterator[Span]:
 
 
 def _contractions(word: str) -> list[int]:
-    """Return the starts of contracted words; for example, I'd've consists of three words."""
+    """Return the starts of the words in a contraction; for example, I'd've consists of three words."""
     starts: list[int] = []
     while cut := _CONTRACTED.search(word[-4:]):  # a contraction has at most three characters
         word = word[: cut.start() - len(word[-4:])]
@@ -100,7 +100,10 @@ def _pattern() -> re.Pattern[str]:
 
 @cache
 def _marks() -> str:
-    """Return all combining marks of Unicode as ranges; Python's \\w lacks them and would split words of Hindi."""
+    """Return all combining marks of Unicode as ranges.
+
+    Python's \\w does not match them and would split words of Hindi.
+    """
     codes = [code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
     first = [code for code in codes if unicodedata.category(chr(code - 1))[0] != "M"]
     last = [code for code in codes if code == sys.maxunicode or unicodedata.category(chr(code + 1))[0] != "M"]

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: written atomically, verified when read, without pickle.
+"""Checkpoints on disk. They are written atomically, verified when they are read, and do not use pickle.
 
 checkpoints/
     latest.json          the step of the newest checkpoint, written last
@@ -6,7 +6,7 @@ checkpoints/
         manifest.json    format, step, identity of the run, sha256 of every file; `temporary` if it was saved only
                          because training was stopped
         state.json       the structure of every part and its plain values
-        model.safetensors, optimizer.safetensors, carry.safetensors …   one per part with tensors
+    model.safetensors, optimizer.safetensors, carry.safetensors …   one file for each part with tensors
 """
 
 import os
@@ -55,7 +55,7 @@ class Checkpoint:
 class CheckpointStore:
     """The checkpoints of a run and its best weights (`model.safetensors` in the run directory).
 
-    `identity` identifies the run that the weights belong to (see `seqloom.runs.layout`).
+    `identity` identifies the run to which the weights belong (see `seqloom.runs.layout`).
     """
 
     def __init__(self, run: Path, keep: int = 2, identity: str = ""):
@@ -63,14 +63,14 @@ class CheckpointStore:
         self.identity = identity
         self.folder = run / "checkpoints"
         self.keep = max(1, keep)
-        self.damaged: list[tuple[str, str]] = []  # skipped by `load`: (name, cause)
+        self.damaged: list[tuple[str, str]] = []  # checkpoints that `load` skipped, with name and cause
         self._unusable: set[int] = set()  # steps of damaged checkpoints, until they are saved again
 
     def save(self, step: int, parts: Mapping[str, Tree], is_temporary: bool = False) -> str:
         """Write a complete checkpoint, update `latest.json`, and remove surplus checkpoints.
 
         A checkpoint that is saved only because training was stopped is temporary. The next save removes it, so that
-        stopping and resuming does not change which checkpoints are kept.
+        stopping and resuming does not affect which checkpoints are kept.
         """
         target = self.folder / f"step-{step}"
         make_directory(self.folder)
@@ -78,7 +78,7 @@ class CheckpointStore:
             self._clean_up()
             with new_directory(target) as folder:
                 self._fill(folder, step, parts, is_temporary)
-                if os.path.lexists(target):  # saved before its evaluation, or damaged
+                if os.path.lexists(target):  # an existing checkpoint was saved before its evaluation, or is damaged
                     target.rename(self.folder / f".step-{step}.aside")  # `_clean_up` removes or restores it
             write_atomic(self.folder / "latest.json", to_json({"step": step}))
             self._unusable.discard(step)
@@ -102,17 +102,17 @@ class CheckpointStore:
         write_flushed(folder / "manifest.json", to_json(manifest).encode())
 
     def load(self, restore: Callable[[Checkpoint], object] | None = None) -> Checkpoint | None:
-        """Load the newest intact checkpoint; return None if there are no checkpoints.
+        """Load the newest intact checkpoint. Return None if there are no checkpoints.
 
         `restore` receives the checkpoint and must validate it before changing anything. If `restore` raises
-        `CheckpointError`, the checkpoint counts as damaged and `load` tries the previous checkpoint. `load` deletes
-        surplus older checkpoints; damaged and newer checkpoints remain until the next save.
+        `CheckpointError`, the checkpoint counts as damaged, and `load` tries the previous checkpoint. `load` deletes
+        surplus older checkpoints. Damaged and newer checkpoints remain until the next save.
         """
         with disk_errors(self.folder):
             self._clean_up()
         for checkpoint in self._intact(restore=restore):
             step = checkpoint.step
-            with disk_errors(self.folder):  # an interrupted save may not have removed them
+            with disk_errors(self.folder):  # an interrupted save may have left surplus checkpoints
                 self._remove(old for old in self._surplus(step) if old < step and old not in self._unusable)
             return checkpoint
         if self.damaged:
@@ -128,17 +128,20 @@ class CheckpointStore:
     ) -> Iterator[tuple[int, dict[str, Tensor]]]:
         """Yield the step and the model tensors of at most `max_count` intact checkpoints, newest first.
 
-        `check` raises `CheckpointError` for tensors that do not match the model. `damaged` lists the
-        checkpoints that were skipped. Other parts of a checkpoint are not read.
+        `check` raises `CheckpointError` for tensors that do not match the model. `damaged` lists the checkpoints that
+        were skipped. Other parts of a checkpoint are not read.
         """
-        if os.access(self.folder, os.W_OK):  # a read-only run can also be read
+        if os.access(self.folder, os.W_OK):  # a read-only run can be read, but not cleaned
             self._clean_up()
         intact = self._intact(lambda checkpoint: check(checkpoint.parts.get("model", {})), only="model")
         for checkpoint in islice(intact, max_count):
             yield checkpoint.step, checkpoint.parts["model"]
 
     def _intact(self, restore: Callable[[Checkpoint], object] | None, only: str | None = None) -> Iterator[Checkpoint]:
-        """Yield the checkpoints that can be read and restored, newest first; list damaged checkpoints in `damaged`."""
+        """Yield the checkpoints that can be read and restored, newest first.
+
+        Damaged checkpoints are added to `damaged`.
+        """
         self.damaged = []
         candidates = self._steps()
         newest = self._newest_step(candidates)
@@ -230,7 +233,7 @@ class CheckpointStore:
         return sorted((int(match[1]) for match in names if match), reverse=True)
 
     def _clean_up(self) -> None:
-        """Remove the leftovers of an interrupted save; restore a checkpoint whose replacement was interrupted."""
+        """Remove the remains of an interrupted save. Restore a checkpoint whose replacement was interrupted."""
         remove_leftovers(self.folder)
         for aside in self.folder.glob(".step-*.aside"):
             target = self.folder / aside.name.removeprefix(".").removesuffix(".aside")
@@ -242,7 +245,7 @@ class CheckpointStore:
     def _surplus(self, newest: int) -> set[int]:
         """Return the steps of all checkpoints except the newest intact checkpoints.
 
-        Checkpoints after `newest` are surplus, because training runs their steps again.
+        Checkpoints after `newest` are also surplus, because training repeats their steps.
         """
         steps = self._steps()
         lasting = [s for s in steps if s <= newest and s not in self._unusable and not self.is_temporary(s)]
@@ -257,4 +260,5 @@ class CheckpointStore:
 
     def _remove(self, steps: Iterable[int]) -> None:
         for step in steps:
-            remove_directory(self.folder / f"step-{step}")  # atomically: a partial checkpoint would count as damaged
+            # Atomic, because a partial checkpoint would count as damaged
+            remove_directory(self.folder / f"step-{step}")

@@ -58,7 +58,7 @@ class FitConfig:
             yield "steps or epochs must be set"
 
     def warnings(self, steps: int) -> Iterator[str]:
-        """Return warnings about settings that are unsuitable for `steps` training steps."""
+        """Yield warnings about settings that are unsuitable for `steps` training steps."""
         if self.warmup >= steps:
             yield (
                 f"train.warmup is {self.warmup}, but training ends after {steps} steps, so the learning rate never "

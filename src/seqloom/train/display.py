@@ -1,4 +1,4 @@
-"""Display of training events: a progress bar in a notebook or a terminal, lines in a pipe, or JSON."""
+"""Display of training events: a progress bar in a notebook or terminal, lines in a pipe, or JSON."""
 
 import math
 import sys
@@ -14,7 +14,7 @@ from seqloom.core.progress import report_progress
 from seqloom.core.words import format_count
 from seqloom.train import events as e
 
-# The metrics to display for each kind of model; the log contains all metrics.
+# The metrics that are displayed for each kind of model. The log contains all metrics.
 HEADLINES = (
     ("loss", "perplexity", "bits_per_character"),
     ("loss", "perplexity", "bleu", "exact_match"),
@@ -28,10 +28,10 @@ HEADLINES = (
     ("loss", "mase", "crps", "coverage_80"),
     ("loss", "rmse_observed", "rmse_filtered", "rmse_smoothed"),
 )
-PROGRESS_INTERVAL = 10.0  # seconds between lines about training, if not on a terminal
+PROGRESS_INTERVAL = 10.0  # seconds between lines about training, if the output is not a terminal
 NOTEBOOK_INTERVAL = 0.25  # seconds between updates of the bar in a notebook
 NOTEBOOK_LINES = 12  # maximum number of displayed lines about evaluations in a notebook
-PREPARATION_INTERVAL = 5.0  # seconds between lines about data preparation, if not on a terminal
+PREPARATION_INTERVAL = 5.0  # seconds between lines about data preparation, if the output is not a terminal
 Show = Callable[[e.Event], None]
 
 
@@ -42,7 +42,7 @@ def is_live() -> bool:
 
 @contextmanager
 def display_events(print_json: Callable[[dict[str, Json]], None] | None = None) -> Iterator[Show]:
-    """Yield a function that displays an event: in a progress bar, as a line in a pipe, or with `print_json`."""
+    """Yield a function that displays an event in a progress bar, as a line in a pipe, or with `print_json`."""
     if print_json is not None:
         yield lambda event: print_json(e.event_to_json(event))
     elif is_notebook():
@@ -105,7 +105,7 @@ class NotebookOutput:
         self._handle: Any = None
 
     def show(self, html: str) -> None:
-        """Replace the HTML; all texts in it must be escaped."""
+        """Replace the HTML. All texts in it must be escaped."""
         from IPython.display import HTML, display
 
         if self._handle is None:
@@ -115,7 +115,7 @@ class NotebookOutput:
 
 
 class NotebookProgress:
-    """The events of a training run in a notebook: permanent lines, and a bar below them until training has finished."""
+    """The events of a training run in a notebook: permanent lines, and below them a bar until training has finished."""
 
     def __init__(self) -> None:
         self._output, self._lines = NotebookOutput(), list[str]()
@@ -145,7 +145,7 @@ def _bar_html(step: int, total: int) -> str:
 
 @contextmanager
 def show_preparation() -> Iterator[None]:
-    """Show the progress of slow data preparation, in a notebook or on standard error."""
+    """Show the progress of slow data preparation in a notebook or on standard error."""
     report = _Preparation()
     with report_progress(report):
         try:
@@ -191,7 +191,7 @@ def format_duration(seconds: float) -> str:
 
 
 def describe(event: e.Event) -> str | None:
-    """Describe an event in one line; return None for events that are not displayed."""
+    """Describe an event in one line. Return None for events that are not displayed."""
     match event:
         case e.Started(step=step, resumed=resumed, parameters=parameters, device=device):
             size = f"{parameters:,} parameters on {device}" if parameters else "counting"

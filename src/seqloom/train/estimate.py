@@ -29,9 +29,10 @@ def estimate(
     stop: Stop | None = None,
     resume: bool = False,
 ) -> Iterator[Event]:
-    """Run the stages of an estimation, save the model of every stage that has one, and evaluate the last model.
+    """Run the stages of an estimation, save the model of each stage that has one, and evaluate the last model.
 
-    `seed` is unused, because the task reads the seed from the recipe. The parameter matches the signature of `fit`.
+    `seed` is not used, because the task reads the random seed from the recipe. It is present for the same signature as
+    `fit`.
     """
     stop = stop or Stop()
     model: Model | None = None
@@ -81,7 +82,7 @@ def parts_of(model: Model) -> dict[str, Tree]:
 
 
 def restore_model(model: Model, checkpoint: Checkpoint) -> Model:
-    """Load the tensors of a checkpoint into a new model; raise `CheckpointError` if they do not match the model."""
+    """Load the tensors of a checkpoint into a new model. Raise `CheckpointError` if they do not match the model."""
     parts = checkpoint.parts
     check_tree(dict.fromkeys(parts), dict.fromkeys(parts_of(model)), "the checkpoint")
     if not isinstance(parts["model"], dict):

@@ -112,7 +112,7 @@ class Finished(Event):
 
 
 def event_to_json(event: Event) -> dict[str, Json]:
-    """Convert an event to plain values for JSON; infinity and NaN, which JSON lacks, become null."""
+    """Convert an event to plain values for JSON. Infinity and NaN, which JSON cannot represent, become null."""
 
     def to_plain(value: Json) -> Json:
         if isinstance(value, Mapping):
@@ -123,7 +123,7 @@ def event_to_json(event: Event) -> dict[str, Json]:
 
 
 def event_from_json(content: Mapping[str, Json]) -> Event:
-    """Convert the result of `event_to_json` back to an event; null metrics become NaN."""
+    """Convert the result of `event_to_json` back to an event. Null metrics become NaN."""
     kind = {kind.__name__.lower(): kind for kind in Event.__subclasses__()}[content["event"]]
     values = {entry.name: content[entry.name] for entry in fields(kind) if entry.name in content}
     for name, value in values.items():
@@ -149,7 +149,7 @@ class Meter:
         self.seconds += time.perf_counter() - self._entered
 
     def add(self, tokens: int, steps: int = 1, seconds: float = 0.0) -> None:
-        """Count steps and their tokens, and the seconds of steps outside a `with` block."""
+        """Count steps, their tokens, and the seconds of steps that run outside a `with` block."""
         self.tokens, self.steps, self.seconds = self.tokens + tokens, self.steps + steps, self.seconds + seconds
 
     def speed(self) -> float:

@@ -1,8 +1,8 @@
 """The training loop and the definition of a training step.
 
-A wrapper takes a step and returns a function with the same signature, `Step`. Wrappers replay the step as a CUDA graph,
-split a batch that exceeds the memory into microbatches, apply gradient checkpointing, or measure time and memory.
-`seqloom.train.wrappers.wrap` chooses them.
+A wrapper takes a step and returns a function with the same signature, `Step`. Wrappers can replay the step as a CUDA
+graph, split a batch that does not fit in memory into microbatches, apply gradient checkpointing, or measure time and
+memory. `seqloom.train.wrappers.wrap` selects the wrappers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,9 +34,9 @@ def add_gradient(state: TrainState, batch: Tree) -> Loss:
 
 
 def training_step(state: TrainState, add_gradient: AddGradient = add_gradient) -> StepResult:
-    """Run one training step; leave the weights and the optimizer unchanged if the loss or gradient is not finite."""
+    """Run one training step. If the loss or gradient is not finite, the weights and the optimizer do not change."""
     batches, lr, statistics = state.batches(), state.learning_rate(), state.statistics_before_step()
-    seed_step(state.seed, state.tally.step)  # makes dropout the same after a resume
+    seed_step(state.seed, state.tally.step)  # dropout is the same after a resume
     state.optimizer.zero_grad(set_to_none=True)
     losses: list[Loss] = []
     for batch in batches:
@@ -63,7 +63,7 @@ def training_step(state: TrainState, add_gradient: AddGradient = add_gradient) -
 
 def make_step(state: TrainState, step: Step = training_step) -> StepResult:
     """Unfreeze the layer groups that are due, and run the next step with the model in training mode."""
-    if not state.model.training:  # train() visits hundreds of modules
+    if not state.model.training:  # only if needed, because train() visits hundreds of modules
         state.model.train()
     if state.layer_groups is not None:
         state.layer_groups.unfreeze(state.tally.step)
@@ -80,7 +80,7 @@ def fit(
     resume: bool = False,
     wrap: Callable[[TrainState], Step] = lambda state: training_step,
 ) -> Iterator[Event]:
-    """Train and yield events; with `resume`, continue from the newest intact checkpoint."""
+    """Train and yield events. With `resume`, continue from the newest intact checkpoint."""
     with preserve_threads():
         state = TrainState(task, config, seed)
         checkpoint = store.load(state.restore) if resume else None
@@ -100,7 +100,7 @@ def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop)
                 with stop.interruptible():
                     metrics = state.evaluate()
             except Interrupted:
-                pass  # the evaluation stays due and runs after the resume
+                pass  # the evaluation is still due and runs after the resume
             else:
                 is_best, is_saved = state.record_evaluation(metrics), False
                 if is_best:
@@ -120,7 +120,7 @@ def run_steps(state: TrainState, step: Step, store: CheckpointStore, stop: Stop)
         result = make_step(state, step)
         is_saved = False
         meter.add(result.tokens, seconds=result.seconds)
-        yield from state.events  # reported by wrappers of the step
+        yield from state.events  # events that wrappers of the step have reported
         state.events = []
         results = state.take_results()
         yield from skipped_steps(tally.step, results)

@@ -3,9 +3,9 @@
 Layer groups are numbered from the embeddings (group 0) to the head (top).
 
     discriminative rates   group l has the learning rate lr · decay^(top − l)
-    unfreezing             at step t, the groups from max(freeze, top − ⌊t / every⌋) up are trained
+    unfreezing             at step t, the groups from max(freeze, top − ⌊t / every⌋) to the top are trained
 
-Learning rates and unfreezing depend only on the step, so resumed training gives the same result. A frozen group has no
+Learning rates and unfreezing depend only on the step, so a resumed run gives the same result. A frozen group has no
 gradient, so its weights and its optimizer state do not change.
 """
 
@@ -26,7 +26,7 @@ class Layered(Protocol):
     """A model with layer groups."""
 
     def layer_groups(self) -> Sequence[Sequence[nn.Parameter]]:
-        """Return the parameters of each group, lowest group first; no parameter is in two groups."""
+        """Return the parameters of each group, lowest group first. Each parameter belongs to at most one group."""
         ...
 
 
@@ -34,7 +34,7 @@ class Layered(Protocol):
 class LayerGroups:
     """The layer groups of a model, their learning rates and the schedule of unfreezing."""
 
-    parameters: Sequence[Sequence[nn.Parameter]]  # of each group, lowest group first
+    parameters: Sequence[Sequence[nn.Parameter]]  # parameters of each group, lowest group first
     decay: float = 1.0
     every: int | None = None  # steps until the next group is unfrozen; None: all groups are trained from the start
     freeze: int = 0  # number of lowest groups that are never trained
@@ -76,7 +76,10 @@ class LayerGroups:
 
 
 def build_layer_groups(model: nn.Module, config: FitConfig, steps_per_epoch: int) -> LayerGroups | None:
-    """Return the layer groups of a model if the recipe uses them; raise `UsageError` if the model has too few."""
+    """Return the layer groups of a model if the recipe uses them.
+
+    Raise `UsageError` if the model has too few groups.
+    """
     every = config.unfreeze_every
     options = {"layer_decay": config.layer_decay != 1, "unfreeze_every": every is not None, "freeze": config.freeze > 0}
     requested = [f"train.{name}" for name, is_given in options.items() if is_given]
@@ -117,8 +120,8 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """Build an optimizer that applies weight decay to matrices, but not to biases and gains.
 
-    With `layer_groups`, the parameter groups of each layer group have a `scale`, the factor of
-    their learning rate.
+    With `layer_groups`, the parameter groups of each layer group have a `scale`, which is the factor of their learning
+    rate.
     """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     scaled: list[tuple[Sequence[nn.Parameter], float | None]] = [(trainable, None)]
@@ -137,16 +140,16 @@ def build_optimizer(
         kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
         return kind(groups, lr=lr, betas=betas, fused=fused)
     optimizer = torch.optim.SGD(groups, lr=lr, momentum=momentum, fused=fused)
-    for parameter in trainable if momentum else ():  # torch leaves buffers uninitialized where a step has no gradient
+    for parameter in trainable if momentum else ():  # torch leaves buffers uninitialized if a step has no gradient
         optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return optimizer
 
 
 def validate_optimizer_state(optimizer: torch.optim.Optimizer, saved: Tree) -> OptimizerState:
-    """Return the state to load: the tensors of a saved `state_dict()` with the settings of the recipe.
+    """Return the state to load, which consists of the tensors of a saved `state_dict()` and the settings of the recipe.
 
-    Raise `CheckpointError` unless the tensors match the optimizer's parameters. Adam has no state for
-    a parameter before its first gradient.
+    Raise `CheckpointError` unless the tensors match the optimizer's parameters. Adam has no state for a parameter that
+    has not had a gradient.
     """
     current = optimizer.state_dict()
     try:

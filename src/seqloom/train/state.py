@@ -1,6 +1,6 @@
 """The state of gradient-based training, which every checkpoint contains.
 
-A checkpoint has the weights, the optimizer state, the carried state and `Counters`. Random numbers of a step depend
+A checkpoint has the weights, the optimizer state, the carried state and `Counters`. The random numbers of a step depend
 only on the seed and the step. Training for N steps, saving, loading and training for N more steps therefore gives the
 same bits as training for 2N steps without interruption. This requires the same number of CPU threads, which a resume
 restores (`seqloom.core.device`).
@@ -33,22 +33,22 @@ from seqloom.train.config import FitConfig, Schedule
 from seqloom.train.events import Event, Started
 from seqloom.train.optimizers import build_layer_groups, build_optimizer, validate_optimizer_state
 
-STALE = "no improvement in"  # first words of the reason for ending early
-MAX_PENDING = 100  # steps whose results have not been read from the device
+STALE = "no improvement in"  # first words of the reason for stopping early
+MAX_PENDING = 100  # maximum number of steps whose results have not been read from the device
 
 
 @dataclass
 class StepResult:
-    """The result of one step; `cause` is the reason if it was skipped."""
+    """The result of one step. `cause` is the reason if the step was skipped."""
 
     loss: float
     gradient_norm: float
     tokens: int
     lr: float
     cause: str | None = None
-    unread: Tensor | None = None  # loss and gradient norm, while they are only on the device
-    preparation_seconds: float = 0.0  # compilation and graph capture, which later steps do not repeat
-    seconds: float = 0.0  # duration without preparation, if a wrapper measures it
+    unread: Tensor | None = None  # loss and gradient norm that have not been read from the device
+    preparation_seconds: float = 0.0  # time for compilation and graph capture, which later steps do not repeat
+    seconds: float = 0.0  # duration without preparation, if a wrapper measures the duration
 
 
 @dataclass
@@ -60,22 +60,22 @@ class Counters:
     evaluated: int = 0  # the last step that was evaluated
     best_step: int = 0
     best: dict[str, float] | None = None
-    stale: int = 0  # evaluations since the best evaluation
-    since_decay: int = 0  # evaluations without a new best since plateau last lowered the rate
-    decay: float = 1.0  # product of the factors of plateau
-    skips: int = 0  # consecutive skipped steps
+    stale: int = 0  # number of evaluations since the best evaluation
+    since_decay: int = 0  # evaluations without a new best since the schedule plateau last lowered the rate
+    decay: float = 1.0  # product of the factors that the schedule plateau has applied
+    skips: int = 0  # number of consecutive skipped steps
     recent_loss: float = 0.0  # sum of the losses since the last report
     recent_steps: int = 0  # number of steps since the last report
     memory: int = 0  # peak bytes of tensors during a measured step
     limit: int | None = None  # smallest batch, in values, that did not fit in memory (`seqloom.train.wrappers`)
-    cuda_graphs: bool = True  # whether steps may be CUDA graphs; false after running out of memory for them
+    cuda_graphs: bool = True  # whether steps may be CUDA graphs; false if their memory was exhausted
     threads: int = 0  # CPU threads, which affect the rounding of sums; 0 on other devices
 
     @classmethod
     def restore(cls, saved: Tree, step: int, metric: str) -> "Counters":
-        """Restore the counters of a checkpoint; raise `CheckpointError` if they are invalid.
+        """Restore the counters of a checkpoint. Raise `CheckpointError` if they are invalid.
 
-        `metric` selects the best checkpoint.
+        `metric` is the metric that selects the best checkpoint.
         """
         check_tree(saved, asdict(cls()) | {"best": ANYTHING, "limit": ANYTHING}, "tally")
         best, limit = saved["best"], saved["limit"]
@@ -114,7 +114,7 @@ class WithRunningStatistics(Protocol):
 
 
 def device_for(config: FitConfig) -> torch.device:
-    """Return the training device; raise `ResourceError` if this machine cannot train with these settings."""
+    """Return the training device. Raise `ResourceError` if this machine cannot train with these settings."""
     device = choose_device(config.device)
     if config.precision in ("bf16", "fp16") and device.type != "cuda":
         raise ResourceError(f"train.precision={config.precision} needs a CUDA GPU, not {device}. Use fp32.")
@@ -122,7 +122,7 @@ def device_for(config: FitConfig) -> torch.device:
 
 
 class TrainState:
-    """The model, optimizer, carried state and counters (`tally`) of training, with unreported results and events."""
+    """The model, optimizer, carried state and counters (`tally`) of training, with results and events to report."""
 
     def __init__(self, task: Task, config: FitConfig, seed: int):
         self.task, self.config, self.seed = task, config, seed
@@ -150,13 +150,13 @@ class TrainState:
         layers = [layer for layer in self.model.modules() if isinstance(layer, WithRunningStatistics)]
         self.statistics = [tensor for layer in layers for tensor in layer.running_statistics()]
         self.carry: Tree = None
-        self.drawn_batches: list[Tree] = []  # the batches of the next step, once drawn
+        self.drawn_batches: list[Tree] = []  # the batches of the next step, after they have been drawn
         self.tally = Counters(threads=training_threads(self.device))
-        self.thread_note: str | None = None  # if a resume changes the number of threads
-        self.events: list[Event] = []  # reported by wrappers of the step
-        self.pending: list[StepResult] = []  # results that the tally does not include yet
+        self.thread_note: str | None = None  # set if a resume changes the number of threads
+        self.events: list[Event] = []  # events that wrappers of the step report
+        self.pending: list[StepResult] = []  # results that have not been added to the tally
         self.results: list[StepResult] = []  # results in the tally that have not been reported
-        self.diverged: str | None = None  # the cause, after too many consecutive skipped steps
+        self.diverged: str | None = None  # the cause, if too many consecutive steps were skipped
 
     def autocast(self) -> torch.autocast:
         """Return the autocast context for the precision of the recipe."""
@@ -172,14 +172,14 @@ class TrainState:
         return max(base * self.tally.decay, min(c.min_lr, base))
 
     def batches(self) -> list[Tree]:
-        """Return the batches of the next step, which are drawn on the first call."""
+        """Return the batches of the next step. They are drawn on the first call."""
         if not self.drawn_batches:
             first, count = self.tally.step * self.config.accumulate_steps, self.config.accumulate_steps
             self.drawn_batches = [self.task.batch(self.seed, first + part) for part in range(count)]
         return self.drawn_batches
 
     def statistics_before_step(self) -> list[Tensor]:
-        """Return a copy of the running statistics, for `restore_statistics` if the step is not applied."""
+        """Return a copy of the running statistics. `restore_statistics` uses it if the step is not applied."""
         return [tensor.clone() for tensor in self.statistics]
 
     def restore_statistics(self, before: Sequence[Tensor], keep: Tensor | bool = False) -> None:
@@ -190,7 +190,7 @@ class TrainState:
     # --- results of steps ---------------------------------------------------------------------------------------------
 
     def count(self, result: StepResult) -> StepResult:
-        """Add the result of a step; a result on the device is read before the next report, evaluation or save."""
+        """Add the result of a step. A result on the device is read before the next report, evaluation or save."""
         self.drawn_batches = []
         self.tally.step += 1
         self.tally.tokens += result.tokens
@@ -253,7 +253,7 @@ class TrainState:
         return False
 
     def is_due(self, every: int | None) -> bool:
-        """Return whether an action with this interval is due; all actions are due at the last step.
+        """Return whether an action with this interval is due. All actions are due at the last step.
 
         The default interval is one epoch.
         """
@@ -261,7 +261,7 @@ class TrainState:
         return step > 0 and (step % (every or self.steps_per_epoch) == 0 or step == self.total)
 
     def reason_to_end(self) -> str | None:
-        """Return why training is complete, or None if it is not."""
+        """Return why training is complete, or None if it is not complete."""
         if self.tally.step >= self.total:
             return "all steps are done"
         if self.config.patience is not None and self.tally.stale >= self.config.patience:
@@ -278,7 +278,7 @@ class TrainState:
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def notes(self) -> list[str]:
-        """Return notes for the user about the model and its training; the result is usually empty."""
+        """Return notes for the user about the model and its training. The result is usually empty."""
         notes = list(self.model.notes()) if isinstance(self.model, WithNotes) else []
         if self.config.gradient_checkpointing and not recomputable_layers(self.model):
             notes.append("train.gradient_checkpointing has no effect: the model has no blocks or layers")
@@ -304,7 +304,7 @@ class TrainState:
         return {"model": dict(self.model.state_dict()), "optimizer": optimizer, "scaler": scaler, "carry": self.carry}
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Restore a checkpoint; if a part does not match, raise `CheckpointError` and change nothing."""
+        """Restore a checkpoint. If a part does not match, raise `CheckpointError` and change nothing."""
         parts = checkpoint.parts
         try:
             check_tree(dict.fromkeys(parts), dict.fromkeys([*self.tensors(), "tally"]), "the checkpoint")
@@ -323,10 +323,12 @@ class TrainState:
         tally.threads = training_threads(self.device)
 
     def validate_carry(self, carry: Tree, step: int) -> Tree:
-        """Move a saved carried state to the device; raise `CheckpointError` if the task's loss cannot start from it.
+        """Move a saved carried state to the device.
 
-        The saved state must have the form of the carried state after one example of the next batch. Integers in the
-        state are token ids. Floats are converted, because a run may be resumed on a device with another precision.
+        Raise `CheckpointError` if the task's loss cannot start from this state.
+
+        The saved state must have the structure of the carried state after one example of the next batch. Integers in
+        the state are token ids. Floats are converted, because a run may be resumed on a device with another precision.
         """
         if carry is None:
             return None
@@ -351,7 +353,7 @@ class TrainState:
 
 
 def count_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
-    """Increment the version counters of the parameters after a step, which torch's fused optimizers omit."""
+    """Increment the version counters of the parameters after a step, because torch's fused optimizers omit this."""
     increment_version([parameter for group in optimizer.param_groups for parameter in group["params"]])
 
 
@@ -366,9 +368,9 @@ def recomputable_layers(model: nn.Module) -> list[nn.Module]:
 def learning_rate(schedule: Schedule, peak: float, step: int, total: int, warmup: int = 0, floor: float = 0.0) -> float:
     """Return the learning rate for the step from `step` to `step + 1`.
 
-    All schedules first rise linearly to `peak` over `warmup` steps and then follow
+    All schedules first rise linearly to `peak` in `warmup` steps. They then follow
 
-        constant, plateau   peak                       (evaluations lower the rate of plateau)
+        constant, plateau   peak                       (with plateau, evaluations lower the rate)
         inverse-sqrt        peak · √(warmup / (step + 1))    with warmup at least 1
         cosine              floor + (peak − floor) · (1 + cos π·progress) / 2,   progress from 0 to 1 at `total`
     """
@@ -383,7 +385,7 @@ def learning_rate(schedule: Schedule, peak: float, step: int, total: int, warmup
 
 
 def non_finite_cause(loss: float, norm: float, model: nn.Module | None = None) -> str | None:
-    """Return why a step must be skipped, with the name of a parameter of `model` if its gradient is not finite."""
+    """Return why a step must be skipped. If a gradient is not finite, include the name of the parameter of `model`."""
     if not math.isfinite(loss):
         return f"the loss is {loss}"
     if math.isfinite(norm):

@@ -13,17 +13,17 @@ from seqloom.core.errors import Interrupted
 
 
 class Stop:
-    """A request to stop, from a signal or a caller."""
+    """A request to stop, which a signal or a caller makes."""
 
     def __init__(self) -> None:
         self.requested = False
-        self.signal: int = signal.SIGINT  # the signal that requested it
+        self.signal: int = signal.SIGINT  # the signal that requested the stop
         self._may_raise = False
 
     def request(self, number: int = signal.SIGINT) -> None:
         self.requested, self.signal = True, number
         if self._may_raise:
-            self._may_raise = False  # a second request must not interrupt the save that follows
+            self._may_raise = False  # a second request must not interrupt the following save
             raise Interrupted("Stopped on request.")
 
     def withdraw(self, number: int) -> bool:

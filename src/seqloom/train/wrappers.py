@@ -1,9 +1,9 @@
 """Wrappers of a training step: microbatches, CUDA graphs, gradient checkpointing, and measurement of memory and time.
 
-A wrapper takes a step and returns a step with the same signature; `wrap` selects the wrappers.
+A wrapper takes a step and returns a step with the same signature. `wrap` selects the wrappers.
 
 The loss of a batch is the mean over n predictions. The gradient of the batch is therefore a weighted sum of the
-gradients of its microbatches, where microbatch i has n_i predictions:
+gradients of its microbatches. Microbatch i has n_i predictions:
 
     L = Σ_i (n_i / n) · L_i          ∇L = Σ_i (n_i / n) · ∇L_i
 
@@ -35,8 +35,8 @@ from seqloom.train.state import StepResult, TrainState, recomputable_layers
 def wrap(state: TrainState) -> Step:
     """Return the step with the wrappers that the configuration and the device require.
 
-    Memory is measured at the second step, because the optimizer state exists only after the first, and at
-    the largest step of the first epoch.
+    Memory is measured at the second step, because the optimizer state does not exist before the first step has
+    finished, and at the largest step of the first epoch.
     """
     step = accelerate(split_on_oom, state)
     if state.config.gradient_checkpointing:
@@ -59,7 +59,7 @@ def measure_memory(step: Step, steps: Container[int]) -> Step:
     def measured_step(state: TrainState) -> StepResult:
         if state.tally.step not in steps:
             return step(state)
-        state.optimizer.zero_grad(set_to_none=True)  # gradients of the last step do not count
+        state.optimizer.zero_grad(set_to_none=True)  # gradients of the previous step are not counted
         with measure_peak(state.device, leaves([state.tensors(), state.batches()])) as peak:
             result = step(state)
         state.tally.memory = max(state.tally.memory, peak.bytes)
@@ -83,9 +83,9 @@ def measure_time(step: Step) -> Step:
 def checkpoint_activations(step: Step, layers: Sequence[nn.Module]) -> Step:
     """Recompute the activations of these layers in the backward pass of every step (gradient checkpointing).
 
-    Let each of L layers have an input of size x and activations of size a. Checkpointing reduces the memory of the
-    stack from L·a to L·x + a and increases the time by about a third. The recomputation restores the state of the
-    random number generator, so the gradients are equal.
+    If each of L layers has an input of size x and activations of size a, checkpointing reduces the memory of the stack
+    from L·a to L·x + a and increases the time by about a third. The recomputation restores the state of the random
+    number generator, so the gradients do not change.
     """
 
     def checkpointed_step(state: TrainState) -> StepResult:
@@ -115,24 +115,24 @@ def recompute_activations(layers: Sequence[nn.Module]) -> Iterator[None]:
 
 
 class BatchTooLargeError(Exception):
-    """A microbatch does not fit in memory; the batch must be split further."""
+    """Raised if a microbatch does not fit in memory, so the batch must be split further."""
 
 
 def split_on_oom(state: TrainState) -> StepResult:
-    """Run a training step; when it runs out of memory, restart it with smaller microbatches."""
+    """Run a training step. If it runs out of memory, restart it with smaller microbatches."""
     carry, statistics = state.carry, state.statistics_before_step()
     while True:
         state.carry = carry
         try:
             return training_step(state, add_split_gradient)
         except BatchTooLargeError:
-            state.restore_statistics(statistics)  # leaving this block frees the tensors of the traceback
+            state.restore_statistics(statistics)  # at the end of this block, the tensors of the traceback are freed
         if state.device.type == "cuda":
             torch.cuda.empty_cache()
 
 
 def add_split_gradient(state: TrainState, batch: Tree) -> Loss:
-    """Add the gradient of a batch, split into microbatches if it does not fit in memory."""
+    """Add the gradient of a batch. If the batch does not fit in memory, split it into microbatches."""
     batch, tally = to_device(batch, state.device), state.tally
     count = microbatch_count(tally.limit, batch, state.carry)
 
@@ -176,12 +176,11 @@ def microbatch_gradient(
     loss_of: Callable[[Tree, Tree], Loss],
     backward: Callable[[Tensor], None],
 ) -> Loss:
-    """Add the gradient of a batch to the gradient of the model, one microbatch at a time; return the detached loss.
+    """Add the gradient of a batch to that of the model, one microbatch at a time. Return the detached loss.
 
-    `loss_of` computes the loss of a batch and a carried state, `backward` adds the gradient of a
-    scalar.
+    `loss_of` computes the loss of a batch and a carried state, and `backward` adds the gradient of a scalar.
     """
-    accumulated = [parameter.grad for parameter in model.parameters()]  # from other batches of this step
+    accumulated = [parameter.grad for parameter in model.parameters()]  # gradients of other batches of this step
     model.zero_grad(set_to_none=True)
     rows, losses, sizes = count_rows(batch), [], []
     for first, last in pairwise(rows * i // count for i in range(count + 1)):
