@@ -1,4 +1,4 @@
-"""`python -m seqloom` is `seqloom`."""
+"""`python -m seqloom` runs the command `seqloom`."""
 
 import sys
 

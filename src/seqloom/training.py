@@ -32,11 +32,11 @@ from seqloom.train.state import STALE, device_for
 from seqloom.train.stop import Stop
 from seqloom.train.wrappers import wrap
 
-# Resuming may change only keys that do not affect earlier steps.
+# A resume may change only keys that do not affect earlier steps.
 LENGTH_KEYS = {"train.steps", "train.epochs"}
 LENGTH_DEPENDENT_SCHEDULES = ("cosine", "linear")  # after a change, the remaining steps follow the new length
 MAX_DIFFERENCES = 4  # maximum number of rejected keys that an error message lists
-FILE_KEYS = {"data.train", "data.dev", "data.test", "data.file"}  # may name copies of the same data
+FILE_KEYS = {"data.train", "data.dev", "data.test", "data.file"}  # these keys may name copies of the same data
 RESUMABLE_KEYS = LENGTH_KEYS | {"train.patience", "train.keep_checkpoints", "train.log_every", "train.device"}
 
 
@@ -86,7 +86,7 @@ def begin(recipe: TaskRecipe, out: Path) -> Training:
     """Read the data and create the run directory, with a lock on its path."""
     with claim(out):
         if isinstance(recipe.train, FitConfig):
-            device_for(recipe.train)  # fail early if this machine cannot train the recipe
+            device_for(recipe.train)  # fail before data is read if this machine cannot train the recipe
         task = task_info(recipe.task).task.prepare(recipe)
         if isinstance(recipe.train, FitConfig):
             task.steps_per_epoch()  # fail before the directory is created if there are no batches
@@ -110,7 +110,7 @@ def resume(path: str | Path, overrides: Sequence[str] = (), recipe: TaskRecipe |
     changes = check_resumable(run, checked)
     task = task_info(checked.task).task.reopen(checked, run)
     for split in ("train", "dev") if isinstance(task.corpus, Corpus) else ():
-        task.corpus.split(split)  # raises an error if the data has changed
+        task.corpus.split(split)  # raises an error if the data of the split has changed
     if changes.keys() - FILE_KEYS:  # the identity of the run depends on the files of its recipe
         with run.locked():
             run.update_recipe(

@@ -4,8 +4,8 @@
     print(search.best.settings, search.best.value, search.recipe_file)
 
 The folder of a search contains the runs `trial-001`, `trial-002`, … and `tune.json`, which lists the values and results
-of all trials. A proposal depends only on the seed, the number of the trial and the results of the trials before it, so
-a search that was killed continues as if it had not been interrupted. Only dev is evaluated.
+of all trials. A proposal depends only on the seed, the number of the trial and the results of earlier trials. A search
+that was killed therefore resumes with the same proposals as an uninterrupted search. Only dev is evaluated.
 """
 
 import itertools
@@ -41,10 +41,10 @@ from seqloom.training import begin_or_resume
 if TYPE_CHECKING:
     import optuna
 
-STARTUP_TRIALS = 5  # trials with random values, and finished trials before one can be pruned
+STARTUP_TRIALS = 5  # number of trials with random values, and of finished trials before a trial can be pruned
 DIGITS = 4  # significant digits of proposed numbers
-MAX_COMBINATIONS = 10_000  # spaces with more combinations may repeat a combination
-NO_SIGNAL = 0  # the signal number of a request to stop by the pruner
+MAX_COMBINATIONS = 10_000  # a search of a space with more combinations may repeat a combination
+NO_SIGNAL = 0  # the signal number of the pruner's request to stop
 FIXED_SECTIONS = {
     "seed": "all trials have the seed of the recipe; train the best recipe with several --seeds",
     "task": "metrics of different tasks are not comparable",
@@ -60,8 +60,8 @@ class Dimension:
     """A key to search: an interval of numbers, or a list of values."""
 
     key: str
-    text: str  # as given, such as 1e-4..1e-2:log
-    low: float = math.nan  # the ends of an interval, as `int` for whole numbers
+    text: str  # the text that the user gave, such as 1e-4..1e-2:log
+    low: float = math.nan  # start of an interval; `int` for whole numbers
     high: float = math.nan
     is_log: bool = False
     choices: tuple[Json, ...] = ()
@@ -145,19 +145,19 @@ def to_override(key: str, value: Json) -> str:
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial: its values and, when it has ended, its result."""
+    """A trial: its values and, if it has ended, its result."""
 
     number: int  # counted from 1
     settings: dict[str, Json]  # values of the searched keys
-    state: str = "running"  # then finished, pruned, diverged, invalid (the recipe) or failed (out of memory)
+    state: str = "running"  # running, finished, pruned, diverged, invalid (the recipe) or failed (out of memory)
     value: float = math.nan  # the best value of the metric on dev
-    step: int | None = None  # the step of this value
-    evaluations: dict[int, float] = field(default_factory=dict)  # values of the metric by step
+    step: int | None = None  # the step at which the best value was measured
+    evaluations: dict[int, float] = field(default_factory=dict)  # step → value of the metric
     seconds: float = 0.0
     reason: str = ""  # why a trial was invalid or failed
 
     def describe_settings(self) -> str:
-        """Return the values as words: `train.lr=0.01 model.cell=gru`."""
+        """Return the values in the format of overrides: `train.lr=0.01 model.cell=gru`."""
         return " ".join(f"{key}={format_setting(value)}" for key, value in self.settings.items())
 
 
@@ -167,7 +167,7 @@ class Search:
 
     name: str
     source: str | Path | Mapping[str, Json]  # the recipe
-    overrides: list[str]  # single values for all trials
+    overrides: list[str]  # overrides that apply to all trials
     dimensions: list[Dimension]
     recipe: TaskRecipe  # with the overrides
     metric: str
@@ -256,7 +256,7 @@ class Search:
         return {"recipe": to_mapping(self.recipe), "space": space, "metric": self.metric}
 
     def read(self) -> None:
-        """Read the trials of an earlier call; raise UsageError if it had another recipe or space."""
+        """Read the trials of an earlier call; raise UsageError if that call had another recipe or search space."""
         if (self.out / "recipe.yaml").exists():
             raise UsageError(f"{self.out} is a run, not a search. Choose another folder with --out.")
         if not self.file.exists():
@@ -299,7 +299,7 @@ class Search:
     ) -> Iterator[tuple[Trial, Event | None]]:
         """Run the missing trials; yield each trial with its training events, and with None when it has ended.
 
-        After `stop`, the last event is `Stopped`.
+        If `stop` is requested, the last event is `Stopped`.
         """
         stop = stop or Stop()
         with disk_errors(self.out):
@@ -307,7 +307,7 @@ class Search:
         make_directory(self.out)
         with hold_lock(self.out / ".lock", f"Another process runs the search in {self.out}. Wait for it, or stop it."):
             self.trials = []
-            self.read()  # trials that ended since `open`
+            self.read()  # adds trials that have ended since `open`
             for number in range(1, self.total + 1):
                 if number > len(self.trials):
                     self.trials.append(Trial(number, self.propose(number)))
@@ -391,7 +391,10 @@ class Search:
         return settings
 
     def start_trial(self, number: int, settings: Mapping[str, Json]) -> "optuna.Trial":
-        """Return Optuna's trial `number`, given all earlier trials, with these values and proposals for other keys."""
+        """Return Optuna's trial `number`, given all earlier trials.
+
+        `settings` contains the values of the trial. Optuna proposes values for other keys.
+        """
         import optuna
         from optuna.trial import TrialState, create_trial
 
@@ -412,7 +415,7 @@ class Search:
             is_finished = trial.state == "finished"
             study.add_trial(
                 create_trial(
-                    state=TrialState.COMPLETE if is_finished else TrialState.PRUNED,  # the sampler avoids its values
+                    state=TrialState.COMPLETE if is_finished else TrialState.PRUNED,  # the sampler avoids its settings
                     value=trial.value if is_finished else None,
                     params=to_params(trial.settings),
                     distributions=distributions,
@@ -427,7 +430,7 @@ class Search:
 def check_dimension(
     dimension: Dimension, source: str | Path | Mapping[str, Json], overrides: Sequence[str]
 ) -> Dimension:
-    """Return a dimension whose values the recipe allows, with real numbers unless its key takes whole numbers."""
+    """Return a dimension whose values the recipe allows; its numbers are real unless the key takes whole numbers."""
     key = dimension.key
     if (section := key.partition(".")[0]) in FIXED_SECTIONS:
         raise UsageError(f"{key} cannot be searched: {FIXED_SECTIONS[section]}.")
@@ -447,7 +450,7 @@ def to_float(value: float | None) -> float:
 
 
 def to_plain(value: Json) -> Json:
-    """Return a value as JSON would read it back: text keys, lists, and null for numbers that are not finite."""
+    """Return a value as JSON restores it: with text keys, lists, and null for numbers that are not finite."""
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -3,8 +3,8 @@
     ∂loss/∂s = p − t
 
 A batch of N positions has N·V logits, which take hundreds of megabytes. The gradients of h, W and b are therefore
-computed for one chunk of positions at a time, while its logits are in the CPU cache. Small chunks do not help a GPU, so
-its chunks have half a gigabyte of logits.
+computed for one chunk of positions at a time, while the logits of the chunk are in the CPU cache. Small chunks bring no
+benefit on a GPU, so a chunk on a GPU has half a gigabyte of logits.
 """
 
 import functools
@@ -22,7 +22,7 @@ from seqloom.nn.masks import zero_padding
 from seqloom.nn.softmax import IGNORE_INDEX, at_least_float32, summed_cross_entropy
 
 CPU_CHUNK_LOGITS = 1 << 21
-MIN_CHUNK_ROWS = 64  # with smaller chunks, W is read too often
+MIN_CHUNK_ROWS = 64  # smaller chunks would read W too often
 GPU_CHUNK_LOGITS = 1 << 27
 
 
@@ -54,18 +54,18 @@ def linear_cross_entropy(
     The forward pass also computes the gradients, which cannot be differentiated again.
     """
     counted = targets != IGNORE_INDEX
-    if hidden.device.type != "cpu":  # selecting positions would synchronize
+    if hidden.device.type != "cpu":  # selecting positions would synchronize the device
         hidden = zero_padding(hidden, counted)
     elif not counted.all():
         hidden, targets = hidden[counted], targets[counted]
     rows = chunk_rows(len(weight), hidden.device)
-    is_half = weight.dtype not in (torch.float32, torch.float64)  # too coarse to accumulate gradients
+    is_half = weight.dtype not in (torch.float32, torch.float64)  # half precision is too coarse to accumulate gradients
     if is_half or not torch.is_grad_enabled():
         rows = len(hidden) if is_half and torch.is_grad_enabled() else rows
         chunks = _split_chunks(hidden, targets, rows)
         losses = (summed_cross_entropy(F.linear(h, weight, bias), y, label_smoothing) for h, y in chunks)
         return functools.reduce(torch.add, losses)
-    may_ignore = hidden.device.type != "cpu"  # checking the targets would synchronize
+    may_ignore = hidden.device.type != "cpu"  # checking the targets would synchronize the device
     total: Tensor = _LinearCrossEntropy.apply(hidden, weight, bias, targets, label_smoothing, rows, may_ignore)
     return total
 

@@ -11,7 +11,7 @@ def capture(work: Callable[[], Any], pool: Any = None, stream: Any = None) -> An
     """Capture the GPU operations of `work` in a graph, whose `replay()` runs them.
 
     Graphs that share a memory `pool` must not be replayed at the same time. Garbage collection is disabled during the
-    capture, because freeing another graph's memory would invalidate it.
+    capture, because freeing another graph's memory would invalidate the capture.
     """
     graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     gc_was_enabled = gc.isenabled()
@@ -20,7 +20,7 @@ def capture(work: Callable[[], Any], pool: Any = None, stream: Any = None) -> An
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             work()
     finally:
-        torch.cuda.set_stream(current)  # torch does not restore it after a failed capture
+        torch.cuda.set_stream(current)  # torch does not restore the stream after a failed capture
         if gc_was_enabled:
             gc.enable()
     return graph

@@ -6,7 +6,8 @@ import torch
 def refuse_double_backward() -> None:
     """Raise an error if autograd records the calling backward pass for a second derivative.
 
-    torch's `once_differentiable` raises its error later, and raises none if `torch.autograd.grad` names the tensors.
+    torch's `once_differentiable` raises its error later, and raises no error if `torch.autograd.grad` names the
+    tensors.
     """
     if torch.is_grad_enabled():
         raise RuntimeError(

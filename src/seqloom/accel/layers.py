@@ -18,7 +18,7 @@ from seqloom.nn.masks import AttentionMask, AttentionScope, all_known_true, any_
 from seqloom.nn.recurrent import Stack
 from seqloom.nn.transformer import Source, StackOutput, TransformerStack, WeightRequests, run_blocks, source_keys_values
 
-MAX_PLAIN_QUERIES = 16  # up to this length, the definition is faster than the fused kernel on a CPU
+MAX_PLAIN_QUERIES = 16  # for at most this many queries, the definition is faster than the fused kernel on a CPU
 SIMD_WIDTH = 16  # float32 values in a CPU register
 CUDNN_TILE = 128  # keys in a tile of cuDNN's attention
 
@@ -48,7 +48,7 @@ def fused_attention(
     if is_causal and not (T == S and mask is None):  # the kernel aligns its causal mask with the first key
         mask, is_causal = attention.with_causal(mask, T, S, q.device), False
     kernel = partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=scale)
-    if kv_heads < heads:  # symbolic while a block is compiled; the kernel requires a bool
+    if kv_heads < heads:  # the heads are symbolic while a block is compiled, but the kernel requires a bool
         kernel = partial(kernel, enable_gqa=True)
     allowed = None if mask is None else mask.mask
     if mask is None or mask.every_query_attends or q.device.type == "cpu":  # a query without keys gives zeros
@@ -112,9 +112,9 @@ def run_blocks_on_gpu(
     sources: Sequence[Source] | None,
     return_weights: WeightRequests,
 ) -> StackOutput:
-    """Run the blocks without cuDNN's attention if there are few keys, for which other kernels are faster.
+    """Run the blocks; with few keys, disable cuDNN's attention, because other kernels are then faster.
 
-    The kernels are enabled by a global setting of PyTorch, which is read when a block is compiled.
+    A global setting of PyTorch enables the kernels. PyTorch reads the setting when a block is compiled.
     """
     torch.backends.cuda.enable_cudnn_sdp(x.shape[1] >= CUDNN_TILE)
     return run_blocks.definition(stack, x, scope, caches, sources, return_weights)
@@ -128,7 +128,7 @@ def on_cpu(x: Tensor, p: float) -> bool:
 
 
 def drop(x: Tensor, p: float) -> Tensor:
-    """Apply dropout with 64 random bits for every four numbers; p and its scale are rounded to multiples of 1/65536."""
+    """Apply dropout with 64 random bits for every four numbers; p is rounded to a multiple of 1/65536."""
     levels = 1 << 16
     dropped_levels = min(round(p * levels), levels - 1)
     bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)

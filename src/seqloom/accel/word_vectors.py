@@ -13,7 +13,7 @@ from seqloom.accel.cuda_graphs import capture
 from seqloom.classical.word_vectors import WordVectors
 from seqloom.classical.word_vectors.negative_sampling import Predictions, update, update_in_batches
 
-WARM_UP_STEPS = 3  # before the capture, for CUDA libraries; with masked buffers, they change nothing
+WARM_UP_STEPS = 3  # steps that initialize CUDA libraries; the masked buffers leave the vectors unchanged
 
 _graphs: WeakKeyDictionary[WordVectors, "GraphedUpdate"] = WeakKeyDictionary()
 
@@ -49,7 +49,7 @@ class GraphedUpdate:
         self.rate, self.loss = (torch.zeros((), device=device) for _ in range(2))
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
-        tables = WordVectors(config, model.vocabulary)  # no reference to the model, which owns this graph
+        tables = WordVectors(config, model.vocabulary)  # does not refer to the model, which owns this graph
         tables.vectors, tables.contexts = self.tables
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP_STEPS):
@@ -62,7 +62,7 @@ class GraphedUpdate:
         return model.vectors is self.tables[0] and model.contexts is self.tables[1] and batch == self.batch
 
     def __call__(self, predictions: Predictions, rate: float) -> Tensor:
-        """Run the steps of all predictions, `batch` at a time, and return the sum of their losses."""
+        """Run the steps for all predictions, `batch` predictions at a time, and return the sum of their losses."""
         self.loss.zero_()
         self.rate.fill_(rate)
         for part in predictions.batches(self.batch):

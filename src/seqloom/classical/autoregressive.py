@@ -2,14 +2,14 @@
 
     y_t = b + Σ_{k=1…p} A_k y_{t−k} + ε_t,   ε_t ~ N(0, Σ)
 
-A and b are estimated by least squares, Σ is the covariance of the residuals. With `difference` the
-model describes d_t = y_t − y_{t−m}. Expanded, this is again an equation in y with more taps:
+A and b are estimated by least squares, and Σ is the covariance of the residuals. With `difference`, the
+model describes d_t = y_t − y_{t−m}. The expanded model is an equation in y with more taps:
 A(L) (1 − Lᵐ) y_t = b + ε_t.
 
-With the state x_t = (y_t … y_{t−p+1}) the model is a linear system x_t = F x_{t−1} + b + ε_t
+With the state x_t = (y_t … y_{t−p+1}), the model is a linear system x_t = F x_{t−1} + b + ε_t that is
 observed without noise. Forecasts are therefore exact: F propagates means, F P Fᵀ + Σ propagates
-covariances, and a missing value is a step without an observation. F is [A_1 … A_p] above rows that
-only shift the state, so it is never formed. Once the last p steps have been observed, P is 0.
+covariances, and a step with a missing value has no observation. F consists of [A_1 … A_p] above rows
+that only shift the state, so F is never formed. Once the last p steps have been observed, P is 0.
 """
 
 import math
@@ -26,7 +26,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.protocols import Estimate, FutureStep
 from seqloom.core.tree import Tree, require
 
-MEMORY_FACTOR = 4  # steps read per tap: a margin for gaps among the most recent steps
+MEMORY_FACTOR = 4  # number of steps read per tap, with a margin for gaps among the most recent steps
 MIN_VARIANCE_RATIO = 1e-12  # residual variance of a perfect fit, relative to the variance of the variable
 
 
@@ -62,13 +62,13 @@ class Autoregressive(TensorModel):
 
     def __init__(self, taps: int, lag: int, variables: int) -> None:
         self.taps, self.lag, self.variables = taps, lag, variables
-        self.order = taps + lag  # taps of the equation in y
+        self.order = taps + lag  # number of taps of the equation in y
         self.memory = MEMORY_FACTOR * self.order  # maximum number of steps read
         self.weights = torch.zeros(taps, variables, variables, dtype=torch.float64)  # A_1 … A_p
         self.bias = torch.zeros(variables, dtype=torch.float64)
         self.covariance = torch.eye(variables, dtype=torch.float64)
         self.level = torch.zeros(variables, dtype=torch.float64)  # mean of the training values
-        self.spread = torch.ones(variables, dtype=torch.float64)  # their variance: the prior of the state
+        self.spread = torch.ones(variables, dtype=torch.float64)  # variance of the training values
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
         require(torch.linalg.cholesky_ex(tensors["covariance"]).info == 0, "covariance must be positive definite")
@@ -134,11 +134,11 @@ class Autoregressive(TensorModel):
         return {"mean": self._shift(state["mean"], state["mean"] @ top.T + self.bias), "covariance": covariance}
 
     def _shift(self, mean: Tensor, newest: Tensor) -> Tensor:
-        """Prepend values (B, C) to a state (B, P) and drop the oldest."""
+        """Prepend values (B, C) to a state (B, P) and drop the oldest values."""
         return torch.cat([newest, mean[:, : -self.variables]], dim=1)
 
     def _observe(self, state: dict[str, Tensor], values: Tensor, mask: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Update the state with values (B, C) observed where the mask is True; return it and their log p (B,)."""
+        """Update the state with values (B, C) observed where the mask is True; also return their log p (B,)."""
         C, real = self.variables, mask.double()
         P, mean = state["covariance"], state["mean"]
         both_observed = real.unsqueeze(2) * real.unsqueeze(1)  # (B, C, C)
@@ -169,7 +169,7 @@ class Autoregressive(TensorModel):
         """Return the state after values (B, T, C) and the log p (B, T) of each step."""
         values, top = values.double().cpu(), self._top_rows()
         mask = torch.ones_like(values, dtype=torch.bool) if mask is None else mask.cpu()
-        scores, complete_steps = [], 0  # consecutive steps before this one without a gap
+        scores, complete_steps = [], 0  # number of consecutive steps without a gap before this step
         for t, is_complete in enumerate(mask.all(dim=2).all(dim=0).tolist()):
             if is_complete and complete_steps >= self.order:  # the state is known exactly
                 error = values[:, t] - (state["mean"] @ top.T + self.bias)
@@ -185,7 +185,7 @@ class Autoregressive(TensorModel):
     def exact_forecast(self, values: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
         """Return means (B, horizon, C) and covariances (B, horizon, C, C) of the steps after values (B, T, C)."""
         top, C, last = self._top_rows(), self.variables, values[:, -self.order :]
-        if last.shape[1] == self.order and bool(mask[:, -self.order :].all()):  # no gap: the last values are the state
+        if last.shape[1] == self.order and bool(mask[:, -self.order :].all()):  # no gap: the state is known
             mean = last.double().cpu().flip(1).flatten(1)
             state = {"mean": mean, "covariance": mean.new_zeros(len(mean), mean.shape[1], mean.shape[1])}
         else:
@@ -206,7 +206,7 @@ def _log_density(factor: Tensor, error: Tensor) -> Tensor:
 
 
 def _least_squares(inputs: Tensor, targets: Tensor, ridge: float) -> Tensor:
-    """Return the (ridge) regression coefficients (K, C); the last row, the intercept, is not penalized."""
+    """Return the ridge regression coefficients (K, C). The last row is the intercept, which is not penalized."""
     if not ridge:
         solution: Tensor = torch.linalg.lstsq(inputs, targets, driver="gelsd").solution
         return solution

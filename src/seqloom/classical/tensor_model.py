@@ -15,9 +15,9 @@ class TensorModel:
     """A model whose tensors are the attributes listed in `names`, with the `nn.Module` methods that runs use."""
 
     names: Collection[str] = ()
-    bounds: Mapping[str, Bounds] = {}  # smallest and largest valid value, by tensor name
+    bounds: Mapping[str, Bounds] = {}  # smallest and largest valid value for each tensor name
     resizable: Collection[str] = ()  # tensors with any number of rows; all others have a fixed shape
-    float_dtype: ClassVar[torch.dtype] = torch.float64  # keeps sums over large tables accurate
+    float_dtype: ClassVar[torch.dtype] = torch.float64  # double precision keeps sums over large tables accurate
     cpu_only: ClassVar[bool] = False
 
     def tensors(self) -> dict[str, Tensor]:

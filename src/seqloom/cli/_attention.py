@@ -67,7 +67,7 @@ def attention(
     if font is not None:
         if out is None:
             raise UsageError("--font requires a plot: add --out FILE.")
-        choose_fonts([], font)  # raises if the font is not installed
+        choose_fonts([], font)  # raises an error if the font is not installed
     if beam is not None and target is not None:
         raise UsageError("--beam and --target cannot be used together: a given translation needs no search.")
     model = load(run, "cpu")
@@ -76,7 +76,7 @@ def attention(
         alignment = model.attention(text, target, **drop_unset(beam=beam))
         grid, links = alignment.grid(tokens=tokens, end=end), view == "links"
         print_notes(alignment.notes)
-        if out is not None:  # before printing, which `… | head` may interrupt
+        if out is not None:  # write the plot before printing, because `… | head` may interrupt printing
             draw_grid(out, grid, [alignment.source, alignment.text], font, links=links)
         if as_json:
             print_json({"run": str(run), **alignment_to_json(alignment)})
@@ -176,7 +176,10 @@ def print_grid(console: "Console", is_coloured: bool, grid: "AttentionMap", *, l
 
 @dataclass(frozen=True)
 class HeadsChoice:
-    """The selected layer, head and view. Without a head, a heat map or links show the mean over the layer's heads."""
+    """The selected layer, head and view.
+
+    If no head is selected, a heat map or links show the mean over the layer's heads.
+    """
 
     part: "Part"
     layer: int | None
@@ -193,17 +196,17 @@ class HeadsChoice:
 
     @property
     def grid(self) -> "AttentionMap":
-        """The map of a head, or the mean over the heads of the layer."""
+        """The map of the head, or the mean over the heads of the layer if no head is selected."""
         return self.part.grid(self.layer, self.head, tokens=self.tokens, end=self.end)
 
     @property
     def layers(self) -> list[int]:
-        """The layers of the grid; it is an error if the chosen layer does not exist."""
+        """The layers of the grid. Raise an error if the chosen layer does not exist."""
         return list(range(1, self.part.layers + 1)) if self.layer is None else [self.part.layer(self.layer)]
 
     @property
     def heads(self) -> list[int]:
-        """The heads of the grid; it is an error if the chosen head does not exist."""
+        """The heads of the grid. Raise an error if the chosen head does not exist."""
         return list(range(1, self.part.heads + 1)) if self.head is None else [self.part.head(self.head)]
 
 
@@ -226,7 +229,7 @@ def show_heads(
         return
     from seqloom.inspect.views.attention import NAMES
 
-    end = part.tokens.columns[0 if part.name == "decoder" else -1]  # </s>, or [SEP] of a BERT
+    end = part.tokens.columns[0 if part.name == "decoder" else -1]  # </s>, or [SEP] of a BERT model
     table = make_table(["layer", "head", "entropy", "distance", f"on {end}"], left=0)
     for item in part.statistics():
         if item.layer in layers and item.head in heads:

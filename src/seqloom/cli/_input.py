@@ -21,9 +21,9 @@ BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
 def open_lines(
     texts: list[str] | None, batch: int, window: int | None, file: Path | None = None, are_paths: bool = False
 ) -> tuple[Iterable[str], int]:
-    """Return the lines to predict and the window size; set output that is not a terminal to UTF-8.
+    """Return the lines to predict and the window size; if the output is not a terminal, set it to UTF-8.
 
-    Unless the lines `are_paths` of files to read, print a note if a text looks like a path.
+    Print a note if a text looks like a path, except if the lines `are_paths` of files to read.
     """
     by_hand = not texts and file is None and sys.stdin.isatty()
     if by_hand:
@@ -34,13 +34,13 @@ def open_lines(
 
 
 def write_utf8() -> None:
-    """Set output that is not a terminal to UTF-8, with "\\n" as the line end on all systems."""
+    """If the output is not a terminal, set it to UTF-8 with the line end "\\n" on all systems."""
     if not sys.stdout.isatty() and isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
 
 
 def read_lines(texts: list[str] | None, are_paths: bool = False) -> Iterable[str]:
-    """Return the texts, or the lines of standard input without texts; print a note if a text looks like a path."""
+    """Return the texts, or the lines of standard input if `texts` is None; print a note if a text looks like a path."""
     lines = check_unicode(texts) if texts else decode_lines(sys.stdin.buffer)
     note_path([] if are_paths else texts or [])
     return lines
@@ -56,7 +56,7 @@ def read_file_lines(path: Path, what: str = "one text") -> Iterator[str]:
 
 
 def check_unicode(texts: list[str]) -> list[str]:
-    """Return the texts of the command line; raise if a text is not UTF-8."""
+    """Return the texts of the command line; raise an error if a text is not UTF-8."""
     for number, text in enumerate(texts, start=1):
         if not is_unicode(text):
             raise DataError(f"The texts must be UTF-8, but text {number} is not: {text!r}. Convert it first.")
@@ -64,7 +64,10 @@ def check_unicode(texts: list[str]) -> list[str]:
 
 
 def decode_lines(stream: IO[bytes]) -> Iterator[str]:
-    """Yield the lines of a stream as they arrive, without line ends; raise if a line is too long or not UTF-8."""
+    """Yield the lines of a stream as they arrive, without line ends.
+
+    Raise an error if a line is too long or not UTF-8.
+    """
     limit = max_line()
     for number in count(1):
         line = stream.readline(limit + 1)
@@ -86,9 +89,9 @@ def decode_lines(stream: IO[bytes]) -> Iterator[str]:
 
 
 def note_path(texts: Iterable[str], reads_files: bool = True) -> None:
-    """Print a note if a text looks like a path, because it is used as a text; only the first one is reported.
+    """Print a note if a text looks like a path, because the command reads it as a text.
 
-    `reads_files` states whether the command can read a file as its input.
+    Only the first such text is reported. `reads_files` states whether the command can read a file as its input.
     """
     for text in texts:
         if os.path.isfile(text):

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.labels import SeriesStates, TextStates
     from seqloom.inspect.views.series import Components, TrackTrace
 
-BAR_WIDTH = 40  # characters
+BAR_WIDTH = 40  # width of a full bar in characters
 DISTANCES = (0, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
-SHOWN_STEPS = 12  # last steps of a series
+SHOWN_STEPS = 12  # number of last steps of a series that are printed
 TRACE_KEYS = ("truth", "filtered", "filtered_covariances", "smoothed", "smoothed_covariances")
 Split = Literal["train", "dev", "test"]
 
@@ -261,7 +261,7 @@ def window(
         raise UsageError(f"--tokens must be at least 2, since the tokens are shuffled; got {max_tokens}.")
     models = [load(run, "cpu") for run in runs]
     for model in models:
-        window_lm(model)  # raises for a model without a window, before data is read
+        window_lm(model)  # raises an error for a model without a window before data is read
     with use_data_folder(data_dir, data):
         pairs = zip(models, shorten_names(runs), strict=True)
         views = [window_view(model, model.recipe, split, max_tokens, name) for model, name in pairs]

@@ -14,7 +14,7 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import WHOLE_NUMBERS, format_value
 
 BATCH_SIZE = 128
-WINDOW_BATCHES = 8  # batches buffered before the first prediction to sort their lines by length
+WINDOW_BATCHES = 8  # number of batches that are buffered before the first prediction, to sort lines by length
 
 
 def option(name: str, help: str, minimum: int | None = None) -> OptionInfo:
@@ -28,7 +28,7 @@ def json_option(help: str) -> OptionInfo:
 
 
 def top_option(what: str) -> OptionInfo:
-    """Build `--top`, which limits a ranking; `what` is the help text without the order."""
+    """Build `--top`, which limits a ranking; `what` is the help text without the words on the order."""
     return option("--top", f"{what}, best first.", minimum=1)
 
 
@@ -134,13 +134,13 @@ def parse_numbers(option: str, text: str, example: str) -> tuple[int, ...]:
 
 
 def check_new_file(file: Path) -> None:
-    """Raise if a file to write exists."""
+    """Raise an error if a file to write exists."""
     if file.exists():
         raise UsageError(f"{file} exists. Choose another name, or remove it first.")
 
 
 def check_import(file: Path, run: Path, what: str) -> None:
-    """Raise if the file to import is not a file, or if the run directory exists."""
+    """Raise an error if the path to import is not a file, or if the run directory exists."""
     if run.exists():
         raise UsageError(f"{run} exists. Name a new run directory.")
     if not file.is_file():

@@ -39,7 +39,7 @@ def predict_lines(
     to_line: "Callable[[P], str] | None" = None,
     **options: object,
 ) -> None:
-    """Read texts or lines of standard input, call a method of a model on them, and print its predictions."""
+    """Read texts or lines of standard input, apply a method of a model to them, and print its predictions."""
     lines, size = open_lines(texts, batch, window)
     print_predictions(model, predict(lines, batch_size=batch, window=size, stream=True, **options), as_json, to_line)
 
@@ -86,7 +86,7 @@ class Notes:
         self._lines: dict[str, tuple[int, int, str]] = {}  # note → number of lines, first line, details
 
     def add(self, note: str, number: int, details: str = "") -> None:
-        """Count a line for a note; the placeholder {lines} in `note` is replaced by the number of lines."""
+        """Count a line for a note. The placeholder {lines} in `note` is later replaced by the number of lines."""
         count, first, details = self._lines.get(note, (0, number, details))
         self._lines[note] = count + 1, first, details
 
@@ -106,7 +106,7 @@ def note_unknown(lines: Iterable[str], model: "AnyPredictor", notes: Notes) -> I
 
 
 def find_unknown_pieces(model: "AnyPredictor", text: str) -> list[str]:
-    """Return the parts of a text that are not in the vocabulary, or nothing if the model reads characters."""
+    """Return the parts of a text that are not in the vocabulary; the list is empty if the model reads characters."""
     return [] if model.reads_characters else model.tokenizer.unknown_pieces(text.strip())
 
 
@@ -131,7 +131,7 @@ def json_line(value: Mapping[str, object]) -> str:
 
 
 def to_plain(value: Any) -> Any:
-    """Convert a value to JSON types: dataclasses become objects, arrays become lists, and nonfinite numbers null."""
+    """Convert a value to JSON types: dataclasses become objects, arrays lists, and non-finite numbers null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):
@@ -151,14 +151,17 @@ def to_plain(value: Any) -> Any:
 def show_view(
     out: Path | None, draw: "Callable[[], Figure]", as_json: bool, json: Callable[[], Json], text: Callable[[], None]
 ) -> None:
-    """Plot a view if `out` is given, then print the view or its JSON; `… | head` may interrupt printing."""
+    """Plot a view if `out` is given, then print the view or its JSON.
+
+    The plot is written first because `… | head` may interrupt printing.
+    """
     if out is not None:
         write_plot(out, draw())
     print_json(json()) if as_json else text()
 
 
 def check_plot_path(out: Path | None) -> None:
-    """Raise before any work if a plot could not be written."""
+    """Raise an error before any work if a plot could not be written."""
     if out is not None:
         from seqloom.inspect.plots.figures import check_figure_path
 
@@ -170,7 +173,7 @@ def write_plot(
 ) -> None:
     """Write a plot.
 
-    `warning` names characters that no font contains; it is printed only for PNG, which draws text as pixels.
+    `warning` names characters that no font contains. It is printed only for PNG files, which contain text as pixels.
     """
     from seqloom.core.files import write_atomic
     from seqloom.inspect.plots.figures import to_bytes
@@ -182,7 +185,7 @@ def write_plot(
 
 
 def check_new_output(path: Path | None, what: str) -> None:
-    """Raise before any work if an output file exists or could not be written."""
+    """Raise an error before any work if an output file exists or could not be written."""
     if path is None:
         return
     from seqloom.core.files import check_writable
@@ -196,7 +199,7 @@ def check_new_output(path: Path | None, what: str) -> None:
 
 
 def check_parent_folder(path: Path) -> None:
-    """Raise if the folder of a file does not exist."""
+    """Raise an error if the folder of a file does not exist."""
     if not path.parent.is_dir():
         raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Create it first.")
 

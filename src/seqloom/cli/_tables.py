@@ -36,8 +36,8 @@ TableOut = Annotated[
     typer.Option("--out", help="With --in: the table to write. [default: standard output, CSV for Parquet]"),
 ]
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
-LISTS = ("options", "values")  # inputs of several columns
-USUAL_NAMES = {  # usual names of columns, for tables whose columns differ from those of the training data
+LISTS = ("options", "values")  # inputs that can consist of several columns
+USUAL_NAMES = {  # usual column names, for tables whose column names differ from the training data
     "text": ("text", "source", "prompt", "sentence"),
     "source": ("source", "text"),
     "first": ("first", "sentence1"),
@@ -59,7 +59,7 @@ class TableFile:
         model: "AnyPredictor",
         inputs: Sequence[str] | None = None,
     ):
-        """Read a table; `inputs` names the inputs of a row, by default those of the model."""
+        """Read a table; `inputs` names the inputs of a row, by default the inputs of the model."""
         from seqloom.data.files import expand_home, use_encoding
         from seqloom.data.tables import find_encoding, format_of
 
@@ -80,7 +80,7 @@ class TableFile:
         self.columns = self._choose(list(columns or ()), model)
 
     def _read(self, form: Any, columns: Sequence[str]) -> list[dict[str, Json]]:
-        """Read all rows; missing cells are blank, and a number is added to a repeated column name."""
+        """Read all rows. Missing cells are blank, and a repeated column name gets a number."""
         from seqloom.data.table_profile import profile_table
         from seqloom.data.tables import delimiter_of, read_records, table_rows
 
@@ -103,7 +103,7 @@ class TableFile:
         return [dict.fromkeys(names, "") | dict(zip(names, row, strict=False)) for row in rows[table.has_header :]]
 
     def _choose(self, given: list[str], model: "AnyPredictor") -> list[str]:
-        """Return the columns to read: the given columns, those of the training data, or all if their number fits."""
+        """Return the columns to read: the given columns, the columns in training, or all columns if the number fits."""
         data: Any = model.run.recipe.get("data") or {}
         has_list, count = self.inputs[-1] in LISTS, len(self.inputs)
         chosen = given or self._usual_columns(data)
@@ -121,7 +121,10 @@ class TableFile:
         return chosen
 
     def _usual_columns(self, data: Mapping[str, Json]) -> list[str]:
-        """Return the columns of the training data or columns with usual names; empty if the table lacks one."""
+        """Return the columns of the training data, or columns with usual names.
+
+        The list is empty if the table lacks a column.
+        """
         chosen: list[str] = []
         for name in self.inputs:
             trained = data.get("instruction") if name == "text" and "text" not in data else data.get(name)
@@ -156,7 +159,10 @@ class TableFile:
 
     @property
     def cells(self) -> list[list[str]]:
-        """The cells that the model reads; a list in the last input is several cells, without blank cells at its end."""
+        """The cells that the model reads.
+
+        A list in the last input gives several cells; blank cells at its end are dropped.
+        """
         rows = []
         for row in self.rows:
             values = [row.get(name) for name in self.columns]
@@ -170,7 +176,7 @@ class TableFile:
 
     @property
     def lines(self) -> list[str]:
-        """The cells of each row as a line, separated by tabs, as `Predictor.predict` reads them."""
+        """The rows as lines with cells separated by tabs, the input format of `Predictor.predict`."""
         rows = ([cell.replace("\t", " ") for cell in cells] for cells in self.cells)
         return ["\t".join(cells) if any(cells) else "" for cells in rows]
 
@@ -206,7 +212,7 @@ class TableFile:
         print_notes([f"{self.out} has {format_count(len(rows), 'row')}; new columns: {added}"])
 
     def _flatten(self, row: Mapping[str, Json]) -> dict[str, Json]:
-        """Return a row as plain values, with nested objects in JSON Lines and dotted columns in other formats."""
+        """Return a row as plain values, with nested objects for JSON Lines, or dotted columns for other formats."""
         objects = {name: value for name, value in row.items() if isinstance(value, dict) and value}
         if self.form == "jsonl":
             repeated = {f"{name}.{key}" for name, value in objects.items() for key in value}
@@ -234,7 +240,7 @@ class TableFile:
 def check_table_options(
     table: Path | None, columns: list[str] | None, out: Path | None, texts: object, **others: object
 ) -> None:
-    """Raise if options for tables are used without a table, or with texts or options that exclude a table."""
+    """Raise an error if options for tables are used without a table, or with texts or options that exclude a table."""
     if table is None and (columns or out is not None):
         raise UsageError("--column and --out require a table: add --in FILE.")
     if table is not None and texts:
@@ -246,7 +252,7 @@ def check_table_options(
 
 
 def to_text(value: Json) -> str:
-    """Convert a cell to the text that a model reads; line breaks in it are kept."""
+    """Convert a cell to the text that a model reads; line breaks are kept."""
     return value.strip() if isinstance(value, str) else to_cell(value)
 
 

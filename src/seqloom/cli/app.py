@@ -21,8 +21,9 @@ from typer.core import TyperGroup
 from seqloom.core import VERSION
 from seqloom.core.errors import RESOURCE_ERRNOS, SeqloomError, UsageError, is_out_of_memory
 
-# Iterations that a waiting OpenMP thread spins on Linux before it sleeps. The default is thirty times as high, which
-# saves almost nothing on an idle machine and makes steps several times slower when other programs use the cores.
+# Number of iterations for which a waiting OpenMP thread spins on Linux before it sleeps. The default is thirty times as
+# high. It saves almost no time on an idle machine, and steps become several times slower if other programs use the
+# cores.
 SPIN_COUNT = "10000"
 
 # The groups of `seqloom --help`. A row names a function, or a typer.Typer with subcommands.
@@ -81,7 +82,7 @@ COMMANDS = {name: target for commands in GROUPS.values() for name, target in com
 
 INTERRUPTED = 130  # 128 + SIGINT, the convention of shells
 BROKEN_PIPE = 141  # 128 + SIGPIPE
-NUMBER_TYPES = {  # by pydantic's type of error
+NUMBER_TYPES = {  # pydantic's type of error → the expected value
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
     "float_parsing": "a number",
@@ -138,13 +139,13 @@ def build_app(commands: dict[str, str] = COMMANDS) -> typer.Typer:
             app.add_typer(command, name=name)
             continue
         line = (command.__doc__ or "").strip().partition("\n")[0]
-        summary = re.sub(r"\W*`seqloom .*", "", line).rstrip(".") + "."  # without the example after it
+        summary = re.sub(r"\W*`seqloom .*", "", line).rstrip(".") + "."  # without the example that follows the summary
         app.command(name, short_help=summary, context_settings=HELP)(command)
     return app
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code. If `arguments` is None, ignore signals afterwards."""
+    """Run the command line and return the exit code. If `arguments` is None, ignore signals afterwards."""
     try:
         return run_command(sys.argv[1:] if arguments is None else list(arguments))
     finally:
@@ -156,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_command(words: list[str]) -> int:
     """Run a command, print its error if it fails, and return the exit code.
 
-    `--debug` is allowed before and after the command; after `--` it is an ordinary argument.
+    `--debug` is allowed before and after the command. After `--`, it is an ordinary argument.
     """
     end = words.index("--") if "--" in words else len(words)
     debug = "--debug" in words[:end]
@@ -222,7 +223,7 @@ def explain(error: BaseException) -> tuple[int, str]:
             5,
             "out of memory. Use a smaller batch or model, set train.gradient_checkpointing=true, or free memory.",
         )
-    if hasattr(error, "format_message"):  # a usage error; typer's usage errors have no public base class
+    if hasattr(error, "format_message"):  # this is a usage error; typer's usage errors have no public base class
         return explain_usage(error)
     first_line = (str(error) or "no message").splitlines()[0]
     return (
@@ -238,7 +239,7 @@ def explain_usage(error: Any) -> tuple[int, str]:
         return error.exit_code, message
     if context is None:
         return error.exit_code, f"{message}\nTry 'seqloom --help'."
-    # An unexpected word may be the value of an option whose help mentions it: `memory-test recall`.
+    # An unexpected word may be the value of an option whose help mentions the word, as in `memory-test recall`.
     extra = re.search(r"unexpected extra argument(?:s|\(s\))? \((\S+)", message)
     word = extra[1].rstrip(")") if extra else ""
     options = [param.opts[0] for param in context.command.params if word in re.findall(r"[\w-]+", param.help or "")]

@@ -68,7 +68,7 @@ PER_TOKEN_METRICS = ("loss", "perplexity")  # metrics that are comparable only f
 IMPORTED_CORPORA = ("none", "imported", "imported-pairs")  # corpora of imported models
 SECTION_KINDS = {"data": "data.corpus", "tokenizer": "tokenizer.kind", "model": "model.kind", "train": "model.kind"}
 IGNORED_KEYS = ("train.keep_checkpoints", "train.log_every")  # keys that do not affect the compared values
-Ranking = tuple[str | None, str | None]  # the metric to rank by, or the reason for not ranking
+Ranking = tuple[str | None, str | None]  # the metric to rank by, or the reason why there is no ranking
 
 
 def average(
@@ -149,7 +149,7 @@ def compare(
 
 
 def open_runs(paths: Sequence[Path], split: str) -> list["Run"]:
-    """Open runs; skip other paths and damaged runs, because `runs/*` may match them. A single path must be a run."""
+    """Open runs; skip damaged runs and other paths, because `runs/*` may match them. A single path must be a run."""
     from seqloom.data.corpus import SPLITS
     from seqloom.runs.run import Run
 
@@ -159,7 +159,7 @@ def open_runs(paths: Sequence[Path], split: str) -> list["Run"]:
     for path in paths:
         try:
             run = Run.open(path)
-            run.data, run.sizes, run.average, run.metrics(split)  # raises if the run is damaged
+            run.data, run.sizes, run.average, run.metrics(split)  # raises an error if the run is damaged
             opened.append(run)
         except SeqloomError as error:
             if len(paths) == 1:
@@ -220,7 +220,8 @@ def choose_ranking(opened: Sequence["Run"], by: str | None, split: str) -> Ranki
         return None, f"Not ranked: the runs were measured on different {split} {things}."
     if by is not None and not any(by in metrics for metrics in all_metrics):
         return None, f"Not ranked by {by}: the task {runs[0].recipe['task']} has no such metric."
-    # The first of these metrics that all runs have; they count texts and words and do not depend on the tokenizer.
+    # Rank by the first metric that all runs have. These metrics count texts and words, so they do not depend on the
+    # tokenizer.
     shared = next(
         (name for name in (*ANSWER_METRICS, "neighbours", "crps") if all(name in metrics for metrics in all_metrics)),
         None,
@@ -255,7 +256,7 @@ def choose_ranking(opened: Sequence["Run"], by: str | None, split: str) -> Ranki
 
 
 def rank_masked(runs: Sequence["Run"], by: str | None) -> Ranking:
-    """Rank masked language models or denoisers; they are comparable only if they predict the same hidden tokens."""
+    """Rank masked language models or denoisers, which are comparable only if they predict the same hidden tokens."""
     objectives, keys = set(), dict[str, None]()
     for run in runs:
         names = ["noise"] if run.recipe["task"] == "denoise" else ["objective", "masks"]
@@ -284,8 +285,8 @@ def explain_different_bleu(runs: Sequence["Run"], all_metrics: Sequence[Mapping[
 def differing_keys(runs: Sequence["Run"]) -> dict[str, Json]:
     """Return the recipe keys on which the runs differ: key → run → value.
 
-    If sections have different kinds (such as an LSTM and an n-gram model), a key that only one kind has is returned if
-    the runs of that kind differ.
+    If sections have different kinds, such as an LSTM and an n-gram model, a key that only one kind has is returned only
+    if the runs of this kind differ.
     """
     flat = {str(run.path): flatten(run.recipe) for run in runs}
     keys = dict.fromkeys(key for recipe in flat.values() for key in recipe)

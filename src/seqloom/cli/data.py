@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from seqloom.data.series import LabelledSeries, Series
     from seqloom.data.vectors import Track
 
-MAX_WIDTH = 110  # characters of a line
+MAX_WIDTH = 110  # maximum number of characters of a line
 CLASSES_PER_LINE = 4
-MAX_CLASSES = 40  # labels, tags or kinds
-MAX_IMAGES = 50  # in a plot
+MAX_CLASSES = 40  # maximum number of labels, tags or kinds to print
+MAX_IMAGES = 50  # maximum number of images in a plot
 IMAGE_FORMS = ("image-classification",)
 
 data = typer.Typer(help="Show the corpora.", no_args_is_help=True, rich_markup_mode=None)
@@ -40,7 +40,7 @@ class CorpusView:
 
     counts: Mapping[str, Mapping[str, Any]]  # sizes of each split
     columns: Sequence[Column]  # columns of the table of sizes
-    first_lines: Callable[[str, int], Iterable[str]]  # return the first n examples of a split as lines
+    first_lines: Callable[[str, int], Iterable[str]]  # returns the first n examples of a split as lines
     classes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # class counts of train, by title
     json: Mapping[str, object] = field(default_factory=dict)  # additional values for --json
     has_notes: bool = True
@@ -107,7 +107,7 @@ def print_corpus(corpus: "Corpus[Example]", view: CorpusView, lines: int) -> Non
         print(f"{split:8}absent: {reason}")
     for note in corpus.notes if view.has_notes else ():
         print(f"note: {note}")
-    for title, classes in view.classes.items():  # by decreasing frequency
+    for title, classes in view.classes.items():  # print classes in decreasing order of frequency
         total, listed = sum(classes.values()), list(classes.items())[:MAX_CLASSES]
         fractions = [f"{escape_controls(name)} {count / total:.1%}" for name, count in listed]
         fractions += [f"and {len(classes) - len(listed)} more"] if len(listed) < len(classes) else []
@@ -205,7 +205,7 @@ def view_tagged(corpus: "Corpus[TokenClassificationExample]") -> CorpusView:
 
 
 def mark_tags(sentence: "TokenClassificationExample", spans: bool) -> str:
-    """Return a text with its spans, `[Anna Schmidt PER] lives in [Bonn LOC].`, or tags, `Anna/PROPN lives/VERB`."""
+    """Return a text with its spans, `[Anna Schmidt PER] lives in [Bonn LOC].`, or its tags, `Anna/PROPN lives/VERB`."""
     from seqloom.core.iob import extract_spans
 
     if not spans:

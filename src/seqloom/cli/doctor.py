@@ -15,7 +15,7 @@ from seqloom.core.words import escape_controls, format_count, format_sizes
 if TYPE_CHECKING:
     from seqloom.inspect.doctor import Diagnosis, ExampleFacts, Lengths, PairFacts, Side, Split
 
-MAX_CLASSES = 12  # listed
+MAX_CLASSES = 12  # maximum number of classes to list
 
 
 def doctor(
@@ -136,7 +136,7 @@ def describe_examples(facts: "ExampleFacts") -> list[str]:
         labels = sum(facts.classes.values())
         total = facts.splits[0].examples if facts.has_several_labels else labels
         shown = [f"{escape_controls(name)}: {count:,} ({count / total:.1%})" for name, count in facts.classes.items()]
-        if len(shown) > MAX_CLASSES:  # the most frequent and the least frequent classes
+        if len(shown) > MAX_CLASSES:  # list the most frequent and the least frequent classes
             shown = [*shown[: MAX_CLASSES - 3], "…", *shown[-2:]]
         counts = f"{len(facts.classes)}, in {total:,} {facts.class_unit} of train"
         per_text = f", {labels / total:.2f} per text" if facts.has_several_labels else ""

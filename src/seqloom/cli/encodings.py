@@ -90,7 +90,7 @@ def encodings(
         print_notes([f"not in the vocabulary, so encoded as the same word: {listed}"])
     if known.documents == 1:
         print_notes(["tf–idf equals the counts, since there is only one document; add texts or --corpus"])
-    if out is not None:  # before printing, which `… | head` may interrupt
+    if out is not None:  # write the plot before printing, because `… | head` may interrupt printing
         write_plot(out, draw_encodings(encoded, widths[0]), True, choose_fonts(list_drawn_words(encoded)).warning())
     if as_json:
         print_json(encodings_to_json(encoded, known, widths, compared))
@@ -227,7 +227,7 @@ def print_encodings(
 def print_encoding(
     console: "Console", kind: str, texts: Mapping[str, "Encoded"], known: "Vocabulary", columns: list[int], width: int
 ) -> None:
-    """Print one kind of encoding of the texts, a mapping by name: these columns, or `width` dense numbers."""
+    """Print one kind of encoding of each named text: the given columns, or `width` numbers of a dense vector."""
     import numpy as np
 
     from seqloom.inspect.views.inputs import dense_table

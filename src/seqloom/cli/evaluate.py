@@ -241,7 +241,7 @@ def check_file_options(
     split: str | None,
     source: Path | None,
 ) -> None:
-    """Raise if options contradict the files to evaluate."""
+    """Raise an error if options contradict the files to evaluate."""
     if files and (split is not None or source is not None):
         raise UsageError("A file cannot be used together with --split or --source; leave them out.")
     if len(files) > 2 or (len(files) == 2 and (column or label)):
@@ -254,7 +254,7 @@ def check_file_options(
 
 
 def parse_weights(words: str | None, interpolate: bool, runs: int) -> list[float] | None:
-    """Return the weights of a mixture, if given; raise if the options contradict each other."""
+    """Return the weights of a mixture, if given; raise an error if the options contradict each other."""
     if interpolate and runs < 2:
         raise UsageError("--interpolate requires two or more runs; got one.")
     if words is None:
@@ -287,11 +287,11 @@ def open_models(runs: Sequence[Path], split: str, interpolate: bool, device: str
             "time; `seqloom compare` compares their metrics."
         )
     parts = [model if isinstance(model, TranslatorPredictor) else run for model, run in zip(models, runs, strict=True)]
-    return [ensemble(parts, device)]  # raises if a run is not a translator
+    return [ensemble(parts, device)]  # raises an error if a run is not a translator
 
 
 def refuse_unused_options(model: "AnyPredictor", has_search: bool, has_out: bool, plots: Mapping[str, Path]) -> None:
-    """Raise if the evaluation of this model does not support a given option."""
+    """Raise an error if the evaluation of this model does not support a given option."""
     used, what = model.evaluation_class.option_groups, f"{model.name} is {model.description}."
     if (has_search and "search" not in used) or (has_out and "out" not in used):
         options = "--source and --reference" if "out" in used else "--source, --reference and --out"

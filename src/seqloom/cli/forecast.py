@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from seqloom.inspect.views.series import ForecastView
 
 
-MIN_DEVIATION = 1e-9  # relative to the mean; smaller deviations are treated as 0
+MIN_DEVIATION = 1e-9  # a smaller deviation relative to the mean is treated as 0
 TITLES = {"mean": "mean", "truth": "observed"}
 
 
@@ -97,7 +97,7 @@ def print_forecast(result: "ForecastView", variables: Mapping[str, Sequence[dict
     how = "exact distribution" if result.exact else "from sample paths"
     print(f"{result.model}, {result.horizon} steps after {result.series.time_labels()[-1]}, {how}")
     for name, rows in variables.items():
-        # Enough digits to show a tenth of the deviation, or of the mean if the deviation is almost zero.
+        # Show enough digits for a tenth of the deviation, or for a tenth of the mean if the deviation is almost zero.
         typical = sorted(abs(row["deviation"]) for row in rows)[len(rows) // 2]
         size = max(abs(row["mean"]) for row in rows)
         typical = (size or 1.0) if typical <= MIN_DEVIATION * size else typical

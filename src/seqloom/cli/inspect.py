@@ -28,9 +28,9 @@ inspect.command("components", short_help="Show level, slope and season of a seri
 inspect.command("track", short_help="Show a track with its filtered and smoothed positions.")(views.track)
 inspect.command("window", short_help="Show how much each position of the window contributes.")(views.window)
 
-DEV_TOKENS = 100  # tokens read from dev if no text is given
+DEV_TOKENS = 100  # number of tokens to read from the dev split if no text is given
 SHOWN_DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-BAR_WIDTH = 8  # characters
+BAR_WIDTH = 8  # width of a full bar in characters
 
 AllowUnknown = Annotated[bool, typer.Option("--allow-unknown", help="Read unknown words as <unk>.")]
 
@@ -57,7 +57,7 @@ def gates(
     check_plot_path(out)
     trace = gate_trace(load(run, "cpu"), text, part=part, allow_unknown=allow_unknown)
     shown = trace.layer(layer)
-    values = None if unit is None else shown.unit(unit)  # raises if the unit does not exist
+    values = None if unit is None else shown.unit(unit)  # raises an error if the unit does not exist
     title = run.name if trace.cell in run.name else f"{run.name} ({trace.cell})"
 
     def json() -> Json:
@@ -163,7 +163,7 @@ def gradients(
     with use_data_folder(data_dir, data):
         for run, name in zip(runs, shorten_names(runs), strict=True):
             model = load(run, "cpu")
-            recurrent_lm(model)  # raises for other models, before data is read
+            recurrent_lm(model)  # raises an error for other models before data is read
             tokens = model.task().stream("dev")[:DEV_TOKENS].tolist() if text is None else text
             reports.append(gradient_report(model, tokens, of=of, allow_unknown=allow_unknown, name=name))
     rows = [{"run": str(run), **gradients_to_json(report)} for run, report in zip(runs, reports, strict=True)]

@@ -108,7 +108,7 @@ def follow_runs(metric: str, as_json: bool) -> Iterator[Show]:
     columns = (BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
     with Bar(*columns, console=Console(highlight=False), transient=True) as bar:
         task = bar.add_task("starting", total=1)
-        steps: dict[int, tuple[str, int, int]] = {}  # name, step and total steps of each current run
+        steps: dict[int, tuple[str, int, int]] = {}  # name, current step and number of steps of each run in progress
 
         def show(run: "LadderRun", event: "RunEvent") -> None:
             if isinstance(event, Progress):
@@ -123,7 +123,7 @@ def follow_runs(metric: str, as_json: bool) -> Iterator[Show]:
 
 
 def describe_steps(steps: dict[int, tuple[str, int, int]], runs: int) -> tuple[int, int, str]:
-    """Return the steps, total and description of the progress bar, summed over the runs that train in parallel."""
+    """Return the finished steps, all steps and the text of the progress bar for all runs that train in parallel."""
     first, *more = steps.values()
     done, total = sum(run[1] for run in steps.values()), sum(run[2] for run in steps.values())
     which = f"[{min(steps)}/{runs}] {first[0]}" if not more else f"{len(steps)} of {runs} runs: {first[0]} …"

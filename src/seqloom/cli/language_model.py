@@ -31,7 +31,7 @@ from seqloom.core.errors import DataError, UsageError
 if TYPE_CHECKING:
     from seqloom.predict.language_model import PromptAnswer
 
-SCORE_LINES = 1024  # lines scored per batch
+SCORE_LINES = 1024  # number of lines per batch for `score`
 ESCAPES = {"\\n": "\n", "\\t": "\t"}  # escape sequence on the command line → character
 
 SearchBeam = Annotated[int | None, typer.Option(min=1, help="Use beam search with this beam size instead of sampling.")]

@@ -59,7 +59,7 @@ def list_attention_scores() -> dict[str, str]:
 
 
 def list_tasks() -> dict[str, str]:
-    """Return the summary of each task. The files are parsed, since importing all tasks is slow."""
+    """Return the summary of each task. The files are only parsed, because importing all tasks is slow."""
     from seqloom.tasks import names
 
     files = {name: PACKAGE / "tasks" / f"{name.replace('-', '_')}.py" for name in names()}

@@ -66,7 +66,7 @@ def memory_test(
     outcomes = []
     for outcome in measure(plan):
         outcomes.append(outcome)
-        if outcome.seed == plan.seeds[-1]:  # print each lag immediately, because the test may take minutes
+        if outcome.seed == plan.seeds[-1]:  # print each lag when it is complete, because the test may take minutes
             successes = "  ".join(f"{other.success:.3f}" for other in outcomes[-len(plan.seeds) :])
             typer.echo(f"{outcome.cell}, lag {outcome.lag}: {successes}", err=True)
     result = collect(plan, outcomes)
@@ -220,7 +220,7 @@ def print_layers(result: "Layers") -> None:
             ("path", [layer.path for layer in measured]),
         ):
             known = [value for value in values if value is not None]
-            shown[name] += f", {known[0]:,} → {known[-1]:,}" if known else ""  # at the smallest and largest length
+            shown[name] += f", {known[0]:,} → {known[-1]:,}" if known else ""  # at the smallest and the largest length
         mixer = MIXERS[kind]
         row = [kind, f"O({mixer.complexity})", shown["count"], shown["time"], shown["memory"]]
         table.append([*row, f"O({mixer.sequential})", shown["chain"], f"O({mixer.path})", shown["path"]])

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from seqloom.predict.tag import TaggedLine
 
 CHOICE_BATCH_SIZE = 8
-WORD_COLOURS = {  # the name on terminals with few colours, and the amounts of red, green and blue
+WORD_COLOURS = {  # the name for terminals with few colours, and the amounts of red, green and blue
     "for": ("green", (24, 128, 62)),
     "against": ("red", (178, 34, 52)),
-    "attention": ("blue", (30, 100, 190)),  # has no sign
+    "attention": ("blue", (30, 100, 190)),  # attention weights have no sign
 }
-MIN_SHADE = 0.08  # fraction of the largest weight below which words have no background
+MIN_SHADE = 0.08  # words below this fraction of the largest weight have no background
 FORMATS: dict[str, Callable[["TaggedLine"], str]] = {
     "text": lambda line: line.to_line(),
     "conll": lambda line: "".join(f"{word.text}\t{word.tag}\n" for word in line.words),

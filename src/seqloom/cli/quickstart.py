@@ -78,7 +78,7 @@ def quickstart(
 
 
 def check_quickstart(run: Path, has_options: bool) -> None:
-    """Check that `--resume` names a run of this command, and that no options for a new run are given."""
+    """Check that `--resume` names a run of this command, and that the command line has no options for a new run."""
     from seqloom.runs.run import Run
 
     if has_options:
@@ -89,13 +89,13 @@ def check_quickstart(run: Path, has_options: bool) -> None:
 
 
 def find_path(path: Path, recipe: "Recipe") -> Path:
-    """Return the first numbered path that does not exist, or whose run has this recipe and has not finished."""
+    """Return the first numbered path that does not exist, or that contains an unfinished run with this recipe."""
     names = (path if number == 1 else path.with_name(f"{path.name}-{number}") for number in range(1, 10_000))
     return next(name for name in names if not name.exists() or is_unfinished(name, recipe))
 
 
 def is_unfinished(path: Path, recipe: "Recipe") -> bool:
-    """Return whether a run has this recipe and no results on test, and is not being trained."""
+    """Return whether a run has this recipe, has no results on test, and is not being trained."""
     from seqloom.config import to_mapping
     from seqloom.recipes import recipe_of
     from seqloom.runs.run import Run
@@ -139,7 +139,7 @@ def follow(training: "Training", stop: "Stop") -> "TranslatorPredictor":
         for event in training.events(stop):
             if isinstance(event, Evaluated):
                 metrics = event.metrics
-                shown = f"loss {metrics['loss']:.3f}"  # batch.dev_pairs=0
+                shown = f"loss {metrics['loss']:.3f}"  # there is no BLEU with batch.dev_pairs=0
                 if "bleu" in metrics:
                     shown = f"BLEU {metrics['bleu']:.1f}, {metrics['exact_match']:.1%} exactly right"
                 print(f"step {event.step}: {shown}")
@@ -185,7 +185,7 @@ def report(translator: "TranslatorPredictor", example: str, began: float) -> Non
         print(f"   {metrics['alignment_accuracy']:.1%} of the words attend to the correct source word.\n")
     try:
         show_alignment(alignment_view(translator, example), folder)
-    except UsageError as error:  # model.attention=null
+    except UsageError as error:  # the model has no attention with model.attention=null
         print(f"   {error}")
     program = find_program()
     print(f"\nDone in {time.perf_counter() - began:.0f} s. Translate your own text:")

@@ -83,7 +83,7 @@ def explain(
 
 
 def key_sections(sections: dict[str, Json]) -> Iterator[tuple[str, str, Any]]:
-    """Yield the path of each section (such as model.encoder), the rest of its heading, and its config."""
+    """Yield the path of each section, such as model.encoder, with the rest of its heading and its config."""
     for heading, config in sections.items():
         path, _, place = heading.removeprefix("`").partition("`")
         yield path, place.strip(", ").replace("`", ""), config

@@ -133,7 +133,7 @@ def begin_runs(
 def prepare(make: "Callable[[], Training]", stop: "Stop") -> "Training":
     """Prepare the data, and warn about problems in it.
 
-    Ctrl-C stops the preparation immediately, since there is nothing to save.
+    Ctrl-C stops the preparation immediately, because there is no progress to save.
     """
     from seqloom.inspect.doctor import check_data
     from seqloom.train.display import show_preparation
@@ -176,7 +176,7 @@ def follow(training: "Training", stop: "Stop", as_json: bool, hint: bool = True)
 
 
 def print_spread(seeds: list[int], results: list[dict[str, float]], as_json: bool) -> None:
-    """Print the mean and the standard deviation over seeds, which requires at least two finite values."""
+    """Print the mean and the standard deviation over seeds, if there are at least two finite values."""
     summary = {}
     for name in results[0]:
         values = [result[name] for result in results]

@@ -138,7 +138,7 @@ def translate(
 
 
 def format_moses_lists(alignment: bool) -> "Callable[[Translation], str]":
-    """Return a function that formats n-best lists as Moses does: line number (counted from 0), text, score."""
+    """Return a function that writes n-best lists in the format of Moses: line number (counted from 0), text, score."""
     numbers = count()
 
     def to_lines(translation: "Translation") -> str:
@@ -160,7 +160,7 @@ def split_words(words: list[str]) -> tuple[list[Path], list[str]]:
     def is_run(word: str) -> bool:
         return bool(word) and os.path.isfile(
             os.path.join(word, "recipe.yaml")
-        )  # also false for texts that are not valid paths
+        )  # also False for texts that are not valid paths
 
     runs = [Path(words[0])]
     for word in words[1:]:

@@ -149,12 +149,12 @@ def conclude(search: "Search", as_json: bool) -> None:
     open_wide_console().print(table)
     print(f"\nThe best is trial {best.number}. Its recipe is {path}, and the runs and trials.csv are in {search.out}.")
     print(drawn)
-    if isinstance(search.recipe.train, FitConfig):  # counting, for example, does not depend on the seed
+    if isinstance(search.recipe.train, FitConfig):  # other training, such as counting, does not depend on the seed
         print(f"The dev result of a selected trial is optimistic. Confirm it: seqloom train {path} --seeds 2,3,4")
 
 
 def draw(search: "Search") -> str:
-    """Write the plot; return a sentence with its path, or the reason why there is none."""
+    """Write the plot; return a sentence with its path, or the reason why there is no plot."""
     from seqloom.core.files import write_atomic
     from seqloom.inspect.plots.figures import to_bytes
     from seqloom.inspect.plots.trials import TrialColumn, draw_trials

@@ -47,7 +47,7 @@ words = typer.Typer(help="Query, plot, import and export word vectors.", no_args
 WordRun = Annotated[
     Path, typer.Argument(help="Run directory of word vectors, or of any model with tokenizer.kind=words.")
 ]
-SHOWN_WORDS = 12  # maximum number of printed words of a plot
+SHOWN_WORDS = 12  # maximum number of words of a plot that are printed
 
 
 def embed(

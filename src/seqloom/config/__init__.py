@@ -1,8 +1,8 @@
 """The recipe grammar: frozen dataclasses with constraints in their annotations, YAML, overrides and messages.
 
 A recipe is read (`load_yaml`), overridden (`apply_overrides`) and validated (`build`). `build`
-reports the problems of all sections together. Numbers, text and booleans are never converted into
-one another, and no text is evaluated as code.
+reports the problems of all sections together. It never converts numbers, text and booleans into one
+another, and it never evaluates text as code.
 """
 
 import copy
@@ -45,7 +45,7 @@ class _Absent:
         return "(absent)"
 
 
-ABSENT = _Absent()  # in `differences`: the value of a key that one side lacks
+ABSENT = _Absent()  # the value in `differences` of a key that one side lacks
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
@@ -75,10 +75,10 @@ class ConfigError(ValueError):
 
 
 def _validate(self: object) -> None:
-    """Raise a ConfigError if a constraint or rule is broken. If a rule raises ValueError, the message of the error is
-    the last problem.
+    """Raise a ConfigError if a constraint or rule is broken.
 
-    If a rule cannot be computed because a value violates a constraint, that rule and all later rules are skipped.
+    If a rule raises ValueError, the message of this error is the last problem. If a rule cannot be computed because a
+    value violates a constraint, this rule and all later rules are skipped.
     """
     broken, problems = list(violations(self)), list(limit_problems(vars(self)))
     try:
@@ -106,14 +106,14 @@ def parse_overrides(words: Iterable[str]) -> list[Override]:
         if not all(path):
             raise UsageError(f"An override must begin with a key, such as train.lr=0.01, got '{word}'.")
         text = text.strip()
-        # Lists, mappings and quoted texts are parsed as YAML; *.txt and "a: b" stay texts.
+        # Lists, mappings and quoted texts are parsed as YAML; *.txt and "a: b" remain texts.
         is_yaml = text[:1] in ("[", "{", '"', "'")
         overrides.append((path, parse_yaml(text, f"the override '{word}'") if is_yaml else plain_scalar(text)))
     return overrides
 
 
 def apply_overrides(mapping: Mapping[str, Json], overrides: Iterable[Override]) -> dict[str, Json]:
-    """Return a copy of `mapping` with the overrides applied in order; missing sections are created.
+    """Return a copy of `mapping` to which the overrides are applied in order; missing sections are created.
 
     An override of `kind` or `corpus` clears the section, because the other keys belong to the old kind. These overrides
     are applied first, so the order of the words does not matter.
@@ -164,7 +164,7 @@ def build(cls: Annotation, mapping: Mapping[str, Json], source: str = "the recip
         try:
             return adapter(cls).validate_json(text)
         except ValidationError as error:
-            from seqloom.config.messages import explain  # not needed for valid recipes
+            from seqloom.config.messages import explain  # imported here because valid recipes do not need it
 
             problems = explain(cls, json.loads(text), error.errors(include_url=False))
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
@@ -188,7 +188,7 @@ def _unwritable_values(value: Json, path: str = "") -> Iterator[str]:
 
 
 def complete_sections(cls: Annotation, mapping: Mapping[str, Json]) -> dict[str, Json]:
-    """Remove empty sections that have defaults, and add the default kind to a section if all keys belong to that kind.
+    """Remove empty sections that have defaults, and add the default kind to a section if all keys belong to this kind.
 
     In YAML, `train:` is null if all its keys are commented out. A null that is a valid value is kept.
     """

@@ -49,7 +49,7 @@ class Bound(NamedTuple):
     words: str
 
 
-BOUNDS = {  # by pydantic's error type
+BOUNDS = {  # pydantic's error type → the bound
     "greater_than_equal": Bound(Ge, "ge", operator.ge, "at least"),
     "greater_than": Bound(Gt, "gt", operator.gt, "greater than"),
     "less_than_equal": Bound(Le, "le", operator.le, "at most"),
@@ -58,8 +58,9 @@ BOUNDS = {  # by pydantic's error type
 
 
 def lag_of(difference: Difference | None, season: int) -> int:
-    """Return the lag of a difference in steps, or 0 for no difference. If `difference` is None, the lag is one season,
-    or 1 step without a season.
+    """Return the lag of a difference in steps, or 0 for no difference.
+
+    If `difference` is None, the lag is one season, or one step if the series has no season.
     """
     return season if difference is None else {"none": 0, "step": 1, "season": season}[difference]
 
@@ -164,8 +165,8 @@ class Discriminator:
 class Kinds:
     """The configs of a section, selected by its key `discriminator`: name → "module:Class".
 
-    `bases` maps the name of each extension of a kind to the name of that kind. A section that allows a kind also allows
-    its extensions.
+    `bases` maps the name of each extension to the name of the kind that it extends. A section that allows a kind also
+    allows its extensions.
     """
 
     def __init__(self, discriminator: str, paths: Mapping[str, str], bases: Mapping[str, str] | None = None):
@@ -233,7 +234,7 @@ class Options:
     fixed: tuple[Annotation, ...]
     discriminator: str | None = None
     nullable: bool = False
-    kinds: Kinds | None = None  # further sections, not yet imported
+    kinds: Kinds | None = None  # further sections, which are not yet imported
 
     @property
     def members(self) -> tuple[Annotation, ...]:

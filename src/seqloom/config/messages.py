@@ -1,7 +1,7 @@
-"""Error messages for recipes: pydantic finds the problems, this module describes them.
+"""Error messages for recipes: pydantic finds the problems, and this module describes them.
 
-Pydantic's locations contain labels that are not in the recipe (the tag of a union member, the name
-of a type). `locate` converts a location to the key path in the recipe and the expected type.
+Pydantic's locations contain labels that are not in the recipe, such as the tag of a union member or the
+name of a type. `locate` converts a location to the key path in the recipe and the expected type.
 """
 
 import json
@@ -161,18 +161,18 @@ def explain(annotation: Annotation, values: Json, errors: Iterable[Mapping[str, 
     """Return one distinct line per problem that pydantic found and per broken rule that pydantic did not check."""
     lines: dict[str, None] = {}
     constrained: dict[tuple[str, Annotation], ProblemLocation] = {}  # sections in which values violate constraints
-    incomplete = set()  # sections with other problems: their rules cannot be checked
+    incomplete = set()  # sections with other problems, whose rules cannot be checked
     for error in errors:
         labels, kind, value = list(error["loc"]), error["type"], error["input"]
         if kind == "missing" and labels and isinstance(labels[-1], int):
-            labels.pop()  # the list is too short: report the list, not the missing entry
+            labels.pop()  # if the list is too short, report the list, not the missing entry
         location = locate(annotation, values, labels)
         section = location.section_path, location.section
         if kind in CONSTRAINTS or (kind == "value_error" and not options(location.annotation).is_section):
             constrained.setdefault(section, location)
         else:
             incomplete.add(section)
-        if kind in ("value_error", "assertion_error"):  # one line for each problem
+        if kind in ("value_error", "assertion_error"):  # the message has one line for each problem
             problems = [line.rstrip(".") for line in str(error["ctx"]["error"]).splitlines()]
             lines.update((f"{location.path}: {line}" if location.path else line, None) for line in problems)
         elif location.annotation is None:
@@ -213,7 +213,7 @@ def broken_rules(location: ProblemLocation) -> list[str]:
         values[entry.name] = value
     try:
         location.section(**values)
-    except Exception as error:  # not only a ConfigError: invalid values may make a rule impossible to compute
+    except Exception as error:  # any error, because invalid values may make a rule impossible to compute
         problems = error.problems if isinstance(error, ConfigError) else []
         return [line.rstrip(".") for problem in problems for line in problem.splitlines()]
     return []
@@ -293,7 +293,7 @@ def explain_unknown_key(root: Annotation, values: Json, location: ProblemLocatio
 def find_synonyms(key: str, prefix: str, paths: Sequence[str]) -> list[str]:
     """Return the key paths of a recipe for the setting that other toolkits call `key`.
 
-    Keys of the section that contains `key` come first, followed by keys at the smallest depth:
+    Keys of the section that contains `key` come first, and then keys at the smallest depth. For example,
     `model.layers` also matches `model.encoder.layers`.
     """
     word = key.lower().replace("-", "_")
@@ -309,7 +309,7 @@ def find_synonyms(key: str, prefix: str, paths: Sequence[str]) -> list[str]:
 
 
 def key_paths(annotation: Annotation, values: Json = None, prefix: str = "") -> Iterator[str]:
-    """Yield the key paths of the kinds that a recipe's values or defaults select, or else of all kinds."""
+    """Yield the key paths of the kinds that a recipe's values or defaults select, otherwise of all kinds."""
     allowed = options(annotation)
     kind = values.get(allowed.discriminator) if allowed.discriminator and isinstance(values, Mapping) else None
     chosen = allowed.choose(kind) if isinstance(kind, str) else None

@@ -18,7 +18,7 @@ from seqloom.core import Json
 from seqloom.core.errors import UsageError
 from seqloom.core.limits import MAX_RECIPE
 
-MAX_INT_DIGITS = 3000  # in any base; Python cannot print integers of more than 4,300 decimal digits
+MAX_INT_DIGITS = 3000  # maximum in any base; Python cannot print integers of more than 4,300 decimal digits
 _INT = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
 _WHOLE_EXPONENT = re.compile(r"([-+]?[0-9]{1,9})[eE]\+?([0-9]|1[0-2])")  # 1e6 is an integer
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
@@ -53,8 +53,9 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """A dumper that writes flat lists on one line and quotes any string that YAML 1.1 or 1.2 would read as another
-    type.
+    """A dumper that writes flat lists on one line.
+
+    It quotes each string that YAML 1.1 or 1.2 would read as another type.
     """
 
     def represent_flat_list(self, value: list[Json]) -> Node:
@@ -125,7 +126,7 @@ def parse_yaml(text: str, name: str) -> Json:
 
 
 def load_yaml(source: Path | str, name: str | None = None) -> dict[str, Json]:
-    """Load the mapping in a YAML file (a Path) or text (a str); an empty file gives an empty mapping."""
+    """Load the mapping in a YAML file (a Path) or a text (a str); an empty file gives an empty mapping."""
     if isinstance(source, Path):
         name = name or str(source)
         text = decode_utf8(read_recipe_file(source), name)

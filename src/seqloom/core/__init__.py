@@ -3,6 +3,6 @@
 from typing import Any, TypeAlias
 
 VERSION = "0.1.0"
-END = 0  # the end token, also the context of a document's first token and the padding
-Json: TypeAlias = Any  # a JSON or YAML value: mappings with string keys, lists, strings, numbers, booleans, None
+END = 0  # the end token, which is also the padding and the context of a document's first token
+Json: TypeAlias = Any  # a JSON or YAML value: mapping with string keys, list, string, number, boolean or None
 JsonObject: TypeAlias = dict[str, Json]

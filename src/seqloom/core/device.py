@@ -2,8 +2,8 @@
 
 Seeds are pure functions: the random numbers of a step depend only on the recipe's seed and the step.
 
-PyTorch sums the gradients of LayerNorm, of convolutions and of oneDNN's LSTM in one partial sum per thread.
-Resumed training therefore gives bit-identical weights only with the same number of threads as before.
+PyTorch computes one partial sum per thread of the gradients of LayerNorm, convolutions and oneDNN's LSTM. A resumed run
+therefore gives bit-identical weights only with the same number of threads as before.
 """
 
 import functools
@@ -35,8 +35,9 @@ class OnDevice(Protocol):
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """Return the device with this name; `auto` selects CUDA, then Apple's MPS, then the CPU. Raise `UsageError` for an
-    unknown name and `ResourceError` for a device that this machine lacks.
+    """Return the device with this name; `auto` selects CUDA if available, then Apple's MPS, then the CPU.
+
+    Raise `UsageError` for an unknown name, and `ResourceError` for a device that this machine lacks.
     """
     if name == "auto":
         if torch.cuda.is_available():
@@ -65,7 +66,7 @@ def device_of(model: nn.Module | OnDevice) -> torch.device:
 
 
 def make_deterministic() -> None:
-    """Use deterministic GPU kernels, which are slower; CPU kernels are always deterministic."""
+    """Use deterministic GPU kernels, which are slower than other kernels; CPU kernels are always deterministic."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
 
@@ -81,7 +82,7 @@ def has_numba() -> bool:
     """Return whether numba can compile. Importing numba is slow, so call this function last."""
     try:
         config: Any = importlib.import_module("numba").config
-    except Exception:  # not installed, or incompatible with Python, NumPy or the processor
+    except Exception:  # numba is not installed, or incompatible with Python, NumPy or the processor
         return False
     return not config.DISABLE_JIT
 
@@ -92,7 +93,7 @@ def compile_cached(compiler: Function, *signature: object, **options: object) ->
     def compile_function(function: Function) -> object:
         try:
             return compiler(*signature, cache=True, **options)(function)
-        except Exception:  # no cache folder, a full disk, a truncated file
+        except Exception:  # caching failed: for example no cache folder, a full disk, or a truncated file
             return compiler(*signature, **options)(function)
 
     return compile_function
@@ -109,13 +110,13 @@ def available_cores() -> int:
     """Return the number of CPU cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # not available on every system
+    except AttributeError:  # the function is not available on every system
         return os.cpu_count() or 1
 
 
 def describe_machine(device: torch.device | str) -> str:
     """Return the processor or GPU, and the versions of Python and PyTorch: `NVIDIA H200, Python 3.12.3, …`."""
-    device = torch.device(str(device).partition(" ")[0])  # such as "cpu (numba)"
+    device = torch.device(str(device).partition(" ")[0])  # the name may be "cpu (numba)"
     if device.type == "cuda":
         processor = torch.cuda.get_device_name(device)
     else:
@@ -126,7 +127,7 @@ def describe_machine(device: torch.device | str) -> str:
 
 def _cpu_model() -> str:
     """Return the model of the CPU, or its architecture if the system does not state it."""
-    with suppress(OSError, UnicodeDecodeError), open("/proc/cpuinfo", encoding="utf-8") as file:  # only on Linux
+    with suppress(OSError, UnicodeDecodeError), open("/proc/cpuinfo", encoding="utf-8") as file:  # exists only on Linux
         for line in file:
             if line.startswith("model name"):
                 return " ".join(line.partition(":")[2].split())
@@ -134,14 +135,15 @@ def _cpu_model() -> str:
 
 
 def training_threads(device: torch.device) -> int:
-    """Return the number of CPU threads, which affects the rounding of results, or 0 if training uses another device."""
+    """Return the number of CPU threads, which affects rounding, or 0 if training does not run on the CPU."""
     return torch.get_num_threads() if device.type == "cpu" else 0
 
 
 def resume_threads(before: int, device: torch.device) -> str | None:
-    """Set the number of CPU threads to `before`, the number before the resume (0: unknown); return a note on a change.
+    """Set the number of CPU threads to `before`, the number before the resume (0 if unknown).
 
-    The current number is kept if `OMP_NUM_THREADS` is set or if this process has too few cores.
+    The current number is kept if `OMP_NUM_THREADS` is set or if this process has too few cores. Return a note if the
+    number differs from `before`.
     """
     now, cores = training_threads(device), available_cores()
     if 0 in (before, now) or before == now:
@@ -183,13 +185,13 @@ def derive_seed(seed: int, *path: int | str) -> int:
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
     """Seed the random number generators for a step, so that an interruption does not change dropout.
 
-    Seeding a step takes microseconds, and no generator states need to be saved: evaluations, resumes and repeated
-    batches do not change the random numbers of later steps.
+    Seeding a step takes microseconds, and generator states need not be saved. Evaluations, resumes and repeated batches
+    do not change the random numbers of later steps.
     """
     step_seed = derive_seed(seed, "step", step, rank)
     if torch.accelerator.is_available():
         torch.manual_seed(step_seed)
-    else:  # equivalent, but without recording a stack trace for devices that are not initialized
+    else:  # equivalent, but does not record a stack trace for devices that are not initialized
         torch.default_generator.manual_seed(step_seed)
 
 

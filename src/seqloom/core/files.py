@@ -2,8 +2,8 @@
 
 - After a power failure, a file is either complete or absent: it is written under a temporary name, flushed to disk and
   then renamed.
-- A write never follows a link. Temporary names are random and are created exclusively; a rename replaces a link itself,
-  not its target. Parent directories are not checked: `runs` and the run directory may be links.
+- A write never follows a link. Temporary names are random, and temporary files are created exclusively. A rename
+  replaces a link itself, not its target. Parent directories are not checked: `runs` and the run directory may be links.
 - A read or a lock never blocks on another process: links, FIFOs, devices and directories are rejected.
 """
 
@@ -75,7 +75,7 @@ def refuse_other_kind(path: Path, expected: int = stat.S_IFREG) -> None:
     try:
         kind = stat.S_IFMT(os.lstat(path).st_mode)
     except OSError:
-        return  # missing, or opening it reports the reason
+        return  # the file is missing, or opening it reports the reason
     if kind != expected:
         raise CheckpointError(
             f"{path} must be {KINDS[expected]}; it is {KINDS.get(kind, 'something else')}. "
@@ -87,7 +87,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     """Open a regular file and return its descriptor; reject anything else without blocking."""
     refuse_other_kind(path)  # opening a device can have side effects
     descriptor = os.open(path, flags | SAFE_FLAGS, 0o666)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # replaced in the meantime
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # the file was replaced in the meantime
         os.close(descriptor)
         raise CheckpointError(f"{path} must be a regular file.")
     return descriptor
@@ -112,10 +112,10 @@ def create_file(path: Path) -> IO[bytes]:
 
 @contextmanager
 def hold_lock(path: Path, busy: str) -> Iterator[None]:
-    """Hold an exclusive lock on a file; raise UsageError(busy) if another process holds it.
+    """Hold an exclusive lock on a file; raise UsageError(busy) if another process holds the lock.
 
     The lock is released when the block or the process ends, even if the process is killed. The file is created if it
-    does not exist; it is never written or deleted.
+    does not exist, and it is never written or deleted.
     """
     with disk_errors(path):
         descriptor = _lock(path, busy)
@@ -127,10 +127,10 @@ def hold_lock(path: Path, busy: str) -> Iterator[None]:
 
 @contextmanager
 def reserve(path: Path, busy: str) -> Iterator[None]:
-    """Reserve a new path; raise UsageError(busy) if another process has reserved it.
+    """Reserve a new path; raise UsageError(busy) if another process has reserved the path.
 
     The reservation is a lock on `.NAME.lock` in the same directory. The lock file is removed at the end. If the process
-    is killed, the remaining lock file does not block other processes.
+    is killed, the lock file remains but does not block other processes.
     """
     lock = path.with_name(f".{path.name}.lock")
     with disk_errors(path):
@@ -157,7 +157,7 @@ def _lock(path: Path, busy: str) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # its previous holder removed the file after it was opened here
+        os.close(descriptor)  # the previous holder removed the file after it was opened here
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def write_flushed(path: Path, content: bytes) -> None:
 
 @contextmanager
 def replace_file(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
-    """Write a file under a temporary name in `folder` (by default its own folder); rename it when the block ends."""
+    """Write a file under a temporary name in `folder` (default: the file's folder); rename it when the block ends."""
     temporary = temporary_path(path, folder)
     with disk_errors(path):
         try:
@@ -204,13 +204,13 @@ def replace_file(path: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
 
 
 def write_atomic(path: Path, content: bytes | str, folder: Path | None = None) -> None:
-    """Replace a file atomically through a temporary file in `folder` (by default its own folder)."""
+    """Replace a file atomically through a temporary file in `folder` (default: the file's folder)."""
     with replace_file(path, folder) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory of a run unless it exists; reject a link or a file of that name."""
+    """Create a directory of a run unless it exists; reject a link or a file with this name."""
     with disk_errors(path):
         try:
             path.mkdir()
@@ -247,8 +247,8 @@ def temporary_path(path: Path, folder: Path | None = None) -> Path:
 def remove_leftovers(folder: Path, name: str | None = None, min_age: float = 0.0) -> None:
     """Delete the temporary files and directories that killed processes left in `folder`.
 
-    `name` restricts the deletion to the temporary copies of one file or directory, and `min_age` to paths that have not
-    changed for this many seconds.
+    `name` restricts the deletion to the temporary copies of one file or directory. `min_age` restricts the deletion to
+    paths that have not changed for this number of seconds.
     """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -300,7 +300,7 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         flat = tensor.reshape(-1)
-        if len(flat) == 1:  # contiguous with any stride, but `view` needs a stride of 1
+        if len(flat) == 1:  # a single element is contiguous with any stride, but `view` needs a stride of 1
             flat = flat.as_strided((1,), (1,))
         digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
@@ -310,8 +310,8 @@ def tensors_to_bytes(tensors: Mapping[str, Tensor], run: str = "") -> bytes:
     """Encode tensors as a safetensors file whose header contains a checksum to detect damage.
 
     The checksum is followed by `run`, the identity of the run (see `seqloom.runs.layout`). Tensors that share memory
-    (tied weights) are written once for each name. The header has a single entry. Several entries would be in random
-    order, and the bytes of the file would not be reproducible.
+    (tied weights) are written once for each name. The header has a single entry, because several entries would be
+    written in random order, and the bytes of the file would not be reproducible.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     seen: set[int] = set()
@@ -329,14 +329,14 @@ def read_checksum(path: Path) -> str:
         os.close(open_regular(path))
         with safe_open(path, framework="pt") as file:
             return str((file.metadata() or {}).get("sha256", "")).partition(" ")[0]
-    except (OSError, SafetensorError):  # reading the tensors raises the error
+    except (OSError, SafetensorError):  # reading the tensors will raise the error
         return ""
 
 
 def tensors_from_file(path: Path, run: str | None = None) -> dict[str, Tensor]:
     """Read a file written by `tensors_to_bytes`; raise `CheckpointError` if any bit has changed.
 
-    If `run` is given, the file must belong to the run with this identity.
+    If `run` is given, the file must belong to the run with the identity `run`.
     """
     try:
         os.close(open_regular(path))  # safetensors would block on a FIFO, and reports unreadable files as missing
@@ -359,6 +359,6 @@ def tensors_from_file(path: Path, run: str | None = None) -> dict[str, Tensor]:
             f"{path} belongs to another run: it was written with another recipe or other documents than those in its "
             "folder. Copy the complete run."
         )
-    # Copied to memory that torch aligns: the last bit of a product may depend on the alignment, which is arbitrary in a
-    # file.
+    # Copy the tensors to memory that torch aligns, because the last bit of a product may depend on the alignment, and
+    # the alignment in a file is arbitrary.
     return {name: tensor.clone() for name, tensor in tensors.items()}

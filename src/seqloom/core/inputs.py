@@ -20,13 +20,14 @@ def is_missing(value: object) -> bool:
         return True
     try:
         return bool(value != value)
-    except (TypeError, ValueError):  # an array
+    except (TypeError, ValueError):  # the value is an array
         return False
 
 
 def check_items(values: Any, name: str, of: str = "texts") -> Iterable[Any]:
-    """Return `values` if it is a list, an iterator, a one-dimensional array or a column of a table; otherwise raise an
-    error.
+    """Return `values` if it is a list, an iterator, a one-dimensional array or a column of a table.
+
+    Raise an error for any other value.
     """
     if isinstance(values, str | bytes | bytearray):
         received = "one text" if isinstance(values, str) else "bytes"

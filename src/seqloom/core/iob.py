@@ -61,7 +61,7 @@ def extract_spans(tags: Sequence[str]) -> list[Span]:
     before O, and after E or S.
     """
     spans: list[Span] = []
-    last, last_type = OUTSIDE, ""  # of the previous tag
+    last, last_type = OUTSIDE, ""  # prefix and type of the previous tag
     for position, (prefix, kind) in enumerate(map(parse_tag, tags)):
         begins = prefix in ("B", "S") or last in (OUTSIDE, "E", "S") or kind != last_type
         if prefix != OUTSIDE and begins:
@@ -83,7 +83,7 @@ def write_tags(spans: Iterable[Span], length: int, scheme: Scheme = "IOB2") -> l
         inside = "I" * (span.end - span.start - 1)
         prefixes = "B" + inside
         if scheme == "IOB1" and not (before.end == span.start and before.type == span.type):
-            prefixes = "I" + inside  # not directly after a span of the same type
+            prefixes = "I" + inside  # the span does not directly follow a span of the same type
         elif scheme == "BIOES":
             prefixes = "B" + inside[1:] + "E" if inside else "S"
         suffix = f"-{span.type}" if span.type else ""
@@ -107,7 +107,7 @@ def read_tags(tags: Sequence[str], scheme: Scheme = "IOB2") -> ParsedTags:
 
 
 def extract_strict_spans(tags: Sequence[str], scheme: Scheme = "IOB2") -> list[Span]:
-    """Return only spans whose tags are valid in the scheme: in IOB2, an I-PER after O begins no span.
+    """Return only spans whose tags are valid in the scheme; in IOB2, an I-PER after O does not begin a span.
 
     The result equals the result of seqeval's strict mode. In IOB1, `extract_spans` does not always find all these
     spans: in O B-PER I-PER, the misplaced B is skipped and a span begins at the I.
@@ -126,7 +126,7 @@ def extract_strict_spans(tags: Sequence[str], scheme: Scheme = "IOB2") -> list[S
 
 
 def _starts(before: tuple[str, str], tag: tuple[str, str], scheme: Scheme) -> bool:
-    """Return whether a parsed tag that continues no span starts one in this scheme."""
+    """Return whether a parsed tag that does not continue a span starts a span in this scheme."""
     if scheme == "IOB1":
         return tag[0] == "I" or (tag[0] == "B" and before[0] in ("B", "I") and before[1] == tag[1])
     return tag[0] == "B" or (tag[0] == "S" and scheme == "BIOES")

@@ -1,7 +1,8 @@
 """Limits on inputs and models, so that no input exhausts memory or time.
 
-docs/reference/limits.md lists the limits. Memory limits depend on the free memory of the machine; `SEQLOOM_MEMORY`
-overrides this value. `SEQLOOM_MAX_LINE` and `SEQLOOM_MAX_SOURCE` override the constants of these names.
+docs/reference/limits.md lists the limits. Memory limits depend on the free memory of the machine. The environment
+variable `SEQLOOM_MEMORY` overrides the free memory; `SEQLOOM_MAX_LINE` and `SEQLOOM_MAX_SOURCE` override the constants
+MAX_LINE and MAX_SOURCE.
 """
 
 import os
@@ -14,16 +15,16 @@ from pathlib import Path
 from seqloom.core import Json
 from seqloom.core.errors import DataError, UsageError
 
-MAX_LINE = 1_000_000  # bytes of an input line, about one novel
-MAX_SOURCE = 16_384  # tokens of a source text of an encoder–decoder
-MEMORY_PER_TEXT = 4  # minimum bytes of memory per byte of text read
-MAX_GZIP_RATIO = 200  # of unpacked to packed size; text rarely exceeds 20
-GZIP_GRACE = 1 << 28  # unpacked bytes up to which the ratio is not checked
-MAX_GROWTH = 1_000  # factor by which the normalizer or decoder of an imported tokenizer may lengthen a text
+MAX_LINE = 1_000_000  # maximum number of bytes of an input line, about one novel
+MAX_SOURCE = 16_384  # maximum number of tokens of an encoder–decoder's source text
+MEMORY_PER_TEXT = 4  # minimum number of bytes of memory per byte of text read
+MAX_GZIP_RATIO = 200  # maximum ratio of unpacked to packed size; text rarely exceeds 20
+GZIP_GRACE = 1 << 28  # number of unpacked bytes up to which the ratio is not checked
+MAX_GROWTH = 1_000  # maximum factor by which the normalizer or decoder of an imported tokenizer may lengthen a text
 MAX_VOCABULARY = 2_000_000  # tokens of byte-pair encoding; the library reserves memory for all of them in advance
-MAX_PIXELS = 1 << 26  # of an image: 8,192 × 8,192; checked before the pixels are decompressed
-MAX_IMAGE_BYTES = 1 << 28  # of an image file
-MAX_RECIPE = 10_000_000  # bytes of a recipe file
+MAX_PIXELS = 1 << 26  # pixels of an image (8,192 × 8,192), checked before the pixels are decompressed
+MAX_IMAGE_BYTES = 1 << 28  # maximum size of an image file
+MAX_RECIPE = 10_000_000  # maximum size of a recipe file in bytes
 MAX_SETTINGS = {  # largest values of settings that cost time or memory before other checks apply
     "layers": 10_000,
     "encoder_layers": 10_000,
@@ -44,9 +45,10 @@ def max_source() -> int:
 
 
 def available_memory() -> int | None:
-    """Return the bytes of memory that this process can still allocate, or None if unknown.
+    """Return the number of bytes that this process can still allocate, or None if unknown.
 
-    This is the minimum of the free memory of the machine, of its container, and of `ulimit -v`.
+    The number is the minimum of the free memory of the machine, the free memory of its container, and the limit of
+    `ulimit -v`.
     """
     if "SEQLOOM_MEMORY" in os.environ:
         return _from_environment("SEQLOOM_MEMORY", 0)

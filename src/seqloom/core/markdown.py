@@ -19,7 +19,7 @@ def fence(language: str, code: str) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
-    """Return a Markdown table of escaped cells; `numbers` are the columns to align to the right."""
+    """Return a Markdown table of escaped cells; `numbers` lists the columns to align to the right."""
     right = set(numbers)
     rules = ("---:" if column in right else "---" for column in range(len(header)))
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, list(rules), *rows))

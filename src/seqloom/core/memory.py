@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_leaves
 from seqloom.core.errors import ResourceError
 from seqloom.core.limits import available_memory, format_bytes, list_largest_settings
 
-UNCHECKED_BYTES = 1 << 26  # allocations between two checks of the free memory
-# Operations that allocate a tensor, by the position of the shape among their arguments.
+UNCHECKED_BYTES = 1 << 26  # number of bytes that may be allocated between two checks of the free memory
+# Operations that allocate a tensor, grouped by the position of the shape among their arguments.
 FIRST_IS_SHAPE = {"empty", "empty_strided", "zeros", "ones", "full", "rand", "randn"}
 SECOND_IS_SHAPE = {"new_empty", "new_zeros", "new_ones", "new_full"}
 
@@ -113,7 +113,7 @@ class _LiveStorages(TorchDispatchMode):
         return result
 
     def add(self, tensor: Tensor) -> None:
-        """Count the storage of a tensor, which all its views share, unless it is already counted."""
+        """Count the storage of a tensor, which all its views share, unless the storage is already counted."""
         storage = tensor.untyped_storage()
         name, size = storage._cdata, storage.nbytes()
         if name in self.storages or storage.device.type == "meta":

@@ -8,8 +8,8 @@ BASELINES = {  # the metric that a baseline is compared with, its title, and the
     "constant_f1": ("micro_f1", "micro F1", "always predicting the same labels"),
     "copy_bleu": ("bleu", "BLEU", "copying the translation of the most similar training sentence"),
 }
-PERCENT_METRICS = ("bleu", "bleu_lowercase", "chrf", "copy_bleu")  # from 0 to 100
-# Metrics of labels, tags, scores and answers, the most important first.
+PERCENT_METRICS = ("bleu", "bleu_lowercase", "chrf", "copy_bleu")  # metrics from 0 to 100
+# Metrics of labels, tags, scores and answers, with the most important metric first.
 ANSWER_METRICS = (
     *("span_f1", "token_accuracy", "accuracy", "average_precision", "micro_f1", "macro_f1", "matthews"),
     *("pearson", "spearman", "answer_f1", "answer_exact"),

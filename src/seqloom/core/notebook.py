@@ -36,7 +36,7 @@ def description_html(value: object, png: bytes | None) -> str:
 
 
 def table_html(rows: Sequence[Mapping[str, object]], limit: int = MAX_ROWS) -> str:
-    """Return the first rows as an HTML table with a column for each key, and the number of rows if it has more."""
+    """Return the first rows as an HTML table with a column for each key, and the number of rows if there are more."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     head = "".join(f"<th>{text_html(name)}</th>" for name in names)
     body = "".join(f"<tr>{''.join(_cell(row.get(name)) for name in names)}</tr>" for row in rows[:limit])

@@ -5,9 +5,9 @@
 
     run_cell.register(applies=fits_kernel, run=run_kernel)         # only in `seqloom.accel`
 
-A call uses the first registered implementation whose `applies` accepts its arguments, otherwise the
-definition. The tests of `seqloom.accel` check that both compute the same results. Within
-`definitions_only()` every call uses the definition.
+A call uses the first registered implementation whose `applies` accepts its arguments; if none accepts them,
+the call uses the definition. The tests of `seqloom.accel` check that each implementation computes the same
+results as the definition. Within `definitions_only()`, every call uses the definition.
 
 A function marked `compiled_region` is an ordinary function unless `compile_regions` sets a compiler.
 `subclasses_by_name` discovers classes such as cells: adding a class requires only one new file.
@@ -107,7 +107,7 @@ def compiled_region(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def compile_regions(compiler: Compiler | None) -> Iterator[None]:
-    """Compile marked regions that are called in this block; None disables compilation."""
+    """Compile marked regions that are called in this block; a `compiler` of None disables compilation."""
     global _compiler
     before, _compiler = _compiler, compiler
     try:

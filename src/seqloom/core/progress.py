@@ -8,7 +8,7 @@
     with report_progress(show):     # calls show("learning merges", characters so far, total or None)
         learn()                     # iterates over texts with `track`
 
-Outside these blocks `check_cancelled` does nothing and nothing is reported.
+Outside these blocks, `check_cancelled` has no effect and progress is not reported.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,7 +48,7 @@ _active: ContextVar[Cancellation | None] = ContextVar("cancellation", default=No
 
 
 def active_cancellation() -> Cancellation | None:
-    """Return the active cancellation of this thread, which is the parent of the cancellations of new threads."""
+    """Return the active cancellation of this thread, which becomes the parent of cancellations in new threads."""
     return _active.get()
 
 
@@ -59,7 +59,7 @@ def check_cancelled() -> None:
         raise Cancelled
 
 
-Listener = Callable[[str, int, int | None], None]  # label, characters so far, total or None
+Listener = Callable[[str, int, int | None], None]  # called with a label, the characters so far, and the total or None
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 

@@ -4,7 +4,7 @@ All shape comments of the project use these letters:
 
     B batch   T query time   S source time   H hidden   D model   N heads   V vocabulary   G gates   C variables
 
-Masks are boolean, and True means "may be used"; a fully masked row gives zeros, never NaN.
+Masks are boolean, and True means "may be used". A fully masked row gives zeros, never NaN.
 """
 
 import math
@@ -21,8 +21,9 @@ from seqloom.core.tree import Tree, select_rows
 class DecodeState:
     """The state of a model during generation.
 
-    `hidden` has one row per hypothesis; `memory` has one row per source (for example, the encoder output and its mask),
-    shared by the hypotheses of that source. With k hypotheses per source, rows i·k … i·k+k−1 belong to source i.
+    `hidden` has one row per hypothesis. `memory` has one row per source, which the hypotheses of the source share; for
+    example, it contains the encoder output and its mask. With k hypotheses per source, rows i·k … i·k+k−1 of `hidden`
+    belong to source i.
     """
 
     hidden: Tree
@@ -35,7 +36,7 @@ def select(state: DecodeState, hypothesis_rows: Tensor, source_rows: Tensor) -> 
 
 
 class _WithAttention:
-    attention: Tensor | None  # (B, S), or by layer and head, if the model has attention
+    attention: Tensor | None  # (B, S), or weights by layer and head; None if the model has no attention
 
     @property
     def mean_attention(self) -> Tensor | None:
@@ -47,7 +48,7 @@ class _WithAttention:
 
 @dataclass(frozen=True)
 class StepOutput(_WithAttention):
-    log_probs: Tensor  # (B, V), normalized, of the token after the last real one
+    log_probs: Tensor  # (B, V): normalized log-probabilities of the token after the last real token
     state: DecodeState
     attention: Tensor | None = None
 
@@ -56,7 +57,7 @@ class StepOutput(_WithAttention):
 class BestOutput(_WithAttention):
     """The most probable tokens of a step, in the order of `seqloom.core.tokens.best_tokens`."""
 
-    values: Tensor  # (B, count) their log-probabilities
+    values: Tensor  # (B, count) log-probabilities of the tokens
     ids: Tensor  # (B, count)
     state: DecodeState
     attention: Tensor | None = None
@@ -66,8 +67,8 @@ class BestOutput(_WithAttention):
 class Steppable(Protocol):
     """A model that predicts the next token. All decoding depends only on this protocol.
 
-    If a model can generate only a limited number of tokens, its attribute `longest_target` is this limit, including
-    END. A search stops at the limit.
+    If a model can generate only a limited number of tokens, its attribute `longest_target` is this limit, with END
+    included. A search stops at the limit.
     """
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
@@ -93,7 +94,7 @@ class BestSteppable(Steppable, Protocol):
 
 
 def longest_target(model: Steppable) -> int | None:
-    """Return the maximum number of tokens that a model can generate, including END, or None without a limit."""
+    """Return the maximum number of tokens that a model can generate, including END, or None if there is no limit."""
     longest: int | None = getattr(model, "longest_target", None)
     return longest
 
@@ -109,12 +110,13 @@ class CausalLanguageModel(Steppable, Protocol):
 
 @dataclass(frozen=True)
 class FutureStep:
-    """The predicted distribution of the next values: independent Gaussians (`deviation`) or a joint Gaussian
-    (`covariance`).
+    """The predicted distribution of the next values.
+
+    The values have independent Gaussians (`deviation`) or a joint Gaussian (`covariance`).
     """
 
     mean: Tensor  # (B, C)
-    state: Tree  # with the batch in dimension 0; repeat its rows to branch
+    state: Tree  # state with the batch in dimension 0; repeat its rows to branch
     deviation: Tensor | None = None  # (B, C)
     covariance: Tensor | None = None  # (B, C, C)
 
@@ -130,7 +132,7 @@ class SeriesModel(Protocol):
         ...
 
     def step(self, values: Tensor, state: Tree, mask: Tensor | None = None) -> FutureStep:
-        """Read values (B, T, C), T ≥ 1, and predict the next value. Without a mask all values are observed."""
+        """Read values (B, T, C), T ≥ 1, and predict the next values. Without a mask, all values are observed."""
         ...
 
 
@@ -139,8 +141,9 @@ class Forecastable(SeriesModel, Protocol):
     """A model of series that also scores given values."""
 
     def score(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the log-density (B, T) of the observed values of each step given all previous steps; it is 0 at steps
-        without observed values.
+        """Return the log-density (B, T) of each step's observed values given all previous steps.
+
+        The log-density is 0 at steps without observed values.
         """
         ...
 
@@ -173,7 +176,7 @@ class ResumableModel(Model, Protocol):
 
 @dataclass(frozen=True)
 class Loss:
-    value: Tensor  # scalar: the mean over the predictions of the batch, attached to the graph
+    value: Tensor  # scalar: the mean over the predictions of the batch, attached to the autograd graph
     carry: Tree  # initial state of the next batch (truncated backpropagation), or None
     tokens: int  # number of inputs read, in units of `Task.speed_unit`
     count: Tensor | None = None  # number of predictions in `value`; None if it is equal in all rows
@@ -185,16 +188,16 @@ class Monitor:
 
     metric: str = "loss"
     higher_is_better: bool = False
-    unit: str = "nats"  # of the training loss; exp(loss) is a perplexity only for "nats"
+    unit: str = "nats"  # unit of the training loss; exp(loss) is a perplexity only for "nats"
     remark: str = ""  # difference between training and dev loss, such as label smoothing or sampling
 
     def better(self, new: float, old: float) -> bool:
         return new > old if self.higher_is_better else new < old
 
     def prefers(self, new: Mapping[str, float], old: Mapping[str, float]) -> bool:
-        """Return whether a new evaluation is better than an old one.
+        """Return whether a new evaluation is better than an old evaluation.
 
-        Any number is better than NaN. Among equal values, the lower loss is better; without a measured loss, the
+        Any number is better than NaN. Among equal values, the lower loss is better. If the loss was not measured, the
         earlier evaluation is better.
         """
         a, b = new[self.metric], old[self.metric]
@@ -260,11 +263,11 @@ class Estimate:
     values: Mapping[str, float]
     read: int = 0  # number of inputs read, in units of `speed_unit`
     speed_unit: str = "words"
-    unit: str = "nats"  # of the loss in `values`
+    unit: str = "nats"  # unit of the loss in `values`
 
 
 class Estimable(Protocol):
-    """The interface of a task that is estimated without gradients (counting, expectation–maximization)."""
+    """The interface of a task that is estimated without gradients, by counting or expectation–maximization."""
 
     monitor: Monitor
 

@@ -2,9 +2,9 @@
 
     [CLS]   represents a whole text        [SEP]   separates texts        [MASK]   hides a token
 
-Special tokens are rows of the model's embedding after the V tokens of its tokenizer. No text is encoded as special
-tokens, and no model predicts them, because a model has V outputs. `seqloom.text.model_inputs` defines the input formats
-with special tokens.
+Special tokens are rows of the model's embedding after the V tokens of its tokenizer. Text is never encoded as special
+tokens. Models never predict special tokens, because a model has V outputs. `seqloom.text.model_inputs` defines the
+input formats with special tokens.
 """
 
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ from torch import Tensor
 
 CLASSIFY_TEXT, SEPARATE_TEXT, MASK_TEXT = "[CLS]", "[SEP]", "[MASK]"
 EXTRA = 3  # number of special tokens
-BLOCK = 64  # tokens of a block whose maximum is computed first
+BLOCK = 64  # number of tokens of a block; the maximum of each block is computed first
 MIN_BLOCKED_SIZE = 1 << 18  # minimum number of log-probabilities for which blocks are faster
 
 
 def best_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return log-probabilities and ids (B, count) of the `count` most probable tokens of each row (B, V), sorted by id.
 
-    Ties are broken by lower id. `topk` does not define the order of ties, so this function selects one more token. If
-    that token ties with the last of the `count` tokens, the selection is repeated with the tie resolved.
+    Among tied tokens, lower ids are preferred. `topk` does not define the order of ties, so this function selects one
+    more token. If this token ties with the last of the `count` tokens, the selection is repeated with the tie resolved.
     """
     count = min(count, log_probs.shape[1])
     values, ids = _top(log_probs, min(count + 1, log_probs.shape[1]))
@@ -54,9 +54,9 @@ def rank_tokens(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _top(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Compute `log_probs.topk(count)`, on a CPU up to three times as fast as torch.
+    """Compute `log_probs.topk(count)`. On a CPU, this function is up to three times as fast as torch.
 
-    The `count` largest values lie in the `count` blocks with the largest maxima.
+    The `count` largest values are in the `count` blocks with the largest maxima.
     """
     rows, vocabulary = log_probs.shape
     blocks = vocabulary // BLOCK
@@ -73,8 +73,9 @@ def _top(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _lowest_ids(log_probs: Tensor, lowest: Tensor, count: int) -> Tensor:
-    """Mask the tokens tied with `lowest` (B, 1) that have the largest ids, so that `count` tokens of each row
-    remain.
+    """Mask the tokens tied with `lowest` (B, 1) that have the largest ids.
+
+    The number of masked tokens is such that `count` tokens of each row remain.
     """
     above, equal = log_probs > lowest, log_probs == lowest
     room = count - above.sum(1, keepdim=True)

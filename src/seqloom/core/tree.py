@@ -73,14 +73,15 @@ def select_rows(tree: Tree, rows: Tensor) -> Tree:
 
 
 def count_rows(tree: Tree) -> int:
-    """Return the number of rows of the tensors of a tree, or 1 if the tensors differ, so that the tree is not split."""
+    """Return the number of rows of a tree's tensors, or 1 if the tensors differ, so that the tree is not split."""
     sizes = {len(leaf) if leaf.dim() else 0 for leaf in leaves(tree)}
     return sizes.pop() if len(sizes) == 1 else 1
 
 
 def slice_rows(tree: Tree, first: int, last: int, rows: int) -> Tree:
-    """Return rows `first` to `last` (exclusive) of a tree with `rows` rows. Integers are counts over all rows and are
-    divided.
+    """Return rows `first` to `last` (exclusive) of a tree with `rows` rows.
+
+    Integers are counts over all rows, so they are divided in proportion.
     """
     if isinstance(tree, dict):
         return {key: slice_rows(child, first, last, rows) for key, child in tree.items()}
@@ -159,15 +160,15 @@ def unpack(skeleton: Tree, tensors: Mapping[str, Tensor]) -> Tree:
 
 # --- validation -------------------------------------------------------------------------------------------------------
 
-ANYTHING = object()  # in a template: not checked here
-SHOWN_NAMES = 3  # names listed in a message
+ANYTHING = object()  # in a template, a value that is not checked here
+SHOWN_NAMES = 3  # maximum number of names listed in a message
 
 
 @dataclass(frozen=True)
 class Expected:
     """The expected shape (None: any size), dtype and range of a tensor.
 
-    NaN is never allowed, and infinity only if a bound is infinite.
+    NaN is never allowed. Infinity is allowed only if a bound is infinite.
     """
 
     shape: tuple[int | None, ...]
@@ -196,7 +197,7 @@ class Expected:
             raise CheckpointError(f"{name} must be {dtypes[0]}, got {dtypes[1]}")
         if not tensor.numel() or tensor.dtype == torch.bool:
             return
-        lowest, highest = (float(value) for value in torch.aminmax(tensor))  # NaN if any value is
+        lowest, highest = (float(value) for value in torch.aminmax(tensor))  # NaN if any value is NaN
         low = self.low if self.low is not None else -math.inf
         high = self.high if self.high is not None else math.inf
         infinite = (lowest == -math.inf and self.low is None) or (highest == math.inf and self.high is None)

@@ -8,7 +8,7 @@ from unicodedata import category
 
 WHOLE_NUMBERS = range(-(2**63), 2**63)  # 64-bit integers, which torch, numpy and JSON readers support
 CONTROL = ("Cc", "Cs", "Zl", "Zp")  # categories: control characters, surrogates, line and paragraph separators
-DIRECTION_MARKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # change the writing direction
+DIRECTION_MARKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # these change the writing direction
 
 
 def find_nearest(word: str, options: Iterable[str]) -> str | None:
@@ -84,7 +84,7 @@ def escape_controls(text: str) -> str:
     )
 
 
-UNSPACED_LANGUAGES = frozenset({"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"})  # no spaces between words
+UNSPACED_LANGUAGES = frozenset({"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"})  # written without spaces
 
 
 # Letters of scripts without spaces between words: kana and Han, Thai, Lao, Myanmar, Khmer.

@@ -1,9 +1,10 @@
 """Batches: a sampler selects the examples of a batch, and `collate` converts them to padded tensors.
 
 `LengthSampler` groups examples of similar length within a budget of tokens. An example has two lengths: the lengths of
-both sides of a pair, or the numbers of tokens and words of a sentence. An example with one length uses it as both. A
-batch of B examples padded to S and T satisfies B · max(S, T) ≤ `tokens`, unless it consists of a single long example.
-Examples are shuffled only within fixed groups, so that every epoch has the same number of batches with the same shapes:
+both sides of a pair, or the numbers of tokens and words of a sentence. If an example has only one length, both lengths
+are equal. A batch of B examples padded to S and T satisfies B · max(S, T) ≤ `tokens`, unless the batch consists of a
+single long example. Examples are shuffled only within fixed groups, so that every epoch has the same number of batches
+with the same shapes:
 
     shapes=None   lengths are rounded up in steps of about 20 %. Examples are sorted by the second length, then by the
                   first (alternately ascending and descending, so that neighbours are similar), and cut into batches
@@ -11,8 +12,8 @@ Examples are shuffled only within fixed groups, so that every epoch has the same
     shapes=n      at most n shapes (B, S, T) are chosen, and every batch has one of them. All examples of a shape are
                   shuffled. Incomplete batches are filled with empty rows.
 
-Long streams are divided into chunks of tokens for truncated backpropagation through time, and series
-into windows.
+Long streams are divided into chunks of tokens for truncated backpropagation through time. Series are
+divided into windows.
 """
 
 from abc import ABC, abstractmethod
@@ -33,20 +34,20 @@ from seqloom.core.tree import Tree
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, int, int]  # (B, S, T)
-LENGTH_RATIO = 1.2  # of successive rounded lengths if shapes=None; a larger ratio shuffles more and pads more
-CACHED_EPOCHS = 2  # parallel processes may be in two consecutive epochs
+LENGTH_RATIO = 1.2  # ratio of successive rounded lengths if shapes=None; a larger ratio shuffles more and pads more
+CACHED_EPOCHS = 2  # number of cached epochs; parallel processes may be in two consecutive epochs
 
 
 @dataclass(frozen=True)
 class Ragged:
-    """Sequences of ids in one array: sequence i is ids[starts[i] : starts[i + 1]]; texts end with END."""
+    """Sequences of ids in one array: sequence i is ids[starts[i] : starts[i + 1]]. Texts end with END."""
 
     ids: Array  # (Σ lengths,) int32
     starts: Array  # (N + 1,) int64
 
     @classmethod
     def of(cls, sequences: Iterable[Sequence[int]]) -> "Ragged":
-        """Store texts, each followed by END; pass an iterator to avoid keeping all lists in memory."""
+        """Store texts, each followed by END. If `sequences` is an iterator, the lists are not all kept in memory."""
         lengths: list[int] = []
 
         def add_ends() -> Iterator[Sequence[int]]:
@@ -79,7 +80,7 @@ class Ragged:
 
     def truncate(self, lengths: Array) -> "Ragged":
         """Truncate the sequences to `lengths` (N,)."""
-        positions = np.arange(len(self.ids)) - np.repeat(self.starts[:-1], self.lengths)  # of each id in its sequence
+        positions = np.arange(len(self.ids)) - np.repeat(self.starts[:-1], self.lengths)  # in each sequence
         kept = self.ids[positions < np.repeat(lengths, self.lengths)]
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         return Ragged(kept, starts)
@@ -109,7 +110,7 @@ class ShuffleSampler:
     """A sampler of `size` examples in random order, without the incomplete last batch of an epoch."""
 
     def __init__(self, count: int, size: int, purpose: str) -> None:
-        """Create the sampler; `purpose` separates the random draws of different kinds of data."""
+        """Create the sampler; different values of `purpose` give independent random draws."""
         self.count, self.size = count, size
         self._order = lru_cache(maxsize=CACHED_EPOCHS)(
             lambda seed, epoch: np.random.default_rng(derive_seed(seed, purpose, epoch)).permutation(count)
@@ -131,10 +132,10 @@ class LengthSampler:
     def __init__(
         self, lengths: Array, *, tokens: int, shapes: int | None, purpose: str, members: Array | None = None
     ) -> None:
-        """Create the sampler; `lengths` (N, 2) are those of the examples `members`, by default 0 … N − 1."""
+        """Create the sampler; `lengths` (N, 2) are the lengths of the examples `members`, by default 0 … N − 1."""
         check_budget(tokens, shapes)
         plan = _cut_by_length(lengths, tokens) if shapes is None else _cut_into_boxes(lengths, tokens, shapes)
-        self._group, self._cuts, self.shapes = plan  # shapes: of each batch
+        self._group, self._cuts, self.shapes = plan  # `shapes` lists the shape of each batch
         self.lengths, self.purpose = lengths, purpose
         self.members = np.arange(len(lengths)) if members is None else members
         self.epoch = lru_cache(maxsize=CACHED_EPOCHS)(self._draw_epoch)
@@ -188,7 +189,7 @@ def _cut_by_length(lengths: Array, tokens: int) -> tuple[Array, Array, list[Shap
 
 
 def _cut_into_boxes(lengths: Array, tokens: int, max_shapes: int) -> tuple[Array, Array, list[Shape]]:
-    """Return groups, boundaries and shapes as `_cut_by_length` does, with at most `max_shapes` shapes.
+    """Return the same values as `_cut_by_length`, with at most `max_shapes` shapes.
 
     As in a decision tree, the box whose split saves the most cells is split next. The examples of a box are divided
     evenly between its batches, so that few rows are empty.
@@ -271,7 +272,7 @@ class Batches(ABC):
         return self.collate(*self.sampler.choose(seed, step, rank, world))
 
     def all_batches(self, seed: int = 0) -> Iterator[tuple[Array, Tree]]:
-        """Yield all batches of an epoch with the indices of their examples."""
+        """Yield all batches of an epoch, each with the indices of its examples."""
         for step in range(self.steps_per_epoch):
             yield self.members(seed, step), self.batch(seed, step)
 
@@ -289,7 +290,7 @@ class Batches(ABC):
 class Chunk(TypedDict):
     inputs: Tensor  # (B, T)
     targets: Tensor  # (B, T)
-    fresh: bool  # the first chunk of an epoch: a carried state must be reset
+    fresh: bool  # whether this is the first chunk of an epoch, for which a carried state must be reset
 
 
 @dataclass(frozen=True)
@@ -298,8 +299,8 @@ class StreamBatches:
 
     Row r predicts stream[r·L : (r+1)·L]. Its first input is the token before its first target (END for row 0). Chunks
     of a row are contiguous, so that a carried state has read exactly the preceding tokens of the row. An epoch predicts
-    size·L tokens once each; only the last N mod size tokens of the stream are left out. The last chunk of an epoch is
-    shorter if `length` does not divide L, so that there are at most two shapes.
+    each of size·L tokens once; only the last N mod size tokens of the stream are left out. The last chunk of an epoch
+    is shorter if `length` does not divide L, so that there are at most two shapes.
 
     With an offset, the stream is rotated by this number of tokens, which shifts rows and chunks. The stream ends with
     the END of the last document, so that END still precedes the first document.
@@ -338,12 +339,12 @@ class StreamBatches:
         return {(rows, min(self.length, self.row_length))} | ({(rows, remainder)} if remainder else set())
 
     def batch(self, step: int, rank: int = 0, world: int = 1, offset: int = 0) -> Chunk:
-        """Return the chunk of a step for the rows of a rank: a pure function of its arguments."""
+        """Return the chunk of a step for the rows of a rank; the result depends only on the arguments."""
         rows, chunk = rows_of_rank(self.size, world), step % self.steps_per_epoch
         start = chunk * self.length
         width = min(self.length, self.row_length - start)
         first = torch.arange(rank * rows, (rank + 1) * rows).unsqueeze(1) * self.row_length + start  # (B, 1)
-        positions = first + torch.arange(width) + offset  # (B, T), of the targets
+        positions = first + torch.arange(width) + offset  # (B, T) positions of the targets
         inputs, targets = (self.stream[indices % len(self.stream)] for indices in (positions - 1, positions))
         if rank == 0 and chunk == 0 and offset == 0:
             inputs[0, 0] = END
@@ -361,7 +362,7 @@ class SeriesWindows:
     """All windows of `length` steps of several series, in a new random order in each epoch."""
 
     def __init__(self, series: Sequence[tuple[Tensor, Tensor]], length: int, size: int) -> None:
-        self.series, self.length, self.size = series, length, size  # values and mask (T, C) each
+        self.series, self.length, self.size = series, length, size  # each series: values and mask (T, C)
         longest = max(len(values) for values, _ in series)
         if longest < length:
             raise DataError(

@@ -4,8 +4,8 @@
     0 ||| dies ist ein Haus ||| LM0= -12.3 TM0= -4.5 ||| -2.01
     1 ||| …
 
-Each line is a candidate: the number of the source line, counted from 0 and ascending, the text, and optional
-fields. The last field that is a single number is the score.
+Each line is a candidate. It contains the number of the source line, the text, and optional fields. The numbers are
+counted from 0 and ascending. The last field that is a single number is the score.
 """
 
 import math
@@ -16,7 +16,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.words import format_value
 from seqloom.data.files import read_lines
 
-ScoredText = tuple[str, float | None]  # a text, and its score if the list has scores
+ScoredText = tuple[str, float | None]  # a text and its score, or None if the list has no scores
 
 
 def read_nbest(path: Path) -> Iterator[tuple[int, list[ScoredText]]]:
@@ -52,7 +52,10 @@ def _parse_score(field: str, default: float | None) -> float | None:
 
 
 def candidates_of(lines: Iterable[str], path: Path) -> Iterator[tuple[str, list[ScoredText]]]:
-    """Yield each source line with its candidates; raise DataError if a line with text has none or a line is missing."""
+    """Yield each source line with its candidates.
+
+    Raise DataError if a line with text has no candidates, or if a source line is missing.
+    """
     groups = read_nbest(path)
     group = next(groups, None)
     count = 0

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from seqloom.data.text_inputs import Spellings
 
 IGNORE = -100  # a target that cross entropy ignores, as in torch
-FIRST = "first"  # key of `words`: the position of the first token of each word
-SPELLING = "spelling"  # key of `words`: the number of the spelling of each word
+FIRST = "first"  # key in `words` of the positions of each word's first token
+SPELLING = "spelling"  # key in `words` of the spelling numbers of the words
 
 
 # --- parallel sentences -----------------------------------------------------------------------------------------------
 
 
 class ParallelBatches(Batches):
-    """Batches of pairs of token sequences; both sides end with END, which counts towards their lengths."""
+    """Batches of pairs of token sequences. Both sides end with END, which is included in their lengths."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ParallelBatches(Batches):
         self.targets = targets if isinstance(targets, Ragged) else Ragged.of(targets)
         self.tokens = tokens
         lengths = np.stack([self.sources.lengths, self.targets.lengths], axis=1)  # (N, 2)
-        self.pairs = np.flatnonzero(lengths.max(axis=1, initial=0) <= (max_length or np.inf))  # the short pairs
+        self.pairs = np.flatnonzero(lengths.max(axis=1, initial=0) <= (max_length or np.inf))  # the pairs that fit
         self.left_out = len(lengths) - len(self.pairs)
         if not len(self.pairs):
             raise DataError(
@@ -62,7 +62,7 @@ class ParallelBatches(Batches):
 
 
 def collate_parallel(sources: Ragged, targets: Ragged, members: Array, shape: Shape | None = None) -> Tree:
-    """Return the batch of these pairs, padded to a shape or to the longest of each side."""
+    """Return the batch of these pairs, padded to a shape or to the longest sequence of each side."""
     longest = (int(side.lengths[members].max()) for side in (sources, targets)) if shape is None else ()
     rows, *widths = shape or (len(members), *longest)
     source, source_mask = sources.pad(members, rows, widths[0])
@@ -110,10 +110,11 @@ class TextBatches(Batches):
         spelled: Ragged | None = None,
         was_cut: Sequence[bool] | None = None,
     ):
-        """Create batches; `texts` and `spelled`, the spellings of their tokens, end with END; `words` do not.
+        """Create batches.
 
-        Texts longer than `max_length` tokens are truncated and end with END; words whose `first` token is removed are
-        dropped and counted in `words_cut`. `was_cut` (N,) marks texts that are truncated.
+        `texts` and `spelled`, the spellings of their tokens, end with END; `words` do not. Texts longer than
+        `max_length` tokens are truncated and end with END. Words whose `first` token is removed are dropped and counted
+        in `words_cut`. `was_cut` (N,) marks texts that were already truncated.
         """
         if max_length is not None and max_length < 2:
             raise UsageError(f"max_length must be at least 2, for a token and END; got {max_length}.")
@@ -172,7 +173,7 @@ def truncate_words(words: Mapping[str, Ragged], lengths: Array) -> tuple[dict[st
 
 
 def pad_values(values: Array, members: Array, rows: int) -> Tensor:
-    """Return one number, or one vector of numbers, per row; empty rows have the number IGNORE."""
+    """Return one number or one vector of numbers per row; the number of empty rows is IGNORE."""
     padded = np.full((rows, *values.shape[1:]), IGNORE, dtype=values.dtype)
     padded[: len(members)] = values[members]
     return torch.from_numpy(padded)
@@ -187,14 +188,14 @@ class ExampleRows:
 
     rows: Sequence[Row]
     cut: bool = False
-    answerable: Sequence[Sequence[bool]] | None = None  # positions of each row where an answer may lie
+    answerable: Sequence[Sequence[bool]] | None = None  # positions of each row where an answer may occur
 
 
 class RowBatches(Batches):
-    """Batches of examples with one or several rows: a pair, a text with each option, a window of a context.
+    """Batches of examples with one or several rows: a pair, a text with each option, or a window of a context.
 
     tokens, mask, segments (B, R, S)      padding is 0 and False; missing rows of an example are padding
-    answerable (B, R, S)                  positions where an answer may lie, for question answering
+    answerable (B, R, S)                  positions where an answer may occur, for question answering
     each key of `values` (B,)             a number for each example, such as its label; IGNORE in empty rows
     """
 
@@ -223,7 +224,7 @@ class RowBatches(Batches):
             self._extra["answerable"] = Ragged.plain([row for example in examples for row in example.answerable or ()])
         self._first = np.cumsum([0, *(len(example.rows) for example in examples)])
         self.rows = int(np.diff(self._first).max())  # R
-        self.lengths = np.maximum.reduceat(self.texts.lengths, self._first[:-1])  # of the longest row of an example
+        self.lengths = np.maximum.reduceat(self.texts.lengths, self._first[:-1])  # length of each example's longest row
         both = np.stack([self.lengths, self.lengths], axis=1)
         self.sampler = LengthSampler(both, tokens=max(1, tokens // self.rows), shapes=shapes, purpose="examples")
 
@@ -236,7 +237,7 @@ class RowBatches(Batches):
     def collate(self, members: Array, shape: Shape | None = None) -> Tree:
         size, width, _ = shape or (len(members), int(self.lengths[members].max()), 0)
         counts = self._first[members + 1] - self._first[members]
-        example = np.repeat(np.arange(len(members)), counts)  # of each row
+        example = np.repeat(np.arange(len(members)), counts)  # example of each row
         row_in_example = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         rows = self._first[members][example] + row_in_example
         indices = torch.from_numpy(example * self.rows + row_in_example)
@@ -276,7 +277,7 @@ def encode_completion(tokenizer: Tokenizer, prompt: str, completion: str) -> Pro
 
 
 def shorten_prompt(tokenizer: Tokenizer, text: str, excess: int) -> str:
-    """Remove `excess` tokens from the end of a text, or more tokens to keep characters intact; keep at least one."""
+    """Remove at least `excess` tokens from the end of a text without splitting a character; keep at least one token."""
     spans = tokenizer.spans(text)
     kept = max(1, len(spans) - excess)
     if kept >= len(spans):
@@ -287,7 +288,8 @@ def shorten_prompt(tokenizer: Tokenizer, text: str, excess: int) -> str:
 class PromptCompletionBatches(TextBatches):
     """Batches of prompts and completions; the loss covers the completions with END.
 
-    inputs, targets (B, T); `counted` (B, T) marks the targets that enter the loss; `read` is the number of tokens.
+    A batch has inputs and targets (B, T). `counted` (B, T) marks the targets of the loss. `read` is the number of
+    tokens.
     """
 
     def __init__(self, examples: Iterable[PromptCompletion], *, tokens: int, shapes: int | None = None) -> None:
@@ -295,7 +297,7 @@ class PromptCompletionBatches(TextBatches):
         starts, was_cut = {"start": [example.start for example in examples]}, [example.cut for example in examples]
         ids = (example.ids for example in examples)
         super().__init__(ids, tokens=tokens, shapes=shapes, values=starts, was_cut=was_cut)
-        self.counted = sum(len(example.ids) + 1 - example.start for example in examples)  # targets of the loss
+        self.counted = sum(len(example.ids) + 1 - example.start for example in examples)  # targets in the loss
 
     def collate(self, members: Array, shape: Shape | None = None) -> Tree:
         batch = super().collate(members, shape)

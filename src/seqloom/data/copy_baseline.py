@@ -8,19 +8,19 @@ import numpy as np
 from seqloom.core.errors import DataError
 from seqloom.data.examples import ParallelExample
 
-GRAM_SIZE = 3  # characters
+GRAM_SIZE = 3  # number of characters
 
 
 def copy_baseline(train: Sequence[ParallelExample], sources: Sequence[str]) -> list[str]:
-    """Return the target of the nearest training source for each source; a tie selects the first training source.
+    """Return the target of the most similar training source for each source; a tie selects the first training source.
 
-    A model that generalizes exceeds this baseline. Similarity is the cosine between the sets of character trigrams,
+    A model that generalizes exceeds this baseline. The similarity is the cosine between the sets of character trigrams,
     weighted by inverse document frequency:
     cos(a, b) = Σ_{g ∈ a ∩ b} w_g² / (|a| |b|) with w_g = ln(N / n_g) + 1, where n_g of N training sources contain g.
     """
     if not train:
         raise DataError("The copy baseline needs at least one training pair.")
-    row_lists: dict[str, list[int]] = {}  # of each gram, the rows that contain it, ascending
+    row_lists: dict[str, list[int]] = {}  # the rows that contain each gram, in ascending order
     for row, pair in enumerate(train):
         for gram in _grams(pair.source):
             row_lists.setdefault(gram, []).append(row)
@@ -29,7 +29,7 @@ def copy_baseline(train: Sequence[ParallelExample], sources: Sequence[str]) -> l
     squared_lengths = np.zeros(len(train))
     for gram, rows in row_arrays.items():
         squared_lengths[rows] += squared_weights[gram]
-    # |source| is the same for every row, so it is left out.
+    # The length |source| is the same for every row, so it is left out.
     inverse_lengths, targets = 1 / np.sqrt(squared_lengths), []
     for source in sources:
         scores = np.zeros(len(train))

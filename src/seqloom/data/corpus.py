@@ -37,8 +37,8 @@ class Fingerprinted(Protocol):
 class TextCounts:
     """The denominators of metrics per word, character and byte, with the end of each document counted as one unit.
 
-    Thus the test split of PTB has 82,430 words, as published, and every prediction of a language
-    model is counted.
+    With these counts, the test split of PTB has 82,430 words, as published, and every prediction of a
+    language model is counted.
     """
 
     documents: int
@@ -48,7 +48,7 @@ class TextCounts:
 
     @classmethod
     def of(cls, documents: Sequence[str]) -> "TextCounts":
-        from seqloom.text.base import cut_at_spaces  # so that corpora can be listed without tokenizers
+        from seqloom.text.base import cut_at_spaces  # imported here, so listing corpora imports no tokenizers
 
         ends = len(documents)
         return cls(
@@ -61,7 +61,7 @@ class TextCounts:
 
 @dataclass(frozen=True)
 class ProbedSpan:
-    """A span of characters that a model may predict from the preceding text, and its group in the metrics."""
+    """A span of characters that a model may predict from the preceding text, and the span's group in the metrics."""
 
     start: int
     end: int
@@ -78,7 +78,7 @@ class Example:
     unit: ClassVar = "examples"  # the key of the number of examples in `sizes`
     text_fields: ClassVar[tuple[str, ...]] = ()  # the fields that a model reads
     label_field: ClassVar[str] = ""  # the field that a model predicts
-    counts_repeats: ClassVar = False  # whether a text that occurs repeatedly counts each time
+    counts_repeats: ClassVar = False  # whether each occurrence of a repeated text is counted
 
     def texts(self) -> Sequence[str]:
         """Return the texts that a model reads."""
@@ -117,7 +117,7 @@ class Example:
     @classmethod
     def all_words(cls, examples: Sequence[Self]) -> list[str]:
         """Return the words of the examples."""
-        from seqloom.text.word_spans import split_words  # so that corpora can be listed without tokenizers
+        from seqloom.text.word_spans import split_words  # imported here, so listing corpora imports no tokenizers
 
         return [word for text in cls.all_texts(examples) for word in split_words(text)]
 
@@ -131,7 +131,7 @@ class Example:
 
     @classmethod
     def check(cls, corpus: "Corpus[Self]") -> "Corpus[Self]":
-        """Return the corpus with notes on labels that cannot be learned; raise DataError if it cannot be used."""
+        """Return the corpus with notes on labels that cannot be learned; raise DataError if the corpus is unusable."""
         return corpus
 
 
@@ -160,7 +160,7 @@ class Corpus(Generic[ExampleT_co]):
         return next((type(example) for examples in self.splits.values() for example in examples), Example)
 
     def split(self, name: str) -> Sequence[ExampleT_co]:
-        """Return the examples of a split; raise DataError with the reason if there are none."""
+        """Return the examples of a split; if there are none, raise DataError with the reason."""
         if name in self.splits:
             return self.splits[name]
         if name in self.changed:
@@ -216,7 +216,7 @@ class Corpus(Generic[ExampleT_co]):
 class TextCorpus(Corpus[str]):
     """A corpus whose examples are plain strings, one for each document."""
 
-    probe: Callable[[str], Sequence[ProbedSpan]] | None = None  # finds the spans of a document to measure separately
+    probe: Callable[[str], Sequence[ProbedSpan]] | None = None  # returns the spans of a document to measure separately
 
     def texts(self, split: str) -> list[str]:
         """Return the documents of a split, including repetitions."""
@@ -263,7 +263,7 @@ def digest(items: Iterable[object], content: Callable[[Example], bytes] = lambda
 
 
 def version_of(splits: Mapping[str, Sequence[object]]) -> str:
-    """Return a version for data without one: the first digits of the sha256 of its content."""
+    """Return a version for data without a version: the first digits of the sha256 of its content."""
     digests = (digest(items, lambda example: example.version_content()) for items in splits.values())
     return "sha256-" + hashlib.sha256("/".join(digests).encode()).hexdigest()[:12]
 
@@ -271,7 +271,7 @@ def version_of(splits: Mapping[str, Sequence[object]]) -> str:
 # --- shared options ---------------------------------------------------------------------------------------------------
 
 Fill = Literal["mask", "previous", "season"]  # replacements of missing values
-Gaps = Literal["insert", "ignore"]  # a missing row becomes a step of missing values, or is ignored
+Gaps = Literal["insert", "ignore"]  # insert a missing row as a step of missing values, or ignore it
 
 
 @config
@@ -335,7 +335,7 @@ class FilesConfig(HoldoutConfig):
 
 @config
 class FileConfig(FilesConfig):
-    """A file for train, and for dev and test either a file or a fraction held out from train."""
+    """A file for train; dev and test are files or fractions held out from train."""
 
     train: str
     dev: str | None = None  # a file as for train; null: dev_fraction is held out from train
@@ -350,7 +350,7 @@ class GeneratedConfig:
     train: PositiveInt
     dev: PositiveInt
     test: PositiveInt
-    seed: int = 0  # determines the examples, not the training
+    seed: int = 0  # random seed of the examples, not of training
 
     def counts(self) -> dict[str, int]:
         return {"train": self.train, "dev": self.dev, "test": self.test}
@@ -362,10 +362,10 @@ class GeneratedConfig:
 
 @config
 class SeriesConfig(HoldoutConfig):
-    """Options for reading a series; test is its end, and dev the part before it."""
+    """Options for reading a series; test is the end of the series, and dev is the part before test."""
 
-    season: PositiveInt | None = None  # period of the series in steps; null: the period of the data set or time step
-    gaps: Gaps | None = None  # insert missing rows as missing values, or ignore them; null: decide by their number
+    season: PositiveInt | None = None  # period of the series in steps; null: determined by the data set or time step
+    gaps: Gaps | None = None  # insert missing rows as missing values, or ignore them; null: depends on their number
     fill: Fill = "mask"  # missing values: mask ignores them; previous and season replace them by earlier values
     dev_fraction: Fraction = 0.15  # fraction of the steps; 0 for no dev split
     test_fraction: Fraction = 0.15  # fraction of the steps; 0 for no test split

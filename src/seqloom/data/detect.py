@@ -46,7 +46,7 @@ CONLL_ENDINGS = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".bioes", ".conll
 SPLIT_NAMES = {"train": "train", "training": "train", "dev": "dev", "valid": "dev", "validation": "dev", "val": "dev"}
 SPLIT_NAMES |= {"test": "test", "testing": "test", "eval": "test"}
 
-TASKS = {  # the task that `detect` recognizes, by the form of the examples
+TASKS = {  # the form of the examples → the task that `detect` recognizes
     "text": "language-model",
     "parallel": "translate",
     "text-classification": "classify",
@@ -68,7 +68,7 @@ class Detected:
 
     task: str
     data: Mapping[str, object]  # the section `data` of a recipe
-    reason: str  # for example: texts in the column "body", labels in the column "class"
+    reason: str  # explanation, such as: texts in the column "body", labels in the column "class"
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def detect(
 
 
 def assign_splits(paths: Sequence[Path]) -> dict[str, Path] | None:
-    """Return the files of train, dev and test, recognized by their names or by the names in a folder, or None."""
+    """Return the files of train, dev and test, recognized by their names or the names in a folder; otherwise None."""
     if len(paths) == 1:
         if not paths[0].is_dir() or is_dataset_folder(paths[0]):
             return None
@@ -171,7 +171,7 @@ def _detect_file(path: Path, task: str | None, columns: NamedColumns, multi_labe
 
 
 def refuse_columns(path: Path, columns: NamedColumns, kind: str) -> None:
-    """Raise if columns are named for a file without columns."""
+    """Raise an error if columns are named for a file without columns."""
     if columns:
         raise UsageError(f"--column and --label require a table, but {path} is {kind}; leave them out.")
 
@@ -188,7 +188,7 @@ def has_images(path: Path) -> bool:
 
 
 def image_splits(path: Path) -> dict[str, Path] | None:
-    """Return the folders of train, dev and test in a folder, each with a subfolder for each label, or None."""
+    """Return the folders of train, dev and test in a folder, or None; each must have a subfolder for each label."""
     folders = {SPLIT_NAMES.get(folder.name.lower()): folder for folder in sorted(path.glob("*/"))}
     splits = {name: folder for name, folder in folders.items() if name and any(map(has_images, folder.glob("*/")))}
     return splits if "train" in splits else None
@@ -215,7 +215,7 @@ def _is_squad(path: Path) -> bool:
 
 
 def _looks_tagged(path: Path) -> bool:
-    """Return whether most lines contain a word and a tag in columns, and blank lines separate sentences."""
+    """Return whether most lines have a word and a tag in columns, and blank lines separate sentences."""
     lines = split_lines(read_nonblank(path))[: 5 * SAMPLE_ROWS]
     rows = [line.split("\t") if "\t" in line else line.split() for line in lines if line.strip()]
     widths = {len(row) for row in rows if row[0] != "-DOCSTART-"}
@@ -247,7 +247,7 @@ def _detect_table(table: TableSample, task: str | None, columns: NamedColumns) -
 
 def _refuse(path: Path, task: str | None, table: TableSample | None = None) -> Detected:
     if task == "translate" and table is not None and table.form == "tsv":
-        return Detected("translate", {"corpus": "parallel"}, "a table")  # its reader reports the problem
+        return Detected("translate", {"corpus": "parallel"}, "a table")  # the reader of the file reports the problem
     kinds = f"the task {task}" if task else "any task"
     listed = "" if table is None else f" Its columns: {', '.join(shorten(name) for name in table.names)}."
     choose = "Name" if task else "Choose a task with --task, and name"
@@ -295,7 +295,7 @@ def _pairs(table: TableSample, chosen: ChosenColumns) -> Detected | None:
             break
     others = [column for column in table.columns if column not in sides]
     label = chosen.label or table.find(*LABELS)
-    if sides[0] is None and not table.has_header:  # two columns of text and one of labels
+    if sides[0] is None and not table.has_header:  # two columns of texts and one column of labels
         texts = [column for column in table.columns if column.is_text]
         labels = [column for column in table.columns if column.is_label or column.is_score]
         if len(texts) == 2 and len(labels) == 1 and len(table.columns) == 3:
@@ -374,7 +374,7 @@ def _several_labels(table: TableSample, chosen: ChosenColumns) -> Detected | Non
 
 
 def _labelled_by_name(table: TableSample, chosen: ChosenColumns) -> Detected | None:
-    """Recognize texts and labels whose columns have the usual names, or were named by the user."""
+    """Recognize texts and labels by columns that have the usual names or that the user named."""
     is_named = [chosen.inputs or table.find(*TEXTS), chosen.label or table.find(*LABELS)]
     return _labelled(table, chosen) if table.has_header and all(is_named) else None
 
@@ -409,7 +409,7 @@ def _images(table: TableSample, chosen: ChosenColumns) -> Detected | None:
 
 
 def _text_column(table: TableSample) -> ColumnProfile | None:
-    """Return the column of the texts: the column with a usual name, or with the most words."""
+    """Return the column of the texts: the column with a usual name, or the column with the most words."""
     wordy = (column for column in table.columns if column.is_text)
     return table.find(*TEXTS) or max(wordy, key=lambda column: column.words, default=None)
 

@@ -1,4 +1,4 @@
-"""Examples with texts, one class for each form of corpus.
+"""Examples with texts, with one class for each form of corpus.
 
 text-classification    a text and its label                        TextClassificationExample
 multi-label            a text and any number of labels             MultiLabelExample
@@ -24,7 +24,7 @@ from seqloom.data.corpus import Corpus, Example, TextCounts, by_count
 
 Span = tuple[int, int]  # start and end (exclusive) in characters
 Link = tuple[Span, Span]  # a span of the source and the span of the target that translates it
-MAX_SINGLETON_FRACTION = 0.5  # of labels with a single example: a larger fraction suggests the wrong column
+MAX_SINGLETON_FRACTION = 0.5  # maximum fraction of labels with one example; a larger one suggests the wrong column
 
 
 # --- text classification ----------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ class MultiLabelExample(TextClassificationExample):
 
     form: ClassVar = "multi-label"
 
-    label_set: tuple[str, ...] = ()  # sorted and distinct
+    label_set: tuple[str, ...] = ()  # distinct labels, sorted
 
     @classmethod
     def of(cls, text: str, labels: Iterable[str]) -> "MultiLabelExample":
@@ -88,7 +88,7 @@ ExampleT = TypeVar("ExampleT", bound=Example)
 
 
 def check_labels(corpus: Corpus[ExampleT]) -> Corpus[ExampleT]:
-    """Return the corpus with notes on labels that cannot be learned; raise DataError if it has only one label."""
+    """Return the corpus with notes on labels that cannot be learned; raise DataError if there is only one label."""
     refuse_single_label(corpus, "examples")
     notes = list(note_unseen_labels(corpus, ("example has a label", "examples have labels")))
     counts = corpus.label_counts("train")
@@ -117,7 +117,7 @@ def note_unseen_labels(corpus: Corpus[Example], subject: tuple[str, str]) -> Ite
 
 
 def rarest_labels(examples: Sequence[Example]) -> list[str]:
-    """Return the label of each example that occurs least often in all examples, or "" if an example has no labels.
+    """Return, for each example, its label that is rarest in all examples, or "" if the example has no labels.
 
     If the examples with the same returned label are divided evenly, all labels are divided approximately evenly.
     """
@@ -161,8 +161,8 @@ class TokenClassificationExample(Example):
 
     @classmethod
     def of(cls, words: Sequence[str], tags: Sequence[str]) -> "TokenClassificationExample":
-        """Create a sentence without original text: the words are joined by spaces."""
-        from seqloom.text.word_spans import join_words  # so that corpora can be listed without tokenizers
+        """Create a sentence that has no original text: the words are joined by spaces."""
+        from seqloom.text.word_spans import join_words  # imported here, so listing corpora imports no tokenizers
 
         text, spans = join_words(words)
         return cls(tuple(words), tuple(tags), text, tuple(spans))
@@ -183,7 +183,7 @@ class TokenClassificationExample(Example):
 
     @classmethod
     def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
-        """Return the numbers of sentences, words, tags and, if the tags mark spans, of spans."""
+        """Return the numbers of sentences, words, tags and, if the tags mark spans, spans."""
         sentences = corpus.split(split)
         sizes = {
             "sentences": len(sentences),
@@ -194,7 +194,7 @@ class TokenClassificationExample(Example):
 
     @classmethod
     def check(cls, corpus: Corpus[Self]) -> Corpus[Self]:
-        """Return the corpus with notes on tags that cannot be learned; raise DataError if it has only one tag."""
+        """Return the corpus with notes on tags that cannot be learned; raise DataError if there is only one tag."""
         if len(corpus.labels) < 2:
             raise DataError(
                 f"The corpus {corpus.name} must have at least two tags, but every word of train has the tag "
@@ -210,7 +210,7 @@ def has_spans(corpus: Corpus[TokenClassificationExample]) -> bool:
 
 
 def tag_counts(corpus: Corpus[TokenClassificationExample], split: str) -> dict[str, int]:
-    """Return the number of spans of each type if tags mark spans, else the number of words with each tag."""
+    """Return the number of spans of each type if tags mark spans, otherwise the number of words with each tag."""
     if has_spans(corpus):
         return by_count(span.type for sentence in corpus.split(split) for span in extract_spans(sentence.tags))
     return corpus.label_counts(split)
@@ -221,7 +221,7 @@ def tag_counts(corpus: Corpus[TokenClassificationExample], split: str) -> dict[s
 
 @dataclass(frozen=True)
 class SentencePairExample(TextClassificationExample):
-    """Two texts with a label, such as entailment or similarity. `text` joins both.
+    """Two texts with a label, such as entailment or similarity. `text` joins both texts.
 
     Labels that are all numbers can also be used as scores.
     """
@@ -268,7 +268,7 @@ def scores_of(corpus: Corpus[SentencePairExample], split: str) -> list[float]:
 
 @dataclass(frozen=True)
 class MultipleChoiceExample(Example):
-    """A text and several continuations, or a question and several answers, one of them correct."""
+    """A text and several continuations, or a question and several answers, of which one is correct."""
 
     form: ClassVar = "multiple-choice"
 
@@ -293,7 +293,7 @@ class MultipleChoiceExample(Example):
 
 @dataclass(frozen=True)
 class Answer:
-    """A span of a context: its text and its first character."""
+    """A span of a context: its text and the position of its first character."""
 
     text: str
     start: int
@@ -313,13 +313,13 @@ class QuestionAnsweringExample(Example):
 
     context: str
     question: str
-    answers: tuple[Answer, ...]  # at least one
+    answers: tuple[Answer, ...]  # at least one answer
     id: str = ""
-    title: str = ""  # of the article that contains the context
+    title: str = ""  # title of the article that contains the context
 
     @property
     def answer(self) -> Answer:
-        """The most frequent answer, which is the training target; the first answer wins a tie."""
+        """The most frequent answer, which is the training target. A tie selects the first answer."""
         return Counter(self.answers).most_common(1)[0][0]
 
     def parts(self) -> Sequence[str]:
@@ -337,7 +337,7 @@ class QuestionAnsweringExample(Example):
 
 @dataclass(frozen=True)
 class ParallelExample(Example):
-    """A sentence and its translation, one line each."""
+    """A sentence and its translation, each on one line."""
 
     form: ClassVar = "parallel"
     text_fields = ("source", "target")
@@ -349,7 +349,7 @@ class ParallelExample(Example):
 
     @classmethod
     def sizes(cls, corpus: Corpus[Self], split: str) -> dict[str, int]:
-        """Return the numbers of pairs, and of words and characters of both sides, without sentence ends."""
+        """Return the numbers of pairs, words and characters of both sides, without sentence ends."""
         sides = side_counts(corpus.split(split))
         sizes = {"pairs": sides["source"].documents}
         for side, counts in sides.items():

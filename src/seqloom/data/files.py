@@ -2,7 +2,7 @@
 
 Errors name the file, the line and the byte. Files are UTF-8 unless `use_encoding` sets another encoding. A byte order
 mark is dropped, and Windows line ends become "\\n". The line ends of old Macs, "\\r", are converted if the text has no
-others. Lines end only at "\\n"; U+2028 and other separators of `str.splitlines` are ordinary characters.
+other line ends. Lines end only at "\\n"; U+2028 and other separators of `str.splitlines` are ordinary characters.
 """
 
 import codecs
@@ -28,19 +28,19 @@ from seqloom.core.limits import (
     refuse_device,
 )
 
-CHUNK_BYTES = 1 << 20  # read at a time
+CHUNK_BYTES = 1 << 20  # number of bytes read at a time
 COMPRESSED = (".gz", ".zst")
 EXTENSIONS = (".txt", *(f".txt{ending}" for ending in COMPRESSED))
 IMAGE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # at the start of a file
-BYTES_PER_NUL = 100  # a file with fewer bytes per NUL byte is binary
+BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # the first character of some UTF-8 files
+BYTES_PER_NUL = 100  # a file with fewer bytes per NUL byte is treated as binary
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
-# The most common encoding comes first: it is preferred if several encodings give the same text.
+# The most common encoding comes first, because the first encoding is preferred if several give the same text.
 ENCODINGS = ("cp1252", "cp1250", "cp1251", "shift_jis", "gb18030", "big5", "euc-kr", "euc-jp", "koi8-r", "iso8859-2")
 MORE_ENCODINGS = ("cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "cp874", "koi8-u", "utf-16", "utf-32")
-SAMPLE_BYTES = 50_000  # bytes of a text from which its encoding is guessed
+SAMPLE_BYTES = 50_000  # number of bytes of a text from which its encoding is guessed
 DATA_VARIABLE = "SEQLOOM_DATA"
 _data_folder: ContextVar[Path | None] = ContextVar("data_folder", default=None)
 _moved_data: ContextVar[Path | None] = ContextVar("moved_data", default=None)
@@ -50,7 +50,7 @@ _encoding: ContextVar[str] = ContextVar("encoding", default="utf-8")
 def read_files(path: Path) -> list[tuple[Path, str]]:
     """Read a file, or every .txt, .txt.gz and .txt.zst file below a folder, sorted by name.
 
-    Blank and hidden files are left out. A folder that cannot be listed is an error.
+    Blank and hidden files are left out. A folder that cannot be listed raises an error.
     """
     if not path.is_dir():
         return [(path, read_nonblank(path))]
@@ -118,7 +118,7 @@ def read_bytes(path: Path, binary: bool = False) -> bytearray:
 
 
 class ZstdReader:
-    """The decompressed content of a Zstandard file; a truncated file is an error."""
+    """The decompressed content of a Zstandard file; a truncated file raises an error."""
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
         try:
@@ -128,7 +128,7 @@ class ZstdReader:
             raise DataError(f"{path} is compressed with Zstandard. {advice}.") from None
         self.file, self.error = file, zstandard.ZstdError
         self.new_frame = zstandard.ZstdDecompressor().decompressobj
-        self.frame: Any = None  # the decompressor of the frame that has begun and not ended
+        self.frame: Any = None  # the decompressor of the current frame, or None between frames
 
     def read(self, size: int) -> bytes:
         """Read `size` compressed bytes at a time and return the next decompressed bytes, or b"" at the end."""
@@ -184,10 +184,10 @@ def decode_text(content: bytes | bytearray, path: Path | str) -> str:
 
 
 def guess_encoding(content: bytes | bytearray) -> str | None:
-    """Return the probable encoding of a text; None if no encoding is plausible.
+    """Return the probable encoding of a text, or None if no encoding is plausible.
 
-    Windows-1252 is preferred to Latin-1. They differ only where Windows-1252 has quotation marks and dashes, and
-    Latin-1 has control characters.
+    Windows-1252 is preferred to Latin-1. The encodings differ only in bytes that are quotation marks and dashes in
+    Windows-1252, but control characters in Latin-1.
     """
     try:
         content.decode()
@@ -210,7 +210,7 @@ def guess_encoding(content: bytes | bytearray) -> str | None:
 
 
 def _advise_encoding(content: bytes | bytearray, position: int) -> str:
-    """Return advice on a text that is not UTF-8; it quotes the line at `position` in the probable encoding."""
+    """Return advice on a text that is not UTF-8; the advice quotes the line at `position` in the probable encoding."""
     encoding = guess_encoding(content)
     if encoding is None or encoding == _encoding.get():
         return "Set data.encoding to the encoding of the file, for example cp1252 or shift_jis."
@@ -227,16 +227,16 @@ def read_all(
     packed: IO[bytes] | None = None,
     binary: bool = False,
 ) -> bytearray:
-    """Read all bytes of a file, within the limits of memory; `packed` is the compressed file, if any.
+    """Read all bytes of a file within the limits of memory; `packed` is the compressed file, if any.
 
-    Unless the file may be `binary`, reading stops early if the content is clearly binary.
+    If `binary` is False, reading stops early if the content is clearly binary.
     """
     content, free = bytearray(), available_memory()
     limit = math.inf if free is None else free // MEMORY_PER_TEXT
     while chunk := file.read(CHUNK_BYTES):
         content += chunk
         if not binary and chunk.count(0) > len(chunk) // 2:
-            break  # binary: `decode_text` reports it
+            break  # the content is binary, which `decode_text` reports
         if packed is not None and len(content) > max(GZIP_GRACE, MAX_GZIP_RATIO * packed.tell()):
             raise DataError(
                 f"{path} unpacks to more than {MAX_GZIP_RATIO} times its size ({format_bytes(len(content))} so far), "
@@ -253,7 +253,7 @@ def read_all(
 
 @contextmanager
 def convert_read_errors(path: Path) -> Iterator[None]:
-    """Convert errors of reading or unpacking a file into DataError."""
+    """Convert errors in reading or unpacking a file to DataError."""
     try:
         yield
     except FileNotFoundError:
@@ -267,7 +267,7 @@ def convert_read_errors(path: Path) -> Iterator[None]:
 
 
 def expand_home(path: Path) -> Path:
-    """Expand `~/` to the home directory, unless a file of that name exists."""
+    """Expand `~/` to the home directory, unless a file with the unexpanded name exists."""
     return path if path.exists() or not str(path).startswith("~/") else path.expanduser()
 
 
@@ -292,9 +292,9 @@ def use_encoding(encoding: str) -> Iterator[None]:
 
 @contextmanager
 def use_data_folder(path: Path | str | None, moved: Path | None = None) -> Iterator[None]:
-    """Use `path` instead of SEQLOOM_DATA within this block; None has no effect.
+    """Use `path` instead of SEQLOOM_DATA within this block; a `path` of None has no effect.
 
-    `moved` is the new location of the user's files that a run was trained on.
+    `moved` is the new location of the user's files on which a run was trained.
     """
     if moved is not None and not moved.exists():
         raise DataError(f"{moved} does not exist. --data must be the file or the folder of the data.")

@@ -13,7 +13,7 @@ ExampleT = TypeVar("ExampleT", bound=Example)
 
 
 class Dice:
-    """Random draws based only on `random()`, the only method whose results are stable across versions of Python."""
+    """Random draws based only on `random()`, because only its results are stable across versions of Python."""
 
     def __init__(self, seed: str) -> None:
         self.uniform = random.Random(seed).random
@@ -57,7 +57,7 @@ def draw_distinct(draw: Callable[[], T], key: Callable[[T], Hashable]) -> Iterat
 #
 # All words occur in train; dev and test combine them in new ways.
 
-SCENES_VERSION = 1  # increase it when a change of the words or templates alters the scenes
+SCENES_VERSION = 1  # increase this number when a change of the words or templates alters the scenes
 _ASSET = read_asset("scenes.txt")
 NAMES, TELLINGS = _ASSET["names"], _ASSET["tellings"]
 CHOICES = {"who": NAMES, "what": _ASSET["deeds"], "where": _ASSET["places"], "when": _ASSET["times"], "whom": NAMES}
@@ -83,7 +83,7 @@ class Scene:
         return self.fill_template(template)[0]
 
     def fill_template(self, template: str) -> tuple[str, dict[str, tuple[int, int]]]:
-        """Return the sentence and the span of each slot in it."""
+        """Return the sentence and the span of each slot in the sentence."""
         text, spans = "", {}
         for piece in template.replace("{", "\n{").replace("}", "}\n").split("\n"):
             if piece.startswith("{"):

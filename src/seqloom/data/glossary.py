@@ -3,8 +3,8 @@
     cat        Katze|Katzen
     US         USA
 
-A term has one or more words. Alternatives are separated by `|`, or the row is repeated. A source term in lowercase
-matches any case; a source term with capitals matches only itself, so that `US` does not match `us`.
+A term has one or more words. Alternatives are separated by `|` or written in separate rows. A source term in lowercase
+matches any case. A source term with capitals matches only the same spelling, so that `US` does not match `us`.
 """
 
 import unicodedata
@@ -23,7 +23,7 @@ OR = "|"  # separates alternatives
 
 @dataclass(frozen=True)
 class Term:
-    """A term that a translation must contain in one of its forms."""
+    """A target term: a translation must contain one of its forms."""
 
     forms: tuple[str, ...]
     source: str | None = None  # the source term that requires it
@@ -55,7 +55,7 @@ class Glossary:
             for name in map(normalize, alternatives(source, "A source term")):
                 known = self.terms[name].forms if name in self.terms else ()
                 self.terms[name] = Term(tuple(dict.fromkeys((*known, *forms))), name)
-        self._lengths: dict[str, set[int]] = {}  # of the source terms, by their first character
+        self._lengths: dict[str, set[int]] = {}  # first character → lengths of the source terms
         for name in self.terms:
             self._lengths.setdefault(name[0], set()).add(len(name))
 
@@ -65,7 +65,8 @@ class Glossary:
     def find(self, line: str) -> list[Term]:
         """Return the terms whose sources occur in a line as whole words, without repetition, in the order of the line.
 
-        From left to right, the longest source term is taken, and the search continues after it.
+        The line is searched from left to right. The longest source term at a position is used, and the search continues
+        after this term.
         """
         text = normalize(line)
         lower = "".join(small if len(small := letter.lower()) == 1 else letter for letter in text)
@@ -79,7 +80,7 @@ class Glossary:
         return list(dict.fromkeys(found))
 
     def _longest(self, text: str, lower: str, start: int) -> str | None:
-        """Return the longest source term that starts at a position of a text."""
+        """Return the longest source term that starts at a position in a text."""
         lengths = self._lengths.get(text[start], set()) | self._lengths.get(lower[start], set())
         for length in sorted(lengths, reverse=True):
             end = start + length
@@ -92,7 +93,7 @@ class Glossary:
 def open_glossary(
     glossary: Glossary | Mapping[str, str | Sequence[str]] | str | Path, languages: tuple[str, str] = ("", "")
 ) -> Glossary:
-    """Return a glossary from a file or a dictionary; `languages` name the columns of a file (`read_glossary`)."""
+    """Return a glossary from a file or a dictionary; `languages` names the columns of a file (`read_glossary`)."""
     if isinstance(glossary, Glossary):
         return glossary
     return read_glossary(Path(glossary), languages) if isinstance(glossary, str | Path) else Glossary(glossary)
@@ -101,15 +102,15 @@ def open_glossary(
 def read_glossary(path: Path, languages: tuple[str, str] = ("", "")) -> Glossary:
     """Read a glossary from a table, JSON Lines, or a TMX, XLIFF or PO file.
 
-    The columns are those of the `languages`, if known; else the columns `source` and `target`; else the first two
-    columns.
+    The columns of the `languages` are read if the languages are known. Otherwise, the columns `source` and `target` are
+    read, or the first two columns if there are no such columns.
     """
     path = expand_home(path)
     form = format_of(path) or "tsv"
     is_text = form in ("tsv", "csv", "jsonl")
     with use_encoding((guess_encoding(read_bytes(path)) if is_text else None) or "utf-8"):
         columns = _choose_columns(path, form, languages)
-        if form == "tsv":  # rows may have additional columns
+        if form == "tsv":  # rows of TSV files may have additional columns
             first, cells = read_columns(path, columns)
             rows = [(number, (source, target)) for number, (source, target) in enumerate(cells, start=first)]
         else:
@@ -174,7 +175,7 @@ def is_whole(text: str, start: int, end: int) -> bool:
 
 
 def _positions(text: str, part: str) -> Iterator[int]:
-    """Yield the positions of a part of a text."""
+    """Yield the positions at which a part occurs in a text."""
     start = text.find(part)
     while start >= 0:
         yield start

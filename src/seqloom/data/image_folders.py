@@ -1,7 +1,7 @@
 """Labelled images of the user: a folder with a subfolder for each label, or a table of paths and labels.
 
-No file outside the data folder is read: a path in a table must stay inside the folder of the table, and links that lead
-out of the folder are errors.
+Files outside the data folder are never read: a path in a table must be inside the folder of the table, and links that
+lead out of the folder raise an error.
 """
 
 import os
@@ -18,7 +18,7 @@ from seqloom.data.files import IMAGE_EXTENSIONS, expand_home
 from seqloom.data.images import Image, StoredImage
 from seqloom.data.tables import Column, Format, read_table
 
-MAX_LISTED = 5  # files in a message
+MAX_LISTED = 5  # maximum number of files that a message lists
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def image_files(label: Path, folder: Path, others: list[str]) -> Iterable[Path]:
 
 
 def read_image_table(path: Path, image: Column, label: Column, form: Format | None) -> list[LabelledImage]:
-    """Read a table of paths, relative to the folder of the table, and labels; list all missing files in one error."""
+    """Read a table of labels and paths, which are relative to the table's folder; one error lists all missing files."""
     examples, missing = list[LabelledImage](), list[str]()
     for line, cells in read_table(path, {"image": image, "label": label}, form=form, header=None):
         name, text = cells["image"].strip(), cells["label"].strip()
@@ -120,7 +120,7 @@ def read_image_table(path: Path, image: Column, label: Column, form: Format | No
 
 
 def refuse_missing(missing: list[str], path: Path) -> None:
-    """Raise `DataError` with the images of a table that do not exist."""
+    """Raise `DataError` that names the images of a table that do not exist."""
     if missing:
         listed = "\n".join(f"  {shorten(name, 200)}" for name in missing)
         count = "1 image that does" if len(missing) == 1 else f"{len(missing):,} images that do"

@@ -42,9 +42,9 @@ from seqloom.data.files import IMAGE_EXTENSIONS, convert_read_errors, read_bytes
 Pixels = NDArray[np.uint8]  # (H, W, C)
 Channels = Literal[1, 3]
 Fit = Literal["stretch", "crop", "pad"]
-FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")  # Pillow starts external programs for some others
-MAX_LISTED = 10  # images in an error message
-MAX_CACHE_FRACTION = 0.5  # of the available memory, for the decoded images of a split
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")  # Pillow starts external programs for some other formats
+MAX_LISTED = 10  # maximum number of images that an error message lists
+MAX_CACHE_FRACTION = 0.5  # maximum fraction of the available memory for the decoded images of a split
 IDX_BYTES = 0x08  # the type code of unsigned bytes
 
 
@@ -52,9 +52,9 @@ IDX_BYTES = 0x08  # the type code of unsigned bytes
 class ImageOptions:
     """The size to which images are converted."""
 
-    size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None  # side, or [height, width]; null: no change
-    channels: Channels | None = None  # 1 for grey, 3 for colours; null: no change
-    fit: Fit = "stretch"  # stretch an image to the size, crop its middle, or pad it with white
+    size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None  # side, or [height, width]; null: keep the size
+    channels: Channels | None = None  # 1 for grey, 3 for colours; null: keep the channels
+    fit: Fit = "stretch"  # how an image is fitted to the size: stretch, crop to the middle, or pad with white
 
     def problems(self) -> Iterator[str]:
         if self.sides is not None and self.sides[0] * self.sides[1] > MAX_PIXELS:
@@ -66,7 +66,7 @@ class ImageOptions:
         return (self.size, self.size) if isinstance(self.size, int) else self.size
 
     def shape(self, images: "Sequence[Image]") -> "ImageShape":
-        """Return the shape to which images are converted; without a size, they must have the same size.
+        """Return the shape to which images are converted; if no size is set, all images must have the same size.
 
         Images that cannot be read are ignored; `ImageTable.fill` reports them.
         """
@@ -114,7 +114,7 @@ def import_pillow() -> Any:
 
 
 def decode(content: bytes, name: str, shape: ImageShape | None = None) -> Decoded:
-    """Decode a file and convert it to `shape`; raise `DataError` with the `name` of the image if this fails.
+    """Decode a file and convert it to `shape`; if this fails, raise `DataError` with the `name` of the image.
 
     Without `shape`, the image keeps its size, with 1 channel if it is grey and 3 channels otherwise.
     """
@@ -132,7 +132,7 @@ def decode(content: bytes, name: str, shape: ImageShape | None = None) -> Decode
     except pillow.UnidentifiedImageError:
         kinds = ", ".join(FORMATS)
         raise DataError(f"{name} must be an image ({kinds}), but its content has none of these formats.") from None
-    except pillow.DecompressionBombError:  # raised by `open`, before the pixels are decompressed
+    except pillow.DecompressionBombError:  # raised by `open` before the pixels are decompressed
         raise DataError(f"{name} must have at most {MAX_PIXELS:,} pixels; it has more. Scale it down.") from None
     except (DataError, MemoryError):
         raise
@@ -151,7 +151,7 @@ def check_pixels(size: tuple[int, int], name: str) -> None:
 
 def is_animated(image: Any) -> bool:
     """Return whether an image has several frames to be shown one after the other."""
-    return getattr(image, "is_animated", False) and image.format != "MPO"  # MPO: a photo and its preview
+    return getattr(image, "is_animated", False) and image.format != "MPO"  # an MPO file is a photo with a preview
 
 
 def to_pixels(image: Any, shape: ImageShape | None) -> Pixels:
@@ -180,7 +180,7 @@ def to_pixels(image: Any, shape: ImageShape | None) -> Pixels:
 
 
 def to_8_bits(image: Any) -> Any:
-    """Convert a grey image of 16 bits; raise `ValueError` for other numbers, whose range is unknown."""
+    """Convert a grey image of 16 bits; raise `ValueError` for other number formats, whose range is unknown."""
     from PIL import Image
 
     values = np.asarray(image)
@@ -229,7 +229,7 @@ class Image(ABC):
 
     @abstractmethod
     def decode(self, shape: ImageShape | None = None) -> Decoded:
-        """Return the pixels, converted to a shape if one is given; raise `DataError` if they cannot be read."""
+        """Return the pixels, converted to `shape` if it is given; raise `DataError` if they cannot be read."""
 
     @abstractmethod
     def content(self) -> bytes:
@@ -289,7 +289,7 @@ class StoredImage(Image):
 
 
 def decoded_sizes(images: "Sequence[Image]") -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the name and the shape of each image that can be decoded; raise `DataError` if there is none."""
+    """Yield the name and the shape of each image that can be decoded; raise `DataError` if there is no such image."""
     count, problem = 0, None
     for image in images:
         try:
@@ -316,7 +316,7 @@ class ImageTable:
 
     @cached_property
     def _cache(self) -> tuple[Pixels, NDArray[np.bool_]] | None:
-        """The array of all images, initially empty, and a mask of the rows that are filled."""
+        """The array of all images, which is initially empty, and a mask of the rows that are filled."""
         shape = (len(self.images), *self.shape[:3])
         free = available_memory()
         if free is not None and np.prod(shape, dtype=np.int64) > MAX_CACHE_FRACTION * free:
@@ -340,7 +340,7 @@ class ImageTable:
         return self.images[index].decode(self.shape)
 
     def fill(self) -> list[str]:
-        """Decode all images and return the notes on them; raise `DataError` with the images that cannot be decoded."""
+        """Decode all images and return notes on them; raise `DataError` that names images that cannot be decoded."""
         failures, notes = list[str](), Counter[str]()
         array, filled = self._cache or (None, None)
         for index in range(len(self)):
@@ -364,9 +364,9 @@ class ImageTable:
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Read an IDX file of bytes, such as those of MNIST, decompressed if its name ends in .gz.
+    """Read an IDX file of bytes, such as the files of MNIST, and decompress it if its name ends in .gz.
 
-    The file has the header 0, 0, type, D, then D sizes of 4 bytes, most significant first, and the values.
+    The file contains the header 0, 0, type, D, then D sizes of 4 bytes, most significant byte first, then the values.
     """
     content = read_bytes(path, binary=True)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != IDX_BYTES or content[3] == 0:
@@ -384,7 +384,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def read_zip(path: Path) -> dict[str, EncodedImage]:
-    """Read the image files of a ZIP archive into memory, by their names without folders.
+    """Read the image files of a ZIP archive into memory, with their names without folders as keys.
 
     Names are never used as paths. Entries without the extension of an image format are left out.
     """
@@ -406,6 +406,6 @@ def read_zip(path: Path) -> dict[str, EncodedImage]:
                             f"The images of {path} must fit into memory ({format_bytes(free)} are free)."
                         )
                     images[name] = EncodedImage(f"{path}:{name}", archive.read(entry))
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # RuntimeError: encrypted
+        except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # RuntimeError: encrypted archive
             raise DataError(f"{path} must be a readable ZIP archive of images ({error}).") from None
     return images

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from seqloom.data.corpora.table import FLAGS, split_labels
 
 SEPARATORS = (";", "|", ",")
-MIN_JOINED_FRACTION = 0.02  # minimum fraction of cells with several labels
+MIN_JOINED_FRACTION = 0.02  # minimum fraction of cells that have several labels
 MIN_SHARED_FRACTION = 0.8  # minimum fraction of labels in joined cells that also occur in another cell
 MAX_LABEL_WORDS = 4  # maximum mean number of words in a label
 MAX_LABELS = 1000
@@ -16,8 +16,8 @@ MAX_LABELS = 1000
 def find_separator(cells: Sequence[str], *, force: bool = False) -> str | None:
     """Return the separator of cells that join labels of a small set, such as "billing;urgent", or None.
 
-    Parts that are rarely repeated belong to texts with commas, and parts that always occur together to a single label.
-    With `force`, return the separator that occurs in most cells.
+    If parts are rarely repeated, the cells are texts with commas. If parts always occur together, they are a single
+    label. With `force`, return the separator that occurs in most cells.
     """
     joined = {separator: sum(separator in cell for cell in cells) for separator in SEPARATORS}
     for separator in sorted(SEPARATORS, key=lambda each: -joined[each]):
@@ -32,7 +32,7 @@ def _joins_labels(cells: Sequence[str], separator: str) -> bool:
     is_decimal = all(re.fullmatch(r"[-+]?\d+,\d+", cell) for cell in several)  # 3,5
     if len(set(several)) < 2 or len(several) < MIN_JOINED_FRACTION * len(cells) or is_decimal:
         return False
-    users = Counter(label for labels in label_sets.values() for label in set(labels))  # in different cells
+    users = Counter(label for labels in label_sets.values() for label in set(labels))  # cells per label
     shared = [users[label] > 1 for cell in set(several) for label in label_sets[cell]]
     return sum(shared) >= MIN_SHARED_FRACTION * len(shared) and _are_labels([label_sets[cell] for cell in cells])
 
@@ -58,7 +58,7 @@ def are_lists(cells: Sequence[object]) -> bool:
 
 
 def are_parallel(cells: Sequence[object], others: Sequence[object]) -> bool:
-    """Return whether the lists in two columns have equal lengths, like words and their tags."""
+    """Return whether the lists in two columns have equal lengths, as words and their tags have."""
     pairs = [(a, b) for a, b in zip(cells, others, strict=True) if isinstance(a, list) and isinstance(b, list)]
     return bool(pairs) and all(len(a) == len(b) for a, b in pairs) and any(len(a) > 1 for a, _ in pairs)
 

@@ -29,8 +29,8 @@ def load_examples(
 ) -> Corpus[Any]:
     """Load all examples of this form from a file as the split "other".
 
-    If the file has the columns of `config`, the `data` section of a recipe, these are read; otherwise `detect`
-    recognizes the columns. `columns` names some or all columns; `data` replaces the section.
+    If the file has the columns of `config`, the `data` section of a recipe, these columns are read; otherwise `detect`
+    recognizes the columns. `columns` names some or all columns. `data` replaces the section.
     """
     path = expand_home(path)
     encoding = find_encoding(path) if path.exists() else "utf-8"
@@ -98,7 +98,7 @@ def halve_series(corpus: Corpus[Series]) -> Corpus[Series]:
 
 
 def _as_other(path: Path, corpus: Corpus[Any]) -> Corpus[Any]:
-    """Return the examples as the split "other" of a corpus with the name of the file."""
+    """Return the examples as the split "other" of a corpus that has the name of the file."""
     notes = (*encoding_notes(path), *(note.replace(" of train ", " ") for note in corpus.notes))
     corpus, examples = replace(corpus, name=str(path), notes=notes), corpus.split("train")
     if isinstance(examples[0], Series):
@@ -113,7 +113,7 @@ def _only_file(config: object, path: Path) -> dict[str, Any]:
 
 
 def _config_of(detected: Detected, config: object, values: Mapping[str, object]) -> Any:
-    """Return the config that reads a file as recognized, with the other settings of `config` if they suit it."""
+    """Return the config that reads a file as detected, with the other settings of `config` if they are applicable."""
     kind = find(str(detected.data["corpus"])).Config
     if isinstance(config, kind):
         with suppress(ValueError):
@@ -122,7 +122,7 @@ def _config_of(detected: Detected, config: object, values: Mapping[str, object])
 
 
 def _complete(columns: NamedColumns, config: object, path: Path) -> NamedColumns:
-    """Complete the named columns: inputs or a label that the user did not name are those of the training data."""
+    """Complete the named columns: columns that the user did not name are taken from the training data."""
     names = set(profile_table(path, form, columns.names).names) if (form := format_of(path)) else set()
     inputs = tuple(str(getattr(config, key)) for key in INPUT_KEYS if hasattr(config, key))
     labels = [str(getattr(config, key)) for key in LABEL_KEYS if hasattr(config, key)]

@@ -1,16 +1,16 @@
 """Rows of packed documents or sentence pairs, and masked tokens (BERT, 2018).
 
-A document is divided into pieces that fit into a row as [CLS] piece [SEP]. Short pieces share a row,
-packed by best fit, longest first; `documents` numbers them, so that attention can be restricted to
-one document.
+A document is divided into pieces that fit into a row as [CLS] piece [SEP]. Short pieces share a row:
+they are packed by best fit, longest first. `documents` numbers the pieces, so that attention can be
+restricted to one document.
 
 Of the n tokens of a row, ⌊p · n + u⌋ are selected for prediction, with u uniform in [0, 1), so that
 the expected fraction is p even in short rows. Each selected token is replaced at random:
 
-    80 %   by [MASK]           10 %   by a random token of the vocabulary           10 %   not at all
+    80 %   by [MASK]           10 %   by a random token of the vocabulary           10 %   not replaced
 
-The last two cases are needed because texts contain no masks after pretraining: a model must not rely on masks to know
-which tokens to predict. END and special tokens are neither selected nor used as replacements.
+The last two cases are needed because texts contain no masks after pretraining. A model must not rely on masks to
+determine which tokens to predict. END and special tokens are neither selected nor used as replacements.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ def pack(texts: Sequence[Sequence[int]], specials: Specials, length: int) -> Pac
 def pack_by_best_fit(sizes: Sequence[int], length: int) -> list[list[int]]:
     """Assign pieces to rows: longest first, each to the fullest row that has room for it."""
     rows: list[list[int]] = []
-    by_room: list[list[int]] = [[] for _ in range(length + 1)]  # rows by their remaining room
+    by_room: list[list[int]] = [[] for _ in range(length + 1)]  # rows for each remaining room
     for piece in sorted(range(len(sizes)), key=lambda piece: -sizes[piece]):
         size = sizes[piece]
         room = next((room for room in range(size, length + 1) if by_room[room]), None)
@@ -72,7 +72,7 @@ class SentencePairRows(NamedTuple):
     tokens: Array  # (N, S); padding is 0
     segments: Array  # (N, S), 0 for a, 1 for b
     lengths: Array  # (N,)
-    other: Array  # (N,), 1 if b is from another document, 0 if it follows a
+    other: Array  # (N,), 1 if b is from another document, 0 if b follows a
 
 
 class NextSentencePairs:
@@ -92,7 +92,10 @@ class NextSentencePairs:
         length: int,
         what: str = "the text",
     ) -> None:
-        """Create pairs in rows of `length` from documents, lists of encoded sentences, which errors call `what`."""
+        """Create pairs in rows of `length` tokens.
+
+        A document is a list of encoded sentences. Error messages refer to the documents as `what`.
+        """
         self.specials, self.length = specials, length
         self.room = length - frame_length(2)
         max_length = self.room // 2
@@ -104,7 +107,7 @@ class NextSentencePairs:
             ]
             for document in documents
         ]
-        self.alone = sum(len(document) == 1 for document in pieces)  # documents of one sentence, which give no pair
+        self.alone = sum(len(document) == 1 for document in pieces)  # documents with one sentence, without a pair
         pieces = [document for document in pieces if len(document) > 1]
         if len(pieces) < 2:
             raise DataError(
@@ -127,7 +130,7 @@ class NextSentencePairs:
             start, last = int(self._first[document]), int(self._first[document + 1])
             while start < last:
                 end = int(self._fill(start, self.room, last))
-                if end - start == 1:  # the last sentence: a pair needs two, so the one before it is repeated
+                if end - start == 1:  # a pair needs two sentences, so the sentence before the last is repeated
                     start -= 1
                 rows.append((start, end, document))
                 start = end
@@ -135,11 +138,11 @@ class NextSentencePairs:
         return starts, ends, documents
 
     def _fill(self, start: Array | int, room: Array | int, last: Array | int) -> Array:
-        """Return the end of the complete sentences from `start` that fit into `room`, at most `last`."""
+        """Return the end, at most `last`, of the complete sentences from `start` that fit into `room`."""
         return np.minimum(np.searchsorted(self._starts, self._starts[start] + room, side="right") - 1, last)
 
     def draw(self, draws: np.random.Generator) -> SentencePairRows:
-        """Draw the pair of each row: the end of a, whether b follows, and the start of b if it does not."""
+        """Draw the pair of each row: the end of a, whether b follows a, and the start of b if it does not."""
         N, half = len(self), self.room // 2
         latest = self._fill(self._row_starts, half, self._row_ends - 1)  # the last possible end of a
         cut = draws.integers(self._row_starts + 1, latest + 1)
@@ -151,11 +154,11 @@ class NextSentencePairs:
         room = self.room - (self._starts[cut] - self._starts[self._row_starts])
         document = np.searchsorted(self._first, start, side="right") - 1
         end = np.where(other, self._fill(start, room, self._first[document + 1]), self._row_ends)
-        # [CLS] a [SEP] b [SEP], for all rows
+        # Build [CLS] a [SEP] b [SEP] for all rows.
         spans = (self._row_starts, cut, start, end)
-        a, a_end, b, b_end = (self._starts[border][:, None] for border in spans)  # in ids, (N, 1)
+        a, a_end, b, b_end = (self._starts[border][:, None] for border in spans)  # (N, 1) positions in ids
         position = np.arange(self.length)
-        middle = 1 + a_end - a  # of the first [SEP]
+        middle = 1 + a_end - a  # position of the first [SEP]
         last = middle + 1 + b_end - b
         indices = np.where(position < middle, a + position - 1, b + position - middle - 1)
         tokens = self._ids.take(indices, mode="clip")
@@ -178,7 +181,7 @@ class MasksConfig:
 
     mlm_probability: Annotated[float, Gt(0), Lt(1)] = 0.15  # fraction of the tokens to predict
     mask_replace_prob: Probability = 0.8  # fraction of the selected tokens replaced by [MASK]
-    random_replace_prob: Probability = 0.1  # fraction of the selected tokens replaced by random tokens; others stay
+    random_replace_prob: Probability = 0.1  # fraction of the selected tokens replaced by random tokens
 
     def problems(self) -> Iterator[str]:
         if self.mask_replace_prob + self.random_replace_prob > 1 + 1e-9:
@@ -194,7 +197,7 @@ class MaskedRows(NamedTuple):
     """Rows with masks, and the original tokens at the selected positions."""
 
     tokens: Array  # (N, S)
-    positions: Array  # (N, P), ascending; padding is 0
+    positions: Array  # (N, P), in ascending order; padding is 0
     targets: Array  # (N, P), the original tokens; padding is NO_TARGET
 
 
@@ -209,7 +212,7 @@ def mask_rows(
     P = config.max_targets(S)
     smallest = np.argpartition(keys, P - 1, axis=1)[:, :P]
     ordered = np.take_along_axis(smallest, np.take_along_axis(keys, smallest, axis=1).argsort(axis=1), axis=1)
-    positions = np.sort(np.where(np.arange(P) < counts[:, None], ordered, S), axis=1)  # those with the smallest keys
+    positions = np.sort(np.where(np.arange(P) < counts[:, None], ordered, S), axis=1)  # the smallest keys
     selected = positions < S
     positions = np.where(selected, positions, 0)
     originals = np.take_along_axis(rows, positions, axis=1)  # (N, P)
@@ -228,9 +231,9 @@ def mask_rows(
 class MaskedBatches:
     """Batches of masked rows: packed documents or sentence pairs.
 
-    Pairs and masks depend only on the seed and the epoch; with static masking, every epoch repeats the pairs and masks
-    of the first epoch in another order. An incomplete last batch of an epoch is omitted; its rows differ between
-    epochs.
+    Pairs and masks depend only on the seed and the epoch. With static masking, every epoch repeats the pairs and masks
+    of the first epoch in another order. An incomplete last batch of an epoch is omitted. The omitted rows differ
+    between epochs.
     """
 
     def __init__(
@@ -285,7 +288,7 @@ class MaskedBatches:
 
 
 def collate_masked(arrays: dict[str, Array], members: Array) -> Tree:
-    """Return the chosen rows as tensors, and the number of their tokens, counted here to avoid synchronization."""
+    """Return the chosen rows as tensors, and their number of tokens, which is counted here to avoid synchronization."""
     rows = {name: array[members] for name, array in arrays.items()}
     tensors = {name: torch.from_numpy(a if a.dtype == bool else a.astype(np.int64)) for name, a in rows.items()}
     return {**tensors, "read": int(rows["mask"].sum())}

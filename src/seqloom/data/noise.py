@@ -12,12 +12,12 @@ bart (BART, 2019)    the target is the text; its source is corrupted by up to fi
                          delete              delete random tokens
 
 Of n tokens, ⌊p · n + u⌋ are chosen, with u uniform in [0, 1), so that the expected fraction is p even
-in short texts. Spans do not touch, and all their placements are equally likely. The sentinels are rows of the
-embedding after [MASK]; a text uses the first sentinels.
+in short texts. Spans are never adjacent, and all their placements are equally likely. The sentinels are rows of the
+embedding after [MASK]. Each text uses the first sentinels.
 
 A document is divided into pieces of limited length, at the end of a sentence if possible. The noise of a piece depends
-only on the seed, the epoch and its number. The lengths of the pieces determine the batches (`seqloom.data.batching`); a
-batch is as wide as its longest corrupted text.
+only on the seed, the epoch and the number of the piece. The lengths of the pieces determine the batches
+(`seqloom.data.batching`). A batch is as wide as its longest corrupted text.
 """
 
 import math
@@ -38,7 +38,7 @@ from seqloom.core.tree import Tree
 from seqloom.data.batching import Array, Batches, LengthSampler, Ragged, Shape
 from seqloom.data.collate import collate_parallel
 
-MASKED = -1  # a [MASK] in a list of token positions
+MASKED = -1  # represents a [MASK] in a list of token positions
 
 
 class NoisyText(NamedTuple):
@@ -46,7 +46,7 @@ class NoisyText(NamedTuple):
 
     source: list[int]
     target: list[int]
-    hidden: list[bool]  # target tokens that belong to the text and are not in the source
+    hidden: list[bool]  # whether a target token belongs to the text and is not in the source
 
 
 @config
@@ -55,7 +55,7 @@ class SpansConfig:
 
     kind: Literal["spans"] = "spans"
     noise_density: Annotated[float, Gt(0), Lt(1)] = 0.15  # fraction of the tokens in spans, at least one token
-    mean_span_length: Annotated[float, Ge(1), Lt(math.inf)] = 3.0  # in tokens
+    mean_span_length: Annotated[float, Ge(1), Lt(math.inf)] = 3.0  # mean length of a span in tokens
     sentinels: Annotated[int, Ge(2)] = 100  # one more than the maximum number of spans in a text
 
     @property
@@ -77,7 +77,7 @@ class BARTNoiseConfig:
     permute_sentences: Probability = 1.0  # probability of shuffling the sentences of a text
     rotate: Probability = 0.0  # probability of rotating a text to start with a random token
     infill: Fraction = 0.3  # fraction of the tokens in spans that are replaced by one [MASK] each
-    mean_span_length: Annotated[float, Ge(0.1), Lt(math.inf)] = 3.0  # in tokens, the λ of the Poisson distribution
+    mean_span_length: Annotated[float, Ge(0.1), Lt(math.inf)] = 3.0  # mean length in tokens, the Poisson parameter λ
     mask: Fraction = 0.0  # fraction of the remaining tokens replaced by [MASK]
     delete: Fraction = 0.0  # fraction of the remaining tokens that are deleted
 
@@ -98,7 +98,7 @@ NoiseConfig = Annotated[AnyNoiseConfig, Discriminator("kind")]
 def add_noise(
     tokens: Sequence[int], sentences: Sequence[int], noise: AnyNoiseConfig, vocabulary: int, draws: Random
 ) -> NoisyText:
-    """Corrupt a text; `vocabulary` is the size of the tokenizer, `sentences` the start of each sentence."""
+    """Corrupt a text; `vocabulary` is the tokenizer's size, and `sentences` contains the start of each sentence."""
     if isinstance(noise, SpansConfig):
         return hide_spans(tokens, noise, vocabulary, draws)
     return add_bart_noise(tokens, sentences, noise, vocabulary, draws)
@@ -117,7 +117,7 @@ def hide_spans(tokens: Sequence[int], noise: SpansConfig, vocabulary: int, draws
     hidden = min(max(_round_randomly(noise.noise_density * n, draws), 1), n)
     max_count = min(hidden, n - hidden + 1, len(sentinels) - 1)
     count = min(max(_round_randomly(hidden / noise.mean_span_length, draws), 1), max_count)
-    cuts = sorted(draws.sample(range(1, hidden), count - 1))  # every composition of `hidden` is equally likely
+    cuts = sorted(draws.sample(range(1, hidden), count - 1))  # every division of `hidden` into spans is equally likely
     lengths = [after - before for before, after in pairwise([0, *cuts, hidden])]
     source: list[int] = []
     target: list[int] = []
@@ -132,7 +132,7 @@ def hide_spans(tokens: Sequence[int], noise: SpansConfig, vocabulary: int, draws
 
 
 def parse_spans(target: Sequence[int], sentinels: range) -> dict[int, list[int]]:
-    """Return the spans in a target by the number of their sentinel; the first span of a repeated sentinel is used."""
+    """Return the spans in a target by sentinel number; if a sentinel is repeated, its first span is used."""
     spans: dict[int, list[int]] = {}
     span: list[int] = []  # tokens before the first sentinel are dropped
     for token in target:
@@ -161,7 +161,7 @@ def add_bart_noise(
         order = order[first:] + order[:first]
     if noise.infill:
         lengths = _poisson_lengths(_round_randomly(noise.infill * n, draws), n, noise.mean_span_length, draws)
-        infilled: list[int] = []  # with one MASKED for each span
+        infilled: list[int] = []  # the order with one MASKED for each span
         end = 0
         for start, length in zip(_draw_starts(n, lengths, draws), lengths, strict=True):
             infilled += [*order[end:start], MASKED]
@@ -179,7 +179,7 @@ def add_bart_noise(
 def _poisson_lengths(hidden: int, n: int, mean: float, draws: Random) -> list[int]:
     """Draw the lengths of spans that hide `hidden` of n tokens; the last span is truncated.
 
-    The number of spans is limited so that they fit and lengthen the text by at most one token.
+    The number of spans is limited, so that the spans fit and lengthen the text by at most one token.
     """
     lengths: list[int] = []
     remaining = hidden
@@ -206,13 +206,13 @@ def _sample_tokens(order: Sequence[int], fraction: float, draws: Random) -> list
 
 
 def _round_randomly(number: float, draws: Random) -> int:
-    """Round up or down at random, such that the expectation is `number`."""
+    """Round up or down at random, so that the expectation is `number`."""
     return int(number + draws.random())
 
 
 def _draw_starts(n: int, lengths: Sequence[int], draws: Random) -> list[int]:
-    """Draw the starts of spans among n tokens, with at least one token between any two."""
-    visible = sorted(draws.sample(range(n - sum(lengths) + 1), len(lengths)))  # number of visible tokens before each
+    """Draw the starts of spans among n tokens, with at least one token between any two spans."""
+    visible = sorted(draws.sample(range(n - sum(lengths) + 1), len(lengths)))  # visible tokens before each span
     return [before + hidden for before, hidden in zip(visible, accumulate([0, *lengths]), strict=False)]
 
 
@@ -263,7 +263,7 @@ class DenoisingBatches(Batches):
         self.texts, self.noise, self.vocabulary = texts, noise, vocabulary
         self.numbers = np.arange(len(texts)) if numbers is None else np.array(numbers)
         lengths = np.array([len(texts[number].tokens) + 1 for number in self.numbers.tolist()], dtype=np.int64)
-        self.total = int(lengths.sum())  # including END
+        self.total = int(lengths.sum())  # number of tokens, including END
         both = np.stack([lengths, lengths], axis=1)
         self.sampler = LengthSampler(both, tokens=tokens, shapes=None, purpose="noised", members=self.numbers)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WELL_KNOWN = read_asset("cldr.txt")["well known"]
 TAG = re.compile("[A-Za-z0-9_-]+")
-MIN_COUNTRIES = 100  # with fewer country names, the CLDR data of a language is too incomplete
+MIN_COUNTRIES = 100  # if a language has fewer country names, its CLDR data is too incomplete
 
 
 def require_babel(corpus: str = "cldr") -> None:
@@ -89,7 +89,7 @@ def _suggestion(tag: str) -> str:
 
 # --- phrases ----------------------------------------------------------------------------------------------------------
 
-# A text and the slots it expresses: none, one, or several ("15" expresses hour and period).
+# A text and the slots that it expresses: none, one, or several ("15" expresses hour and period).
 Piece = tuple[str, tuple[str, ...]]
 Phrase = tuple[Piece, ...]
 
@@ -110,7 +110,7 @@ def plain(text: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def say(text: str, *slots: str) -> Phrase:
-    """Return a phrase that expresses these slots, without the spaces around it."""
+    """Return a phrase that expresses these slots, without leading and trailing spaces."""
     text = plain(text)
     inner = text.strip()
     if not slots or inner == text:
@@ -122,7 +122,7 @@ def say(text: str, *slots: str) -> Phrase:
 def around_number(text: str, other: str) -> Phrase:
     """Return a phrase whose digits express the number and whose other parts express `other`.
 
-    Without digits, as in a dual, the whole text expresses both.
+    A text without digits, such as a dual, expresses both.
     """
     match = _NUMBER.search(text)
     if not match:
@@ -168,7 +168,7 @@ def _spans(phrase: Iterable[Piece]) -> dict[str, list[Span]]:
 # --- a language -------------------------------------------------------------------------------------------------------
 
 
-# The slots of the letters of a CLDR date pattern. On a 24-hour clock, the hour includes the half of the day.
+# The slots that the letters of a CLDR date pattern express. On a 24-hour clock, the hour includes the half of the day.
 FIELDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys("yu", ("year",)),
     **dict.fromkeys("ML", ("month",)),
@@ -180,7 +180,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "m": ("minute",),
     "s": ("second",),
 }
-# Cache keys of fields; fields with other letters are cached by the complete moment.
+# The cache keys of fields. Fields with other letters are cached by the complete moment.
 _CACHE_KEYS: dict[tuple[str, ...], Callable[[datetime], Hashable]] = {
     ("year",): lambda moment: moment.year,
     ("month",): lambda moment: moment.month,
@@ -194,7 +194,7 @@ _CACHE_KEYS: dict[tuple[str, ...], Callable[[datetime], Hashable]] = {
 }
 Length = Literal["long", "short"]
 Money = Literal["standard", "name"]
-# `a` in a pattern is the short form, which is "AM" for Korean in CLDR; Koreans use the long form.
+# `a` in a pattern is the short form, which is "AM" in the CLDR data of Korean, but Koreans use the long form.
 LONG_PERIOD = {"ko"}
 # Names that differ in num2words: plain Portuguese is Brazilian in CLDR, Kazakh is kz, Norwegian no. Serbian has Latin
 # letters in num2words, but Cyrillic letters in CLDR; num2words fails for Amharic numbers of 1,100 or more.
@@ -212,7 +212,7 @@ class Language:
         language, territory, script = self.locale.language, self.locale.territory, self.locale.script
         self.spaced = not is_unspaced(language)
         names = [_NUM2WORDS.get(name, name) for name in (f"{language}_{territory}", f"{language}_{script}", language)]
-        # the name in num2words; empty if the language is missing
+        # The name of the language in num2words; empty if num2words lacks the language.
         self.number_words = next((name for name in names if name in CONVERTER_CLASSES or not name), "")
         self._fields: dict[tuple[str, Hashable], Phrase] = {}
         self._patterns: dict[str, list[str | tuple[str]]] = {}
@@ -238,7 +238,7 @@ class Language:
         return self._moment(self.locale.datetime_skeletons[skeleton].pattern, moment)
 
     def date_range(self, start: datetime, end: datetime) -> Phrase:
-        """Format a range such as `Nov 15 – 20, 2026`; slots that differ are prefixed by start or end."""
+        """Format a range such as `Nov 15 – 20, 2026`; slots that differ have the prefix start or end."""
         fields = {"y": "year", "M": "month", "d": "day"}
         differ = {field: name for field, name in fields.items() if getattr(start, name) != getattr(end, name)}
         patterns = self.locale.interval_formats["yMMMd"][next(iter(differ))]
@@ -273,7 +273,7 @@ class Language:
     # Lists
 
     def list_of(self, style: str, items: Sequence[Phrase]) -> Phrase:
-        """Format a list such as `A, B and C`; the slots of item i are prefixed by `i.`."""
+        """Format a list such as `A, B and C`; the slots of item i have the prefix `i.`."""
         patterns = self.locale.list_patterns
 
         def join(part: str, *phrases: Phrase) -> Phrase:  # CLDR contains only patterns that differ from the standard
@@ -312,7 +312,7 @@ class Language:
         if unit not in self._lengths:
             lengths: tuple[Length, ...] = ("long", "short")
             available = [length for length in lengths if unit not in format_unit(5, unit, length, locale=self.locale)]
-            if not available:  # babel falls back to the code of the unit
+            if not available:  # babel would use the code of the unit
                 raise LookupError(f"CLDR has no word for {unit} in {self.tag}")
             self._lengths[unit] = available[0]
         return around_number(plain(format_unit(value, unit, self._lengths[unit], locale=self.locale)), "unit")
@@ -328,7 +328,7 @@ class Language:
         return around_number(plain(text), "currency")
 
     def sign(self, code: str) -> str:
-        """Return the sign of a currency, or its code if it has none."""
+        """Return the sign of a currency, or its code if it has no sign."""
         from babel.numbers import get_currency_symbol
 
         return get_currency_symbol(code, self.locale)

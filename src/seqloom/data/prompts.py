@@ -1,4 +1,4 @@
-"""Prompts: a few solved examples (shots) and a text without a label, in the same template.
+"""Prompts: a few solved examples (shots) and a text without a label, formatted with the same template.
 
 great fun = positive          shots in the template {text} = {label}
 a bore = negative
@@ -56,7 +56,7 @@ class Template:
 
 
 def template_fields(form: str, names: Sequence[str]) -> list[str]:
-    """Return the fields of a template in order; raise UsageError if it is invalid or has other fields."""
+    """Return the fields of a template in order; raise UsageError if the template is invalid or has other fields."""
     try:
         fields = [name for _, name, _, _ in string.Formatter().parse(form) if name is not None]
         is_plain = all(not spec and not conversion for _, _, spec, conversion in string.Formatter().parse(form))
@@ -83,7 +83,7 @@ class Prompt:
 
 
 def read_shots(path: Path) -> list[Shot]:
-    """Read the examples of a table: its first two columns, or JSON Lines with text and label."""
+    """Read examples from the first two columns of a table, or from JSON Lines with text and label."""
     path = expand_home(path)
     form = format_of(path) or "tsv"
     if form == "jsonl":

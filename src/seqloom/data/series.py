@@ -1,11 +1,11 @@
 """Time series of one or several variables, with consecutive splits.
 
-Test is the end of a series, and dev the part before it. Each split includes its history, from which
-it is forecast; `begins` is the first row of the split itself. Gaps are rows of NaN, so that all steps
-are equal.
+Test is the end of a series, and dev is the part before test. Each split includes its history, from
+which it is forecast; `begins` is the first row of the split itself. Gaps are rows of NaN, so that all
+steps are equal.
 
-The distance between times is counted in months if all times are on the same day of the month, or all on its last day;
-in weekdays if consecutive days skip Saturdays and Sundays; and otherwise in seconds.
+The distance between times is counted in months if all times are on the same day of the month, or all on the last day.
+It is counted in weekdays if consecutive days skip Saturdays and Sundays, and otherwise in seconds.
 """
 
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ from seqloom.data.splits import first_count
 Values = NDArray[np.float64]
 Times = NDArray[np.datetime64] | NDArray[np.float64]
 Unit = Literal["months", "weekdays", "seconds", "numbers"]
-DAY = 86_400  # seconds
-WEEK = 5  # weekdays
+DAY = 86_400  # number of seconds
+WEEK = 5  # number of weekdays
 MIN_VALUES = 8  # minimum length of a series
-_SEASONS = {60: 60, 300: 288, 600: 144, 900: 96, 1800: 48, 3600: 24, DAY: 7, 7 * DAY: 52}  # seconds → steps
+_SEASONS = {60: 60, 300: 288, 600: 144, 900: 96, 1800: 48, 3600: 24, DAY: 7, 7 * DAY: 52}  # step in seconds → season
 
 
 # --- times ------------------------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ _SEASONS = {60: 60, 300: 288, 600: 144, 900: 96, 1800: 48, 3600: 24, DAY: 7, 7 *
 
 @dataclass(frozen=True)
 class Clock:
-    """The time step of a series; the most frequent step if times are not `regular`."""
+    """The time step of a series, or the most frequent step if times are not `regular`."""
 
     unit: Unit
     step: float
@@ -44,7 +44,7 @@ class Clock:
 
     @classmethod
     def of_steps(cls, unit: Unit, steps: NDArray[np.float64], month_ends: bool = False) -> "Clock":
-        """Return the clock of the most frequent step; it is regular if all others are multiples of it."""
+        """Return the clock of the most frequent step; it is regular if all other steps are multiples of this step."""
         lengths, counts = np.unique(np.round(steps, 9), return_counts=True)
         step = float(lengths[counts.argmax()])
         is_regular = bool(np.allclose(lengths / step, np.round(lengths / step), atol=1e-6))
@@ -60,7 +60,7 @@ class Clock:
         return _SEASONS.get(int(self.step), 1) if self.unit == "seconds" else 1
 
     def after(self, times: Times, count: int) -> Times:
-        """Return the `count` times after the last time. If a month has no such day, its last day is used."""
+        """Return the `count` times after the last time. If a month lacks the day, the last day of the month is used."""
         ahead = np.arange(1, count + 1)
         if self.unit == "numbers":
             return np.asarray(times[-1] + self.step * ahead, dtype=np.float64)
@@ -123,7 +123,7 @@ def clock_of(times: Times) -> Clock:
 
 
 def labels_of(times: Times) -> list[str]:
-    """Format times with no more precision than needed."""
+    """Format times with only the required precision."""
     if times.dtype.kind != "M":
         return [f"{time:.12g}" for time in times]
     days = times.astype("datetime64[D]")
@@ -164,7 +164,7 @@ class Series(Example):
         """Return the inputs of a model: values without NaN, and a mask of the valid values, both (T, C).
 
         With `fill`, a missing value is replaced by the previous value or the value of the previous season.
-        Only earlier values are used, so that no forecast uses values that it predicts.
+        Only earlier values are used, so that a forecast never uses values that it predicts.
         """
         values = self.values.copy()
         for column in values.T if self.fill != "mask" else ():
@@ -184,7 +184,7 @@ class Series(Example):
         return replace(self, values=self.values[:end], times=self.times[:end], begins=begins)
 
     def ahead(self, start: int, steps: int) -> Values:
-        """Return the values of `steps` rows from `start` (steps, C), NaN beyond the end."""
+        """Return the values (steps, C) of `steps` rows from `start`, with NaN beyond the end."""
         values = np.full((steps, len(self.columns)), np.nan)
         available = self.values[start : start + steps]
         values[: len(available)] = available
@@ -240,7 +240,7 @@ def arrange_series(
 ) -> tuple[Series, list[str]]:
     """Return a series of rows in chronological order, and notes on missing rows and values.
 
-    Missing rows are inserted as NaN, unless too many are missing or times are irregular.
+    Missing rows are inserted as NaN, unless too many rows are missing or times are irregular.
     """
     clock, notes = clock_of(times), []
     steps = len(times) - 1
@@ -265,7 +265,7 @@ def arrange_series(
             f"the times of {name} are irregular, mostly {clock.describe()} apart and at most {longest}: every row is "
             "one step (data.gaps)"
         )
-    # if rows are missing, a calendar period is not a fixed number of rows
+    # If rows are missing, a calendar period is not a fixed number of rows.
     period = clock.season if clock.regular and int(clock.steps(times)[-1]) == len(times) - 1 else 1
     series = Series(values, times, tuple(columns), season or period, name, clock=clock, fill=fill)
     for column, observed in zip(series.columns, series.mask.T, strict=True):

@@ -1,7 +1,7 @@
 """Files with series: the user's tables, and the data of statsmodels and vega_datasets.
 
-A time is a date (2024, 2024-03, 2024-03-01, 2024/03/01 13:00, 20240301) or a number. A UTC offset
-(+01:00) shared by all times is dropped; if offsets differ, times are converted to UTC.
+A time is a date (2024, 2024-03, 2024-03-01, 2024/03/01 13:00, 20240301) or a number. If all times have
+the same UTC offset (+01:00), it is dropped; if offsets differ, times are converted to UTC.
 """
 
 import math
@@ -21,14 +21,14 @@ from seqloom.data.files import expand_home
 from seqloom.data.series import LabelledSeries, Series, Times, Values, arrange_series
 from seqloom.data.tables import Column, Format, column_names, read_table
 
-MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "?", "."}  # cells of missing values
+MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "?", "."}  # cells that denote missing values
 _COMPACT = re.compile(r"(?P<year>(?:1[5-9]|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
-_OFFSET = re.compile(r"([T ]\d\d(?::\d\d)*(?:\.\d+)?) ?(Z|[-+]\d\d:?\d\d)$")  # from UTC, after the time of day
+_OFFSET = re.compile(r"([T ]\d\d(?::\d\d)*(?:\.\d+)?) ?(Z|[-+]\d\d:?\d\d)$")  # UTC offset after the time of day
 
 
 def parse_number(cell: str) -> float:
-    """Return the number in a cell, NaN if it is missing; raise ValueError if it is not a finite number."""
+    """Return the number in a cell, or NaN if it is missing; raise ValueError if it is not a finite number."""
     if cell.strip().lower() in MISSING:
         return math.nan
     if not math.isfinite(number := float(cell)):
@@ -37,7 +37,7 @@ def parse_number(cell: str) -> float:
 
 
 def parse_numbers(cells: Sequence[str]) -> tuple[list[float], list[int]]:
-    """Return the numbers in cells, NaN if missing, and the indices of cells that are not finite numbers."""
+    """Return the numbers in cells, or NaN if missing, and the indices of cells that are not finite numbers."""
     numbers, invalid = [], []
     for index, cell in enumerate(cells):
         try:
@@ -58,7 +58,7 @@ def parse_times(texts: Sequence[str], lines: Sequence[int], where: str, form: st
         offsets = {match[2] if (match := _OFFSET.search(text)) else "" for text in texts}
         if len(offsets) == 1:
             texts = [_OFFSET.sub(r"\1", text) for text in texts]
-        elif "" not in offsets:  # for example daylight saving time
+        elif "" not in offsets:  # offsets differ, for example because of daylight saving time
             texts = [_in_utc(text) for text in texts]
     if form is None and all(_NUMBER.fullmatch(text) for text in texts) and not all(map(_is_compact, texts)):
         times: Times = np.asarray([float(text) for text in texts])
@@ -81,7 +81,7 @@ def _in_utc(text: str) -> str:
     try:
         return datetime.fromisoformat(text.replace("/", "-")).astimezone(UTC).replace(tzinfo=None).isoformat(" ")
     except ValueError:
-        return text  # not a time: `_parse_date` reports it
+        return text  # the text is not a time, which `_parse_date` reports
 
 
 def _is_compact(text: str) -> bool:
@@ -122,7 +122,7 @@ def read_series(
     gaps: Gaps | None = None,
     fill: Fill = "mask",
 ) -> tuple[Series, list[str]]:
-    """Return the series of a file, and notes on missing or excluded data.
+    """Return the series in a file, and notes on missing or excluded data.
 
     Times are in the first column by default, and values in all other columns with numbers.
     """
@@ -177,7 +177,7 @@ def read_rows(
 ) -> list[LabelledSeries]:
     """Read a file with one series per row and the label in column `label`.
 
-    Blank columns at the end of a row are ignored, so that series may have different lengths.
+    Blank columns at the end of a row are ignored, so series may have different lengths.
     """
     path = expand_home(Path(file))
     names = column_names(path, form)
@@ -255,7 +255,7 @@ def arrange_quarters(file: Path, rows: Rows) -> Read:
 
 
 def arrange_stocks(file: Path, rows: Rows) -> Read:
-    """Pivot rows of a month and a stock into one column per stock; a stock not yet traded is missing."""
+    """Convert rows with a month and a stock to one column per stock; values before the first trade are missing."""
     symbols = sorted({cells["symbol"] for _, cells in rows})
     prices: dict[str, dict[str, float]] = {}
     for _, cells in rows:
@@ -270,10 +270,10 @@ class PackagedSeries:
     """A series in a file of an installed package, which is read without importing the package."""
 
     summary: str
-    file: str  # starts with the package
-    columns: Mapping[str, str]  # columns of the file by variable
+    file: str  # path of the file, which starts with the package
+    columns: Mapping[str, str]  # variable → column of the file
     arrange: Callable[[Path, Rows], Read] = arrange_columns
-    season: int | None = None  # if the time step does not determine it
+    season: int | None = None  # period in steps, if the time step does not determine it
 
     @property
     def package(self) -> str:

@@ -1,9 +1,9 @@
 """Scenes of coloured shapes: their description, and their pixels.
 
 A scene has one or more objects in different cells of a 3 × 3 grid. An object has a shape, a colour, a size and a
-position. Scenes are drawn from a seed. Some combinations of shape and colour are held out: they occur in every scene of
-their split, dev or test, and in no scene of another split. To describe them, a model must combine a shape and a colour
-that it has seen only in other combinations.
+position. Scenes are drawn from a seed. Some combinations of shape and colour are held out for dev or test: every scene
+of this split contains one of its combinations, and scenes of other splits never contain them. To describe the scenes, a
+model must combine a shape and a colour that it has seen only in other combinations.
 """
 
 import random
@@ -26,11 +26,11 @@ COLOURS = {
     "brown": (120, 72, 40),
     "black": (20, 20, 20),
 }
-RADII = {"small": 0.075, "large": 0.14}  # as fractions of the side of the image
+RADII = {"small": 0.075, "large": 0.14}  # fractions of the side of the image
 ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "middle", "right")
-CELLS = 3  # rows and columns of the grid
+CELLS = 3  # number of rows and columns of the grid
 JITTER = 0.025  # maximum distance from the centre of a cell, as a fraction of the side of the image
-SAMPLES = 4  # per pixel and direction, to smooth edges
+SAMPLES = 4  # number of samples per pixel and direction, to smooth edges
 STAR_POINTS = 5
 
 
@@ -41,8 +41,8 @@ class SceneObject:
     shape: str
     colour: str
     size: str
-    row: int  # of the grid, from the top
-    column: int  # of the grid, from the left
+    row: int  # row of the grid, counted from the top
+    column: int  # column of the grid, counted from the left
     x: float
     y: float
 
@@ -62,7 +62,7 @@ class Scene:
 
 
 def held_out(split: str) -> frozenset[tuple[str, str]]:
-    """Return the combinations of shape and colour that occur only in this split, one for each shape; none for train."""
+    """Return the combinations of shape and colour that occur only in this split, one for each shape; train has none."""
     offsets = {"train": None, "dev": 0, "test": 3}
     offset, colours = offsets[split], list(COLOURS)
     if offset is None:
@@ -71,7 +71,7 @@ def held_out(split: str) -> frozenset[tuple[str, str]]:
 
 
 def draw_scenes(split: str, seed: int = 0, objects: tuple[int, int] = (1, 3)) -> Iterator[Scene]:
-    """Yield different scenes of a split indefinitely; `objects` are the minimum and maximum number of objects.
+    """Yield different scenes of a split indefinitely; `objects` is the minimum and maximum number of objects.
 
     Every scene of dev and test has at least one object with a combination that is held out for the split.
     """
@@ -130,8 +130,8 @@ def covers(shape: str, u: NDArray[np.float64], v: NDArray[np.float64]) -> NDArra
     elif shape == "cross":
         inside = (np.minimum(np.abs(u), np.abs(v)) < 0.3) & (np.maximum(np.abs(u), np.abs(v)) < 1)
     elif shape == "star":
-        step = np.pi / STAR_POINTS  # between a point and the next notch
-        angle = np.abs((np.arctan2(u, -v) + step) % (2 * step) - step)  # to the nearest point
+        step = np.pi / STAR_POINTS  # angle between a point and the next notch
+        angle = np.abs((np.arctan2(u, -v) + step) % (2 * step) - step)  # angle to the nearest point
         notch = 0.42 * np.array([np.sin(step), np.cos(step)])
         inside = np.hypot(u, v) * (np.sin(angle) * (1 - notch[1]) + np.cos(angle) * notch[0]) < notch[0]
     else:

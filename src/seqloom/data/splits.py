@@ -1,8 +1,8 @@
 """Held-out splits, and corpora from the user's files.
 
-If a corpus has no dev or test split, groups of examples that must be in the same split are held out in the order of a
-hash of their names. The choice is thus reproducible, independent of a seed and of the order of lines, and spread over a
-sorted file.
+If a corpus has no dev or test split, groups of examples are held out in the order of a hash of their names. A group
+contains examples that must be in the same split. The choice is therefore reproducible, independent of a seed and of the
+order of lines, and spread over a sorted file.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ Read = tuple[list[ExampleT], list[str]]  # the examples of a file, and notes on 
 def normal_form(text: str) -> str:
     """Remove case, digits, punctuation and symbols: "7:05 PM, Monday" becomes "pm monday".
 
-    Texts with the same normal form are near duplicates, which must not occur in both train and a
+    Texts with the same normal form are near duplicates. Near duplicates must not occur in both train and a
     held-out split.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
@@ -37,7 +37,7 @@ def normal_form(text: str) -> str:
 
 
 def split_of_group(group: bytes, fractions: Mapping[str, float]) -> str:
-    """Assign a group to a split by a hash of its name or content; the remaining fraction is "train".
+    """Assign a group to a split by a hash of its name or content; the remaining fraction of the groups is "train".
 
     Use this function if the groups of a corpus are not known in advance.
     """
@@ -59,7 +59,7 @@ def divide(examples: Iterable[T], chosen: Iterable[str], splits: Iterable[str]) 
 
 
 def hold_out(groups: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
-    """Return the split of each example, given its group: complete groups fill every split up to its size.
+    """Return the split of each example, given its group. Each split is filled with complete groups up to its size.
 
     The remaining groups are "train".
     """
@@ -99,7 +99,7 @@ def hold_out_evenly(groups: Sequence[str], labels: Sequence[str], fractions: Map
     """Return the split of each example, given its group, stratified by label.
 
     Labels are divided independently, so that examples of a rare label remain in "train". A group belongs to
-    the label of its first example. An otherwise empty split gets a group of the label with the most
+    the label of its first example. A split that would be empty gets a group of the label with the most
     remaining examples.
     """
     label_of: dict[str, str] = {}
@@ -129,8 +129,8 @@ def glue_corpus(
     """Return the corpus of a GLUE task. Its test labels are not published, so its dev part serves as test.
 
     `read` returns a part of the data. A tenth of train is held out as dev, in complete groups and stratified by label.
-    Training examples whose group occurs in test are left out and counted in a note; `note` is the text after this
-    number.
+    Training examples whose group occurs in test are left out. A note contains the number of these examples, followed by
+    the text `note`.
     """
     train, test = read("train"), read("dev")
     test_groups = {group(example) for example in test}
@@ -152,7 +152,7 @@ def glue_corpus(
 
 @contextmanager
 def first_examples(counts: Mapping[str, Mapping[str, int]]) -> Iterator[None]:
-    """Within this block, read only the first examples of the user's files, up to the counts in the splits of a run."""
+    """Within this block, read only the first examples of the user's files, up to the counts of a run's splits."""
     token = _first.set(counts)
     try:
         yield
@@ -163,8 +163,8 @@ def first_examples(counts: Mapping[str, Mapping[str, int]]) -> Iterator[None]:
 def first_count(split: str, own: Iterable[str], unit: Callable[[Mapping[str, int]], int]) -> int | None:
     """Return the number of examples to read for a split, or None for all.
 
-    The file of train also contains the splits that have no files of their `own`. `unit` returns the number of examples
-    in the counts of a split.
+    The file of train also contains the splits that are not in `own`, the splits with separate files. `unit` returns the
+    number of examples, given the counts of a split.
     """
     counts = _first.get()
     if counts is None:
@@ -192,8 +192,8 @@ def load_files(
 
     `read` is called with a split and its files. `groups` returns the group of each training example, given the number
     of splits to hold out; a group is never divided. `strata` returns a name for each training example, such as its
-    label; the examples of each name are divided in the same proportions. `repeats` is a plural noun for the parts that
-    should not occur in two of the given splits, and a function that returns the part of an example.
+    label; the examples with each name are divided in the same proportions. `repeats` is a plural noun for parts of
+    examples that should not occur in two of the given splits, and a function that returns this part of an example.
     """
     check_files(config)
     splits: dict[str, list[ExampleT]] = {}
@@ -264,10 +264,10 @@ def absent_splits(splits: Mapping[str, object]) -> dict[str, str]:
 def complete_examples(
     file: str, rows: Iterable[tuple[int, T]], lacks: Mapping[str, Callable[[T], object]], required: str, blank: str
 ) -> tuple[list[T], list[str]]:
-    """Return the complete examples of a file, and notes on the incomplete examples: their number and first line.
+    """Return the complete examples of a file, and notes with the number and the first line of incomplete examples.
 
-    `lacks` maps the name of a part to a predicate that is true for examples without it. In the error
-    message, `required` is the content that the file must have, and `blank` the problem if all examples
+    `lacks` maps the name of a part to a predicate that is true for examples without this part. In the error
+    message, `required` is the content that the file must have, and `blank` is the problem if all examples
     are incomplete.
     """
     examples: list[T] = []

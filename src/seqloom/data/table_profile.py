@@ -12,7 +12,7 @@ from seqloom.data.corpora.parallel import is_language
 from seqloom.data.label_columns import find_separator
 from seqloom.data.tables import Format, read_records, table_rows
 
-SAMPLE_ROWS = 2000  # rows of a table that are examined
+SAMPLE_ROWS = 2000  # number of rows of a table that are examined
 # Lowercase column names that indicate the content of a column.
 TEXTS = ("text", "sentence", "review", "content", "body", "message", "comment", "description", "tweet", "utterance")
 LABELS = (
@@ -35,7 +35,7 @@ OUTPUTS = ("output", "response", "completion", "answer")
 
 @dataclass(frozen=True)
 class NamedColumns:
-    """Columns that the user named: the columns that a model reads, in order, and the column of the correct answers."""
+    """Columns that the user named: the columns that a model reads, in order, and the column of the labels."""
 
     inputs: tuple[str, ...] = ()
     label: str | None = None
@@ -54,7 +54,7 @@ class ColumnProfile:
     """A column of a table and the properties of its cells."""
 
     name: str
-    number: int  # counted from 1
+    number: int  # number of the column, counted from 1
     cells: Sequence[object] = field(repr=False)
 
     @cached_property
@@ -83,7 +83,7 @@ class ColumnProfile:
 
     @property
     def is_score(self) -> bool:
-        """Whether the cells are numbers on a scale, not classes."""
+        """Whether the cells are numbers on a scale instead of classes."""
         return self.is_numeric and any("." in text.rstrip("0").rstrip(".") for text in self.texts)
 
     @property
@@ -143,7 +143,7 @@ def profile_table(path: Path, form: Format, named: Sequence[str] = ()) -> TableS
     if form not in ("tsv", "csv"):
         records = [cells for _, cells in read_records(path, form)[:SAMPLE_ROWS]]
         values = [(name, value) for cells in records for name, value in cells.items()]
-        objects = {name for name, value in values if isinstance(value, dict)}  # their values have dotted names
+        objects = {name for name, value in values if isinstance(value, dict)}  # values in objects have dotted names
         names = [name for name in dict.fromkeys(name for name, _ in values) if name not in objects]
         profiles = [ColumnProfile(name, i, [cells.get(name) for cells in records]) for i, name in enumerate(names, 1)]
         return TableSample(path, form, True, profiles)
@@ -168,7 +168,7 @@ def _has_header(rows: Sequence[Sequence[str]], cells: Sequence[Sequence[str]], n
     if any(name in first for name in named):
         return True
     below = [ColumnProfile("", 0, column[1:]) for column in cells]
-    new = [cell for cell, column in zip(first, below, strict=True) if cell not in column.texts]  # not labels
+    new = [cell for cell, column in zip(first, below, strict=True) if cell not in column.texts]  # other than labels
     known = {
         *TEXTS,
         *LABELS,
@@ -181,7 +181,7 @@ def _has_header(rows: Sequence[Sequence[str]], cells: Sequence[Sequence[str]], n
         return True
     if len(set(first)) < len(first) or not all(first) or any(len(cell.split()) > 3 for cell in first):
         return False
-    # The name of a column of numbers is not a number; the name of a column of labels is not one of the labels.
+    # The name of a column of numbers is not a number, and the name of a column of labels is not one of the labels.
     if any(column.is_numeric for column in below):
         return not any(ColumnProfile("", 0, [cell]).is_numeric for cell in first)
     return any(

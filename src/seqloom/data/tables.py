@@ -1,7 +1,7 @@
 """Tables with named or numbered columns, optionally compressed with .gz or .zst.
 
 tsv       columns separated by tabs; quotation marks are text
-csv       columns separated by , or ; as in spreadsheets; "a text, with commas" is quoted and may span lines
+csv       columns separated by , or ; as in spreadsheets; a quoted cell may contain commas and span several lines
 jsonl     a JSON object on every line; values in nested objects are named with a dot: translation.en
 parquet   a Parquet file, or a folder that the `datasets` library saved
 tmx, xliff, po   translation memories and message catalogues, with a column for each language
@@ -34,8 +34,8 @@ Format = Literal["tsv", "csv", "jsonl", "parquet", "tmx", "xliff", "po"]
 Record = tuple[int, dict[str, object]]  # the number of a line or row, and the cells by column name
 Column = int | str  # the number, counted from 1, or the name
 Row = tuple[int, dict[str, str]]  # the line number and the cells of the requested columns
-SAMPLE_ROWS = 20  # rows from which the delimiter of a CSV file is guessed
-MAX_CELL_LENGTH = 2**31 - 1  # characters of a cell of a CSV file
+SAMPLE_ROWS = 20  # number of rows from which the delimiter of a CSV file is guessed
+MAX_CELL_LENGTH = 2**31 - 1  # maximum number of characters in a cell of a CSV file
 _EXTENSIONS: dict[str, Format] = {
     ".tsv": "tsv",
     ".tab": "tsv",
@@ -51,7 +51,7 @@ _EXTENSIONS: dict[str, Format] = {
     ".xliff": "xliff",
     ".po": "po",
 }
-TRANSLATIONS: tuple[Format, ...] = ("tmx", "xliff", "po")  # columns are languages, and a row may lack a language
+TRANSLATIONS: tuple[Format, ...] = ("tmx", "xliff", "po")  # their columns are languages; a row may lack a language
 
 
 def format_of(path: Path) -> Format | None:
@@ -88,10 +88,10 @@ def read_table(
     header: bool | None = None,
     lists: Collection[str] = (),
 ) -> list[Row]:
-    """Read the requested columns of a table, by their names in the recipe, without blank lines.
+    """Read the requested columns of a table, without blank lines; the keys of `columns` are their names in the recipe.
 
-    If `header` is None, the first line names the columns if some are requested by name. Cells of the columns in
-    `lists` may be lists, which are returned as JSON.
+    If `header` is None, the first line is a header if a column is requested by name. Cells of the columns in `lists`
+    may be lists, which are returned as JSON.
     """
     form = form or format_of(path)
     if form is None:
@@ -107,7 +107,7 @@ def read_table(
     table: list[Row] = []
     text = read_nonblank(path)
     delimiter = "\t" if form == "tsv" else ","
-    if form == "csv":  # a comma, unless only another delimiter gives the requested columns
+    if form == "csv":  # the delimiter is a comma, unless only another delimiter gives the requested columns
         guess = _guess_delimiter(path, text)
         for candidate in (guess, *",;\t".replace(guess, "")):
             names = _first_row(path, text, candidate)
@@ -163,8 +163,8 @@ def table_rows(path: Path, form: Format, limit: int | None = None) -> list[list[
 def read_columns(path: Path, columns: Sequence[int] | Sequence[str]) -> tuple[int, list[list[str]]]:
     """Read columns of a tab-separated table; return the line number of the first row, and the rows.
 
-    Columns are numbers counted from 1, or names in the first line. Quotation marks are text. A blank line is
-    a blank row, and rows may have additional columns.
+    Columns are numbers counted from 1, or names in the first line. Quotation marks are ordinary text. A blank
+    line is a blank row, and rows may have additional columns.
     """
     rows, first = read_lines(path), 1
     indices = [column - 1 for column in columns if isinstance(column, int)]
@@ -222,7 +222,7 @@ def _numbered_lines(text: str) -> Iterator[tuple[int, str]]:
 def _rows(
     path: Path, text: str, form: Format | None, delimiter: str, *, strict: bool = True
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows with text in any cell. With `strict`, misplaced quotation marks raise an error."""
+    """Yield the rows that have text in any cell. With `strict`, misplaced quotation marks raise an error."""
     if form == "tsv":
         yield from ((number, line.split(delimiter)) for number, line in _numbered_lines(text))
         return
@@ -250,7 +250,7 @@ def delimiter_of(path: Path, form: Format) -> str:
 
 
 def _guess_delimiter(path: Path, text: str) -> str:
-    """Return the delimiter of a CSV file: it divides most of the first rows into as many cells as the first row."""
+    """Return the delimiter for which most of the first rows of a CSV file have the same number of cells as row 1."""
 
     def fit(delimiter: str) -> tuple[int, int]:
         rows = [len(cells) for _, cells in islice(_rows(path, text, "csv", delimiter, strict=False), SAMPLE_ROWS)]
@@ -270,7 +270,7 @@ def _first_row(path: Path, text: str, delimiter: str, form: Format | None = "csv
 
 
 def read_records(path: Path, form: Format | None = None) -> list[Record]:
-    """Read the rows of a format that names every cell: JSON Lines, Parquet and translation memories.
+    """Read the rows of a format that names every cell: JSON Lines, Parquet or translation memories.
 
     The rows of all translation memories in a folder are joined.
     """
@@ -320,7 +320,7 @@ def find_language(column: str, names: Sequence[str], form: Format) -> str:
 
 
 def _flat(item: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Return a JSON object that also contains the values of nested objects under dotted names."""
+    """Return a JSON object to which the values of nested objects are added under dotted names."""
     flat: dict[str, object] = {}
     for name, value in item.items():
         flat[prefix + name] = value
@@ -357,7 +357,7 @@ def json_text(path: Path, number: int, key: str, value: object) -> str:
 
 
 def _cell_text(path: Path, number: int, key: str, item: Mapping[str, object], may_be_list: bool) -> str:
-    """Return a cell as text; a list becomes a list in JSON."""
+    """Return a cell as text; a list is returned as JSON."""
     value = item[key]
     if may_be_list and isinstance(value, list):
         return json.dumps([json_text(path, number, key, part) for part in value], ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Conversion of texts to model inputs, the same in training, evaluation and prediction.
+"""Conversion of texts to model inputs, which is the same in training, evaluation and prediction.
 
 `TextReader`, `SentenceReader` and `RowReader` convert texts; `files.py` and `tables.py` read data files.
 
@@ -6,11 +6,11 @@
     tagger       the words of a sentence, separated by spaces; long sentences are divided into parts, because every
                  word needs a tag
     pair         a and b in one row; if symmetric, a second row with b before a
-    choice       a row for each option; the beginning of a long text is dropped, because options continue its end
+    choice       a row for each option; the beginning of a long text is dropped, because options continue the text
     answer       the question, then the context; a long context is divided into overlapping windows
 
 With a pretrained backbone, special tokens frame the inputs instead of END. If two texts do not fit, the
-longer one is truncated first.
+longer text is truncated first.
 """
 
 import re
@@ -32,9 +32,9 @@ from seqloom.text.model_inputs import Form, Row, frame_length, frame_texts, trun
 from seqloom.text.word_spans import first_tokens, join_words, word_spans
 
 SENTENCE_ENDS = frozenset(".!?…。！？।॥؟۔") | {"...", "?!", "!!", "??", "!!!", "???"}
-MAX_COMPOUND = 9  # words and punctuation marks of one vocabulary entry: over-the-top, rock-'n'-roll
+MAX_COMPOUND = 9  # maximum number of words and punctuation marks of a vocabulary entry, such as rock-'n'-roll
 
-MAX_SPELLING = 32  # characters of a word; the middle of a longer word is dropped
+MAX_SPELLING = 32  # maximum number of characters of a word; the middle of a longer word is dropped
 SPELLING_STEP = 8  # the width of a batch of spellings is a multiple of this number, to limit the number of shapes
 
 
@@ -42,7 +42,8 @@ class Spellings:
     """The spellings of words as rows of characters, for models that read characters.
 
     A word is identified by the number of its row; number 0 is padding. Characters are ids of an alphabet
-    learned from the training words: 0 is padding, 1 an unknown character. Words may be added at any time.
+    learned from the training words: 0 is padding, and 1 is an unknown character. Words may be added at any
+    time.
     """
 
     def __init__(self, alphabet: Characters) -> None:
@@ -82,9 +83,9 @@ class TextFrame:
 
     specials: Specials
     form: Form
-    texts: int = 1  # of a row
+    texts: int = 1  # number of texts in a row
 
-    before = 1  # tokens
+    before = 1  # number of special tokens before the text
 
     @property
     def length(self) -> int:
@@ -98,7 +99,7 @@ class TextReader:
     """A reader of texts for a classifier.
 
     With a vocabulary of words separated by white space, unknown pieces such as `film,` are split into
-    words and punctuation, because corpora are often tokenized, but typed texts are not.
+    words and punctuation, because corpora are often already tokenized, but typed texts are not.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class TextReader:
     ) -> None:
         self.tokenizer, self.spellings, self.max_length, self.frame = tokenizer, spellings, max_length, frame
         self._splits_words = isinstance(tokenizer, Words) and tokenizer.config.split == "whitespace"
-        self._pieces: dict[str, list[Span]] = {}  # the spans of the tokens of a piece of text
+        self._pieces: dict[str, list[Span]] = {}  # piece of text → the spans of its tokens
 
     def read(self, text: str) -> tuple[str, list[Span]]:
         """Return the text that is tokenized, and the spans of its tokens in the original text."""
@@ -188,7 +189,7 @@ class SentencePart:
     sentence: int
     start: int
     end: int
-    tokens: list[int]  # without END
+    tokens: list[int]  # the tokens without END
     first: list[int]  # the position of the first token of each word
 
 
@@ -201,7 +202,7 @@ class SentenceReader:
         self.tokenizer, self.spellings, self.max_length, self.frame = tokenizer, spellings, max_length, frame
 
     def pieces(self, sentences: Iterable[Sequence[str]]) -> list[SentencePart]:
-        """Return the parts of the sentences; an empty sentence has none."""
+        """Return the parts of the sentences; an empty sentence has no parts."""
         parts: list[SentencePart] = []
         for number, words in enumerate(sentences):
             if not words:
@@ -210,11 +211,11 @@ class SentenceReader:
             ids = self.tokenizer.encode(text)
             first = first_tokens(self.tokenizer.spans(text), spans)
             borders = [*first, len(ids)]
-            added = 1 if self.frame is None else self.frame.length  # END or the frame
+            added = 1 if self.frame is None else self.frame.length  # number of tokens of END or the frame
             max_tokens = len(ids) if self.max_length is None else self.max_length - added
             for start, end in cut_sentence(words, borders, max_tokens):
                 tokens = ids[borders[start] : borders[end]][: max(max_tokens, 1)]
-                last = max(len(tokens) - 1, 0)  # used for a word without a token
+                last = max(len(tokens) - 1, 0)  # position for a word that has no token
                 positions = [min(position - borders[start], last) for position in first[start:end]]
                 parts.append(SentencePart(number, start, end, tokens, positions))
         return parts
@@ -244,7 +245,7 @@ class SentenceReader:
 
 
 def cut_sentence(words: Sequence[str], borders: Sequence[int], max_tokens: int) -> Iterator[tuple[int, int]]:
-    """Divide a sentence into parts of at most `max_tokens` tokens; a longer word is a part of its own.
+    """Divide a sentence into parts of at most `max_tokens` tokens; a longer word is a separate part.
 
     `borders` (W + 1) are the starts of the tokens of each word. A part ends after the last sentence-final punctuation
     mark that leaves the part at least half full; without such a mark, the part is filled completely.
@@ -278,17 +279,17 @@ class RowReader:
         self.split_punctuation = split_punctuation
         self._texts = TextReader(tokenizer, None, None)
         self._cache: dict[str, list[int]] = {}
-        # maximum number of tokens of all texts of a row; None for any number
+        # The maximum number of tokens of all texts in a row, or None for no limit.
         self.room = None if max_length is None else max(max_length - self.frame.length, 0)
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, which are cached."""
+        """Return the tokens of a text; the tokens are cached."""
         if text not in self._cache:
             self._cache[text] = self.tokenizer.encode(self._prepare_text(text))
         return self._cache[text]
 
     def read_ahead(self, texts: Iterable[str]) -> None:
-        """Encode many texts in one batch, which is faster."""
+        """Encode many texts in one batch, which is faster than encoding them one by one."""
         new = [text for text in texts if text not in self._cache]
         self._cache.update(zip(new, self.tokenizer.encode_batch(map(self._prepare_text, new)), strict=True))
 
@@ -302,7 +303,7 @@ class RowReader:
         spans = []
         for start, end in self.tokenizer.spans(joined):
             first, last = bisect_right(ends, start), bisect_left(starts, end) - 1
-            if first > last:  # only a space
+            if first > last:  # the token is only a space
                 spans.append((words[last][1], words[last][1]))
             else:
                 original = words[first][0] + max(start - starts[first], 0)
@@ -336,7 +337,7 @@ class RowReader:
         return ExampleRows(rows, any_cut)
 
     def _truncate(self, a: list[int], b: list[int], keep_end: bool = False) -> tuple[list[int], list[int], bool]:
-        """Truncate both texts to fit into a row; return them and whether they were truncated."""
+        """Truncate both texts to fit into a row; return the texts, and whether they were truncated."""
         if self.room is None or len(a) + len(b) <= self.room:
             return a, b, False
         a_length, b_length = truncated_lengths([len(a), len(b)], self.room)
@@ -347,9 +348,9 @@ class RowReader:
     def windows(
         self, number: int, question: str, context: str, max_question_length: int, stride: int | None
     ) -> Iterator["Window"]:
-        """Yield the windows of a context, which fill the row after at most `max_question_length` question tokens.
+        """Yield the windows of a context; a window fills a row after at most `max_question_length` question tokens.
 
-        `stride` is the distance between the starts of windows; None for half a window.
+        `stride` is the distance between the starts of windows; None means half a window.
         """
         question_ids, ids, room = self.encode(question), self.encode(context), self.room
         cut, question_ids = len(question_ids) > max_question_length, question_ids[:max_question_length]
@@ -371,7 +372,7 @@ def separate_punctuation(text: str) -> str:
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens `start` to `end` of the context of question `number`, in a row with the question."""
+    """A row with question `number` and the tokens `start` to `end` of its context."""
 
     number: int
     start: int
@@ -398,6 +399,6 @@ class Window:
 
 
 def tokens_covering(spans: Sequence[Span], start: int, end: int) -> tuple[int, int] | None:
-    """Return the first and last token that overlap characters `start` to `end`; None if there are none."""
+    """Return the first and last token that overlap characters `start` to `end`, or None if no token overlaps them."""
     inside = [index for index, (token_start, token_end) in enumerate(spans) if token_start < end and token_end > start]
     return (inside[0], inside[-1]) if inside else None

@@ -6,11 +6,11 @@
 The binary format:
 
     400000 100⏎                      number of vectors and their size, as text
-    the ␣ 100 × float32              a word, a space, its numbers in little-endian order; optionally a line break
+    the ␣ 100 × float32              a word, a space, its numbers in little-endian order, and optionally a line break
 
 A file is binary if it starts with such a line and the first entry is not a word with numbers in digits. Only requested
-words are kept, so that a file may be larger than memory. All vectors must have the same size; the numbers of other
-words are counted, but not parsed.
+words are kept, so that a file may be larger than memory. All vectors must have the same size. The numbers of words that
+are not requested are counted but not parsed.
 
 The evaluation sets are in `word_vectors_eval` of the data folder (SEQLOOM_DATA): WordSim-353,
 SimLex-999 and the analogies of Google. They are not part of seqloom.
@@ -39,11 +39,11 @@ from seqloom.text.base import UNKNOWN_TEXT
 from seqloom.text.vocabularies import Characters, Words
 
 MAX_LINE_BYTES = 1 << 20  # a file with a longer line is not text
-MAX_WORD_BYTES = 1 << 12  # in the binary format
+MAX_WORD_BYTES = 1 << 12  # maximum length of a word in the binary format
 MAX_HEADER_BYTES = 64
 MAX_VECTOR_SIZE = 1 << 16  # larger vectors are probably an error and might not fit into memory
 NUMBER = np.dtype("<f4")
-LOWERED, EXACT = 1, 2  # how a word was matched
+LOWERED, EXACT = 1, 2  # the kinds of matches of a word
 Format = Literal["text", "binary"]
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 Entry = tuple[int, bytes, Callable[[], Vectors | list[float]]]  # number or line, word, parser of the vector
@@ -54,8 +54,8 @@ class VocabularyVectors:
     """The vectors of a vocabulary in a file."""
 
     path: Path
-    rows: Tensor  # (V, D) the vector of each token, zero if it has none
-    how: Tensor  # (V,) 0 for no vector, LOWERED or EXACT
+    rows: Tensor  # (V, D) the vector of each token, or zeros if it has no vector
+    how: Tensor  # (V,) LOWERED or EXACT, or 0 if the token has no vector
 
     @property
     def has_vector(self) -> Tensor:
@@ -117,7 +117,7 @@ def read_all_vectors(path: Path) -> tuple[list[str], Vectors]:
 
 
 def write_vectors(path: Path, words: Sequence[str], vectors: Vectors, form: Format) -> None:
-    """Write a file atomically, compressed if its name ends in .gz."""
+    """Write a file atomically, and compress it if its name ends in .gz."""
     if invalid := [word for word in words if any(letter.isspace() for letter in word)]:
         raise UsageError(f"Words of a vector file must not contain spaces; got {format_value(invalid[0])}.")
     if form == "binary":
@@ -142,7 +142,7 @@ def vector_words(tokenizer: Tokenizer) -> list[str]:
 
 
 def index_words(words: Sequence[str]) -> dict[bytes, list[int]]:
-    """Return the indices of each word by its bytes, because a file may contain invalid UTF-8."""
+    """Return the indices of each word; keys are bytes, because a file may contain invalid UTF-8."""
     indices: dict[bytes, list[int]] = {}
     for index, word in enumerate(words):
         indices.setdefault(word.encode(), []).append(index)
@@ -150,12 +150,12 @@ def index_words(words: Sequence[str]) -> dict[bytes, list[int]]:
 
 
 def read_entries(path: Path, width: int | None = None) -> Iterator[Entry]:
-    """Yield the words of a file with their vectors, which must all have `width` numbers, if given."""
+    """Yield the words of a file with their vectors; if `width` is given, all vectors must have `width` numbers."""
     with _open(path) as file:
         line = file.readline(MAX_HEADER_BYTES)
         header = _parse_header(line) if line.endswith(b"\n") else None
         entry = file.read(MAX_WORD_BYTES) if header is not None else b""
-    if header is not None:  # binary unless the first entry is written in digits
+    if header is not None:  # the file is binary unless the first entry is written in digits
         first = entry.partition(b"\n")[0].split()
         has_digits = all(_is_number(text) for text in first[-min(header[1], 2) :])
         if b"\0" in entry or (entry.strip() and not has_digits):
@@ -223,7 +223,7 @@ def _text_entries(path: Path, width: int | None) -> Iterator[Entry]:
                 continue
             assert width is not None
             word = line.partition(b" ")[0]
-            if line.count(b" ") != width:  # a word with spaces, which some files have, or an error
+            if line.count(b" ") != width:  # some files have words with spaces; otherwise this is an error
                 parts = line.rsplit(b" ", width)
                 if len(parts) <= width or _parse_number(parts[0].rpartition(b" ")[2]) is not None:
                     raise DataError(
@@ -295,7 +295,7 @@ def _unpack_numbers(path: Path, number: int, word: bytes, content: bytes) -> Vec
 
 # --- evaluation sets --------------------------------------------------------------------------------------------------
 
-SIMILARITY_SETS = {  # the set, its file, its delimiter, and the column of the scores
+SIMILARITY_SETS = {  # name of the set → its file, its delimiter, and the column of the scores
     "wordsim353": (
         DataSet("WordSim-353", "https://gabrilovich.com/resources/data/wordsim353/ (no licence is stated)"),
         "wordsim353_combined.csv",

@@ -1,1 +1,1 @@
-"""Decoding from any `Steppable`: sampling, beam search, mixtures of models and forecasts."""
+"""Decoding from any `Steppable`: sampling, beam search and mixtures of models; and forecasts."""

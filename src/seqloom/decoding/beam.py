@@ -1,8 +1,8 @@
 """Batched beam search over any `Steppable`, with k hypotheses per source, on any device.
 
-At each step, the k best continuations of a source that do not end with END remain in the beam. Those of its k best
-continuations that end with END are added to the finished hypotheses. `seqloom.decoding.rules` defines the score and the
-rules; docs/explanations/decoding.md explains stopping, penalties, ties and length limits.
+At each step, the k best continuations of a source that do not end with END remain in the beam. If any of the k best
+continuations end with END, they are added to the finished hypotheses. `seqloom.decoding.rules` defines the score and
+the rules; docs/explanations/decoding.md explains stopping, penalties, ties and length limits.
 """
 
 import itertools
@@ -38,8 +38,8 @@ from seqloom.decoding.rules import (
 
 __all__ = ["BeamConfig", "Hypothesis"]  # re-exported
 
-DEFAULT_MAX_LENGTH = 1000  # tokens; limits 2 × source + 20 for long sources
-MIN_ATTENTION = 1e-10  # lower bound of the attention of a source position: keeps the coverage penalty finite
+DEFAULT_MAX_LENGTH = 1000  # maximum of the default length limit, 2 × source tokens + 20
+MIN_ATTENTION = 1e-10  # lower bound of the attention to a source position, which keeps the coverage penalty finite
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -59,13 +59,14 @@ def beam_search(
     attention: bool = False,
     recorder: Recorder | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return the `n_best` hypotheses of each source, best first, or fewer if the model cannot generate as many.
+    """Return the `n_best` hypotheses of each source, best first; there are fewer if the model can generate only fewer.
 
     `source` is passed to `model.start`. Without a source, the search generates one sequence per row of `prompt`, or
     `rows` sequences. `prompt` (B, T) contains the forced first tokens of each hypothesis, without END; `prompt_mask`
-    marks the real tokens of prompts of unequal length. `banned` tokens are never chosen unless forced. `constraints`
-    are terms that the hypotheses of each source must or must not contain. With `attention`, hypotheses include the
-    attention weights of a model with attention. A `recorder` receives every step. A module must be in evaluation mode.
+    marks the real tokens of prompts of unequal length. `banned` tokens are never chosen unless they are forced.
+    `constraints` contains terms that the hypotheses of each source must or must not contain. With `attention`,
+    hypotheses include the attention weights, if the model has attention. A `recorder` receives every step. A model that
+    is an `nn.Module` must be in evaluation mode.
     """
     if rows is None:
         rows = 1 if prompt is None else len(prompt)
@@ -82,7 +83,7 @@ def beam_search(
             if forced >= maximum:
                 raise UsageError(f"A prompt must have fewer than the model's {maximum} tokens, got {forced}.")
         indices, dtype = torch.arange(len(like), device=like.device), sum_dtype(like.device)
-        beams = Beams(  # one empty hypothesis per source with log p = 0
+        beams = Beams(  # start with one empty hypothesis per source, with log p = 0
             source=indices,
             limit=limit.to(like.device),
             prefix=prefix.to(like.device),
@@ -100,7 +101,7 @@ def beam_search(
 
 @operation
 def release_memory(model: Steppable) -> None:
-    """Release memory that accelerated searches keep for a model between calls; the definition keeps no memory."""
+    """Release the memory that accelerated searches keep for a model between calls. The definition keeps no memory."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class Beams:
     mask: Tensor | None  # (b, S) the real source positions
     node: Tensor  # (b, w) the last token in the tree of hypotheses
     log_prob: Tensor  # (b, w)
-    attended: Tensor | None  # (b, w, S) Σ_t a_tj, only with a coverage penalty
+    attended: Tensor | None  # (b, w, S) Σ_t a_tj; None without a coverage penalty
     terms: Tensor | None  # (b, w, C) states of the constraints
     finished: Finished  # (b, k) finished hypotheses, best first
 
@@ -150,7 +151,7 @@ class BeamSearch:
         banned = tokens.new_tensor(self.rules.banned)
         self.nodes.grow(tokens.flatten(), beams.node.flatten(), beams.log_prob.flatten())
         results: list[dict[str, Tensor]] = []
-        for length in itertools.count(1):  # of every hypothesis, after the step
+        for length in itertools.count(1):  # the length of every hypothesis after the step
             check_cancelled()
             width = 1 if length <= forced else self.options.beam
             values, ids, output = self.step(tokens.view(-1, 1), state, beams, width, length, banned)
@@ -193,7 +194,7 @@ class BeamSearch:
     ) -> tuple[Tensor, Tensor, StepOutput | BestOutput]:
         """Read tokens (b·w, 1); return log p and ids (b, w, K) of the best next tokens, and the model output.
 
-        Each hypothesis contributes at most width + 1 of the width + w best continuations of a source. Therefore the
+        Each hypothesis contributes at most width + 1 of the width + w best continuations of a source. Therefore, the
         best tokens are selected in each row, and only these tokens are compared between hypotheses. Within the forced
         prefix of a source, the next token of the prefix is the only candidate.
         """
@@ -222,15 +223,16 @@ class BeamSearch:
 
     def candidates(self, values: Tensor, ids: Tensor, beams: Beams, width: int) -> Candidates:
         """Return the best continuations (b, C), among which `width` do not end."""
-        count = width + beams.node.shape[1]  # at most w end
+        count = width + beams.node.shape[1]  # at most w continuations end
         if self.constraints is None or beams.terms is None:
             return best_candidates(values, ids, beams.log_prob, count)
         best = best_candidates(values, ids, beams.log_prob, ids[0].numel())
         return self.constraints.allocate(best, beams.terms, count)
 
     def attend(self, output: StepOutput | BestOutput, beams: Beams) -> Tensor | None:
-        """Store the requested attention weights (b·w, S); return their sums over time (b, w, S) for the coverage
-        penalty.
+        """Store the requested attention weights (b·w, S).
+
+        Return their sums over time (b, w, S), which the coverage penalty requires.
         """
         has_penalty = self.options.coverage_penalty > 0
         if output.attention is not None and not self.attention and not has_penalty:
@@ -246,7 +248,7 @@ class BeamSearch:
         return attention if beams.attended is None else beams.attended + attention
 
     def coverage(self, attended: Tensor | None, mask: Tensor | None) -> Tensor | None:
-        """Return β Σ_j log min(Σ_t a_tj, 1) over the real source positions (b, w)."""
+        """Return β Σ_j log min(Σ_t a_tj, 1) (b, w), summed over the real source positions."""
         if attended is None:
             return None
         logs = attended.clamp(MIN_ATTENTION, 1.0).log()
@@ -283,7 +285,7 @@ class BeamSearch:
         return self.rules.results(after.finished, cut, earlier) | {"source": after.source}
 
     def remaining(self, beams: Beams) -> Tensor | None:
-        """Return the number of tokens (b, w) until the required terms have occurred."""
+        """Return the number of tokens (b, w) until all required terms have occurred."""
         return None if self.constraints is None or beams.terms is None else self.constraints.remaining(beams.terms)
 
 
@@ -298,7 +300,7 @@ def sum_dtype(device: torch.device) -> torch.dtype:
 
 
 def sort_prompt(prompt: Tensor | None, mask: Tensor | None, rows: int, end: int) -> tuple[Tensor, Tensor]:
-    """Return the forced tokens (B, P), real tokens first, and their number (B,) in each row, on the CPU."""
+    """Return the forced tokens (B, P), with real tokens first, and their number (B,) in each row, on the CPU."""
     if prompt is None:
         return torch.empty(rows, 0, dtype=torch.long), torch.zeros(rows, dtype=torch.long)
     if prompt.dim() != 2 or len(prompt) != rows:

@@ -1,13 +1,13 @@
 """Terms that the hypotheses of a beam search must contain, or must not contain.
 
-Every hypothesis has a state for each term of its source (`seqloom.decoding.terms`). Its distance is the number of
-tokens until all required terms have occurred. END is possible only at distance 0, and no hypothesis completes a
-forbidden term.
+Every hypothesis has a state for each term of its source (`seqloom.decoding.terms`). The distance of a hypothesis is the
+number of tokens until all required terms have occurred. END is possible only at distance 0, and hypotheses never
+complete a forbidden term.
 
 The most probable continuations rarely approach a term. Every hypothesis therefore also proposes the tokens that reduce
 its distance, and the beam is divided among the distances: the best continuation of every distance comes first, then the
-second best of every distance, and so on (dynamic beam allocation, Post and Vilar 2018). The best continuation of the
-smallest distance is always kept, so that terms occur even with a beam of 1.
+second-best continuation of every distance, and so on (dynamic beam allocation, Post and Vilar 2018). The best
+continuation of the smallest distance is always kept, so that terms occur even with a beam size of 1.
 """
 
 import math
@@ -22,7 +22,7 @@ from seqloom.decoding.rules import Candidates
 from seqloom.decoding.terms import BOUNDARY_KINDS, KINDS, OTHER, START, Automaton
 
 NO_TERM = 0  # the state of a column without a term
-PADDING = -1  # not a token
+PADDING = -1  # padding, which is not a token id
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Constraints:
     """
 
     def __init__(self, sources: Sequence[SourceTerms], kinds: Sequence[int], end: int, device: torch.device) -> None:
-        """Prepare the terms of the sources; `kinds` are the kinds of the tokens (V,)."""
+        """Prepare the terms of the sources; `kinds` (V,) contains the kind of each token."""
         self.end, self.vocabulary = end, len(kinds)
         self.kinds = torch.tensor(kinds, device=device)
         self.kinds[end] = OTHER  # END ends the last word
@@ -49,7 +49,7 @@ class Constraints:
         first: dict[Automaton, int] = {}  # number of the first state of each automaton
         defaults, complete, distance = [[NO_TERM] * KINDS], [False], [0]
         advancing, accepting = [list[int]()], [list[int]()]
-        edges = [(PADDING, NO_TERM)]  # not empty
+        edges = [(PADDING, NO_TERM)]  # this entry ensures that the list is not empty
         for automaton in dict.fromkeys(term for source in sources for term in (*source.required, *source.forbidden)):
             base = first[automaton] = len(defaults)
             for state, by_token in enumerate(automaton.successors):
@@ -84,11 +84,15 @@ class Constraints:
         return torch.where(self.keys[index] == key, self.successors[index], self.defaults[states, self.kinds[tokens]])
 
     def forbid(self, log_probs: Tensor, states: Tensor) -> Tensor:
-        """Set log p (b·w, V) of END before all required terms, and of tokens that complete forbidden terms, to −∞."""
+        """Set log p (b·w, V) of impossible tokens to −∞.
+
+        END is impossible before all required terms have occurred. Tokens that complete forbidden terms are always
+        impossible.
+        """
         forbidden = states[..., self.required :].flatten(0, 1)  # (b·w, F)
         impossible = (self.complete[forbidden].any(1, keepdim=True)) & self.ends_word
         accepting = self.accepting[forbidden].flatten(1)
-        extra = torch.zeros_like(impossible[:, :1]).expand(-1, 1)  # receives the padding
+        extra = torch.zeros_like(impossible[:, :1]).expand(-1, 1)  # a column that receives the padding
         impossible = torch.cat([impossible, extra], dim=1)
         impossible = impossible.scatter(1, accepting.where(accepting >= 0, self.vocabulary), True)[:, :-1]
         impossible[:, self.end] |= self.remaining(states).flatten() > 0
@@ -112,15 +116,15 @@ class Constraints:
         return torch.cat([values, new_values], dim=1), torch.cat([ids, new.clamp(min=0)], dim=1)
 
     def allocate(self, best: Candidates, states: Tensor, count: int) -> Candidates:
-        """Choose `count` of the candidates (b, M), given best first, so that they are divided among their distances."""
+        """Choose `count` of the candidates (b, M), which are sorted best first, and divide them among the distances."""
         distance = self.remaining(self.follow(states, best.slot, best.token))
-        # impossible candidates are last
+        # Impossible candidates come last.
         distance = distance.masked_fill(best.total.isneginf(), torch.iinfo(torch.long).max)
         by_distance, order = distance.sort(dim=1, stable=True)
         position = torch.arange(distance.shape[1], device=distance.device).expand_as(distance)
         is_new = torch.ones_like(by_distance, dtype=torch.bool)
         is_new[:, 1:] = by_distance[:, 1:] != by_distance[:, :-1]
-        rank = position - position.where(is_new, 0).cummax(dim=1).values  # among the candidates of equal distance
+        rank = position - position.where(is_new, 0).cummax(dim=1).values  # rank among candidates of equal distance
         rank = torch.empty_like(rank).scatter(1, order, rank)
         rank = rank.scatter(1, order[:, :1], -1)  # the best of the smallest distance
         rank = rank.masked_fill(best.total.isneginf(), distance.shape[1])

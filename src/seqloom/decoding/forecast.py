@@ -1,7 +1,7 @@
 """Probabilistic forecasts of time series.
 
 Linear models provide exact forecasts. For all other models, paths are sampled: every value is drawn
-from the predictive distribution and then read by the model like an observation.
+from the predictive distribution, and the model then reads it like an observation.
 
     y_{t+1} ~ p(· | y_1 … y_t),   y_{t+2} ~ p(· | y_1 … y_{t+1}),   …
 
@@ -18,18 +18,18 @@ from seqloom.core.protocols import ExactForecastable, FutureStep, SeriesModel
 from seqloom.core.tree import tree_map
 
 INTERVALS = (0.8, 0.95)  # probabilities of the reported intervals
-POINTS = 199  # quantiles that represent an exact forecast
-MAX_PATHS = 8192  # per batch
+POINTS = 199  # number of quantiles that represent an exact forecast
+MAX_PATHS = 8192  # maximum number of paths per batch
 
 
 @dataclass(frozen=True)
 class Forecast:
     """Equally probable values of every future step, with mean and standard deviation, in float64 on the CPU."""
 
-    points: Tensor  # (B, S, horizon, C): S paths, or the quantiles (s − ½) / S of each step if exact
+    points: Tensor  # (B, S, horizon, C): S paths, or for an exact forecast, the quantiles (s − ½) / S of each step
     mean: Tensor  # (B, horizon, C)
     deviation: Tensor  # (B, horizon, C)
-    gaussian: tuple[Tensor, Tensor] | None = None  # if exact: μ and σ of y, or of log y
+    gaussian: tuple[Tensor, Tensor] | None = None  # for an exact forecast, μ and σ of y or of log y
     logarithmic: bool = False
 
     @classmethod
@@ -89,7 +89,7 @@ def forecast(
             mean, covariance = model.exact_forecast(values, mask, horizon)  # (B, horizon, C), (B, horizon, C, C)
             variance = covariance.diagonal(dim1=-2, dim2=-1).double().cpu()
             return Forecast.normal(mean.double().cpu(), variance.clamp(min=0).sqrt())
-        # draw noise on the CPU, row by row: equal draws on all devices and for all batch sizes
+        # Draw the noise on the CPU, row by row, so that all devices and batch sizes have equal draws.
         size = (paths, horizon, values.shape[2])
         noise = torch.stack([torch.randn(size, generator=generator, dtype=torch.float64) for _ in values])
         batch_size = max(1, MAX_PATHS // paths)

@@ -3,8 +3,8 @@
     x_t ~ processed p(· | prompt, x_<t)        until END or `max_tokens`
 
 Every row has a separate random stream that depends only on its seed, not on the other rows. Text ends at the stop
-string that is completed first, regardless of the tokenization; of two that end at the same character, the longer one
-counts. A possible beginning of a stop string is held back.
+string that is completed first, regardless of the tokenization. If two stop strings end at the same character, the
+longer string is used. A possible beginning of a stop string is held back.
 """
 
 from collections.abc import Generator, Sequence
@@ -22,7 +22,7 @@ from seqloom.core.tree import Tree
 from seqloom.decoding.processors import SamplingConfig, process
 from seqloom.decoding.rules import NOT_NUMBERS
 
-BLOCK = 64  # random numbers drawn ahead, to reduce transfers to a GPU
+BLOCK = 64  # number of random numbers that are drawn ahead, to reduce transfers to a GPU
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class GeneratedTokens:
     """The tokens of one step, on the CPU. Rows that have finished contain END with log-probability 0."""
 
     tokens: Tensor  # (B,) the chosen tokens, including END
-    log_probs: Tensor  # (B,) of the chosen tokens under the model, before processing
+    log_probs: Tensor  # (B,) log-probabilities of the chosen tokens under the model, before processing
     finished: Tensor  # (B,) True from the step at which a row chose END
 
 
@@ -48,10 +48,10 @@ def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:
 
 
 def choose(log_probs: Tensor, draws: Tensor) -> Tensor:
-    """Sample (B,) from log-probabilities (B, V) by inverse transform: the first v with P(≤ v) > u.
+    """Sample (B,) from log-probabilities (B, V) by the inverse transform: return the first v with P(≤ v) > u.
 
-    Float64 makes devices with different rounding agree. A token of probability 0 is never returned, even if rounding of
-    a parallel sum assigns it an interval.
+    With float64, devices with different rounding agree. A token of probability 0 is never returned, even if the
+    rounding of a parallel sum assigns an interval to this token.
     """
     probs = log_probs.double().exp()
     cumulative = probs.cumsum(-1)
@@ -72,12 +72,13 @@ def generate(
     mask: Tensor | None = None,
     source: Tree = None,
 ) -> Steps:
-    """Continue each row of `prompt` (B, T), yielding after every token.
+    """Continue each row of `prompt` (B, T), and yield after every token.
 
     `mask` (B, T) marks the real tokens of prompts of unequal length. To generate without a prompt, pass END, the
-    context of the first token. `seed` is one number, or one per row. A row depends only on its seed: row i of a batch
-    with seed s equals a single row with `seed=[row_seeds(s, B)[i]]`. Finished rows leave the batch. A module must be in
-    evaluation mode. The call itself validates the arguments, before the first token is requested.
+    context of the first token. `seed` is one number, or one number per row. A row depends only on its seed: row i of a
+    batch with seed s equals a single row with `seed=[row_seeds(s, B)[i]]`. Finished rows leave the batch. A model that
+    is an `nn.Module` must be in evaluation mode. The call itself validates the arguments, before the first token is
+    requested.
     """
     if prompt.dim() != 2 or 0 in prompt.shape:
         raise UsageError(
@@ -105,14 +106,14 @@ def _steps(
     max_tokens: int,
     end: int,
 ) -> Steps:
-    # choose tokens on the device of the model, except on MPS, which does not support float64
+    # Choose tokens on the device of the model, except on MPS, which does not support float64.
     device = torch.device("cpu") if prompt.device.type == "mps" else prompt.device
-    generators = [make_generator(seed, "draws") for seed in seeds]  # on the CPU: equal draws on all devices
+    generators = [make_generator(seed, "draws") for seed in seeds]  # on the CPU, so that all devices have equal draws
     processors = options.processors(end)
     rows = torch.arange(len(prompt))  # indices of the active rows in the batch
     finished = torch.zeros(len(prompt), dtype=torch.bool)
     generated = torch.empty(len(prompt), 0, dtype=torch.long, device=device)
-    uniform = torch.empty(0)  # (BLOCK, B) in [0, 1)
+    uniform = torch.empty(0)  # (BLOCK, B) numbers in [0, 1)
     output = model.step(prompt, model.start(source) if source is not None else model.start(rows=len(prompt)), mask)
     for t in range(max_tokens):
         check_cancelled()
@@ -127,7 +128,7 @@ def _steps(
             chosen = choose(processed, uniform[t % BLOCK].index_select(0, rows.to(device)))
         generated = torch.cat([generated, chosen.unsqueeze(1)], dim=1)
         chosen_log_probs = log_probs.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        # the only transfer per token; ids are exact up to 2^53
+        # This is the only transfer per token. Ids are exact up to 2^53.
         ids, scores = torch.stack([chosen.double(), chosen_log_probs.double()]).cpu()
         if scores.isnan().any():
             raise DivergedError(NOT_NUMBERS)
@@ -169,7 +170,7 @@ class StopCutter:
         self.done = False
 
     def push(self, text: str) -> str:
-        """Add text; return the part that cannot belong to a stop string."""
+        """Add text, and return the part that cannot belong to a stop string."""
         if self.done:
             return ""
         text = self._held + text
@@ -177,7 +178,7 @@ class StopCutter:
         if complete := [(start + length, start) for start, length in starts if start >= 0]:
             self.done, self._held = True, ""
             return text[: min(complete)[1]]
-        # hold back the longest suffix that is a prefix of a stop string
+        # Hold back the longest suffix that is a prefix of a stop string.
         longest = min(len(text), max(map(len, self._stop), default=1) - 1)
         ends = (size for size in range(longest, 0, -1) if any(s.startswith(text[-size:]) for s in self._stop))
         certain = len(text) - next(ends, 0)
@@ -191,7 +192,7 @@ class StopCutter:
 
 
 def text_streams(steps: Steps, decoders: Sequence[PieceDecoder], stop: Sequence[str] = ()) -> Pieces:
-    """Yield the new text of every row, often "", after each token; a row leaves the batch at a stop string.
+    """Yield the new text of every row, which is often "", after each token; a row leaves the batch at a stop string.
 
     The last list contains the text that was held back. `decoders` has one new decoder per row.
     """

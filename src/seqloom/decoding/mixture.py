@@ -17,7 +17,7 @@ from seqloom.core.protocols import DecodeState, StepOutput, longest_target
 from seqloom.core.tree import Tree, leaves
 
 Part: TypeAlias = Any  # a language model with `score`, or a translator with `target_log_probs`
-WEIGHT_TOLERANCE = 1e-4  # allowed deviation of the sum of weights from 1 before normalization
+WEIGHT_TOLERANCE = 1e-4  # maximum deviation of the sum of weights from 1 before normalization
 
 
 class Mixture:
@@ -70,15 +70,15 @@ class Ensemble(nn.Module):
 
     @property
     def longest_target(self) -> int | None:
-        """The maximum target length that all models support, including END; None if unlimited."""
+        """The maximum target length that all models support, including END, or None if it is unlimited."""
         return min((n for model in self.mixture.models if (n := longest_target(model))), default=None)
 
     def target_log_probs(self, batch: Tree) -> Tensor:
-        """Return log p of each target token (B, T), 0 at padding."""
+        """Return log p (B, T) of each target token, with 0 at padding."""
         return mix([model.target_log_probs(batch) for model in self.mixture.models], self.mixture.weights)
 
     def attention(self, batch: Tree) -> Tensor | None:
-        """Return the mean attention weights (B, T, S); None if no model has attention."""
+        """Return the mean attention weights (B, T, S), or None if no model has attention."""
         return mean_attention(model.attention(batch) for model in self.mixture.models)
 
 
@@ -92,16 +92,16 @@ def mean_attention(weights: Iterable[Tensor | None]) -> Tensor | None:
 
 
 def mix(log_probs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Return log Σ_i λ_i p_i of log-probabilities of equal shape, in the highest precision among them.
+    """Return log Σ_i λ_i p_i, given log p_i of equal shape, in the highest of their precisions.
 
-    The result is m + log(Σ_i λ_i exp(log p_i − m) / Σ_i λ_i) with the largest log p_i as m. Both sums
+    The result is m + log(Σ_i λ_i exp(log p_i − m) / Σ_i λ_i), where m is the largest log p_i. Both sums
     are computed in the same way, so identical models are mixed without rounding errors.
     """
     precision = reduce(torch.promote_types, [part.dtype for part in log_probs])
     pairs = [(part.to(precision), weight) for part, weight in zip(log_probs, weights, strict=True) if weight > 0]
     parts, factors = [part for part, _ in pairs], [part.new_full((), weight) for part, weight in pairs]
     largest = reduce(torch.maximum, parts)
-    largest = largest.masked_fill(largest.isneginf(), 0.0)  # log 0 instead of 0 / 0 if all are −∞
+    largest = largest.masked_fill(largest.isneginf(), 0.0)  # gives log 0 instead of 0 / 0 if all log p_i are −∞
     mixed = reduce(torch.add, [(part - largest).exp() * factor for part, factor in zip(parts, factors, strict=True)])
     return largest + (mixed / reduce(torch.add, factors)).log()
 

@@ -1,16 +1,16 @@
 """Score processors: transformations of p(next token) before a token is chosen.
 
-Each is a pure function from log-probabilities (B, V) to normalized log-probabilities (B, V) that may
-use the generated tokens (B, t), without the prompt. They are applied in this order:
+Each processor is a pure function from log-probabilities (B, V) to normalized log-probabilities (B, V). It
+may use the generated tokens (B, t), without the prompt. The processors are applied in this order:
 
     1. repetition penalty   p(v) ← p(v) / θ  for every v generated before
     2. banned tokens        p(v) ← 0         for every v in `banned`, and for END before `min_tokens` tokens
     3. temperature          p(v) ← p(v)^(1/τ)
-    4. top-k                p(v) ← 0         outside the k most probable
+    4. top-k                p(v) ← 0         outside the k most probable tokens
     5. top-p                p(v) ← 0         outside the smallest set of mass ≥ p, of the tokens that top-k keeps
 
-The first two apply to greedy search and sampling; the last three do not affect greedy search and are
-skipped there.
+The first two apply to greedy search and to sampling. The last three do not affect greedy search, so greedy
+search skips them.
 """
 
 import math
@@ -25,14 +25,14 @@ from seqloom.core.errors import UsageError
 
 Processor = Callable[[Tensor, Tensor], Tensor]  # log-probabilities (B, V), generated (B, t) → log-probabilities (B, V)
 
-MIN_TEMPERATURE = 1e-5  # below, sampling is greedy: dividing by it would overflow
+MIN_TEMPERATURE = 1e-5  # lower temperatures are treated as greedy, because a division by them would overflow
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig:
     """Sampling settings. The defaults sample from the distribution of the model."""
 
-    temperature: float = 1.0  # below 1 sharper, above 1 flatter; 0 is greedy
+    temperature: float = 1.0  # below 1, the distribution is sharper; above 1, flatter; 0 is greedy
     top_k: int | None = None  # sample from the k most probable tokens
     top_p: float = 1.0  # sample from the smallest set of tokens with this probability mass
     min_tokens: int = 0  # minimum number of tokens before END
@@ -90,8 +90,9 @@ def process(log_probs: Tensor, generated: Tensor, processors: list[Processor]) -
 
 
 def keep_only(log_probs: Tensor, allowed: Tensor) -> Tensor:
-    """Restrict the distribution to the `allowed` tokens (B, V); leave a row unchanged if its allowed tokens have no
-    mass.
+    """Restrict the distribution to the `allowed` tokens (B, V).
+
+    A row whose allowed tokens have no mass is unchanged.
     """
     banned = log_probs.masked_fill(~allowed, -math.inf)
     total = banned.logsumexp(-1, keepdim=True)
@@ -101,10 +102,10 @@ def keep_only(log_probs: Tensor, allowed: Tensor) -> Tensor:
 def penalize_repetition(log_probs: Tensor, generated: Tensor, *, penalty: float) -> Tensor:
     """Divide p(v) by θ for every generated token v, regardless of its count, and normalize.
 
-    The odds of a used against an unused token decrease by the factor θ. The penalty of CTRL divides positive logits by
-    θ and multiplies negative logits by θ, so it depends on the arbitrary offset of the logits. Applied to
-    log-probabilities, it would not affect a token of probability near 1, as in a repetition loop. The scales differ:
-    CTRL's usual θ = 1.2 acts on a logit of 10 like θ = 5.3 here.
+    The odds of a used token against an unused token decrease by the factor θ. The penalty of CTRL divides positive
+    logits by θ and multiplies negative logits by θ, so it depends on the arbitrary offset of the logits. Applied to
+    log-probabilities, CTRL's penalty would not affect a token of probability near 1, as in a repetition loop. The
+    scales differ: for a logit of 10, CTRL's usual θ = 1.2 has approximately the same effect as θ = 5.3 here.
     """
     used = torch.zeros_like(log_probs, dtype=torch.bool).scatter_(1, generated, True)  # (B, V)
     return torch.where(used, log_probs - math.log(penalty), log_probs).log_softmax(-1)
@@ -116,7 +117,7 @@ def apply_temperature(log_probs: Tensor, temperature: float) -> Tensor:
 
 
 def keep_top_k(log_probs: Tensor, k: int) -> Tensor:
-    """Keep exactly the k most probable tokens, or all tokens if V < k; ties are broken by the lower id."""
+    """Keep exactly the k most probable tokens, or all tokens if V < k; among tied tokens, lower ids are preferred."""
     k = min(k, log_probs.shape[-1])
     threshold = log_probs.topk(k, dim=-1).values[:, -1:]
     above, equal = log_probs > threshold, log_probs == threshold
@@ -125,8 +126,8 @@ def keep_top_k(log_probs: Tensor, k: int) -> Tensor:
 
 
 def keep_top_p(log_probs: Tensor, p: float) -> Tensor:
-    """Keep the smallest non-empty set of tokens with a mass of at least p; ties are broken by the lower id."""
+    """Keep the smallest non-empty set of tokens with mass of at least p; among tied tokens, lower ids are preferred."""
     ordered, order = log_probs.sort(dim=-1, descending=True, stable=True)
     mass = ordered.double().exp()
-    needed = mass.cumsum(-1) - mass < p  # the previous tokens do not reach p
+    needed = mass.cumsum(-1) - mass < p  # whether the mass of the previous tokens is less than p
     return keep_only(log_probs, torch.zeros_like(needed).scatter(1, order, needed))

@@ -1,10 +1,10 @@
-"""The rules of beam search: which continuations are kept in the beam, which are finished, when a source is done.
+"""The rules of beam search: which continuations remain in the beam or are finished, and when a source is done.
 
     score(y) = Σ_t log p(y_t | y_<t, x) / |y|^α + β Σ_j log min(Σ_t a_tj, 1)
 
-Rows are the b sources and columns their hypotheses, best first; a log-probability of −∞ marks an empty position. A
-length is a number, or a tensor to avoid device synchronization. The second term of the score is the optional
-`coverage`.
+Rows of tensors are the b sources, and columns are their hypotheses, best first. A log-probability of −∞ marks an empty
+position. A length is a number, or a tensor to avoid device synchronization. The second term of the score is the
+optional `coverage`.
 """
 
 import math
@@ -21,7 +21,7 @@ from seqloom.config import config
 from seqloom.config.constraints import Ge, Le, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 NOT_NUMBERS = "The probabilities of the model are NaN: its weights are damaged. Use another checkpoint."
-MAX_LENGTH_PENALTY = 10  # with larger values the longest hypothesis always wins, and length^α may overflow
+MAX_LENGTH_PENALTY = 10  # with larger values, the longest hypothesis always wins, and length^α may overflow
 
 Numbers = NDArray[Any]
 Finished = dict[str, Tensor]  # (b, k) finished hypotheses, best first: score, log_prob, end, node, length, finished
@@ -34,7 +34,7 @@ class Candidates:
     total: Tensor  # Σ log p
     token_log_prob: Tensor  # log p of the token
     token: Tensor
-    slot: Tensor  # index of the hypothesis it continues
+    slot: Tensor  # index of the hypothesis that the token continues
 
     def ended(self, end: int, k: int) -> Tensor:
         """Return which of the k best candidates end (b, k)."""
@@ -54,7 +54,7 @@ class Candidates:
 def best_candidates(values: Tensor, ids: Tensor, log_prob: Tensor, count: int) -> Candidates:
     """Return the best `count` continuations of hypotheses (b, w) by tokens `ids` with log p `values` (b, w, K).
 
-    Ties are broken by the lower hypothesis, then by the lower token.
+    Among ties, the lower hypothesis is preferred, then the lower token.
     """
     values = values.masked_fill(log_prob.isneginf().unsqueeze(2), -math.inf)  # also replaces NaN
     total = (log_prob.unsqueeze(2) + values).flatten(1)  # (b, w·K)
@@ -66,12 +66,12 @@ def best_candidates(values: Tensor, ids: Tensor, log_prob: Tensor, count: int) -
 
 @config
 class BeamConfig:
-    beam: PositiveInt = 5  # hypotheses per source; 1 is greedy search
+    beam: PositiveInt = 5  # number of hypotheses per source; 1 is greedy search
     length_penalty: Annotated[float, Ge(0), Le(MAX_LENGTH_PENALTY)] = 1.0  # α: Σ log p is divided by length^α
-    coverage_penalty: NonNegativeFloat = 0.0  # β: cost of source positions without attention
-    n_best: PositiveInt = 1  # hypotheses to return, at most beam
+    coverage_penalty: NonNegativeFloat = 0.0  # β: weight of the penalty for source positions with little attention
+    n_best: PositiveInt = 1  # number of hypotheses to return, at most `beam`
     min_length: NonNegativeInt = 0  # minimum number of tokens before END
-    max_length: PositiveInt | None = None  # maximum tokens including END; None: 2 × source tokens + 20, at most 1000
+    max_length: PositiveInt | None = None  # maximum length with END; None: 2 × source tokens + 20, at most 1000
     stopping: Literal["usual", "exact"] = "usual"  # stop by current scores, or by the best scores still possible
 
     def problems(self) -> Iterator[str]:
@@ -107,8 +107,9 @@ class BeamRules:
     def add_finished(
         self, finished: Finished, best: Candidates, node: Tensor, length: int | Tensor, coverage: Tensor | None = None
     ) -> Finished:
-        """Add the ending hypotheses among the k best continuations of nodes (b, w); keep the k best finished
-        hypotheses.
+        """Finish the continuations of nodes (b, w) that end and are among the k best.
+
+        Only the k best finished hypotheses are kept.
         """
         k = self.options.beam
         ended, slot = best.ended(self.end, k), best.slot[:, :k]
@@ -134,16 +135,16 @@ class BeamRules:
         coverage: Tensor | None = None,
         remaining: Tensor | None = None,
     ) -> Tensor:
-        """Return which sources (b,) are done: n_best hypotheses are finished, and unfinished hypotheses are worse or
-        too long.
+        """Return which sources (b,) are done.
 
-        Unless stopping is exact, hypotheses with `remaining` tokens of terms do not count: each of these tokens lowers
+        A source is done if n_best hypotheses are finished, and all unfinished hypotheses are worse or too long. Unless
+        stopping is exact, hypotheses with `remaining` tokens of terms are ignored, because each of these tokens lowers
         their scores.
         """
         best, compared = log_prob.amax(dim=1), log_prob
         if remaining is not None:
             compared = log_prob.masked_fill(remaining > 0, -math.inf)
-        if self.options.stopping == "exact":  # upper bound: same log p at the length limit, no coverage penalty
+        if self.options.stopping == "exact":  # upper bound: same log p at the length limit, without coverage penalty
             bound = self.score(best, limit)
         elif coverage is None:
             bound = self.score(compared.amax(dim=1), length)
@@ -161,7 +162,10 @@ class BeamRules:
         coverage: Tensor | None = None,
         remaining: Tensor | None = None,
     ) -> Finished:
-        """Return the unfinished hypotheses, best first, or those with the fewest `remaining` tokens of terms first."""
+        """Return the unfinished hypotheses, best first.
+
+        With `remaining`, the hypotheses with the fewest remaining tokens of terms come first.
+        """
         scored_length = length.clamp(min=1) if isinstance(length, Tensor) else max(length, 1)
         score, order = self.score(log_prob, scored_length, coverage).sort(dim=1, descending=True, stable=True)
         if remaining is not None:
@@ -178,10 +182,10 @@ class BeamRules:
         }
 
     def results(self, finished: Finished, after: Finished, before: Finished) -> Finished:
-        """Return the n best hypotheses of done sources: finished hypotheses, then hypotheses truncated `after` the last
-        step.
+        """Return the n best hypotheses of sources that are done.
 
-        For a source without any continuation, return its hypotheses from `before` that step.
+        Finished hypotheses come first, followed by hypotheses that were truncated `after` the last step. For a source
+        without any continuation, return its hypotheses `before` this step.
         """
         is_stuck = after["log_prob"][:, :1].isneginf() & finished["score"][:, :1].isneginf()
         before = {**before, "score": before["score"].masked_fill(~is_stuck, -math.inf)}
@@ -205,19 +209,19 @@ def no_finished(rows: int, beam: int, dtype: torch.dtype, device: torch.device) 
 class Hypothesis:
     """A sequence found by a search."""
 
-    tokens: list[int]  # including a forced prefix, without END
+    tokens: list[int]  # tokens with the forced prefix, without END
     finished: bool  # whether END was chosen; otherwise the hypothesis was truncated
     log_prob: float  # Σ log p of the tokens, and of END if finished
     score: float  # ranking score
-    token_log_probs: list[float]  # of each token, and of END
-    attention: Tensor | None = None  # (T, S), on the CPU: weights of each token, and of END
+    token_log_probs: list[float]  # log p of each token, and of END if finished
+    attention: Tensor | None = None  # (T, S), on the CPU: attention weights of each token, and of END if finished
 
 
 class Nodes:
     """The hypotheses of a search as a tree: each token is a node with a parent.
 
-    Hypotheses share prefixes, so reordering the beam copies no tokens; only the final hypotheses are traced back to the
-    root. Every step adds one node per row; ids are consecutive.
+    Hypotheses share prefixes, so reordering the beam does not copy tokens. Only the final hypotheses are traced back to
+    the root. Every step adds one node per row, and the ids of nodes are consecutive.
     """
 
     def __init__(self) -> None:
@@ -242,8 +246,8 @@ class Nodes:
     def paths(self, last: Numbers, lengths: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """Return the paths of `lengths` (n,) tokens from the root to the nodes `last` (n,).
 
-        The result contains tokens and log-probabilities (n, T), and nodes (n, 1 + T) with the root
-        first, all padded at the end.
+        The result contains tokens and log-probabilities (n, T), and nodes (n, 1 + T) that begin with the root.
+        All are padded at the end.
         """
         tokens, parents, log_probs = (torch.cat(part).cpu().numpy() for part in zip(*self._grown, strict=True))
         longest = int(lengths.max())
@@ -273,7 +277,7 @@ def collect(
     last `node`, the `length` in tokens, `score`, `log_prob`, `end` (log p of END) and `finished`; a
     score of −∞ marks an empty position. Attention is cut to the source lengths `widths`.
     """
-    merged = {key: torch.cat([part[key] for part in results]).cpu().numpy() for key in results[0]}  # NumPy is faster
+    merged = {key: torch.cat([part[key] for part in results]).cpu().numpy() for key in results[0]}  # faster in NumPy
     exists = ~np.isneginf(merged["score"])  # (B, n)
     owners = np.broadcast_to(merged.pop("source")[:, None], exists.shape)[exists].tolist()
     best = {key: values[exists] for key, values in merged.items()}
@@ -282,7 +286,7 @@ def collect(
         best[key].tolist() for key in ("length", "finished", "end", "score", "log_prob")
     )
     attention: list[Tensor | None] = [None] * len(owners)
-    if nodes.has_attention and owners:  # the attention of a token belongs to the node before it
+    if nodes.has_attention and owners:  # the attention of a token is stored at the node before the token
         all_nodes = torch.from_numpy(paths)
         before = [path[: length + done] for path, length, done in zip(all_nodes, lengths, finished, strict=True)]
         attention = [
@@ -304,15 +308,15 @@ class SearchStep:
     A `total` of −∞ marks an empty position. Node ids are consecutive; the first ids are the roots of the sources.
     """
 
-    length: int  # of every candidate, in tokens
+    length: int  # length of every candidate, in tokens
     source: Tensor  # (b,) indices in the batch
-    parent: Tensor  # the node it continues
+    parent: Tensor  # the node that the candidate continues
     token: Tensor
     token_log_prob: Tensor  # log p of the token
     total: Tensor  # Σ log p
-    score: Tensor  # ranking score if it ended here
-    node: Tensor  # its node if it stays in the beam, else −1
-    ended: Tensor  # whether it was added to the finished hypotheses
+    score: Tensor  # ranking score of the candidate if it ended here
+    node: Tensor  # node of the candidate if it remains in the beam, else −1
+    ended: Tensor  # whether the candidate was added to the finished hypotheses
 
 
 class Recorder(Protocol):

@@ -1,13 +1,13 @@
 """Automata that recognize a term in the text of a sequence of tokens.
 
-A term has one or more forms, and occurs if one of them does, as whole words. The text of a hypothesis is the
-concatenation of the bytes of its tokens, so a form is recognized however it is divided into tokens. After every token,
-an automaton is in one of finitely many states: which beginnings of forms end the text, whether the text ends within a
-word, and whether a form is complete. A complete form counts unless the next token continues its last word: `Haus` is
-complete before `.` and END, but not before `boot`.
+A term has one or more forms. The term occurs if one of its forms occurs as whole words. The text of a hypothesis is the
+concatenation of the bytes of its tokens, so a form is recognized regardless of its division into tokens. After every
+token, an automaton is in one of finitely many states. A state contains the beginnings of forms with which the text
+ends, whether the text ends within a word, and whether a form is complete. A complete form counts unless the next token
+continues its last word: `Haus` is complete before `.` and END, but not before `boot`.
 
-Most tokens do not touch the forms. An automaton therefore stores the successors of a state for the tokens that do, and
-one successor for each kind of other tokens.
+Most tokens do not affect the forms. An automaton therefore stores the successors of a state for the tokens that affect
+the forms, and one successor for each kind of other tokens.
 """
 
 from bisect import bisect_left
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from seqloom.core.words import is_word_letter
 
-# Kinds of tokens: without text, white space, and others by whether they start and end within a word.
+# Kinds of tokens: without text, white space, and four kinds of other tokens, which start and end within a word or not.
 NO_TEXT, SPACE, OTHER = 0, 1, 2
 KINDS = 6
 BOUNDARY_KINDS = (SPACE, OTHER, OTHER + 1)  # kinds of tokens that end the word before them
@@ -31,16 +31,16 @@ class Form(NamedTuple):
     """A form of a term."""
 
     text: bytes
-    is_first: bool = False  # occurs only at the start of the text
+    is_first: bool = False  # whether the form occurs only at the start of the text
 
 
 class _State(NamedTuple):
     """The state of a text with respect to the forms of a term."""
 
-    is_empty: bool  # the text contains only white space
-    in_word: bool  # the text ends within a word
-    begun: frozenset[tuple[Form, int]]  # the forms that may continue, and the number of their bytes
-    is_complete: bool  # the text ends with a form whose last word must not continue
+    is_empty: bool  # whether the text contains only white space
+    in_word: bool  # whether the text ends within a word
+    begun: frozenset[tuple[Form, int]]  # the forms that have begun, and the number of their bytes so far
+    is_complete: bool  # whether the text ends with a form whose last word must not continue
 
 
 _ACCEPTED: _State | None = None
@@ -51,11 +51,11 @@ _BETWEEN_WORDS = _State(False, False, frozenset(), False)
 class Automaton:
     """The states of a term, and their successors."""
 
-    successors: list[dict[int, int]]  # of each state, by token
+    successors: list[dict[int, int]]  # for each state, the successor after each token that affects the forms
     defaults: list[list[int]]  # successors of each state by the kind of other tokens
-    complete: list[bool]  # whether a form is complete unless a letter follows
-    distance: list[int]  # number of tokens until a form is complete; empty if no tokens have this text
-    advancing: list[list[int]]  # tokens that reduce the distance of each state
+    complete: list[bool]  # for each state, whether a form is complete unless a letter follows
+    distance: list[int]  # for each state, number of tokens until a form is complete; empty if no tokens have this text
+    advancing: list[list[int]]  # for each state, the tokens that reduce the distance
 
     def accepting(self, state: int) -> list[int]:
         """Return the tokens whose text completes a form and ends its last word."""
@@ -66,7 +66,7 @@ class TokenTexts:
     """The texts of all tokens, indexed by the parts with which a form may start or continue."""
 
     def __init__(self, texts: Sequence[bytes], starts_with_space: bool = True) -> None:
-        """Index the bytes that each token adds to a text; empty for special tokens.
+        """Index the bytes that each token adds to a text; special tokens add no bytes.
 
         `starts_with_space` states whether the first token of a text includes a space, which is not part of the text.
         """
@@ -87,7 +87,7 @@ class TokenTexts:
 
     @cached_property
     def _anywhere(self) -> "_Suffixes":
-        return _Suffixes(self.ids, lambda text, offset: text[offset] & 0xC0 != 0x80)  # at characters
+        return _Suffixes(self.ids, lambda text, offset: text[offset] & 0xC0 != 0x80)  # starts of characters
 
     def _starting(self, form: Form) -> set[bytes]:
         """Return the texts within which a form may start."""
@@ -114,7 +114,7 @@ class TokenTexts:
             return numbers[state]
 
         successors, defaults = list[dict[int, int]](), list[list[int]]()
-        for state in states:  # grows during the loop
+        for state in states:  # the list grows during the loop
             default = [number(_follow_kind(state, kind)) for kind in range(KINDS)]
             by_token: dict[int, int] = {}
             if state is not None:
@@ -137,9 +137,9 @@ class TokenTexts:
     def _advancing(
         self, state: int, by_token: Mapping[int, int], distance: Sequence[int], is_within: bool
     ) -> list[int]:
-        """Return the tokens that reduce the distance; where a new word needs a space, they must include it.
+        """Return the tokens that reduce the distance; if a new word requires a space, the tokens must include a space.
 
-        A form may also follow a punctuation mark without a space, but should not be proposed there.
+        A form may also follow a punctuation mark without a space, but is not proposed at this position.
         """
         tokens = [token for token, after in by_token.items() if distance[after] < distance[state]]
         if is_within:
@@ -150,7 +150,7 @@ class TokenTexts:
 
 
 class _Suffixes:
-    """The texts of tokens by their suffixes from the offsets at which a form may start."""
+    """The texts of tokens, sorted by their suffixes from the offsets at which a form may start."""
 
     def __init__(self, texts: Iterable[bytes], may_start: Callable[[bytes, int], bool]) -> None:
         self.texts: dict[bytes, list[bytes]] = defaultdict(list)
@@ -177,7 +177,7 @@ def _follow(state: _State, text: bytes, forms: Sequence[Form]) -> _State | None:
     if state.is_complete and not _continues_word(text, 0):
         return _ACCEPTED
     begun, is_complete = set[tuple[Form, int]](), False
-    places = [(form, size, 0) for form, size in state.begun]  # a form, its bytes before an offset in the token
+    places = [(form, size, 0) for form, size in state.begun]  # a form, its bytes before an offset, and the offset
     for offset in range(len(text)):
         in_word = _ends_in_word(text, offset) if offset else state.in_word
         is_first = state.is_empty and not text[:offset].strip()
@@ -201,7 +201,7 @@ def _follow(state: _State, text: bytes, forms: Sequence[Form]) -> _State | None:
 
 
 def _follow_kind(state: _State | None, kind: int) -> _State | None:
-    """Return the state after a token of a kind that does not touch the forms."""
+    """Return the state after a token that has this kind and does not affect the forms."""
     if state is None or kind == NO_TEXT:
         return state
     if state.is_complete and kind in BOUNDARY_KINDS:
@@ -215,7 +215,7 @@ def _distances(successors: Sequence[dict[int, int]], complete: Sequence[bool], b
     """Return the number of tokens from each state until a form is complete.
 
     A state outside the forms has the distance of `base`, the state between two words, so that the distance depends only
-    on the tokens of the term. The result is empty if no tokens complete a form.
+    on the tokens of the term. The result is empty if tokens cannot complete a form.
     """
     before = defaultdict[int, set[int]](set)
     for state, by_token in enumerate(successors):
@@ -244,12 +244,12 @@ def _kind(text: bytes) -> int:
 
 
 def _continues_word(text: bytes, offset: int) -> bool:
-    """Return whether the character that starts at an offset belongs to a word; an incomplete character does."""
+    """Return whether the character that starts at an offset belongs to a word; an incomplete character does so."""
     return _is_in_word(text[offset : offset + 4].decode(errors="replace")[:1])
 
 
 def _ends_in_word(text: bytes, offset: int) -> bool:
-    """Return whether the character that ends at an offset belongs to a word; an incomplete character does."""
+    """Return whether the character that ends at an offset belongs to a word; an incomplete character does so."""
     return _is_in_word(text[max(0, offset - 4) : offset].decode(errors="replace")[-1:])
 
 

@@ -4,8 +4,8 @@
     model.predict(["a dull film"])
     model.save("runs/mine")
 
-`fit` writes the recipe that `seqloom init` would write, and trains it. Texts may be lists, arrays, or
-columns of pandas, polars and pyarrow.
+`fit` writes the same recipe as `seqloom init`, and trains it. Texts may be lists, arrays, or columns of
+pandas, polars and pyarrow.
 """
 
 from seqloom.estimators.pairs import MultipleChoice, PairClassifier, QuestionAnswering

@@ -31,16 +31,16 @@ from seqloom.runs.layout import ESTIMATOR_FILE, is_missing, read_run_file
 from seqloom.training import train_recipe
 
 T = TypeVar("T")
-MIN_EXAMPLES = 2  # one to train on, and one for validation
+MIN_EXAMPLES = 2  # one example for training, and one for validation
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples in the format of a corpus: the section `data` of a recipe, and the content of the file or folder."""
+    """Examples in the format of a corpus: the section `data` of a recipe, and the content of its file or folder."""
 
     data: Mapping[str, object]
-    extension: str  # "" for a folder
-    content: str | Mapping[str, str]  # of the file, or of the files of a folder by name
+    extension: str  # extension of the file, or "" for a folder
+    content: str | Mapping[str, str]  # content of the file, or content of each file of a folder by name
     count: int  # number of examples
     path_key: str = "train"  # the key of the path in the section `data`
 
@@ -57,7 +57,7 @@ class Examples:
 
 
 def name_columns(column: str | Sequence[str], label: str | None) -> NamedColumns:
-    """Return the columns of a table that an argument names: one column, or several."""
+    """Return the columns of a table that an argument names: one column or several columns."""
     return NamedColumns((column,) if isinstance(column, str) else tuple(column), label)
 
 
@@ -69,7 +69,7 @@ def json_lines(**columns: Sequence[object]) -> str:
 
 @contextmanager
 def value_errors(path: Path | None = None) -> Iterator[None]:
-    """Convert errors about arguments to ValueError; messages call the examples "the data" instead of `path`."""
+    """Convert errors about arguments to ValueError; messages refer to the examples as "the data", not as `path`."""
     try:
         yield
     except (UsageError, DataError) as error:
@@ -95,7 +95,7 @@ class Estimator(Picture):
     """A model that is untrained, trained by `fit`, or loaded from a run.
 
     Args:
-        model: a model of `seqloom init --model`, such as bilstm or transformer; None chooses one that
+        model: a model of `seqloom init --model`, such as bilstm or transformer; None chooses a model that
             suits the amount of data and the device.
         pretrained: the run or the loaded model to fine-tune, or None.
         out: the run directory; None uses a temporary directory until `save`.
@@ -105,7 +105,7 @@ class Estimator(Picture):
         progress: whether `fit` displays the progress; None displays it in a notebook or a terminal.
     """
 
-    tasks: ClassVar[tuple[str, ...]]  # the first one is passed to `seqloom init`
+    tasks: ClassVar[tuple[str, ...]]  # tasks of runs that `load` accepts; `fit` trains the first task
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Estimator(Picture):
         """Create a folder for the examples; return its path and the path of the run."""
         if self.out is None:
             folder = Path(tempfile.mkdtemp(prefix="seqloom-"))
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # removed with this object
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # the folder is removed with this object
             return folder, folder / "run"
         run = Path(self.out)
         folder = run.with_name(f"{run.name}-data").absolute()

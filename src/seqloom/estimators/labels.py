@@ -28,7 +28,7 @@ class Kind(NamedTuple):
     decode: Callable[[Any], Hashable]
 
 
-PLAIN = (str, bool, int)  # types of labels that JSON has
+PLAIN = (str, bool, int)  # types of labels that JSON supports
 KINDS: dict[str, Kind] = {
     "float": Kind(float, repr, float),
     "tuple": Kind(tuple, lambda value: [encode_label(item) for item in value], lambda v: tuple(map(decode_label, v))),
@@ -122,7 +122,7 @@ class LabelNames:
 
 
 def as_array(labels: Sequence[Hashable]) -> NDArray[Any]:
-    """Return labels as an array, of objects unless all are texts or all are numbers."""
+    """Return labels as an array, whose elements are objects unless all labels are texts or all are numbers."""
     if {type(label) for label in labels} in ({str}, {int}, {float}, {bool}):
         return np.array(labels)
     array = np.empty(len(labels), dtype=object)
@@ -131,7 +131,7 @@ def as_array(labels: Sequence[Hashable]) -> NDArray[Any]:
     return array
 
 
-NamedExamples = Callable[[list[str]], Examples]  # creates examples from the names of their labels
+NamedExamples = Callable[[list[str]], Examples]  # a function that creates examples from the names of their labels
 
 
 class LabelEstimator(Estimator):
@@ -147,7 +147,7 @@ class LabelEstimator(Estimator):
         if len(labels) <= len(names.rows):
             raise ValueError("at least one class must have two examples: one to train on, and one for validation")
         if self.out is not None:
-            names.to_json()  # fail before the training if the labels cannot be stored
+            names.to_json()  # fail before training if the labels cannot be stored
         self._train(examples([names.names[label] for label in labels]), validation)
         self._names = names
         with suppress(TypeError):
@@ -177,11 +177,14 @@ class LabelEstimator(Estimator):
         labels = [self.names.labels.get(name, name) for name in self.predictor.run.labels]
         try:
             return as_array(sorted(labels))
-        except TypeError:  # labels of different types
+        except TypeError:  # labels of different types cannot be sorted
             return as_array(sorted(labels, key=lambda label: (type(label).__name__, str(label))))
 
     def _probabilities(self, rows: Iterable[Sequence[LabelProbability]]) -> NDArray[np.float64]:
-        """Return the probability of each class (N, C); without candidates, the relative frequencies in training."""
+        """Return the probability of each class (N, C).
+
+        A row without candidates has the relative frequencies in training.
+        """
         names = [self.names.name(label) for label in self.classes_.tolist()]
         counts = {name: count for _, name, count in self.names.rows}
         prior = [counts.get(name, 1) / sum(counts.get(other, 1) for other in names) for name in names]
@@ -190,7 +193,7 @@ class LabelEstimator(Estimator):
             values = {candidate.label: candidate.probability for candidate in candidates}
             table.append([values.get(name, 0.0) for name in names] if values else prior)
         probabilities = np.array(table).reshape(-1, len(names))
-        return probabilities / probabilities.sum(axis=1, keepdims=True)  # exact to float64, as scikit-learn requires
+        return probabilities / probabilities.sum(axis=1, keepdims=True)  # scikit-learn requires sums of 1 in float64
 
     def _best(self, probabilities: NDArray[np.float64]) -> list[Any]:
         """Return the most probable label of each row."""

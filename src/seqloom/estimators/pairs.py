@@ -112,7 +112,7 @@ class MultipleChoice(Estimator):
         return Examples(data, ".jsonl", json_lines(text=texts, options=rows, answer=right), len(texts))
 
     def predict(self, texts: Iterable[str], options: Iterable[Sequence[str]]) -> list[int]:
-        """Return the index of the chosen option for each text, from 0; for a blank text, it is 0."""
+        """Return the index of the chosen option for each text, counted from 0; the index for a blank text is 0."""
         texts, rows = self._check(texts, options)
         predictions = self.predictor.choose(zip(texts, rows, strict=True), top=1, stream=True)
         return [0 if prediction.best is None else prediction.best.position - 1 for prediction in predictions]
@@ -127,7 +127,7 @@ class MultipleChoice(Estimator):
 
 
 def find_option(answer: object, options: Sequence[str], name: str) -> str:
-    """Return the option that an answer names by its index from 0 or by its text."""
+    """Return the option that an answer names by its text or by its index, counted from 0."""
     answer = answer.item() if isinstance(answer, np.generic) else answer
     if isinstance(answer, str):
         if answer.strip() in options:
@@ -159,7 +159,7 @@ class QuestionAnswering(Estimator):
         """Train on questions, their contexts and answers.
 
         `contexts` may be a single text for all questions. An answer is a part of the context, a list of
-        alternatives, or a dictionary with the keys text and answer_start as in SQuAD.
+        alternative answers, or a dictionary with the keys text and answer_start as in SQuAD.
         """
         return self._train(self._examples(questions, contexts, answers), validation)
 

@@ -41,12 +41,12 @@ def check_numbers(values: Any, name: str, dimensions: tuple[int, ...] = (1, 2)) 
 
 
 def check_times(times: Any, count: int) -> Any:
-    """Return times as an array (T,) of numbers or of datetime64, in seconds."""
+    """Return times as an array (T,) of numbers, or of datetime64 in seconds."""
     items = check_list(times, "times", "times")
     if len(items) != count:
         raise ValueError(f"values ({count}) and times ({len(items)}) differ in length")
     if all(isinstance(item, int | float) and not isinstance(item, bool) for item in items):
-        if hasattr(times, "dtype") and np.asarray(times).dtype.kind == "M":  # nanoseconds
+        if hasattr(times, "dtype") and np.asarray(times).dtype.kind == "M":  # nanoseconds are listed as integers
             return np.asarray(times).astype("datetime64[s]")
         return np.array(items, dtype=np.float64)
     moments = []
@@ -64,7 +64,7 @@ def check_times(times: Any, count: int) -> Any:
 
 
 def times_of(values: Any, times: Any, count: int) -> Any:
-    """Return the given times, or those of the index of a pandas column or table; otherwise None."""
+    """Return the given times, or the times in the index of a pandas column or table; otherwise None."""
     if times is None and type(getattr(values, "index", None)).__name__ in ("DatetimeIndex", "PeriodIndex"):
         times = list(values.index)
     return None if times is None else check_times(times, count)
@@ -79,9 +79,9 @@ class Forecaster(Estimator):
     def fit(self, values: Any, times: Any = None, *, season: int | None = None, validation: float = 0.15) -> Self:
         """Train on a series (T,) or (T, C): numbers, with NaN for missing values.
 
-        `times` are dates or numbers; the default is the index of a pandas object if it has dates, and
-        otherwise 1, 2, …. `season` is the period in steps, by default derived from the time between two steps.
-        The fraction `validation` at the end is held out.
+        `times` are dates or numbers. The default is the index of a pandas object if the index contains dates, and
+        otherwise 1, 2, …. `season` is the period in steps; by default, it is derived from the time between two
+        steps. The fraction `validation` of the steps, at the end of the series, is held out.
         """
         array = check_numbers(values, "values")
         moments = times_of(values, times, len(array))
@@ -104,7 +104,7 @@ class Forecaster(Estimator):
 
     @property
     def history(self) -> Series:
-        """The series that the model was trained on."""
+        """The series on which the model was trained."""
         if self._history is None:
             stored = self._stored("series", lambda content: content["series"])
             self._history = self.predictor.series() if stored is None else self._series(np.array(stored[1]), stored[0])
@@ -116,7 +116,7 @@ class Forecaster(Estimator):
         if array[0].size != len(columns):
             raise ValueError(f"values must have {len(columns)} variables, as in training, got {array[0].size}")
         moments = np.arange(1.0, len(array) + 1) if times is None else times
-        if isinstance(moments, list):  # stored in the run
+        if isinstance(moments, list):  # the times are stored in the run
             is_number = not any(":" in moment for moment in moments)
             moments = np.array(moments, dtype=np.float64 if is_number else "datetime64[s]")
         options = {"season": self.predictor.season, "gaps": data.gaps, "fill": data.fill}
@@ -126,7 +126,7 @@ class Forecaster(Estimator):
     def forecast(
         self, horizon: int | None = None, values: Any = None, times: Any = None, **options: Any
     ) -> ForecastView:
-        """Forecast the next steps of the training series, or of other values: mean, median and intervals.
+        """Forecast the mean, the median and intervals of the next steps of the training series, or of other values.
 
         A notebook displays the result as a picture. `options` are passed to the predictor, such as paths and seed.
         """
@@ -175,7 +175,7 @@ class SeriesClassifier(LabelEstimator):
     @staticmethod
     def _check_series(series: Any) -> list[Numbers]:
         """Return series as arrays (T, C) with the same number of variables."""
-        if hasattr(series, "columns") and hasattr(series, "to_numpy"):  # a table with one series per row
+        if hasattr(series, "columns") and hasattr(series, "to_numpy"):  # `series` is a table with one series per row
             series = series.to_numpy()
         items = list(series) if getattr(series, "ndim", 1) > 1 else check_list(series, "series", "arrays of numbers")
         rows = []

@@ -52,7 +52,8 @@ class Classifier(LabelEstimator):
     def predict(self, texts: Iterable[str]) -> list[Any]:
         """Return the label of each text; a blank text has the most frequent label.
 
-        With several labels per text, return the list of labels above their thresholds, the most probable first.
+        With several labels per text, return the list of labels above their thresholds, with the most probable label
+        first.
         """
         if not self._has_several_labels:
             return self._best(self.predict_proba(texts))
@@ -60,7 +61,7 @@ class Classifier(LabelEstimator):
         return [[self.names.labels.get(name, name) for name in prediction.labels] for prediction in predictions]
 
     def predict_proba(self, texts: Iterable[str]) -> NDArray[np.float64]:
-        """Return the probability of each class for each text (N, C); rows sum to 1 only with one label per text."""
+        """Return the probability of each class for each text (N, C). Rows sum to 1 only if each text has one label."""
         predictions = self.predictor.classify(check_texts(texts, "texts"), stream=True)
         rows = (prediction.candidates for prediction in predictions)
         if not self._has_several_labels:
@@ -145,7 +146,7 @@ class Translator(Estimator):
 
 
 def document_examples(texts: Iterable[str]) -> Examples:
-    """Return texts as documents: paragraphs of one file, or a file for each text if texts contain blank lines."""
+    """Return texts as documents: as paragraphs of one file, or as one file per text if texts contain blank lines."""
     texts = [text.strip("\n") for text in check_texts(texts, "texts")]
     check_lengths(texts=texts)
     if not any(map(str.strip, texts)):
@@ -252,12 +253,12 @@ class WordVectors(Estimator):
         return np.array(rows, dtype=np.float32).reshape(-1, space.vectors.shape[1])
 
     def predict(self, words: Iterable[str], *, top: int = 10) -> list[list[str]]:
-        """Return the nearest words to each word, best first; an unknown word has none."""
+        """Return the nearest words to each word, best first; the list for an unknown word is empty."""
         predictions = self.predictor.predict(check_words(words, "words"), top=top, stream=True)
         return [[near.word for near in prediction.nearest] for prediction in predictions]
 
     def most_similar(self, word: str, top: int = 10) -> Predictions[Any]:
-        """Return the words with the highest cosine similarity, best first, with their similarity."""
+        """Return the words with the highest cosine similarity, best first, with their similarities."""
         check_text(word, "word")
         with value_errors():
             return Predictions(self.predictor.nearest(word, top))

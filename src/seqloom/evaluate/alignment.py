@@ -1,12 +1,13 @@
-"""Word alignment: attention weights merged by word, converted to links and compared with known links.
+"""Word alignment: attention weights are merged by word, converted to links and compared with known links.
 
-Weights are (T, S): row t is the attention while producing target token t and sums to 1. The last
-row is the END of the target, the last column the END of the source. A link is (source position,
-target position), both counted from 0.
+Weights are (T, S): row t is the attention while producing target token t, and sums to 1. The last row
+is the END of the target, and the last column is the END of the source. A link is (source position,
+target position); both positions are counted from 0.
 
     AER = 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
 
-A are the predicted links, S the sure ones, P ⊇ S the possible ones (Och and Ney). 0 is perfect.
+A is the set of predicted links, S the set of sure links, and P ⊇ S the set of possible links (Och and
+Ney). An AER of 0 is perfect.
 """
 
 import re
@@ -22,7 +23,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.words import UNSPACED
 
 Array = NDArray[np.float32] | NDArray[np.float64]
-Span = tuple[int, int]  # characters or tokens, end exclusive
+Span = tuple[int, int]  # start and end (exclusive) in characters or tokens
 Link = tuple[int, int]  # source position, target position
 SpanLink = tuple[Span, Span]  # source span and the target span that translates it
 
@@ -34,20 +35,20 @@ JOINER = "\N{ZERO WIDTH JOINER}"
 
 class Word(NamedTuple):
     text: str
-    tokens: tuple[int, ...]  # their positions
+    tokens: tuple[int, ...]  # positions of the word's tokens
 
 
 def group_words(text: str, spans: Sequence[Span], end: str | None = None) -> list[Word]:
     """Group tokens into words; each punctuation mark is a word.
 
-    `spans` are the characters of each token. Tokens are not split: one that covers several words
-    merges them. In scripts without spaces a character, or a token of several characters, is a word.
-    White space belongs to the word after it. If `end` is given, it is the text of an additional
-    last word for END.
+    `spans` contains the characters of each token. Tokens are not split: a token that covers several words
+    merges these words. In scripts without spaces, a character or a token of several characters is a word.
+    White space belongs to the next word. If `end` is given, it is the text of an additional last word for
+    END.
     """
     units = word_spans(text)
     owner = {position: number for number, (start, stop) in enumerate(units) for position in range(start, stop)}
-    groups: list[tuple[Span, list[int]]] = []  # first and last unit, tokens
+    groups: list[tuple[Span, list[int]]] = []  # the first and the last unit of each group, and its tokens
     space: list[int] = []  # white-space tokens before the next word
     for token, (start, stop) in enumerate(spans):
         touched = [owner[position] for position in range(start, stop) if position in owner]
@@ -69,7 +70,7 @@ def group_words(text: str, spans: Sequence[Span], end: str | None = None) -> lis
 
 
 def word_spans(text: str) -> list[Span]:
-    """Return the spans of the words of a text, regardless of its tokens, see `group_words`."""
+    """Return the spans of the words of a text, regardless of its tokens; see `group_words`."""
     spans: list[Span] = []
     kind = " "
     for position, letter in enumerate(text):
@@ -89,12 +90,12 @@ def _kind(letter: str) -> str:
     if letter.isspace():
         return " "
     if unicodedata.category(letter)[0] == "M" or unicodedata.category(letter) in ("Cf", "Sk"):
-        return "mark"  # belongs to the preceding letter; Cf: joiners and directions, Sk: skin tones of emoji
+        return "mark"  # part of the preceding letter; Cf: joiners and directions, Sk: skin tones of emoji
     return "letter" if (letter.isalnum() or letter == "_") and not UNSPACED.match(letter) else "single"
 
 
 def merge(weights: Array, target: Sequence[Word], source: Sequence[Word]) -> Array:
-    """Merge token weights by word: sum over source tokens, mean over target tokens; rows still sum to 1."""
+    """Merge token weights by word: the sum over source tokens and the mean over target tokens. Rows still sum to 1."""
     columns = [weights[:, list(word.tokens)].sum(axis=1) for word in source]
     summed = np.stack(columns, axis=1)  # (T, source words)
     return np.stack([summed[list(word.tokens)].mean(axis=0) for word in target])
@@ -106,7 +107,8 @@ def merge(weights: Array, target: Sequence[Word], source: Sequence[Word]) -> Arr
 def hard_links(weights: Array, threshold: float | None = None) -> list[Link]:
     """Link each target position to the source position with the largest weight; ties select the first position.
 
-    With a threshold, link every pair of at least this weight. Pass weights without END to exclude it.
+    With a threshold, link every pair whose weight is at least the threshold. To exclude END, pass weights
+    without END.
     """
     if threshold is None:
         return [(int(column), row) for row, column in enumerate(weights.argmax(axis=1))] if weights.size else []
@@ -129,7 +131,7 @@ def from_pharaoh(line: str) -> list[Link]:
 def alignment_error_rate(
     predicted: Iterable[Link], sure: Iterable[Link], possible: Iterable[Link] | None = None
 ) -> float:
-    """Return the AER of one sentence, or of a corpus with distinct positions; `possible` adds to `sure`."""
+    """Return the AER of one sentence, or of a corpus with distinct positions; `possible` need not contain `sure`."""
     a, s = set(predicted), set(sure)
     p = s | set(possible or ())
     return 1 - (len(a & s) + len(a & p)) / (len(a) + len(s)) if a or s else 0.0
@@ -146,11 +148,11 @@ def diagonal_links(targets: int, sources: int) -> list[Link]:
 class Slots(NamedTuple):
     """The known links of a sentence pair, in tokens.
 
-    A corpus knows which source span a target span translates, not the alignment within the span.
-    Every link between the two spans is possible; it is sure if the source span is a single token.
+    A corpus contains the source span that a target span translates, but not the alignment within the span.
+    Every link between the two spans is possible. A link is sure if the source span is a single token.
     """
 
-    slots: list[tuple[frozenset[int], frozenset[int]]]  # source tokens, target tokens of each slot
+    slots: list[tuple[frozenset[int], frozenset[int]]]  # source tokens and target tokens of each slot
     possible: frozenset[Link]
     sure: frozenset[Link]
 
@@ -188,7 +190,7 @@ class AlignmentCounts:
     sure_predicted: float = 0  # |A ∩ S|
     possible_predicted: float = 0  # |A ∩ P|
     slots: float = 0
-    correct_slots: float = 0  # slots whose target tokens are all linked into the slot
+    correct_slots: float = 0  # number of slots whose target tokens are all linked to source tokens of the slot
 
     @classmethod
     def of(cls, slots: Slots, links: Iterable[Link]) -> "AlignmentCounts":
@@ -215,19 +217,19 @@ class AlignmentCounts:
 class ForcedPair(NamedTuple):
     """A sentence pair and the attention weights of teacher-forced decoding."""
 
-    weights: Array  # (T, S), END last on both sides
+    weights: Array  # (T, S), with END last on both sides
     source: Sequence[Span]  # characters of the source tokens
     target: Sequence[Span]
     links: Sequence[SpanLink]  # known links between characters
 
 
 def score_alignments(examples: Iterable[ForcedPair]) -> dict[str, float]:
-    """Measure how well attention aligns slots with known translations; {} if there are none.
+    """Measure how well attention aligns slots with known translations; return {} if there are no slots.
 
     Each target token of a slot is linked to the source token with the largest weight; a link to END
-    is wrong. `alignment_error_rate` is the metric to report. The others are the baselines (diagonal
-    and chance), the fraction of links into the correct slot, and the fraction of slots with only
-    correct links.
+    is wrong. `alignment_error_rate` is the metric to report. The other metrics are the baselines (diagonal
+    and chance), the fraction of links into the correct slot, and the fraction of slots with only correct
+    links.
     """
     model = diagonal = chance = AlignmentCounts()
     for example in examples:

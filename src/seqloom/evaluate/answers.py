@@ -1,13 +1,13 @@
 """Metrics of question answering (SQuAD's exact match and F1) and of multiple choice.
 
-Answers are normalized first: lower case, no ASCII punctuation, no articles (a, an, the), single
-spaces. An answer is exact if it then equals a reference answer. F1 compares bags of words with c
-words in common:
+Answers are first normalized to lower case, without ASCII punctuation and articles (a, an, the), and with
+single spaces. An answer is exact if it then equals a reference answer. F1 compares bags of words that
+have c words in common:
 
     precision = c / predicted words    recall = c / reference words    F1 = 2 · precision · recall / (sum of both)
 
-F1 is 0 if c is 0, as for an empty answer. With several references, each metric uses the best reference.
-The metrics of a split are means over its questions; SQuAD reports them times 100.
+F1 is 0 if c is 0, for example for an empty answer. With several references, each metric uses the best
+reference. The metrics of a split are means over its questions; SQuAD reports them multiplied by 100.
 """
 
 import re
@@ -49,7 +49,7 @@ def f1(predicted: str, expected: str) -> float:
 
 @dataclass(frozen=True)
 class AnswerReport(MetricReport):
-    exact: list[float]  # of each question, 0 or 1
+    exact: list[float]  # exact match of each question, 0 or 1
     f1: list[float]
 
 

@@ -4,12 +4,12 @@
     BP     = exp(1 − r/c) if c ≤ r, else 1      c tokens in the hypothesis, r in the reference closest in length
     BLEU-N = BP · (p_1 · … · p_N)^(1/N)
 
-g runs over the n-grams of the hypothesis. If two references are equally close in length, the
-shorter one is used. For a corpus, counts and lengths of all sentences are summed before dividing,
-so corpus BLEU is not the mean of sentence BLEU.
+g runs over the n-grams of the hypothesis. If two references are equally close in length, the shorter
+reference is used. For a corpus, counts and lengths of all sentences are summed before the division, so
+corpus BLEU is not the mean of sentence BLEU.
 
 Inputs must already be tokenized. Report the scores of sacrebleu (`seqloom.evaluate.translation`); tests
-compare each statistic with it.
+compare each statistic with sacrebleu.
 """
 
 import math
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from seqloom.core.words import format_count
 
 ORDER = 4  # length of the longest n-grams
-LINE_WIDTH = 110  # of an explanation
+LINE_WIDTH = 110  # maximum width of a line of an explanation
 
 Tokens = Sequence[str]
 Ngram = tuple[str, ...]
@@ -29,10 +29,10 @@ Ngram = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Statistics:
-    """The statistics of BLEU, of a sentence or summed over a corpus."""
+    """The statistics of BLEU for a sentence, or their sums over a corpus."""
 
     correct: tuple[int, ...]  # clipped matches of the hypothesis, n = 1 … ORDER
-    total: tuple[int, ...]  # n-grams of the hypothesis
+    total: tuple[int, ...]  # number of n-grams of the hypothesis, n = 1 … ORDER
     length: int  # c
     reference_length: int  # r
 
@@ -62,7 +62,7 @@ class Statistics:
         return 100 * self.brevity_penalty * math.prod(self.precisions[:order]) ** (1 / order)
 
     def smoothed_precisions(self) -> list[float]:
-        """Smooth like sacrebleu's `exp`: the first p_n of 0 becomes 1/(2 · total), the next 1/(4 · total), …
+        """Smooth as sacrebleu's `exp` does: the first p_n of 0 becomes 1/(2 · total), the next 1/(4 · total), …
 
         The result has fewer than four values if the hypothesis is too short for longer n-grams.
         """
@@ -75,7 +75,7 @@ class Statistics:
         return precisions
 
     def smoothed_bleu(self, *, is_corpus: bool = True) -> float:
-        """Return BLEU as sacrebleu reports it; for a sentence, the mean is over the available n-gram orders."""
+        """Return BLEU as sacrebleu reports it; for a sentence, the mean covers only the available n-gram orders."""
         precisions = self.smoothed_precisions()
         if not any(self.correct) or (is_corpus and len(precisions) < ORDER):
             return 0.0
@@ -87,17 +87,17 @@ class Count:
     """One n-gram of a hypothesis."""
 
     ngram: Ngram
-    count: int  # in the hypothesis
-    reference_count: int  # maximum over the references
+    count: int  # count in the hypothesis
+    reference_count: int  # maximum count in a reference
 
     @property
     def clipped(self) -> int:
-        """Matches, at most the count in a reference."""
+        """The number of matches, which is at most the count in a reference."""
         return min(self.count, self.reference_count)
 
     @property
     def unclipped(self) -> int:
-        """Matches without clipping."""
+        """The number of matches without clipping."""
         return self.count if self.reference_count else 0
 
 
@@ -107,7 +107,7 @@ class Explanation:
 
     hypothesis: list[str]
     references: list[list[str]]
-    counts: list[list[Count]]  # for n = 1 … ORDER, each n-gram once, in the order of the hypothesis
+    counts: list[list[Count]]  # for n = 1 … ORDER, the distinct n-grams in the order of the hypothesis
     statistics: Statistics
 
 
@@ -146,7 +146,7 @@ def ngrams(tokens: Tokens, n: int) -> Counter[Ngram]:
 
 
 def closest_length(length: int, references: Iterable[int]) -> int:
-    """Return r, the reference length closest to c; the shorter length in case of a tie."""
+    """Return r, the reference length closest to c, or the shorter length if there is a tie."""
     return min(references, key=lambda reference: (abs(reference - length), reference))
 
 
@@ -189,7 +189,7 @@ def describe_corpus(total: Statistics, lines: int, sentence: Statistics) -> list
 
 
 def _describe_order(n: int, counts: list[Count], explanation: Explanation) -> list[str]:
-    """Describe the n-grams of one order: each match on a line, other n-grams in a paragraph."""
+    """Describe the n-grams of one order: each match on a separate line, and other n-grams in a paragraph."""
     several, statistics = len(explanation.references) > 1, explanation.statistics
     if not counts:
         return [

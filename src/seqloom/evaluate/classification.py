@@ -1,22 +1,23 @@
 """Metrics of classifiers: accuracy, precision, recall, F1, Matthews correlation, confusion and calibration.
 
-C is the confusion matrix: C_ij texts of class i are predicted as j. t_i = Σ_j C_ij is the support,
-p_j = Σ_i C_ij the number of predictions, c = Σ_i C_ii the number of correct predictions, and
-s = Σ_ij C_ij the number of texts.
+C is the confusion matrix: C_ij texts of class i are predicted as class j. t_i = Σ_j C_ij is the support,
+p_j = Σ_i C_ij is the number of predictions, c = Σ_i C_ii is the number of correct predictions, and
+s = Σ_ij C_ij is the number of texts.
 
     precision_i = C_ii / p_i      recall_i = C_ii / t_i      F1_i = 2 C_ii / (t_i + p_i)      0 if the denominator is 0
     accuracy = c / s              macro-F1 = mean_i F1_i
     Matthews = (c s − Σ_i p_i t_i) / √((s² − Σ_i p_i²) (s² − Σ_i t_i²))
 
-The Matthews correlation is 0 for predictions that are independent of the class, and 1 if all are
-correct. C includes classes that do not occur in training; their texts are always wrong.
+The Matthews correlation is 0 for predictions that are independent of the class, and 1 if all predictions
+are correct. C includes classes that do not occur in training; predictions for their texts are always
+wrong.
 
 For calibration, predictions are grouped into M bins by confidence, (0, 1/M], (1/M, 2/M] … The
 expected calibration error is the mean difference between accuracy and confidence:
 
     ECE = Σ_m |B_m| / N · |accuracy(B_m) − confidence(B_m)|
 
-Unsupervised clusters are compared with labels by
+Unsupervised clusters are compared with labels by two metrics:
 
     many to one = examples whose label is the most frequent of their cluster / examples
     V-measure = 2 h c / (h + c),   h = 1 − H(label | cluster) / H(label),   c = 1 − H(cluster | label) / H(cluster)
@@ -162,7 +163,7 @@ class Confusion:
         return self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
 
     def mistakes(self, limit: int | None = None) -> list[Mistake]:
-        """List confused classes, the most frequent mistakes first."""
+        """List confused classes, with the most frequent mistakes first."""
         rates, wrong = self.rates(), self.counts * (1 - np.eye(len(self.labels), dtype=np.int64))
         mistakes = [
             Mistake(self.labels[row], self.labels[column], int(wrong[row, column]), float(rates[row, column]))
@@ -171,7 +172,7 @@ class Confusion:
         return sorted(mistakes, key=lambda mistake: (-mistake.count, -mistake.rate))[:limit]
 
 
-# --- metrics of batches of confusion matrices: (…, K, K) → (…) --------------------------------------------------------
+# --- metrics of confusion matrices in batches: (…, K, K) → (…) --------------------------------------------------------
 
 
 def accuracy(counts: Counts) -> Values:
@@ -198,7 +199,7 @@ def matthews(counts: Counts) -> Values:
 
 
 def matrix_interval(counts: Counts, metric: Callable[[Counts], Values], *, seed: int = 0) -> Interval:
-    """Return the bootstrap interval of one of these metrics over texts."""
+    """Return the bootstrap interval of one of these metrics, with texts resampled."""
     size, kinds = len(counts), np.flatnonzero(counts)
 
     def resample(samples: Counts) -> Values:
@@ -219,8 +220,8 @@ class Bin:
     low: float
     high: float
     count: int
-    confidence: float  # mean; NaN for an empty bin
-    accuracy: float  # NaN for an empty bin
+    confidence: float  # mean confidence; NaN for an empty bin
+    accuracy: float  # accuracy; NaN for an empty bin
 
     @property
     def gap(self) -> float:
@@ -271,7 +272,7 @@ class ClassificationReport(MetricReport):
     confusion: Confusion
     calibration: Calibration
     unseen: dict[str, int]  # labels absent from training, and their number of texts
-    counted = ("class", "texts")  # the groups of `by_class` and what they count
+    counted = ("class", "texts")  # the groups of `by_class`, and the unit of their counts
 
     @property
     def by_class(self) -> dict[str, Hits]:
@@ -284,8 +285,8 @@ class ClassificationReport(MetricReport):
 def report(expected: Sequence[str], log_probs: Values, labels: Sequence[str], *, seed: int = 0) -> ClassificationReport:
     """Evaluate `log_probs` (N, K) of `labels` (K,) against the `expected` labels (N,).
 
-    Texts with a label unknown to the model are wrong and excluded from the loss, which would be
-    infinite.
+    Texts with a label that is unknown to the model count as wrong. They are excluded from the loss, which
+    would otherwise be infinite.
     """
     if log_probs.shape != (len(expected), len(labels)):
         raise DataError(
@@ -333,7 +334,7 @@ def unseen_labels(expected: Iterable[str], labels: Iterable[str]) -> dict[str, i
 
 
 def log_loss(expected: Sequence[str], log_probs: Values, labels: Sequence[str]) -> float:
-    """Return −1/N Σ log p(label) in nats over texts with known labels; NaN without such texts."""
+    """Return −1/N Σ log p(label) in nats over texts with known labels, or NaN if there are no such texts."""
     columns = {label: column for column, label in enumerate(labels)}
     pairs = [(row, columns[label]) for row, label in enumerate(expected) if label in columns]
     if not pairs:

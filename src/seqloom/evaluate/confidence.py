@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from seqloom.evaluate.intervals import Values
 
-MAX_TEMPERATURE = 100.0  # nearly uniform probabilities: the model is no better than chance
-NO_OPTION = -1e30  # in place of −∞, the logit of an option that does not exist
+MAX_TEMPERATURE = 100.0  # gives nearly uniform probabilities, for a model that is no better than chance
+NO_OPTION = -1e30  # logit of an option that does not exist, used instead of −∞
 
 
 def fit_temperature(logits: Values, targets: NDArray[np.int64]) -> float | None:
     """Return the temperature of logits (N, K) that minimizes the mean of −log p of the targets (N,).
 
-    None if there is no minimum, because every target has the largest logit.
+    Return None if there is no minimum because every target has the largest logit.
     """
     z = np.maximum(np.asarray(logits, dtype=float), NO_OPTION)
     z = z - z.max(axis=1, keepdims=True)
@@ -62,9 +62,10 @@ def choose_threshold(
 ) -> float | None:
     """Return the threshold of a label, given the `scores` (N,) of its predictions and whether each is correct.
 
-    It maximizes F1, where `expected` is the number of examples with the label; with `precision`, it is the
-    smallest threshold that reaches this precision. None if no prediction is correct, or if no threshold reaches the
-    precision. Thresholds are midpoints between scores, so that rounding does not matter; 0 accepts all predictions.
+    The threshold maximizes F1, where `expected` is the number of examples with the label. With `precision`, it is the
+    smallest threshold that reaches this precision. The result is None if no prediction is correct, or if no threshold
+    reaches the precision. Thresholds are midpoints between scores, so that rounding does not matter; 0 accepts all
+    predictions.
     """
     order = np.argsort(-scores, kind="stable")
     ordered, hits, predicted = scores[order], np.cumsum(correct[order]), np.arange(1, len(scores) + 1)

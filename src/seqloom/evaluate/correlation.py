@@ -3,8 +3,8 @@
     Pearson   r = Σ (x − x̄)(y − ȳ) / √(Σ (x − x̄)² Σ (y − ȳ)²)
     Spearman  ρ = r of the ranks; tied values have the mean of their ranks
 
-Both lie between −1 and 1. Pearson measures a linear, Spearman a monotonic relation. If all x or all
-y are equal, the correlation is undefined and reported as 0.
+Both coefficients are between −1 and 1. Pearson's r measures a linear relation, and Spearman's ρ a
+monotonic relation. If all x or all y are equal, the correlation is undefined and reported as 0.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def spearman(x: Scores, y: Scores) -> float:
 
 
 def ranks(values: Scores) -> Values:
-    """Return the rank of each value, counted from 1; ties have their mean rank."""
+    """Return the rank of each value, counted from 1; tied values have the mean of their ranks."""
     _, inverse, counts = np.unique(np.asarray(values, dtype=float), return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     mean: Values = (last - (counts - 1) / 2)[inverse.reshape(-1)]
@@ -39,7 +39,7 @@ def ranks(values: Scores) -> Values:
 
 
 def pearson_interval(x: Scores, y: Scores, *, seed: int = 0) -> Interval:
-    """Return the bootstrap interval of r over pairs; with ranks, it approximates that of ρ."""
+    """Return the bootstrap interval of r, with pairs resampled; for ranks, it approximates the interval of ρ."""
     a, b = (_centre(values) for values in _check_pairs(x, y))
 
     def resample(samples: Counts) -> Values:
@@ -79,7 +79,7 @@ def _check_pairs(x: Scores, y: Scores) -> tuple[Values, Values]:
 
 
 def _centre(values: Values) -> Values:
-    """Subtract the mean and divide by the maximum; squares then neither overflow nor underflow."""
+    """Subtract the mean and divide by the maximum, so that squares neither overflow nor underflow."""
     centred = values - values.mean()
     largest = np.abs(centred).max()
     return centred / largest if largest else centred

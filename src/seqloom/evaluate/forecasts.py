@@ -1,12 +1,12 @@
 """Metrics of point and probabilistic forecasts, and the seasonal naive baseline.
 
-    MASE   mean |y − ŷ| / mean over train |y_t − y_{t−m}|          1: as good as the naive forecast in train
+    MASE   mean |y − ŷ| / mean over train |y_t − y_{t−m}|          1 is as good as the naive forecast in train
     sMAPE  mean 200 |y − ŷ| / (|y| + |ŷ|)                          in percent
-    CRPS   E|Y − y| − ½ E|Y − Y'|,  Y and Y' from the forecast     scaled like MASE, which it equals for one point
+    CRPS   E|Y − y| − ½ E|Y − Y'|,  Y and Y' from the forecast     scaled like MASE, and equal to it for one point
 
 ŷ is the median of the forecast, which minimizes absolute errors. Coverage is the fraction of true
 values inside an interval; a calibrated 80 % interval covers 80 %. The seasonal naive forecast
-repeats the last season; its standard deviation for k seasons ahead is σ √k with σ from train.
+repeats the last season; its standard deviation for k seasons ahead is σ √k, where σ is computed on train.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ Values = NDArray[np.float64]
 
 
 def seasonal_steps(values: Values, season: int) -> Values:
-    """Return y_t − y_{t−m} (T − m, C), NaN if a value is missing."""
+    """Return y_t − y_{t−m} (T − m, C), with NaN if a value is missing."""
     return values[season:] - values[:-season]
 
 
 def naive_error(train: Sequence[Values], season: int) -> Values:
-    """Return the scale of errors (C,): the mean |y_t − y_{t−m}| over train; NaN if it is 0."""
+    """Return the scale of errors (C,), which is the mean |y_t − y_{t−m}| over train, or NaN if this mean is 0."""
     steps = np.concatenate([seasonal_steps(values, season) for values in train])
     observed = ~np.isnan(steps)
     scale = np.where(observed, np.abs(steps), 0).sum(axis=0) / np.maximum(observed.sum(axis=0), 1)
@@ -37,7 +37,7 @@ def naive_error(train: Sequence[Values], season: int) -> Values:
 def last_season(values: Values, season: int) -> Values:
     """Return the last observed value (m, C) of each phase of a season, or NaN for a phase without observations."""
     latest = np.full((season, values.shape[1]), np.nan)
-    for back in range(-(-len(values) // season)):  # seasons back, the latest first
+    for back in range(-(-len(values) // season)):  # number of seasons back, the latest season first
         part = values[max(0, len(values) - (back + 1) * season) : len(values) - back * season]
         rows = latest[season - len(part) :]
         rows[np.isnan(rows)] = part[np.isnan(rows)]
@@ -70,9 +70,9 @@ class Errors:
     """Errors of forecasts (N, h, C) by series, step ahead and variable; NaN if the true value is missing."""
 
     absolute: Values
-    relative: Values  # percent
+    relative: Values  # in percent
     crps: Values
-    inside: dict[float, Values]  # by interval: 1, 0 or NaN
+    inside: dict[float, Values]  # for each interval, 1 if the true value is inside, 0 if not, NaN if it is missing
 
     @classmethod
     def of(cls, forecast: Forecast, truth: Values) -> "Errors":

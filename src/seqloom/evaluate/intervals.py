@@ -1,12 +1,12 @@
 """Confidence intervals of metrics, and reports of metrics with their intervals.
 
-A test set is a sample. A 95 % interval contains the true value for 95 % of all samples. A proportion
-p of n examples has Wilson's interval, which is also valid for p near 0 or 1 (z = 1.96):
+A test set is a sample. A 95 % interval contains the true value for 95 % of all samples. The interval of a
+proportion p of n examples is Wilson's interval, which is also valid for p near 0 or 1 (z = 1.96):
 
     (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)
 
 All other metrics have a bootstrap interval: examples are resampled from the test set with
-replacement. Both account for the choice of examples, not for the training seed.
+replacement. Both intervals account for the choice of examples, not for the random seed of training.
 """
 
 import math
@@ -24,7 +24,7 @@ from seqloom.core.notebook import table_html
 
 LEVEL = 0.95
 SAMPLES = 1000
-MAX_ELEMENTS = 1 << 22  # array elements held in memory
+MAX_ELEMENTS = 1 << 22  # maximum number of array elements in memory
 
 Counts = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -72,11 +72,11 @@ def bootstrap(
     seed: int = 0,
     elements: int | None = None,
 ) -> Interval:
-    """Return the bootstrap interval of a metric of examples of U kinds with `counts` (U,).
+    """Return the bootstrap interval of a metric, given the `counts` (U,) of U kinds of examples.
 
-    `metric` maps the counts (R, U) of R samples to values (R,). Examples of one kind are
-    interchangeable, so kinds are resampled instead of examples. `elements` is the number of values
-    that the metric computes per sample if larger than U; samples are drawn in groups to limit memory.
+    `metric` maps the counts (R, U) of R samples to values (R,). Examples of one kind are interchangeable, so
+    kinds are resampled instead of examples. `elements` is the number of values that the metric computes per
+    sample, if it is larger than U. Samples are drawn in groups to limit memory.
     """
     total = int(counts.sum())
     if total < 1:

@@ -10,12 +10,13 @@ labels of text i of N, and L is the number of labels.
     Hamming loss = mean_i |Y_i △ P_i| / L
     average precision of a label = Σ_n (R_n − R_{n−1}) P_n                 precision P_n and recall R_n at threshold n
 
-Average precision needs no thresholds. It is averaged over the labels that the model knows and that occur in the texts
-(macro), or computed from all texts and labels together (micro). Labels that do not occur in training are never
-predicted, and count as missed.
+Average precision does not depend on thresholds. It is averaged over the labels that the model knows and that occur in
+the texts (macro), or computed from all texts and labels together (micro). Labels that do not occur in training are
+never predicted and count as missed.
 
-The baselines use the evaluated texts: the most frequent label set (subset accuracy), for each label the more frequent
-decision, present or absent (Hamming loss), and the labels whose constant prediction gives the largest micro-F1.
+The baselines are computed from the evaluated texts: the most frequent label set (subset accuracy), the more frequent
+decision for each label, present or absent (Hamming loss), and the labels whose constant prediction gives the largest
+micro-F1.
 """
 
 import math
@@ -48,11 +49,11 @@ class MultiLabelReport(MetricReport):
     """The evaluation of a multi-label classifier."""
 
     by_class: dict[str, Hits]
-    average_precision: dict[str, float]  # of each label that the model knows; NaN if no text has it
-    thresholds: dict[str, float]  # of the probability of each label; ∞ if the label is never predicted
-    calibration: Calibration  # of the probabilities of all texts and labels
+    average_precision: dict[str, float]  # for each label that the model knows; NaN if no text has the label
+    thresholds: dict[str, float]  # probability threshold of each label; ∞ if the label is never predicted
+    calibration: Calibration  # calibration of the probabilities of all texts and labels
     unseen: dict[str, int]  # labels absent from training, and their number of texts
-    counted = ("label", "texts")  # the groups of `by_class` and what they count
+    counted = ("label", "texts")  # the groups of `by_class`, and the unit of their counts
 
     def to_dict(self) -> dict[str, object]:
         return {**super().to_dict(), "by_class": describe_classes(self.by_class)}
@@ -68,7 +69,7 @@ def report(
 ) -> MultiLabelReport:
     """Evaluate `logits` (N, L) of `labels` (L,) against the `expected` label sets (N,).
 
-    `thresholds` (L,) are the minimum probabilities of predicted labels, 0.5 by default.
+    `thresholds` (L,) contains the minimum probability of each label to be predicted, by default 0.5.
     """
     if logits.shape != (len(expected), len(labels)) or not expected:
         raise DataError(
@@ -122,7 +123,7 @@ def report(
 
 
 def baselines(correct: Flags) -> dict[str, float]:
-    """Return the metrics of constant predictions for the correct labels (N, L); see the module docstring."""
+    """Return the metrics of constant predictions, given the correct labels (N, L); see the module docstring."""
     total, support = len(correct), np.sort(correct.sum(axis=0))[::-1]
     counts = Counter(row.tobytes() for row in np.packbits(correct, axis=1))
     predicted = total * np.arange(1, len(support) + 1)
@@ -134,7 +135,7 @@ def baselines(correct: Flags) -> dict[str, float]:
 
 
 def label_matrix(label_sets: Sequence[Sequence[str]], labels: Sequence[str]) -> NDArray[np.int8]:
-    """Return the matrix (N, L) that is 1 where a text has a label; other labels are ignored."""
+    """Return the matrix (N, L) that is 1 if a text has a label, else 0; labels that are not in `labels` are ignored."""
     columns = {label: column for column, label in enumerate(labels)}
     matrix = np.zeros((len(label_sets), len(labels)), dtype=np.int8)
     for row, label_set in zip(matrix, label_sets, strict=True):
@@ -155,7 +156,7 @@ def binary_cross_entropy(logits: Values, correct: Flags) -> float:
 
 
 def average_precision(scores: Values, correct: Flags) -> float:
-    """Return the average precision of `scores` (N,); equal scores share a threshold. NaN if no example is correct."""
+    """Return the average precision of `scores` (N,), or NaN if none is correct; equal scores share a threshold."""
     if not correct.any():
         return math.nan
     order = np.argsort(-scores, kind="stable")
@@ -166,7 +167,7 @@ def average_precision(scores: Values, correct: Flags) -> float:
 
 
 def choose_thresholds(probabilities: Values, correct: Flags, precision: float | None = None) -> list[float | None]:
-    """Return the threshold of each label for probabilities (N, L), by F1 or a target precision.
+    """Return the threshold of each label for probabilities (N, L), chosen by F1 or by a target precision.
 
     A label without correct texts has the default threshold. See `choose_threshold`.
     """
@@ -178,6 +179,6 @@ def choose_thresholds(probabilities: Values, correct: Flags, precision: float | 
 
 
 def f1_thresholds(logits: Values, correct: NDArray[np.int8]) -> list[float]:
-    """Return the threshold of the probability of each label with the best F1, for logits (N, L)."""
+    """Return the probability threshold with the best F1 for each label, given logits (N, L)."""
     chosen = choose_thresholds(sigmoid(np.asarray(logits, dtype=float)), correct.astype(bool))
     return [math.inf if threshold is None else threshold for threshold in chosen]

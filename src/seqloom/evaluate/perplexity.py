@@ -1,4 +1,4 @@
-"""Evaluation of language models: perplexity, log-probabilities of texts and continuations, recall, mixtures.
+"""Evaluation of language models: perplexity, log-probabilities of texts and continuations, recall, and mixtures.
 
     loss = −1/N Σ_t log p(x_t | x_<t)      perplexity = exp(loss)
 
@@ -25,16 +25,16 @@ from torch.nn.utils.rnn import pad_sequence
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.protocols import CausalLanguageModel, DecodeState, Steppable, select
 
-CHUNK = 256  # tokens per row in one forward pass
+CHUNK = 256  # number of tokens per row in one forward pass
 MIXTURE_PRECISION = 1e-7  # maximum distance from the optimal mixture, in nats per token
-MAX_MIXTURE_ROUNDS = 5000  # of expectation–maximization
+MAX_MIXTURE_ROUNDS = 5000  # maximum number of rounds of expectation–maximization
 
 Device = torch.device | str
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Negative log-likelihood in nats and number of tokens."""
+    """The negative log-likelihood in nats, and the number of tokens."""
 
     nll: float
     tokens: int
@@ -63,7 +63,7 @@ def metrics(totals: Totals, *, words: int, characters: int, size: int) -> dict[s
 
 
 def exp(value: float) -> float:
-    """Return e^value, infinite on overflow."""
+    """Return e^value, or infinity if it overflows."""
     try:
         return math.exp(value)
     except OverflowError:
@@ -75,9 +75,9 @@ def stream_log_probs(
 ) -> Tensor:
     """Return log p of every token of a stream (N,), on the CPU.
 
-    `rows` > 1 splits the stream into contiguous parts that are read as a batch. This is faster, but
-    each part begins in the start state with only the previous token as context. `chunk` is the
-    number of tokens per forward pass; the state is passed on, so it affects only memory.
+    `rows` > 1 splits the stream into contiguous parts that are read as a batch. This is faster, but each part
+    begins in the start state with only the previous token as context. `chunk` is the number of tokens per
+    forward pass. The state is passed to the next chunk, so `chunk` affects only memory.
     """
     if stream.dim() != 1:
         raise UsageError(f"A stream must have one dimension, got the shape {tuple(stream.shape)}.")
@@ -98,7 +98,7 @@ def score_texts(
     chunk: int = CHUNK,
     device: Device = "cpu",
 ) -> list[Tensor]:
-    """Return log p of every token of each text and of its END, (length + 1,) each, on the CPU.
+    """Return log p (length + 1,) of the tokens of each text and its END, on the CPU.
 
     Texts of similar length are batched, `rows` at a time; scores do not depend on `rows`. A text may be
     empty.
@@ -131,7 +131,7 @@ def _score(
     inputs, targets = (
         pad_sequence(list(side), batch_first=True, padding_value=end).to(device) for side in zip(*pairs, strict=True)
     )  # (B, T)
-    # one tensor for all scores: small tensors allocated after large temporaries would fragment the heap
+    # Use one tensor for all scores, because small tensors allocated after large temporaries would fragment the heap.
     scores = torch.empty(inputs.shape, device=device)  # (B, T)
     for begin in range(0, inputs.shape[1], chunk):
         part = slice(begin, begin + chunk)
@@ -161,7 +161,7 @@ def continuation_log_probs(
     batch_size: int = 32,
     device: Device = "cpu",
 ) -> list[Tensor]:
-    """Return log p of the tokens of each row after its start, (length − start,), on the CPU.
+    """Return log p (length − start,) of the tokens of each row after its start, on the CPU.
 
     log p(c | prompt) = Σ_t log p(c_t | prompt, c_<t). The common prefix of all rows, for example the
     shots of a prompt, is read once. Rows of similar length are batched.
@@ -189,7 +189,7 @@ def continuation_log_probs(
 
 @dataclass(frozen=True)
 class RecallQuestion:
-    """The token span of an answer in a document, end exclusive, and its group."""
+    """The token span of an answer in a document, with an exclusive end, and its group."""
 
     start: int
     end: int
@@ -236,7 +236,7 @@ def best_weights(log_probs: Sequence[Tensor]) -> list[float]:
 
         maximize   L(λ) = 1/N Σ_t log Σ_i λ_i p_i(x_t | x_<t)
 
-    Expectation–maximization replaces each weight by the mean responsibility of its model; L never
+    Expectation–maximization replaces each weight by the mean responsibility of its model, so that L never
     decreases:
 
         λ_i ← λ_i g_i,    g_i = 1/N Σ_t p_i(x_t) / Σ_j λ_j p_j(x_t)

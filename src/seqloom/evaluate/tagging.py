@@ -2,12 +2,13 @@
 
     token accuracy = words with the correct tag / words      sentence accuracy = correct sentences / sentences
 
-Report token accuracy for part-of-speech tagging, and span F1 where most words are O. A span is
-correct if its type, first word and last word are correct; a partial match is both a false positive and a
+Report token accuracy for part-of-speech tagging, and span F1 if most words have the tag O. A span is
+correct if its type, first word and last word are correct. A partial match is both a false positive and a
 false negative. `classification` defines precision, recall and F1.
 
-By default, tags are read leniently as in the CoNLL evaluations (`seqloom.core.iob.extract_spans`); with a
-`strict` scheme, only valid spans of the scheme count. Both agree with seqeval.
+By default, tags are read leniently as in the CoNLL evaluations (`seqloom.core.iob.extract_spans`). With a
+`strict` scheme, only valid spans of the scheme count. The results of both methods equal the results of
+seqeval.
 """
 
 from collections import Counter
@@ -27,7 +28,7 @@ Tags = Sequence[str]
 @dataclass(frozen=True)
 class SpanScores:
     by_type: dict[str, Hits]  # sorted by name
-    sentences: list[dict[str, Hits]]  # per sentence, only the types that occur in it
+    sentences: list[dict[str, Hits]]  # for each sentence, the types that occur in it
 
     @property
     def micro(self) -> Average:
@@ -35,7 +36,7 @@ class SpanScores:
         return micro(self.by_type.values())
 
     def interval(self, *, seed: int = 0) -> Interval:
-        """Return the bootstrap interval of the micro F1 over sentences, whose spans are correlated."""
+        """Return the bootstrap interval of the micro F1; sentences are resampled because their spans are correlated."""
         sums = [sum(by_type.values(), Hits(0, 0, 0)) for by_type in self.sentences]
         return ratio_interval(((2 * hits.correct, hits.predicted + hits.expected) for hits in sums), seed=seed)
 
@@ -79,14 +80,14 @@ def check_aligned(expected: Sequence[Tags], predicted: Sequence[Tags]) -> None:
 class TagReport(MetricReport):
     """The evaluation of a tagger."""
 
-    confusion: Confusion  # of the tags of words
-    spans: SpanScores | None  # None if the tags mark no spans
-    invalid: int  # sentences with predicted tags that are invalid in the scheme
+    confusion: Confusion  # confusion of the words' tags
+    spans: SpanScores | None  # None if the tags do not mark spans
+    invalid: int  # number of sentences with predicted tags that are invalid in the scheme
     unseen: dict[str, int]  # tags absent from training, and their number of words
 
     @property
     def by_class(self) -> dict[str, Hits]:
-        """Hits by span type, or by tag if the tags mark no spans."""
+        """Hits by span type, or by tag if the tags do not mark spans."""
         return self.confusion.hits if self.spans is None else self.spans.by_type
 
     def to_dict(self) -> dict[str, object]:
@@ -106,7 +107,7 @@ def report(
     scheme: Scheme = "IOB2",
     seed: int = 0,
 ) -> TagReport:
-    """Evaluate predicted tags; `tags` are the tags of the model, `scheme` is the scheme of span tags.
+    """Evaluate predicted tags; `tags` are the tags of the model, and `scheme` is the scheme of span tags.
 
     Invalid sequences are counted and read leniently, as in the CoNLL evaluations.
     """
@@ -124,7 +125,7 @@ def report(
         "tag_macro_f1": macro(confusion.hits.values()).f1,
     }
     intervals = {
-        # resample sentences, since the words of a sentence are correlated
+        # Resample sentences, because the words of a sentence are correlated.
         "token_accuracy": ratio_interval(zip(correct, lengths, strict=True), seed=seed),
         "sentence_accuracy": wilson(correct_sentences, len(expected)),
     }

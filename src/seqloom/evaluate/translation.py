@@ -1,7 +1,7 @@
-"""Metrics of translations: BLEU and chrF of sacrebleu, exact matches, BLEU by sentence length.
+"""Metrics of translations: BLEU and chrF of sacrebleu, exact matches, and BLEU by sentence length.
 
-Each score has its sacrebleu signature, which makes it comparable; `seqloom.evaluate.bleu` explains a score. sacrebleu
-is imported on first use; nothing is downloaded.
+Each score has its sacrebleu signature, which makes it comparable. `seqloom.evaluate.bleu` explains a score. sacrebleu
+is imported on first use, and does not download data.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
     from seqloom.decoding.beam import BeamConfig
 
-BUCKET_WIDTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # of sentence lengths
+BUCKET_WIDTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # possible widths of buckets of sentence lengths
 MAX_BUCKETS = 8
-MIN_BUCKET_SIZE = 20  # sentences; BLEU of fewer is unreliable, so smaller buckets are merged
+MIN_BUCKET_SIZE = 20  # number of sentences; smaller buckets are merged, because their BLEU is unreliable
 
 
 @dataclass(frozen=True)
 class TranslationScores:
     metrics: dict[str, float]  # bleu, bleu_lowercase and chrf from 0 to 100; exact_match from 0 to 1
-    signatures: dict[str, str]  # of bleu, bleu_lowercase and chrf
+    signatures: dict[str, str]  # sacrebleu signatures of bleu, bleu_lowercase and chrf
 
 
 @dataclass(frozen=True)
 class LengthRow:
-    """The sentences whose source is `low` to `high` units long, both included."""
+    """The sentences whose source has a length from `low` to `high` units (inclusive)."""
 
     low: int
     high: int
@@ -56,11 +56,11 @@ class TranslationReport(TranslationScores):
     """The evaluation of translations."""
 
     by_length: list[LengthRow]
-    unit: str  # of `by_length`: words or characters of the source
+    unit: str  # unit of `by_length`: words or characters of the source
     decoding: str  # description of the search
-    lines: list[TranslatedLine]  # in the order of the split
+    lines: list[TranslatedLine]  # lines in the order of the split
     notes: tuple[str, ...] = ()  # remarks for the user, without a full stop
-    language: str = ""  # of the references
+    language: str = ""  # language of the references
 
     @property
     def hypotheses(self) -> list[str]:
@@ -72,7 +72,7 @@ class TranslationReport(TranslationScores):
         return {**self.metrics, "signatures": self.signatures, "decoding": self.decoding}
 
     def examples(self, limit: int = 5) -> list[TranslatedLine]:
-        """Choose lines evenly from the split, lines with a mistake first."""
+        """Choose lines evenly from the split, with mistakes first."""
         chosen: list[TranslatedLine] = []
         for exact in (False, True):
             lines = [line for line in self.lines if line.is_exact is exact]
@@ -92,8 +92,8 @@ def report(
 ) -> TranslationReport:
     """Evaluate translations.
 
-    `before` and `after` are additional metrics: loss and perplexity; alignment_error_rate and
-    copy_bleu.
+    `before` and `after` are additional metrics, which come before and after the metrics of translations:
+    loss and perplexity before; alignment_error_rate and copy_bleu after.
     """
     hypotheses, references = [line.hypothesis for line in lines], [line.reference for line in lines]
     scores = score_translations(hypotheses, references, language=target_language)
@@ -126,8 +126,9 @@ def describe_decoding(options: "BeamConfig") -> str:
 
 
 def score_translations(hypotheses: Sequence[str], references: Sequence[str], *, language: str) -> TranslationScores:
-    """Compute all metrics of translations with one reference each; `language` is the language of the references, or
-    "".
+    """Compute all metrics of translations with one reference each.
+
+    `language` is the language of the references, or "" if it is unknown.
     """
     _check(hypotheses, references)
     from sacrebleu.metrics.chrf import CHRF
@@ -140,7 +141,7 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[str], *, 
     metrics = {name: scorer.corpus_score(hypotheses, [references]).score for name, scorer in scorers.items()}
     pairs = zip(references, hypotheses, strict=True)
     lines = [TranslatedLine("", reference, hypothesis) for reference, hypothesis in pairs]
-    counted = [line for line in lines if line.reference.strip() or line.hypothesis.strip()]  # without blank pairs
+    counted = [line for line in lines if line.reference.strip() or line.hypothesis.strip()]  # leave out blank pairs
     metrics["exact_match"] = sum(line.is_exact for line in counted) / max(len(counted), 1)
     return TranslationScores(metrics, {name: str(scorer.get_signature()) for name, scorer in scorers.items()})
 
@@ -156,17 +157,17 @@ def bleu_metric(tokenize: str, *, lowercase: bool = False) -> "BLEU":
     """Return sacrebleu's BLEU with default smoothing."""
     from sacrebleu.metrics.bleu import BLEU
 
-    return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)  # no warning for text that looks tokenized
+    return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)  # `force` disables a warning about tokenized text
 
 
 def tokens(metric: "BLEU", line: str) -> list[str]:
-    """Tokenize a line like a BLEU metric."""
+    """Tokenize a line as a BLEU metric does."""
     parts: list[str] = metric.tokenizer((line.lower() if metric.lowercase else line).rstrip()).split()
     return parts
 
 
 def bleu_tokenizer(language: str) -> str:
-    """Return sacrebleu's tokenizer for a language; without spaces between words, tokens are characters."""
+    """Return sacrebleu's tokenizer for a language; tokens are characters if there are no spaces between words."""
     return "char" if is_unspaced(language) else "13a"
 
 
@@ -190,7 +191,7 @@ def by_length(
     only on `lengths`, so that models are comparable.
     """
     _check(hypotheses, references)
-    longest = sorted(lengths)[int(0.98 * (len(lengths) - 1))]  # ignores a few very long sentences
+    longest = sorted(lengths)[int(0.98 * (len(lengths) - 1))]  # ignore a few very long sentences
     width = next((width for width in BUCKET_WIDTHS if longest <= width * MAX_BUCKETS), longest)
     steps: dict[int, list[int]] = {}
     for index, length in enumerate(lengths):

@@ -3,9 +3,9 @@
 cos(x, y) = x · y / (‖x‖ ‖y‖)
 a : b = c : ?   the word w, other than a, b and c, with the largest cos(w, b − a + c) for unit vectors (3CosAdd)
 
-Word vectors are evaluated on rated word pairs and on analogies. Words are looked up regardless of
-case. Pairs and questions with an unknown word are skipped; `coverage` is the fraction that was
-evaluated. Always report it, since frequent words are easier.
+Word vectors are evaluated on rated word pairs and on analogies. Words are looked up regardless of case.
+Pairs and questions with an unknown word are skipped; `coverage` is the fraction of pairs or questions
+that were evaluated. Always report the coverage, because frequent words are easier.
 """
 
 import difflib
@@ -21,8 +21,8 @@ from seqloom.core.words import format_count, format_value
 from seqloom.evaluate.correlation import pearson_interval, ranks, spearman
 from seqloom.evaluate.intervals import Interval, wilson
 
-MAX_COSINES = 1 << 25  # held in memory
-MIN_SCORED = 10  # pairs or questions; a metric of fewer is not reported
+MAX_COSINES = 1 << 25  # maximum number of cosines in memory
+MIN_SCORED = 10  # number of pairs or questions; with fewer, the metric is not reported
 Array = NDArray[np.float32]
 
 
@@ -34,7 +34,7 @@ class NearWord:
 
 @dataclass(frozen=True)
 class WordSpace:
-    """Words, by descending frequency, and their vectors; `lowercase` means that all words are in lower case."""
+    """Words in descending order of frequency, and their vectors; `lowercase` is True if all words are in lower case."""
 
     words: Sequence[str]
     vectors: Array  # (V, D)
@@ -54,12 +54,12 @@ class WordSpace:
 
     @cached_property
     def indices(self) -> dict[str, int]:
-        """The index of each word; a duplicate word has its first index."""
+        """The index of each word; a duplicate word has the index of its first occurrence."""
         return {word: index for index, word in reversed(list(enumerate(self.words)))}
 
     @cached_property
     def folded(self) -> dict[str, int]:
-        """The index of each word regardless of case, the most frequent spelling."""
+        """The index of each word regardless of case, which is the index of the most frequent spelling."""
         return {word.casefold(): index for index, word in reversed(list(enumerate(self.words)))}
 
     def index(self, word: str) -> int:
@@ -101,7 +101,7 @@ class WordSpace:
         return [NearWord(self.words[index], float(scores[index])) for index in order]
 
     def look_up(self, *words: str) -> list[int] | None:
-        """Return the indices of words regardless of case; None if one is unknown."""
+        """Return the indices of words regardless of case, or None if a word is unknown."""
         indices = [self.folded.get(word.casefold()) for word in words]
         return None if None in indices else [index for index in indices if index is not None]
 
@@ -131,7 +131,7 @@ class Analogy:
 class WordScore:
     """A metric with its interval and coverage."""
 
-    value: float | None  # None with too few known questions
+    value: float | None  # None if there are too few known questions
     evaluated: int
     total: int
     interval: Interval | None = None
@@ -155,7 +155,7 @@ def rate_pairs(space: WordSpace, pairs: Sequence[RatedPair]) -> WordScore:
 def analogies(space: WordSpace, questions: Sequence[Analogy]) -> dict[str, WordScore]:
     """Compute the accuracy of `semantic`, `syntactic` and all analogies.
 
-    If words differ only in case, the most frequent one is used.
+    If words differ only in case, the most frequent word is used.
     """
     known = [(q, indices) for q in questions if (indices := space.look_up(q.a, q.b, q.c, q.d)) is not None]
     candidates = np.array(sorted(space.folded.values()))
@@ -166,7 +166,7 @@ def analogies(space: WordSpace, questions: Sequence[Analogy]) -> dict[str, WordS
     for first in range(0, len(rows), size):
         part = rows[first : first + size]
         a, b, c = (unit[part[:, side]] for side in range(3))
-        cosines = (b - a + c) @ unit.T  # (Q, C), up to a factor per row, which does not change the order
+        cosines = (b - a + c) @ unit.T  # (Q, C) up to a factor per row that does not change the order
         np.put_along_axis(cosines, part[:, :3], -np.inf, axis=1)
         correct[first : first + size] = cosines.argmax(axis=1) == part[:, 3]
     is_syntactic = np.array([question.syntactic for question, _ in known], dtype=bool)

@@ -11,14 +11,14 @@ from seqloom.core.device import has_triton
 
 MIN_ROWS = 32  # with fewer rows, PyTorch's product is as fast
 MAX_SPLIT_WEIGHTS = 1 << 26  # larger weights are not split, because the parts take twice their memory
-MIN_TILE = 16  # rows and columns of the matrices that a kernel multiplies
-KEY_BLOCK = 16  # keys and values per iteration
-MAX_HEAD_WIDTH, MAX_HYPOTHESES = 128, 32  # per source; they fit on every supported GPU
+MIN_TILE = 16  # minimum number of rows and columns of the matrices that a kernel multiplies
+KEY_BLOCK = 16  # number of keys and values that a kernel reads per iteration
+MAX_HEAD_WIDTH, MAX_HYPOTHESES = 128, 32  # head width and hypotheses per source that fit on every supported GPU
 TILE = 64, 64, 32  # rows, columns and depth that a program multiplies per iteration
-NARROW_TILE, TALL_TILE = (64, 32, 64), (128, 64, 32)  # for few and for many tiles
+NARROW_TILE, TALL_TILE = (64, 32, 64), (128, 64, 32)  # used if the product has few or many tiles
 FEW_TILES, MANY_TILES = 64, 1500
-ENOUGH_PROGRAMS, MAX_SPLITS = 200, 8  # programs that fill a GPU; programs per tile
-MIN_SPLIT_DEPTH, MAX_REDUCED_COLUMNS = 128, 4096  # for programs that share a tile
+ENOUGH_PROGRAMS, MAX_SPLITS = 200, 8  # number of programs that fill a GPU; maximum number per tile
+MIN_SPLIT_DEPTH, MAX_REDUCED_COLUMNS = 128, 4096  # limits for products in which programs share a tile
 MAX_RANKED_VOCABULARY, RANKING_BLOCK = 1 << 15, 128  # tokens
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2}
 
@@ -29,7 +29,7 @@ def kernels() -> Any:
 
 
 def supports_weight(weight: Tensor) -> bool:
-    """Return whether the kernels support a weight, which must be on a GPU with TF32 and small enough to be split."""
+    """Return whether the kernels support a weight: it must be on a GPU with TF32, and small enough to be split."""
     if not weight.is_cuda or weight.dtype != torch.float32 or weight.numel() > MAX_SPLIT_WEIGHTS or not has_triton():
         return False
     return torch.version.hip is None and torch.cuda.get_device_capability(weight.device) >= (8, 0)

@@ -4,9 +4,9 @@
     best_tokens                 log softmax of logits and the largest values of each row, while the row is in the cache
     layer_norm                  γ ⊙ (x − μ) / √(σ² + ε) + β
 
-Compilers do not vectorize such short loops well, so they use `vector_intrinsics`, sixteen float32
-values at a time. numba recompiles a cached kernel only if this file changes: touch it after
-changing the intrinsics.
+Compilers do not vectorize such short loops well. The loops therefore use `vector_intrinsics`, which process sixteen
+float32 values at a time. numba recompiles a cached kernel only if this file changes, so touch this file after a change
+of the intrinsics.
 
 Kernels take addresses and sizes of contiguous tensors, because converting tensors to arrays takes longer than some
 of the kernels. `seqloom.accel.decoding.decoder_numba` calls them.
@@ -48,7 +48,7 @@ from seqloom.accel.decoding.vector_intrinsics import (
 )
 from seqloom.core.device import compile_cached
 
-BLOCK = 4 * LANES  # logits with a common maximum
+BLOCK = 4 * LANES  # number of logits for which one maximum is stored
 
 # --- attention --------------------------------------------------------------------------------------------------------
 
@@ -69,8 +69,8 @@ def round_up(count: int, size: int) -> int:
 
 @function
 def list_true(mask: int, length: int, positions: int) -> int:
-    """Write the True positions of a mask to `positions`, padded with the first to a multiple of four; return their
-    number.
+    """Write the True positions of a mask to `positions`, padded with the first position to a multiple of four; return
+    the number of True positions.
     """
     count = 0
     for position in range(length):
@@ -84,7 +84,7 @@ def list_true(mask: int, length: int, positions: int) -> int:
 
 @function
 def score(q: int, keys: int, stride: int, positions: int, count: int, scores: int) -> None:
-    """Compute q Kᵀ for a query and the keys at `count` positions, with a stride in bytes."""
+    """Compute q Kᵀ for a query and the keys at `count` positions; `stride` is in bytes."""
     zero = broadcast(f32(0))
     for j in range(0, count, 4):
         k0, k1 = keys + load_int(positions + 8 * j) * stride, keys + load_int(positions + 8 * j + 8) * stride
@@ -206,7 +206,8 @@ def attend_to_source(
 ) -> None:
     """Compute the attention outputs `out` (R, N, d) of queries (R, N, d) to keys and values (B, N, S, d).
 
-    Positions are masked by (B, S); an empty source gives zeros. `weights_out` (R, N, S) may have no rows.
+    `mask` (B, S) is True at real positions. The outputs for an empty source are zeros. `weights_out` (R, N, S) may have
+    no rows.
     """
     size, stride = round_up(S, LANES), 4 * d
     weights, positions = np.empty((k, size), f32), np.empty(size, np.int64)
@@ -274,10 +275,11 @@ def insert(best: Array, ids: Array, count: int, value: float, token: int) -> int
 
 @loop("void(f4[:,::1], f4[:,::1], i8[:,::1])")
 def best_tokens(logits: Array, values: Array, ids: Array) -> None:
-    """Find the largest values of the log softmax of each row (R, V), and their ids: (R, count), by ascending id.
+    """Find the largest values of the log softmax of each row (R, V), and the ids of these values, as (R, count).
 
-    Among equal logits, lower ids are preferred. All values of a row with NaN are NaN. A row is read twice: for the
-    maxima of its blocks, and for Σ e^(x − max). Only the blocks with the largest maxima are then searched.
+    The results of a row are sorted by ascending id. Among equal logits, lower ids are preferred. All values of a row
+    with NaN are NaN. A row is read twice: to compute the maxima of its blocks, and to compute Σ e^(x − max). Only the
+    blocks with the largest maxima are then searched.
     """
     (R, V), count = logits.shape, values.shape[1]
     blocks = V // BLOCK
@@ -324,7 +326,7 @@ def best_tokens(logits: Array, values: Array, ids: Array) -> None:
                     kept = insert(best, best_ids, kept, row[j], j)
         for i in range(count):
             best[i] = best[i] - log_sum
-        for i in range(1, count):  # by ascending id
+        for i in range(1, count):  # sort by ascending id
             value, token, rank = best[i], best_ids[i], i
             while rank > 0 and best_ids[rank - 1] > token:
                 best[rank], best_ids[rank] = best[rank - 1], best_ids[rank - 1]

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from seqloom.core.device import has_numba
 
-MIN_SOURCES = 32  # in a batch; with fewer, loading the kernels takes longer than they save
-MIN_LOGIT_ROWS = 128  # likewise, for `best_tokens`
-MAX_COUNT = 128  # tokens of a row; for more, sorting is faster than inserting each
+MIN_SOURCES = 32  # for smaller batches, loading the kernels takes longer than they save
+MIN_LOGIT_ROWS = 128  # with fewer rows, loading the kernels for `best_tokens` takes longer than they save
+MAX_COUNT = 128  # if more tokens per row are requested, sorting is faster than inserting each token
 NO_WEIGHTS = np.empty((0, 0, 0), dtype=np.float32)
-LANES = 16  # in a register; the widths of heads and norms must be multiples of it
+LANES = 16  # values in a register; the widths of heads and norms must be multiples of this number
 
 
 def is_available() -> bool:
@@ -28,8 +28,8 @@ def is_available() -> bool:
 
 @functools.cache
 def kernels() -> Any:
-    """Return the module of the kernels, or None if it cannot be compiled; the first import compiles it and caches it on
-    disk.
+    """Return the module of the kernels, or None if the kernels cannot be compiled. The first import compiles them and
+    caches them on disk.
     """
     if not has_numba():
         return None
@@ -80,7 +80,7 @@ def attend_to_source(
 ) -> Tensor:
     """Return the attention outputs `out` (R, N·d) of scaled queries (R, N·d) to keys and values (B, N, S, d).
 
-    Positions are masked by (B, S). `weights_out` (R, N, S), if given, receives the weights.
+    `mask` (B, S) is True at real positions. The attention weights are written to `weights_out` (R, N, S), if given.
     """
     B, N, S, d = keys.shape
     assert _is_contiguous(q, keys, values, out) and _is_contiguous(mask, dtype=torch.bool)
@@ -103,8 +103,9 @@ def _is_contiguous(*tensors: Tensor, dtype: torch.dtype = torch.float32) -> bool
 
 
 def best_tokens(chunks: Iterable[Tensor], rows: int, count: int) -> tuple[Tensor, Tensor]:
-    """Apply `seqloom.core.tokens.best_tokens` to the log softmax of chunks of logits (·, V), which have `rows` rows in
-    total.
+    """Apply `seqloom.core.tokens.best_tokens` to the log softmax of chunks of logits (·, V).
+
+    The chunks have `rows` rows in total.
     """
     values, ids = (torch.empty(rows, count, dtype=dtype, device="cpu") for dtype in (torch.float32, torch.long))
     values_array, ids_array, start = values.numpy(), ids.numpy(), 0

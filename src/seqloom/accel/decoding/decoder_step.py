@@ -80,8 +80,8 @@ def is_supported_decoder(stack: TransformerStack) -> bool:
 
 
 def is_supported(stack: TransformerStack, attentions: Sequence[MultiHeadAttention]) -> bool:
-    """Return whether a stack is in inference mode, in full precision, and without grouped queries, rotary positions and
-    gates.
+    """Return whether a stack is in inference mode and in full precision, and uses neither grouped queries nor rotary
+    positions nor gates.
     """
     weight = attentions[0].q.weight
     if torch.is_grad_enabled() or any(block.training for block in stack):
@@ -117,9 +117,9 @@ class DecoderStep:
     ) -> tuple[Tensor, tuple[GrowingBuffer, ...], Tensor]:
         """Return the output (R, D) for y (R, D), the new caches, and the attention weights (B, N, k, S) to the source.
 
-        `layer` selects the block whose weights are used. `sources` contains the keys and values (B, N, S, d) of each
-        block. `source_mask` (B, 1, 1, S) is True at real positions; if no source is empty, it can be the tensor that is
-        added to the scores.
+        `layer` selects the block whose attention weights are returned. `sources` contains the keys and values
+        (B, N, S, d) of each block. `source_mask` (B, 1, 1, S) is True at real positions. If no source is empty,
+        `source_mask` can instead be the tensor that is added to the scores.
         """
         backend = self._select_backend(update, len(caches[0].buffer), source_mask, y)
         new_caches, attention_weights = [], y
@@ -134,7 +134,7 @@ class DecoderStep:
     def _select_backend(
         self, update: CacheUpdate | FixedUpdate, sources: int, source_mask: AttentionMask | Tensor, y: Tensor
     ) -> "TorchBackend | NumbaBackend":
-        """Select the backend at the first token, which PyTorch computes; later tokens use the same backend."""
+        """Select the backend of the search. PyTorch computes the first token, and the backend computes later tokens."""
         if isinstance(update, FixedUpdate):
             is_supported = self.supports_gpu and decoder_gpu.supports_attention(self.blocks[0].width, update.k)
             return GPUBackend() if is_supported else TorchBackend()

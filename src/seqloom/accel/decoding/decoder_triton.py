@@ -1,9 +1,10 @@
 # mypy: ignore-errors
 """Triton kernels of a decoder step on a GPU: linear layers, attention, and the most probable tokens.
 
-Products of float32 use the TF32 units, which are several times as fast. TF32 has 11 of the 24 bits of float32, so each
-factor is split, x = x₁ + x₂, and x w ≈ x₁ w₁ + x₂ w₁ + x₁ w₂. Weights are split in advance. The units truncate their
-sums, which loses precision in long sums; they therefore sum short blocks, which are added in float32.
+Products of float32 numbers use the TF32 units, which are several times as fast. TF32 has 11 of the 24 bits of float32,
+so each factor is split, x = x₁ + x₂, and x w ≈ x₁ w₁ + x₂ w₁ + x₁ w₂. Weights are split in advance. The units truncate
+their sums, so long sums would lose precision. The units therefore sum only short blocks, and float32 additions combine
+the sums of the blocks.
 """
 
 import triton
@@ -34,8 +35,8 @@ def fused_linear(
 ):  # fmt: skip
     """Compute activation(x Wᵀ + b) + addend from x (R, D), a split W (N, D), b (N,) and an addend (R, N).
 
-    A program computes ROWS · WIDTH elements of `out` (R, N). Several programs can share a tile: each sums `split_depth`
-    of D, to a separate `out`.
+    A program computes a tile of ROWS · WIDTH elements of `out` (R, N). Several programs can share a tile: each program
+    sums over `split_depth` of the D inputs and writes its sums to a separate `out`.
     """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
@@ -72,7 +73,7 @@ def reduce_splits(
 ):  # fmt: skip
     """Compute a row of `out` (R, N), activation(Σ partials + b) + addend, from the partial products (SPLITS, R, N).
 
-    NORM applies LayerNorm to it: γ ⊙ (x − μ) / √(σ² + ε) + β.
+    With NORM, LayerNorm is applied to the row: γ ⊙ (x − μ) / √(σ² + ε) + β.
     """
     row, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     mask, index = column < width, row * width + column
@@ -97,12 +98,13 @@ def attend(
     q_row, source, head, position, allowed_row, heads, positions,
     HYPOTHESES: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, SELF: tl.constexpr, KEY_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Compute softmax(q kᵀ) v for the hypotheses of a source and one head: rows of `out` (R, N·d).
+    """Compute softmax(q kᵀ) v for one head and the hypotheses of one source: rows of `out` (R, N·d).
 
     `q_row` is the row stride of scaled queries; `source`, `head` and `position` are the strides of keys and values
-    (B, N, P, d). SELF: the keys and values of the same tokens follow the queries. A hypothesis attends to its own token
-    first and writes it to the next slot. `step` tokens precede it, and `allowed` (R, P) marks the slots that it owns.
-    Otherwise `allowed` (B, S) is added to the scores. Sums are updated block by block, scaled by the largest score:
+    (B, N, P, d). With SELF, the keys and values of the same tokens follow the queries in memory. A hypothesis attends
+    to its own token first and writes the token's key and value to the next slot. `step` tokens precede this token, and
+    `allowed` (R, P) marks the slots that the hypothesis owns. Without SELF, `allowed` (B, S) is added to the scores.
+    Sums are updated block by block, scaled by the largest score:
 
         m' = max(m, s)     l' = l · e^(m − m') + Σ e^(s − m')     o' = o · e^(m − m') + e^(s − m') v     out = o / l
     """
@@ -157,9 +159,9 @@ def attend(
 def rank_tokens(
     logits, values, ids, vocabulary, COUNT: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Find the COUNT largest values of the log softmax of a row (V,), and their ids; of equal values, the lowest ids.
+    """Find the COUNT largest values of the log softmax of a row (V,), and their ids; among equal values, lowest first.
 
-        log p = s − m − log Σ exp(s − m),   m the largest s
+        log p = s − m − log Σ exp(s − m),   where m is the largest s
 
     The largest value is in the first block with the largest maximum. Only this block is searched; its maximum is then
     replaced by the maximum of its remaining values.
@@ -173,7 +175,7 @@ def rank_tokens(
     block_maxima = tl.max(all_scores, 1)  # (BLOCKS,)
     highest = tl.max(block_maxima, 0)
     total = tl.log(tl.sum(tl.sum(tl.exp(all_scores - highest), 1), 0))
-    last_score, last_token = highest, -1  # of the previous rank
+    last_score, last_token = highest, -1  # the result of the previous rank
     for rank in range(COUNT):
         maximum = tl.max(block_maxima, 0)
         best_block = tl.min(tl.where(block_maxima == maximum, block, BLOCKS - 1), 0)

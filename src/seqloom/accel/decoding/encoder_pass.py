@@ -26,7 +26,7 @@ from seqloom.nn.mixers import SelfAttention
 from seqloom.nn.transformer import Source, StackOutput, TransformerBlock, TransformerStack, WeightRequests
 
 TORCH_BACKEND = TorchBackend()
-MIN_WIDTH = 256  # narrower layers take less time than a launch, and PyTorch's kernels launch faster
+MIN_WIDTH = 256  # the kernels of narrower layers take less time than their launch, and PyTorch launches faster
 
 
 def applies(

@@ -23,7 +23,7 @@ Model = TypeVar("Model", bound=Seq2Seq)
 
 
 def fixed_steps(model: Steppable) -> "FixedSteps[Any] | None":
-    """Return the fixed-shape steps of a model, or None if it is not supported."""
+    """Return the fixed-shape steps of a model, or None if the model is not supported."""
     if isinstance(model, RecurrentSeq2Seq):
         return FixedRecurrent(model)
     if not isinstance(model, Transformer) or type(model).start is not Transformer.start:
@@ -32,8 +32,9 @@ def fixed_steps(model: Steppable) -> "FixedSteps[Any] | None":
 
 
 class FixedSteps(ABC, Generic[Model]):
-    """Steps of a model with fixed shapes, which never synchronize with the device and may modify their state in
-    place.
+    """Steps of a model with fixed shapes.
+
+    The steps never synchronize with the device, and they may modify their state in place.
     """
 
     def __init__(self, model: Model) -> None:

@@ -1,8 +1,7 @@
-"""Packed linear layers for decoding, in which many calls with few rows use the same weights.
+"""Packed linear layers for decoding, where many calls with few rows use the same weights.
 
-On a CPU the weights are packed once for oneDNN, which fuses bias, activation and addition into the
-product. On a GPU, `seqloom.accel.decoding.decoder_gpu` fuses them. Otherwise the plain layer is
-used.
+On a CPU, the weights are packed once for oneDNN, which fuses bias, activation and addition into the product. On a GPU,
+`seqloom.accel.decoding.decoder_gpu` fuses them. If neither supports the weights, the plain layer is used.
 """
 
 import threading
@@ -21,10 +20,10 @@ from seqloom.accel.decoding import decoder_gpu, decoder_numba
 from seqloom.core.tokens import best_tokens, rank_tokens
 from seqloom.nn.softmax import at_least_float32
 
-PACKED_ROWS = 256  # a hint for the memory layout
+PACKED_ROWS = 256  # expected number of rows; oneDNN uses it only to choose the memory layout
 MIN_ONEDNN_PRODUCTS = 1 << 20  # with fewer scalar products, the call of oneDNN takes longer than it saves
 CHUNK_LOGITS = 1 << 21  # larger buffers would be allocated again in every call
-CACHED_CHUNK_LOGITS = 1 << 20  # if logits are read only once
+CACHED_CHUNK_LOGITS = 1 << 20  # chunk size if the logits are read only once
 ONEDNN_NAMES = {"none": ("none", ""), "relu": ("relu", ""), "gelu": ("gelu", "none"), "gelu-tanh": ("gelu", "tanh")}
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
@@ -128,20 +127,21 @@ class PackedWeights:
 def tensor_versions(weights: Iterable[Tensor]) -> Hashable:
     """Return a key that changes with the addresses and the version counters of the weights.
 
-    torch does not count writes through `.data`, to tensors created in inference mode, or by its fused optimizers;
-    `seqloom.train.optimizers` increments the versions for these.
+    torch does not count writes through `.data`, writes to tensors created in inference mode, and updates by its fused
+    optimizers. `seqloom.train.state` increments the version counters after an update by a fused optimizer.
     """
     tensors = list(weights)
     try:
         changes = tuple(map(attrgetter("_version"), tensors))
-    except RuntimeError:  # tensors of inference mode have no version
+    except RuntimeError:  # tensors created in inference mode have no version
         changes = tuple(0 if weight.is_inference() else weight._version for weight in tensors)
     return tuple(map(Tensor.data_ptr, tensors)), changes
 
 
 def list_parameters(modules: Iterable[nn.Module]) -> list[Tensor]:
-    """List the parameters of modules and their children, eight times as fast as torch, because every step needs the
-    list.
+    """List the parameters of modules and their children.
+
+    Every step needs the list. This function is eight times as fast as `parameters()` of torch.
     """
     pending, parameters = list(modules), []
     for module in pending:
@@ -156,7 +156,7 @@ def list_parameters(modules: Iterable[nn.Module]) -> list[Tensor]:
 @dataclass(frozen=True)
 class _CacheEntry:
     weights: list[Tensor]
-    storages: list[Tensor]  # keep the memory alive, so that its address is not reused
+    storages: list[Tensor]  # references keep the memory alive, so that its address is not reused
     key: Hashable
     value: Any
 
@@ -167,7 +167,7 @@ _cache: WeakKeyDictionary[nn.Module, _CacheEntry] = WeakKeyDictionary()
 
 
 def cached_by_weights(modules: Sequence[nn.Module], build: Callable[[], Any]) -> Any:
-    """Return the cached result of `build` for the weights of modules; build it again if a weight changes.
+    """Return the cached result of `build` for the weights of modules; call `build` again if a weight has changed.
 
     `tensor_versions` detects changes. The entry lives as long as the first module.
     """

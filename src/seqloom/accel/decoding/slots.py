@@ -18,8 +18,8 @@ from seqloom.core.tree import GrowingBuffer
 from seqloom.nn.cache import STEPS_OF_GROWTH, Caches, CacheState, CacheUpdate, enlarge, extend_caches, token_positions
 from seqloom.nn.masks import AttentionMask
 
-REUSES_SLOTS = "reuses_slots"  # the entry of a cache's state
-RESERVED_GROWTHS = 6  # of a cache within its first allocation
+REUSES_SLOTS = "reuses_slots"  # the key of the decision in the state of the cache
+RESERVED_GROWTHS = 6  # number of times that a cache can grow within its first allocation
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,9 @@ def _with_free_slots(caches: Caches, state: CacheState, tokens: Tensor, sources:
 
 
 def _add_slots(cache: GrowingBuffer, slots: int, min_reserved: int) -> GrowingBuffer:
-    """Return a cache with `slots` slots, in its memory if they fit, else in new memory for at least `min_reserved`
-    slots.
+    """Return a cache with `slots` slots.
+
+    The cache keeps its memory if the slots fit; otherwise it gets new memory for at least `min_reserved` slots.
     """
     old_slots, buffer = cache.buffer.shape[3], cache.buffer
     if slots > decoder_numba.capacity(buffer):
@@ -103,9 +104,9 @@ def _add_slots(cache: GrowingBuffer, slots: int, min_reserved: int) -> GrowingBu
 
 @dataclass(frozen=True)
 class FixedUpdate:
-    """A cache update that writes one token for each of R = B·k hypotheses, at step t to the slots t·k … t·k + k − 1.
+    """A cache update that writes one token for each of R = B·k hypotheses: step t writes to slots t·k … t·k + k − 1.
 
-    `owned` (R, P), the slots that each hypothesis owns, is changed in place.
+    `owned` (R, P) marks the slots that each hypothesis owns. It is changed in place.
     """
 
     owned: Tensor

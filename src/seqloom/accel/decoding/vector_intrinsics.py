@@ -20,7 +20,7 @@ MIN_SCORE = np.float32(-3e38)  # below any score
 f32 = np.float32
 FLOAT, INT32, INT64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 FLOATS, INT32S = ir.VectorType(FLOAT, LANES), ir.VectorType(INT32, LANES)
-MAGIC, MAGIC_BITS = 12582912.0, 0x4B400000  # 1.5 · 2^23: the lowest bits of MAGIC + x are x, rounded
+MAGIC, MAGIC_BITS = 12582912.0, 0x4B400000  # 1.5 · 2^23: the lowest bits of MAGIC + x are the rounded x
 EXP2 = 1.326472715e-3, 9.671512643e-3, 5.550733743e-2, 0.2402224209, 0.6931469776, 1.0  # 2^f for |f| ≤ ½, error 1e-7
 Array = np.ndarray[Any, Any]
 Value = Any  # a type, a value or a context of numba or LLVM
@@ -147,7 +147,7 @@ def mask_tail(typing: Value, a: Value, count: Value) -> tuple[Value, Codegen]:
 
 @intrinsic
 def prevent_unrolling(typing: Value) -> tuple[Value, Codegen]:
-    """Keep LLVM from unrolling the enclosing loop, which is so short that unrolling slows it down."""
+    """Keep LLVM from unrolling the enclosing loop, because unrolling slows down a loop this short."""
 
     def codegen(context: Value, builder: Builder, signature: Value, args: Value) -> Value:
         function_type = ir.FunctionType(ir.VoidType(), [])
@@ -212,7 +212,7 @@ def store_sums(typing: Value, address: Value, a: Value, b: Value, c: Value, d: V
     """Store the sums of four vectors at an address, with half the operations of four separate sums."""
 
     def add_halves(builder: Builder, a: Value, b: Value, distance: int) -> Value:
-        """Add the second half of each group of 2 · distance lanes to its first half; sums of a, then of b."""
+        """Add the second half of each group of 2 · distance lanes to its first half; return the sums of a and b."""
         low = [j for j in range(LANES) if j // distance % 2 == 0]
         low += [j + LANES for j in low]
         orders = low, [j + distance for j in low]

@@ -1,8 +1,8 @@
 """Numba kernels of hidden Markov models, for the CPU (extra `fast`).
 
 As in `seqloom.accel.hmm.scaled`, the values of every step are divided by their sum, and the logarithms of the sums are
-accumulated. A result is reliable if the probabilities of all reachable states exceeded MIN_PROBABILITY. The definition
-computes the other sequences.
+accumulated. A result is reliable if the probabilities of all reachable states exceed MIN_PROBABILITY. The definition
+computes the sequences without a reliable result.
 """
 
 from typing import Any
@@ -59,7 +59,7 @@ def _apply_emission(probs: Array, is_possible: Array, log_b: Array, b: Array) ->
     total = 0.0
     for k in range(states):
         is_possible[k] = (probs[k] > 0.0) and log_b[k] > -np.inf
-        # exp is the slowest operation; its value is known for the maximum and for −∞
+        # exp is the slowest operation, so it is skipped for the maximum and for −∞, where its value is known.
         b[k] = 1.0 if log_b[k] == highest else 0.0 if log_b[k] == -np.inf else np.exp(log_b[k] - highest)
         probs[k] *= b[k]
         total += probs[k]
@@ -70,7 +70,7 @@ def _apply_emission(probs: Array, is_possible: Array, log_b: Array, b: Array) ->
 
 @inlined
 def _fold_product(total: float, product: float) -> tuple[float, float]:
-    """Add the logarithm of a product of sums to the total, before the product underflows or overflows."""
+    """Add the logarithm of a product of sums to the total if the product may soon underflow or overflow."""
     if 1e-150 < product < 1e150:
         return total, product
     return total + np.log(product), 1.0

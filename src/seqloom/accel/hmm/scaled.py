@@ -2,10 +2,10 @@
 
 - Scaling: each row is divided by its sum at every step, and the logarithms of the sums are accumulated. Terms below
   10⁻³⁰⁸ of the largest underflow. `reliable` marks the sequences in which every p_t was too large for underflow to
-  matter. The definition computes the others.
-- Chunks: a long sequence is split into K chunks, which are computed in parallel from every possible start state (an
-  N × N matrix each). A loop over the chunks then gives their actual starts, and a second parallel pass computes all
-  steps. This takes 2 T/K + K steps instead of T.
+  matter. The definition computes the other sequences.
+- Chunks: a long sequence is split into K chunks. The first pass computes the chunks in parallel from every possible
+  start state, which gives an N × N matrix per chunk. A loop over the chunks then computes their actual start states,
+  and a second parallel pass computes all steps. This takes 2 T/K + K steps instead of T.
 """
 
 import torch
@@ -14,8 +14,8 @@ from torch import Tensor
 from seqloom.classical.hmm import inference as hmm_inference
 from seqloom.classical.hmm.inference import MIN_PROBABILITY, log_matmul
 
-MAX_CHUNKED_STATES = 20  # with more states, computing a chunk from each of them is slower
-AGREEMENT_TOLERANCE = 1e-9  # relative, between the end of a chunk and the start of the next
+MAX_CHUNKED_STATES = 20  # with more states, computing each chunk from every start state is slower
+AGREEMENT_TOLERANCE = 1e-9  # relative tolerance between the end of a chunk and the start of the next
 definition = hmm_inference.recursion.definition
 backtrack_definition = hmm_inference.backtrack.definition
 
@@ -23,8 +23,9 @@ backtrack_definition = hmm_inference.backtrack.definition
 def recursion(
     start: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None, *, largest: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Compute p and α (B, T, N), in chunks if that is faster; without chunks, sums are scaled and maxima use log
-    space.
+    """Compute p and α (B, T, N), in chunks if chunks are faster.
+
+    Without chunks, sums are scaled, and maxima are computed in log space.
     """
     if mask is not None and bool(mask.all()):
         mask = None
@@ -62,7 +63,7 @@ def scaled(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute p and α (B, T, N), and which sequences are reliable (B,)."""
     order, active = None, None
-    if mask is not None:  # longest sequences first; each step computes the sequences that have not ended
+    if mask is not None:  # sort by length, longest first; each step computes the sequences that have not ended
         order, active = mask.sum(dim=1).argsort(descending=True), mask.sum(dim=0).tolist()
     rows = emission if order is None else emission[order]
     initial = start if order is None else start[order]
@@ -126,7 +127,7 @@ def _replace_neg_inf(values: Tensor) -> Tensor:
 
 
 def should_chunk(emission: Tensor) -> bool:
-    """Return whether chunks are faster, which holds for a few long sequences with few states."""
+    """Return whether chunks are faster: this holds for a few long sequences with few states."""
     batch, length, states = emission.shape
     return states <= MAX_CHUNKED_STATES and length >= 1024 * batch
 
@@ -155,7 +156,7 @@ def _run_in_chunks(
     """Compute p and α (B, T, N) in chunks of `size` steps; None if the result is unreliable."""
     batch, length, states = emission.shape
     count = -(-length // size)
-    padding = emission.new_zeros(batch, count * size - length, states)  # after the end; discarded
+    padding = emission.new_zeros(batch, count * size - length, states)  # padding after the end, discarded later
     chunks = torch.cat([emission, padding], dim=1).view(batch, count, size, states)
     products = (_chunk_max_products if largest else _chunk_sum_products)(transition, chunks)  # (B, K, N, N)
     starts = [start]
@@ -174,7 +175,7 @@ def _run_in_chunks(
 
 
 def _chunk_sum_products(transition: Tensor, emission: Tensor) -> Tensor:
-    """Return the log matrices (B, K, N, N) from p at the start of a chunk to p at the next start; scaled by rows."""
+    """Return the log matrices (B, K, N, N) from p at the start of a chunk to p at the next start, scaled by rows."""
     transition_probs, states = transition.exp(), len(transition)
     highest = _replace_neg_inf(emission.amax(dim=3))  # (B, K, S)
     emission_probs = torch.exp(emission - highest.unsqueeze(3)).permute(2, 0, 1, 3).unsqueeze(3)  # (S, B, K, 1, N)
@@ -190,7 +191,7 @@ def _chunk_sum_products(transition: Tensor, emission: Tensor) -> Tensor:
 
 
 def _chunk_max_products(transition: Tensor, emission: Tensor) -> Tensor:
-    """Return the same matrices with max instead of sum, in log space."""
+    """Return the same matrices as `_chunk_sum_products`, with maxima instead of sums, in log space."""
     states = len(transition)
     table = torch.full((states, states), -torch.inf, dtype=emission.dtype, device=emission.device)
     table = table.fill_diagonal_(0).expand(*emission.shape[:2], -1, -1)
@@ -220,9 +221,9 @@ def backtrack(backpointers: Tensor, last: Tensor) -> Tensor:
     if count <= 1:
         return backtrack_definition(backpointers, last)
     itself = torch.arange(states, device=last.device)
-    padding = count * size - steps  # before the start, every state points to itself
+    padding = count * size - steps  # in the padding before the start, every state points to itself
     chunks = torch.cat([itself.expand(batch, padding, states), backpointers], dim=1).view(batch, count, size, states)
-    first_states = itself.expand(batch, count, states)  # of each chunk, by its end state
+    first_states = itself.expand(batch, count, states)  # first state of each chunk, for each end state
     for t in range(size - 1, -1, -1):
         first_states = chunks[:, :, t].gather(2, first_states)
     ends = [last]

@@ -1,9 +1,10 @@
 """Numba kernels for the steps of `seqloom.accel.recurrence.steps` (extra `fast`).
 
-All threads of a parallel region run each loop; a thread computes its rows from the first step to the last. The
-arguments of a loop are addresses: its sizes (steps, rows, hidden, kind of cell), then contiguous tensors, (T, B, ·) or
-(B, T, ·). Matrix products are oneDNN's kernels for small matrices (`product`), which read W without a transpose; the
-forward pass receives Wᵀ. oneDNN compiles a kernel for every row stride, so strides must not depend on T.
+All threads of a parallel region run each loop, and each thread computes its rows from the first step to the last.
+The arguments of a loop are addresses: first its sizes (steps, rows, hidden, kind of cell), then contiguous tensors
+(T, B, ·) or (B, T, ·). Matrix products use oneDNN's kernels for small matrices (`product`). These kernels read W
+without transposing it, so the forward pass receives Wᵀ. oneDNN compiles a kernel for every row stride, so strides must
+not depend on T.
 """
 
 from typing import Any
@@ -15,12 +16,12 @@ from numba.np.numpy_support import carray
 SIGNATURE = types.void(types.CPointer(types.CPointer(types.float32)))
 Row = np.ndarray[Any, Any]
 Scalar = Any
-Arguments = Any  # pointers to sizes and tensors, which depend on the loop
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}  # allows fused multiply-add
-BLOCK_ROWS, BLOCK_COLUMNS = 64, 256  # of a block of a large product
-DIRECT_X, DIRECT_TANH_X = 1, 2  # added without a matrix: x to the first block, tanh x to the last
+Arguments = Any  # pointers to sizes and tensors; their meaning depends on the loop
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}  # `contract` allows fused multiply-add
+BLOCK_ROWS, BLOCK_COLUMNS = 64, 256  # size of a block of a large product
+DIRECT_X, DIRECT_TANH_X = 1, 2  # an input that is added without a matrix: x to the first block, or tanh x to the last
 TANH, RELU, SIGMOID = 0, 1, 2  # activations of an Elman cell
-GATES_CANDIDATE, Z_READS_H, Z_READS_TANH = 1, 2, 4  # flags of a cell that resets before its matrix
+GATES_CANDIDATE, Z_READS_H, Z_READS_TANH = 1, 2, 4  # flags of a cell with the reset gate before the matrix product
 
 _int, _pointer = types.int32, types.voidptr
 thread_number: Any = types.ExternalFunction("seqloom_thread_number", _int())
@@ -33,7 +34,7 @@ brgemm: Any = types.ExternalFunction(
 
 function = njit(**OPTIONS)
 f32 = np.float32
-MAGIC, MAGIC_BITS = f32(12582912.0), 0x4B400000  # 1.5 · 2^23: the lowest bits of MAGIC + x are x, rounded
+MAGIC, MAGIC_BITS = f32(12582912.0), 0x4B400000  # 1.5 · 2^23: the lowest bits of MAGIC + x are the rounded x
 
 
 @function
@@ -67,7 +68,7 @@ def tanh(x: Scalar) -> Scalar:
 
 @function
 def thread_rows(rows: int) -> tuple[int, int]:
-    """Return the first row of this thread and the row after its last."""
+    """Return the first row of this thread and the row after its last row."""
     number, count = thread_number(), thread_count()
     return rows * number // count, rows * (number + 1) // count
 
@@ -88,7 +89,7 @@ def product(rows: int, x: Row, stride: int, weight: Row, outputs: int, inputs: i
 
 @function
 def blocked_product(x: Row, weight: Row, out: Row) -> None:
-    """Compute out += x W for the first columns of x, in blocks of columns of W that fit into the cache."""
+    """Compute out += x W for the first columns of x, block by block, so that a block of W fits into the cache."""
     rows, (inputs, outputs) = len(x), weight.shape
     for column in range(0, outputs, BLOCK_COLUMNS):
         brgemm(
@@ -138,7 +139,7 @@ def lstm_mix(gates: Row, c_old: Row, c: Row, tanh_c: Row, new: Row) -> None:
 
 @function
 def lstm_mix_backward(gates: Row, c_old: Row, tanh_c: Row, dh: Row, dc: Row, da: Row, padding: Row) -> None:
-    """Compute the gradient of `lstm_mix`; `dc` becomes that of c_{t−1}. A padded row keeps its previous h."""
+    """Compute the gradient of `lstm_mix`; `dc` becomes the gradient of c_{t−1}. A padded row keeps its previous h."""
     hidden = len(dh)
     i, f, g, o = gates[:hidden], gates[hidden : 2 * hidden], gates[2 * hidden : 3 * hidden], gates[3 * hidden :]
     d_i, d_f, d_g, d_o = da[:hidden], da[hidden : 2 * hidden], da[2 * hidden : 3 * hidden], da[3 * hidden :]
@@ -293,7 +294,7 @@ def elman_forward(args: Arguments) -> None:
 
 
 def elman_backward(args: Arguments) -> None:
-    """Compute da of all steps; dh of the last state becomes that of the initial state."""
+    """Compute da of all steps; dh of the last state is replaced by the gradient of the initial state."""
     sizes = carray(args[0], 4)
     steps, rows, hidden, kind = int(sizes[0]), int(sizes[1]), int(sizes[2]), int(sizes[3])
     lo, hi = thread_rows(rows)
@@ -414,7 +415,11 @@ def gru_backward(args: Arguments) -> None:
 
 
 def reset_forward(args: Arguments) -> None:
-    """`a` becomes r, z, h̃; `reset` r ⊙ h_{t−1}; `tanh_h` tanh h_{t−1}, if z reads it; `out` h as (B, T, H)."""
+    """Run the steps of a cell with the reset gate before the matrix product.
+
+    `a` becomes r, z, h̃; `reset` becomes r ⊙ h_{t−1}; `tanh_h` becomes tanh h_{t−1} if z reads it; `out` becomes h as
+    (B, T, H).
+    """
     sizes = carray(args[0], 4)
     steps, rows, hidden, kind = int(sizes[0]), int(sizes[1]), int(sizes[2]), int(sizes[3])
     lo, hi = thread_rows(rows)

@@ -1,8 +1,8 @@
 """Complete sequences on the CPU, computed by the numba kernels of `numba_loops` in torch's threads.
 
-The kernels require numba, MKL and GNU OpenMP. Without these, or if the kernels are not faster (`applies`), `steps`
-computes the same results. The products of the steps and of the inputs use oneDNN, which is fast for few rows (MKL if
-oneDNN does not support the CPU); all other products use MKL.
+The kernels require numba, MKL and GNU OpenMP. Without these libraries, or if the kernels are not faster (`applies`),
+`steps` computes the same results. The products of the steps and of the inputs use oneDNN, which is fast for few rows,
+or MKL if oneDNN does not support the CPU. All other products use MKL.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ from seqloom.accel.recurrence.steps import (
 )
 from seqloom.core.device import compile_cached, has_numba
 
-MIN_STATE_ELEMENTS = 1 << 18  # in h over all steps; below, loading the kernels takes longer than they save
+MIN_STATE_ELEMENTS = 1 << 18  # with fewer elements of h over all steps, loading the kernels takes longer than they save
 MIN_ROWS_PER_THREAD = 2
 SYMBOLS = {
     "seqloom_thread_number": "omp_get_thread_num",
@@ -44,7 +44,7 @@ SYMBOLS = {
 
 
 def applies(state: Tensor, steps: int) -> bool:
-    """Return whether the kernels are used for a state (B, H): in training, if there is enough to compute."""
+    """Return whether the kernels are used for a state (B, H): only in training, and only for large enough sequences."""
     return (
         torch.is_grad_enabled()
         and state.dtype == torch.float32
@@ -104,7 +104,7 @@ def padding_flags(h: Tensor, padding: Padding | None) -> Tensor:
 
 
 class NumbaSteps(Steps):
-    direct_input: ClassVar[int] = 0  # added without a matrix: 0, DIRECT_X or DIRECT_TANH_X
+    direct_input: ClassVar[int] = 0  # input that is added without a matrix: 0 (none), DIRECT_X or DIRECT_TANH_X
 
     def project_inputs(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         a = x.new_empty(*x.shape[:2], len(bias))
@@ -179,8 +179,9 @@ class NumbaGRU(NumbaSteps, GRUSteps):
 
 
 class NumbaReset(NumbaSteps, ResetSteps):
-    """`ResetSteps` with numba kernels; outputs and their gradients are (B, T, H) in memory, as in all cells without a
-    torch kernel.
+    """`ResetSteps` with numba kernels.
+
+    Outputs and their gradients have the memory layout (B, T, H), as in all cells without a torch kernel.
     """
 
     @property

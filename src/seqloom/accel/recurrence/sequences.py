@@ -42,8 +42,9 @@ def _uses_onednn(x: Tensor) -> bool:
 
 
 def _applies_on_gpu(cell: Cell, x: Tensor, mask: Tensor | None) -> bool:
-    """Return whether this implementation is used on a GPU; unlike cuDNN, it reads no lengths on the CPU, so it never
-    synchronizes.
+    """Return whether this implementation is used on a GPU.
+
+    Unlike cuDNN, this implementation reads no lengths on the CPU, so it never synchronizes the device.
     """
     if not torch.is_autocast_enabled("cuda") and x.dtype != cell.weight_h.dtype:
         return False
@@ -74,7 +75,7 @@ def run(cell: Cell, x: Tensor, state: State, mask: Tensor | None = None) -> tupl
             inputs = StepInputs(initial, arguments[3 + len(initial) :], padding)
             outputs, *last = steps.forward(steps.project_inputs(*arguments[:3]), inputs)[0]
     outputs = outputs.transpose(0, 1)
-    if kernel_name(cell) is None or padding is not None:  # dropout draws in memory order
+    if kernel_name(cell) is None or padding is not None:  # dropout draws its random numbers in memory order
         outputs = outputs.contiguous()
     return outputs, dict(zip(cell.state_names, last, strict=True))
 
@@ -87,7 +88,7 @@ def select_steps(name: str, x: Tensor, h: Tensor) -> Steps:
 
 
 class WholeSequence(torch.autograd.Function):
-    """`Steps` as one autograd function. A second derivative raises an error; the plain loop supports it."""
+    """`Steps` as one autograd function. Only the plain loop supports second derivatives; here they raise an error."""
 
     @staticmethod
     def forward(context: Any, steps: Steps, padding: Padding | None, states: int, *arguments: Tensor) -> Any:

@@ -37,9 +37,9 @@ class StepInputs(NamedTuple):
 
 
 def find_padding(mask: Tensor) -> Padding | None:
-    """Return the padding, or None without padding.
+    """Return the padding, or None if no position is padding.
 
-    On a GPU every step counts as padded, because a check would synchronize.
+    On a GPU, padding is always assumed, because checking the mask would synchronize the device.
     """
     is_padding = ~mask.t()
     if mask.is_cuda:
@@ -77,7 +77,8 @@ class Steps(ABC):
     def backward(self, saved: Saved, dy: Tensor, d_last: list[Tensor], inputs: StepInputs) -> tuple[Tensor, ...]:
         """Return the gradients of `a`, the initial state and the weights.
 
-        `d_last`, the gradient of the last state including dy (T, B, H), is overwritten by that of the initial state.
+        `d_last` is the gradient of the last state and includes dy (T, B, H). It is overwritten by the gradient of the
+        initial state.
         """
 
 
@@ -97,7 +98,7 @@ def recurrent_dw(d: Tensor, initial: Tensor, steps: Tensor) -> Tensor:
 
 
 def split_steps(h: Tensor) -> Iterator[slice]:
-    """Split the steps (T, …) into chunks, last first: large enough for all cores, small enough for the cache."""
+    """Split the steps (T, …) into chunks, last chunk first: large enough for all cores, small enough for the cache."""
     size = max(1, CHUNK_ELEMENTS // h[0].numel())
     for stop in range(len(h), 0, -size):
         yield slice(max(0, stop - size), stop)
@@ -111,7 +112,7 @@ def previous_states_of(initial: Tensor, steps: Tensor, chunk: slice) -> Tensor:
 
 
 def iterate_backward(dy: Tensor, chunk: slice, *series: Any) -> Any:
-    """Yield, for each step of a chunk, last first, dy of the previous step and the elements of the series."""
+    """Yield dy of the previous step and the elements of the series for each step of a chunk, last step first."""
     earlier = list(dy[max(0, chunk.start - 1) : chunk.stop - 1].unbind())
     if chunk.start == 0:
         earlier.insert(0, torch.zeros_like(dy[0]))
@@ -197,7 +198,7 @@ class LSTMSteps(Steps):
             f.masked_fill_(padding.mask, SATURATED)
         g.mul_(2)
         w = w.clone()
-        w.chunk(4)[2].mul_(2)  # gives 2g: one σ computes all four gates
+        w.chunk(4)[2].mul_(2)  # gives 2g, so that one σ computes all four gates
         w, minus_one = w.t(), _MINUS_ONE[a.dtype]
         h, c, tanh_c = (torch.empty_like(i) for _ in range(3))
         series = (tensor.unbind() for tensor in (a, i, f, g, o, h, c, tanh_c))
@@ -219,7 +220,7 @@ class LSTMSteps(Steps):
         for chunk in split_steps(h):
             i, f, g, o = gates[chunk].chunk(4, dim=2)
             d_i, d_f, d_g, d_o = da[chunk].chunk(4, dim=2)
-            # Factors: d_i, d_f and d_g are multiplied with dc below, d_o with dh, `dh_to_c` with dh for dc.
+            # These are factors: below, d_i, d_f and d_g are multiplied by dc, and d_o and `dh_to_c` by dh.
             _sigmoid_backward(g, i, grad_input=d_i)
             _sigmoid_backward(previous_states_of(c_0, c, chunk), f, grad_input=d_f)
             _tanh_backward(i, g, grad_input=d_g)
@@ -246,7 +247,7 @@ class GRUSteps(Steps):
 
     def bias(self, cell: Cell) -> Tensor:
         assert cell.bias_h is not None
-        return cell.bias_x + F.pad(cell.bias_h[: 2 * cell.hidden], (0, cell.hidden))  # that of h̃ is within r ⊙ (…)
+        return cell.bias_x + F.pad(cell.bias_h[: 2 * cell.hidden], (0, cell.hidden))  # the bias of h̃ is inside r ⊙ (…)
 
     def weights(self, cell: Cell) -> list[Tensor]:
         assert cell.bias_h is not None
@@ -279,7 +280,7 @@ class GRUSteps(Steps):
             r, z, candidate = gates[chunk].chunk(3, dim=2)
             rz, d_rz = gates[chunk][:, :, : 2 * hidden], da[chunk][:, :, : 2 * hidden]
             d_r, d_z, d_c = da[chunk].chunk(3, dim=2)
-            # Factors: all are multiplied with dh below.
+            # These are factors: all are multiplied by dh below.
             torch.sub(previous_states_of(initial, h, chunk), candidate, out=d_z)
             _tanh_backward(1 - z, candidate, grad_input=d_c)
             torch.mul(d_c, inner[chunk], out=d_r)
@@ -347,7 +348,7 @@ class ResetSteps(Steps):
             rz, d_rz = gates[chunk][:, :, : 2 * hidden], da[chunk][:, :, : 2 * hidden]
             d_r, d_z, d_c = da[chunk].chunk(3, dim=2)
             old, one_minus_z = previous_states_of(initial, h, chunk), 1 - z
-            # Factors: d_z and d_c are multiplied with dh below, d_r with the gradient of r ⊙ h_{t−1}.
+            # These are factors: below, d_z and d_c are multiplied by dh, and d_r by the gradient of r ⊙ h_{t−1}.
             d_r.copy_(old)
             torch.sub(*((candidate, old) if self.gates_candidate else (old, candidate)), out=d_z)
             _sigmoid_backward(d_rz, rz, grad_input=d_rz)

@@ -22,7 +22,7 @@ _flatten_lock = threading.Lock()
 
 
 def kernel_name(cell: Cell) -> str | None:
-    """Return the kernel for the equations of a cell, or None. A subclass may have other equations."""
+    """Return the name of a cell's kernel, or None. Subclasses have no kernel, because their equations may differ."""
     if type(cell) is Elman:
         return {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(cell.activation)
     return {LSTM: "lstm", GRU: "gru"}.get(type(cell))
@@ -58,12 +58,12 @@ class Packing:
     """
 
     rows: Tensor  # rows with at least one real step, the longest first
-    positions: Tensor  # of the real steps in the flattened (B·T) batch
+    positions: Tensor  # positions of the real steps in the flattened (B·T) batch
     sizes: Tensor  # number of rows at each step, on the CPU
 
 
 def pack(mask: Tensor) -> Packing | None:
-    """Return the packing of a mask (B, T), or None if all steps are real. Synchronizes to read the sizes."""
+    """Return the packing of a mask (B, T), or None if all steps are real. Reading the sizes synchronizes the device."""
     steps = mask.shape[1]
     lengths = mask.sum(dim=1)  # (B,)
     order = lengths.argsort(descending=True, stable=True)
@@ -78,7 +78,7 @@ def pack(mask: Tensor) -> Packing | None:
 
 def _run_packed(cell: Cell, x: Tensor, state: State, packing: Packing) -> tuple[Tensor, State]:
     batch, steps, _ = x.shape
-    if len(packing.rows) == 0:  # zeros with zero gradients
+    if len(packing.rows) == 0:  # return zeros with zero gradients
         zero = sum(part.flatten()[:0].sum() for part in (x, *cell.parameters()))
         return x.new_zeros(batch, steps, cell.hidden) + zero, state
     real = x.flatten(0, 1).index_select(0, packing.positions)
@@ -131,7 +131,7 @@ def _flatten_weights(cell: Cell, weights: list[Tensor]) -> list[Tensor]:
 
 
 def _are_flattened(weights: list[Tensor]) -> bool:
-    """Return whether the weights share a storage at different offsets; another thread may be moving them."""
+    """Return whether the weights share a storage at different offsets. Another thread may be moving the weights."""
     offsets = {(weight.untyped_storage().data_ptr(), weight.storage_offset()) for weight in weights}
     return len(offsets) == len(weights) and len({storage for storage, _ in offsets}) == 1
 

@@ -1,16 +1,17 @@
 # mypy: ignore-errors
 """Elementwise kernels between the matrix products of `seqloom.accel.recurrence.triton_steps`.
 
-Buffers are time-major and hold all steps; t is the step. `a` (T, B, 3H) holds r, z and the candidate, `states`
-(T + 1, B, H) the initial state and all others. Computation is in float32, or float64 with FLOAT64. GATES_CANDIDATE: z
-is the weight of the candidate, else that of the previous state. Z_INPUT: z reads nothing (0), h (1) or tanh h (2).
+Buffers are time-major and hold all steps; t is the step. `a` (T, B, 3H) holds r, z and the candidate. `states`
+(T + 1, B, H) holds the initial state and the states after all steps. Computation is in float32, or in float64 with
+FLOAT64. With GATES_CANDIDATE, z is the weight of the candidate; otherwise z is the weight of the previous state.
+Z_INPUT is the state that z reads: none (0), h (1) or tanh h (2).
 """
 
 import triton
 import triton.language as tl
 
 BLOCK = 256
-UNSPECIALIZED = ["t", "last", "dy_t", "dy_row", "dy_column"]  # one kernel for all values
+UNSPECIALIZED = ["t", "last", "dy_t", "dy_row", "dy_column"]  # one compiled kernel serves all values
 
 
 @triton.jit
@@ -25,7 +26,7 @@ def tanh(x):
 
 @triton.jit
 def locate(t, hidden, size, BLOCK: tl.constexpr):
-    """Return the indices of the elements of a step in (T, B, H), of their r in (T, B, 3H), rows, columns and mask."""
+    """Return the indices of a step's elements in (T, B, H) and of their r in (T, B, 3H), rows, columns and the mask."""
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     row = index // hidden
     column = index - row * hidden
@@ -80,7 +81,7 @@ def mix_backward(
     t, last, a, states, dy, dy_t, dy_row, dy_column, d_gates, dh, da, hidden, size,
     GATES_CANDIDATE: tl.constexpr, Z_INPUT: tl.constexpr, FLOAT64: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradient of `mix`: dh without the part through h̃, which follows in `reset_backward`."""
+    """Compute the gradient of `mix`; `reset_backward` adds the part of dh that flows through h̃."""
     index, r_index, row, column, mask = locate(t, hidden, size, BLOCK)
     offset, not_last = row * hidden + column, mask & (t < last)  # dh of the last step is complete
     z, old, candidate = (

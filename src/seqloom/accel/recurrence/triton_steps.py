@@ -1,10 +1,10 @@
 """Triton kernels that run whole sequences of cells with the reset gate before the matrix product, on a GPU.
 
-cuDNN has no kernel for them. A step has two matrix products (three if z reads tanh h) and two kernels, forward and
-backward. The steps do not synchronize the device, so CUDA graphs can capture them. Products use the dtype of x and the
-weights; the state and its gradient keep their own dtype.
+cuDNN has no kernel for these cells. In the forward and the backward pass, a step has two matrix products (three if z
+reads tanh h) and two kernels. The steps do not synchronize the device, so CUDA graphs can capture them. Products use
+the dtype of x and the weights; the state and its gradient keep their own dtype.
 
-`states` (T + 1, B, H) begins with the initial state: `states[t]` is the state before step t.
+`states` (T + 1, B, H) begins with the initial state, so `states[t]` is the state before step t.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class TritonResetSteps(ResetSteps):
             a[:, :, hidden : 2 * hidden].masked_fill_(padding.mask, -SATURATED if self.gates_candidate else SATURATED)
         states = initial.new_empty(steps + 1, batch, hidden)
         states[0] = initial
-        states_cast = states if states.dtype == a.dtype else a.new_empty(states.shape)  # for products
+        states_cast = states if states.dtype == a.dtype else a.new_empty(states.shape)  # dtype of products
         states_cast[0] = initial
         tanh_h = states_cast
         if self.z_input == "tanh":
@@ -86,8 +86,8 @@ class TritonResetSteps(ResetSteps):
 class Kernels:
     """The kernels of `triton_kernels` over one sequence.
 
-    Triton inspects the arguments of every call, which takes longer than the call. All steps use the same tensors, so
-    only the first call is inspected.
+    Triton inspects the arguments of every call, and this inspection takes longer than the kernel. All steps use the
+    same tensors, so only the arguments of the first call are inspected.
     """
 
     def __init__(self, steps: ResetSteps, a: Tensor, states: Tensor) -> None:

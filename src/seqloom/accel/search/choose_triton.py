@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def first_largest(x, is_left):
-    """Return the index of the largest remaining value; of equal values, the first."""
+    """Return the index of the largest remaining value, or the first such index if values are equal."""
     largest = tl.max(tl.where(is_left, x, float("-inf")), 0)
     is_largest = is_left & ((x == largest) | (x != x))
     return tl.min(tl.where(is_largest, tl.arange(0, x.shape[0]), x.shape[0]), 0)
@@ -45,8 +45,8 @@ def choose(
 ):  # fmt: skip
     """Choose from the continuations (k, COUNT) of the hypotheses of a source.
 
-    Hypotheses that end and are among the k best are finished; the k best that do not end continue. The results of a
-    source that is done do not change.
+    Continuations that end and are among the k best become finished hypotheses. The k best continuations that do not end
+    are continued. The results of a source that is done do not change.
     """
     b = tl.program_id(0).to(tl.int64)
     step = tl.load(step_pointer)
@@ -66,7 +66,7 @@ def choose(
     total = prefix_log_prob + token_log_prob
     has_nan = tl.max(tl.where(is_left & (total != total), 1, 0), 0) != 0
 
-    # Previously finished hypotheses (k), and slots for those that finish now (k).
+    # Previously finished hypotheses (k), and slots for hypotheses that finish in this step (k).
     finished_slot = tl.arange(0, FINISHED_SLOTS)
     is_old = finished_slot < K
     score = tl.load(f_score + b * K + finished_slot, mask=is_old, other=float("-inf"))
@@ -108,7 +108,7 @@ def choose(
             tl.store(h_log_prob + history_index, chosen_log_prob)
             running += 1
 
-    worst_finished = best_total  # of the n best
+    worst_finished = best_total  # the worst of the n best
     is_left = finished_slot < 2 * K
     for number in range(K):
         is_chosen = finished_slot == first_largest(score, is_left)

@@ -1,9 +1,9 @@
 """Beam search in steps of a fixed shape, which are captured as a CUDA graph and replayed.
 
 A step of a small model launches hundreds of small kernels, and the launches take longer than the execution. All state
-of a step is therefore in static buffers. Finished sources keep their rows and results, and no step synchronizes: every
-few steps, the search checks which sources are done. The remaining sources then move to smaller buffers, or to buffers
-for more tokens.
+of a step is therefore in static buffers. Finished sources keep their rows and results, and steps do not synchronize the
+device. Every few steps, the search checks which sources are done. The remaining sources then move to smaller buffers,
+or to buffers for more tokens.
 
 A Triton kernel applies the rules of `seqloom.decoding.rules` in one launch.
 """
@@ -42,15 +42,15 @@ from seqloom.decoding.rules import (
     no_finished,
 )
 
-MIN_SOURCES = 8  # with fewer, the capture takes longer than it saves
+MIN_SOURCES = 8  # with fewer sources, the capture takes longer than it saves
 STEPS_BETWEEN_CHECKS = 8
-FIRST_CAPACITY = 32  # steps in the first buffers; each enlargement doubles the number
-PADDING_MULTIPLE = 8  # sources are padded to a multiple of it, which limits the number of shapes
-WARM_UP_STEPS = 3  # eager steps of a shape before its capture
+FIRST_CAPACITY = 32  # number of steps in the first buffers; each enlargement doubles this number
+PADDING_MULTIPLE = 8  # sources are padded to a multiple of this length, which limits the number of shapes
+WARM_UP_STEPS = 3  # number of eager steps of a shape before the capture
 GPU_MEMORY_DIVISOR = 8  # the graphs of a model may use 1/8 of the GPU memory
 MAX_CPU_BYTES = 1 << 30
 MAX_KERNEL_CANDIDATES = 1024  # continuations per source
-GLOBAL_ENTRIES = ("step", "diverged")  # entries of a search without a row per source
+GLOBAL_ENTRIES = ("step", "diverged")  # entries of a search that do not have a row per source
 
 
 @dataclass
@@ -101,7 +101,7 @@ def can_graph_search(
 
 def can_fix_shapes(model: Steppable, source: Tree, options: BeamConfig) -> bool:
     """Return whether a model supports steps of a fixed shape for this source."""
-    with torch.no_grad():  # as in the search; packed weights have no gradients
+    with torch.no_grad():  # as in the search, because packed weights have no gradients
         if options.coverage_penalty > 0 or fixed_steps(model) is None:
             return False
     mask = source.get("mask") if isinstance(source, dict) else None
@@ -111,7 +111,7 @@ def can_fix_shapes(model: Steppable, source: Tree, options: BeamConfig) -> bool:
 def graphed_beam_search(
     model: Steppable, *, options: BeamConfig, end: int, source: Tree = None, banned: Collection[int] = (), **_: object
 ) -> list[list[Hypothesis]]:
-    """Run `beam_search` with CUDA graphs, or its definition if memory runs out."""
+    """Run `beam_search` with CUDA graphs; if memory runs out, run its definition."""
     rules = BeamRules(options, end, tuple(sorted(set(banned) - {end})))
     hypotheses = search_fixed(model, source, rules)
     if hypotheses is None:
@@ -122,7 +122,7 @@ def graphed_beam_search(
 def search_fixed(
     model: Steppable, source: dict[str, Tensor], rules: BeamRules, capture: bool = True
 ) -> list[list[Hypothesis]] | None:
-    """Search in steps of a fixed shape; None if memory runs out.
+    """Search in steps of a fixed shape; return None if memory runs out.
 
     Without `capture`, steps run eagerly, on any device.
     """
@@ -159,7 +159,7 @@ class FixedSearch:
     def search(self, source: dict[str, Tensor], limit: Tensor) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, of at most `limit` (B,) tokens; `limit` is on the CPU."""
         tree = self.start(source, limit)
-        with _lock:  # other searches can start and collect meanwhile
+        with _lock:  # meanwhile, other searches can prepare sources and collect results
             self.run(tree, int(limit.max()))
         return collect(self.nodes, self.results, len(limit))
 
@@ -202,14 +202,14 @@ class FixedSearch:
         log_prob[:, 0] = 0
         history = torch.zeros(b, capacity, k, dtype=torch.long, device=device)
         search = {
-            "step": torch.zeros((), dtype=torch.long, device=device),  # tokens chosen so far
+            "step": torch.zeros((), dtype=torch.long, device=device),  # number of tokens chosen so far
             "source": torch.arange(b, device=device),
             "limit": limits.to(device),
             "done": torch.arange(b, device=device) >= sources,
-            "length": torch.zeros(b, dtype=torch.long, device=device),  # at which it was done
+            "length": torch.zeros(b, dtype=torch.long, device=device),  # length at which the source was done
             "token": torch.full((b, k), self.rules.end, device=device),
             "log_prob": log_prob,
-            "before": impossible,  # log_prob a step earlier
+            "before": impossible,  # log_prob one step earlier
             "finished": no_finished(b, k, torch.float64, device),
             "history": {"token": history, "parent": history.clone(), "log_prob": history.double()},
             "diverged": torch.zeros(1, dtype=torch.bool, device=device),
@@ -219,7 +219,7 @@ class FixedSearch:
     # --- buffers and their graphs -------------------------------------------------------------------------------------
 
     def _buffers(self, tree: dict[str, Tree], capacity: int) -> Buffers:
-        """Return the static buffers for a tree, with its values."""
+        """Return the static buffers for a tree, filled with the values of the tree."""
         device = tree["search"]["step"].device
         if not self.capture:
             return Buffers(tree, torch.tensor(self.rules.banned, device=device))
@@ -281,7 +281,7 @@ class FixedSearch:
     # --- results ------------------------------------------------------------------------------------------------------
 
     def _collect(self, search: dict[str, Any], sources: Tensor, step: int) -> None:
-        """Collect the n best of sources that are done; their history becomes (1 + step) · k tree nodes per source."""
+        """Collect the n best hypotheses of sources that are done; each source adds (1 + step) · k nodes to the tree."""
         k, device = self.k, search["step"].device
         finished = {key: value for key, value in search.items() if key not in GLOBAL_ENTRIES}
         finished = finished if len(sources) == len(search["source"]) else select_rows(finished, sources.to(device))
@@ -309,9 +309,10 @@ class FixedSearch:
 
 
 def choose(search: dict[str, Any], values: Tensor, ids: Tensor, banned: Tensor, rules: BeamRules) -> Tensor:
-    """Apply the rules to tokens `ids` (R, K) with log p `values`, most probable first, in the buffers of a search.
+    """Apply the rules to tokens `ids` (R, K) with log-probabilities `values`, most probable first.
 
-    The results of a source that is done do not change. Return the previous row (R,) of each hypothesis.
+    The buffers of the search are updated; the results of a source that is done do not change. Return the previous row
+    (R,) of each hypothesis.
     """
     if values.is_cuda and rules.options.beam * values.shape[1] <= MAX_KERNEL_CANDIDATES and has_triton():
         return choose_by_kernel(search, values, ids, banned, rules)
@@ -369,7 +370,7 @@ def _copy_where(is_running: Tensor, values: dict[str, Any], buffers: dict[str, A
 
 
 def drop_oldest(buffers: dict[Hashable, Buffers], device: torch.device) -> None:
-    """Drop the least recently used buffers until the rest fits into the memory limit."""
+    """Drop the least recently used buffers until the remaining buffers fit into the memory limit."""
     max_bytes = MAX_CPU_BYTES
     if device.type == "cuda":
         max_bytes = torch.cuda.get_device_properties(device).total_memory // GPU_MEMORY_DIVISOR
@@ -383,7 +384,7 @@ def first_capacity(max_length: int) -> int:
 
 
 def pad_source(source: dict[str, Tensor], max_length: int | None) -> dict[str, Tensor]:
-    """Pad a source to one of few shapes, with masked tokens and copies of the first source.
+    """Pad a batch of sources to one of few shapes, with masked tokens and copies of the first source.
 
     Sources other than texts keep their length.
     """
@@ -397,7 +398,7 @@ def pad_source(source: dict[str, Tensor], max_length: int | None) -> dict[str, T
 
 
 def keep_sources(tree: dict[str, Tree], remaining: Tensor, k: int) -> dict[str, Tree]:
-    """Keep the remaining sources, padded to a power of two by copies of the first that are done."""
+    """Keep the remaining sources, padded to a power of two with copies of the first source that are marked as done."""
     count, search = len(remaining), tree["search"]
     sources = torch.full((_next_power_of_two(count),), int(remaining[0]))
     sources[:count] = remaining

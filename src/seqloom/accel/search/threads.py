@@ -1,7 +1,7 @@
 """Decoding of batches in parallel threads; on a CPU, one thread per batch, up to torch's number of threads.
 
-A search step consists of many small operations; threads that share an operation mostly wait for each other. On a GPU
-two batches alternate: one is prepared or collected while the GPU searches for the other.
+A search step consists of many small operations, and threads that share such an operation mostly wait for each other. On
+a GPU, two batches alternate: one batch is prepared or collected while the GPU runs the search of the other batch.
 """
 
 import sys
@@ -15,10 +15,10 @@ import torch
 
 from seqloom.core.progress import Cancellation, active_cancellation, check_cancelled
 
-SWITCH_INTERVAL = 2e-4  # seconds; limits how long the thread with work for the GPU waits
-MIN_PER_THREAD = 16  # sequences
+SWITCH_INTERVAL = 2e-4  # seconds; limits the waiting time of the thread that has work for the GPU
+MIN_PER_THREAD = 16  # minimum number of sequences per thread
 
-_pool_lock = threading.Lock()  # one pool per process
+_pool_lock = threading.Lock()  # only one pool per process is used at a time
 
 
 def can_use_threads(function: Callable[[Any], Any], items: Sequence[Any], device: torch.device) -> bool:
@@ -65,13 +65,13 @@ def run_in_threads(function: Callable[[Any], Any], items: Sequence[Any], device:
 def _limit_torch_threads(pool: ThreadPoolExecutor, workers: int, threads: int) -> None:
     """Limit torch to one thread in each thread of the pool.
 
-    The setting also applies to all threads that use torch for the first time afterwards, so it is restored before
-    decoding.
+    The setting also applies to all threads that later use torch for the first time, so this function restores it before
+    decoding starts.
     """
     barrier = threading.Barrier(workers + 1)
 
     def set_one_thread() -> None:
-        torch.get_num_threads()  # gives this thread its own setting
+        torch.get_num_threads()  # this call gives the thread its own setting
         torch.set_num_threads(1)
         barrier.wait()
 
@@ -85,7 +85,7 @@ def _limit_torch_threads(pool: ThreadPoolExecutor, workers: int, threads: int) -
 
 
 def _copy_modes(device: torch.device) -> Callable[[], AbstractContextManager[None]]:
-    """Return a context manager that sets the thread-local modes of torch as in this thread."""
+    """Return a context manager that copies the thread-local modes of torch from this thread."""
     device_type = device.type
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
     dtype, enabled = torch.get_autocast_dtype(device_type), torch.is_autocast_enabled(device_type)

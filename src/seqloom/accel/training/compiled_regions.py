@@ -25,7 +25,7 @@ INDUCTOR_OPTIONS = {"triton.mix_order_reduction": False}
 class RegionCompiler:
     """A compiler of regions; compilers with equal settings share compiled regions."""
 
-    dynamic: bool = False  # compile once for all shapes; each is then slightly slower
+    dynamic: bool = False  # compile once for all shapes, which makes every shape slightly slower
     backend: str = "inductor"
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -50,5 +50,5 @@ def _set_cache_folder() -> None:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seqloom" / "kernels"
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):
-        return  # no writable home: kernels are compiled again in every run
+        return  # without a writable cache folder, kernels are compiled again in every run
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))

@@ -8,10 +8,10 @@ whole step is therefore captured as a CUDA graph, with its batch and its carry i
 The graph never synchronizes; loss and ‖g‖ are read on demand. If either is not finite, weights and optimizer state do
 not change, and the carry is set to zero.
 
-The first step of a shape runs eagerly; then the same operations are captured. Both use the random seed of the step.
-The result therefore does not depend on which step was the first of its shape, and with
-deterministic kernels resumed training is bit-identical. Regions of the model can be compiled first,
-see `seqloom.accel.training.compiled_regions`.
+The first step of a shape runs eagerly; then the same operations are captured. Both use the random seed of the step. The
+result therefore does not depend on which step was the first of its shape. With deterministic kernels, a resumed run is
+bit-identical to an uninterrupted run. Regions of the model can be compiled first: see
+`seqloom.accel.training.compiled_regions`.
 """
 
 import math
@@ -35,9 +35,9 @@ from seqloom.train.events import Prepared
 from seqloom.train.loop import Step
 from seqloom.train.state import StepResult, TrainState
 
-TOKEN_COUNT = "read"  # the entry of a batch with its number of tokens, which the graph does not use
-MAX_GRAPHS = 512  # further shapes run eagerly
-MIN_REPORTED_SECONDS = 1.0  # of preparation
+TOKEN_COUNT = "read"  # the key of a batch's number of tokens, which the graph does not use
+MAX_GRAPHS = 512  # maximum number of graphs; further shapes run eagerly
+MIN_REPORTED_SECONDS = 1.0  # shorter preparation is not reported
 MIN_COMPILED_STEPS = 1000  # with fewer steps, compilation takes longer than it saves
 
 
@@ -82,16 +82,16 @@ class GraphedStep:
         self.parameters = list(state.model.parameters())
         self.stream = torch.cuda.Stream(device)
         self.pool = torch.cuda.graph_pool_handle()
-        self.loss_and_norm = torch.zeros(2, device=device)  # of the latest step
+        self.loss_and_norm = torch.zeros(2, device=device)  # values of the latest step
         self.graphs: dict[Hashable, StepGraph] = {}
         self.max_graphs = MAX_GRAPHS
         self.carries: dict[Hashable, Tree] = {}  # static buffers, by shape
         self.is_enabled = True
         self.compiler: RegionCompiler | None = None
-        # The compiler selects kernels by the first shapes it sees, so resumed training would not be exact.
+        # The compiler selects kernels by the first shapes that it sees, so a resumed run would not be exact.
         if state.total >= MIN_COMPILED_STEPS and not state.config.deterministic:
             self.compiler = RegionCompiler(dynamic=state.task.largest_step(state.seed) is not None)
-        self.seconds, self.shapes = 0.0, 0  # of preparation, since the last report
+        self.seconds, self.shapes = 0.0, 0  # preparation time and captured shapes since the last report
         self.notes: list[str] = []
 
     def __call__(self, state: TrainState) -> StepResult:
@@ -108,7 +108,7 @@ class GraphedStep:
                 raise
             self.notes.append("training without CUDA graphs: out of memory")
             self.is_enabled = state.tally.cuda_graphs = False
-        if not self.is_enabled:  # the failed attempt has released its memory
+        if not self.is_enabled:  # the memory of the failed attempt has already been released
             self.graphs, self.carries, state.carry = {}, {}, carry
             self._report(state)
             return self.plain(state)
@@ -118,7 +118,7 @@ class GraphedStep:
         return state.count(StepResult(math.nan, math.nan, tokens, lr, unread=unread, preparation_seconds=seconds))
 
     def _report(self, state: TrainState) -> None:
-        """Report notes, and preparation that took long enough."""
+        """Report notes, and the preparation time if it is long enough."""
         if self.notes or self.seconds >= MIN_REPORTED_SECONDS:
             state.events.append(Prepared(state.tally.step + 1, self.seconds, self.shapes, tuple(self.notes)))
             self.seconds, self.shapes, self.notes = 0.0, 0, []
@@ -178,7 +178,7 @@ class GraphedStep:
         carry: Tree,
         check: Callable[[TrainState, Tree, Tree], None] | None = None,
     ) -> tuple[Tree, int]:
-        """Run the step eagerly on the capture stream, after `check`; without the compiler if it fails."""
+        """Run the step eagerly on the capture stream, after `check`; if the compiler fails, run the step without it."""
         current = torch.cuda.current_stream(state.device)
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
@@ -237,7 +237,7 @@ class GraphedStep:
         try:
             optimizer.step()
         except Exception:
-            for parameter in set(optimizer.state) - initialized:  # partly initialized
+            for parameter in set(optimizer.state) - initialized:  # remove partly initialized state
                 del optimizer.state[parameter]
             raise
         finally:

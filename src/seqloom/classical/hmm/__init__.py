@@ -2,9 +2,9 @@
 
     z_t ~ A(z_{t−1}, ·)      x_t ~ B(z_t, ·)
 
-Every document is preceded and followed by END. Only the last of the N + 1 states emits END, and it
-emits nothing else. π is therefore the END row of A, the END column is the probability that a
-document ends, and a stream of documents is one sequence.
+Every document is preceded and followed by END. Only the last of the N + 1 states emits END, and this
+state emits no other symbol. π is therefore the END row of A, the END column contains the probabilities
+that a document ends, and a stream of documents is one sequence.
 
 The filtered distribution over the states summarizes all tokens x_1 … x_t:
 
@@ -35,7 +35,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.protocols import DecodeState, StepOutput
 from seqloom.core.tree import Tree
 
-BLOCK = 1 << 16  # tokens per batch of documents, padding included; a longer document is a separate batch
+BLOCK = 1 << 16  # maximum number of tokens per batch, with padding; a longer document is a batch of its own
 
 
 @config
@@ -53,7 +53,7 @@ class HiddenMarkov(MarkovModel):
 
     names = ("transition", "emission")
     bounds: Mapping[str, Bounds] = dict.fromkeys(names, (-math.inf, 1e-9))
-    transition: Tensor  # log A (N+1, N+1), the last is END
+    transition: Tensor  # log A (N+1, N+1); the last state is END
     emission: Tensor  # log B (N+1, V)
 
     def __init__(self, config: HMMConfig, vocabulary: int) -> None:
@@ -71,7 +71,7 @@ class HiddenMarkov(MarkovModel):
             check_log_probabilities(name, table)
 
     def set(self, transition: Tensor, emission: Tensor) -> "HiddenMarkov":
-        """Set the probabilities from (expected) counts; only the last state emits END."""
+        """Set the probabilities from counts or expected counts; only the last state emits END."""
         emission = emission.clone()
         emission[:, END] = 0
         emission[-1], emission[-1, END] = 0, 1
@@ -94,14 +94,14 @@ class HiddenMarkov(MarkovModel):
         """Return log p(targets[b, t] | inputs[b, :t+1], state) (B, T) and the state after the last position."""
         filtered = forward(state.hidden, self.transition, self.emission_log_probs(inputs))
         last = log_matmul(filtered.alpha[:, -1:], self.transition)
-        predicted = torch.cat([filtered.predicted[:, 1:], last], dim=1)  # (B, T, N+1): of the state of the target
+        predicted = torch.cat([filtered.predicted[:, 1:], last], dim=1)  # (B, T, N+1): state of the target
         total = torch.logsumexp(predicted, dim=2)
         scores = torch.logsumexp(predicted + self.emission_log_probs(targets), dim=2) - total
         return scores.where(total > -math.inf, -math.inf), DecodeState(_normalize(predicted[:, -1]))
 
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         """Return the next-token distribution (B, V) after tokens (B, T)."""
-        if mask is not None:  # move the real tokens to the front, in order
+        if mask is not None:  # move the real tokens to the front and keep their order
             order = (~mask).to(torch.int8).argsort(dim=1, stable=True)
             tokens, mask = tokens.gather(1, order), mask.gather(1, order)
         filtered = forward(state.hidden, self.transition, self.emission_log_probs(tokens), mask)
@@ -122,7 +122,10 @@ class HiddenMarkov(MarkovModel):
         return HiddenMarkov(self.config, self.vocabulary).set(transitions, noise * frequencies)
 
     def improve(self, tokens: Tensor) -> tuple["HiddenMarkov", float]:
-        """Run one Baum–Welch iteration over a stream that ends with END; also return log p per token of this model."""
+        """Run one Baum–Welch iteration over a stream that ends with END.
+
+        Return the improved model, and the log p per token of this model.
+        """
         smoothing, count = self.config.smoothing, self.states + 1
         transitions = torch.full((count, count), smoothing, dtype=torch.float64)
         emissions = torch.full((self.vocabulary, count), smoothing, dtype=torch.float64)
@@ -138,15 +141,15 @@ class HiddenMarkov(MarkovModel):
 
 
 def _normalize(scores: Tensor) -> Tensor:
-    """Normalize log p of the states (B, N+1); uniform after a sequence of probability 0."""
+    """Normalize log p of the states (B, N+1); the result is uniform after a sequence of probability 0."""
     total = torch.logsumexp(scores, dim=1, keepdim=True)
     return torch.where(total > -math.inf, scores - total, -math.log(scores.shape[1]))
 
 
 def batch_documents(tokens: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the documents of a stream in batches of similar length: tokens (B, T), END included, and masks.
+    """Yield the documents of a stream in batches of similar length: tokens (B, T) with END, and masks.
 
-    At an END the state is known, so documents are independent and can be batched.
+    The state at an END is known, so documents are independent and can be batched.
     """
     ends = (tokens == END).nonzero().flatten() + 1
     begins = torch.cat([ends.new_zeros(1), ends[:-1]])
@@ -165,7 +168,7 @@ def batch_documents(tokens: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def check_seen(counts: Tensor, names: list[str], smoothing: float) -> None:
-    """Raise `DataError` if a symbol would have probability 0: it has no count and there is no smoothing."""
+    """Raise `DataError` if a symbol would have probability 0, because it has no count and is not smoothed."""
     unseen = [repr(names[symbol]) for symbol in (counts == 0).nonzero().flatten().tolist()]
     if unseen and smoothing == 0:
         symbols = ", ".join(unseen[:5]) + (f" and {len(unseen) - 5} more" if len(unseen) > 5 else "")

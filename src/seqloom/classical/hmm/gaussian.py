@@ -3,7 +3,7 @@
     z_t ~ A(z_{t−1}, ·)      y_t ~ N(μ_{z_t}, Σ_{z_t})
 
 Values may be missing. Missing values m are marginalized out: log b uses the rows and columns of the
-observed values o in μ and Σ. Estimation uses their conditional means and covariances:
+observed values o in μ and Σ. Estimation uses the conditional means and covariances of the missing values:
 
     ŷ_o = y_o     ŷ_m = μ_m + Σ_mo Σ_oo⁻¹ (y_o − μ_o)     S_mm = Σ_mm − Σ_mo Σ_oo⁻¹ Σ_om      and S is 0 elsewhere
 
@@ -12,7 +12,7 @@ observed values o in μ and Σ. Estimation uses their conditional means and cova
 
 Internally, variables are standardized with the mean and variance of the training values; inputs and
 outputs are in the units of the data. A state that explains a single value, or values on a line,
-would have a singular Σ and an infinite density. Therefore no eigenvalue of Σ falls below
+would have a singular Σ and an infinite density. Therefore, all eigenvalues of Σ are at least
 `min_variance`.
 """
 
@@ -32,7 +32,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.protocols import FutureStep
 from seqloom.core.tree import require
 
-SELF_TRANSITION_PROBABILITY = 0.8  # of an initial model
+SELF_TRANSITION_PROBABILITY = 0.8  # probability in an initial model that a state is repeated
 
 
 @config
@@ -40,7 +40,7 @@ class GaussianHMMConfig:
     kind: Literal["gaussian-hmm"] = "gaussian-hmm"
     states: PositiveInt = 3  # N
     covariance: Literal["diagonal", "full"] = "full"  # diagonal: variables are independent given the state
-    min_variance: NonNegativeFloat = 1e-3  # minimum variance in a state, relative to the variance of all values
+    min_variance: NonNegativeFloat = 1e-3  # minimum variance of a state, relative to the variance of all values
     smoothing: NonNegativeFloat = 0.01  # added to every count of transitions
 
     def build(self, variables: int) -> "GaussianHMM":
@@ -48,15 +48,15 @@ class GaussianHMMConfig:
 
 
 class GapPattern(NamedTuple):
-    """Rows with the same observed variables."""
+    """Rows in which the same variables are observed."""
 
-    rows: Tensor  # their indices
+    rows: Tensor  # indices of the rows
     observed: list[int]
     missing: list[int]
 
 
 def gap_patterns(values: Tensor) -> list[GapPattern]:
-    """Group the rows of values (T, C), NaN where missing, by their gaps."""
+    """Group the rows of values (T, C) by their gaps; missing values are NaN."""
     is_missing, variables = values.isnan(), values.shape[1]
     rows = torch.arange(len(values), device=values.device)
     has_gap = is_missing.any(dim=1)
@@ -130,7 +130,7 @@ class GaussianHMM(MarkovModel):
         return (densities - log_scale.unsqueeze(1)).view(*values.shape[:2], self.states)
 
     def start(self, rows: int) -> Tensor:
-        """Return log p of the state that emits the next values (B, N)."""
+        """Return log p (B, N) of the state that emits the next values."""
         return self.initial.expand(rows, -1).clone()
 
     def step(self, values: Tensor, state: Tensor, mask: Tensor | None = None) -> FutureStep:
@@ -147,7 +147,7 @@ class GaussianHMM(MarkovModel):
         return FutureStep(mean * self.scale + self.center, predicted, covariance=covariance)
 
     def score(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return log p of the observed values of each step given all previous values (B, T); 0 if all are missing."""
+        """Return log p (B, T) of each step's observed values given all previous values; 0 if all values are missing."""
         filtered = forward(self.start(len(values)), self.transition, self.emission_log_probs(values, mask))
         return torch.logsumexp(filtered.alpha, dim=2) - torch.logsumexp(filtered.predicted, dim=2)
 
@@ -177,7 +177,7 @@ class GaussianHMM(MarkovModel):
     # --- estimation -------------------------------------------------------------------------------------------------
 
     def fit_scale(self, series: Sequence[Tensor], names: Sequence[str]) -> "GaussianHMM":
-        """Return a copy that standardizes with the means and standard deviations of these series (T, C)."""
+        """Return a copy that standardizes values with the means and standard deviations of these series (T, C)."""
         values = torch.cat(list(series))
         if bool(values.isinf().any()):
             raise DataError("Values must be finite or missing; the series contains an infinite value.")
@@ -208,7 +208,10 @@ class GaussianHMM(MarkovModel):
         return self.copy_with(means=values[chosen].clone(), transition=transition)
 
     def improve(self, series: Sequence[Tensor]) -> tuple["GaussianHMM", float]:
-        """Run one Baum–Welch iteration over series (T, C); also return log p per observed value of this model."""
+        """Run one Baum–Welch iteration over series (T, C).
+
+        Return the improved model, and the log p per observed value of this model.
+        """
         first = torch.full((self.states,), self.config.smoothing, dtype=torch.float64)
         transitions = torch.full((self.states, self.states), self.config.smoothing, dtype=torch.float64)
         posteriors, total = [], 0.0

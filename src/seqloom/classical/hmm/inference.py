@@ -9,8 +9,8 @@
     pairs       p(z_t = j, z_{t+1} = k | x) ∝ exp(α_t(j) + log A_jk + log b(x_{t+1} | k) + β_{t+1}(k))
     Viterbi     forward with max instead of log Σ exp, and backpointers to each maximum
 
-A model is given by log π (N,) or (B, N) and log A (N, N), its emissions by log b (B, T, N), for
-symbols, words or vectors. Masks (B, T) are True at observed positions, which come before padding.
+The functions take a model as log π (N,) or (B, N) and log A (N, N), and its emissions of symbols, words or
+vectors as log b (B, T, N). Masks (B, T) are True at observed positions, which come before padding.
 
 The forward and the backward pass are the same recursion. The backward pass runs on the reversed
 sequence with A transposed: γ_t = log b(x_t | ·) + β_t satisfies the equation of α.
@@ -25,14 +25,14 @@ from seqloom.classical.tensor_model import TensorModel
 from seqloom.core.errors import DataError
 from seqloom.core.operations import operation
 
-BLOCK = 1 << 22  # elements of a table over time and pairs of states held in memory
-MIN_PROBABILITY = 1e-100  # smallest trusted sum of scaled terms: an underflowed term is at most 10⁻¹⁰⁸ of it
+BLOCK = 1 << 22  # maximum number of elements of a table of time steps and pairs of states
+MIN_PROBABILITY = 1e-100  # smallest trusted sum of scaled terms; an underflowed term is at most 10⁻¹⁰⁸ of this sum
 
 
 @dataclass(frozen=True)
 class Forward:
     predicted: Tensor  # p (B, T, N): log p(z_t, x_1 … x_{t−1})
-    alpha: Tensor  # (B, T, N), at padding that of the last real position
+    alpha: Tensor  # (B, T, N); padding repeats the value of the last real position
     log_likelihood: Tensor  # (B,), 0 for an empty sequence
 
 
@@ -44,7 +44,10 @@ class Posterior:
 
 
 def log_matmul(values: Tensor, transition: Tensor, largest: bool = False) -> Tensor:
-    """Return log Σ_j exp(values(…, j) + A_jk), or the max over j; A is (N, N) or has one matrix per row."""
+    """Return log Σ_j exp(values(…, j) + A_jk), or with `largest` the maximum over j.
+
+    A is one matrix (N, N), or one matrix per row.
+    """
     table = values.unsqueeze(-1) + transition
     return table.amax(dim=-2) if largest else torch.logsumexp(table, dim=-2)
 
@@ -80,7 +83,7 @@ def log_likelihood(initial: Tensor, transition: Tensor, emission: Tensor, mask: 
 
 
 def backward(transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return β (B, T, N); 0 at the last position of each sequence and at padding."""
+    """Return β (B, T, N), which is 0 at the last position of each sequence and at padding."""
     check(transition.new_zeros(len(transition)), transition, emission, mask)
     beta, _ = _backward(transition, emission, mask)
     return beta if mask is None else beta.masked_fill(~mask.unsqueeze(2), 0)
@@ -94,7 +97,7 @@ def _backward(transition: Tensor, emission: Tensor, mask: Tensor | None) -> tupl
 
 
 def posterior(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | None = None) -> Posterior:
-    """Compute the posteriors of states and pairs of states, the expected counts of Baum–Welch."""
+    """Compute the posteriors of states and of pairs of states, which are the expected counts of Baum–Welch."""
     check(initial, transition, emission, mask)
     expected = expected_states(initial, transition, emission, mask)
     if bool((expected.log_likelihood == -torch.inf).any()):
@@ -107,7 +110,7 @@ def expected_states(initial: Tensor, transition: Tensor, emission: Tensor, mask:
     """Compute the posteriors without checks; a sequence of probability 0 has log-likelihood −inf."""
     filtered = forward(initial, transition, emission, mask)
     _, gamma = _backward(transition, emission, mask)
-    # normalize each t separately: log p is equal at every t only up to rounding
+    # Normalize each t separately, because the values of log p at different t differ by rounding.
     states = torch.softmax(filtered.predicted + gamma, dim=2)
     if mask is not None:
         states = states.masked_fill(~mask.unsqueeze(2), 0)
@@ -119,7 +122,7 @@ def _pairs(alpha: Tensor, transition: Tensor, gamma: Tensor, mask: Tensor | None
 
         Σ_t a_tᵀ g_{t+1} ∘ A / Z_t,   a = exp(α − max α),  g = exp(γ − max γ),  Z_t = a_t A g_{t+1}
 
-    This is a matrix product over time. Steps whose Z is so small that terms may have underflowed
+    The sum is a matrix product over time. Steps whose Z is so small that terms may have underflowed
     are added in log space.
     """
     batch, length, states = alpha.shape
@@ -165,7 +168,7 @@ def best_path(
     for begin in range(0, length - 1, width):
         window = best[:, begin : min(begin + width, length - 1)]
         parts.append((window.unsqueeze(2) + transition.T).argmax(dim=3))  # (B, w, N after, N before)
-    backpointers = torch.cat(parts, dim=1)  # ψ_t(k), the best state before k at t, for t = 2 … T (B, T − 1, N)
+    backpointers = torch.cat(parts, dim=1)  # (B, T − 1, N): ψ_t(k), the best state before state k at t = 2 … T
     if mask is None:
         return backtrack(backpointers, last), score
     backpointers = torch.where(mask[:, 1:, None], backpointers, torch.arange(count, device=last.device))
@@ -187,7 +190,7 @@ def expand_rows(initial: Tensor, emission: Tensor) -> Tensor:
 
 
 def _reverse(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Reverse every sequence (B, T, N) and keep padding last."""
+    """Reverse every sequence (B, T, N) and keep the padding at the end."""
     if mask is None:
         return values.flip(1)
     positions = torch.arange(values.shape[1], device=values.device).expand(mask.shape)

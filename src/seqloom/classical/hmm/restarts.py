@@ -1,7 +1,7 @@
 """Expectation–maximization with random restarts; the model with the highest likelihood is kept.
 
 `Search` holds the complete state: the current model, the best model so far, and the counters and
-likelihoods that decide how to continue. A checkpoint stores it, so resuming is exact.
+likelihoods that decide how to continue. A checkpoint stores the complete state, so resuming is exact.
 """
 
 import math
@@ -20,7 +20,7 @@ from seqloom.core.protocols import Estimate
 from seqloom.core.tree import ANYTHING, Expected, check_tree, require
 from seqloom.train.estimate import EstimateConfig
 
-CHECKPOINT_INTERVAL = 2.0  # minimum seconds between checkpoints: an iteration is often faster than writing one
+CHECKPOINT_INTERVAL = 2.0  # minimum seconds between checkpoints, because writing is often slower than an iteration
 
 
 @config
@@ -97,7 +97,7 @@ def run_search(
     read: int = 0,
     speed_unit: str = "tokens",
 ) -> Iterator[Estimate]:
-    """Run the remaining iterations, one `Estimate` each.
+    """Run the remaining iterations and yield one `Estimate` for each.
 
     `begin(restart)` draws an initial model; `improve(model)` returns an improved model and log p of the given model. An
     iteration processes `read` tokens, or other units named by `speed_unit`.

@@ -1,15 +1,15 @@
-"""The tags of a sentence as a second-order Markov chain: a tag depends on the previous two.
+"""The tags of a sentence as a second-order Markov chain: a tag depends on the previous two tags.
 
     p(x, z) = Π_{t=1}^{T+1} A(z_{t−2}, z_{t−1}, z_t) · Π_t b(x_t | z_t)          z_{−1} = z_0 = z_{T+1} = END
 
-This is a hidden Markov model whose states are pairs of tags. Only K of the K² pairs can follow a
-pair, so a step takes K³ instead of K⁴ products:
+The chain is a hidden Markov model whose states are pairs of tags. Only K of the K² pairs can follow a
+given pair, so a step takes K³ instead of K⁴ products:
 
     f_t(j, k) = b(x_t | k) Σ_i f_{t−1}(i, j) A_ijk          g_t(i, j) = Σ_k A_ijk b(x_{t+1} | k) g_{t+1}(j, k)
 
-The last of the K + 1 tags is END, which no word has. f is normalized at every step, and the
-logarithms of the sums are accumulated. Sentences are short and emissions differ by only a few
-powers of ten, so nothing underflows.
+The last of the K + 1 tags is END, which is not the tag of any word. f is normalized at every step, and
+the logarithms of the sums are accumulated. Sentences are short and emissions differ by only a few
+powers of ten, so underflow cannot occur.
 """
 
 import torch
@@ -62,7 +62,7 @@ def marginals(table: Tensor, emission: Tensor, mask: Tensor) -> tuple[Tensor, Te
 
 
 def log_likelihood(table: Tensor, emission: Tensor, mask: Tensor) -> Tensor:
-    """Return log p(x) (B,), summed over all tag sequences."""
+    """Return log p(x) (B,), with p(x) summed over all tag sequences."""
     emitted, highest = _scale_emissions(emission)
     return _forward(table.exp(), emitted, mask)[1] + highest.masked_fill(~mask, 0).sum(dim=1)
 
@@ -72,9 +72,9 @@ def score(table: Tensor, emission: Tensor, tags: Tensor, mask: Tensor) -> Tensor
     end = emission.shape[2]
     chosen = tags.masked_fill(~mask, end)
     edge = chosen.new_full((len(tags), 1), end)
-    padded = torch.cat([edge, edge, chosen, edge], dim=1)  # at padding END follows END
+    padded = torch.cat([edge, edge, chosen, edge], dim=1)  # at padding, END follows END
     transitions = table[padded[:, :-2], padded[:, 1:-1], padded[:, 2:]]  # (B, W + 1)
-    counted = torch.cat([mask.new_ones(len(mask), 1), mask], dim=1)  # every word and the first END after them
+    counted = torch.cat([mask.new_ones(len(mask), 1), mask], dim=1)  # all words and the first END after the words
     emitted = emission.gather(2, tags.masked_fill(~mask, 0).unsqueeze(2)).squeeze(2)
     return transitions.masked_fill(~counted, 0).sum(dim=1) + emitted.masked_fill(~mask, 0).sum(dim=1)
 

@@ -5,25 +5,26 @@ Transitions interpolate tag unigrams, bigrams and trigrams (TnT; Brants, 2000):
 
     p(k | i, j) = λ_1 p̂(k) + λ_2 p̂(k | j) + λ_3 p̂(k | i, j)
 
-Deleted interpolation estimates the λ. Each tag trigram adds its count to the order that predicts it
-best when this occurrence is removed: the largest of (c(k) − 1)/(n − 1), (c(jk) − 1)/(c(j) − 1) and
-(c(ijk) − 1)/(c(ij) − 1). With `order: 2` there is no trigram term.
+Deleted interpolation estimates the weights λ. Each tag trigram adds its count to the order that predicts
+the trigram best when one occurrence is removed: the order with the largest of (c(k) − 1)/(n − 1),
+(c(jk) − 1)/(c(j) − 1) and (c(ijk) − 1)/(c(ij) − 1). With `order: 2`, there is no trigram term.
 
-p(tag | word) is estimated from counts, each level smoothed by the previous one:
+p(tag | word) is estimated from counts; each level is smoothed by the previous level:
 
     p_0(k)     = c(k) / n                                                    all rare words
     p_m(k)     = (c_m(k) + θ p_{m−1}(k)) / (n_m + θ)                         shape, then suffixes of 1, 2 … letters
     p_word(k)  = (c(w, k) + λ p_m(k)) / (c(w) + λ)
     p_form(k)  = (c(w, form, k) + μ p_word(k)) / (c(w, form) + μ)            the word in this spelling
 
-An unseen word has c = 0, so its suffix and shape decide. An unseen level is skipped. By Bayes' rule,
-and without p(w), which is the same for all tags, the emission is
+An unseen word has c = 0, so its suffix and shape determine the result. An unseen level is skipped. By
+Bayes' rule, and without p(w), which is the same for all tags, the emission is
 
     b(w | k) ∝ p(k | w) / p(k)
 
 A shape combines capitals (none, first letter at the beginning of a sentence, first letter elsewhere, all), digits
-(none, some, only) and hyphens (with or without). Suffixes form a tree: a suffix of n letters is a child of its last n −
-1 letters. Its key is (index of the parent)·(letters) + letter; sorted keys are searched by bisection.
+(none, some, only) and hyphens (with or without). Suffixes form a tree: the parent of a suffix of n letters is the
+suffix of its last n − 1 letters. The key of a suffix is (index of the parent)·(number of letters) + letter. The keys
+are sorted and searched by bisection.
 """
 
 import math
@@ -44,14 +45,14 @@ from seqloom.config.constraints import Ge, Le, PositiveFloat, PositiveInt
 from seqloom.core.iob import marks_spans, may_follow
 from seqloom.core.tree import is_ascending, require
 
-FORBIDDEN = -1e6  # log p of invalid transitions: its exp is 0, and sums stay finite
-FIRST_WORD = 2  # the ids below are END and <unk>
+FORBIDDEN = -1e6  # log p of invalid transitions; its exponential is 0, and sums of it are finite
+FIRST_WORD = 2  # id of the first word; the lower ids are END and <unk>
 CAPITALS, DIGITS = 4, 3
 SHAPES = CAPITALS * DIGITS * 2
-UPPER, LOWER, DIGIT, NUMERIC, HYPHEN = range(5)  # kinds of letters; NUMERIC: digits and punctuation of numbers
+UPPER, LOWER, DIGIT, NUMERIC, HYPHEN = range(5)  # kinds of letters; NUMERIC: digits and punctuation in numbers
 KINDS = 5
 
-Batch = dict[str, Tensor]  # as in `seqloom.models.tagger`: tokens, first, words, characters, tags
+Batch = dict[str, Tensor]  # the entries of `seqloom.models.tagger`: tokens, first, words, characters, tags
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -61,9 +62,9 @@ Bools = NDArray[np.bool_]
 class SuffixConfig:
     """Settings of the suffix model for rare and unseen words."""
 
-    length: PositiveInt = 10  # letters of the longest suffix
+    length: PositiveInt = 10  # number of letters of the longest suffix
     rare: PositiveInt = 20  # suffixes are learned from words with at most this count, which resemble unseen words
-    min_count: PositiveInt = 2  # rarer suffixes are dropped
+    min_count: PositiveInt = 2  # suffixes with a lower count are dropped
     smoothing: PositiveFloat = 10.0  # θ: weight of a shorter suffix relative to a longer suffix
 
 
@@ -87,7 +88,7 @@ class HMMTaggerConfig:
 class TaggedWords:
     """The words of all training sentences, concatenated (n,)."""
 
-    words: Ints  # word ids; ids below `FIRST_WORD` are special
+    words: Ints  # word ids; ids below `FIRST_WORD` are special tokens
     tags: Ints
     characters: Ints  # (n, C)
     first: Bools  # whether the word begins a sentence
@@ -98,15 +99,15 @@ class HMMTagger(TensorModel):
 
     resizable = ("form_keys", "form_counts", "suffix_keys", "suffix_offsets", "suffix_probs")
     names = ("transition", "prior", "word_counts", *resizable, "letter_kinds", "lowercase")
-    transition: Tensor  # log p(k | i, j) (K+1, K+1, K+1), the last tag is END
+    transition: Tensor  # log p(k | i, j) (K+1, K+1, K+1); the last tag is END
     prior: Tensor  # p(k) (K,)
     word_counts: Tensor  # c(w, k) (V, K)
-    form_keys: Tensor  # (n,) ascending: word · SHAPES + shape
+    form_keys: Tensor  # (n,) in ascending order: word · SHAPES + shape
     form_counts: Tensor  # c(w, form, k) (n, K)
-    suffix_keys: Tensor  # (m,) ascending within each suffix length
-    suffix_offsets: Tensor  # (lengths + 1,) where the suffixes of 1, 2 … letters begin among the keys
+    suffix_keys: Tensor  # (m,) in ascending order for each suffix length
+    suffix_offsets: Tensor  # (lengths + 1,) index of the first key of the suffixes of 1, 2 … letters
     suffix_probs: Tensor  # p_m of every shape and suffix (SHAPES + m, K)
-    letter_kinds: Tensor  # (A, KINDS)
+    letter_kinds: Tensor  # (A, KINDS) whether a letter is of a kind
     lowercase: Tensor  # (A,) id of the lowercase letter
 
     def __init__(self, config: HMMTaggerConfig, vocabulary: int, tags: int, characters: int) -> None:
@@ -145,7 +146,7 @@ class HMMTagger(TensorModel):
     # --- inference --------------------------------------------------------------------------------------------------
 
     def emissions(self, batch: Batch) -> Tensor:
-        """Return log b (B, W, K) up to a constant per word; 0 at padding."""
+        """Return log b (B, W, K) up to a constant per word, and 0 at padding."""
         real = batch["words"]
         words = batch["tokens"].gather(1, batch["first"])[real]  # (n,)
         emission = self.prior.new_zeros(*real.shape, self.tags)
@@ -153,7 +154,7 @@ class HMMTagger(TensorModel):
         return emission
 
     def _tag_probabilities(self, words: Tensor, batch: Batch, real: Tensor) -> Tensor:
-        """Return p(k | w) (n, K) of the real words."""
+        """Return p(k | w) (n, K) for the real words."""
 
         def smooth(counts: Tensor, parents: Tensor, smoothing: float) -> Tensor:
             return (counts + smoothing * parents) / (counts.sum(dim=1, keepdim=True) + smoothing)
@@ -175,7 +176,7 @@ class HMMTagger(TensorModel):
         return torch.where(is_known, form_probs, word_probs)
 
     def _suffix_probs(self, shapes: Tensor, characters: Tensor) -> Tensor:
-        """Return p_m (n, K) of words with these shapes (n,) and letters (n, C)."""
+        """Return p_m (n, K) for words with these shapes (n,) and letters (n, C)."""
         node, lengths = shapes, (characters > 0).sum(dim=1)
         is_known = torch.ones_like(node, dtype=torch.bool)
         for length, (begin, end) in enumerate(pairwise(self.suffix_offsets.tolist()), start=1):
@@ -198,11 +199,11 @@ class HMMTagger(TensorModel):
         return log_p.where(is_scored, 0), (words & is_scored.unsqueeze(1)).sum(dim=1)
 
     def predict(self, batch: Batch) -> Tensor:
-        """Return the most likely tag sequences (B, W); 0 at padding."""
+        """Return the most likely tag sequences (B, W), with 0 at padding."""
         return chain.viterbi(self.transition, self.emissions(batch), batch["words"])
 
     def probabilities(self, batch: Batch) -> Tensor:
-        """Return the marginal probabilities (B, W, K) of the tags of each word; 0 at padding."""
+        """Return the marginal probabilities (B, W, K) of each word's tags, with 0 at padding."""
         return chain.marginals(self.transition, self.emissions(batch), batch["words"])[0]
 
     def predict_with_probabilities(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -230,7 +231,7 @@ class HMMTagger(TensorModel):
         return weights
 
     def count_words(self, counted: TaggedWords, alphabet: Sequence[str]) -> None:
-        """Estimate the tags of words, of their forms and of their suffixes."""
+        """Estimate the tag probabilities of words, of their forms and of their suffixes."""
         tags, vocabulary = self.tags, self.vocabulary
         in_vocabulary = counted.words >= FIRST_WORD
         table = np.bincount((counted.words * tags + counted.tags)[in_vocabulary], minlength=vocabulary * tags)
@@ -264,7 +265,7 @@ class HMMTagger(TensorModel):
 
         rare_tags, characters, node = counted.tags[is_rare], counted.characters[is_rare], shapes[is_rare]
         lengths = (characters > 0).sum(axis=1)
-        base = np.bincount(rare_tags, minlength=tags) + 1e-3  # no tag has probability 0
+        base = np.bincount(rare_tags, minlength=tags) + 1e-3  # every tag has a positive probability
         by_shape = np.bincount(node * tags + rare_tags, minlength=SHAPES * tags).reshape(SHAPES, tags)
         keys, offsets, probabilities = [np.empty(0, np.int64)], [0], [smooth(by_shape, base / base.sum())]
         active = np.arange(len(rare_tags))  # words whose suffix is in the tree
@@ -309,7 +310,7 @@ def word_shapes(characters: Tensor, first: Tensor, letter_kinds: Tensor) -> Tens
 
 def interpolate_counts(counts: Reals, order: int) -> tuple[Reals, list[float]]:
     """Return p(k | i, j) (K+1, K+1, K+1) from counts of tag trigrams, and λ_1, λ_2 and λ_3."""
-    pairs = counts.sum(axis=0)  # c(j, k); the END before a sentence is counted once, as the second of two
+    pairs = counts.sum(axis=0)  # c(j, k); of the two ENDs before a sentence, only the second is counted
     singles = pairs.sum(axis=0)  # c(k)
     before, pairs_before = pairs.sum(axis=1), counts.sum(axis=2)
     weights = np.zeros(3)
@@ -318,7 +319,7 @@ def interpolate_counts(counts: Reals, order: int) -> tuple[Reals, list[float]]:
         held_out = [(count - 1) / (total - 1) if total > 1 else 0.0 for count, total in ratios[:order]]
         weights[int(np.argmax(held_out))] += counts[i, j, k]
     weights /= weights.sum()
-    weights = np.maximum(weights, 1e-3)  # every order keeps some weight to fall back on
+    weights = np.maximum(weights, 1e-3)  # every order keeps a positive weight, so that it can serve as a fallback
     weights[2] *= order == 3
     weights /= weights.sum()
 
@@ -327,7 +328,7 @@ def interpolate_counts(counts: Reals, order: int) -> tuple[Reals, list[float]]:
         return table / np.where(total > 0, total, 1)
 
     unigram, bigram, trigram = singles / singles.sum(), normalize(pairs), normalize(counts)
-    # the weight of an unseen context goes to the shorter contexts
+    # The weight of an unseen context is given to the shorter contexts.
     seen_pair, seen = before[:, None] > 0, pairs_before[:, :, None] > 0
     two = (weights[0] * unigram + weights[1] * np.where(seen_pair, bigram, unigram)) / (weights[0] + weights[1])
     probabilities = (1 - weights[2]) * two[None] + weights[2] * np.where(seen, trigram, two[None])

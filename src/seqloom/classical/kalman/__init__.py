@@ -2,8 +2,8 @@
 
     h_t = W_hh h_{t-1} + W_hx x_t + ε        y_t = W_yh h_t + d + δ
 
-The state is defined by a named structure (`structures`) or learned. `filter` contains the filter and the smoother,
-`em` the estimation. All computations use float64 and the units of the data.
+The state is defined by a named structure (`structures`) or learned. `filter` contains the filter and the smoother, and
+`em` contains the estimation. All computations use float64 and the units of the data.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ class KalmanConfig:
     fixed: tuple[Parameter, ...] = ()  # parameters that EM does not change
     rounds: NonNegativeInt = 100  # maximum number of EM iterations
     tolerance: NonNegativeFloat = 1e-6  # minimum gain of a round, in nats per observed value
-    save_every: PositiveInt = 10  # rounds between checkpoints
+    save_every: PositiveInt = 10  # number of rounds between checkpoints
 
     def problems(self) -> Iterator[str]:
         if self.season is not None and self.structure not in ("seasonal", None):
@@ -104,7 +104,7 @@ class LinearDynamical(TensorModel):
             factor=zeros,
             drive=zeros.new_zeros(self.hidden, inputs) if inputs else None,
         )
-        # of the last EM round: log p before it, the gain of the round before, the stretch of the next round
+        # State of EM after a round: log p before the round, gain of the previous round, stretch of the next round.
         self.rounds = torch.tensor([-torch.inf, torch.inf, 1.0], dtype=torch.float64)
 
     # --- estimation --------------------------------------------------------------------------------------------------
@@ -118,9 +118,9 @@ class LinearDynamical(TensorModel):
         self.system = self.system if resume else guess
 
     def estimates(self, data: Data, step: int = 0) -> Iterator[Estimate]:
-        """Run EM in place after round `step`; every `save_every` rounds an `Estimate` contains the model.
+        """Run EM in place after round `step`; every `save_every` rounds, an `Estimate` contains the model.
 
-        The loss of a round is that of the model before it: −log p per observed value, in nats.
+        The loss of a round is the loss of the model before the round: −log p per observed value, in nats.
         """
         self.begin(data, resume=step > 0)
         plan, count = self.config, int(data.mask.sum())
@@ -148,7 +148,7 @@ class LinearDynamical(TensorModel):
         return kalman_smoother(self.system, self.filter(values, mask, inputs))
 
     def score(self, values: Tensor, mask: Tensor | None = None, inputs: Tensor | None = None) -> Tensor:
-        """Return log p(y_t | y_1 … y_{t-1}) of the observed values of each step (B, T); 0 if none is observed."""
+        """Return log p(y_t | y_1 … y_{t-1}) (B, T) of each step's observed values; 0 if no value is observed."""
         return self.filter(values, mask, inputs).log_densities
 
     def emission_moments(self, means: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
@@ -164,10 +164,10 @@ class LinearDynamical(TensorModel):
         return {"mean": mean.expand(rows, -1), "factor": factor.expand(rows, -1, -1)}
 
     def step(self, values: Tensor, state: Tree, mask: Tensor | None = None, inputs: Tensor | None = None) -> FutureStep:
-        """Predict the step after values (B, T, C); `inputs` (B, T, X) belong to the step after each value."""
+        """Predict the step after values (B, T, C); `inputs` (B, T, X) are the inputs of the step after each value."""
         values, mask = self._check_values(values, mask)
         driven = self._check_inputs(inputs, values)
-        before = None if driven is None else torch.cat([driven[:, :1], driven[:, :-1]], dim=1)  # the first is unused
+        before = None if driven is None else torch.cat([driven[:, :1], driven[:, :-1]], dim=1)  # the first is not used
         filtered = kalman_filter(self.system, values, mask, before, Belief(state["mean"], state["factor"]))
         belief = filtered.last.predict(self.system, None if driven is None else driven[:, -1])
         mean, covariance = belief.emit(self.system)
@@ -181,7 +181,7 @@ class LinearDynamical(TensorModel):
         inputs: Tensor | None = None,
         future: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Forecast means (B, horizon, C) and covariances (B, horizon, C, C); `future` holds the inputs."""
+        """Forecast means (B, horizon, C) and covariances (B, horizon, C, C); `future` contains their inputs."""
         if horizon < 1:
             raise UsageError(f"A forecast needs a horizon of at least 1 step, got {horizon}.")
         belief = self.filter(values, mask, inputs).last

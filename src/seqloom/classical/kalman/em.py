@@ -36,7 +36,7 @@ class Rules:
     """The parameters that EM learns and their constraints.
 
     The state noise is `shape` · u with u ~ N(0, W). W is learned: a full covariance if `groups` is
-    None, else diagonal with one variance per group. A floor is the minimum variance in any
+    None, else a diagonal covariance with one variance per group. A floor is the minimum variance in any
     direction.
     """
 
@@ -44,7 +44,7 @@ class Rules:
     shape: Tensor | None = None  # (H, K), independent columns; None for the identity
     groups: tuple[int, ...] | None = None  # (K,)
     damped: tuple[int, ...] = ()  # indices i with W_hh[i, i] learned in [0, 1], regardless of `learn`
-    diagonal: bool = True  # covariance of the observation noise
+    diagonal: bool = True  # whether the covariance of the observation noise is diagonal
     process_floor: float = 1e-12
     observation_floor: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))  # (), or (C,)
 
@@ -72,7 +72,7 @@ class Data:
 
     @property
     def has_transition(self) -> Tensor:
-        """Steps from the second to the last observed one (B, T − 1), from which the transition is learned."""
+        """Mask (B, T − 1) of the steps that determine the transition: from step 2 to the last observed step."""
         return self.observed.flip(1).cummax(dim=1).values.flip(1)[:, 1:]
 
 
@@ -90,16 +90,16 @@ def check_data(data: Data, rules: Rules, inputs: int = 0) -> None:
 
 @dataclass(frozen=True)
 class Round:
-    log_likelihood: float  # of the system before the round
-    system: System  # the system after the round, at least as likely
+    log_likelihood: float  # log-likelihood of the system before the round
+    system: System  # the system after the round, which is at least as likely
     stretch: float  # extrapolation that the next round tries, in EM steps
 
 
 def expectation_maximization(system: System, data: Data, rules: Rules, stretch: float = 1.0) -> Iterator[Round]:
     """Yield EM rounds indefinitely.
 
-    EM converges slowly where a variance is small. Each round therefore also tries to extrapolate the
-    logarithms of the variances and accepts the result if it is more likely than the EM step. The
+    EM converges slowly if a variance is small. Each round therefore also tries to extrapolate the
+    logarithms of the variances, and accepts the extrapolation if it is more likely than the EM step. The
     extrapolation grows after a success and shrinks after a failure.
     """
     filtered = kalman_filter(system, data.values, data.mask, data.inputs)
@@ -117,7 +117,7 @@ def expectation_maximization(system: System, data: Data, rules: Rules, stretch: 
 
 
 def extrapolate(system: System, improved: System, rules: Rules, stretch: float) -> System | None:
-    """Extrapolate the variances past `improved` by `stretch` EM steps; None unless the noises are diagonal."""
+    """Extrapolate the variances past `improved` by `stretch` EM steps; return None unless the noises are diagonal."""
     if rules.groups is None or rules.shape is None or not rules.diagonal:
         return None
     inverse = torch.linalg.pinv(rules.shape)
@@ -163,7 +163,7 @@ def _learn_transition(system: System, data: Data, smoothed: SmoothedStates, rule
     learned = torch.tensor(["transition" in rules.learn] * size + ["drive" in rules.learn] * more)
     weights = system.transition if system.drive is None else torch.cat([system.transition, system.drive], dim=1)
     weights = regress(cross, square, weights, learned)
-    for i in rules.damped:  # the best W_hh[i, i] in [0, 1], all other weights unchanged
+    for i in rules.damped:  # find the best W_hh[i, i] in [0, 1] with all other weights unchanged
         weights = weights.clone()
         weights[i, i] = 0
         residual = cross[i, i] - weights[i] @ square[:, i]
@@ -192,7 +192,7 @@ def _learn_emission(system: System, data: Data, smoothed: SmoothedStates, rules:
     fill, uncertainty = _impute_noise(covariance(system.observation), data.mask)  # (B, T, C, C) both
     values = torch.where(data.mask, data.values, 0.0)[..., None]
     eye = torch.eye(len(system.offset), dtype=values.dtype)
-    # y = fill (y observed) + (I − fill)(W h + d) + noise, which is linear in h
+    # y = fill (y observed) + (I − fill)(W h + d) + noise is linear in h
     slope = (eye - fill) @ system.emission
     level = fill @ values + (eye - fill) @ system.offset[:, None]
     expected = level + slope @ means  # (B, T, C, 1)
@@ -216,7 +216,7 @@ def _impute_noise(noise: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     patterns, rows = torch.unique(mask.flatten(0, 1), dim=0, return_inverse=True)
     both = (patterns[:, :, None] & patterns[:, None, :]).to(noise.dtype)
     fill = noise @ torch.linalg.pinv(noise * both, hermitian=True)  # (U, C, C), columns of missing values are 0
-    fill[patterns.all(dim=1)] = torch.eye(len(noise), dtype=noise.dtype)  # exact where nothing is missing
+    fill[patterns.all(dim=1)] = torch.eye(len(noise), dtype=noise.dtype)  # exact if no value is missing
     uncertainty = noise - fill @ noise
     uncertainty = (uncertainty + uncertainty.mT) / 2 * (~patterns[:, :, None] & ~patterns[:, None, :])
     return fill[rows].view(*mask.shape, -1), uncertainty[rows].view(*mask.shape, -1)
@@ -236,7 +236,7 @@ def regress(cross: Tensor, square: Tensor, weights: Tensor, learned: Tensor) -> 
 
 
 def noise_factor(noise: Tensor, groups: tuple[int, ...] | None, floor: Tensor) -> Tensor:
-    """Return a factor of the most likely covariance for these second moments, full or with one variance per group."""
+    """Return a factor of the most likely covariance for these second moments: full, or with one variance per group."""
     if groups is None:
         values, vectors = torch.linalg.eigh((noise + noise.mT) / 2)
         return triangular(vectors * values.clamp_min(floor.min()).sqrt())

@@ -6,10 +6,10 @@
 
 A covariance P is stored as a factor S with P = S Sᵀ. Every update is one orthogonal triangularization (QR
 decomposition): [A | B] Θ = [L | 0] means A Aᵀ + B Bᵀ = L Lᵀ. Covariances are never subtracted, so they remain symmetric
-and positive, and half the number of digits suffices.
+and positive, and half as many digits suffice for the same accuracy.
 
-Covariances depend on which values are observed, not on the values. They are therefore computed once
-per pattern of gaps, and only the means per sequence.
+Covariances depend on which values are observed, not on the values themselves. They are therefore computed
+once per pattern of gaps. Only the means are computed for each sequence.
 """
 
 import math
@@ -21,7 +21,7 @@ from torch import Tensor
 from seqloom.core.errors import DataError
 
 LOG_2_PI = math.log(2 * math.pi)
-SINGULAR = 1e-13  # a relative standard deviation below this counts as 0
+SINGULAR = 1e-13  # a smaller relative standard deviation counts as 0
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class Belief:
     factor: Tensor  # (B, H, H)
 
     def predict(self, system: System, inputs: Tensor | None = None) -> "Belief":
-        """Predict the next state without an observation; `inputs` x (B, X) belong to the next step."""
+        """Predict the next state without an observation; `inputs` (B, X) are the inputs x of the next step."""
         mean = self.mean @ system.transition.mT
         process = system.process.expand(len(self.factor), -1, -1)
         factor = triangular(torch.cat([system.transition @ self.factor, process], dim=2))
         return Belief(mean if inputs is None or system.drive is None else mean + inputs @ system.drive.mT, factor)
 
     def emit(self, system: System) -> tuple[Tensor, Tensor]:
-        """Return mean (B, C) and covariance (B, C, C) of the observation."""
+        """Return the mean (B, C) and the covariance (B, C, C) of the observation."""
         noise = system.observation.expand(len(self.mean), -1, -1)
         spread = torch.cat([system.emission @ self.factor, noise], dim=2)
         return self.mean @ system.emission.mT + system.offset, covariance(spread)
@@ -154,7 +154,7 @@ def _expected_factors(system: System, mask: Tensor, first: Tensor) -> Tensor:
 
 
 def _update_factors(system: System, mask: Tensor, expected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Update with y_t at all steps in parallel: return factors of y_t given the past, cross terms, factors of h_t.
+    """Update with y_t at all steps in parallel; return factors of y_t given the past, cross terms, and factors of h_t.
 
     [ √R   W_yh S ]       [ √(W_yh P W_yhᵀ + R)   0          ]
     [ 0    S      ]  Θ =  [ cross                 S_filtered ]     gain = cross · inverse of the block above
@@ -184,8 +184,7 @@ def _update_factors(system: System, mask: Tensor, expected: Tensor) -> tuple[Ten
 def _mask_observations(system: System, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Return W_yh and a factor of R for the observed values.
 
-    The rows of a missing value are 0; independent unit noise, whose log-deviation is 0, replaces
-    them.
+    The rows of a missing value are 0. Its noise is replaced by independent unit noise, whose log-deviation is 0.
     """
     observed = mask[..., None].to(system.emission.dtype)  # (U, T, C, 1)
     unit_noise = torch.diag_embed((~mask).to(system.emission.dtype))
@@ -233,7 +232,7 @@ def kalman_smoother(system: System, filtered: Filtered) -> SmoothedStates:
 
 
 def _smoother_gains(system: System, factors: Tensor) -> tuple[Tensor, Tensor]:
-    """Return J and D (…, H, H) with h_t = … + J h_{t+1} + D · noise, from the factors of h_t at all steps.
+    """Return J and D (…, H, H) with h_t = … + J h_{t+1} + D · noise, computed from the factors of h_t at all steps.
 
         [ W_hh S   √Q ]       [ √(W_hh P W_hhᵀ + Q)   0 ]
         [ S         0 ]  Θ =  [ Γ                     Δ ]     J = Γ · inverse of the block above

@@ -9,9 +9,9 @@
                                                  cov(ε_position, ε_velocity) = q [[1/3, 1/2], [1/2, 1]]
     free               W_hh, W_yh and the noises are learned
 
-Each of the C values has a separate state; only `free` shares one state among all values. The
-initial parameters are computed from the data: one half of the step-to-step change of a value is
-attributed to observation noise, one half to the state.
+Each of the C values has a separate state; only in `free`, all values share one state. The initial
+parameters are computed from the data: half of the step-to-step change of a value is attributed to
+observation noise, and the other half to the state.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -25,8 +25,8 @@ from seqloom.classical.kalman.em import LEARNED, Data, Rules
 from seqloom.classical.kalman.filter import System
 
 Structure = Literal["free", "level", "trend", "seasonal", "constant-velocity"]
-VAGUE_DEVIATION = 1e3  # of a vague first state, in standard deviations of the data
-INITIAL_DAMPING = 0.95  # of a damped level or slope
+VAGUE_DEVIATION = 1e3  # standard deviation of a vague first state, relative to the standard deviation of the data
+INITIAL_DAMPING = 0.95  # initial decay of a damped level or slope
 MIN_VARIANCE_RATIO = 1e-10  # minimum noise variance relative to the variance of the data
 PARTS = {  # names of the state components of one value; the remaining components are lagged copies
     "level": ("level",),
@@ -91,8 +91,7 @@ def rules_for(
 ) -> Rules:
     """Return the EM rules of a structure: `free` learns all parameters; other structures learn the noises and `learn`.
 
-    Parameters in `fixed` are not learned. `learn` may contain `damping`, the decay of level and
-    slope.
+    Parameters in `fixed` are not learned. `learn` may contain `damping`, the decay of level and slope.
     """
     if structure == "free":
         return Rules(frozenset(LEARNED).difference(fixed), diagonal=not full)
@@ -155,7 +154,10 @@ def _named_system(block: Block, centre: Tensor, scale: Tensor, change: Tensor, d
 
 
 def _free_system(data: Data, hidden: int, centre: Tensor, scale: Tensor) -> System:
-    """Return a system by subspace identification: the state is the leading principal components of future values."""
+    """Return a system found by subspace identification.
+
+    The state consists of the leading principal components of the future values.
+    """
     steps, variables = data.values.shape[1], len(centre)
     values = torch.where(data.mask, (data.values - centre) / scale, 0.0)  # (B, T, C)
     ahead = max(1, min(-(-2 * hidden // variables), steps // 2))

@@ -3,15 +3,15 @@
     log p(w | h) = log_prob(h w)                      if h w is in the table
                  = backoff(h) + log p(w | h')          otherwise, where h' is h without its first word
 
-`backoff(h)` is 0 for an unknown context. `kneser_ney` estimates the tables; `arpa` reads and writes
+`backoff(h)` is 0 for an unknown context. `kneser_ney` estimates the tables. `arpa` reads and writes
 the standard file format of n-gram toolkits.
 
-The n-grams of order k are sorted 64-bit keys, (row of the first k−1 words in the table of order k−1)·(V+1) + last word.
-Such keys fit any order and vocabulary. Bisection finds an n-gram, the continuations of a context are contiguous, and a
-few vectorized searches per order score a text.
+The n-grams of order k are stored as sorted 64-bit keys: (row of the first k−1 words in the table of order k−1)·(V+1) +
+last word. Such keys fit any order and vocabulary. Bisection finds an n-gram, the continuations of a context are
+contiguous, and a few vectorized searches per order are sufficient to score a text.
 
 Ids are token ids of the tokenizer, 0 … V−1, where 0 ends a document. The first word of a document
-follows `<s>`, which the model adds as id V. It is never predicted, and no n-gram crosses it.
+follows `<s>`, which the model adds as id V. `<s>` is never predicted, and n-grams do not cross it.
 """
 
 import math
@@ -34,8 +34,8 @@ from seqloom.core.tree import Tree, is_ascending, require
 @config
 class NGramConfig:
     kind: Literal["ngram"] = "ngram"
-    order: PositiveInt = 5  # words in the longest n-gram: order 5 predicts from four words
-    min_count: PositiveInt = 1  # rarer n-grams of three or more words are dropped; 1 keeps all
+    order: PositiveInt = 5  # number of words in the longest n-gram: order 5 predicts from four words
+    min_count: PositiveInt = 1  # n-grams of three or more words with a lower count are dropped; 1 keeps all n-grams
 
     def build(self, vocabulary: int) -> "NGram":
         return NGram(self.order, vocabulary)
@@ -45,12 +45,15 @@ class NGramConfig:
 class Table:
     """The n-grams of one order, with natural logarithms in float64."""
 
-    keys: Tensor  # (n,) int64, ascending; 0 … V for unigrams, `<s>` last
+    keys: Tensor  # (n,) int64, in ascending order; 0 … V for unigrams, with `<s>` last
     log_prob: Tensor  # (n,)
     backoff: Tensor  # (n,), or (0,) in the highest order
 
     def find(self, prefix: Tensor, words: Tensor, width: int) -> Tensor:
-        """Find the row of each n-gram `prefix words`, −1 if it is missing or its prefix is −1."""
+        """Return the row of each n-gram, given the row of its prefix and its last word.
+
+        The row is −1 if the n-gram is missing, or if the row of its prefix is −1.
+        """
         flat = prefix.reshape(-1)
         rows = torch.full_like(flat, -1)
         valid = (flat >= 0).nonzero().squeeze(1)
@@ -62,7 +65,7 @@ class Table:
         return rows.view(prefix.shape)
 
     def get_backoff(self, rows: Tensor) -> Tensor:
-        """Return the backoff weights of rows, 0 for row −1."""
+        """Return the backoff weights of rows; the weight of row −1 is 0."""
         if len(self.backoff) == 0:
             return self.backoff.new_zeros(rows.shape)
         return self.backoff[rows].masked_fill_(rows < 0, 0.0)
@@ -71,8 +74,8 @@ class Table:
 class NGram(TensorModel):
     """An n-gram model; initially it has no n-grams and predicts 1/V.
 
-    `discounts` (order, 3) are D1, D2 and D3+ of each order, zero for imported tables. `fallback`
-    (order,) is True where default discounts replaced an estimate.
+    `discounts` (order, 3) contains D1, D2 and D3+ of each order, or zeros for imported tables. `fallback`
+    (order,) is True for orders in which default discounts replaced the estimates.
     """
 
     def __init__(self, order: int, vocabulary: int) -> None:
@@ -111,15 +114,15 @@ class NGram(TensorModel):
     def step(self, tokens: Tensor, state: DecodeState, mask: Tensor | None = None) -> StepOutput:
         """Return the next-token distribution (B, V) after tokens (B, T).
 
-        It starts with the unigrams of all V words; each higher order overwrites its known
-        continuations.
+        The distribution starts with the unigrams of all V words. Each higher order overwrites the words that it
+        contains as continuations.
         """
         history = self._history(tokens, state)
-        if mask is not None:  # move the real tokens to the end, in order; the previous state is always real
+        if mask is not None:  # move real tokens to the end, in order; the tokens of the previous state are always real
             real = torch.cat([mask.new_ones(history.shape[0], self.order - 1), mask], dim=1)
             history = history.gather(1, real.to(torch.int8).argsort(dim=1, stable=True))
         after = self._state(history)
-        contexts = [rows[:, -1] for rows in self._contexts(after.hidden)]  # of 1, 2 … order−1 words, (B,) each
+        contexts = [rows[:, -1] for rows in self._contexts(after.hidden)]  # contexts of 1, 2 … order−1 words, each (B,)
         weights = [table.get_backoff(context) for table, context in zip(self.tables, contexts, strict=False)]
         weight = sum(weights, start=self.tables[0].log_prob.new_zeros(history.shape[0]))
         log_probs = self.tables[0].log_prob[: self.vocabulary] + weight[:, None]  # (B, V)
@@ -135,7 +138,7 @@ class NGram(TensorModel):
         return StepOutput(log_probs, after)
 
     def _history(self, tokens: Tensor, state: DecodeState) -> Tensor:
-        """Append tokens to the context; END becomes the `<s>` of the next document."""
+        """Append tokens to the context; END is replaced by the `<s>` of the next document."""
         return torch.cat([state.hidden, tokens.masked_fill(tokens == END, self.vocabulary)], dim=1)
 
     def _state(self, history: Tensor) -> DecodeState:
@@ -181,7 +184,7 @@ class NGram(TensorModel):
             require(is_ascending(table.keys), f"keys.{k} must be ascending")
         for k, (lower, table) in enumerate(pairwise(tables), start=2):
             contexts = len(lower.keys)
-            last = table.keys[-1:]  # the largest
+            last = table.keys[-1:]  # the largest key
             require((last < contexts * self.width).all(), f"keys.{k} must continue the {contexts:,} {k - 1}-grams")
 
     def size(self) -> dict[str, int]:

@@ -12,8 +12,8 @@
 Words must not contain separators, and three words are reserved. Whitespace, NUL, lone surrogates
 and the escape character are therefore written as `␛` (U+241B) and four hexadecimal digits: a space
 is `␛0020`, a line feed `␛000A`. An ordinary token spelled `<s>`, `</s>` or `<unk>` has its first
-character escaped (`␛003Cs>`), and the empty token is a bare `␛`. Other toolkits treat escaped words
-as ordinary words; `read_arpa` decodes them. Words from other toolkits are read unchanged.
+character escaped (`␛003Cs>`), and the empty token is written as a single `␛`. Other toolkits treat escaped
+words as ordinary words; `read_arpa` decodes them. Words from other toolkits are read unchanged.
 """
 
 import gzip
@@ -66,7 +66,7 @@ def unescape(word: str) -> str:
 
 
 def write_arpa(model: NGram, words: list[str], path: Path | str) -> None:
-    """Write the model atomically, compressed if the name ends in .gz; `words` are the tokens by id."""
+    """Write the model atomically, and compress the file if its name ends in .gz; `words` lists the tokens by id."""
     path = Path(path)
     if not path.parent.is_dir():
         raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Create it first.")
@@ -91,7 +91,7 @@ def write_arpa(model: NGram, words: list[str], path: Path | str) -> None:
 
 
 def _format_model(model: NGram, names: list[str]) -> Iterator[str]:
-    """Yield the text of a file in parts; `names` are the ARPA words by id, `<s>` last."""
+    """Yield the text of a file in parts; `names` lists the ARPA words by id, with `<s>` last."""
     yield "\\data\\\n"
     for k, table in enumerate(model.tables, start=1):
         yield f"ngram {k}={len(table.keys)}\n"
@@ -123,7 +123,7 @@ class ARPALines:
         self.path, self.number, self._file = path, 0, file
 
     def next(self, expected: str) -> str:
-        """Return the next line; `expected` describes it if the file has ended."""
+        """Return the next line; if the file has ended, the error message names `expected`."""
         while line := self._file.readline(max_line()):
             self.number += 1
             if len(line) == max_line():
@@ -134,7 +134,7 @@ class ARPALines:
         self.fail(f"the file ends where {expected} is expected; it is truncated or not an ARPA file")
 
     def fail(self, problem: str, number: int | None = None) -> NoReturn:
-        """Raise `DataError` for a line."""
+        """Raise `DataError` with the number of a line."""
         raise DataError(f"{self.path}, line {number or self.number}: {problem}.")
 
 
@@ -149,7 +149,10 @@ class ARPASection:
 
 
 def read_arpa(path: Path | str) -> tuple[NGram, list[str]]:
-    """Read a model from an ARPA file, plain or .gz, and its words by id: `</s>` is 0, `<unk>`, if present, 1."""
+    """Read a model and its words by id from an ARPA file, plain or .gz.
+
+    `</s>` has id 0. `<unk>` has id 1, if the file contains it.
+    """
     path = Path(path)
     try:
         with (

@@ -8,8 +8,8 @@ For a context h and a word w, with h' the context without its first word:
 The unigrams back off to the uniform distribution 1/V, so no word has probability 0. V includes the
 end of a document, which is predicted like a word, but not `<s>`, which is never predicted.
 
-In the highest order, c is the number of occurrences of h w. In lower orders it is the number of
-distinct words that precede it: c(h w) = |{v : v h w occurs}|. An n-gram that begins with `<s>` has
+In the highest order, c is the number of occurrences of h w. In lower orders, c is the number of
+distinct words that precede h w: c(h w) = |{v : v h w occurs}|. An n-gram that begins with `<s>` has
 no preceding word and keeps its number of occurrences.
 
 D has separate values for counts of one, two, and three or more, computed from n_1 … n_4, the number of
@@ -17,8 +17,8 @@ n-grams of the order with c = 1 … 4:
 
     Y = n_1 / (n_1 + 2 n_2)    D_1 = 1 − 2Y n_2/n_1    D_2 = 2 − 3Y n_3/n_2    D_3+ = 3 − 4Y n_4/n_3
 
-In small or unusual texts (for example letters, which follow almost every other letter) one of n_1 …
-n_4 may be 0, or a D may lie outside (0, c]. The order then uses D = 0.5, 1, 1.5, and
+In small or unusual texts, one of n_1 … n_4 may be 0, or a D may lie outside (0, c]. An example is a text
+of letters, because a letter follows almost every other letter. The order then uses D = 0.5, 1, 1.5, and
 `NGram.fallback` is set.
 
 With `min_count` m, n-grams of three or more words with fewer than m occurrences are removed after
@@ -38,7 +38,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.protocols import Estimate
 
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
-FIRST_PRUNED_ORDER = 3  # the lowest order min_count applies to
+FIRST_PRUNED_ORDER = 3  # the lowest order that `min_count` applies to
 
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -49,14 +49,14 @@ class NGramCounts:
     """The n-grams of one order, sorted by key: prefix · (V+1) + last word."""
 
     keys: Ints  # (n,)
-    prefix: Ints  # (n,) row, in the order below, of the n-gram without its last word
-    suffix: Ints  # (n,) row, in the order below, of the n-gram without its first word
-    occurrences: Ints  # (n,) in the text
-    initial: NDArray[np.bool_]  # (n,) begins with <s>
+    prefix: Ints  # (n,) row of the n-gram without its last word, in the next lower order
+    suffix: Ints  # (n,) row of the n-gram without its first word, in the next lower order
+    occurrences: Ints  # (n,) number of occurrences in the text
+    initial: NDArray[np.bool_]  # (n,) whether the n-gram begins with <s>
 
 
 def kneser_ney(stream: NDArray[np.integer], config: NGramConfig, vocabulary: int) -> NGram:
-    """Estimate a model from a text; `estimate` does the same step by step."""
+    """Estimate a model from a text; `estimate` yields the individual steps."""
     *_, last = estimate(stream, config, vocabulary)
     assert isinstance(last.model, NGram), "the last estimate contains the model"
     return last.model
@@ -65,7 +65,7 @@ def kneser_ney(stream: NDArray[np.integer], config: NGramConfig, vocabulary: int
 def estimate(stream: NDArray[np.integer], config: NGramConfig, vocabulary: int) -> Iterator[Estimate]:
     """Count each order, then smooth each order; the last of these 2·order steps returns the model.
 
-    `stream` contains token ids, each document followed by 0.
+    `stream` contains token ids, with 0 after each document.
     """
     order, total = config.order, 2 * config.order
     check_length(stream, order)
@@ -74,7 +74,7 @@ def estimate(stream: NDArray[np.integer], config: NGramConfig, vocabulary: int) 
         counts.append(level)
         yield Estimate(len(counts), total, None, {"order": len(counts), "ngrams": len(level.keys)})
     model = config.build(vocabulary)
-    # prune by occurrences, not by c: prefix and suffix of a kept n-gram occur at least as often and are kept too
+    # Prune by occurrences, not by c: the prefix and suffix of a kept n-gram occur at least as often, so they are kept.
     kept = [
         level.occurrences >= (config.min_count if k >= FIRST_PRUNED_ORDER else 0)
         for k, level in enumerate(counts, start=1)
@@ -104,7 +104,7 @@ def count_orders(stream: NDArray[np.integer], order: int, vocabulary: int) -> It
     none = np.zeros(width, dtype=np.int64)
     level = NGramCounts(np.arange(width), none, none, occurrences, np.arange(width) == vocabulary)
     yield level
-    rows = sequence  # of the n-gram of the current order that ends at each token
+    rows = sequence  # for each token, the row of the n-gram of the current order that ends at the token
     for k in range(2, order + 1):
         ends = np.flatnonzero(offset >= k - 1)
         keys, inverse, occurrences = np.unique(
@@ -135,7 +135,7 @@ def insert_boundaries(stream: NDArray[np.integer], vocabulary: int) -> tuple[Int
 
 
 def check_length(stream: NDArray[np.integer], order: int) -> None:
-    """Raise `DataError` unless the text has an n-gram of the highest order: `<s>`, order−2 tokens, document end."""
+    """Raise `DataError` unless the text has an n-gram of the highest order: `<s>`, order−2 tokens and document end."""
     ends = np.flatnonzero(np.append(np.asarray(stream), END) == END)
     lengths = np.diff(ends, prepend=-1) - 1
     if len(stream) and lengths.sum() >= order and lengths.max() >= order - 2:
@@ -164,7 +164,7 @@ def adjusted_counts(counts: list[NGramCounts], order: int, vocabulary: int) -> I
 
 
 def estimate_discounts(adjusted: Ints) -> tuple[Reals, bool]:
-    """Return D_1, D_2, D_3+ of one order, and whether they are the fallback."""
+    """Return D_1, D_2 and D_3+ of one order, and whether they are the fallback values."""
     n = np.bincount(np.minimum(adjusted, 5), minlength=6).astype(np.float64)  # n[j]: number of n-grams with c = j
     if n[1:5].all():
         y = n[1] / (n[1] + 2 * n[2])
@@ -177,9 +177,9 @@ def estimate_discounts(adjusted: Ints) -> tuple[Reals, bool]:
 def smooth(
     level: NGramCounts, adjusted: Ints, kept: NDArray[np.bool_], discounts: Reals, below: Reals
 ) -> tuple[Reals, Reals]:
-    """Smooth one order, given the probabilities `below` of the order below.
+    """Smooth one order, given the probabilities `below` of the next lower order.
 
-    Return p (n,) of its n-grams and γ of each context in the order below.
+    Return p (n,) of the n-grams and γ of each context, which is an n-gram of the next lower order.
     """
     prefix = level.prefix
     discount = np.concatenate([[0.0], discounts])[np.minimum(adjusted, 3)]
@@ -193,7 +193,7 @@ def smooth(
 def build_tables(
     counts: list[NGramCounts], kept: list[NDArray[np.bool_]], smoothed: list[tuple[Reals, Reals]], width: int
 ) -> list[Table]:
-    """Build the tables of the model: the kept n-grams, with the γ of the order above as backoff."""
+    """Build the tables of the model: the kept n-grams, with the γ of the next higher order as backoff."""
     tables = []
     renumbered = np.zeros(1, dtype=np.int64)
     for k, (level, keeps) in enumerate(zip(counts, kept, strict=True)):

@@ -8,8 +8,8 @@ times that j occurs near i:
     CBOW        −log σ(h · u_c) − Σ_k log σ(−h · u_{n_k})             h = mean of v_o over the neighbours o of c
     GloVe       ½ Σ_ij f(X_ij) (v_i · u_j + b_i + d_j − log X_ij)²    f(x) = min(1, (x / cutoff)^power)
 
-`negative_sampling` and `glove` define the training steps on tensors. `numba_engine` compiles the
-same steps, one pair at a time; tests compare the two.
+`negative_sampling` and `glove` define the training steps on tensors. `numba_engine` compiles the same
+steps for one pair at a time; tests compare both implementations.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class WordVectorsConfig:
     objective: Objective = "skipgram"
     vector_size: PositiveInt = 100  # dimension of the vectors
     window: PositiveInt = 5  # maximum distance of neighbours; skip-gram, CBOW: drawn from 1 … window for each word
-    negatives: PositiveInt = 5  # skip-gram, CBOW: noise words per prediction
+    negatives: PositiveInt = 5  # skip-gram, CBOW: number of noise words per prediction
     noise: NonNegativeFloat = 0.75  # skip-gram, CBOW: the noise is p(w) ∝ count(w)^noise
     subsample: NonNegativeFloat = 1e-3  # skip-gram, CBOW: relative frequency above which words are dropped at random
     cutoff: PositiveFloat = 10.0  # GloVe: pairs with at least this count have weight 1
@@ -54,10 +54,10 @@ class WordVectors(TensorModel):
         self.glove = config.objective == "glove"
         self.vectors, self.contexts = (torch.zeros(vocabulary, config.vector_size) for _ in range(2))  # v, u: (V, D)
         self.biases, self.context_biases = (torch.zeros(vocabulary) for _ in range(2))  # b, d: (V,), GloVe only
-        self.counts = torch.zeros(vocabulary, dtype=torch.int64)  # in the training text
+        self.counts = torch.zeros(vocabulary, dtype=torch.int64)  # counts of the words in the training text
         learned = ("vectors", "contexts", *(("biases", "context_biases") if self.glove else ()))
         self.names = (*learned, "counts")
-        # GloVe: the AdaGrad sums of squared steps, which start at 1
+        # For GloVe, these are the AdaGrad sums of squared steps, which start at 1.
         self.squares = {name: torch.ones_like(getattr(self, name)) for name in learned if self.glove}
 
     def draw(self, seed: int, counts: Tensor) -> "WordVectors":
@@ -70,7 +70,7 @@ class WordVectors(TensorModel):
 
     @property
     def words(self) -> Tensor:
-        """The trained vectors (V, D): v, or v + u for GloVe, whose v and u differ only in their initial values."""
+        """The trained vectors (V, D): v, or v + u for GloVe, where v and u differ only in their initial values."""
         return self.vectors + self.contexts if self.glove else self.vectors
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:

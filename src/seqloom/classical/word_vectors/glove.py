@@ -2,14 +2,13 @@
 
     X_ij = Σ 1/distance        over all positions where j is at most `window` words from i, on either side
 
-Every epoch runs an AdaGrad step for every pair with X_ij > 0 in random order, where s is the sum
-of squares:
+Every epoch runs an AdaGrad step for every pair with X_ij > 0, in random order. s is the sum of squares:
 
     o = v_i · u_j + b_i + d_j − log X_ij        g = η f(X_ij) o        f(x) = min(1, (x / cutoff)^power)
-    v_i ← v_i − g u_j / √s        s ← s + (g u_j)²        and likewise u_j with g v_i, b_i and d_j with g
+    v_i ← v_i − g u_j / √s        s ← s + (g u_j)²        and likewise u_j with g v_i, and b_i and d_j with g
 
-As in `negative_sampling`, all steps of a batch use the same vectors and the √s from before the batch, and steps on the
-same word are added. A batch of one pair gives the original algorithm, which `numba_engine` compiles.
+As in `negative_sampling`, all steps of a batch use the vectors and the √s from before the batch, and steps on the same
+word are added. A batch of one pair gives the original algorithm, which `numba_engine` compiles.
 """
 
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ from seqloom.core.errors import DataError
 
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
-PAIRS_PER_CHUNK = 1 << 25  # co-occurrences counted at a time: memory grows with the pairs, not with the text
+PAIRS_PER_CHUNK = 1 << 25  # co-occurrences counted at a time, so that memory grows with the pairs, not with the text
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,14 @@ def count_pairs(text: Text, window: int, vocabulary: int) -> Pairs:
         begin = _run_starts(keys)
         keys, counts = keys[begin], np.add.reduceat(counts, begin) if len(begin) else counts
     smaller, larger = np.divmod(keys, vocabulary)
-    differ = smaller != larger  # a word near itself is counted once but occurs on both sides
+    differ = smaller != larger  # a pair of equal words is counted once but occurs in both directions
     rows, columns = np.concatenate([smaller, larger[differ]]), np.concatenate([larger, smaller[differ]])
     both = np.concatenate([np.where(differ, counts, 2 * counts), counts[differ]])
     return Pairs(torch.from_numpy(rows), torch.from_numpy(columns), torch.from_numpy(both))
 
 
 def _encode_pairs(words: Ints, documents: Ints, first: int, last: int, window: int, vocabulary: int) -> Iterator[Ints]:
-    """Encode each word and a later word as one number: the smaller id, the larger id, the distance."""
+    """Encode each word and a later word as one number that contains the smaller id, the larger id and the distance."""
     for distance in range(1, window + 1):
         end = min(last, len(words) - distance)
         if end <= first:
@@ -157,7 +156,7 @@ def losses(pairs: WeightedPairs, o: Tensor) -> Tensor:
 
 
 def update(model: WordVectors, pairs: WeightedPairs, rate: float) -> Tensor:
-    """Perform one training step on these pairs in place; return the sum of their losses before the step."""
+    """Perform one training step on these pairs in place; return the sum of the losses before the step."""
     v, u, o = residuals(model, pairs)
     g = rate * pairs.weights * o  # (P,)
     steps = {

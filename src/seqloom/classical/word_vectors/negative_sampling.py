@@ -1,21 +1,21 @@
 """Skip-gram and CBOW with negative sampling, as equations on tensors.
 
-The text is read in blocks of words. In a block, frequent words are dropped at random: word w is
+The text is read in blocks of words. In a block, frequent words are dropped at random. A word w is
 kept with probability
 
-    min(1, √(t / q_w) + t / q_w)        q_w is its relative frequency, t = `subsample`
+    min(1, √(t / q_w) + t / q_w)        q_w is the relative frequency of w, t = `subsample`
 
-For each remaining word c a window of 1 … `window` words on either side is drawn. Skip-gram predicts
+For each remaining word c, a window of 1 … `window` words on either side is drawn. Skip-gram predicts
 each neighbour o from x = v_c; CBOW predicts c from x = mean of v_o. With y = 1 for the target and
 y = 0 for its negatives w, a step is
 
     g_w = η (y_w − σ(x · u_w))        e = Σ_w g_w u_w        u_w ← u_w + g_w x        v ← v + e
 
-where v is v_c, or every v_o in CBOW: as in word2vec, e is not divided among the neighbours. A negative that was already
-drawn, or equals the target, is ignored. All `Predictions` of a batch use the vectors from before the batch; a batch of
-one prediction gives the algorithm of word2vec, which `numba_engine` compiles. In a batch the n steps on one word are
-added. If n η exceeds `MAX_TOTAL_RATE`, they are scaled down to it, because sequential steps would have corrected each
-other.
+Here v is v_c, or every v_o in CBOW: as in word2vec, e is not divided among the neighbours. A negative that was already
+drawn, or that equals the target, is ignored. All `Predictions` of a batch use the vectors from before the batch. A
+batch of one prediction gives the algorithm of word2vec, which `numba_engine` compiles. In a batch, the n steps on one
+word are added. If n η exceeds `MAX_TOTAL_RATE`, the steps are scaled down to this total rate, because sequential steps
+would have corrected each other.
 """
 
 from abc import ABC, abstractmethod
@@ -32,8 +32,8 @@ from seqloom.core.device import derive_seed
 from seqloom.core.errors import DataError
 from seqloom.core.operations import operation
 
-MAX_TOTAL_RATE = 1.0  # of all steps on one word in a batch
-GAMMA, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # of SplitMix64
+MAX_TOTAL_RATE = 1.0  # maximum sum of the rates of all steps on one word in a batch
+GAMMA, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # constants of SplitMix64
 
 
 # --- counter-based random numbers -------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ GAMMA, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111E
 
 def random_bits(seed: int, positions: Tensor) -> Tensor:
     """Return the SplitMix64 numbers r_n (…) as int64 for n in `positions` (…)."""
-    # the 64 bits as signed integers, since torch has no arithmetic on uint64
+    # Use the 64 bits as signed integers, because torch has no arithmetic on uint64.
     seed, gamma, first, second = (
         (number + (1 << 63)) % (1 << 64) - (1 << 63) for number in (seed, GAMMA, FIRST, SECOND)
     )
@@ -67,9 +67,9 @@ def to_uniform(r: Tensor) -> Tensor:
 
 
 class Noise:
-    """Walker's alias method: draws from a distribution p (V,) with one random number each.
+    """Walker's alias method: draws words from a distribution p (V,) with one random number per draw.
 
-    Each of V equally likely columns has at most two outcomes: the column below `threshold`, its
+    Each of V equally likely columns has at most two outcomes: the column itself below `threshold`, and its
     `alias` above.
     """
 
@@ -115,12 +115,12 @@ class Text:
 
 @dataclass(frozen=True)
 class TextBlock:
-    """The words of a block after subsampling, and the window of each."""
+    """The words of a block after subsampling, and the window of each word."""
 
     words: Tensor  # (n,)
     documents: Tensor  # (n,)
-    reach: Tensor  # (n,) from 1 to the window
-    seed: int  # of the noise
+    reach: Tensor  # (n,) drawn window of each word, from 1 to `window`
+    seed: int  # random seed of the noise
 
 
 @dataclass(frozen=True)
@@ -142,11 +142,11 @@ class Predictions:
 
 
 class BlockSampler(ABC):
-    """The blocks of an epoch, of at most `size` items each, as pure functions of seed and step."""
+    """The blocks of an epoch, with at most `size` items each. A block is a pure function of seed and step."""
 
     def __init__(self, total: int, size: int, seed: int) -> None:
         self.total, self.size, self.seed = total, size, seed
-        self.blocks = -(-total // size)  # in an epoch
+        self.blocks = -(-total // size)  # number of blocks in an epoch
 
     def read(self, step: int) -> int:
         """Return the number of words or pairs in the block of a step, before subsampling."""
@@ -154,7 +154,7 @@ class BlockSampler(ABC):
 
     @abstractmethod
     def train(self, model: WordVectors, step: int, rate: float, batch: int) -> tuple[Tensor, int]:
-        """Train on a block in place, `batch` steps at a time; return the sum of the losses and their number."""
+        """Train on a block in place, `batch` steps at a time; return the sum and the number of the losses."""
 
     @abstractmethod
     def train_compiled(self, model: WordVectors, step: int, rate: float) -> tuple[float, int]:
@@ -222,7 +222,7 @@ class Sampler(BlockSampler):
             rows, slots = is_neighbour.nonzero(as_tuple=True)
             inputs, target = block.words[rows].unsqueeze(1), block.words[neighbours[rows, slots]]
             input_mask = torch.ones_like(inputs, dtype=torch.bool)
-        # negative k of prediction p is random number p · K + k of the block
+        # Negative k of prediction p is the random number p · K + k of the block.
         numbers = torch.arange(len(target), device=device).unsqueeze(1) * self.config.negatives
         negatives = self.noise(random_bits(block.seed, numbers + torch.arange(self.config.negatives, device=device)))
         candidates = torch.cat([target.unsqueeze(1), negatives], dim=1)
@@ -256,7 +256,7 @@ def losses(score: Tensor, predictions: Predictions) -> Tensor:
 
 @operation
 def update_in_batches(model: WordVectors, predictions: Predictions, rate: float, batch: int) -> Tensor:
-    """Run steps on these predictions in place, `batch` at a time; return the sum of their losses."""
+    """Run steps on these predictions in place, `batch` predictions at a time; return the sum of their losses."""
     loss = torch.zeros((), device=model.device)
     for part in predictions.batches(batch):
         loss += update(model, part, rate)
@@ -264,7 +264,7 @@ def update_in_batches(model: WordVectors, predictions: Predictions, rate: float,
 
 
 def update(model: WordVectors, predictions: Predictions, rate: float | Tensor) -> Tensor:
-    """Perform one step in place without device synchronization; return the sum of the losses before it."""
+    """Perform one step in place without device synchronization; return the sum of the losses before the step."""
     x, u, score = scores(model, predictions)
     y = torch.zeros_like(score)
     y[:, :1].fill_(1)
@@ -274,7 +274,7 @@ def update(model: WordVectors, predictions: Predictions, rate: float | Tensor) -
     step = (g.unsqueeze(2) * x.unsqueeze(1)).flatten(0, 1)
     model.contexts.index_add_(0, words, step * _step_scale(words, mask, rate, model.vocabulary))
     words, mask = predictions.inputs, predictions.input_mask
-    if e.device.type == "cpu":  # drop padding; on a GPU this would synchronize
+    if e.device.type == "cpu":  # drop padding; on a GPU, dropping would synchronize the device
         words, step, mask = words[mask], e[mask.nonzero(as_tuple=True)[0]], mask[mask]
     else:
         step = (e.unsqueeze(1) * mask.unsqueeze(2)).flatten(0, 1)

@@ -1,10 +1,10 @@
 """Word vector training compiled with numba (extra `fast`).
 
 The kernels implement the equations of `negative_sampling` and `glove` sequentially: each prediction uses the vectors
-that the previous prediction updated. They release the GIL, so threads run in parallel and update the same vectors
-without locks (Hogwild). If two threads update the same word simultaneously, one step may be lost.
+that the previous prediction updated. The kernels release the GIL, so threads run in parallel and update the same
+vectors without locks (Hogwild). If two threads update the same word simultaneously, one step may be lost.
 
-Import this module only if numba is installed; `trainer` checks.
+Import this module only if numba is installed; `trainer` checks this.
 """
 
 import math
@@ -14,11 +14,11 @@ import numpy as np
 from seqloom.classical.word_vectors.negative_sampling import FIRST, GAMMA, SECOND
 from seqloom.core.device import compile_nogil
 
-LOSS_INTERVAL = 16  # predictions per measured loss: logarithms are slow and do not affect training
+LOSS_INTERVAL = 16  # number of predictions per measured loss; logarithms are slow, and training does not need them
 _GAMMA, _FIRST, _SECOND = np.uint64(GAMMA), np.uint64(FIRST), np.uint64(SECOND)
 _HIGH, _LOW, _27, _30, _31 = (np.uint64(number) for number in (32, 0xFFFFFF, 27, 30, 31))
 _ONE, _ZERO, _UNIT = np.float32(1), np.float32(0), np.float32(1 / (1 << 24))
-# reordering of sums allows vector instructions
+# These flags allow reordered sums, which vector instructions require.
 compiled = compile_nogil(fastmath={"contract", "reassoc", "nsz", "arcp"})
 
 
@@ -35,7 +35,7 @@ def draw_noise(seed, n, threshold, alias):  # type: ignore[no-untyped-def]
 
 @compiled
 def predict(x, e, contexts, target, number, candidates, threshold, alias, seed, rate):  # type: ignore[no-untyped-def]
-    """Compute e = Σ g_w u_w and u_w ← u_w + g_w x for the target and its negatives; return the measured loss."""
+    """Compute e = Σ g_w u_w and u_w ← u_w + g_w x over the target and its negatives; return the measured loss."""
     width, negatives, loss = len(x), len(candidates) - 1, 0.0
     for d in range(width):
         e[d] = _ZERO
@@ -80,7 +80,7 @@ def skipgram(vectors, contexts, words, documents, reach, threshold, alias, negat
 
 @compiled
 def cbow(vectors, contexts, words, documents, reach, threshold, alias, negatives, seed, rate):  # type: ignore[no-untyped-def]
-    """Train like `skipgram`, but predict each word from the mean of its neighbours."""
+    """Train as in `skipgram`, but predict each word from the mean of its neighbours."""
     width = vectors.shape[1]
     x, e, candidates = np.empty(width, np.float32), np.empty(width, np.float32), np.empty(negatives + 1, np.int64)
     number, loss = 0, 0.0

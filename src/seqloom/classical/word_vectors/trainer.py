@@ -38,10 +38,10 @@ class WordTrainConfig(EstimateConfig):
     workers: PositiveInt = 1  # numba threads; with more than one, results are not reproducible
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     deterministic: bool = False  # on a GPU: exact resume, slower
-    block: PositiveInt = 10_000  # words (GloVe: pairs) per learning rate update
-    batch: PositiveInt = 4096  # torch: predictions per step
-    save_every: PositiveInt | None = None  # words or pairs between checkpoints; null: once per epoch
-    log_every: PositiveInt = 20  # blocks between log lines
+    block: PositiveInt = 10_000  # number of words (GloVe: pairs) per learning rate update
+    batch: PositiveInt = 4096  # torch: number of predictions per step
+    save_every: PositiveInt | None = None  # number of words or pairs between checkpoints; null: once per epoch
+    log_every: PositiveInt = 20  # number of blocks between log lines
 
     def problems(self) -> Iterator[str]:
         if self.engine == "numba" and self.device not in ("auto", "cpu"):
@@ -50,10 +50,10 @@ class WordTrainConfig(EstimateConfig):
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Loss and size of some training steps."""
+    """The loss and the size of some training steps."""
 
-    loss: float  # mean over the measured predictions
-    read: int  # words or pairs
+    loss: float  # mean loss of the measured predictions
+    read: int  # number of words or pairs
 
 
 def select_engine(config: WordTrainConfig) -> tuple[str, torch.device]:
@@ -90,14 +90,14 @@ class WordVectorTrainer:
         return max(min(self.train.min_lr, peak), peak * (1 - step / self.total))
 
     def run(self, steps: Sequence[int]) -> TrainingResult:
-        """Run `steps`, each on one block, and return their loss and size."""
+        """Run `steps`, each on one block, and return the loss and the size of all steps."""
         if self.train.workers == 1 or self.engine == "torch":
             results = [self._step(step) for step in steps]
         else:
             with ThreadPoolExecutor(self.train.workers) as pool:
                 results = list(pool.map(self._step, steps))
         measured = sum(count for _, count in results)
-        tensors = [loss for loss, _ in results if isinstance(loss, Tensor)]  # one synchronization for all
+        tensors = [loss for loss, _ in results if isinstance(loss, Tensor)]  # one device synchronization for all losses
         losses = torch.stack(tensors).tolist() if tensors else [float(loss) for loss, _ in results]
         loss = sum(losses) / measured if measured else 0.0
         return TrainingResult(loss, sum(self.sampler.read(step) for step in steps))

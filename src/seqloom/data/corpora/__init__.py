@@ -1,7 +1,7 @@
-"""The corpora, one module each. A new module in this package is a new corpus, named after its file.
+"""The corpora, with one module for each corpus. A new module in this package is a new corpus, named after its file.
 
-Each module has `SUMMARY` (one line), `FORM` (the kind of its examples), `Config` (with the name as
-its `corpus`) and `load(config)`, which returns a `Corpus` of these examples:
+Each module has `SUMMARY` (one line), `FORM` (the kind of its examples), `Config` (whose `corpus` is the
+name) and `load(config)`, which returns a `Corpus` of these examples:
 
     text                  documents                            str, in a TextCorpus
     parallel              sentences and their translations     ParallelExample
@@ -17,9 +17,9 @@ its `corpus`) and `load(config)`, which returns a `Corpus` of these examples:
     tracks                positions, observed and true         Track
     image-classification  images with labels                   LabelledImage
 
-A recipe declares the corpora it accepts by the class of their examples: `data:
-CorpusConfig[TextClassificationExample]`. A corpus module is imported on first use and imports slow
-or optional packages in `load`.
+A recipe declares the corpora that it accepts by the class of their examples:
+`data: CorpusConfig[TextClassificationExample]`. A corpus module is imported on first use, and `load`
+imports slow or optional packages.
 """
 
 from collections.abc import Iterator, Mapping
@@ -93,7 +93,7 @@ class CorpusConfig(Protocol[E_co]):
 
 
 def load(config: "CorpusConfig[T]", check: bool = True) -> Any:
-    """Load a corpus and, with `check`, add notes on what a model cannot learn from it."""
+    """Load a corpus and, with `check`, add notes on labels that a model cannot learn from it."""
     with use_encoding(config.encoding if isinstance(config, FilesConfig) else "utf-8"):
         corpus: Corpus[T] = find(config.corpus).load(config)
     return corpus.checked() if check else corpus

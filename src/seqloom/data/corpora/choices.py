@@ -65,7 +65,7 @@ def read_choices(config: Config, file: str) -> Read[MultipleChoiceExample]:
     path, examples = expand_home(Path(file)), []
     rows = _json_rows(config, path) if isinstance(config.options, str) else _table_rows(config, path)
     for line, text, options, answer in rows:
-        index = -1  # marks an example to leave out
+        index = -1  # the example is left out
         if text and len(options) >= 2:
             where = f"{config.answer!r} at line {line:,} of {file}"
             index = find_answer(answer, options, config.index_base, where)
@@ -115,7 +115,7 @@ def _json_rows(config: Config, path: Path) -> Iterator[Cells]:
 
 
 def _table_rows(config: Config, path: Path) -> Iterator[Cells]:
-    """Yield the rows of a table. Blank options are dropped at the end of a row and raise an error elsewhere."""
+    """Yield the rows of a table. Blank options at the end of a row are dropped; other blank options raise an error."""
     keys = [key for key in config.columns if key.startswith("option")]
     for number, cells in read_table(path, config.columns, form=config.format):
         options = [cells[key].strip() for key in keys]

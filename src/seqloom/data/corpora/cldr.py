@@ -32,7 +32,7 @@ from seqloom.data.phrases import (
 
 SUMMARY = "dates, times, lists, numbers, prices in any two languages, from Unicode CLDR; no download"
 FORM = "parallel"
-DRAWING_VERSION = "1"  # increase it when a change here alters the phrases
+DRAWING_VERSION = "1"  # increase this number when a change of this module alters the phrases
 MAX_TRIES = 100  # a kind is exhausted after this many draws without a new phrase
 LICENCE = "Unicode License v3 (CLDR), LGPL-2.1 (num2words; not its output)"
 
@@ -41,7 +41,7 @@ LICENCE = "Unicode License v3 (CLDR), LGPL-2.1 (num2words; not its output)"
 
 Meaning = tuple[object, ...]  # the arguments of `Kind.say`, the same for both languages
 FIRST_DAY = datetime(1950, 1, 1)
-DAYS = 36_525  # a hundred years, to 2049, so that two digits identify a year
+DAYS = 36_525  # a hundred years that end in 2049, so that two digits identify a year
 _CODES = read_asset("cldr.txt")
 LANGUAGES, CURRENCIES, UNITS = _CODES["languages"], _CODES["currencies"], _CODES["units"]
 CHAINS = (
@@ -52,7 +52,7 @@ CHAINS = (
     ("hour", "minute", "second"),
 )
 LIMITS = {"day": 30, "hour": 23, "minute": 59, "second": 59}
-FIVE = Decimal(5)  # a plural in every language
+FIVE = Decimal(5)  # this number takes a plural in every language
 
 
 class SharedNames:
@@ -65,7 +65,7 @@ class SharedNames:
     def countries(self) -> list[str]:
         source, target = (language.locale.territories for language in self.both)
         codes = sorted(code for code in map(str, source) if len(code) == 2 and code in target)
-        excluded = _CODES["not countries"]  # groups of countries, and dependent islands
+        excluded = _CODES["not countries"]  # excludes groups of countries and dependent islands
         return self._with_unique_names([code for code in codes if code not in excluded], Language.country)
 
     @cached_property
@@ -80,7 +80,7 @@ class SharedNames:
 
     @cached_property
     def signs(self) -> list[str]:
-        """The currencies with a sign, not only a code, in at least one of the languages."""
+        """The currencies that have a sign, and not only a code, in at least one of the languages."""
         codes = [code for code in CURRENCIES if any(language.sign(code) != code for language in self.both)]
         return self._with_unique_names(codes, lambda language, code: language.money(FIVE, code, "standard"))
 
@@ -104,7 +104,7 @@ class Kind:
     name: str
     weight: int  # the relative frequency of this kind
     draw: Callable[[Dice, SharedNames], Meaning]
-    say: Callable[..., Phrase]  # (language, *meaning)
+    say: Callable[..., Phrase]  # called with (language, *meaning)
     rivals: tuple["Kind", ...] = ()  # a phrase is dropped if one of these kinds writes its meaning in the same way
 
 
@@ -113,7 +113,7 @@ def draw_moment(dice: Dice) -> datetime:
 
 
 def draw_number(dice: Dice) -> int | Decimal:
-    """Draw a number such as 45, 45.3 or 45,300 from few digit groups, so that a small vocabulary suffices."""
+    """Draw a number with few digit groups, such as 45, 45.3 or 45,300, so that a small vocabulary suffices."""
     large, form = dice.between(1, 99), dice.uniform()
     if form < 0.5:
         return large
@@ -223,7 +223,7 @@ class Config(GeneratedConfig):
     corpus: Literal["cldr"] = "cldr"
     source: str = "en"  # a language tag such as en, pt-BR or zh-Hant
     target: str = "fr"
-    train: PositiveInt = 30_000  # pairs
+    train: PositiveInt = 30_000  # number of training pairs
     dev: PositiveInt = 1_000
     test: PositiveInt = 2_000
     kinds: tuple[str, ...] | None = None  # kinds of phrases to include, such as full date; null for all
@@ -280,7 +280,7 @@ class PairDrawing:
         self.shared = SharedNames(*self.languages)
         self.dice = Dice(f"cldr/{DRAWING_VERSION}/{config.seed}")
         self.seen: tuple[set[str], set[str]] = set(), set()
-        self.train_words: tuple[set[str], set[str]] = set(), set()  # of source and target
+        self.train_words: tuple[set[str], set[str]] = set(), set()  # words of the sources and of the targets
         kinds = [kind for kind in KINDS if config.kinds is None or kind.name in config.kinds]
         self.missing = {
             language.tag: [name for name in missing_kinds(language) if name in {kind.name for kind in kinds}]
@@ -334,7 +334,7 @@ class PairDrawing:
         return all(words <= known for words, known in zip(self._words(pair), self.train_words, strict=True))
 
     def _words(self, pair: ParallelExample) -> Iterator[set[str]]:
-        """Yield the words of each side; for a language without spaces, its characters and the fillers of the slots."""
+        """Yield the words of each side; for a language without spaces, yield its characters and the slots' fillers."""
         for side, (language, text) in enumerate(zip(self.languages, (pair.source, pair.target), strict=True)):
             spans = [link[side] for link in pair.links]
             yield (
@@ -348,7 +348,7 @@ class PairDrawing:
 def word_pattern() -> re.Pattern[str]:
     """Return the pattern that finds words: digits, letters, or any other symbol.
 
-    Python's \\w lacks the combining marks of Arabic or Hindi.
+    Python's \\w does not match the combining marks of Arabic or Hindi.
     """
     marks = "".join(chr(code) for code in range(0x300, 0x11000) if unicodedata.category(chr(code))[0] == "M")
     return re.compile(rf"\d+|(?:[^\W\d]|[{marks}])+|\S")

@@ -1,10 +1,11 @@
-"""Tagged sentences from your own files, one word per line, with a blank line between sentences.
+"""Tagged sentences from your own files with one word per line and a blank line between sentences.
 
     CoNLL      columns separated by tabs or spaces: the word in one column, its tag in another
     CoNLL-U    ten tab-separated columns: number, form, lemma, upos, xpos, feats, head, deprel, deps, misc;
-               `# text =` gives the original text of a sentence, and 3-4 marks two words written as one
+               `# text =` gives the original text of a sentence, and the number 3-4 marks two words that are written as
+               one
 
-Span tags may be IOB1, IOB2, BIOES or BILOU in the files; they are converted to IOB2.
+Span tags in the files may be IOB1, IOB2, BIOES or BILOU; they are converted to IOB2.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,10 +35,10 @@ _BILOU = {"L": "E", "U": "S"}
 @config
 class Config(FileConfig):
     corpus: Literal["conll"] = "conll"
-    train: str  # a word and its tag on each line, a blank line between sentences; optionally with .gz
+    train: str  # a file with a word and its tag on each line, and a blank line between sentences; optionally with .gz
     format: Literal["conll", "conllu"] | None = None  # null: conllu for names in .conllu, else conll
     columns: tuple[int, int] = (1, -1)  # CoNLL: columns of word and tag, counted from 1 or from -1 backwards
-    field: Field = "upos"  # CoNLL-U: the field used as tag
+    field: Field = "upos"  # CoNLL-U: the field to use as tag
     scheme: TagScheme = "auto"  # how tags encode spans; plain: tags of single words
     invalid: Literal["repair", "refuse"] = "repair"  # how to treat tags that violate the scheme
 
@@ -56,7 +57,7 @@ class Sentence:
     lines: list[int] = field(default_factory=list)  # the line number of each word
     words: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
-    text: str = ""  # the original text, if the file has it
+    text: str = ""  # the original text, if the file contains it
     surface: list[tuple[str, int, bool]] = field(default_factory=list)  # form, number of words, whether a space follows
 
     def add(self, line: int, word: str, tag: str) -> None:
@@ -91,9 +92,9 @@ def read_sentences(config: Config, file: str) -> list[Sentence]:
 
 
 def read_conll(path: Path, columns: tuple[int, int] = (1, -1)) -> list[Sentence]:
-    """Read CoNLL sentences; `columns` are the columns of word and tag, counted from 1, or from the end (-1)."""
+    """Read CoNLL sentences; `columns` are the columns of word and tag, counted from 1, or backwards from -1."""
     sentences = [Sentence()]
-    width, first = 0, 0  # the number of columns, and the line that determines it
+    width, first = 0, 0  # the number of columns, and the line that determines this number
     has_tabs = False
     for number, line in enumerate(split_lines(read_nonblank(path)), start=1):
         if not line.strip():
@@ -180,7 +181,7 @@ def _require_words(path: Path, sentences: Iterable[Sentence]) -> list[Sentence]:
 
 
 def find_scheme(scheme: TagScheme, sentences: Sequence[Sentence]) -> Scheme | None:
-    """Return the scheme by which the tags encode spans; None if tags belong to single words."""
+    """Return the scheme by which the tags encode spans, or None if the tags belong to single words."""
     if scheme in ("IOB1", "IOB2", "BIOES"):
         return scheme
     tags = {tag for sentence in sentences for tag in sentence.tags}
@@ -228,7 +229,7 @@ def parse_tags(
 
 
 def _as_bioes(tag: str) -> str:
-    """Convert a BILOU tag to BIOES: last becomes end, unit becomes single."""
+    """Convert a BILOU tag to BIOES: L (last) becomes E (end), and U (unit) becomes S (single)."""
     prefix, dash, kind = tag.partition("-")
     return f"{_BILOU[prefix]}-{kind}" if prefix in _BILOU and dash else tag
 
@@ -245,7 +246,7 @@ def _is_span_tag(tag: str) -> bool:
 
 
 def _align_words(sentence: Sentence, tags: Sequence[str]) -> TokenClassificationExample:
-    """Find the words in the text of the sentence; if they do not match this text, build it from the words."""
+    """Find the words in the text of the sentence; if they do not match the text, build the text from the words."""
     surface = "".join(form + " " * has_space for form, _, has_space in sentence.surface).rstrip()
     for text in (sentence.text, surface):
         spans: list[Span] = []
@@ -258,7 +259,7 @@ def _align_words(sentence: Sentence, tags: Sequence[str]) -> TokenClassification
             words = sentence.words[len(spans) : len(spans) + count]
             if "".join(words) == form:  # the parts of a word: do|n't
                 spans += pairwise(accumulate(map(len, words), initial=start))
-            else:  # a contraction, such as du for de le: all words share its span
+            else:  # a contraction, such as du for de le: all words have the span of the contraction
                 spans += [(start, end)] * len(words)
         if spans and len(spans) == len(sentence.words):
             return TokenClassificationExample(tuple(sentence.words), tuple(tags), text, tuple(spans))

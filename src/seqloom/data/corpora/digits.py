@@ -18,7 +18,7 @@ HELD_OUT = {"test": 0.2, "dev": 0.15}  # fractions of the images
 @config
 class Config:
     corpus: Literal["digits"] = "digits"
-    by: Literal["rows", "pixels"] = "rows"  # rows: 8 steps of 8 variables; pixels: 64 steps of one
+    by: Literal["rows", "pixels"] = "rows"  # rows: 8 steps of 8 variables; pixels: 64 steps of one variable
 
 
 def load(config: Config) -> "Corpus[LabelledSeries]":

@@ -15,17 +15,17 @@ from seqloom.text.base import split_sentences
 
 SUMMARY = "choose the next sentence: from pydocs, no download, or from WikiText-2 (needs SEQLOOM_DATA)"
 FORM = "multiple-choice"
-MIN_WORDS, MAX_WORDS = 4, 60  # in a sentence that is used as an option
-Document = list[list[str]]  # sentences by paragraph
+MIN_WORDS, MAX_WORDS = 4, 60  # number of words of a sentence that is used as an option
+Document = list[list[str]]  # the sentences of each paragraph
 
 
 @config
 class Config:
     corpus: Literal["endings"] = "endings"
     text: Literal["pydocs", "wikitext2"] = "pydocs"  # the corpus that provides the sentences
-    options: Annotated[int, Ge(2)] = 4  # sentences to choose from
+    options: Annotated[int, Ge(2)] = 4  # number of sentences to choose from
     before: PositiveInt = 2  # maximum number of preceding sentences in the text
-    seed: int = 0  # determines the wrong options and the order of the options
+    seed: int = 0  # random seed of the wrong options and the order of the options
 
 
 def load(config: Config) -> Corpus[MultipleChoiceExample]:
@@ -64,7 +64,7 @@ def _choices(config: Config, split: str, documents: Sequence[Document]) -> Itera
         if _has_usable_length(sentence)
     ]
     if len({number for number, _ in candidates}) < 2:
-        return  # wrong options need another document
+        return  # wrong options require another document
     for number, paragraph in ((number, part) for number, document in enumerate(documents) for part in document):
         for position, answer in enumerate(paragraph):
             if position == 0 or not _has_usable_length(answer):

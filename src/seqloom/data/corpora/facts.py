@@ -1,10 +1,11 @@
-"""Facts that hold within one document: the colour of a name is repeated, and differs in the next document.
+"""Facts that hold within one document: every mention of a name in a document has the same colour.
 
     mosi: green
     kela: red
     mosi: green
 
-At the first mention of a name, a model can only guess the colour; later it can copy the colour from the context.
+At the first mention of a name, a model can only guess the colour. At later mentions, the model can copy the colour from
+the context.
 """
 
 from collections import Counter
@@ -20,12 +21,12 @@ from seqloom.data.generated import Dice, draw_distinct
 
 SUMMARY = "repeated facts that differ by document (mosi: green), to measure in-context recall; no download"
 FORM = "text"
-VERSION = "1"  # increase it when a change here alters the documents
+VERSION = "1"  # increase this number when a change of this module alters the documents
 IS = ": "
 SYLLABLES = [first + second for first in "bdfgklmnprstvz" for second in "aeiou"]
 NAMES = len(SYLLABLES) ** 2
 COLOURS = read_asset("colours.txt")["colours"]
-GROUPS = {0: "zero_shot", 1: "one_shot", 2: "few_shot", 3: "few_shot"}  # by previous mentions of the name
+GROUPS = {0: "zero_shot", 1: "one_shot", 2: "few_shot", 3: "few_shot"}  # number of previous mentions → group
 
 
 @config
@@ -35,8 +36,8 @@ class Config(GeneratedConfig):
     colours: int = 16  # number of different colours; chance accuracy is 1/colours
     min_names: int = 2  # minimum number of names in a document
     max_names: int = 6  # maximum number of names in a document
-    lines: PositiveInt = 16  # lines of a document, one fact each
-    train: PositiveInt = 19_200  # documents
+    lines: PositiveInt = 16  # number of lines of a document, with one fact per line
+    train: PositiveInt = 19_200  # number of training documents
     dev: PositiveInt = 320
     test: PositiveInt = 640
 
@@ -90,7 +91,7 @@ def probe_colours(document: str) -> list[ProbedSpan]:
 
 
 def draw_names(count: int, seed: int) -> tuple[list[str], Dice]:
-    """Draw different words of two syllables; return them and the dice, with which `facts` draws its documents."""
+    """Draw different words of two syllables; return the words, and the dice with which `facts` draws its documents."""
     dice, names = Dice(f"facts/{VERSION}/{seed}"), dict[str, None]()
     while len(names) < count:
         names[dice.one_of(SYLLABLES) + dice.one_of(SYLLABLES)] = None

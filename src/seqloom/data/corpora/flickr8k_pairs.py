@@ -1,4 +1,4 @@
-"""Pairs of Flickr8k captions, of the same picture or of two pictures, with a similarity score."""
+"""Pairs of Flickr8k captions of the same picture or of different pictures, with a similarity score."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -26,13 +26,13 @@ SAME, OTHER = "5", "0"  # the scale of STS-B: 5 for equivalent texts, 0 for unre
 class Config:
     corpus: Literal["flickr8k-pairs"] = "flickr8k-pairs"
     pairs: Annotated[int, Ge(1), Le(10)] = (
-        2  # pairs of each picture's captions, and the same number with captions of other pictures
+        2  # number of pairs of each picture's captions, and of its pairs with captions of other pictures
     )
-    seed: int = 0  # determines the pairs, not the training
+    seed: int = 0  # random seed of the pairs, not of training
 
 
 def load(config: Config) -> Corpus[SentencePairExample]:
-    """Load the pairs; pictures are assigned to splits, so no caption occurs in two splits."""
+    """Load the pairs. Pictures are assigned to splits, so each caption occurs in only one split."""
     captions = _captions()
     splits = {split: _pairs(config, split, captions) for split in SPLITS}
     return Corpus(

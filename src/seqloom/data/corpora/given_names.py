@@ -9,13 +9,13 @@ from seqloom.data.examples import MultiLabelExample
 
 SUMMARY = "given names in Latin letters with their origins, from faker; several labels, no download"
 FORM = "multi-label"
-VERSION = "1"  # increase it when a change here alters the names
+VERSION = "1"  # increase this number when a change of this module alters the names
 
 
 @config
 class Config:
     corpus: Literal["given-names"] = "given-names"
-    seed: int = 0  # determines the splits
+    seed: int = 0  # random seed of the splits
 
     multi_label: ClassVar = True
 
@@ -23,7 +23,7 @@ class Config:
 def load(config: Config) -> Corpus[MultiLabelExample]:
     """Load all names; spellings that differ only in accents have the same origins and the same split."""
     require_faker("given-names")
-    origins: dict[str, set[str]] = {}  # of each folded name
+    origins: dict[str, set[str]] = {}  # origins of each folded name
     spellings = set[str]()
     for origin, locale in LOCALES.items():
         for name in faker_names(locale, "given"):

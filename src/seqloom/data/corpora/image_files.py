@@ -20,7 +20,7 @@ class Config(FileConfig):
     train: str  # a folder with a subfolder of images for each label, or a table (.csv, .tsv, .jsonl)
     image: Column = "image"  # table: the column of the paths, relative to the table: its name, or its number from 1
     label: Column = "label"  # table: the column of the labels
-    format: Format | None = None  # table: null means by the file extension
+    format: Format | None = None  # format of the table; null: chosen by the file extension
 
 
 def load(config: Config) -> "Corpus[LabelledImage]":

@@ -16,7 +16,7 @@ ABSENT = (
 @config
 class Config:
     corpus: Literal["imported"] = "imported"
-    directory: str = ""  # the directory the model was imported from
+    directory: str = ""  # the directory that the model was imported from
 
 
 def load(config: Config) -> TextCorpus:

@@ -17,8 +17,8 @@ ABSENT = (
 @config
 class Config:
     corpus: Literal["imported-pairs"] = "imported-pairs"
-    directory: str = ""  # the directory the model was imported from
-    source: str = ""  # language tags, such as en and pt-BR, if known
+    directory: str = ""  # the directory that the model was imported from
+    source: str = ""  # language tag of the source, such as en or pt-BR, if known
     target: str = ""
 
 

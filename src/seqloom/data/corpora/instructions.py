@@ -22,7 +22,7 @@ class Config(FileConfig):
     corpus: Literal["instructions"] = "instructions"
     train: str  # a .jsonl file, optionally with .gz
     instruction: str = "instruction"  # the key of the instruction
-    input: str = "input"  # the key of the input, which an example may lack
+    input: str = "input"  # the key of the input; the input is optional
     output: str = "output"  # the key of the answer
 
     def problems(self) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 kela: red          lines with other facts, if any
 nike: ivory
-mosi               a name, whose colour is the label; it is the same in every text
+mosi               a name whose colour is the label; the colour is the same in every text
 """
 
 from collections.abc import Iterator
@@ -18,20 +18,20 @@ from seqloom.data.generated import Dice, draw_distinct
 
 SUMMARY = "constant facts (mosi is always green), to be learned from training; no download"
 FORM = "text-classification"
-VERSION = "1"  # increase it when a change here alters the texts
+VERSION = "1"  # increase this number when a change of this module alters the texts
 
 
 @config
 class Config(GeneratedConfig):
     corpus: Literal["known-facts"] = "known-facts"
-    names: int = 16  # as in `facts`, so that a model trained there knows the words
-    colours: int = 16  # as in `facts`
-    known_names: int = 6  # names with a constant colour, all different; the questions are about them
+    names: int = 16  # number of different names, as in `facts`, so that a model trained on `facts` knows the words
+    colours: int = 16  # number of different colours, as in `facts`
+    known_names: int = 6  # number of names with a constant colour, all different; the questions are about these names
     max_lines: NonNegativeInt = 4  # maximum number of lines before a question
-    train: PositiveInt = 2_000  # texts
+    train: PositiveInt = 2_000  # number of training texts
     dev: PositiveInt = 200
     test: PositiveInt = 400
-    seed: int = 0  # the seed of `facts` gives the same names; it also determines the facts and the texts
+    seed: int = 0  # random seed of the names, facts and texts; the seed of `facts` gives the same names
 
     def problems(self) -> Iterator[str]:
         if not 2 <= self.known_names <= self.names <= NAMES:
@@ -43,7 +43,7 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
-    """Generate texts that all differ, even across splits; the facts are the same in all splits."""
+    """Generate texts that all differ, even across splits. The facts are the same in all splits."""
     total = sum(config.counts().values())
     possible = config.known_names * sum((config.known_names - 1) ** lines for lines in range(config.max_lines + 1))
     if total > 0.8 * possible:

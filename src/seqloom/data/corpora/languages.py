@@ -18,10 +18,10 @@ from seqloom.data.splits import normal_form, split_of_group
 
 SUMMARY = "language identification: phrases in 34 languages, from Unicode CLDR; no download"
 FORM = "text-classification"
-DRAWING_VERSION = "2"  # increase it when a change here alters the phrases
+DRAWING_VERSION = "2"  # increase this number when a change of this module alters the phrases
 MAX_TRIES = 2000  # a language is exhausted after this many draws without a new phrase of a split
-HELD_OUT = {"dev": 0.1, "test": 0.2}  # fractions of the normal forms; the others are for train
-LANGUAGES = (  # in thirteen scripts
+HELD_OUT = {"dev": 0.1, "test": 0.2}  # fractions of the normal forms; the other normal forms are for train
+LANGUAGES = (  # languages in thirteen scripts
     *("en", "de", "nl", "sv", "da", "fr", "es", "pt", "it", "ro", "pl", "cs", "hu", "fi", "tr", "vi", "id"),  # Latin
     *("ru", "uk", "bg", "sr"),  # Cyrillic
     *("el", "ka", "hy"),
@@ -30,14 +30,14 @@ LANGUAGES = (  # in thirteen scripts
     *("ko", "ja", "zh"),
 )
 DIGIT_KINDS = ("short date", "time", "price")  # kinds of phrases that are mostly digits
-MIN_LETTERS = 3  # minimum for a phrase, so that its language can be identified
+MIN_LETTERS = 3  # minimum number of letters in a phrase, so that its language can be identified
 
 
 @config
 class Config(GeneratedConfig):
     corpus: Literal["languages"] = "languages"
     languages: tuple[str, ...] = LANGUAGES  # language tags, which are the labels
-    train: PositiveInt = 10_000  # phrases, divided equally between the languages
+    train: PositiveInt = 10_000  # number of training phrases, divided equally between the languages
     dev: PositiveInt = 1_000
     test: PositiveInt = 2_000
 
@@ -55,11 +55,11 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
-    """Generate phrases, the same number in each language.
+    """Generate the same number of phrases in each language.
 
-    The normal form of a phrase determines its split: phrases of different splits differ in more than digits,
-    punctuation or case. No phrase is repeated, and dev and test contain each normal form once. No other language writes
-    a phrase of dev or test in the same way.
+    The normal form of a phrase determines its split, so phrases of different splits differ in more than digits,
+    punctuation or case. Phrases are not repeated, and dev and test contain each normal form only once. A phrase of dev
+    or test is not written in the same way in any other language.
     """
     require_babel("languages")
     return Corpus(
@@ -78,12 +78,12 @@ class PhraseDrawing:
     def __init__(self, config: Config) -> None:
         self.dice = Dice(f"languages/{DRAWING_VERSION}/{config.seed}")
         self.seed = config.seed
-        self.seen: set[str] = set()  # phrases of train, normal forms of dev and test
-        self.queues: defaultdict[tuple[str, str], deque[str]] = defaultdict(deque)  # by language and split
+        self.seen: set[str] = set()  # phrases of train, and normal forms of dev and test
+        self.queues: defaultdict[tuple[str, str], deque[str]] = defaultdict(deque)  # one queue per language and split
         self.languages = {tag: Language(tag) for tag in config.languages}
         self.shared = {tag: SharedNames(language, language) for tag, language in self.languages.items()}
         self.kinds: dict[str, list[Kind]] = {}  # repeated by weight, so that a uniform draw respects the weights
-        scripts: dict[str, str] = {}  # from the Unicode name of the first letter of Monday: LATIN, CJK
+        scripts: dict[str, str] = {}  # script from the Unicode name of the first letter of Monday: LATIN, CJK
         for tag, language in self.languages.items():
             excluded = {*DIGIT_KINDS, *missing_kinds(language)}
             self.kinds[tag] = [kind for kind in KINDS if kind.name not in excluded for _ in range(kind.weight)]

@@ -19,8 +19,8 @@ SOURCE = DataSet("MNIST", "http://yann.lecun.com/exdb/mnist; no licence is state
 @config
 class Config:
     corpus: Literal["mnist"] = "mnist"
-    dev: Annotated[int, Ge(1)] = 5000  # the last images of the training part, held out for dev
-    train: PositiveInt | None = None  # use only the first images of the training part; null: all others
+    dev: Annotated[int, Ge(1)] = 5000  # number of images for dev, from the end of the training part
+    train: PositiveInt | None = None  # number of images for train, from the start of the training part; null: all
 
 
 def load(config: Config) -> "Corpus[LabelledImage]":

@@ -27,7 +27,7 @@ class Config:
     test: Test = "test_2016_flickr"  # the test set
     lowercase: bool = False  # lowercase both sides
     fraction: Annotated[float, Gt(0), Le(1)] = 1.0  # fraction of the training pairs to use
-    seed: int = 0  # determines the sampled pairs if fraction < 1
+    seed: int = 0  # random seed of the sampled pairs if fraction < 1
 
     def problems(self) -> Iterator[str]:
         if self.source == self.target:

@@ -24,7 +24,7 @@ class Config:
 
 
 def load(config: Config) -> TextCorpus:
-    """Load each caption as a document, language by language; no caption occurs in two splits."""
+    """Load each caption as a document, language by language; each caption occurs in only one split."""
     splits: dict[str, list[str]] = {}
     for split, name in (("dev", "val"), ("test", config.test), ("train", "train")):  # dev and test take precedence
         seen = {text for texts in splits.values() for text in texts}

@@ -18,9 +18,9 @@ from seqloom.data.splits import split_of_group
 
 SUMMARY = "names of persons in Latin letters from 24 origins, from the lists of faker; no download"
 FORM = "text-classification"
-DRAWING_VERSION = "1"  # increase it when a change here alters the names
+DRAWING_VERSION = "1"  # increase this number when a change of this module alters the names
 MAX_TRIES = 1000  # an origin is exhausted after this many draws without a new name
-LOCALES = dict(line.split() for line in read_asset("names.txt")["names"])  # faker locales by origin
+LOCALES = dict(line.split() for line in read_asset("names.txt")["names"])  # the faker locale of each origin
 
 KINDS = {  # the lists in faker for each kind of name
     "given": ("first_names", "first_names_male", "first_names_female", "first_names_nonbinary"),
@@ -34,7 +34,7 @@ _NAME = re.compile(r"[^\W\d_]+(?:[-' ][^\W\d_]+)*")
 @config
 class Config(GeneratedConfig):
     corpus: Literal["names"] = "names"
-    train: PositiveInt = 12_000  # names, divided equally between the origins
+    train: PositiveInt = 12_000  # number of training names, divided equally between the origins
     dev: PositiveInt = 1_200
     test: PositiveInt = 2_400
 
@@ -44,7 +44,7 @@ class Config(GeneratedConfig):
 
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
-    """Generate names; no given or family name of dev or test occurs in train, so that memorization does not help."""
+    """Generate names; given and family names of dev and test do not occur in train, so memorization does not help."""
     require_faker("names")
     return Corpus(
         name="names",
@@ -61,8 +61,8 @@ class NameDrawing:
     def __init__(self, seed: int) -> None:
         self.dice = Dice(f"names/{DRAWING_VERSION}/{seed}")
         self.seen: set[str] = set()
-        self.origins: dict[str, set[str]] = {}  # of each folded name
-        self.lists: dict[tuple[str, str, str], list[str]] = {}  # by split, origin and kind
+        self.origins: dict[str, set[str]] = {}  # origins of each folded name
+        self.lists: dict[tuple[str, str, str], list[str]] = {}  # names by split, origin and kind
         for origin, locale in LOCALES.items():
             for kind in KINDS:
                 for name in faker_names(locale, kind):
@@ -131,7 +131,10 @@ def faker_names(locale: str, kind: str) -> tuple[str, ...]:
 
 @cache
 def split_of(seed: int, name: str) -> str:
-    """Return the split of a name, which its longest word determines: New York follows York, O'Hara follows Ohara."""
+    """Return the split of a name, which its longest word determines.
+
+    New York is in the split of York, and O'Hara in the split of Ohara.
+    """
     word = max(fold(name).split(), key=len)
     return split_of_group(f"{seed}/{word}".encode(), HELD_OUT)
 

@@ -17,10 +17,10 @@ LANGUAGES = read_asset("names.txt")["names-18"]
 
 
 @config
-class Config(HoldoutConfig):  # fractions of the names of each language
+class Config(HoldoutConfig):  # the fractions are fractions of each language's names
     corpus: Literal["names-18"] = "names-18"
-    ambiguous: Literal["keep", "drop"] = "keep"  # names of several languages: keep one for each, or drop all
-    seed: int = 0  # determines the names of dev and test
+    ambiguous: Literal["keep", "drop"] = "keep"  # names of several languages: keep one per language, or drop all
+    seed: int = 0  # random seed of the names of dev and test
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

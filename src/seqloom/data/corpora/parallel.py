@@ -29,7 +29,7 @@ class Config(FilesConfig):
     dev_fraction: Fraction = 0.05  # fraction of the pairs; 0 for no dev split
     test_fraction: Fraction = 0.05  # fraction of the pairs; 0 for no test split
     columns: tuple[int, int] | tuple[str, str] = (1, 2)  # columns of a table: numbers counted from 1, or names
-    source: str = ""  # language tags, such as en and pt-BR; empty: the extensions of the files, if they are tags
+    source: str = ""  # language tag of the source, such as en or pt-BR; empty: the file extension, if it is a tag
     target: str = ""
 
     def problems(self) -> Iterator[str]:
@@ -79,7 +79,7 @@ def read_pairs(files: Sequence[str], columns: Sequence[int] | Sequence[str]) -> 
     rows: Iterable[tuple[int, Sequence[str]]]
     if len(paths) == 2:
         rows = enumerate(zip(*read_parallel(*paths), strict=True), start=1)
-    elif (format_of(paths[0]) or "tsv") == "tsv":  # rows may have additional columns
+    elif (format_of(paths[0]) or "tsv") == "tsv":  # rows of TSV files may have additional columns
         first, cells = read_columns(paths[0], columns)
         rows = enumerate(cells, start=first)
     else:

@@ -22,11 +22,11 @@ from seqloom.data.generated import Dice
 
 SUMMARY = "sentences with persons and places, from templates and the names of faker; no download"
 FORM = "token-classification"
-VERSION = "1"  # increase it when a change here alters the sentences
-RESERVED = {"pankaj", "munich"}  # in no split, so that the example of the documentation is new to every model
+VERSION = "1"  # increase this number when a change of this module alters the sentences
+RESERVED = {"pankaj", "munich"}  # excluded from all splits, so that the documentation's example is new to every model
 MAX_TRIES = 5  # another template is used after this many draws without a new sentence
 MAX_FAILED_TEMPLATES = 20  # after this many successive templates, a split is exhausted
-MAX_PLACES = 300  # of a list; longer lists are subsampled evenly
+MAX_PLACES = 300  # maximum number of places of a list; longer lists are subsampled evenly
 CONJUNCTIONS = (" and ", ", but ", ", while ", "; ", ", so ", " because ", " when ")
 _LIST_WORDS = {"and", "e", "y", "in"}
 _SLOT = re.compile(r"\{(\w+)\}")
@@ -35,7 +35,7 @@ _SLOT = re.compile(r"\{(\w+)\}")
 @config
 class Config(GeneratedConfig):
     corpus: Literal["people"] = "people"
-    train: PositiveInt = 15_000  # sentences
+    train: PositiveInt = 15_000  # number of training sentences
     dev: PositiveInt = 1_000
     test: PositiveInt = 2_000
 
@@ -79,15 +79,15 @@ class SentenceDrawing:
             "both": [self.templates["names that are places"]],
         }
         for locale, _, kind in (name.partition(".") for name in self.templates["lists of places"]):
-            # without Antigua and Barbuda, which looks like a list of two places
+            # Exclude names such as Antigua and Barbuda, which looks like a list of two places.
             places = [place for place in faker_names(locale, kind) if not _LIST_WORDS & set(place.lower().split())]
             sources["place"].append(places[:: max(1, len(places) // MAX_PLACES)])
 
         def content_words(name: str) -> set[str]:
             return {word for word in fold(name).split() if len(word) >= 4} - particles
 
-        train_words = set[str]()  # of names and places: excluded from the other splits
-        self.names: dict[tuple[str, str], list[list[str]]] = {}  # by split and kind, a list for each locale
+        train_words = set[str]()  # words of names and places of train, which are excluded from the other splits
+        self.names: dict[tuple[str, str], list[list[str]]] = {}  # for each split and kind, one list per locale
         for split in SPLITS:
             used = RESERVED | train_words
             for kind, lists in sources.items():
@@ -164,7 +164,7 @@ class SentenceDrawing:
                 kind, words = ("LOC", self._place(split)) if part == "loc" else ("PER", self._person(split, part))
                 entities.append((kind, (len(text), len(text) + len(words))))
             text += words
-        if capitalize and not (entities and entities[0][1][0] == 0):  # names keep their case
+        if capitalize and not (entities and entities[0][1][0] == 0):  # names keep their case at the start of a sentence
             text = text[0].upper() + text[1:]
         spans = word_spans(text)
         tags = [OUTSIDE] * len(spans)
@@ -183,7 +183,7 @@ class SentenceDrawing:
         return self.dice.one_of(lists[0] if form < 0.3 else self.dice.one_of(lists[1:]))
 
     def _person(self, split: str, slot: str) -> str:
-        """Draw a person, usually with both names from one locale, unless a locale has no names in the split."""
+        """Draw a person; both names are usually from one locale, unless the locale has no names in the split."""
         locale, form = self.dice.uniform(), self.dice.uniform()
         given, family = self._name(split, "given", locale), self._name(split, "family", locale)
         if slot == "last":

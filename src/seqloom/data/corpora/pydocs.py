@@ -11,9 +11,9 @@ from seqloom.data.corpus import TextCorpus, version_of
 
 SUMMARY = "the Python language reference that ships with Python: prose and code; no download"
 FORM = "text"
-SEED = 1  # determines the topics of dev and test
-HELD_OUT = 0.1  # fraction of the characters, for each of dev and test
-MIN_SHARED_LINE = 50  # minimum length of a line that two topics do not share by coincidence
+SEED = 1  # random seed of the choice of topics for dev and test
+HELD_OUT = 0.1  # fraction of the characters for dev, and for test
+MIN_SHARED_LINE = 50  # minimum number of characters of a line that topics do not share by coincidence
 
 
 @config
@@ -25,8 +25,8 @@ def load(config: Config) -> TextCorpus:
     """Load each topic as a document.
 
     The reference contains repetitions: `compound` includes `if`, `while`, `for` and other topics
-    verbatim. Topics contained in others are dropped, and topics that share a long line are put in the
-    same split, so that no passage of dev or test can be memorized from train.
+    verbatim. Topics that other topics contain are dropped, and topics that share a long line are put in the
+    same split, so that passages of dev or test cannot be memorized from train.
     """
     try:
         from pydoc_data.topics import topics as raw
@@ -64,13 +64,13 @@ def drop_contained(topics: Mapping[str, str]) -> dict[str, str]:
 
 
 def _divide(topics: Mapping[str, str]) -> dict[str, list[str]]:
-    """Distribute groups of topics in a seeded order: to dev and test while they have room, else to train.
+    """Distribute groups of topics in a seeded order: to dev and test while these have room, otherwise to train.
 
     Topics that share a long line, directly or indirectly, form a group. A group larger than half of a
     held-out split goes to train, so that dev and test cover several subjects.
     """
     group_of = {name: [name] for name in topics}
-    first: dict[str, str] = {}  # the first topic with a line
+    first: dict[str, str] = {}  # the first topic that contains each long line
     for name, text in topics.items():
         for line in _long_lines(text):
             group, other = group_of[name], group_of[first.setdefault(line, name)]

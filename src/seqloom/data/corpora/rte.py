@@ -20,7 +20,7 @@ class Config:
 
 
 def load(config: Config) -> Corpus[SentencePairExample]:
-    """Load the pairs; no first text occurs in two splits."""
+    """Load the pairs; each first text occurs in only one split."""
 
     def read(part: str) -> list[SentencePairExample]:
         _, rows = read_columns(SOURCE.file(f"glue/RTE/{part}.tsv.gz"), ("sentence1", "sentence2", "label"))

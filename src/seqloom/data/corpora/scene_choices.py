@@ -1,4 +1,4 @@
-"""Multiple choice: a scene and several claims about it, one of them true."""
+"""Multiple choice: a scene and several claims about it, of which one is true."""
 
 from typing import Annotated, Literal
 
@@ -16,8 +16,8 @@ MAX_OPTIONS = 8  # every slot has at least this many values that are not in the 
 @config
 class Config(GeneratedConfig):
     corpus: Literal["scene-choices"] = "scene-choices"
-    options: Annotated[int, Ge(2), Le(MAX_OPTIONS)] = 4  # claims to choose from
-    train: PositiveInt = 6_000  # scenes
+    options: Annotated[int, Ge(2), Le(MAX_OPTIONS)] = 4  # number of claims to choose from
+    train: PositiveInt = 6_000  # number of training scenes
     dev: PositiveInt = 500
     test: PositiveInt = 1_000
 

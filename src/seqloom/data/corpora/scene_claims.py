@@ -16,8 +16,8 @@ TwoOrMore = Annotated[int, Ge(2)]
 @config
 class Config(GeneratedConfig):
     corpus: Literal["scene-claims"] = "scene-claims"
-    scenes: Annotated[int, Ge(1), Le(8)] = 2  # sentences of the first text, each about different people
-    train: TwoOrMore = 12_000  # pairs
+    scenes: Annotated[int, Ge(1), Le(8)] = 2  # number of sentences of the first text, each about different people
+    train: TwoOrMore = 12_000  # number of training pairs
     dev: TwoOrMore = 500
     test: TwoOrMore = 1_000
 
@@ -25,8 +25,8 @@ class Config(GeneratedConfig):
 def load(config: Config) -> Corpus[SentencePairExample]:
     """Generate pairs, half of them with a false claim.
 
-    With several scenes, a false claim mixes values of two scenes, so that single words do not reveal it. With one
-    scene, a false claim contains a value that is not in the text.
+    With several scenes, a false claim mixes values of two scenes, so that single words do not reveal that it is false.
+    With one scene, a false claim contains a value that is not in the text.
     """
     description = f"who did what, where, when and with whom: claims about {config.scenes} sentences, half of them true"
     return scene_corpus(

@@ -15,7 +15,7 @@ FORM = "sentence-pair"
 @config
 class Config(GeneratedConfig):
     corpus: Literal["scene-likeness"] = "scene-likeness"
-    train: TwoOrMore = 12_000  # pairs
+    train: TwoOrMore = 12_000  # number of training pairs
     dev: TwoOrMore = 500
     test: TwoOrMore = 1_000
 

@@ -15,15 +15,15 @@ FORM = "question-answering"
 @config
 class Config(GeneratedConfig):
     corpus: Literal["scene-questions"] = "scene-questions"
-    scenes: Annotated[int, Ge(1), Le(8)] = 3  # sentences of a text, each about different people
-    questions: Annotated[int, Ge(1), Le(len(SLOTS))] = 2  # questions about each text
-    train: PositiveInt = 12_000  # questions
+    scenes: Annotated[int, Ge(1), Le(8)] = 3  # number of sentences of a text, each about different people
+    questions: Annotated[int, Ge(1), Le(len(SLOTS))] = 2  # number of questions about each text
+    train: PositiveInt = 12_000  # number of training questions
     dev: PositiveInt = 500
     test: PositiveInt = 1_000
 
 
 def load(config: Config) -> Corpus[QuestionAnsweringExample]:
-    """Generate questions about scenes that are all different; dev and test combine the same words in new ways."""
+    """Generate questions about different scenes; dev and test combine the words of train in new ways."""
     description = f"who did what, where, when and with whom: questions about texts of {config.scenes} sentences"
     return scene_corpus(
         config, description, lambda drawing, split, count: draw_questions(config, drawing, split, count)

@@ -60,7 +60,7 @@ def read_pairs(config: Config, file: str) -> Read[SentencePairExample]:
 
 
 def group_pairs(pairs: Sequence[SentencePairExample], held_out: int) -> list[str]:
-    """Group pairs that share a text, directly or indirectly; group by first text if this yields too few groups."""
+    """Group pairs that share a text, directly or indirectly; if this yields too few groups, group by first text."""
     groups = link_groups([(pair.first, pair.second) for pair in pairs])
     return groups if len(set(groups)) > held_out else [pair.first for pair in pairs]
 

@@ -1,4 +1,4 @@
-"""Images of single coloured shapes; the combinations of shape and colour in dev and test do not occur in train."""
+"""Images of single coloured shapes. The combinations of shape and colour in dev and test do not occur in train."""
 
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Literal

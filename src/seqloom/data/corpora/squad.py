@@ -12,7 +12,7 @@ from seqloom.data.splits import divide, hold_out
 SUMMARY = "SQuAD 1.1: 10,570 or 98,000 questions about Wikipedia articles (needs SEQLOOM_DATA)"
 FORM = "question-answering"
 SOURCE = DataSet("SQuAD", "https://rajpurkar.github.io/SQuAD-explorer (CC BY-SA 4.0)")
-DEV, TEST = 0.1, 0.2  # fractions of the questions, in complete articles
+DEV, TEST = 0.1, 0.2  # fractions of the questions; articles are not divided
 
 
 @config
@@ -22,7 +22,7 @@ class Config:
 
 
 def load(config: Config) -> Corpus[QuestionAnsweringExample]:
-    """Load the questions; no article occurs in two splits.
+    """Load the questions; each article occurs in only one split.
 
     Results with parts=dev are not comparable to published results: the test split is a fifth of dev-v1.1, and train is
     part of the remainder.

@@ -1,4 +1,4 @@
-"""Questions with answers in a text, from your own files in SQuAD format: articles, paragraphs, questions, answers.
+"""Questions with answers in a text, from your own files in SQuAD format.
 
     {"data": [{"title": …, "paragraphs": [{"context": …, "qas": [{"id": …, "question": …,
         "answers": [{"text": …, "answer_start": …}]}]}]}]}
@@ -26,18 +26,18 @@ Missing = Literal["skip", "refuse"]
 WITHOUT_ANSWER = "left out because they have no answer"  # as in SQuAD 2
 NOT_IN_CONTEXT = "left out because the answer is not in the context"
 MOVED = "answers found at another position than their answer_start"
-MIN_ARTICLES = 5  # minimum for each split, because one of few articles may dominate it
+MIN_ARTICLES = 5  # minimum number of articles per split, because one of few articles may dominate the split
 
 
 @config
 class Config(FileConfig):
     corpus: Literal["squad-files"] = "squad-files"
     train: str  # a .json file in SQuAD format, optionally with .gz
-    missing: Missing = "skip"  # if an answer is not in the context: skip the question, or raise an error
+    missing: Missing = "skip"  # for an answer that is not in the context, skip the question or raise an error
 
 
 def load(config: Config) -> Corpus[QuestionAnsweringExample]:
-    """Load the questions; dev and test are complete articles if there are enough of them, else complete contexts."""
+    """Load the questions; dev and test are complete articles if there are enough articles, else complete contexts."""
     return load_files(
         config,
         lambda split, file: read_squad(expand_home(Path(file)), config.missing, file),
@@ -54,7 +54,7 @@ def articles_or_contexts(questions: Sequence[QuestionAnsweringExample], held_out
 
 
 def read_squad(path: Path, missing: Missing = "skip", file: str = "") -> Read[QuestionAnsweringExample]:
-    """Return the usable questions of a file, and notes on the omitted questions; `file` is its name in the notes."""
+    """Return the usable questions of a file, and notes on the omitted questions; `file` is the file's name in notes."""
     try:
         content = json.loads(read_nonblank(path))
     except (json.JSONDecodeError, RecursionError) as error:
@@ -89,7 +89,7 @@ def read_squad(path: Path, missing: Missing = "skip", file: str = "") -> Read[Qu
 def _read_answers(
     path: Path, entry: Mapping[str, object], name: str, context: str, missing: Missing
 ) -> tuple[list[Answer], str]:
-    """Return the answers to a question that occur in its context, and a problem or ""."""
+    """Return the answers to a question that occur in its context, and a problem, or "" if there is no problem."""
     entries = [] if entry.get("is_impossible") else _items(path, entry, "answers", f"the question {name}")
     answers, problem = [], ""
     for answer in entries:

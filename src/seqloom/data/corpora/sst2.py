@@ -28,11 +28,11 @@ class Config:
     corpus: Literal["sst2"] = "sst2"
     form: Literal["phrases", "sentence"] = "phrases"  # train on the phrases of GLUE, or only on the sentences
     fraction: Annotated[float, Gt(0), Le(1)] = 1.0  # fraction of the training texts of each label to use
-    seed: int = 0  # determines the sampled texts if fraction < 1
+    seed: int = 0  # random seed of the sampled texts if fraction < 1
 
 
 def load(config: Config) -> Corpus[TextClassificationExample]:
-    """Load the texts; dev has 872 and test 1,821 sentences, in the spelling of the training texts."""
+    """Load the texts; dev has 872 sentences and test 1,821 sentences, in the spelling of the training texts."""
     notes: tuple[str, ...] = ()
     if config.form == "sentence":
         splits = {split: _sentences(split) for split in SPLITS}
@@ -58,7 +58,7 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
 def sentences() -> dict[str, list[str]]:
     """Return the complete sentences of each split without labels, in the spelling of GLUE and without overlap."""
     held_out = {"dev": [example.text for example in _glue("dev")], "test": _glue_test()}
-    spellings = {_letters(phrase.text): phrase.text for phrase in reversed(_glue("train"))}  # the first occurrence wins
+    spellings = {_letters(phrase.text): phrase.text for phrase in reversed(_glue("train"))}  # keep the first
     seen = {_letters(text) for texts in held_out.values() for text in texts}
     keys = [key for key in (_letters(sentence.text) for sentence in _sentences("train")) if key not in seen]
     return {"train": [spellings[key] for key in dict.fromkeys(keys) if key in spellings], **held_out}
@@ -105,9 +105,9 @@ def _add_labels(texts: Sequence[str], labelled: Sequence[TextClassificationExamp
 
 
 def _letters(text: str) -> str:
-    """Reduce a text to the characters that both sources share:
+    """Reduce a text to the characters that both sources share.
 
-    ASCII letters and digits, without LRB, with `our` replaced by `or`.
+    These are the ASCII letters and digits, without LRB, and with `our` replaced by `or`.
     """
     plain = re.sub(r"-?\b[lr]rb\b-?", "", text.lower()).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9]", "", plain).replace("our", "or").replace("learnt", "learned")

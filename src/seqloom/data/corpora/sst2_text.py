@@ -13,11 +13,11 @@ FORM = "text"
 @config
 class Config:
     corpus: Literal["sst2-text"] = "sst2-text"
-    wikitext2: bool = True  # add WikiText-2 to train, lowercased like the reviews
+    wikitext2: bool = True  # add WikiText-2 to train, in lowercase like the reviews
 
 
 def load(config: Config) -> TextCorpus:
-    """Load each review and each paragraph of Wikipedia as a document; dev and test contain only reviews."""
+    """Load each review and each paragraph of WikiText-2 as a document; dev and test contain only reviews."""
     splits = sst2.sentences()
     if config.wikitext2:
         lines = wikitext2.load(wikitext2.Config()).split("train")

@@ -31,7 +31,7 @@ class Config(FileConfig):
         "label"  # the column of the labels; with multi_label also several columns of 0 and 1
     )
     multi_label: bool = False  # a text has any number of labels: a list, a cell with label_separator, or 0/1 columns
-    label_separator: str | None = None  # with multi_label: what separates labels in a cell, such as ";" or "|"
+    label_separator: str | None = None  # with multi_label: the text that separates labels in a cell, such as ";" or "|"
     header: bool | None = None  # whether the first line names the columns; null: if columns are given by name
     format: Format | None = None  # null: chosen by the file extension
 
@@ -69,7 +69,10 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
 
 
 def read_examples(config: Config, file: str, is_train: bool = False) -> Read[TextClassificationExample]:
-    """Return the examples that have a text and, unless `multi_label` is set, a label; and notes on the others."""
+    """Return the examples that have a text and a label, and notes on the other examples.
+
+    With `multi_label`, a text without labels is also an example.
+    """
     rows = read_table(
         expand_home(Path(file)),
         config.columns,
@@ -116,7 +119,7 @@ def make_example(config: Config, where: str, cells: Mapping[str, str]) -> TextCl
 
 
 def split_labels(cell: str, separator: str | None = None) -> list[str]:
-    """Return the labels in a cell: a list, as JSON or Python write it, or labels with a separator."""
+    """Return the labels in a cell, which is a list in the syntax of JSON or Python, or labels with a separator."""
     cell, listed = cell.strip(), None
     if cell.startswith("["):
         try:

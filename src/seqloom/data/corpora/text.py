@@ -1,4 +1,4 @@
-"""Your own text: a file, a .gz file, or a folder of them."""
+"""Your own text: a file, a .gz file, or a folder of such files."""
 
 import re
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def load(config: Config) -> TextCorpus:
         if splits[a] == splits[b]:
             raise DataError(f"data.{a} and data.{b} must differ, but {paths[a]} and {paths[b]} contain the same text.")
     fractions, train = missing_fractions(config, splits), splits["train"]
-    for split in sorted(fractions, reverse=True):  # test comes last
+    for split in sorted(fractions, reverse=True):  # test is cut first, because it is the end of train
         size = round(sum(map(len, train)) * fractions[split])
         splits["train"], splits[split] = _cut_end(splits["train"], size, config.documents == "file")
     if fractions and not all(any(map(str.strip, splits[split])) for split in ("train", *fractions)):

@@ -12,7 +12,7 @@ from seqloom.data.generated import Dice, draw_distinct
 
 SUMMARY = "generated memory tests: copy (abc|abc), reverse (abc|cba), recall (a4b7|b7); no download"
 FORM = "text"
-VERSION = "1"  # increase it when a change here alters the documents
+VERSION = "1"  # increase this number when a change of this module alters the documents
 BAR = "|"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 DIGITS = "0123456789"
@@ -25,7 +25,7 @@ class Config(GeneratedConfig):
     min_length: int = 1  # minimum number of symbols to remember (recall: pairs of a letter and a digit)
     max_length: int = 10  # maximum number of symbols to remember
     symbols: int = 8  # number of different letters
-    train: PositiveInt = 10_000  # documents
+    train: PositiveInt = 10_000  # number of training documents
     dev: PositiveInt = 500
     test: PositiveInt = 500
 

@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 SUMMARY = "tracks of an object on a plane, observed with noise and gaps, and their true positions; no download"
 FORM = "tracks"
-VERSION = "1"  # increase it when a change of `draw_track` alters the tracks
+VERSION = "1"  # increase this number when a change of `draw_track` alters the tracks
 MissingFraction = Annotated[float, Ge(0), Le(0.8)]
 
 
 @config
 class Config(GeneratedConfig):
     corpus: Literal["track"] = "track"
-    motion: Literal["turns", "drift"] = "turns"  # occasional turns of the heading, or a random walk of the velocity
-    steps: Annotated[int, Ge(2)] = 120  # steps of a track, one second each
+    motion: Literal["turns", "drift"] = "turns"  # turns: the heading sometimes turns; drift: random walk of velocity
+    steps: Annotated[int, Ge(2)] = 120  # number of steps of a track; a step is one second
     noise: NonNegativeFloat = 6.0  # standard deviation of an observation along each axis, in metres
-    gaps: MissingFraction = 0.15  # fraction of steps without observation, in gaps of 4 to 12 steps
+    gaps: MissingFraction = 0.15  # fraction of the steps in gaps without observation; a gap has 4 to 12 steps
     dropped: MissingFraction = 0.05  # fraction of other coordinates that are missing
-    train: PositiveInt = 24  # tracks
+    train: PositiveInt = 24  # number of training tracks
     dev: PositiveInt = 12
     test: PositiveInt = 12
 

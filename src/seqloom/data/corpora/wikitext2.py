@@ -15,7 +15,7 @@ SOURCE = DataSet(
     "https://github.com/pytorch/examples, word_language_model/data/wikitext-2 (no licence is stated for the text)",
 )
 FILES = {"train": "train", "dev": "valid", "test": "test"}
-TITLE = re.compile(r" = (?!=)(?:(?! = ).)+ = ")  # of an article; titles of sections have more equals signs
+TITLE = re.compile(r" = (?!=)(?:(?! = ).)+ = ")  # title of an article; titles of sections have more equals signs
 
 
 @config
@@ -29,7 +29,7 @@ class Config:
 
 
 def load(config: Config) -> TextCorpus:
-    """Load lines or articles; lines, including blank lines, yield the published word counts."""
+    """Load lines or articles. Lines, including blank lines, give the published word counts."""
     splits = {split: read_lines(SOURCE.file(f"wikitext-2/{name}.txt.gz")) for split, name in FILES.items()}
     if config.by_article:
         splits = {split: list(articles(lines)) for split, lines in splits.items()}

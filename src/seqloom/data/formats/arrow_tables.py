@@ -1,7 +1,7 @@
 """Tables in Arrow's formats: Parquet files, and folders written by the `datasets` library.
 
 Columns of nested values, such as {"translation": {"en": …, "de": …}}, are named with a dot:
-`translation.en`. Class numbers become the names that the file declares for them.
+`translation.en`. Class numbers are replaced by the names that the file declares for them.
 """
 
 import json
@@ -45,7 +45,7 @@ def is_dataset_folder(path: Path) -> bool:
 
 
 def dataset_splits(path: Path) -> dict[str, Path]:
-    """Return, by split name, the split folders that `DatasetDict.save_to_disk` wrote into a folder."""
+    """Return a mapping from split names to the folders that `DatasetDict.save_to_disk` wrote into a folder."""
     return {folder.name: folder for folder in sorted(path.iterdir()) if is_dataset_folder(folder)}
 
 
@@ -81,7 +81,7 @@ def _open(file: Path) -> Any:
 
 
 def _flatten(table: Any) -> Any:
-    """Split columns of structures into columns of plain values."""
+    """Divide columns of structures into columns of plain values."""
     import pyarrow
 
     while any(pyarrow.types.is_struct(column.type) for column in table.schema):
@@ -90,7 +90,7 @@ def _flatten(table: Any) -> Any:
 
 
 def _class_names(schema: Any) -> dict[str, list[str]]:
-    """Return the names of classes by column, from the metadata of the `datasets` library."""
+    """Return the class names of each column, from the metadata of the `datasets` library."""
     content = (schema.metadata or {}).get(b"huggingface")
     try:
         features = json.loads(content)["info"]["features"] if content else {}
@@ -102,7 +102,7 @@ def _class_names(schema: Any) -> dict[str, list[str]]:
 def _features(features: Any, prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     for name, feature in features.items() if isinstance(features, dict) else []:
         while isinstance(feature, list) or (isinstance(feature, dict) and feature.get("_type") in SEQUENCES):
-            feature = feature[0] if isinstance(feature, list) else feature.get("feature")  # the classes of its items
+            feature = feature[0] if isinstance(feature, list) else feature.get("feature")  # the feature of the items
         if isinstance(feature, dict):
             yield prefix + name, feature
             if "_type" not in feature:

@@ -1,7 +1,7 @@
 """Translation memories and message catalogues: TMX, XLIFF 1.2 and 2, and PO.
 
-Each is read as a table with a column for each language. Inline codes, such as <ph> and <bpt>, are
-removed; the text that other inline elements enclose is kept.
+Each file is read as a table with a column for each language. Inline codes, such as <ph> and <bpt>, are
+removed; the text inside other inline elements is kept.
 """
 
 import io
@@ -62,7 +62,7 @@ def read_po(path: Path) -> Rows:
     """Read the messages of a PO file, except fuzzy and obsolete messages.
 
     A PO file does not name its source language, so English is assumed; if the target is English, the column of the
-    source is `source`. The plural of a message is a separate row, with the last of its translations.
+    source is `source`. The plural of a message is a separate row with the last plural translation.
     """
     import polib
 
@@ -87,7 +87,10 @@ def read_po(path: Path) -> Rows:
 
 
 def _elements(path: Path, start: tuple[str, ...] = ()) -> Iterator[ElementTree.Element]:
-    """Yield the elements of an XML file when they end, or when they start if named in `start`, without namespaces."""
+    """Yield the elements of an XML file, without namespaces.
+
+    An element is yielded when it ends, or when it starts if its name is in `start`.
+    """
     content = read_bytes(path)
     _refuse_entities(content, path)
     try:
@@ -103,7 +106,7 @@ def _elements(path: Path, start: tuple[str, ...] = ()) -> Iterator[ElementTree.E
 
 
 def _refuse_entities(content: bytearray, path: Path) -> None:
-    """Raise DataError if an XML file declares entities, in any encoding: the parser would expand them."""
+    """Raise DataError if an XML file in any encoding declares entities, because the parser would expand them."""
 
     def refuse(*declaration: object) -> NoReturn:
         raise DataError(f"{path} must not define XML entities (<!ENTITY …>). Remove the definitions.")
@@ -120,7 +123,7 @@ def _text(element: ElementTree.Element | None) -> str:
         return ""
     parts = [element.text or ""]
     for child in element:
-        if child.tag not in INLINE_CODES:  # without a namespace: `_elements` removed it when the child ended
+        if child.tag not in INLINE_CODES:  # `_elements` removed the namespace when the child ended
             parts.append(_text(child))
         parts.append(child.tail or "")
     return " ".join("".join(parts).split())
