@@ -43,9 +43,9 @@ from seqloom.train.state import TrainState, WithNotes, device_for
 from seqloom.train.stop import Stop
 from seqloom.train.wrappers import wrap
 
-MAX_UPDATES = 12
 MIN_UPDATES = 3  # the first update is a warm-up
-MAX_UPDATE_SECONDS = 6.0  # no further update is started after this time
+MAX_UPDATES = {"cpu": 12, "cuda": 60}  # on a GPU, the first updates compile the step and capture CUDA graphs
+MAX_UPDATE_SECONDS = {"cpu": 6.0, "cuda": 40.0}  # no further update is started after this time
 CPU_OUT_OF_MEMORY = "can't allocate memory: "  # text in the out-of-memory message of PyTorch
 MAX_EVALUATION_SECONDS = 20.0  # limit for an evaluation, or for estimating a model from counts
 
@@ -241,26 +241,30 @@ def _fit(task: Task, store: CheckpointStore, rehearsal: Rehearsal) -> Iterator[E
     step = wrap(state)
     yield Started(0, state.total, 0, str(state.device), False)
     seconds: list[float] = []
-    limit = min(MAX_UPDATES, max(MIN_UPDATES, state.total))
-    while len(seconds) < limit and (len(seconds) < MIN_UPDATES or sum(seconds) < MAX_UPDATE_SECONDS):
+    on_gpu = state.device.type == "cuda"
+    kind = "cuda" if on_gpu else "cpu"
+    limit = min(MAX_UPDATES[kind], max(MIN_UPDATES, state.total))
+    while len(seconds) < limit and (len(seconds) < MIN_UPDATES or sum(seconds) < MAX_UPDATE_SECONDS[kind]):
         began = time.perf_counter()
         result = make_step(state, step)
         state.settle()
         seconds.append(time.perf_counter() - began)
         rehearsal.skipped += result.cause is not None
         rehearsal.updates += 1
-    rehearsal.seconds_per_update = statistics.median(seconds[1:])
+    # On a GPU, the slower half contains the updates that compile the step or capture a graph.
+    rehearsal.seconds_per_update = statistics.median(sorted(seconds)[: len(seconds) // 2] if on_gpu else seconds[1:])
     if (largest := task.largest_step(recipe.seed)) is not None:  # the step with the peak memory
         state.tally.step = largest // recipe.train.accumulate_steps
         make_step(state, step)
         state.tally.step = rehearsal.updates
     rehearsal.microbatches = max([1, *(event.microbatches for event in state.events if isinstance(event, BatchSplit))])
     yield Progress(rehearsal.updates, state.total, state.report(result))
-    began = time.perf_counter()
     with _time_limit() as stop:
         try:
             with stop.interruptible():
-                state.evaluate()
+                for _ in range(2 if on_gpu else 1):  # on a GPU, the first evaluation compiles
+                    began = time.perf_counter()
+                    state.evaluate()
         except Interrupted:
             rehearsal.complete = False
     rehearsal.evaluation_seconds = time.perf_counter() - began
