@@ -67,7 +67,7 @@ seqloom, such as `plot` in `pip install "seqloom[plot]"`. `make licences` writes
 - GPU builds of torch also install libraries of NVIDIA (`nvidia-*`, `cuda-*`), which are under NVIDIA's own proprietary
   licences, and triton (MIT). They are not part of `requirements.lock`.
 
-All packages with such a licence:
+All packages with a copyleft licence, in whole or in part:
 
 """
 

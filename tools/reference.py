@@ -29,14 +29,15 @@ FOLDER = ROOT / "docs" / "reference"
 COMMANDS = """\
 # Commands
 
-`seqloom COMMAND --help` prints the same. `--debug`, before or after the command, shows the traceback of an error.
+`seqloom COMMAND --help` prints the same text. With `--debug`, before or after the command name, an error also prints
+its traceback.
 """
 EVENTS = """\
 # Events
 
 Training is a generator of events. `seqloom train --json` prints each event as a JSON object, `log.jsonl` in the run
-directory keeps them, and [Python code](../how-to/python.md#training-events) can iterate over them. In JSON, the key
-`event` is the name of the class in lower case, and numbers that are not finite are `null`. Every event has the field
+directory stores them, and [Python code](../how-to/python.md#training-events) can iterate over them. In JSON, the key
+`event` is the name of the event's class in lower case, and non-finite numbers are `null`. Every event has the field
 `step`, the number of optimizer steps so far.
 """
 FILES = """\
@@ -58,9 +59,9 @@ Each checkpoint is a directory:
 EQUATIONS = """\
 # Equations in the code
 
-Each row leads to the line that computes an equation. Search this page for a name, such as "Kalman gain" or "RMSNorm".
-File names are relative to `src/seqloom`. The lines are the definitions; `src/seqloom/accel` has faster implementations
-of some of them, which the tests compare with the definitions.
+Each row links to the line that computes an equation. Search this page for a name, such as "Kalman gain" or "RMSNorm".
+File names are relative to `src/seqloom`. These lines define the equations. `src/seqloom/accel` contains faster
+implementations of some equations, and the tests compare their results with those of the definitions.
 
 Notation: x_t input, h_t hidden state, c_t cell state or context, s_t decoder state, ⊙ element-wise product, σ logistic
 function, [a; b] concatenation.

@@ -33,8 +33,9 @@ MIN_VARIANCE_RATIO = 1e-12  # residual variance of a perfect fit, relative to th
 @config
 class AutoregressiveConfig:
     kind: Literal["ar"] = "ar"
-    taps: PositiveInt | None = None  # p, the number of previous values; None: season + 1, at least 8
-    difference: Difference = "none"  # predict y_t, its change since the previous step, or since the previous season
+    taps: PositiveInt | None = None  # p, the number of previous values; null: season + 1, at least 8
+    # predict y_t, its change since the previous step, or its change since the previous season
+    difference: Difference = "none"
     ridge: NonNegativeFloat = 0.0  # λ of the penalty λ ‖A‖² on standardized variables
 
     def order(self, season: int) -> int:

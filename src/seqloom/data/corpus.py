@@ -350,7 +350,7 @@ class GeneratedConfig:
     train: PositiveInt
     dev: PositiveInt
     test: PositiveInt
-    seed: int = 0  # random seed of the examples, not of training
+    seed: int = 0  # seed of the generated examples; independent of the training seed
 
     def counts(self) -> dict[str, int]:
         return {"train": self.train, "dev": self.dev, "test": self.test}
@@ -364,8 +364,9 @@ class GeneratedConfig:
 class SeriesConfig(HoldoutConfig):
     """Options for reading a series; test is the end of the series, and dev is the part before test."""
 
-    season: PositiveInt | None = None  # period of the series in steps; null: determined by the data set or time step
+    # period of the series in steps; null: the known period of the series, or of its time step
+    season: PositiveInt | None = None
     gaps: Gaps | None = None  # insert missing rows as missing values, or ignore them; null: depends on their number
-    fill: Fill = "mask"  # missing values: mask ignores them; previous and season replace them by earlier values
+    fill: Fill = "mask"  # missing values: mask excludes them; previous and season replace them by earlier values
     dev_fraction: Fraction = 0.15  # fraction of the steps; 0 for no dev split
     test_fraction: Fraction = 0.15  # fraction of the steps; 0 for no test split

@@ -52,8 +52,9 @@ IDX_BYTES = 0x08  # the type code of unsigned bytes
 class ImageOptions:
     """The size to which images are converted."""
 
-    size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None  # side, or [height, width]; null: keep the size
-    channels: Channels | None = None  # 1 for grey, 3 for colours; null: keep the channels
+    # side in pixels, or [height, width]; null: no change
+    size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None
+    channels: Channels | None = None  # 1 for grey images, 3 for colour images; null: no change
     fit: Fit = "stretch"  # how an image is fitted to the size: stretch, crop to the middle, or pad with white
 
     def problems(self) -> Iterator[str]:

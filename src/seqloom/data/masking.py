@@ -181,7 +181,8 @@ class MasksConfig:
 
     mlm_probability: Annotated[float, Gt(0), Lt(1)] = 0.15  # fraction of the tokens to predict
     mask_replace_prob: Probability = 0.8  # fraction of the selected tokens replaced by [MASK]
-    random_replace_prob: Probability = 0.1  # fraction of the selected tokens replaced by random tokens
+    # fraction of the selected tokens replaced by random tokens; the others are not changed
+    random_replace_prob: Probability = 0.1
 
     def problems(self) -> Iterator[str]:
         if self.mask_replace_prob + self.random_replace_prob > 1 + 1e-9:

@@ -54,9 +54,10 @@ class SpansConfig:
     """The span corruption of T5."""
 
     kind: Literal["spans"] = "spans"
-    noise_density: Annotated[float, Gt(0), Lt(1)] = 0.15  # fraction of the tokens in spans, at least one token
+    # fraction of the tokens that are removed in spans, at least one token
+    noise_density: Annotated[float, Gt(0), Lt(1)] = 0.15
     mean_span_length: Annotated[float, Ge(1), Lt(math.inf)] = 3.0  # mean length of a span in tokens
-    sentinels: Annotated[int, Ge(2)] = 100  # one more than the maximum number of spans in a text
+    sentinels: Annotated[int, Ge(2)] = 100  # number of sentinel tokens; a text with n spans uses n + 1 sentinels
 
     @property
     def extra(self) -> int:
@@ -76,9 +77,10 @@ class BARTNoiseConfig:
     kind: Literal["bart"] = "bart"
     permute_sentences: Probability = 1.0  # probability of shuffling the sentences of a text
     rotate: Probability = 0.0  # probability of rotating a text to start with a random token
-    infill: Fraction = 0.3  # fraction of the tokens in spans that are replaced by one [MASK] each
-    mean_span_length: Annotated[float, Ge(0.1), Lt(math.inf)] = 3.0  # mean length in tokens, the Poisson parameter λ
-    mask: Fraction = 0.0  # fraction of the remaining tokens replaced by [MASK]
+    infill: Fraction = 0.3  # fraction of the tokens that are masked in spans; each span is replaced by one [MASK]
+    # mean length of an infilled span in tokens, the λ of the Poisson distribution
+    mean_span_length: Annotated[float, Ge(0.1), Lt(math.inf)] = 3.0
+    mask: Fraction = 0.0  # fraction of the remaining tokens that are each replaced by [MASK]
     delete: Fraction = 0.0  # fraction of the remaining tokens that are deleted
 
     extra = EXTRA

@@ -113,10 +113,10 @@ def to_float32(numbers: NDArray[np.float64]) -> Tensor:
 class VectorConfig:
     """The number of generated sequences."""
 
-    dev: PositiveInt = 1000  # number of sequences in dev
-    test: PositiveInt = 1000  # number of sequences in test
+    dev: PositiveInt = 1000  # number of sequences in the dev split
+    test: PositiveInt = 1000  # number of sequences in the test split
     epoch: PositiveInt = 10_000  # number of sequences per epoch; training never repeats a sequence
-    seed: int = 0  # random seed of dev and test; training uses the seed of the recipe
+    seed: int = 0  # seed of dev and test; training uses the seed of the recipe
 
 
 @config
@@ -165,8 +165,8 @@ class Adding(VectorData):
 
 @config
 class RecallConfig(VectorConfig):
-    lag: PositiveInt = 20  # number of steps between the symbol and the question
-    min_lag: PositiveInt = 1  # training uses random lags from min_lag to lag
+    lag: PositiveInt = 20  # number of steps between the symbol and the query
+    min_lag: PositiveInt = 1  # minimum lag in training, which draws lags from min_lag to lag
     symbols: Annotated[int, Ge(2)] = 8  # number of different symbols; chance accuracy is 1/symbols
 
     def problems(self) -> Iterator[str]:

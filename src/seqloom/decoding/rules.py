@@ -66,13 +66,15 @@ def best_candidates(values: Tensor, ids: Tensor, log_prob: Tensor, count: int) -
 
 @config
 class BeamConfig:
-    beam: PositiveInt = 5  # number of hypotheses per source; 1 is greedy search
+    beam: PositiveInt = 5  # beam size: number of hypotheses for each source; 1 is greedy search
     length_penalty: Annotated[float, Ge(0), Le(MAX_LENGTH_PENALTY)] = 1.0  # α: Σ log p is divided by length^α
     coverage_penalty: NonNegativeFloat = 0.0  # β: weight of the penalty for source positions with little attention
-    n_best: PositiveInt = 1  # number of hypotheses to return, at most `beam`
+    n_best: PositiveInt = 1  # number of hypotheses to return, at most beam
     min_length: NonNegativeInt = 0  # minimum number of tokens before END
-    max_length: PositiveInt | None = None  # maximum length with END; None: 2 × source tokens + 20, at most 1000
-    stopping: Literal["usual", "exact"] = "usual"  # stop by current scores, or by the best scores still possible
+    # maximum number of tokens including END; null: 2 × source tokens + 20, at most 1000
+    max_length: PositiveInt | None = None
+    # usual: compare current scores; exact: compare the best scores that can still be reached
+    stopping: Literal["usual", "exact"] = "usual"
 
     def problems(self) -> Iterator[str]:
         if self.n_best > self.beam >= 1:

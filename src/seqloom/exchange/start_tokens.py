@@ -29,9 +29,9 @@ from seqloom.nn.transformer import WeightRequests
 @config
 class StartTokenConfig(TransformerConfig):
     kind: Literal["start-token-transformer"] = "start-token-transformer"  # type: ignore[assignment]
-    bos: NonNegativeInt | None = None  # replaces END before every target
-    source_bos: NonNegativeInt | None = None  # read before every source
-    target_bos: NonNegativeInt | None = None  # read between END or `bos` and every target
+    bos: NonNegativeInt | None = None  # id of the token before every target, instead of END
+    source_bos: NonNegativeInt | None = None  # id of the token before every source
+    target_bos: NonNegativeInt | None = None  # id of a token between END or `bos` and every target
 
     @property
     def longest_source(self) -> int | None:

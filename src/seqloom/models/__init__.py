@@ -77,10 +77,11 @@ Projection = Literal["q", "k", "v", "out", "up", "gate", "down"]  # a linear lay
 class LoRAConfig:
     """Low-rank updates of a frozen Transformer; see `seqloom.nn.lora`."""
 
-    rank: PositiveInt = 8  # r
+    rank: PositiveInt = 8  # rank r of an update
     alpha: PositiveFloat = 16.0  # α; an update is scaled by α/r
-    dropout: Fraction = 0.0  # of the inputs of an update
-    targets: tuple[Projection, ...] = ("q", "k", "v", "out", "up", "gate", "down")  # the updated layers of a block
+    dropout: Fraction = 0.0  # dropout on the inputs of an update
+    # layers of a block that have updates
+    targets: tuple[Projection, ...] = ("q", "k", "v", "out", "up", "gate", "down")
 
     def problems(self) -> Iterator[str]:
         if not self.targets:
@@ -91,7 +92,7 @@ class LoRAConfig:
 class InitConfig:
     """The run that provides the tokenizer and the initial weights."""
 
-    from_: str  # the run directory
+    from_: str  # directory of the pretrained run
     weights: bool = True  # false: copy the tokenizer and the backbone's config, and initialize all weights randomly
     lora: LoRAConfig | None = None  # train low-rank updates of a frozen Transformer instead of its weights
 

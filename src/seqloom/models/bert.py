@@ -37,8 +37,8 @@ class EncoderOptions(BackboneOptions):
 
     norm_first: bool = False  # normalize before each sublayer and after the last block, instead of after each sublayer
     embed_norm: bool = True  # normalize the embeddings
-    tied: bool = True  # one matrix for input and output embeddings
-    context: int | None = None  # maximum number of tokens; null: the number of learned positions, or no limit
+    tied: bool = True  # share one matrix between input and output embeddings
+    context: int | None = None  # maximum number of tokens; null: the number of learned positions, or else no limit
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

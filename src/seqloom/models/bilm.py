@@ -33,7 +33,7 @@ class BiLMConfig(RecurrentLMOptions):
     kind: Literal["bilm"] = "bilm"
     layers: PositiveInt = 2  # number of layers in each direction
     hidden: PositiveInt = 256  # size of the token embeddings and of the state of each layer and direction
-    tied: bool = False  # one matrix for input and output embeddings
+    tied: bool = False  # share one matrix between input and output embeddings
 
     def direction(self) -> Stack:
         """Create the stack of one direction."""

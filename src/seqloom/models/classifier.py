@@ -32,7 +32,8 @@ Batch = dict[str, Tensor]
 class ClassifierConfig(LexiconOptions):
     kind: Literal["classifier"] = "classifier"
     encoder: Annotated[BagConfig | AnyEncoderConfig, Discriminator("kind")] = RecurrentEncoderConfig()
-    pooling: PoolingKind | None = None  # last, mean, max or attention; null: mean; not for a bag
+    # pooling over the tokens: last, mean, max or attention; null: mean; not for a bag
+    pooling: PoolingKind | None = None
 
     def problems(self) -> Iterator[str]:
         if self.pooling is not None and self.encoder.kind == "bag":
@@ -243,8 +244,8 @@ class TextClassifier(ClassifierBase):
 class SeriesClassifierConfig:
     kind: Literal["series-classifier"] = "series-classifier"
     encoder: EncoderConfig = RecurrentEncoderConfig()
-    pooling: PoolingKind = "mean"  # last, mean, max or attention
-    dropout: Fraction = 0.0  # before the output layer
+    pooling: PoolingKind = "mean"  # pooling over the steps: last, mean, max or attention
+    dropout: Fraction = 0.0  # dropout before the output layer
 
     def build(self, variables: int, labels: int) -> "SeriesClassifier":
         return SeriesClassifier(self, variables, labels)

@@ -33,8 +33,9 @@ from seqloom.nn.transformer import ACTIVATIONS, make_norm
 class GeneratorConfig:
     """The configuration of the generator, a narrower version of the discriminator."""
 
-    size_ratio: Annotated[float, Gt(0), Le(1)] = 0.25  # heads relative to the discriminator, rounded up
-    layers: PositiveInt | None = None  # number of blocks; null: the number of the discriminator
+    # number of heads as a fraction of the discriminator's heads, rounded up
+    size_ratio: Annotated[float, Gt(0), Le(1)] = 0.25
+    layers: PositiveInt | None = None  # number of blocks; null: the same as in the discriminator
 
 
 @config

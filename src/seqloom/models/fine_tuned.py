@@ -46,8 +46,8 @@ class FineTunedOptions:
     """The options of every model with a backbone."""
 
     kind: str = ""
-    backbone: BackboneConfig | None = None  # config of the pretrained model, set by `init.from`
-    dropout: Fraction = 0.1  # before the output layer and before the encoder; the backbone has a separate dropout
+    backbone: BackboneConfig | None = None  # configuration of the pretrained model, set by `init.from`
+    dropout: Fraction = 0.1  # dropout before the encoder and the output layer; the backbone has a separate dropout
 
     # Values for models without these keys
     characters = vectors = None
@@ -171,8 +171,8 @@ class LabelModel(FineTuned):
 @config
 class FineTunedClassifierConfig(FineTunedOptions):
     kind: Literal["fine-tuned-classifier"] = "fine-tuned-classifier"
-    encoder: EncoderConfig | None = None  # above the backbone: recurrent, convolution or transformer
-    pooling: PoolerKind = "extract"  # extract (at [CLS]), last, mean, max or attention
+    encoder: EncoderConfig | None = None  # encoder above the backbone: recurrent, convolution or transformer
+    pooling: PoolerKind = "extract"  # pooling over the tokens: extract (at [CLS]), last, mean, max or attention
 
     def build(self, vocabulary: int, labels: int, outputs: int = 0, multi_label: int = 0) -> "FineTunedClassifier":
         """Create the model. If `outputs` is above 0, the backbone can also predict the next token."""
@@ -230,9 +230,9 @@ class FineTunedClassifier(LabelModel, ClassifierBase):
 @config
 class FineTunedTaggerConfig(FineTunedOptions):
     kind: Literal["fine-tuned-tagger"] = "fine-tuned-tagger"
-    encoder: EncoderConfig | None = None  # above the backbone: recurrent, convolution or transformer
-    crf: bool = False  # score the tags of a sentence jointly
-    constrain: bool = True  # for IOB tags, allow only valid sequences: no I-PER after O
+    encoder: EncoderConfig | None = None  # encoder above the backbone: recurrent, convolution or transformer
+    crf: bool = False  # predict the tags of a sentence jointly with a conditional random field
+    constrain: bool = True  # for tags that mark spans, allow only valid sequences: no I-PER after O
 
     def build(self, vocabulary: int, tags: int) -> "FineTunedTagger":
         return FineTunedTagger(self, vocabulary, tags)
@@ -259,7 +259,7 @@ class FineTunedTagger(FineTuned, TaggerBase):
 @config
 class FineTunedPairConfig(FineTunedOptions):
     kind: Literal["fine-tuned-pair"] = "fine-tuned-pair"
-    pooling: PoolerKind = "extract"  # extract (at [CLS]), last, mean, max or attention
+    pooling: PoolerKind = "extract"  # pooling over a row: extract (at [CLS]), last, mean, max or attention
 
     def build(self, vocabulary: int, labels: int = 0, scores: int = 0, outputs: int = 0) -> "FineTunedPair":
         """Create a model for `labels` labels, or for one score; see `FineTunedClassifierConfig.build` for `outputs`."""
@@ -333,7 +333,7 @@ def mean_and_deviation(scores: list[float]) -> tuple[float, float]:
 @config
 class FineTunedChoiceConfig(FineTunedOptions):
     kind: Literal["fine-tuned-choice"] = "fine-tuned-choice"
-    pooling: PoolerKind = "extract"  # extract (at [CLS]), last, mean, max or attention
+    pooling: PoolerKind = "extract"  # pooling over a row: extract (at [CLS]), last, mean, max or attention
 
     def build(self, vocabulary: int, outputs: int = 0) -> "FineTunedChoice":
         return FineTunedChoice(self, vocabulary, outputs > 0)

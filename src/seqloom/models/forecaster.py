@@ -42,8 +42,9 @@ class ForecasterConfig:
 
     kind: str = ""
     context: PositiveInt | None = None  # number of past steps that the network reads; null: two seasons, at least 24
-    difference: Difference | None = None  # predict y_t − y_{t−m}: season, step (m = 1) or none; null: season, else step
-    dropout: Fraction = 0.1  # in the network
+    # predict y_t − y_{t−m}: season, step (m = 1) or none (y_t); null: season if known, else step
+    difference: Difference | None = None
+    dropout: Fraction = 0.1  # dropout within the network
 
     def steps(self, season: int) -> int:
         """Return the number of past steps that the network reads."""
@@ -196,7 +197,7 @@ class RecurrentForecasterConfig(ForecasterConfig, RecurrentOptions):
     kind: Literal["lstm"] = "lstm"
     layers: PositiveInt = 1  # number of recurrent layers
     hidden: PositiveInt = 32  # size of each layer's state
-    dropout: Fraction = 0.1  # in the network
+    dropout: Fraction = 0.1  # dropout within the network
 
     def build(self, variables: int, season: int) -> "RecurrentForecaster":
         return RecurrentForecaster(self, variables, season)
@@ -229,7 +230,7 @@ class WindowForecasterConfig(ForecasterConfig):
     kind: Literal["ffn"] = "ffn"
     layers: PositiveInt = 1  # number of hidden layers
     hidden: PositiveInt = 64  # size of each hidden layer
-    activation: Literal["tanh", "relu", "gelu"] = "relu"  # g
+    activation: Literal["tanh", "relu", "gelu"] = "relu"  # activation function g
     direct: bool = True  # add a linear function of the window to the output of the network
 
     def build(self, variables: int, season: int) -> "WindowForecaster":

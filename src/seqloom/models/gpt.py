@@ -36,11 +36,12 @@ NO_TOKEN = -1  # padding among the tokens of the context
 @config
 class GPTConfig(BackboneOptions):
     kind: Literal["gpt"] = "gpt"
-    context: int | None = None  # maximum number of tokens; null: the number of learned positions, or 512
-    sliding_window: PositiveInt | None = None  # tokens that each position attends to, including itself; null: all
-    tied: bool = True  # one matrix for input and output embeddings
-    output_bias: bool = False  # b of the output layer; GPT-2 and Llama have none
-    bos: NonNegativeInt | None = None  # the token before every text; null: END
+    context: int | None = None  # maximum number of tokens; null: the number of learned positions, or else 512
+    # number of tokens that each position attends to, including itself; null: all
+    sliding_window: PositiveInt | None = None
+    tied: bool = True  # share one matrix between input and output embeddings
+    output_bias: bool = False  # use a bias in the output layer; GPT-2 and Llama have none
+    bos: NonNegativeInt | None = None  # id of the token before every text; null: END
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

@@ -32,9 +32,10 @@ CLASS_DEVIATION = 0.02  # standard deviation of the initial class token
 class ImageClassifierConfig:
     kind: Literal["image-classifier"] = "image-classifier"
     image: Annotated[AnyImageEncoderConfig, Discriminator("kind")] = PatchEncoderConfig()
-    encoder: Annotated[AnyEncoderConfig, Discriminator("kind")] | None = None  # reads the vectors; null: none
-    pooling: ImagePooling = "mean"  # class, last, mean, max or attention
-    dropout: Fraction = 0.0  # before the output layer
+    # encoder that reads the vectors of the image; null: none
+    encoder: Annotated[AnyEncoderConfig, Discriminator("kind")] | None = None
+    pooling: ImagePooling = "mean"  # pooling over the vectors: class, last, mean, max or attention
+    dropout: Fraction = 0.0  # dropout before the output layer
 
     def problems(self) -> Iterator[str]:
         if self.encoder is None and self.pooling in ("class", "last"):

@@ -70,10 +70,10 @@ class ResNetEncoderConfig:
         32,
         64,
         128,
-    )  # of each stage; later stages halve the size
-    blocks: PositiveInt = 2  # residual blocks of each stage
+    )  # number of channels of each stage; each later stage halves the height and the width
+    blocks: PositiveInt = 2  # number of residual blocks of each stage
     first_stride: Literal[1, 2, 4] = 1  # stride of the first convolution
-    norm: ConvolutionNorm = "batch"  # batch, group or none
+    norm: ConvolutionNorm = "batch"  # normalization: batch, group or none
 
     def build(self, height: int, width: int, channels: int) -> "ResNetEncoder":
         return ResNetEncoder(self, height, width, channels)
@@ -186,10 +186,11 @@ class PixelEncoder(ImageEncoder):
 @config
 class EfficientNetEncoderConfig:
     kind: Literal["efficientnet-lite0"] = "efficientnet-lite0"
-    pretrained: bool = True  # start from weights trained on ImageNet; needs seqloom[efficientnet]
+    pretrained: bool = True  # start from weights trained on ImageNet, which requires seqloom[efficientnet]
     frozen: bool = True  # do not train the network
-    size: Annotated[int, Ge(32), Le(1024)] = 224  # side to which images are scaled; the weights were trained at 224
-    stride: Literal[16, 32] = 32  # pixels between locations: 32 gives 1280 channels, 16 gives 112
+    # side in pixels to which images are scaled; the weights were trained at 224
+    size: Annotated[int, Ge(32), Le(1024)] = 224
+    stride: Literal[16, 32] = 32  # number of pixels between locations: 32 gives 1280 channels, 16 gives 112
 
     def build(self, height: int, width: int, channels: int) -> "EfficientNetEncoder":
         return EfficientNetEncoder(self)

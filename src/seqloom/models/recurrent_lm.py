@@ -27,13 +27,14 @@ class RecurrentLMOptions(RecurrentOptions):
 
     layers: PositiveInt = 1  # number of layers
     hidden: PositiveInt = 256  # size of each layer's state
-    connections: Connections = "none"  # between layers: none, residual, highway or dense
-    dropout: Fraction = 0.0  # on the embeddings, between layers and before the output layer
-    variational_dropout: bool = False  # the same dropout mask at all steps of a row
-    embedding_dropout: Fraction = 0.0  # fraction of the token types whose embedding is 0 in a batch
-    weight_dropout: Fraction = 0.0  # fraction of the recurrent weights that are 0 in a batch
-    tied: bool = False  # one matrix for input and output embeddings; h is projected if the sizes differ
-    init: PositiveFloat | None = None  # draw all parameters uniformly from (-init, init); null: the layers' defaults
+    connections: Connections = "none"  # connections around and between layers: none, residual, highway or dense
+    dropout: Fraction = 0.0  # dropout on the embeddings, between layers and before the output layer
+    variational_dropout: bool = False  # use the same dropout mask at all steps of a row
+    embedding_dropout: Fraction = 0.0  # probability that the embedding of a token type is 0 in a batch
+    weight_dropout: Fraction = 0.0  # probability that a recurrent weight is 0 in a batch
+    tied: bool = False  # share one matrix between input and output embeddings; h is projected if the sizes differ
+    # draw all parameters uniformly from (-init, init); null: the defaults of the layers
+    init: PositiveFloat | None = None
 
     longest = None  # no limit on the number of tokens
 
@@ -41,9 +42,9 @@ class RecurrentLMOptions(RecurrentOptions):
 @config
 class RecurrentLMConfig(RecurrentLMOptions):
     kind: Literal["recurrent-lm"] = "recurrent-lm"
-    embedding: PositiveInt | None = None  # size of the token embeddings; null: hidden
+    embedding: PositiveInt | None = None  # size of the token embeddings; null: the same as hidden
     softmax: SoftmaxConfig = FullSoftmaxConfig()  # the output layer: full, adaptive or sampled
-    bidirectional: bool = False  # must be false; the model `bilm` is bidirectional
+    bidirectional: bool = False  # must be false; the model kind `bilm` is bidirectional
 
     def problems(self) -> Iterator[str]:
         if self.bidirectional:

@@ -39,11 +39,12 @@ from seqloom.nn.softmax import FullSoftmax, at_least_float32
 
 @config
 class AttentionConfig:
-    order: Literal["luong", "bahdanau"] = "luong"  # attend with the new state, or with the previous state
-    score: str = "general"  # for example additive, location or dot; `seqloom list attention` describes all scores
+    # luong: attend with the new decoder state; bahdanau: with the previous state
+    order: Literal["luong", "bahdanau"] = "luong"
+    score: str = "general"  # name of the score, such as additive or dot; `seqloom list attention` describes all scores
     input_feeding: bool = False  # luong: the decoder also reads r_{t-1}
     coverage: bool = False  # the score also depends on the sum of the previous attention weights
-    max_length: PositiveInt | None = None  # location score: the maximum length of a source, in tokens; null: 100
+    max_length: PositiveInt | None = None  # location score: maximum length of a source in tokens; null: 100
 
     def problems(self) -> Iterator[str]:
         if self.input_feeding and self.order == "bahdanau":
@@ -60,20 +61,23 @@ class AttentionConfig:
 @config
 class RecurrentSeq2SeqConfig(RecurrentOptions):
     kind: Literal["recurrent-seq2seq"] = "recurrent-seq2seq"
-    cell: CellName = "gru"  # of encoder and decoder; see `seqloom list cells`
-    encoder_layers: NonNegativeInt = 1  # number of layers; 0: no encoder, the decoder attends to the embeddings
+    cell: CellName = "gru"  # cell of encoder and decoder; see `seqloom list cells`
+    # number of encoder layers; 0: no encoder, and the decoder attends to the embeddings
+    encoder_layers: NonNegativeInt = 1
     decoder_layers: PositiveInt = 1
     hidden: PositiveInt = 256  # size of the state of each layer and direction
-    embedding: PositiveInt | None = None  # size of the token embeddings; null: hidden
-    bidirectional: bool | None = None  # bidirectional encoder; null: true with attention, else false
-    combine: Combination = "concat"  # combination of the two directions: concat, sum or mix
+    embedding: PositiveInt | None = None  # size of the token embeddings; null: the same as hidden
+    bidirectional: bool | None = None  # use a bidirectional encoder; null: true with attention, else false
+    combine: Combination = "concat"  # how to combine the two directions: concat, sum or mix
     residual: bool = False  # with attention, add the token embedding to the encoder states: h_j + E x_j
-    reverse: bool = False  # the encoder reads the source in reverse
+    reverse: bool = False  # read the source in reverse order
     context: Literal["start", "every"] = "start"  # c sets only the initial state, or is also read at every step
-    attention: AttentionConfig | None = AttentionConfig()  # null: no attention
-    dropout: Fraction = 0.0  # on the embeddings, between layers, on the encoder states and before the output layer
-    variational_dropout: bool = False  # the same dropout mask at all steps of a sentence
-    tied: Literal["none", "decoder", "all"] = "none"  # decoder: share target and output embeddings; all: all embeddings
+    attention: AttentionConfig | None = AttentionConfig()  # attention of the decoder; null: no attention
+    # dropout on the embeddings, between layers, on the encoder states and before the output layer
+    dropout: Fraction = 0.0
+    variational_dropout: bool = False  # use the same dropout mask at all steps of a sentence
+    # decoder: share target and output embeddings; all: share all embeddings
+    tied: Literal["none", "decoder", "all"] = "none"
 
     def problems(self) -> Iterator[str]:
         if self.residual and self.attention is not None and self.encoder_size != self.embedding_size:

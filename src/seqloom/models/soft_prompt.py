@@ -28,9 +28,9 @@ LanguageModelConfig = Annotated[AnyLanguageModelConfig, Discriminator("kind")]
 @config
 class SoftPromptConfig:
     kind: Literal["soft-prompt"] = "soft-prompt"
-    length: PositiveInt = 20  # P, the number of vectors
-    init: Literal["tokens", "random"] = "tokens"  # copies of the embeddings of training tokens, or random vectors
-    backbone: LanguageModelConfig | None = None  # config of the language model, set by `init.from`
+    length: PositiveInt = 20  # P, the number of prompt vectors
+    init: Literal["tokens", "random"] = "tokens"  # initial vectors: embeddings of training tokens, or random vectors
+    backbone: LanguageModelConfig | None = None  # configuration of the language model, set by `init.from`
 
     def problems(self) -> Iterator[str]:
         if isinstance(self.backbone, GPTConfig) and self.length > self.backbone.window - 2:

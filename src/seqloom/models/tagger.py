@@ -31,8 +31,8 @@ Batch = dict[str, Tensor]
 class TaggerConfig(LexiconOptions):
     kind: Literal["tagger"] = "tagger"
     encoder: EncoderConfig = RecurrentEncoderConfig()
-    crf: bool = True  # score the tags of a sentence jointly
-    constrain: bool = True  # for IOB tags, allow only valid sequences: no I-PER after O
+    crf: bool = True  # predict the tags of a sentence jointly with a conditional random field
+    constrain: bool = True  # for tags that mark spans, allow only valid sequences: no I-PER after O
 
     @property
     def longest(self) -> int | None:

@@ -37,19 +37,22 @@ class TransformerConfig(TokenTransformerOptions):
     kind: Literal["transformer"] = "transformer"
     encoder_layers: NonNegativeInt = 4  # number of blocks; 0: the decoder attends to the embeddings
     decoder_layers: PositiveInt = 4
-    activation: Activation = "relu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
+    activation: Activation = "relu"  # activation of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
     norm_first: bool = False  # normalize before each sublayer and after the last block, instead of after each sublayer
-    residual: bool = True  # residual connections around the sublayers
-    embed_scale: bool = True  # multiply embeddings by √d_model
+    residual: bool = True  # use residual connections around the sublayers
+    embed_scale: bool = True  # multiply the embeddings by √d_model
     scale: bool = True  # divide attention scores by the square root of the head size
     causal: bool = True  # mask later positions in the decoder; without the mask the decoder learns to copy its input
-    activation_dropout: Fraction = 0.0  # inside the feed-forward layers
-    encoder_layer: MixerKind = "self-attention"  # self-attention, windowed, recurrent, convolution or dilated
+    activation_dropout: Fraction = 0.0  # dropout inside the feed-forward layers
+    # type of the encoder layers: self-attention, windowed, recurrent, convolution or dilated
+    encoder_layer: MixerKind = "self-attention"
     window: int | None = None  # windowed: number of positions on either side; null: 16
     kernel: int | None = None  # convolution, dilated: kernel size; null: 3
-    cell: str | None = None  # recurrent: a cell of `seqloom list cells`; null: lstm
-    tied: Literal["none", "decoder", "all"] = "none"  # decoder: share target and output embeddings; all: all embeddings
-    align_layer: int | None = None  # decoder layer, counted from 1, whose attention is the alignment; null: the last
+    cell: str | None = None  # recurrent: name of a cell, see `seqloom list cells`; null: lstm
+    # decoder: share target and output embeddings; all: share all embeddings
+    tied: Literal["none", "decoder", "all"] = "none"
+    # decoder layer, counted from 1, whose attention is the alignment; null: the last layer
+    align_layer: int | None = None
 
     longest_key: ClassVar[str] = "positions.max_length"  # the option that limits the length of source and target
     longest_source = longest_target = TokenTransformerOptions.longest  # in tokens, END included; None means no limit

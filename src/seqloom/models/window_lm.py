@@ -41,14 +41,15 @@ class WindowLMConfig:
     kind: Literal["window-lm"] = "window-lm"
     window: PositiveInt = 4  # K, the number of previous tokens; an n-gram model of order 5 reads 4
     embedding: PositiveInt = 64  # size of the token embeddings
-    layers: Annotated[int, Ge(0)] = 1  # number of hidden layers; 0 needs direct=true
+    layers: Annotated[int, Ge(0)] = 1  # number of hidden layers; 0 requires direct=true
     hidden: PositiveInt = 256  # size of each hidden layer
-    activation: Literal["tanh", "relu", "sigmoid", "gelu"] = "tanh"  # of the hidden layers
-    direct: bool = False  # the output layer also reads the embeddings of the window
-    dropout: Fraction = 0.0  # on the embeddings of the window and on every hidden layer
-    embedding_dropout: Fraction = 0.0  # fraction of the token types whose embedding is 0 in a batch
-    tied: bool = False  # one matrix for input and output embeddings; h is projected if the sizes differ
-    init: PositiveFloat | None = None  # draw all parameters uniformly from (-init, init); null: the layers' defaults
+    activation: Literal["tanh", "relu", "sigmoid", "gelu"] = "tanh"  # activation of the hidden layers
+    direct: bool = False  # connect the embeddings of the window directly to the output layer
+    dropout: Fraction = 0.0  # dropout on the embeddings of the window and on every hidden layer
+    embedding_dropout: Fraction = 0.0  # probability that the embedding of a token type is 0 in a batch
+    tied: bool = False  # share one matrix between input and output embeddings; h is projected if the sizes differ
+    # draw all parameters uniformly from (-init, init); null: the defaults of the layers
+    init: PositiveFloat | None = None
     softmax: SoftmaxConfig = FullSoftmaxConfig()  # the output layer: full, adaptive or sampled
 
     def problems(self) -> Iterator[str]:

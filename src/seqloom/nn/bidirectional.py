@@ -215,8 +215,8 @@ class DirectionOptions(RecurrentOptions):
     layers: PositiveInt = 1  # number of layers
     hidden: PositiveInt = 64  # size of each layer's state, per direction
     bidirectional: bool = False  # read in both directions, with separate weights
-    combine: Combination = "concat"  # how to combine both directions: concat, sum or mix
-    depth: Depth = "each"  # combine after each layer, or keep both directions apart up to the top
+    combine: Combination = "concat"  # how to combine the two directions: concat, sum or mix
+    depth: Depth = "each"  # combine the directions after each layer, or keep them apart up to the top layer
 
     def problems(self) -> Iterator[str]:
         if not self.bidirectional and (self.combine, self.depth) != ("concat", "each"):

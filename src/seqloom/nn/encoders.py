@@ -54,8 +54,8 @@ class RecurrentEncoderConfig(DirectionOptions):
     kind: Literal["recurrent"] = "recurrent"
     hidden: PositiveInt = 128  # size of each layer's state, per direction
     bidirectional: bool = True  # read in both directions, with separate weights
-    variational_dropout: bool = False  # one dropout mask for all steps
-    weight_dropout: Fraction = 0.0  # dropout probability of the recurrent weights, drawn once per batch
+    variational_dropout: bool = False  # use the same dropout mask at all steps
+    weight_dropout: Fraction = 0.0  # probability that a recurrent weight is 0 in a batch
 
     longest = None  # no limit on the number of tokens
 
@@ -87,8 +87,8 @@ class WindowOptions:
     """The keys of a convolution with several kernel widths."""
 
     kind: str = ""
-    widths: tuple[int, ...] = (3, 4, 5)  # kernel widths, each with separate filters
-    filters: PositiveInt = 100  # filters per width
+    widths: tuple[int, ...] = (3, 4, 5)  # kernel widths in tokens, each with separate filters
+    filters: PositiveInt = 100  # number of filters of each width
 
     def problems(self) -> Iterator[str]:
         if not self.widths or min(self.widths) < 1 or len(set(self.widths)) < len(self.widths):
@@ -99,7 +99,7 @@ class WindowOptions:
 class ConvolutionEncoderConfig(WindowOptions):
     kind: Literal["convolution"] = "convolution"
     layers: PositiveInt = 1  # number of layers
-    dropout: Fraction = 0.0  # between layers
+    dropout: Fraction = 0.0  # dropout between layers
 
     longest = None  # no limit on the number of tokens
 
@@ -152,7 +152,7 @@ class ConvolutionEncoder(Encoder):
 class TransformerEncoderConfig(TransformerOptions):
     kind: Literal["transformer"] = "transformer"
     layers: PositiveInt = 2  # number of blocks
-    activation: Activation = "relu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
+    activation: Activation = "relu"  # activation of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
     input_scale: bool = True  # multiply the inputs by √d_model
 
     def build(self, inputs: int) -> "TransformerEncoder":

@@ -48,7 +48,7 @@ class Spelling(nn.Module, ABC):
 class CharacterCNNConfig(WindowOptions):
     kind: Literal["cnn"] = "cnn"
     embedding: PositiveInt = 32  # size of the character embeddings
-    filters: PositiveInt = 64  # filters per width
+    filters: PositiveInt = 64  # number of filters of each width
     widths: tuple[int, ...] = (3,)  # kernel widths in characters, each with separate filters
 
     def build(self, characters: int) -> "CharacterCNN":
@@ -69,8 +69,8 @@ class CharacterCNN(Spelling):
 class CharacterRNNConfig:
     kind: Literal["rnn"] = "rnn"
     embedding: PositiveInt = 32  # size of the character embeddings
-    cell: CellName = "lstm"  # `seqloom list cells` describes all cells
-    hidden: PositiveInt = 32  # size of the state per direction; a word vector is twice as large
+    cell: CellName = "lstm"  # name of a recurrent cell; `seqloom list cells` describes all cells
+    hidden: PositiveInt = 32  # size of the hidden state in each direction; the vector of a word is twice as large
 
     def problems(self) -> Iterator[str]:
         cell_class(self.cell)  # `cell_class` raises an error for an unknown cell
@@ -95,9 +95,9 @@ SpellingConfig = Annotated[CharacterCNNConfig | CharacterRNNConfig, Discriminato
 
 @config
 class VectorsConfig:
-    file: str  # in word2vec text format, optionally gzipped: a word and its numbers on each line
-    lowercase: bool = True  # a word that is not in the file gets the vector of its lowercase form
-    frozen: bool = False  # do not train the embeddings, including those that are not in the file
+    file: str  # file in word2vec text format, optionally gzipped: a word and its numbers on each line
+    lowercase: bool = True  # use the vector of the lower-case form for words that are not in the file
+    frozen: bool = False  # do not train the embeddings, including those of words that are not in the file
 
 
 @config
@@ -106,10 +106,10 @@ class LexiconOptions:
 
     kind: str = ""
     embedding: PositiveInt = 128  # size of the token embeddings
-    vectors: VectorsConfig | None = None  # pretrained vectors from a file
-    characters: SpellingConfig | None = None  # also embed the characters of each word
-    dropout: Fraction = 0.0  # on the embeddings, and before the output layer
-    embedding_dropout: Fraction = 0.0  # probability that all occurrences of a token in a batch become the zero vector
+    vectors: VectorsConfig | None = None  # pretrained word vectors from a file
+    characters: SpellingConfig | None = None  # encoder of the characters of each word
+    dropout: Fraction = 0.0  # dropout on the embeddings and before the output layer
+    embedding_dropout: Fraction = 0.0  # probability that the embedding of a token type is 0 in a batch
 
 
 class Lexicon(nn.Module):

@@ -89,7 +89,7 @@ def mean_of_real(h: Tensor, mask: Tensor) -> Tensor:
 @config
 class BagConfig:
     kind: Literal["bag"] = "bag"
-    weights: BagWeights = "mean"  # one-hot, counts, tf-idf or mean
+    weights: BagWeights = "mean"  # weights of the words: one-hot, counts, tf-idf or mean
 
     def build(self, vocabulary: int) -> "Bag":
         return Bag(self.weights, vocabulary)

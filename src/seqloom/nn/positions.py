@@ -29,7 +29,7 @@ BASE = 10000.0
 @config
 class PositionsConfig:
     kind: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
-    layout: Layout | None = None  # sinusoidal, rotary: order of sines and cosines; None means interleaved
+    layout: Layout | None = None  # sinusoidal, rotary: order of sines and cosines; null means interleaved
     max_length: PositiveInt | None = (
         None  # learned: maximum length of a source, target or text in tokens, including END; None means 512
     )

@@ -283,7 +283,7 @@ class RecurrentOptions(CellOptions):
     """The keys of every model with recurrent layers."""
 
     hidden: PositiveInt = 256  # size of each layer's state
-    dropout: Fraction = 0.0  # between layers, not between time steps
+    dropout: Fraction = 0.0  # dropout between layers, not between time steps
 
     # Only some models have the following values as keys.
     connections = NO_CONNECTIONS  # connections around and between layers

@@ -128,8 +128,8 @@ def score_in_pieces(
 @config
 class AdaptiveSoftmaxConfig:
     kind: Literal["adaptive"] = "adaptive"
-    cutoffs: tuple[int, ...]  # token ids at which the head and each cluster except the last end (exclusive)
-    factor: float = 4.0  # the vectors of each cluster are smaller by this factor than in the previous cluster
+    cutoffs: tuple[int, ...]  # first token id of each cluster, in increasing order
+    factor: float = 4.0  # factor by which the size of the vectors decreases from one cluster to the next
 
     def problems(self) -> Iterator[str]:
         listed = list(self.cutoffs)
@@ -230,7 +230,7 @@ class AdaptiveSoftmax(nn.Module):
 class SampledSoftmaxConfig:
     kind: Literal["sampled"] = "sampled"
     sampler: Sampler = "log-uniform"  # uniform, log-uniform, unigram or blackout
-    samples: int = 1000  # tokens drawn per batch, at most the vocabulary
+    samples: int = 1000  # number of tokens drawn per batch, at most the vocabulary size
     alpha: float = 0.4  # unigram, blackout: tokens are drawn in proportion to count^alpha
 
     def problems(self) -> Iterator[str]:

@@ -240,17 +240,20 @@ class TransformerOptions:
 
     kind: str = ""
     d_model: PositiveInt = 128  # size of the vectors
-    heads: PositiveInt = 4  # attention heads of size d_model / heads
-    kv_heads: PositiveInt | None = None  # key and value heads, shared by groups of heads; None means heads
-    d_ff: PositiveInt | None = None  # inner size of the feed-forward layers; None means 4 × d_model
-    activation: Activation = "gelu"  # of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
-    norm: Norm = "layer"  # layer, rms or none
-    norm_epsilon: Annotated[float, Gt(0), Lt(1)] | None = None  # of the norms; None means 1e-5 for layer, 1e-6 for rms
-    norm_first: bool = True  # norm before each sublayer and after the last block; False: after each sublayer (2017)
+    heads: PositiveInt = 4  # number of attention heads; the size of a head is d_model / heads
+    # number of key and value heads, each shared by a group of heads; null means heads
+    kv_heads: PositiveInt | None = None
+    d_ff: PositiveInt | None = None  # inner size of the feed-forward layers; null means 4 × d_model
+    activation: Activation = "gelu"  # activation of the feed-forward layers: relu, gelu, gelu-tanh, silu or swiglu
+    norm: Norm = "layer"  # normalization: layer, rms or none
+    # ε of the normalization; null means 1e-5 for layer and 1e-6 for rms
+    norm_epsilon: Annotated[float, Gt(0), Lt(1)] | None = None
+    # normalize before each sublayer and after the last block; false: after each sublayer (2017)
+    norm_first: bool = True
     positions: PositionsConfig = PositionsConfig()
-    bias: bool = True  # of the linear layers in the blocks
-    dropout: Fraction = 0.1  # on the embeddings and on the output of each sublayer
-    attention_dropout: Fraction = 0.0  # on the attention weights
+    bias: bool = True  # use biases in the linear layers of the blocks
+    dropout: Fraction = 0.1  # dropout on the embeddings and on the output of each sublayer
+    attention_dropout: Fraction = 0.0  # dropout on the attention weights
 
     # Only some Transformers have the following values as keys.
     residual = True  # residual connections

@@ -27,7 +27,7 @@ MAX_ERROR = 0.04  # an answer with a smaller error is correct
 class BatchConfig:
     """Batches of sequences."""
 
-    size: PositiveInt = 64  # sequences per batch
+    size: PositiveInt = 64  # number of sequences per batch
 
 
 @config

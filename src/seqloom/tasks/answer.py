@@ -35,14 +35,15 @@ from seqloom.train.config import FitConfig
 class BatchConfig(RowBatchConfig):
     """Batches of windows of contexts."""
 
-    max_length: Annotated[int, Ge(5)] | None = 384  # maximum tokens of a window, including question and special tokens
-    max_question_length: PositiveInt = 64  # maximum tokens of a question; longer questions are truncated
-    stride: PositiveInt | None = None  # tokens between the starts of two windows; null: half of a window
+    # maximum length of a window in tokens, including the question and special tokens
+    max_length: Annotated[int, Ge(5)] | None = 384
+    max_question_length: PositiveInt = 64  # maximum length of a question in tokens; longer questions are truncated
+    stride: PositiveInt | None = None  # number of tokens between the starts of two windows; null: half a window
 
 
 @config
 class DecodeConfig:
-    max_answer_length: PositiveInt = 30  # maximum tokens of an answer
+    max_answer_length: PositiveInt = 30  # maximum length of an answer in tokens
 
 
 @config
@@ -53,7 +54,7 @@ class Recipe(RowRecipe):
     model: Annotated[FineTunedAnswerConfig, Discriminator("kind")] = FineTunedAnswerConfig()
     loss: RowLossConfig = RowLossConfig()
     decode: DecodeConfig = DecodeConfig()
-    monitor: Literal["loss", "answer_f1", "answer_exact"] = "answer_f1"  # dev metric for the best checkpoint
+    monitor: Literal["loss", "answer_f1", "answer_exact"] = "answer_f1"  # dev metric that selects the best checkpoint
     train: FitConfig
 
     def problems(self) -> Iterator[str]:

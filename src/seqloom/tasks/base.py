@@ -78,7 +78,7 @@ class InitRecipe(TaskRecipe):
 
     init: InitConfig | None = None
     data: object
-    tokenizer: TokenizerConfig | None = None  # null with init: the tokenizer of the run
+    tokenizer: TokenizerConfig | None = None  # null if `init` is set: the tokenizer of the pretrained run
 
     def problems(self) -> Iterator[str]:
         run = "; or set init.from to a run that has one" if self.takes_init else ""

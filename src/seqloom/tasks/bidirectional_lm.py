@@ -31,10 +31,11 @@ from seqloom.train.config import FitConfig
 class BatchConfig:
     """Batches of rows of documents."""
 
-    tokens: PositiveInt = 2048  # maximum of a batch: rows × longest row, including padding
-    max_length: Annotated[int, Ge(2)] = 128  # tokens of a row, including END
-    max_shapes: PositiveInt | None = None  # maximum number of batch shapes; null: unlimited, with less padding
-    eval_tokens: PositiveInt = 8192  # `tokens` for evaluation
+    tokens: PositiveInt = 2048  # maximum batch size: rows × length of the longest row, including padding
+    max_length: Annotated[int, Ge(2)] = 128  # maximum length of a row in tokens, including END
+    # maximum number of different batch shapes; null: no limit, which needs less padding
+    max_shapes: PositiveInt | None = None
+    eval_tokens: PositiveInt = 8192  # as `tokens`, for evaluation
 
 
 @config

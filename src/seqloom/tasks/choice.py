@@ -26,7 +26,7 @@ class Recipe(RowRecipe):
     batch: RowBatchConfig = RowBatchConfig()
     model: Annotated[FineTunedChoiceConfig, Discriminator("kind")] = FineTunedChoiceConfig()
     loss: RowLossConfig = RowLossConfig()
-    monitor: Literal["loss", "accuracy"] = "accuracy"  # dev metric for the best checkpoint
+    monitor: Literal["loss", "accuracy"] = "accuracy"  # dev metric that selects the best checkpoint
     train: FitConfig
 
 

@@ -48,9 +48,11 @@ ClassMetric = Literal[
 @config
 class ClassLossConfig:
     class_weights: Literal["none", "balanced"] = "none"  # balanced: all classes have the same total weight
-    label_smoothing: Fraction = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · mean of −log p over the labels
-    consistency: NonNegativeFloat = 0.0  # α: weight of the divergence of two passes with different dropout (R-Drop)
-    language_model: NonNegativeFloat = 0.0  # λ: add λ · the language-model loss of a causal backbone on these texts
+    label_smoothing: Fraction = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · the mean of −log p over the labels
+    # α: weight of the divergence between two passes with different dropout masks (R-Drop)
+    consistency: NonNegativeFloat = 0.0
+    # λ: add λ times the language-model loss of a causal backbone on the same texts
+    language_model: NonNegativeFloat = 0.0
 
     @property
     def remark(self) -> str:
@@ -68,7 +70,8 @@ class Recipe(ReadingRecipe):
     batch: BatchConfig = BatchConfig()
     model: Annotated[ModelSection, MODELS.only("classifier", "fine-tuned-classifier")] = MODELS.default("classifier")
     loss: ClassLossConfig = ClassLossConfig()
-    monitor: ClassMetric | None = None  # dev metric for the best checkpoint; null: accuracy, or average_precision
+    # dev metric that selects the best checkpoint; null: accuracy, or average_precision
+    monitor: ClassMetric | None = None
     train: FitConfig
 
     def problems(self) -> Iterator[str]:

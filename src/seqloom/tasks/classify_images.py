@@ -34,7 +34,7 @@ from seqloom.train.config import FitConfig
 class AugmentConfig:
     """Random changes of the training images."""
 
-    shift: NonNegativeInt = 0  # shift by up to this many pixels in each direction; edges are repeated
+    shift: NonNegativeInt = 0  # maximum shift in each direction in pixels; edges are repeated
     mirror: bool = False  # mirror half of the images from left to right
 
     def apply(self, images: Pixels, seed: int, step: int) -> Pixels:
@@ -52,7 +52,7 @@ class AugmentConfig:
 
 @config
 class ImageLossConfig:
-    label_smoothing: Fraction = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · mean of −log p over the labels
+    label_smoothing: Fraction = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · the mean of −log p over the labels
 
 
 @config
@@ -64,7 +64,8 @@ class Recipe(TaskRecipe):
     batch: BatchConfig = BatchConfig()
     model: Annotated[ImageClassifierConfig, Discriminator("kind")] = ImageClassifierConfig()
     loss: ImageLossConfig = ImageLossConfig()
-    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # dev metric for the best checkpoint
+    # dev metric that selects the best checkpoint
+    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"
     train: FitConfig
 
 

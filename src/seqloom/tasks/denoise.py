@@ -42,10 +42,11 @@ GREEDY = BeamConfig(beam=1)  # search options for the reconstructions in evaluat
 class BatchConfig:
     """Batches of texts."""
 
-    tokens: PositiveInt = 4096  # maximum of a batch: texts × longest text, including padding
-    max_length: Annotated[int, Ge(8)] = 128  # tokens of a text, including END; longer documents are split
-    eval_tokens: PositiveInt = 8192  # `tokens` for evaluation
-    dev_texts: NonNegativeInt | None = 100  # texts to reconstruct in an evaluation; 0: none, null: all
+    tokens: PositiveInt = 4096  # maximum batch size: texts × length of the longest text, including padding
+    # maximum length of a text in tokens, including END; longer documents are split
+    max_length: Annotated[int, Ge(8)] = 128
+    eval_tokens: PositiveInt = 8192  # as `tokens`, for evaluation
+    dev_texts: NonNegativeInt | None = 100  # number of texts to reconstruct in an evaluation; 0: none, null: all
 
 
 @config
@@ -56,7 +57,7 @@ class Recipe(TaskRecipe):
     tokenizer: TokenizerConfig
     batch: BatchConfig = BatchConfig()
     model: Annotated[TransformerConfig, MODELS.only("transformer")] = MODELS.default("transformer")
-    decode: BeamConfig = BeamConfig()  # default search options of `seqloom denoise`
+    decode: BeamConfig = BeamConfig()  # default search settings of `seqloom denoise`
     train: FitConfig
 
     def problems(self) -> Iterator[str]:

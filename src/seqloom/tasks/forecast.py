@@ -42,15 +42,15 @@ VALIDATION_PATHS = 50  # sample paths per forecast during training
 class BatchConfig:
     """Batches of windows of the series, for training by gradient descent."""
 
-    size: PositiveInt = 32  # windows per batch
+    size: PositiveInt = 32  # number of windows per batch
 
 
 @config
 class HorizonConfig:
     """The horizon and method of forecasts."""
 
-    horizon: PositiveInt | None = None  # steps; null: a season, at least 8 and at most 48
-    paths: Annotated[int, Ge(2)] = 200  # number of sample paths, if the model has no exact distribution
+    horizon: PositiveInt | None = None  # number of steps to forecast; null: a season, at least 8 and at most 48
+    paths: Annotated[int, Ge(2)] = 200  # number of sample paths for models without an exact distribution
     transform: Literal["none", "log"] = "none"  # log: model the logarithms of positive values
 
 
@@ -76,7 +76,7 @@ class Recipe(TaskRecipe):
     batch: BatchConfig = BatchConfig()
     model: Annotated[ModelSection, FORECASTERS] = FORECASTERS.default("lstm")
     forecast: HorizonConfig = HorizonConfig()
-    monitor: Literal["loss", "mase", "crps"] = "crps"  # dev metric for the best checkpoint
+    monitor: Literal["loss", "mase", "crps"] = "crps"  # dev metric that selects the best checkpoint
     train: TrainConfig = EstimateConfig()
 
     def problems(self) -> Iterator[str]:

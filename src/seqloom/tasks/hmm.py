@@ -35,7 +35,8 @@ SENTENCES_PER_BATCH = 512  # batch size of Viterbi decoding
 class Recipe(TextRecipe):
     task: Literal["hmm"] = "hmm"
     data: CorpusConfig[str | TokenClassificationExample]
-    read: Literal["text", "letters"] = "text"  # letters: lower-case letters, with one space for everything between them
+    # letters: convert text to lower-case letters, with one space for everything between them
+    read: Literal["text", "letters"] = "text"
     model: Annotated[HMMConfig, Discriminator("kind")] = HMMConfig()
     train: SearchConfig = SearchConfig()
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class BatchConfig:
     """Batches of images."""
 
-    size: PositiveInt = 64  # images per batch
-    eval_size: PositiveInt = 512  # images per batch in evaluation
+    size: PositiveInt = 64  # number of images per batch
+    eval_size: PositiveInt = 512  # number of images per batch in evaluation
 
 
 class ImageTask(Task[R, M]):

@@ -38,20 +38,23 @@ EVAL_BATCH_SIZE = 64  # number of responses that are generated together
 class BatchConfig:
     """Batches of examples."""
 
-    tokens: PositiveInt = 2048  # maximum of a batch: examples × longest example, including padding and END
-    max_shapes: PositiveInt | None = None  # maximum number of batch shapes; null: unlimited, with less padding
-    max_length: Annotated[int, Ge(8)] | None = 256  # maximum tokens of an example with END; excess is truncated
-    eval_tokens: PositiveInt = 8192  # `tokens` for evaluation
-    dev_examples: PositiveInt | None = 200  # dev examples to answer at each evaluation in training; null: all
+    # maximum batch size: examples × length of the longest example, including padding and END
+    tokens: PositiveInt = 2048
+    # maximum number of different batch shapes; null: no limit, which needs less padding
+    max_shapes: PositiveInt | None = None
+    # maximum length of an example in tokens, including END; longer examples are truncated
+    max_length: Annotated[int, Ge(8)] | None = 256
+    eval_tokens: PositiveInt = 8192  # as `tokens`, for evaluation
+    dev_examples: PositiveInt | None = 200  # number of dev examples to answer at each evaluation in training; null: all
 
 
 @config
 class Recipe(CompletionRecipe):
     task: Literal["instruct"] = "instruct"
     data: CorpusConfig[Instruction]
-    template: str = INSTRUCTION_TEMPLATE  # the template of an example
+    template: str = INSTRUCTION_TEMPLATE  # template of an example
     batch: BatchConfig = BatchConfig()
-    model: LanguageModelConfig | None = None  # filled in from the run in init.from
+    model: LanguageModelConfig | None = None  # set from the run in `init.from`
     train: FitConfig
 
     def problems(self) -> Iterator[str]:

@@ -34,12 +34,14 @@ if TYPE_CHECKING:
 class BatchConfig:
     """Batches of the stream."""
 
-    size: PositiveInt = 32  # sequences per batch
-    length: PositiveInt = 64  # tokens per chunk; gradients do not cross chunks
+    size: PositiveInt = 32  # number of sequences per batch
+    length: PositiveInt = 64  # number of tokens per chunk; gradients do not cross chunk boundaries
     state_reset_probability: Probability = 0.02  # probability that a sequence starts a chunk with the initial state
-    random_offset: bool = False  # start every epoch at a random position, which changes the chunks
-    cross_document_attention: bool = True  # whether tokens see earlier documents; must be true for recurrent models
-    eval_size: PositiveInt = 1  # sequences in evaluation; more are faster, but each starts with the initial state
+    random_offset: bool = False  # start every epoch at a random offset, so that chunks are cut at different positions
+    # whether tokens attend to earlier documents; must be true for recurrent models
+    cross_document_attention: bool = True
+    # number of sequences in evaluation; more are faster, but each starts with the initial state
+    eval_size: PositiveInt = 1
 
 
 @config

@@ -53,9 +53,9 @@ Objective = Literal["mlm", "mlm+nsp", "electra"]
 class BatchConfig:
     """Batches of rows of tokens."""
 
-    size: PositiveInt = 32  # rows per batch
-    max_length: Annotated[int, Ge(MIN_ROW_TOKENS)] = 128  # tokens of a row, including [CLS] and [SEP]
-    eval_size: PositiveInt = 64  # rows per batch in evaluation
+    size: PositiveInt = 32  # number of rows per batch
+    max_length: Annotated[int, Ge(MIN_ROW_TOKENS)] = 128  # length of a row in tokens, including [CLS] and [SEP]
+    eval_size: PositiveInt = 64  # number of rows per batch in evaluation
 
 
 @config

@@ -33,8 +33,9 @@ from seqloom.train.config import FitConfig
 class Recipe(RowRecipe):
     task: Literal["pair"] = "pair"
     data: CorpusConfig[SentencePairExample]
-    target: Literal["class", "score"] = "class"  # the type of the labels: classes, or numbers
-    symmetric: bool | None = None  # read both orders and add the outputs; null: for scores with a causal backbone
+    target: Literal["class", "score"] = "class"  # type of the labels: classes, or numbers
+    # read each pair in both orders and add the outputs; null: for scores with a causal backbone
+    symmetric: bool | None = None
     batch: RowBatchConfig = RowBatchConfig()
     model: Annotated[FineTunedPairConfig, Discriminator("kind")] = FineTunedPairConfig()
     loss: ClassLossConfig = ClassLossConfig()

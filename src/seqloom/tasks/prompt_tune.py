@@ -39,10 +39,11 @@ if TYPE_CHECKING:
 class Recipe(CompletionRecipe):
     task: Literal["prompt-tune"] = "prompt-tune"
     data: CorpusConfig[TextClassificationExample]
-    template: str = TEMPLATE  # the template of a text and its label
+    template: str = TEMPLATE  # template of a text and its label
     batch: BatchConfig = BatchConfig()
     model: Annotated[SoftPromptConfig, Discriminator("kind")] = SoftPromptConfig()
-    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # dev metric for the best checkpoint
+    # dev metric that selects the best checkpoint
+    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"
     train: FitConfig
 
     def problems(self) -> Iterator[str]:

@@ -35,18 +35,22 @@ UNSEEN = -1  # the id of a label or tag that is not in the training data
 class BatchConfig:
     """Batches of texts."""
 
-    tokens: PositiveInt = 2048  # maximum of a batch: texts × longest text, including padding and END
-    max_shapes: PositiveInt | None = None  # maximum number of batch shapes; null: unlimited, with less padding
-    max_length: Annotated[int, Ge(2)] | None = 256  # maximum tokens of a text with END; longer texts are truncated
-    eval_tokens: PositiveInt = 8192  # `tokens` for evaluation
+    tokens: PositiveInt = 2048  # maximum batch size: texts × length of the longest text, including padding and END
+    # maximum number of different batch shapes; null: no limit, which needs less padding
+    max_shapes: PositiveInt | None = None
+    # maximum length of a text in tokens, including END; longer texts are truncated
+    max_length: Annotated[int, Ge(2)] | None = 256
+    eval_tokens: PositiveInt = 8192  # as `tokens`, for evaluation
 
 
 @config
 class RowBatchConfig(BatchConfig):
     """Batches of rows of several texts."""
 
-    tokens: PositiveInt = 4096  # maximum of a batch: rows × longest row, including padding and special tokens
-    max_length: Annotated[int, Ge(5)] | None = 256  # maximum tokens of a row; null: the maximum of the backbone
+    # maximum batch size: rows × length of the longest row, including padding and special tokens
+    tokens: PositiveInt = 4096
+    # maximum length of a row in tokens; null: the maximum of the backbone
+    max_length: Annotated[int, Ge(5)] | None = 256
     eval_tokens: PositiveInt = 16384
     split_punctuation: bool = False  # separate words and punctuation marks by spaces, as in WikiText
 
@@ -55,7 +59,8 @@ class RowBatchConfig(BatchConfig):
 class RowLossConfig:
     """The loss of a model with a backbone."""
 
-    language_model: NonNegativeFloat = 0.0  # λ: add λ · the language-model loss of a causal backbone on the same rows
+    # λ: add λ times the language-model loss of a causal backbone on the same rows
+    language_model: NonNegativeFloat = 0.0
 
 
 @config

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class BatchConfig:
     """Batches of series."""
 
-    size: PositiveInt = 32  # series per batch
-    eval_size: PositiveInt = 256  # series per batch in evaluation
+    size: PositiveInt = 32  # number of series per batch
+    eval_size: PositiveInt = 256  # number of series per batch in evaluation
 
 
 @config
@@ -44,7 +44,8 @@ class Recipe(TaskRecipe):
     data: CorpusConfig[LabelledSeries]
     batch: BatchConfig = BatchConfig()
     model: Annotated[SeriesClassifierConfig, Discriminator("kind")] = SeriesClassifierConfig()
-    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"  # dev metric for the best checkpoint
+    # dev metric that selects the best checkpoint
+    monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"
     train: FitConfig
 
 

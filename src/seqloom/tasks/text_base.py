@@ -164,7 +164,7 @@ def create_run(path: Path, recipe: TaskRecipe, tokenizer: Tokenizer, model: Mode
 class CompletionRecipe(TaskRecipe):
     """The keys of a recipe that starts from a complete language model."""
 
-    init: InitConfig = field()  # the run of the language model; required
+    init: InitConfig = field()  # required: the run of the language model
     data: object
     tokenizer: TokenizerConfig | None = None  # always the tokenizer of the run in init.from
 

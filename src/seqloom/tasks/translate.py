@@ -56,17 +56,22 @@ MAX_UNKNOWN_RATE = 0.05  # above this fraction of <unk> in one side of the train
 class BatchConfig:
     """Batches of sentence pairs."""
 
-    tokens: PositiveInt = 2048  # maximum of the longer side of a batch: pairs × longest sentence, including padding
-    max_shapes: PositiveInt | None = None  # maximum number of batch shapes; null: unlimited, with less padding
-    max_length: Annotated[int, Ge(2)] | None = 256  # tokens of a side; training omits longer pairs; null: unlimited
-    eval_tokens: PositiveInt = 8192  # `tokens` for evaluation and translation
-    dev_pairs: NonNegativeInt | None = 200  # dev pairs to translate at each evaluation in training; 0: none, null: all
+    # maximum size of the longer side of a batch: pairs × longest sentence, including padding
+    tokens: PositiveInt = 2048
+    # maximum number of different batch shapes; null: no limit, which needs less padding
+    max_shapes: PositiveInt | None = None
+    # maximum length of a side in tokens; training omits longer pairs; null: no limit
+    max_length: Annotated[int, Ge(2)] | None = 256
+    eval_tokens: PositiveInt = 8192  # as `tokens`, for evaluation and translation
+    # number of dev pairs to translate at each evaluation in training; 0: none, null: all
+    dev_pairs: NonNegativeInt | None = 200
 
 
 @config
 class LossConfig:
-    label_smoothing: Fraction = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · mean of −log p over the vocabulary
-    consistency: NonNegativeFloat = 0.0  # α: weight of the divergence of two passes with different dropout (R-Drop)
+    label_smoothing: Fraction = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · the mean of −log p over the vocabulary
+    # α: weight of the divergence between two passes with different dropout masks (R-Drop)
+    consistency: NonNegativeFloat = 0.0
 
 
 @config
@@ -78,8 +83,8 @@ class Recipe(InitRecipe):
         "recurrent-seq2seq"
     )
     loss: LossConfig = LossConfig()
-    decode: BeamConfig = BeamConfig()  # default search options
-    monitor: Literal["loss", "bleu", "chrf"] = "loss"  # the dev metric that selects the best checkpoint
+    decode: BeamConfig = BeamConfig()  # default search settings
+    monitor: Literal["loss", "bleu", "chrf"] = "loss"  # dev metric that selects the best checkpoint
     train: FitConfig
 
     def problems(self) -> Iterator[str]:

@@ -25,7 +25,7 @@ class Started(Event):
 
     total: int  # total number of steps
     parameters: int  # number of trainable parameters
-    device: str  # such as cpu or cuda:0
+    device: str  # device of the model, such as cpu or cuda:0
     resumed: bool  # whether training continues from a checkpoint
     notes: tuple[str, ...] = ()  # behaviour of the model that the recipe does not show
     machine: str = ""  # processor or GPU, and versions of Python and PyTorch
@@ -36,8 +36,8 @@ class Progress(Event):
     """The state of training, reported every `train.log_every` steps."""
 
     total: int  # total number of steps
-    values: Mapping[str, float]  # such as loss (mean since the last event), learning_rate and gradient_norm
-    tokens_per_second: float = 0.0  # since the last event
+    values: Mapping[str, float]  # metrics such as loss (mean since the last event), learning_rate and gradient_norm
+    tokens_per_second: float = 0.0  # mean speed since the last event
     seconds_left: float = 0.0  # estimated remaining time, without evaluations
     unit: str = "nats"  # unit of the loss
     speed_unit: str = "tokens"  # unit of the speed, such as tokens or values
@@ -48,7 +48,7 @@ class Progress(Event):
 class Evaluated(Event):
     """A split was evaluated."""
 
-    split: str  # such as dev
+    split: str  # name of the split, such as dev
     metrics: Mapping[str, float]  # value of each metric
     best: bool  # whether this is the best evaluation so far
 
@@ -66,7 +66,7 @@ class Prepared(Event):
 
     seconds: float  # duration of compilation and capture
     shapes: int  # number of batch shapes
-    notes: tuple[str, ...] = ()  # such as why nothing was compiled
+    notes: tuple[str, ...] = ()  # notes, for example why nothing was compiled
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,11 @@ class Stopped(Event):
 class Finished(Event):
     """Training finished."""
 
-    reason: str  # such as the last step, or no improvement for train.patience evaluations
+    reason: str  # why training finished, such as the last step or no improvement for train.patience evaluations
     best_step: int  # step of the best evaluation
     best: Mapping[str, float]  # metrics of the best evaluation
     parameters: int  # number of parameters of the trained model
-    tokens_per_second: float  # mean over all steps
+    tokens_per_second: float  # mean speed over all steps
     seconds: float  # total training time
     memory: int | None = None  # peak tensor memory of a step, in bytes; None if unknown
     step_seconds: float | None = None  # seconds spent in steps, without evaluations, saves and preparation

@@ -41,8 +41,8 @@ BLOCK = 1 << 16  # maximum number of tokens per batch, with padding; a longer do
 @config
 class HMMConfig:
     kind: Literal["hmm"] = "hmm"
-    states: PositiveInt = 8  # N; a model of N states remembers at most log2 N bits
-    smoothing: NonNegativeFloat = 0.01  # s, added to every count of symbols and of transitions
+    states: PositiveInt = 8  # number of states N; the state carries at most log2 N bits
+    smoothing: NonNegativeFloat = 0.01  # s, the constant added to every count of symbols and of transitions
 
     def build(self, vocabulary: int) -> "HiddenMarkov":
         return HiddenMarkov(self, vocabulary)

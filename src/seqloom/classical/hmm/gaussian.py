@@ -38,10 +38,10 @@ SELF_TRANSITION_PROBABILITY = 0.8  # probability in an initial model that a stat
 @config
 class GaussianHMMConfig:
     kind: Literal["gaussian-hmm"] = "gaussian-hmm"
-    states: PositiveInt = 3  # N
-    covariance: Literal["diagonal", "full"] = "full"  # diagonal: variables are independent given the state
+    states: PositiveInt = 3  # number of states N
+    covariance: Literal["diagonal", "full"] = "full"  # diagonal: the variables are independent given the state
     min_variance: NonNegativeFloat = 1e-3  # minimum variance of a state, relative to the variance of all values
-    smoothing: NonNegativeFloat = 0.01  # added to every count of transitions
+    smoothing: NonNegativeFloat = 0.01  # constant added to every count of transitions
 
     def build(self, variables: int) -> "GaussianHMM":
         return GaussianHMM(self, variables)

@@ -27,9 +27,9 @@ CHECKPOINT_INTERVAL = 2.0  # minimum seconds between checkpoints, because writin
 class SearchConfig(EstimateConfig):
     """Settings of expectation–maximization with restarts."""
 
-    restarts: PositiveInt = 5  # random initial models; the best result is kept
-    iterations: PositiveInt = 100  # maximum per restart
-    tolerance: NonNegativeFloat = 1e-5  # stop when log p per token or value improves by less
+    restarts: PositiveInt = 5  # number of random initializations; the best result is kept
+    iterations: PositiveInt = 100  # maximum number of iterations per restart
+    tolerance: NonNegativeFloat = 1e-5  # stop a restart when log p per token or value improves by less
 
 
 class Search:

@@ -62,7 +62,7 @@ Bools = NDArray[np.bool_]
 class SuffixConfig:
     """Settings of the suffix model for rare and unseen words."""
 
-    length: PositiveInt = 10  # number of letters of the longest suffix
+    length: PositiveInt = 10  # maximum length of a suffix in letters
     rare: PositiveInt = 20  # suffixes are learned from words with at most this count, which resemble unseen words
     min_count: PositiveInt = 2  # suffixes with a lower count are dropped
     smoothing: PositiveFloat = 10.0  # θ: weight of a shorter suffix relative to a longer suffix
@@ -71,10 +71,10 @@ class SuffixConfig:
 @config
 class HMMTaggerConfig:
     kind: Literal["hmm-tagger"] = "hmm-tagger"
-    order: Annotated[int, Ge(2), Le(3)] = 3  # 3: a tag depends on the previous two tags; 2: on the previous tag
+    order: Annotated[int, Ge(2), Le(3)] = 3  # 3: a tag depends on the two previous tags; 2: only on the previous tag
     word_smoothing: PositiveFloat = 2.0  # λ: weight of shape and suffix relative to the counts of the word
     form_smoothing: PositiveFloat = 0.5  # μ: weight of the word relative to the counts of its spelling
-    characters: SuffixConfig | None = SuffixConfig()  # shape and suffix model; null: none
+    characters: SuffixConfig | None = SuffixConfig()  # model of shapes and suffixes; null: none
     constrain: bool = True  # for span tags, allow only valid sequences: no I-PER after O
 
     longest: ClassVar[int | None] = None  # no maximum sentence length

@@ -30,15 +30,17 @@ assert get_args(Parameter) == LEARNED
 @config
 class KalmanConfig:
     kind: Literal["kalman"] = "kalman"
-    structure: Structure | None = None  # null: seasonal if the data has a season, else trend
+    structure: Structure | None = None  # structure of the state; null: seasonal if the data has a season, else trend
     hidden: PositiveInt = 4  # structure free: size of the state; otherwise it follows from the data
-    season: Annotated[int, Ge(2)] | None = None  # structure seasonal: steps per season; null: from the data
+    # structure seasonal: number of steps per season; null: the season of the data
+    season: Annotated[int, Ge(2)] | None = None
     damped: bool = False  # level, trend and seasonal: level and slope decay at a rate estimated by EM
     start: Literal["vague", "learned"] = "vague"  # all structures except free: prior of the first state
     noise: Literal["diagonal", "full"] = "diagonal"  # covariance of the observation noise
     fixed: tuple[Parameter, ...] = ()  # parameters that EM does not change
     rounds: NonNegativeInt = 100  # maximum number of EM iterations
-    tolerance: NonNegativeFloat = 1e-6  # minimum gain of a round, in nats per observed value
+    # stop when a round improves the log-likelihood by less, in nats per observed value
+    tolerance: NonNegativeFloat = 1e-6
     save_every: PositiveInt = 10  # number of rounds between checkpoints
 
     def problems(self) -> Iterator[str]:

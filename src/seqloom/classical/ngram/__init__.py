@@ -34,8 +34,8 @@ from seqloom.core.tree import Tree, is_ascending, require
 @config
 class NGramConfig:
     kind: Literal["ngram"] = "ngram"
-    order: PositiveInt = 5  # number of words in the longest n-gram: order 5 predicts from four words
-    min_count: PositiveInt = 1  # n-grams of three or more words with a lower count are dropped; 1 keeps all n-grams
+    order: PositiveInt = 5  # length of the longest n-gram in words: order 5 predicts from four words
+    min_count: PositiveInt = 1  # drop n-grams of three or more words with fewer occurrences; 1 keeps all
 
     def build(self, vocabulary: int) -> "NGram":
         return NGram(self.order, vocabulary)

@@ -31,10 +31,10 @@ Objective = Literal["skipgram", "cbow", "glove"]
 class WordVectorsConfig:
     kind: Literal["word-vectors"] = "word-vectors"
     objective: Objective = "skipgram"
-    vector_size: PositiveInt = 100  # dimension of the vectors
-    window: PositiveInt = 5  # maximum distance of neighbours; skip-gram, CBOW: drawn from 1 … window for each word
+    vector_size: PositiveInt = 100  # size of the vectors
+    window: PositiveInt = 5  # maximum distance of a context word; skip-gram and CBOW draw 1 … window for each word
     negatives: PositiveInt = 5  # skip-gram, CBOW: number of noise words per prediction
-    noise: NonNegativeFloat = 0.75  # skip-gram, CBOW: the noise is p(w) ∝ count(w)^noise
+    noise: NonNegativeFloat = 0.75  # skip-gram, CBOW: exponent of the noise distribution, p(w) ∝ count(w)^noise
     subsample: NonNegativeFloat = 1e-3  # skip-gram, CBOW: relative frequency above which words are dropped at random
     cutoff: PositiveFloat = 10.0  # GloVe: pairs with at least this count have weight 1
     power: NonNegativeFloat = 0.75  # GloVe: exponent of the weight of rarer pairs

@@ -30,15 +30,15 @@ RATES = {"skipgram": 0.025, "cbow": 0.025, "glove": 0.05}
 class WordTrainConfig(EstimateConfig):
     """Training settings of word vectors."""
 
-    epochs: PositiveInt = 5  # passes over the text; GloVe: over the pairs
-    lr: PositiveFloat | None = None  # initial learning rate; null: 0.025, GloVe 0.05
-    schedule: Literal["linear", "constant"] = "linear"  # linear decays to min_lr
-    min_lr: NonNegativeFloat = 1e-4  # final rate of the linear schedule
+    epochs: PositiveInt = 5  # number of passes over the text, or for GloVe over the pairs
+    lr: PositiveFloat | None = None  # initial learning rate; null: 0.025, or 0.05 for GloVe
+    schedule: Literal["linear", "constant"] = "linear"  # linear: the learning rate decreases to min_lr
+    min_lr: NonNegativeFloat = 1e-4  # final learning rate of the linear schedule
     engine: Engine = "auto"  # auto: numba on a CPU if installed, else torch
-    workers: PositiveInt = 1  # numba threads; with more than one, results are not reproducible
-    device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
-    deterministic: bool = False  # on a GPU: exact resume, slower
-    block: PositiveInt = 10_000  # number of words (GloVe: pairs) per learning rate update
+    workers: PositiveInt = 1  # number of numba threads; with more than one, results are not reproducible
+    device: str = "auto"  # auto, cpu, cuda, cuda:1 or mps
+    deterministic: bool = False  # on a GPU: make resuming exact, at some cost in speed
+    block: PositiveInt = 10_000  # number of words, or GloVe pairs, per update of the learning rate
     batch: PositiveInt = 4096  # torch: number of predictions per step
     save_every: PositiveInt | None = None  # number of words or pairs between checkpoints; null: once per epoch
     log_every: PositiveInt = 20  # number of blocks between log lines

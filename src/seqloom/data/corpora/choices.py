@@ -22,13 +22,13 @@ Cells = tuple[int, str, list[str], str]  # line number, text, options, answer
 class Config(FileConfig):
     corpus: Literal["choices"] = "choices"
     train: str  # a .jsonl, .tsv or .csv file, optionally with .gz
-    text: Column = "text"  # the column of the texts: its name, or its number counted from 1
+    text: Column = "text"  # column of the text: its name, or its number, counted from 1
     options: str | tuple[Column, ...] = (
         "options"  # JSON Lines and Parquet: the key of a list; TSV and CSV: the columns, one for each option
     )
-    answer: Column = "answer"  # the column of the correct option: its number, or its text
-    index_base: Literal[0, 1] = 0  # the number of the first option
-    format: Format | None = None  # null: chosen by the file extension
+    answer: Column = "answer"  # column of the correct option: the index of the option, or the option itself
+    index_base: Literal[0, 1] = 0  # index of the first option
+    format: Format | None = None  # format of the files; null: derived from the file extension
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

@@ -221,12 +221,12 @@ def missing_kinds(language: Language) -> list[str]:
 @config
 class Config(GeneratedConfig):
     corpus: Literal["cldr"] = "cldr"
-    source: str = "en"  # a language tag such as en, pt-BR or zh-Hant
+    source: str = "en"  # source language: a tag such as en, pt-BR or zh-Hant
     target: str = "fr"
     train: PositiveInt = 30_000  # number of training pairs
     dev: PositiveInt = 1_000
     test: PositiveInt = 2_000
-    kinds: tuple[str, ...] | None = None  # kinds of phrases to include, such as full date; null for all
+    kinds: tuple[str, ...] | None = None  # kinds of phrases to include, such as full date; null: all
 
     def problems(self) -> Iterator[str]:
         names = [kind.name for kind in KINDS]

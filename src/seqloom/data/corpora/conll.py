@@ -35,12 +35,13 @@ _BILOU = {"L": "E", "U": "S"}
 @config
 class Config(FileConfig):
     corpus: Literal["conll"] = "conll"
-    train: str  # a file with a word and its tag on each line, and a blank line between sentences; optionally with .gz
-    format: Literal["conll", "conllu"] | None = None  # null: conllu for names in .conllu, else conll
-    columns: tuple[int, int] = (1, -1)  # CoNLL: columns of word and tag, counted from 1 or from -1 backwards
-    field: Field = "upos"  # CoNLL-U: the field to use as tag
-    scheme: TagScheme = "auto"  # how tags encode spans; plain: tags of single words
-    invalid: Literal["repair", "refuse"] = "repair"  # how to treat tags that violate the scheme
+    train: str  # file with a word and its tag on each line and a blank line between sentences; optionally .gz
+    # conll or conllu; null: conllu for names that end in .conllu, else conll
+    format: Literal["conll", "conllu"] | None = None
+    columns: tuple[int, int] = (1, -1)  # CoNLL: columns of the word and the tag, counted from 1, or backwards from -1
+    field: Field = "upos"  # CoNLL-U: field to use as the tag
+    scheme: TagScheme = "auto"  # how tags encode spans; plain: each word has an independent tag
+    invalid: Literal["repair", "refuse"] = "repair"  # handling of tags that violate the scheme
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

@@ -22,10 +22,10 @@ Document = list[list[str]]  # the sentences of each paragraph
 @config
 class Config:
     corpus: Literal["endings"] = "endings"
-    text: Literal["pydocs", "wikitext2"] = "pydocs"  # the corpus that provides the sentences
+    text: Literal["pydocs", "wikitext2"] = "pydocs"  # corpus that provides the sentences
     options: Annotated[int, Ge(2)] = 4  # number of sentences to choose from
-    before: PositiveInt = 2  # maximum number of preceding sentences in the text
-    seed: int = 0  # random seed of the wrong options and the order of the options
+    before: PositiveInt = 2  # maximum number of context sentences
+    seed: int = 0  # seed of the wrong options and their order
 
 
 def load(config: Config) -> Corpus[MultipleChoiceExample]:

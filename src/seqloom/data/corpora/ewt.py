@@ -18,7 +18,7 @@ SOURCE = DataSet(
 @config
 class Config:
     corpus: Literal["ewt"] = "ewt"
-    field: Field = "upos"  # upos: 17 universal tags; xpos: Penn Treebank tags; feats; deprel
+    field: Field = "upos"  # tags to use: upos, 17 universal tags; xpos, Penn Treebank tags; feats; deprel
 
 
 def load(config: Config) -> Corpus[TokenClassificationExample]:

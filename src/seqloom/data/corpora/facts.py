@@ -36,7 +36,7 @@ class Config(GeneratedConfig):
     colours: int = 16  # number of different colours; chance accuracy is 1/colours
     min_names: int = 2  # minimum number of names in a document
     max_names: int = 6  # maximum number of names in a document
-    lines: PositiveInt = 16  # number of lines of a document, with one fact per line
+    lines: PositiveInt = 16  # number of lines in a document, each of which states one fact
     train: PositiveInt = 19_200  # number of training documents
     dev: PositiveInt = 320
     test: PositiveInt = 640

@@ -28,7 +28,7 @@ class Config:
     pairs: Annotated[int, Ge(1), Le(10)] = (
         2  # number of pairs of each picture's captions, and of its pairs with captions of other pictures
     )
-    seed: int = 0  # random seed of the pairs, not of training
+    seed: int = 0  # seed of the pairs; independent of the training seed
 
 
 def load(config: Config) -> Corpus[SentencePairExample]:

@@ -15,7 +15,7 @@ VERSION = "1"  # increase this number when a change of this module alters the na
 @config
 class Config:
     corpus: Literal["given-names"] = "given-names"
-    seed: int = 0  # random seed of the splits
+    seed: int = 0  # seed of the splits
 
     multi_label: ClassVar = True
 

@@ -18,9 +18,10 @@ FORM = "image-classification"
 class Config(FileConfig):
     corpus: Literal["image-files"] = "image-files"
     train: str  # a folder with a subfolder of images for each label, or a table (.csv, .tsv, .jsonl)
-    image: Column = "image"  # table: the column of the paths, relative to the table: its name, or its number from 1
-    label: Column = "label"  # table: the column of the labels
-    format: Format | None = None  # format of the table; null: chosen by the file extension
+    # column of a table with the paths, relative to the table: its name, or its number, counted from 1
+    image: Column = "image"
+    label: Column = "label"  # column of a table with the labels
+    format: Format | None = None  # format of a table; null: derived from the file extension
 
 
 def load(config: Config) -> "Corpus[LabelledImage]":

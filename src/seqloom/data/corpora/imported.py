@@ -16,7 +16,7 @@ ABSENT = (
 @config
 class Config:
     corpus: Literal["imported"] = "imported"
-    directory: str = ""  # the directory that the model was imported from
+    directory: str = ""  # name of the directory of the imported model
 
 
 def load(config: Config) -> TextCorpus:

@@ -17,7 +17,7 @@ ABSENT = (
 @config
 class Config:
     corpus: Literal["imported-pairs"] = "imported-pairs"
-    directory: str = ""  # the directory that the model was imported from
+    directory: str = ""  # name of the directory of the imported model
     source: str = ""  # language tag of the source, such as en or pt-BR, if known
     target: str = ""
 

@@ -21,9 +21,9 @@ FORM = "instructions"
 class Config(FileConfig):
     corpus: Literal["instructions"] = "instructions"
     train: str  # a .jsonl file, optionally with .gz
-    instruction: str = "instruction"  # the key of the instruction
-    input: str = "input"  # the key of the input; the input is optional
-    output: str = "output"  # the key of the answer
+    instruction: str = "instruction"  # key of the instruction
+    input: str = "input"  # key of the input; an example may omit it
+    output: str = "output"  # key of the expected answer
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

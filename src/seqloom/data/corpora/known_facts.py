@@ -24,14 +24,14 @@ VERSION = "1"  # increase this number when a change of this module alters the te
 @config
 class Config(GeneratedConfig):
     corpus: Literal["known-facts"] = "known-facts"
-    names: int = 16  # number of different names, as in `facts`, so that a model trained on `facts` knows the words
-    colours: int = 16  # number of different colours, as in `facts`
-    known_names: int = 6  # number of names with a constant colour, all different; the questions are about these names
+    names: int = 16  # number of names, as in `facts`, so that a model trained on `facts` knows the words
+    colours: int = 16  # number of colours, as in `facts`
+    known_names: int = 6  # number of names with a fixed colour, all different; the questions are about these names
     max_lines: NonNegativeInt = 4  # maximum number of lines before a question
     train: PositiveInt = 2_000  # number of training texts
     dev: PositiveInt = 200
     test: PositiveInt = 400
-    seed: int = 0  # random seed of the names, facts and texts; the seed of `facts` gives the same names
+    seed: int = 0  # seed of the facts and the texts; the seed of `facts` gives the same names
 
     def problems(self) -> Iterator[str]:
         if not 2 <= self.known_names <= self.names <= NAMES:

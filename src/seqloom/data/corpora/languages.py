@@ -36,8 +36,8 @@ MIN_LETTERS = 3  # minimum number of letters in a phrase, so that its language c
 @config
 class Config(GeneratedConfig):
     corpus: Literal["languages"] = "languages"
-    languages: tuple[str, ...] = LANGUAGES  # language tags, which are the labels
-    train: PositiveInt = 10_000  # number of training phrases, divided equally between the languages
+    languages: tuple[str, ...] = LANGUAGES  # language tags, which are also the labels
+    train: PositiveInt = 10_000  # number of training phrases, the same number for each language
     dev: PositiveInt = 1_000
     test: PositiveInt = 2_000
 

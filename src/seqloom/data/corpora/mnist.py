@@ -19,8 +19,9 @@ SOURCE = DataSet("MNIST", "http://yann.lecun.com/exdb/mnist; no licence is state
 @config
 class Config:
     corpus: Literal["mnist"] = "mnist"
-    dev: Annotated[int, Ge(1)] = 5000  # number of images for dev, from the end of the training part
-    train: PositiveInt | None = None  # number of images for train, from the start of the training part; null: all
+    dev: Annotated[int, Ge(1)] = 5000  # number of images at the end of the training part that are held out for dev
+    # number of training images, counted from the first; null: all images that are not held out
+    train: PositiveInt | None = None
 
 
 def load(config: Config) -> "Corpus[LabelledImage]":

@@ -24,10 +24,10 @@ class Config:
     corpus: Literal["multi30k"] = "multi30k"
     source: Language = "en"
     target: Language = "de"
-    test: Test = "test_2016_flickr"  # the test set
-    lowercase: bool = False  # lowercase both sides
+    test: Test = "test_2016_flickr"  # name of the test set
+    lowercase: bool = False  # convert both sides to lower case
     fraction: Annotated[float, Gt(0), Le(1)] = 1.0  # fraction of the training pairs to use
-    seed: int = 0  # random seed of the sampled pairs if fraction < 1
+    seed: int = 0  # seed of the selection if fraction < 1
 
     def problems(self) -> Iterator[str]:
         if self.source == self.target:

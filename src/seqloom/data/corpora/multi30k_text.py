@@ -16,7 +16,7 @@ FORM = "text"
 class Config:
     corpus: Literal["multi30k-text"] = "multi30k-text"
     languages: tuple[Language, ...] = ("en", "de")  # languages of the captions
-    test: Test = "test_2016_flickr"  # the test set
+    test: Test = "test_2016_flickr"  # name of the test set
 
     def problems(self) -> Iterator[str]:
         if not self.languages or len(set(self.languages)) < len(self.languages):

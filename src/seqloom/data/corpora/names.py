@@ -34,7 +34,7 @@ _NAME = re.compile(r"[^\W\d_]+(?:[-' ][^\W\d_]+)*")
 @config
 class Config(GeneratedConfig):
     corpus: Literal["names"] = "names"
-    train: PositiveInt = 12_000  # number of training names, divided equally between the origins
+    train: PositiveInt = 12_000  # number of training names, the same number for each origin
     dev: PositiveInt = 1_200
     test: PositiveInt = 2_400
 

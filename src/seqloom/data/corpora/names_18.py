@@ -19,8 +19,9 @@ LANGUAGES = read_asset("names.txt")["names-18"]
 @config
 class Config(HoldoutConfig):  # the fractions are fractions of each language's names
     corpus: Literal["names-18"] = "names-18"
-    ambiguous: Literal["keep", "drop"] = "keep"  # names of several languages: keep one per language, or drop all
-    seed: int = 0  # random seed of the names of dev and test
+    # names that occur in several languages: keep them with each of their labels, or drop them
+    ambiguous: Literal["keep", "drop"] = "keep"
+    seed: int = 0  # seed of the names that are held out
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

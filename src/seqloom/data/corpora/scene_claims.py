@@ -16,7 +16,7 @@ TwoOrMore = Annotated[int, Ge(2)]
 @config
 class Config(GeneratedConfig):
     corpus: Literal["scene-claims"] = "scene-claims"
-    scenes: Annotated[int, Ge(1), Le(8)] = 2  # number of sentences of the first text, each about different people
+    scenes: Annotated[int, Ge(1), Le(8)] = 2  # number of sentences in the first text, each about different people
     train: TwoOrMore = 12_000  # number of training pairs
     dev: TwoOrMore = 500
     test: TwoOrMore = 1_000

@@ -15,7 +15,7 @@ FORM = "question-answering"
 @config
 class Config(GeneratedConfig):
     corpus: Literal["scene-questions"] = "scene-questions"
-    scenes: Annotated[int, Ge(1), Le(8)] = 3  # number of sentences of a text, each about different people
+    scenes: Annotated[int, Ge(1), Le(8)] = 3  # number of sentences in a text, each about different people
     questions: Annotated[int, Ge(1), Le(len(SLOTS))] = 2  # number of questions about each text
     train: PositiveInt = 12_000  # number of training questions
     dev: PositiveInt = 500

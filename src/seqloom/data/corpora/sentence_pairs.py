@@ -19,11 +19,12 @@ FORM = "sentence-pair"
 class Config(FileConfig):
     corpus: Literal["sentence-pairs"] = "sentence-pairs"
     train: str  # a .tsv, .csv or .jsonl file, optionally with .gz
-    first: Column = "first"  # the column of the first texts: its name, or its number counted from 1
-    second: Column = "second"  # the column of the second texts
-    label: Column = "label"  # the column of the labels or scores
-    header: bool | None = None  # whether the first line names the columns; null: if columns are given by name
-    format: Format | None = None  # null: chosen by the file extension
+    first: Column = "first"  # column of the first text: its name, or its number, counted from 1
+    second: Column = "second"  # column of the second text
+    label: Column = "label"  # column of the label or score
+    # whether the first line contains the column names; null: true if columns are given by name
+    header: bool | None = None
+    format: Format | None = None  # format of the files; null: derived from the file extension
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

@@ -22,7 +22,7 @@ Name = Literal[
 class Config(SeriesConfig):
     corpus: Literal["series"] = "series"
     series: Name = "co2"
-    columns: tuple[str, ...] | None = None  # variables to keep; null for all
+    columns: tuple[str, ...] | None = None  # variables to use; null: all
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

@@ -23,10 +23,10 @@ class Config(SeriesConfig, FilesConfig):
 
     corpus: Literal["series-file"] = "series-file"
     file: str  # a .csv, .tsv or .jsonl file, optionally with .gz; its first line names the columns
-    time: Column | None = None  # the column of the times: its name, or its number counted from 1; null for the first
-    columns: tuple[Column, ...] | None = None  # the columns of the values; null for all other columns with numbers
-    time_format: str | None = None  # a strptime format; null accepts 2024-03-01, 20240301 and numbers
-    format: Format | None = None  # null: chosen by the file extension
+    time: Column | None = None  # column of the times: its name, or its number, counted from 1; null: the first column
+    columns: tuple[Column, ...] | None = None  # columns of the values; null: all other numeric columns
+    time_format: str | None = None  # format of the times for strptime; null accepts 2024-03-01, 20240301 and numbers
+    format: Format | None = None  # format of the file; null: derived from the file extension
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

@@ -19,13 +19,14 @@ FORM = "series-labelled"
 @config
 class Config(FileConfig):
     corpus: Literal["series-rows"] = "series-rows"
-    train: str  # a .csv or .tsv file, optionally with .gz; each row is a series, with its steps in columns
+    train: str  # a .csv or .tsv file, optionally with .gz; each row is a series with its steps in columns
     dev_fraction: Fraction = 0.15  # fraction of the series of each label; 0 for no dev split
     test_fraction: Fraction = 0.15  # fraction of the series of each label; 0 for no test split
-    label: Column = 1  # the column of the labels: its name, or its number counted from 1
-    header: bool | None = None  # whether the first line names the columns; null: if label is a name
-    variables: PositiveInt = 1  # number of variables; a row contains all steps of the first, then all of the second
-    format: Format | None = None  # null: chosen by the file extension
+    label: Column = 1  # column of the label: its name, or its number, counted from 1
+    header: bool | None = None  # whether the first line contains the column names; null: true if label is a name
+    # number of variables; a row lists all steps of the first variable, then of the second, and so on
+    variables: PositiveInt = 1
+    format: Format | None = None  # format of the files; null: derived from the file extension
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

@@ -20,8 +20,8 @@ class Config(GeneratedConfig):
     train: PositiveInt = 3000
     dev: PositiveInt = 500
     test: PositiveInt = 500
-    side: Annotated[int, Ge(16), Le(512)] = 48  # height and width in pixels
-    label: Literal["shape", "colour", "size"] = "shape"  # the property to predict
+    side: Annotated[int, Ge(16), Le(512)] = 48  # height and width of an image in pixels
+    label: Literal["shape", "colour", "size"] = "shape"  # property to predict
 
 
 def load(config: Config) -> "Corpus[LabelledImage]":

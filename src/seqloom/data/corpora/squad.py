@@ -18,7 +18,8 @@ DEV, TEST = 0.1, 0.2  # fractions of the questions; articles are not divided
 @config
 class Config:
     corpus: Literal["squad"] = "squad"
-    parts: Literal["dev", "all"] = "dev"  # dev: dev-v1.1, divided into splits; all: train-v1.1, and dev-v1.1 as test
+    # dev: use only dev-v1.1, split by article; all: train on train-v1.1 and test on dev-v1.1
+    parts: Literal["dev", "all"] = "dev"
 
 
 def load(config: Config) -> Corpus[QuestionAnsweringExample]:

@@ -33,7 +33,7 @@ MIN_ARTICLES = 5  # minimum number of articles per split, because one of few art
 class Config(FileConfig):
     corpus: Literal["squad-files"] = "squad-files"
     train: str  # a .json file in SQuAD format, optionally with .gz
-    missing: Missing = "skip"  # for an answer that is not in the context, skip the question or raise an error
+    missing: Missing = "skip"  # if an answer does not occur in its context: skip the question, or report an error
 
 
 def load(config: Config) -> Corpus[QuestionAnsweringExample]:

@@ -26,9 +26,9 @@ LABELS = {"0": "negative", "1": "positive"}
 @config
 class Config:
     corpus: Literal["sst2"] = "sst2"
-    form: Literal["phrases", "sentence"] = "phrases"  # train on the phrases of GLUE, or only on the sentences
+    form: Literal["phrases", "sentence"] = "phrases"  # train on the phrases of GLUE, or only on complete sentences
     fraction: Annotated[float, Gt(0), Le(1)] = 1.0  # fraction of the training texts of each label to use
-    seed: int = 0  # random seed of the sampled texts if fraction < 1
+    seed: int = 0  # seed of the selection if fraction < 1
 
 
 def load(config: Config) -> Corpus[TextClassificationExample]:

@@ -13,7 +13,7 @@ FORM = "text"
 @config
 class Config:
     corpus: Literal["sst2-text"] = "sst2-text"
-    wikitext2: bool = True  # add WikiText-2 to train, in lowercase like the reviews
+    wikitext2: bool = True  # also train on WikiText-2, in lower case like the reviews
 
 
 def load(config: Config) -> TextCorpus:

@@ -26,14 +26,15 @@ LISTED = re.compile(rf"\[\s*(?:(?:{QUOTED})\s*(?:,\s*(?:{QUOTED})\s*)*)?\]")  # 
 class Config(FileConfig):
     corpus: Literal["table"] = "table"
     train: str  # a .tsv, .csv or .jsonl file, optionally with .gz
-    text: Column = "text"  # the column of the texts: its name, or its number counted from 1
+    text: Column = "text"  # column of the text: its name, or its number, counted from 1
     label: Column | tuple[str, ...] = (
         "label"  # the column of the labels; with multi_label also several columns of 0 and 1
     )
     multi_label: bool = False  # a text has any number of labels: a list, a cell with label_separator, or 0/1 columns
-    label_separator: str | None = None  # with multi_label: the text that separates labels in a cell, such as ";" or "|"
-    header: bool | None = None  # whether the first line names the columns; null: if columns are given by name
-    format: Format | None = None  # null: chosen by the file extension
+    label_separator: str | None = None  # with multi_label: separator of the labels in a cell, such as ";" or "|"
+    # whether the first line contains the column names; null: true if columns are given by name
+    header: bool | None = None
+    format: Format | None = None  # format of the files; null: derived from the file extension
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

@@ -30,7 +30,7 @@ class Config:
     target: Language = "fr"
     dev: PositiveInt = 2000  # minimum number of dev pairs
     test: PositiveInt = 2000  # minimum number of test pairs
-    max_words: PositiveInt | None = None  # leave out pairs with more words on either side
+    max_words: PositiveInt | None = None  # omit pairs with more words on either side
 
     def problems(self) -> Iterator[str]:
         if (self.source == "en") == (self.target == "en"):

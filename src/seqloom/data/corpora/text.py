@@ -24,7 +24,7 @@ class Config(FileConfig):
     train: str  # a file, a .gz file, or a folder of .txt and .txt.gz files
     dev_fraction: Fraction = 0.05  # fraction of the characters, taken from the end of train; 0 for no dev split
     test_fraction: Fraction = 0.05  # fraction of the characters, taken from the end of train; 0 for no test split
-    documents: Literal["file", "line", "paragraph"] = "file"  # the unit of a document; blank lines are skipped
+    documents: Literal["file", "line", "paragraph"] = "file"  # unit of a document; blank lines are skipped
 
 
 def load(config: Config) -> TextCorpus:

@@ -18,11 +18,12 @@ MissingFraction = Annotated[float, Ge(0), Le(0.8)]
 @config
 class Config(GeneratedConfig):
     corpus: Literal["track"] = "track"
-    motion: Literal["turns", "drift"] = "turns"  # turns: the heading sometimes turns; drift: random walk of velocity
-    steps: Annotated[int, Ge(2)] = 120  # number of steps of a track; a step is one second
-    noise: NonNegativeFloat = 6.0  # standard deviation of an observation along each axis, in metres
-    gaps: MissingFraction = 0.15  # fraction of the steps in gaps without observation; a gap has 4 to 12 steps
-    dropped: MissingFraction = 0.05  # fraction of other coordinates that are missing
+    # type of motion: occasional turns of the heading, or a random walk of the velocity
+    motion: Literal["turns", "drift"] = "turns"
+    steps: Annotated[int, Ge(2)] = 120  # number of steps of a track, one second each
+    noise: NonNegativeFloat = 6.0  # standard deviation of the observation noise along each axis, in metres
+    gaps: MissingFraction = 0.15  # fraction of the steps without an observation, in gaps of 4 to 12 steps
+    dropped: MissingFraction = 0.05  # fraction of single coordinates that are also missing
     train: PositiveInt = 24  # number of training tracks
     dev: PositiveInt = 12
     test: PositiveInt = 12

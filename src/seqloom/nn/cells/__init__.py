@@ -56,8 +56,8 @@ class CellOptions:
 
     kind: str = ""
     cell: CellName = "lstm"  # elman, lstm, gru, gru-cho, mut1, mut2 or mut3; `seqloom list cells` describes all cells
-    activation: Literal["tanh", "relu", "sigmoid"] = "tanh"  # for the elman cell
-    forget_bias: float | None = None  # for the lstm cell: initial bias of the forget gate; None means 1.0
+    activation: Literal["tanh", "relu", "sigmoid"] = "tanh"  # activation function of the elman cell
+    forget_bias: float | None = None  # initial bias of the forget gate of the lstm cell; null means 1.0
 
     def problems(self) -> Iterator[str]:
         options = cell_class(self.cell).options
