@@ -30,12 +30,10 @@ BASE = 10000.0
 class PositionsConfig:
     kind: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
     layout: Layout | None = None  # sinusoidal, rotary: order of sines and cosines; null means interleaved
-    max_length: PositiveInt | None = (
-        None  # learned: maximum length of a source, target or text in tokens, including END; None means 512
-    )
-    base: Annotated[float, Gt(1)] | None = (
-        None  # sinusoidal, rotary: the longest wavelength is 2π·base positions; None means 10000
-    )
+    # learned: maximum length of a source, target or text in tokens, including END; null means 512
+    max_length: PositiveInt | None = None
+    # sinusoidal, rotary: the longest wavelength is 2π·base positions; null means 10000
+    base: Annotated[float, Gt(1)] | None = None
 
     def problems(self) -> Iterator[str]:
         waves = self.kind in ("sinusoidal", "rotary")

@@ -39,9 +39,8 @@ class Recipe(RowRecipe):
     batch: RowBatchConfig = RowBatchConfig()
     model: Annotated[FineTunedPairConfig, Discriminator("kind")] = FineTunedPairConfig()
     loss: ClassLossConfig = ClassLossConfig()
-    monitor: Literal["loss", "accuracy", "macro_f1", "matthews", "pearson", "spearman"] | None = (
-        None  # the dev metric that selects the best checkpoint; null: accuracy, or pearson for scores
-    )
+    # dev metric that selects the best checkpoint; null: accuracy, or pearson for scores
+    monitor: Literal["loss", "accuracy", "macro_f1", "matthews", "pearson", "spearman"] | None = None
     train: FitConfig
 
     def problems(self) -> Iterator[str]:

@@ -37,9 +37,8 @@ class Recipe(ReadingRecipe):
     data: CorpusConfig[TokenClassificationExample]
     batch: BatchConfig = BatchConfig()
     model: Annotated[ModelSection, MODELS.only("tagger", "fine-tuned-tagger")] = MODELS.default("tagger")
-    monitor: Literal["loss", "token_accuracy", "span_f1"] | None = (
-        None  # null: span_f1 if tags mark spans, otherwise accuracy
-    )
+    # dev metric that selects the best checkpoint; null: span_f1 if tags mark spans, else token_accuracy
+    monitor: Literal["loss", "token_accuracy", "span_f1"] | None = None
     train: FitConfig
 
     def problems(self) -> Iterator[str]:

@@ -23,9 +23,8 @@ class Config(FileConfig):
     corpus: Literal["choices"] = "choices"
     train: str  # a .jsonl, .tsv or .csv file, optionally with .gz
     text: Column = "text"  # column of the text: its name, or its number, counted from 1
-    options: str | tuple[Column, ...] = (
-        "options"  # JSON Lines and Parquet: the key of a list; TSV and CSV: the columns, one for each option
-    )
+    # JSON Lines and Parquet: key of the list of options; TSV and CSV: one column for each option
+    options: str | tuple[Column, ...] = "options"
     answer: Column = "answer"  # column of the correct option: the index of the option, or the option itself
     index_base: Literal[0, 1] = 0  # index of the first option
     format: Format | None = None  # format of the files; null: derived from the file extension

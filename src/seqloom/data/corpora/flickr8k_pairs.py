@@ -25,9 +25,8 @@ SAME, OTHER = "5", "0"  # the scale of STS-B: 5 for equivalent texts, 0 for unre
 @config
 class Config:
     corpus: Literal["flickr8k-pairs"] = "flickr8k-pairs"
-    pairs: Annotated[int, Ge(1), Le(10)] = (
-        2  # number of pairs of each picture's captions, and of its pairs with captions of other pictures
-    )
+    # number of pairs of captions of each image; the same number of pairs with a caption of another image is added
+    pairs: Annotated[int, Ge(1), Le(10)] = 2
     seed: int = 0  # seed of the pairs; independent of the training seed
 
 

@@ -27,9 +27,8 @@ class Config(FileConfig):
     corpus: Literal["table"] = "table"
     train: str  # a .tsv, .csv or .jsonl file, optionally with .gz
     text: Column = "text"  # column of the text: its name, or its number, counted from 1
-    label: Column | tuple[str, ...] = (
-        "label"  # the column of the labels; with multi_label also several columns of 0 and 1
-    )
+    # column of the label, or with multi_label also several columns of 0 and 1
+    label: Column | tuple[str, ...] = "label"
     multi_label: bool = False  # a text has any number of labels: a list, a cell with label_separator, or 0/1 columns
     label_separator: str | None = None  # with multi_label: separator of the labels in a cell, such as ";" or "|"
     # whether the first line contains the column names; null: true if columns are given by name
