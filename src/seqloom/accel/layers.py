@@ -1,7 +1,7 @@
 """Faster implementations of layers.
 
-Attention uses torch's fused kernels where they are faster. Dropout on a CPU draws its bits on all cores. Padding is
-skipped on a CPU but computed on a GPU, where locating it would require a synchronization.
+Attention uses torch's fused kernels if they are faster. Dropout on a CPU draws its random bits on all cores. Padding is
+skipped on a CPU but computed on a GPU, where locating the padding would require a synchronization.
 """
 
 from collections.abc import Sequence

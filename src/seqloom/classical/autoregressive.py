@@ -77,7 +77,7 @@ class Autoregressive(TensorModel):
     # --- estimation -------------------------------------------------------------------------------------------------
 
     def solve(self, series: Sequence[tuple[Tensor, Tensor]], ridge: float = 0.0) -> Tensor:
-        """Fit by least squares on all steps with observed taps; return Σ."""
+        """Fit the model by least squares to all steps whose taps are observed; return Σ."""
         pairs = [self._regression_rows(values, mask) for values, mask in series]
         inputs, targets = (torch.cat(parts) for parts in zip(*pairs, strict=True))  # (N, p C + 1), (N, C)
         if len(inputs) <= inputs.shape[1]:

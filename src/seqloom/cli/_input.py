@@ -23,7 +23,7 @@ def open_lines(
 ) -> tuple[Iterable[str], int]:
     """Return the lines to predict and the window size; if the output is not a terminal, set it to UTF-8.
 
-    Print a note if a text looks like a path, except if the lines `are_paths` of files to read.
+    With `are_paths`, the lines are paths of files to read; otherwise, print a note if a text looks like a path.
     """
     by_hand = not texts and file is None and sys.stdin.isatty()
     if by_hand:

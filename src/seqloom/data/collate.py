@@ -173,7 +173,7 @@ def truncate_words(words: Mapping[str, Ragged], lengths: Array) -> tuple[dict[st
 
 
 def pad_values(values: Array, members: Array, rows: int) -> Tensor:
-    """Return one number or one vector of numbers per row; the number of empty rows is IGNORE."""
+    """Return one number or one vector of numbers per row; empty rows contain IGNORE."""
     padded = np.full((rows, *values.shape[1:]), IGNORE, dtype=values.dtype)
     padded[: len(members)] = values[members]
     return torch.from_numpy(padded)

@@ -168,7 +168,7 @@ def _has_header(rows: Sequence[Sequence[str]], cells: Sequence[Sequence[str]], n
     if any(name in first for name in named):
         return True
     below = [ColumnProfile("", 0, column[1:]) for column in cells]
-    new = [cell for cell, column in zip(first, below, strict=True) if cell not in column.texts]  # other than labels
+    new = [cell for cell, column in zip(first, below, strict=True) if cell not in column.texts]  # not labels
     known = {
         *TEXTS,
         *LABELS,

@@ -250,7 +250,7 @@ def delimiter_of(path: Path, form: Format) -> str:
 
 
 def _guess_delimiter(path: Path, text: str) -> str:
-    """Return the delimiter for which most of the first rows of a CSV file have the same number of cells as row 1."""
+    """Return the delimiter that divides most sampled rows of a CSV file into as many cells as the first row."""
 
     def fit(delimiter: str) -> tuple[int, int]:
         rows = [len(cells) for _, cells in islice(_rows(path, text, "csv", delimiter, strict=False), SAMPLE_ROWS)]

@@ -124,7 +124,7 @@ class Confusion:
 
     @classmethod
     def of(cls, expected: Sequence[str], predicted: Sequence[str], labels: Sequence[str] = ()) -> "Confusion":
-        """Count predictions; `labels` come first, other labels follow in sorted order."""
+        """Count predictions; `labels` come first, and other labels follow in sorted order."""
         if len(expected) != len(predicted) or not expected:
             raise DataError(
                 f"Pass one prediction for each of at least one text; got {len(predicted)} predictions for "

@@ -8,8 +8,8 @@ but not its label. T minimizes the mean of −log p(label) on dev (Guo et al., 2
 increases with β, so its zero is found by bisection.
 
 With a threshold for each label, a classifier abstains if the probability of its best label is below
-the threshold of that label. Coverage is the fraction of examples with a label, and selective accuracy
-is the accuracy on them (El-Yaniv and Wiener, 2010).
+the threshold of that label. Coverage is the fraction of examples that get a label, and selective accuracy
+is the accuracy on these examples (El-Yaniv and Wiener, 2010).
 """
 
 from collections.abc import Sequence

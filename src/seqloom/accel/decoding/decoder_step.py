@@ -235,7 +235,7 @@ class TorchBackend:
 
 
 class GPUBackend(TorchBackend):
-    """Triton kernels, for steps of one fixed shape."""
+    """The operations between the products for steps of one fixed shape, computed by Triton kernels."""
 
     def attend_to_cache(
         self, qkv: Tensor, cache: GrowingBuffer, update: CacheUpdate | FixedUpdate

@@ -266,7 +266,7 @@ class GraphedStep:
 
 
 def shape_key(tree: Tree) -> Hashable:
-    """Return the key of a graph: shapes and dtypes of the tensors of a tree, and other values except `TOKEN_COUNT`."""
+    """Return the key of a graph: shapes and dtypes of a tree's tensors, and its other values except `TOKEN_COUNT`."""
     if isinstance(tree, Tensor):
         return tuple(tree.shape), tree.dtype
     if isinstance(tree, dict):

@@ -134,7 +134,7 @@ class GaussianHMM(MarkovModel):
         return self.initial.expand(rows, -1).clone()
 
     def step(self, values: Tensor, state: Tensor, mask: Tensor | None = None) -> FutureStep:
-        """Predict the step after values (B, T, C): mean and covariance of the mixture over all states."""
+        """Predict the step after values (B, T, C) by the mean and covariance of the mixture over all states."""
         filtered = forward(state, self.transition, self.emission_log_probs(values, mask))
         predicted = log_matmul(filtered.alpha[:, -1], self.transition)
         predicted = predicted - torch.logsumexp(predicted, dim=1, keepdim=True)
@@ -194,7 +194,7 @@ class GaussianHMM(MarkovModel):
         return self.copy_with(center=center, scale=scale)
 
     def draw_start(self, series: Sequence[Tensor], seed: int, restart: int) -> "GaussianHMM":
-        """Draw an initial model: means at distant values (k-means++), unit variances."""
+        """Draw an initial model with means at distant values (k-means++) and unit variances."""
         draws = make_generator(seed, "gaussian-hmm", restart)
         values = ((torch.cat(list(series)) - self.center) / self.scale).nan_to_num()
         chosen = [int(torch.randint(len(values), (), generator=draws))]

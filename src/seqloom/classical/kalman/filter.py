@@ -184,7 +184,8 @@ def _update_factors(system: System, mask: Tensor, expected: Tensor) -> tuple[Ten
 def _mask_observations(system: System, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Return W_yh and a factor of R for the observed values.
 
-    The rows of a missing value are 0. Its noise is replaced by independent unit noise, whose log-deviation is 0.
+    The rows of a missing value are 0. The noise of a missing value is replaced by independent unit noise, whose
+    log-deviation is 0.
     """
     observed = mask[..., None].to(system.emission.dtype)  # (U, T, C, 1)
     unit_noise = torch.diag_embed((~mask).to(system.emission.dtype))

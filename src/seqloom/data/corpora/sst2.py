@@ -58,7 +58,7 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
 def sentences() -> dict[str, list[str]]:
     """Return the complete sentences of each split without labels, in the spelling of GLUE and without overlap."""
     held_out = {"dev": [example.text for example in _glue("dev")], "test": _glue_test()}
-    spellings = {_letters(phrase.text): phrase.text for phrase in reversed(_glue("train"))}  # keep the first
+    spellings = {_letters(phrase.text): phrase.text for phrase in reversed(_glue("train"))}  # first occurrence
     seen = {_letters(text) for texts in held_out.values() for text in texts}
     keys = [key for key in (_letters(sentence.text) for sentence in _sentences("train")) if key not in seen]
     return {"train": [spellings[key] for key in dict.fromkeys(keys) if key in spellings], **held_out}
