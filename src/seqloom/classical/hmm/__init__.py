@@ -114,7 +114,7 @@ class HiddenMarkov(MarkovModel):
     # --- estimation -------------------------------------------------------------------------------------------------
 
     def draw_start(self, tokens: Tensor, seed: int, restart: int) -> "HiddenMarkov":
-        """Draw an initial model: random transitions, and emissions that are random multiples of the symbol frequencies."""
+        """Draw an initial model; its emissions are random multiples of the symbol frequencies."""
         draws, count = make_generator(seed, "hmm", restart), self.states + 1
         frequencies = torch.bincount(tokens, minlength=self.vocabulary).double() + self.config.smoothing
         noise = torch.empty(count, self.vocabulary, dtype=torch.float64).exponential_(generator=draws)
