@@ -35,7 +35,8 @@ _BILOU = {"L": "E", "U": "S"}
 @config
 class Config(FileConfig):
     corpus: Literal["conll"] = "conll"
-    train: str  # file with a word and its tag on each line and a blank line between sentences; optionally .gz
+    # file with a word and its tag on each line and a blank line between sentences, optionally with .gz or .zst
+    train: str
     # conll or conllu; null: conllu for names that end in .conllu, else conll
     format: Literal["conll", "conllu"] | None = None
     columns: tuple[int, int] = (1, -1)  # CoNLL: columns of the word and the tag, counted from 1, or backwards from -1

@@ -1,4 +1,4 @@
-"""Your own text: a file, a .gz file, or a folder of such files."""
+"""Your own text: a file, optionally compressed with .gz or .zst, or a folder of such files."""
 
 import re
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from seqloom.data.corpus import SPLITS, FileConfig, TextCorpus, version_of
 from seqloom.data.files import expand_home, read_files, split_lines
 from seqloom.data.splits import absent_splits, first_count, missing_fractions
 
-SUMMARY = "your own UTF-8 text: a file, a .gz file, or a folder of .txt files"
+SUMMARY = "your own text: a file, optionally compressed, or a folder of .txt files"
 FORM = "text"
 
 
 @config
 class Config(FileConfig):
     corpus: Literal["text"] = "text"
-    train: str  # a file, a .gz file, or a folder of .txt and .txt.gz files
+    train: str  # a text file, or a folder of .txt files; files may be compressed with .gz or .zst
     dev_fraction: Fraction = 0.05  # fraction of the characters, taken from the end of train; 0 for no dev split
     test_fraction: Fraction = 0.05  # fraction of the characters, taken from the end of train; 0 for no test split
     documents: Literal["file", "line", "paragraph"] = "file"  # unit of a document; blank lines are skipped
@@ -63,7 +63,7 @@ def load(config: Config) -> TextCorpus:
 
 
 def read_documents(path: Path, kind: str) -> list[str]:
-    """Read the documents of a file, a .gz file or a folder."""
+    """Read the documents of a file or a folder."""
     return _documents([text for _, text in read_files(expand_home(path))], kind)
 
 
