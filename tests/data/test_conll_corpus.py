@@ -80,6 +80,14 @@ def test_conllu_words_have_spans(tmp_path: Path) -> None:
     assert load(tmp_path / "a.conllu", field="xpos").split("train")[1].tags == ("VB", ".")
 
 
+def test_format_of_compressed_files_is_known_from_the_name(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    expected = load(write(tmp_path / "a.conllu", CONLLU)).split("train")
+    (tmp_path / "a.conllu.zst").write_bytes(zstandard.ZstdCompressor().compress(CONLLU.encode()))
+    for path in (write(tmp_path / "a.conllu.gz", CONLLU), tmp_path / "a.conllu.zst"):
+        assert load(path).split("train") == expected
+
+
 def test_mismatched_text_is_rebuilt_from_words(tmp_path: Path) -> None:
     first, _ = load(write(tmp_path / "a.conllu", CONLLU.replace("know du.", "no du."))).split("train")
     assert first.text == "I don't know du."

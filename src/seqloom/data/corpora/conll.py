@@ -20,7 +20,7 @@ from seqloom.core.iob import OUTSIDE, Scheme, detect_scheme, parse_tag, read_tag
 from seqloom.core.words import format_count, format_value
 from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import Span, TokenClassificationExample
-from seqloom.data.files import expand_home, read_nonblank, split_lines
+from seqloom.data.files import expand_home, read_nonblank, split_lines, without_compression
 from seqloom.data.splits import Read, check_files, load_files
 
 SUMMARY = "your own tagged sentences: CoNLL columns, one word per line, or CoNLL-U"
@@ -84,7 +84,7 @@ def load(config: Config) -> Corpus[TokenClassificationExample]:
 
 def read_sentences(config: Config, file: str) -> list[Sentence]:
     path = expand_home(Path(file))
-    by_name = "conllu" if path.name.removesuffix(".gz").endswith(".conllu") else "conll"
+    by_name = "conllu" if without_compression(path).endswith(".conllu") else "conll"
     if (config.format or by_name) == "conllu":
         return read_conllu(path, config.field)
     return read_conll(path, config.columns)
