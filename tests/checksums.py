@@ -1,4 +1,4 @@
-"""New checksums for a run with changed files, to test invalid files that match their checksums."""
+"""New checksums for a run whose files were changed, to test invalid files with valid checksums."""
 
 import json
 from pathlib import Path

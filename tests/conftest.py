@@ -1,4 +1,4 @@
-"""Settings and fixtures of all tests: one thread per worker, and the same Hypothesis examples on every machine."""
+"""Settings and fixtures of all tests: one thread per worker, and equal Hypothesis examples on every machine."""
 
 import gc
 import os
@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, settings
 from seqloom import accel
 
 torch.set_num_threads(1)
-accel.install()  # as training and prediction do
+accel.install()  # training and prediction also call this function
 
 settings.register_profile(
     "seqloom",
     deadline=None,  # tests must not fail on a busy machine
-    derandomize=True,  # the same examples on every machine; HYPOTHESIS_PROFILE=explore draws new ones
+    derandomize=True,  # equal examples on every machine; HYPOTHESIS_PROFILE=explore draws new examples
     max_examples=50,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -29,14 +29,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "seqloom"))
 
 
 def pytest_collection_finish() -> None:
-    """Exclude modules and collected tests from garbage collection, because they live until the end."""
+    """Exclude modules and collected tests from garbage collection, because they exist until the end."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _skip_fsync_and_tensorboard() -> Iterator[None]:
-    """Skip fsync and TensorBoard files to save time; both are tested separately."""
+    """Skip fsync and TensorBoard files to save time. Both are tested separately."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         patch.setattr("seqloom.runs.record.open_tensorboard", lambda run, step: None)
@@ -54,7 +54,7 @@ def _cache_command_line() -> Iterator[None]:
         yield
 
 
-# The part of the recipe of `seqloom import-minilm` that other recipes start from.
+# The part of the recipe of `seqloom import-minilm` from which other recipes start.
 MINILM: dict[str, Any] = {
     "task": "masked-lm",
     "tokenizer": {"kind": "huggingface"},
@@ -64,7 +64,7 @@ MINILM: dict[str, Any] = {
 
 @pytest.fixture
 def stub_pretrained_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read recipes with `init.from` without the run, as if its shipped recipe had been trained or MiniLM imported."""
+    """Read recipes with `init.from` as if its shipped recipe had been trained, or MiniLM had been imported."""
     from seqloom.recipes import recipe_mapping, recipe_names
     from seqloom.runs.layout import Manifest
     from seqloom.runs.run import Run

@@ -9,7 +9,7 @@ import torch
 
 @contextmanager
 def forbid_device_sync() -> Iterator[None]:
-    """Raise an error if this block synchronizes with a CUDA device."""
+    """Raise an error if code in this block synchronizes with a CUDA device."""
     torch.cuda.synchronize()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that the mode is a prototype

@@ -1,4 +1,4 @@
-"""Compiled regions: equality with eager mode, and the number of compilations."""
+"""Compiled regions: equality with eager mode, and number of compilations."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from seqloom.core.operations import compile_regions, compiled_region
 from seqloom.models.gpt import GPTConfig
 from seqloom.models.transformer import TransformerConfig
 
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute")  # raised by the compiler
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler raises this warning
 COMPILER = RegionCompiler(dynamic=True, backend="aot_eager")  # traces like inductor, computes eagerly
 
 

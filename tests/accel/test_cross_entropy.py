@@ -78,7 +78,7 @@ def test_total_loss_is_equal_with_and_without_gradients(gradients: bool, smoothi
     torch.testing.assert_close(value, expected, atol=1e-10, rtol=0, check_dtype=True)
     twice = consistent_cross_entropy(
         output(torch.cat([hidden, hidden])), torch.cat([targets, targets]), smoothing, consistency=3.0
-    )  # two identical forward passes
+    )  # the two forward passes are identical
     torch.testing.assert_close(twice, 2 * expected, atol=1e-10, rtol=0)
 
 
@@ -103,7 +103,7 @@ def test_ignored_targets_do_not_count_without_synchronization(
             torch.testing.assert_close(ours_part.grad, theirs_part.grad, atol=1e-10, rtol=0)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # raised by the compiler
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler raises this warning
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_compiled_cross_entropy_equals_torch(smoothing: float) -> None:
     hidden, weight, bias, targets = make_inputs(ignored=4)
@@ -133,7 +133,7 @@ def test_autocast_rounds_products_but_not_sums(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("gradients", [True, False])
 def test_memory_does_not_grow_with_positions(gradients: bool) -> None:
-    """V is so large that the logits of a few thousand positions would take gigabytes."""
+    """V is so large that the logits of a few thousand positions would need gigabytes."""
     output = FullSoftmax(2, 100_000)
 
     def peak_of(positions: int) -> int:

@@ -25,7 +25,7 @@ def test_hypotheses_attend_to_their_own_slots(sources: int, heads: int, k: int, 
     rows, device = sources * k, "cuda"
     qkv = torch.randn(rows, 3, heads, width, device=device)
     cache = torch.randn(sources, heads, 2, slots, width, device=device)
-    cache[:, :, :, step * k :] = torch.nan  # unused slots
+    cache[:, :, :, step * k :] = torch.nan  # these slots are not used
     owned = torch.rand(rows, slots, device=device) < 0.5
     owned[:, step * k :] = False
     owned[torch.arange(rows), step * k + torch.arange(rows) % k] = True
@@ -60,7 +60,7 @@ PRODUCTS = [
     (7, 100, 130),
     (640, 512, 512),
     (33, 5003, 96),
-    (100, 130, 2000),  # split among programs
+    (100, 130, 2000),  # divided among programs
     (3000, 2048, 48),  # large tiles
 ]
 
@@ -74,7 +74,7 @@ def test_products_have_float32_precision(rows: int, width: int, depth: int, acti
     split_weight = decoder_gpu.split_tf32(weight)
     actual = decoder_gpu.fused_linear(x, split_weight, bias, activation)
     exact = ACTIVATIONS[activation](x.double() @ weight.double().t() + bias.double())
-    assert (actual.double() - exact).norm() / exact.norm() < 5e-7  # TF32 alone keeps 11 bits: 3e-4
+    assert (actual.double() - exact).norm() / exact.norm() < 5e-7  # TF32 alone has 11 bits, and an error of 3e-4
     together = decoder_gpu.fused_linear(x, split_weight, bias, activation, addend)
     torch.testing.assert_close(together, actual + addend, atol=1e-5, rtol=1e-6)
     bare = decoder_gpu.fused_linear(x, split_weight)
@@ -109,7 +109,7 @@ def test_few_rows_and_other_dtypes_use_pytorch():
 def test_token_ranking_equals_pytorch(vocabulary: int):
     torch.manual_seed(0)
     logits = torch.randn(50, vocabulary, device="cuda")
-    logits[::2] = logits[::2].round()  # many ties
+    logits[::2] = logits[::2].round()  # creates many ties
     logits[1] = 0
     values, ids = decoder_gpu.rank_tokens(logits, 9)
     expected, order = logits.sort(dim=1, descending=True, stable=True)

@@ -24,7 +24,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.models.transformer import Transformer
 
 pytestmark = pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
-WIDE = {name: replace(config, d_model=48, heads=3) for name, config in KINDS.items()}  # heads of width 16
+WIDE = {name: replace(config, d_model=48, heads=3) for name, config in KINDS.items()}  # heads of size 16
 
 
 @pytest.fixture
@@ -39,12 +39,12 @@ def generator(seed: int) -> torch.Generator:
 
 
 def find_best_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Call `best_tokens` with chunks of logits."""
+    """Call `best_tokens` on chunks of logits."""
     return decoder_numba.best_tokens(logits.clone().split(4), len(logits), min(count, logits.shape[1]))
 
 
 def test_kernels_compile() -> None:
-    """Control: without the kernels, the tests below would compare PyTorch with itself."""
+    """Control: the kernels are used. Otherwise the tests below would compare PyTorch with itself."""
     assert decoder_numba.is_available()
 
 
@@ -65,7 +65,7 @@ def test_best_tokens_equal_log_softmax(vocabulary: int, count: int, scale: float
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 12), st.integers(1, 4), st.integers(0, 999))
 def test_ties_are_broken_by_lower_id(vocabulary: int, count: int, levels: int, seed: int) -> None:
-    """Logits have few different values; some are −∞."""
+    """The logits have few different values, and some logits are −∞."""
     logits = torch.randint(levels, (5, vocabulary), generator=generator(seed)).float()
     logits[:, 1:][torch.rand(5, vocabulary - 1, generator=generator(seed)) < 0.3] = -torch.inf
     expected, expected_ids = best_tokens(logits.double().log_softmax(-1), count)
@@ -100,7 +100,7 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tenso
 @pytest.mark.parametrize(("d", "k"), [(16, 1), (32, 5), (48, 2), (64, 3)])
 @pytest.mark.parametrize("scale", [1.0, 40.0])
 def test_attention_to_source_equals_its_definition(size: int, d: int, k: int, scale: float) -> None:
-    """Masks are random, and empty for the last source; with a large scale, most weights are 0."""
+    """Masks are random, and empty for the last source. With a large scale, most weights are 0."""
     B, N, draw = 4, 3, generator(size)
     q, (keys, values) = scale * torch.randn(B * k, N, d, generator=draw), torch.randn(2, B, N, size, d, generator=draw)
     mask = torch.rand(B, size, generator=draw) < 0.7
@@ -148,7 +148,7 @@ def test_free_slots_are_used(sources: int, k: int, size: int, seed: int) -> None
     assert torch.equal(new.sum(dim=2), torch.ones(sources, k, dtype=torch.long))
     assert torch.equal(new.int().argmax(dim=2), slots)
     assert not (new & before.any(dim=1, keepdim=True)).any()
-    assert new.any(dim=1).sum() == sources * k  # all slots differ
+    assert new.any(dim=1).sum() == sources * k  # the slots are all different
 
 
 @pytest.mark.parametrize("width", [16, 48, 512])
@@ -192,7 +192,7 @@ def test_numba_step_equals_plain_step(kind: str, monkeypatch: pytest.MonkeyPatch
 @torch.no_grad()
 @pytest.mark.usefixtures("small_batches")
 def test_mixed_steps_equal_plain_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps include single and several tokens, padding, finished sources and a wider beam."""
+    """The steps read single and several tokens, padding, finished sources and a wider beam."""
     model, V, empty = build_model(WIDE["plain"]), 37, Tensor.new_empty
     monkeypatch.setattr(Tensor, "new_empty", lambda *arguments, **extra: empty(*arguments, **extra).fill_(torch.nan))
 
@@ -292,7 +292,7 @@ def test_compiler_error_makes_kernels_unavailable(error: type[Exception], monkey
     def fail(name: str) -> None:
         raise error(name)
 
-    assert has_numba()  # numba works; its compiler fails
+    assert has_numba()  # numba works, but its compiler fails
     monkeypatch.setattr(decoder_numba, "kernels", functools.cache(decoder_numba.kernels.__wrapped__))
     monkeypatch.setattr(importlib, "import_module", fail)
     assert not decoder_numba.is_available()
@@ -324,7 +324,7 @@ def test_results_do_not_depend_on_default_dtype_and_device() -> None:
 
 
 def test_other_dtypes_are_rejected() -> None:
-    """Kernels read addresses, so a wrong dtype would read invalid memory."""
+    """Kernels read memory addresses, so a wrong dtype would read invalid memory."""
     x, mask = torch.ones(2, 16), torch.ones(2, 3, dtype=torch.bool)
     keys = torch.ones(2, 1, 3, 16)
     decoder_numba.attend_to_source(x, keys, keys, mask, torch.empty_like(x))

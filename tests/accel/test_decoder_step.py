@@ -1,4 +1,4 @@
-"""Fused decoder steps equal steps through the blocks; packed layers follow changes of their weights."""
+"""Fused decoder steps equal steps through the blocks, and packed layers follow changes of their weights."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -147,7 +147,7 @@ def test_addresses_of_cached_weights_are_not_reused() -> None:
 
 @torch.no_grad()
 def test_parametrized_weights_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`q.weight` is a new tensor in every access."""
+    """Each access to `q.weight` returns a new tensor."""
 
     class Doubled(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -188,7 +188,7 @@ def test_model_built_in_inference_mode_gives_the_same_results() -> None:
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_optimizer_step_is_detected(fused: bool) -> None:
-    """Fused optimizers of torch do not update the versions of weights."""
+    """Fused optimizers of torch do not update the version counters of weights."""
     model, fresh = build_model(PLAIN), build_model(PLAIN)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=fused)
     if fused:
@@ -223,7 +223,7 @@ def test_packed_layer_equals_linear_layer(
         if activation == "none":
             torch.testing.assert_close(PackedWeights.of(layer)(x, addend), expected + addend)
         double = PackedWeights.of(layer.double(), activation)
-        assert double.packed is None  # oneDNN packs float32 only
+        assert double.packed is None  # oneDNN packs only float32
         torch.testing.assert_close(double(x.double()), expected.double(), rtol=1e-4, atol=1e-5)
 
 
@@ -257,5 +257,5 @@ def test_sum_of_split_tf32_parts_is_exact() -> None:
     weight = torch.randn(100, 100) * 10.0 ** torch.randint(-20, 20, (100, 100))
     high, low = decoder_gpu.split_tf32(weight)
     assert torch.equal(high + low, weight)
-    assert bool(((high.view(torch.int32) & 0x1FFF) == 0).all())  # 11 bits
+    assert bool(((high.view(torch.int32) & 0x1FFF) == 0).all())  # values have at most 11 bits
     assert bool((low.abs() <= weight.abs() * 2.0**-11).all())

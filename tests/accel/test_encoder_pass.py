@@ -1,4 +1,4 @@
-"""The fused encoder pass equals the blocks."""
+"""The fused pass through the encoder equals the pass through its blocks."""
 
 from dataclasses import replace
 from typing import Any
@@ -70,7 +70,7 @@ def test_changed_weights_are_detected() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_supported_encoders_are_fused_on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not applies(build_model(PLAIN).cuda())  # too narrow
+    assert not applies(build_model(PLAIN).cuda())  # the model is too narrow
     monkeypatch.setattr(module, "MIN_WIDTH", 1)
     model, (tokens, mask) = build_model(PLAIN), sources("cuda")
     expected = model.start({"tokens": tokens.cpu(), "mask": mask.cpu()}).memory

@@ -74,14 +74,14 @@ def weights_key(model: Any) -> Any:
 
 
 def fixed_search(model: Any, source: Any, options: BeamConfig, end: int, banned: Any = (), capture: bool = True) -> Any:
-    """Search with fixed shapes; None if unsupported."""
+    """Search with fixed shapes. Return None if this is not supported."""
     if not can_fix_shapes(model, source, options):
         return None
     return search_fixed(model, source, BeamRules(options, end, tuple(sorted(banned))), capture)
 
 
 def assert_same(actual: Any, expected: Any, other_kernels: bool = False) -> None:
-    """Compare hypotheses. Other kernels round differently, which may swap equally probable hypotheses."""
+    """Compare hypotheses. Other kernels round differently, which may exchange equally probable hypotheses."""
     pairs = [pair for row, other in zip(actual, expected, strict=True) for pair in zip(row, other, strict=True)]
     equal = [first.tokens == second.tokens for first, second in pairs]
     assert sum(equal) >= 0.9 * len(equal) if other_kernels else all(equal)
@@ -163,7 +163,7 @@ def test_steps_do_not_synchronize(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert steps
 
 
-@pytest.mark.parametrize("levels", [1, 3, 10**6])  # of probability: many ties, or almost none
+@pytest.mark.parametrize("levels", [1, 3, 10**6])  # number of different probabilities: many ties, or almost no ties
 @pytest.mark.parametrize("vocabulary", [3, 5, 12, 400, 1037])
 def test_tokens_are_ranked_by_probability_then_id(vocabulary: int, levels: int) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""Graphs of searches on any machine: reuse, release and unsupported cases.
+"""Graphs of searches on any machine: reuse, release, and unsupported cases.
 
 A fake graph runs the captured operations again.
 """
@@ -111,7 +111,7 @@ def test_attention_kernel_supports_only_some_sizes(width: int, hypotheses: int, 
 
 
 def test_graphs_are_tied_to_packed_weights() -> None:
-    """Restored weights have their old addresses, but the packed weights do not."""
+    """Restored weights keep their addresses, but the packed weights do not."""
     model = build_model("untied")
     run_search(model)
     graphs, original = graphed_search._graphs[model], [parameter.data for parameter in model.parameters()]

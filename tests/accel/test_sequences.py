@@ -1,4 +1,4 @@
-"""Whole sequences on the CPU compared with the plain loop, with gradients, for all cells."""
+"""Whole sequences on the CPU compared with the plain loop, including gradients, for all cells."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -101,7 +101,8 @@ def test_sequence_kernel_equals_plain_loop_for_realistic_sizes(name, masked):
         results_and_gradients(run_whole, layer, x, state, mask),
         results_and_gradients(run_plain, layer, x, state, mask),
     )
-    for results in actual, expected:  # sums of many terms: relative to their maximum
+    # Differences are relative to the maximum, because the results are sums of many terms
+    for results in actual, expected:
         results.update({key: value / value.abs().max() for key, value in results.items() if key.startswith("d ")})
     assert_close_all(actual, expected)
 
@@ -133,7 +134,7 @@ def without_slope(d, y, *rest, grad_input):
     return grad_input.copy_(d)
 
 
-WRONG_TERMS: dict[str, tuple[str, Any, set[str]]] = {  # attribute, wrong replacement, unaffected cells
+WRONG_TERMS: dict[str, tuple[str, Any, set[str]]] = {  # attribute, wrong replacement, and cells that it does not affect
     "tanh without −1": (
         "tanh_of_doubled",
         lambda doubled, out: torch.sigmoid(doubled, out=out).mul_(2),
@@ -281,7 +282,7 @@ def test_overwritten_outputs_raise_an_error():
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_output_strides_equal_other_implementations(name, masked):
-    """Dropout draws in memory order, so strides must be equal for a seed to give equal results."""
+    """Dropout is drawn in memory order. Equal results for a random seed therefore require equal strides."""
     layer = recurrent(name)
     x, state = make_inputs(layer, 3, 20)
     mask = make_mask(3, 20) if masked else None

@@ -1,4 +1,4 @@
-"""Numba kernels for whole sequences compared with the plain loop in double precision, with gradients."""
+"""Numba kernels for whole sequences compared with the plain loop in double precision, including gradients."""
 
 from typing import Any
 
@@ -93,7 +93,7 @@ def test_products_in_several_blocks_give_the_same_results(name):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_rows_are_split_among_threads(name):
     torch.set_num_threads(2)
-    assert difference(name, 7, 16, 6, 12, True) < 2e-6  # 3 rows and 4
+    assert difference(name, 7, 16, 6, 12, True) < 2e-6  # 3 rows and 4 rows
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -126,7 +126,7 @@ def test_overwritten_outputs_give_no_wrong_gradient(name):
     try:
         (actual,) = torch.autograd.grad(sequences.run(layer.cell, x, state)[0].mul_(2).sum(), x)
     except RuntimeError:
-        return  # the backward pass needs the outputs, and torch reports it
+        return  # the backward pass needs the outputs, so torch reports the change
     assert torch.equal(actual, expected)
 
 

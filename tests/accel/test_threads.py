@@ -1,4 +1,4 @@
-"""Batches in parallel threads: ordered results, one torch thread each, and restored settings."""
+"""Batches in parallel threads: the order of results, one torch thread each, and restored settings."""
 
 import threading
 import time
@@ -31,7 +31,7 @@ def test_results_are_in_order_and_use_one_thread_each() -> None:
 
     def work(item: int) -> tuple[int, int, str]:
         if item < 2:
-            barrier.wait()  # the first two run in parallel
+            barrier.wait()  # the first two batches run in parallel
         time.sleep(0.01 * (3 - item))
         return item, torch.get_num_threads(), threading.current_thread().name
 
@@ -111,7 +111,7 @@ def test_threads_inherit_torch_modes_of_the_caller(torch_mode: AbstractContextMa
 
 
 def test_other_threads_keep_their_setting() -> None:
-    """This includes a thread that starts during decoding."""
+    """Threads that start during decoding are also included."""
     counts: list[int] = []
 
     def work(item: int) -> int:

@@ -1,4 +1,4 @@
-"""Random linear dynamical systems and their joint Gaussian: brute force without recursion."""
+"""Random linear dynamical systems, and their joint Gaussian computed by brute force without recursion."""
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ def random_system(hidden: int, columns: int, seed: int = 0, inputs: int = 0, ran
 
 
 def random_values(batch: int, steps: int, columns: int, seed: int = 0, missing: float = 0.3) -> tuple[Tensor, Tensor]:
-    """Return values and their mask; complete steps and single values are missing, as NaN."""
+    """Return values and their mask. Some complete steps and some single values are missing (NaN)."""
     draw = torch.Generator().manual_seed(seed + 1000)
     values = 2 * torch.randn(batch, steps, columns, generator=draw, dtype=torch.float64)
     mask = torch.rand(batch, steps, columns, generator=draw) >= missing
@@ -74,7 +74,7 @@ class Joint:
         return mean.reshape(self.steps, -1), np.stack([blocks[t, :, t] for t in range(self.steps)])
 
     def values_given(self, values: Array, mask: NDArray[np.bool_]) -> tuple[Array, Array]:
-        """Return means (T, C) and covariances (T, C, C) of all values given the observed ones."""
+        """Return means (T, C) and covariances (T, C, C) of all values given the observed values."""
         seen = mask.reshape(-1)
         gain = np.linalg.solve(self.values[np.ix_(seen, seen)], self.values[seen]).T
         mean = self.expected + gain @ (values.reshape(-1)[seen] - self.expected[seen])

@@ -57,7 +57,7 @@ def test_fit_and_forecast_of_several_variables_equal_statsmodels() -> None:
 
 @pytest.mark.parametrize("lag", [1, 4])
 def test_forecast_of_differences_equals_expanded_equation(lag: int) -> None:
-    """Cumulative forecasts of the differences equal the forecast of the expanded equation."""
+    """Cumulative sums of forecast differences equal the forecast of the expanded equation."""
     model, values, mask = fit_model(3, lag)
     plain = Autoregressive(3, 0, 1)
     changes = values[lag:] - values[:-lag]
@@ -77,7 +77,7 @@ def joint_gaussian(model: Autoregressive, steps: int) -> tuple[Tensor, Tensor]:
     size = (order + steps) * C  # the initial state, then the noise of each step
     mean = torch.cat([model.level.repeat(order), model.bias.repeat(steps)])
     noise = torch.block_diag(*[model.spread.diag()] * order, *[model.covariance] * steps)
-    coefficients = torch.eye(size, dtype=torch.float64)  # coefficients of each value
+    coefficients = torch.eye(size, dtype=torch.float64)  # coefficients of each value in the initial state and the noise
     for t in range(order, order + steps):
         for k in range(order):
             coefficients[t * C : (t + 1) * C] += A[k] @ coefficients[(t - 1 - k) * C : (t - k) * C]
@@ -112,7 +112,7 @@ def test_exact_intervals_equal_intervals_of_sampled_paths() -> None:
     assert exact.exact
 
     class Drawn:
-        """The same model without exact forecasts."""
+        """A version of the model without exact forecasts."""
 
         start, step = staticmethod(model.start), staticmethod(model.step)
 
@@ -159,7 +159,7 @@ def test_state_survives_a_round_trip_and_invalid_inputs_are_rejected() -> None:
 
 @pytest.mark.parametrize(("variables", "lag"), [(1, 0), (2, 3)])
 def test_shortcut_for_complete_data_equals_the_full_computation(variables: int, lag: int) -> None:
-    """A single row without gaps uses the shortcut; a batch that also contains a row with gaps does not."""
+    """A single row without gaps uses the shortcut. A batch that also contains a row with gaps does not."""
     model, values, mask = fit_model(2, lag, variables)
     gaps = mask.clone()
     gaps[::3] = False

@@ -32,7 +32,7 @@ def without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["numba", "scaled", "definition"])
 def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The numba kernels, the scaled torch code used without numba, and the definition."""
+    """The numba kernels, the scaled torch code that is used without numba, and the definition."""
     if request.param == "scaled":
         request.getfixturevalue("without_numba")
     elif request.param == "numba" and not has_numba():
@@ -44,7 +44,7 @@ def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
 def random_hmm(
     states: int, batch: int, length: int, seed: int = 0, zeros: float = 0.0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log π, log A, log b; a fraction `zeros` of A and b is 0, but never a complete row."""
+    """Return log π, log A and log b. A fraction `zeros` of A and b is 0, but never a complete row."""
     random = np.random.default_rng(seed)
     initial, transition = random.dirichlet(np.ones(states)), random.dirichlet(np.ones(states), states)
     emission = random.gamma(0.5, size=(batch, length, states)) + 1e-12
@@ -176,7 +176,7 @@ def test_piecewise_recursion_equals_the_definition(batch: int, zeros: float) -> 
 
 
 def underflowing_hmm() -> tuple[Tensor, Tensor, Tensor]:
-    """Two disconnected states whose emissions alternate between likely and thousands of nats below."""
+    """Two disconnected states. Emissions alternate between likely values and values thousands of nats below."""
     initial = torch.tensor([0.5, 0.5], dtype=torch.float64).log()
     transition = torch.eye(2, dtype=torch.float64).log()
     emission = torch.tensor([[[0.0, -2000.0], [-3000.0, 0.0], [0.0, -900.0]]], dtype=torch.float64)
@@ -185,7 +185,7 @@ def underflowing_hmm() -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.usefixtures("implementation")
 def test_underflow_does_not_lose_states() -> None:
-    """Products of probabilities would be 0 here or favour the wrong state."""
+    """Products of probabilities would be 0 here, or would favour the wrong state."""
     initial, transition, emission = underflowing_hmm()
     result = posterior(initial, transition, emission)
     assert result.log_likelihood.item() == pytest.approx(-2900 + math.log(0.5), abs=1e-9)
@@ -208,7 +208,7 @@ def test_scaled_recursion_detects_underflow() -> None:
 @pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("low", [-100.0, -400.0, -800.0])
 def test_unlikely_values_with_zero_transitions_are_exact(low: float) -> None:
-    """The left-to-right model reads unlikely values, within and beyond the range of float64."""
+    """The left-to-right model reads unlikely values within and beyond the range of float64."""
     random = np.random.default_rng(3)
     transition = torch.from_numpy(np.triu(random.dirichlet(np.ones(4), 4))).log()
     emission = torch.from_numpy(random.uniform(low, 0, (5, 30, 4)))

@@ -95,7 +95,7 @@ def test_beam_search_scores_equal_the_model() -> None:
 
 
 def test_iteration_equals_hmmlearn() -> None:
-    """The chain has END as a state and, as in hmmlearn, no smoothing."""
+    """The chain has END as a state. Like hmmlearn, it uses no smoothing."""
     hmm = pytest.importorskip("hmmlearn.hmm")
     tokens, model = stream(), random_model(3, smoothing=0)
     other = hmm.CategoricalHMM(4, n_iter=1, tol=-1, init_params="", params="te")
@@ -107,7 +107,7 @@ def test_iteration_equals_hmmlearn() -> None:
     better, value = model.improve(tokens)
     assert value * len(tokens) == pytest.approx(total, rel=1e-11)
     np.testing.assert_allclose(better.emission.exp().numpy(), other.emissionprob_, atol=1e-10)
-    # hmmlearn counts no transition before the first token; here the stream begins after an END
+    # hmmlearn does not count a transition before the first token; here the stream begins after an END
     np.testing.assert_allclose(better.transition.exp().numpy()[:-1], other.transmat_[:-1], atol=1e-10)
 
 
@@ -130,7 +130,7 @@ def test_likelihood_increases_and_batching_has_no_effect(monkeypatch: pytest.Mon
 
 
 def test_two_states_separate_alternating_symbols() -> None:
-    """Symbols alternate between 1, 2, 3 and 4, 5, 6; two states learn this."""
+    """Symbols alternate between 1, 2, 3 and 4, 5, 6. A model with two states learns this."""
     draws = torch.randint(1, 4, (200,), generator=torch.Generator().manual_seed(1))
     tokens = torch.cat([draws + 3 * (torch.arange(200) % 2), torch.tensor([0])])
     search = Search(lambda: HMMConfig(states=2).build(V))
@@ -164,7 +164,8 @@ def test_resumed_search_equals_uninterrupted_search() -> None:
     assert last.model is again.best and again.finished
     for name, table in whole.state_dict().items():
         assert table.equal(again.state_dict()[name]), name
-    forgetful = Search(lambda: HMMConfig(states=2).build(V))  # negative control: a lost iteration counter differs
+    # Negative control: the results differ if the iteration counter is lost
+    forgetful = Search(lambda: HMMConfig(states=2).build(V))
     forgetful.load_state_dict({**kept, "search": kept["search"] * torch.tensor([1, 0, 1, 1])})
     assert forgetful.iteration != broken.iteration
 
@@ -259,7 +260,7 @@ def test_gaussian_iterations_equal_hmmlearn(kind: str) -> None:
 
 
 def test_missing_values_are_marginalized() -> None:
-    """Integrating over a value equals leaving it out; other scores do not change."""
+    """Integrating over a value equals omitting it. The scores of other values do not change."""
     values = two_regimes(6)
     model, _ = gaussian_model(two_regimes()).improve([two_regimes()])
     gaps = values.clone()
@@ -311,7 +312,7 @@ def test_prediction_is_a_mixture() -> None:
 
 def test_singular_covariance_is_reported_and_floor_prevents_it() -> None:
     line = torch.linspace(0, 1, 40, dtype=torch.float64)
-    values = torch.stack([line, 2 * line + 1], dim=1)  # on a line
+    values = torch.stack([line, 2 * line + 1], dim=1)  # all values lie on a line
     for kind in ("full", "diagonal"):
         one_value = torch.cat([torch.full((30, 1), 5.0), torch.randn(30, 1, generator=torch.manual_seed(0))]).double()
         given = values if kind == "full" else one_value

@@ -1,4 +1,4 @@
-"""Filter and smoother compared with the joint Gaussian and statsmodels, and numerically hard systems."""
+"""Filter and smoother compared with the joint Gaussian and statsmodels, and on numerically difficult systems."""
 
 from dataclasses import replace
 from typing import Any
@@ -101,7 +101,7 @@ def statsmodels_results(system: System, values: Tensor) -> Any:
     model["selection"] = system.process.numpy()
     model["state_cov"] = np.eye(system.process.shape[1])
     model.ssm.initialize_known(system.mean.numpy(), covariance(system.factor).numpy())
-    model.ssm.tolerance = 0  # otherwise nearly constant covariances are treated as converged
+    model.ssm.tolerance = 0  # otherwise, nearly constant covariances are treated as converged
     return model.ssm.smooth()
 
 
@@ -167,7 +167,7 @@ def test_covariances_remain_positive_where_the_textbook_filter_fails() -> None:
 
 
 def test_variance_of_ill_conditioned_system_equals_exact_arithmetic() -> None:
-    """Compare with rational numbers."""
+    """Compare with exact computation in rational numbers."""
     from fractions import Fraction
 
     system = hard_system()
@@ -185,7 +185,7 @@ def test_variance_of_ill_conditioned_system_equals_exact_arithmetic() -> None:
     values = torch.zeros(1, 6, 2, dtype=torch.float64)
     ours = covariance(kalman_filter(system, values, torch.ones_like(values, dtype=torch.bool)).factors[0])
     for t in range(6):
-        for row in see:  # sequential updates need no matrix inverse
+        for row in see:  # sequential updates do not need a matrix inverse
             cross = [sum((p * c for p, c in zip(line, row, strict=True)), Fraction(0)) for line in spread]
             size = sum((c * x for c, x in zip(row, cross, strict=True)), noise)
             spread = [[spread[i][j] - cross[i] * cross[j] / size for j in range(4)] for i in range(4)]

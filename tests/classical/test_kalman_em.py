@@ -1,4 +1,4 @@
-"""EM: M-steps are optimal, the likelihood never decreases, learned models predict like the true model."""
+"""EM: M-steps are optimal, the likelihood never decreases, and learned models predict like the true model."""
 
 from dataclasses import replace
 from itertools import islice, pairwise
@@ -32,7 +32,7 @@ STRUCTURES = ("free", "level", "trend", "seasonal", "constant-velocity")
 
 
 def draw_walks(batch: int, steps: int, columns: int, seed: int, missing: float = 0.2) -> Data:
-    """Draw noisy random walks with a season of 4 and missing values; the last sequence is shorter."""
+    """Draw noisy random walks with a season of 4 and missing values. The last sequence is shorter."""
     draw = torch.Generator().manual_seed(seed)
     noise = torch.randn(2, batch, steps, columns, generator=draw, dtype=torch.float64)
     values = noise[0].cumsum(dim=1) + noise[1] + 3 * torch.sin(torch.arange(steps) * torch.pi / 2)[:, None] + 50
@@ -101,9 +101,9 @@ def test_likelihood_decreases_with_a_wrong_m_step() -> None:
 
 
 def expected_log_p(system: System, joint: Joint, values: Array, mask: NDArray[np.bool_], inputs: Array) -> float:
-    """Return E log p(h, y) of one sequence under `system`, with the expectation given by `joint`.
+    """Return E log p(h, y) of one sequence under `system`. `joint` defines the expectation.
 
-    Steps without an observation do not contribute to the emission.
+    Steps without an observation do not contribute to the emission term.
     """
     size, wide = joint.hidden, joint.columns
     mean, spread = joint.all_given(values, mask)
@@ -153,7 +153,7 @@ def test_m_step_is_a_local_maximum(seed: int, missing: float) -> None:
 
 
 def test_full_noise_covariance_is_learned_despite_gaps() -> None:
-    """The values are correlated and have gaps; diagonal noise is the negative control."""
+    """The values are correlated and have gaps. Diagonal noise is the negative control."""
     draw = torch.Generator().manual_seed(0)
     both = torch.randn(1, 160, 1, generator=draw, dtype=torch.float64)
     values = torch.cat([both, both + 0.3 * torch.randn(1, 160, 1, generator=draw, dtype=torch.float64)], dim=2)
@@ -172,7 +172,7 @@ def test_full_noise_covariance_is_learned_despite_gaps() -> None:
 
 
 def test_learned_model_predicts_like_the_true_model() -> None:
-    """Compare on held-out sequences; the parameters are identifiable only up to a change of basis."""
+    """Compare on held-out sequences, because parameters are identifiable only up to a change of basis."""
     truth = random_system(2, 3, seed=3)
     true = KalmanConfig(structure="free", hidden=2).build(3)
     true.system = truth
@@ -242,7 +242,7 @@ def test_named_structures_learn_only_noises() -> None:
     first.begin(data)
     for name in ("transition", "emission", "offset", "mean", "factor"):
         assert torch.equal(getattr(model.system, name), getattr(first.system, name))
-    drift = covariance(model.system.process)  # two axes, each with correlated position and velocity
+    drift = covariance(model.system.process)  # each of the two axes has correlated position and velocity
     for axis in (0, 2):
         block = drift[axis : axis + 2, axis : axis + 2]
         expected = torch.tensor([[1 / 3, 1 / 2], [1 / 2, 1]], dtype=torch.float64) * block[1, 1]
@@ -251,7 +251,7 @@ def test_named_structures_learn_only_noises() -> None:
 
 
 def test_damped_level_decays_to_its_mean() -> None:
-    """The level decays to 20 with ρ = 0.7 and no trend; an undamped level stays constant."""
+    """The level decays to 20 with ρ = 0.7 and without a trend. An undamped level stays constant."""
     draw, values = torch.Generator().manual_seed(0), [0.0]
     for noise in torch.randn(400, generator=draw).tolist():
         values.append(0.7 * values[-1] + noise)

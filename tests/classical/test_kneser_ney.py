@@ -85,7 +85,7 @@ def join_documents(documents: list[list[int]]) -> np.ndarray:
 
 
 def model_probs(model: NGram, context: Gram) -> list[float]:
-    """Return p of every word after a context; a context inside a document follows an unseen word."""
+    """Return p of every word after a context. Inside a document, the context follows an unseen word."""
     before = model.vocabulary if context[:1] == (BEGIN,) else model.vocabulary - 1
     ids = [before] * model.order + [token for token in context if token != BEGIN]
     state = DecodeState(torch.tensor([ids[len(ids) - (model.order - 1) :]], dtype=torch.int64))
@@ -112,7 +112,7 @@ def test_every_probability_equals_the_reference(order: int, documents: list[list
     contexts |= {(BEGIN, 5)[: order - 1], (5, 5, 5, 5)[: order - 1], (1, 5, 2, 3)[: order - 1]}
     for context in contexts:
         if any(token == 0 for token in context):
-            continue  # a context does not contain the end of a document
+            continue  # a context cannot contain the end of a document
         expected = [reference.prob(word, context) for word in range(vocabulary)]
         assert model_probs(model, context) == pytest.approx(expected, abs=1e-12, rel=1e-10)
 
@@ -121,7 +121,7 @@ WORDS = 40
 
 
 def large_corpus() -> list[list[int]]:
-    """Draw a skewed corpus with all counts of counts, so that no order falls back to default discounts."""
+    """Draw a skewed corpus that has all counts of counts, so that no order uses the default discounts."""
     random = np.random.default_rng(0)
     return [list(np.minimum(random.geometric(0.12, random.integers(1, 12)), WORDS - 2)) for _ in range(1500)]
 
@@ -148,7 +148,7 @@ def test_discounts_are_estimated_from_the_data(order: int) -> None:
 
 
 def test_wrong_discount_changes_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: the comparison above fails if one discount is off by 0.001."""
+    """Negative control: the comparison above fails if one discount differs by 0.001."""
 
     def wrong(adjusted: np.ndarray) -> tuple[np.ndarray, bool]:
         discounts, fallback = estimate_discounts(adjusted)

@@ -1,4 +1,4 @@
-"""The linear dynamical system as a model: structures, forecasts, checkpoints, resuming, invalid input."""
+"""The linear dynamical system as a model: structures, forecasts, checkpoints, resuming, and invalid input."""
 
 from collections.abc import Callable
 from typing import Any
@@ -127,7 +127,7 @@ def test_sampled_paths_equal_the_exact_forecast() -> None:
     values, mask = random_values(2, 8, 2)
 
     class Stepped:
-        """The same model without exact forecasts."""
+        """A version of the model without exact forecasts."""
 
         start, step, score = model.start, model.step, model.score
 

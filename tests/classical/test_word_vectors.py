@@ -1,4 +1,4 @@
-"""Word vectors: equations compared with autograd, numba kernels with the equations, and GloVe counts."""
+"""Word vectors: equations compared with autograd, numba kernels compared with the equations, and GloVe counts."""
 
 import math
 from collections import Counter
@@ -114,14 +114,15 @@ def test_predictions_equal_a_loop_over_the_text(objective):
     ]
     assert found == wanted
     whole = sampler.predictions(block)
-    assert torch.cat([batch.candidates for batch in batches]).equal(whole.candidates)  # independent of batching
+    # The result does not depend on the batches
+    assert torch.cat([batch.candidates for batch in batches]).equal(whole.candidates)
     for candidates, mask in zip(whole.candidates.tolist(), whole.candidate_mask.tolist(), strict=True):
         assert mask == [word not in candidates[:position] for position, word in enumerate(candidates)]
 
 
 @pytest.mark.parametrize("objective", ["skipgram", "cbow"])
 def test_step_is_the_gradient_of_the_loss(objective):
-    """Compare with autograd in float64; as in word2vec, CBOW gives each neighbour the full gradient of the mean."""
+    """Compare with autograd in float64. As in word2vec, CBOW gives each neighbour the full gradient of the mean."""
     model, text = small_model(objective)
     for name in ("vectors", "contexts"):
         setattr(model, name, torch.randn(V, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(4)))
@@ -200,7 +201,7 @@ def test_resumed_training_equals_uninterrupted_training(objective, engine):
 
 
 def test_workers_make_every_step_once(monkeypatch):
-    """Workers race on the vectors, so the test counts steps instead of comparing results."""
+    """Workers update the vectors in a race, so the test counts steps instead of comparing results."""
     pytest.importorskip("numba")
     make_step, made = WordVectorTrainer._step, []
 
@@ -305,7 +306,7 @@ def test_rare_pairs_have_lower_weight():
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_words_with_shared_contexts_become_similar(objective):
-    """Each document uses words of one of five groups; nearest neighbours end up in the same group."""
+    """Each document uses words of one of five groups. The nearest neighbours are in the same group."""
     generator = np.random.default_rng(0)
     documents = [generator.integers(2 + 5 * group, 7 + 5 * group, size=12) for group in generator.integers(0, 5, 150)]
     text = Text(torch.from_numpy(np.concatenate(documents)), torch.arange(150).repeat_interleave(12))

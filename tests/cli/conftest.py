@@ -1,4 +1,4 @@
-"""Fixtures: the command line in this process, and small runs shared by its tests."""
+"""Fixtures: the command line in this process, and small runs that its tests share."""
 
 import io
 import itertools
@@ -81,7 +81,7 @@ def type_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
 
 
 def sentences(count: int, seed: int) -> str:
-    """Generate sentences; about one in twenty contains a unique word."""
+    """Generate sentences. About one sentence in twenty contains a unique word."""
     draw = random.Random(seed)
     nouns, verbs, places = (
         ("cat", "dog", "owl", "naïve fox"),
@@ -106,15 +106,17 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def text_overrides(texts: Path) -> list[str]:
-    """Overrides to train on these texts; each line is a document."""
+    """Return overrides to train on these texts, in which each line is a document."""
     files = [f"data.{name}={texts / name}.txt" for name in ("train", "dev", "test")]
     return ["data.corpus=text", *files, "data.documents=line"]
 
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory, text_overrides: list[str]) -> Path:
-    """Finished runs. `chars`, `gru` (characters), `pairs` (byte pairs), `words` and `grams` (words) share a text;
-    `toys` has other data. Do not change them: see `copy`."""
+    """Finished runs, which must not be changed (see `copy`).
+
+    `chars`, `gru` (characters), `pairs` (byte pairs), `words` and `grams` (words) share a text. `toys` has other data.
+    """
     folder = tmp_path_factory.mktemp("runs")
     recurrent = [*SMALL, "train.steps=24", "train.warmup=4", "train.evaluate_every=8"]
     commands = {
@@ -132,7 +134,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, text_overrides: list[str]) ->
 
 @pytest.fixture
 def copy(runs: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Copy a run, to damage it or to continue its training."""
+    """Copy a run, so that a test can damage it or continue its training."""
 
     def make(name: str) -> Path:
         return Path(shutil.copytree(runs / name, tmp_path / name))
@@ -191,8 +193,11 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def translators(tmp_path_factory: pytest.TempPathFactory, pairs: Path) -> Path:
-    """Finished runs of translators on one data set. `one`, `two` (another seed), `transformer` and `blind` (without
-    attention) share a vocabulary of words; `bytes` has another; `back` has the opposite direction."""
+    """Finished runs of translators on the same data.
+
+    `one`, `two` (another random seed), `transformer` and `blind` (without attention) share a vocabulary of words.
+    `bytes` has another vocabulary. `back` has the opposite direction.
+    """
     folder = tmp_path_factory.mktemp("translators")
     there, back = (
         [f"data.{split}=[{pairs / split}.{a},{pairs / split}.{b}]" for split in ("train", "dev", "test")]

@@ -13,7 +13,7 @@ from seqloom.core.errors import CheckpointError, DataError, Interrupted, Resourc
 
 
 class OutOfMemoryError(RuntimeError):
-    """An error with the class name that torch uses."""
+    """An error with the same class name as an error of torch."""
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def install(error: BaseException | None) -> None:
         def broken() -> None:
-            """Break, on purpose. `seqloom break`"""
+            """Raise an error. `seqloom break`"""
             if error is not None:
                 raise error
 

@@ -24,13 +24,13 @@ FIGURES = ("loss", "perplexity", "bleu", "chrf", "exact_match")
 
 @pytest.fixture
 def copies(translators: Path, tmp_path: Path) -> Path:
-    """Copies of the translators, to average."""
+    """Copies of the translators, which are averaged."""
     return Path(shutil.copytree(translators, tmp_path / "runs"))
 
 
 @pytest.fixture(scope="module")
 def averaged(translators: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The average of all four checkpoints of `one`."""
+    """The average of the four checkpoints of `one`."""
     path = tmp_path_factory.mktemp("averaged") / "mean"
     assert main(["average", str(translators / "one"), "--last", "4", "--out", str(path)]) == 0
     return path
@@ -142,7 +142,7 @@ def test_compare_marks_averages(seqloom: Any, copies: Path) -> None:
     shown = seqloom("compare", copies / "one", copies / "one-averaged")
     assert f"{copies / 'one-averaged'} (mean of 3 checkpoints)" in shown.out and "unfinished" not in shown.out
     result = seqloom("compare", copies / "one", copies / "one-averaged", "--json").json
-    assert result["ranked_by"] == "bleu"  # both were evaluated on all of dev
+    assert result["ranked_by"] == "bleu"  # both runs were evaluated on all of dev
     assert {row["mean_of"] for row in result["runs"]} == {None, "3 checkpoints"}
     assert len({row["parameters"] for row in result["runs"]}) == 1
 
@@ -192,7 +192,7 @@ def test_too_few_checkpoints_are_rejected(seqloom: Any, copies: Path) -> None:
     recipe = one / "recipe.yaml"
     recipe.write_text(
         recipe.read_text().replace("keep_checkpoints: 4", "keep_checkpoints: 12")
-    )  # as if more checkpoints had been kept
+    )  # simulates a larger number of kept checkpoints
     update_checksums(one)
     shown = seqloom("average", one)
     shown.fails_with(2, "--last 4, or train with train.save_every=1 to have enough checkpoints.", lines=1)

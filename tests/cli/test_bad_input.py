@@ -1,4 +1,4 @@
-"""Invalid input and damaged runs: a clear message, the right exit code, no loss of data."""
+"""Invalid input and damaged runs lead to a clear message and the right exit code, and no data is lost."""
 
 import errno
 import json
@@ -272,7 +272,7 @@ def flip(path: Path) -> None:
 
 
 def rewrite(path: Path, old: str, new: str, sealed: bool = False) -> None:
-    """Change a file; `sealed` updates the checksums of its run."""
+    """Change a file. `sealed` updates the checksums of its run."""
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
@@ -411,7 +411,7 @@ def test_half_precision_requires_gpu(seqloom: Any, workdir: Path, precision: str
 
 
 class Disk:
-    """A small disk that can be filled: a mounted one if possible, otherwise a simulated one."""
+    """A small disk that can be filled. It is mounted if possible, and otherwise simulated."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
         self.path, self._monkeypatch = path, monkeypatch
@@ -464,7 +464,7 @@ def test_full_disk_loses_no_progress(
     assert full.code == 5, full.err
     *warnings, error = full.err.splitlines()
     assert error.startswith("seqloom: The disk is full: could not write ")
-    assert all(line.startswith("warning: ") for line in warnings)  # the check of the data, before training
+    assert all(line.startswith("warning: ") for line in warnings)  # the warnings of the data check before training
     assert [path.name for path in sorted((run / "checkpoints").iterdir())] == ["latest.json", "step-8"]
     manifest = json.loads((run / "checkpoints/step-8/manifest.json").read_text())
     assert set(manifest["files"]) <= {path.name for path in (run / "checkpoints/step-8").iterdir()}

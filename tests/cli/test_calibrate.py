@@ -20,7 +20,7 @@ from seqloom.training import resume
 
 @pytest.fixture(scope="module")
 def imperfect(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train a classifier on texts of which a fifth have the wrong label."""
+    """Train a classifier on texts. One fifth of the texts have the wrong label."""
     folder = tmp_path_factory.mktemp("calibrated")
     flip = {"good": "bad", "bad": "good"}
     rows = [(text, flip[label] if number % 5 == 0 else label) for number, (text, label) in enumerate(reviews())]
@@ -46,7 +46,7 @@ def test_every_command_uses_the_temperature(seqloom: Any, run: Path) -> None:
     assert temperature != pytest.approx(1, abs=0.01)
     assert fitted["after"]["loss"] < fitted["before"]["loss"]
     assert fitted["after"]["uncalibrated_error"] == pytest.approx(fitted["before"]["calibration_error"], abs=1e-6)
-    assert (run / "model.safetensors").read_bytes() == weights  # the trained model stays available
+    assert (run / "model.safetensors").read_bytes() == weights  # the trained weights are unchanged
 
     expected = before ** (1 / temperature)
     expected /= expected.sum(axis=1, keepdims=True)

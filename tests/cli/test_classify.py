@@ -163,7 +163,7 @@ def test_text_that_is_a_file_name_is_noted(seqloom: Any, runs: Path, workdir: Pa
         quoted = f"'{name}'" if " " in name else name
         assert shown.code == 0 and shown.out.count("\n") == 1
         assert shown.err.startswith(f"note: {name} is used as a text; to read the file: < {quoted}\n")
-        type_in(f"{name}\n".encode())  # still used as a text
+        type_in(f"{name}\n".encode())  # the line is still used as a text
         again = seqloom("classify", runs / "gru")
         assert again.out == shown.out and "is used as" not in again.err
 
@@ -299,7 +299,8 @@ def test_curves_show_accuracy_and_loss(seqloom: Any, runs: Path) -> None:
     assert loss.get_ylabel() == "loss, nats per text"
     assert beside.get_ylabel() == "accuracy on dev"
     assert "accuracy" in repr(load(runs / "gru", "cpu"))
-    panels = draw_curves([Run.open(runs / "gru"), Run.open(runs / "tagger")]).axes  # no common metric and unit
+    # The runs have no common metric and unit
+    panels = draw_curves([Run.open(runs / "gru"), Run.open(runs / "tagger")]).axes
     assert [axes.get_ylabel() for axes in panels] == ["loss, nats per text", "loss, nats per word"]
     assert [{str(line.get_label()).partition(":")[0] for line in axes.lines} for axes in panels] == [
         {"gru"},

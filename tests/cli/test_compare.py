@@ -169,7 +169,7 @@ def test_brackets_in_names_are_not_markup(seqloom: Any, runs: Path, tmp_path: Pa
 
 
 def test_title_of_differences_is_not_wrapped(seqloom: Any, copy: Any, tmp_path: Path) -> None:
-    """The title is also kept on one line above a narrow table."""
+    """The title is on one line, even above a narrow table."""
     one, two = copy("chars"), tmp_path / "b"
     shutil.copytree(one, two)
     recipe = two / "recipe.yaml"
@@ -218,7 +218,7 @@ def test_markers_and_legends_do_not_hide_curves(copy: Any, points: int, marker: 
     more = [last | {"step": 10 * number} for number in range(points)]
     log.write_text("".join(json.dumps(line) + "\n" for line in [*others, *more]))
     metric = draw_curves([Run.open(run)])
-    to_bytes(metric)  # compute the layout
+    to_bytes(metric)  # computes the layout
     panel: Any = metric.axes[0]
     assert panel.lines[1].get_marker() == marker
     assert not panel.get_legend().get_window_extent().overlaps(panel.get_window_extent())

@@ -22,7 +22,7 @@ WHOLE = "The cats purr all day . We hear them purr . They eat milk ."
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs with 30 positions: `spans` (words), `bytes` (byte pairs) and `bart`."""
+    """Runs with at most 30 positions: `spans` (words), `bytes` (byte pairs) and `bart`."""
     folder = tmp_path_factory.mktemp("denoisers")
     places = [
         "model.positions.kind=learned",
@@ -46,7 +46,7 @@ class Told:
         self.model, self.said = model, [*said, 0]
 
     @property  # type: ignore[misc]
-    def __class__(self) -> Any:  # other attributes are those of the model
+    def __class__(self) -> Any:  # other attributes are those of the real model
         return type(self.model)
 
     def __getattr__(self, name: str) -> Any:
@@ -210,7 +210,7 @@ def test_json_heads_have_weights_for_every_token_and_word(seqloom: Any, folder: 
     weights = torch.tensor(result["maps"][0]["weights"])
     assert weights.shape == (len(result["row_tokens"]), len(result["column_tokens"]))
     sums = weights.sum(1)
-    assert torch.all(sums > 0.5) and torch.all(sums < 1.001)  # the rest is on tokens before the source
+    assert torch.all(sums > 0.5) and torch.all(sums < 1.001)  # the other weights are on tokens before the source
     by_words = torch.tensor(result["maps"][0]["word_weights"])
     assert by_words.shape == (len(result["row_words"]), len(result["column_words"]))
     assert torch.isclose(by_words[0].sum(), sums[0], atol=1e-5) and torch.isclose(by_words[-1].sum(), sums[-1])

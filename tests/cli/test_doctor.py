@@ -14,7 +14,7 @@ SMALL = ["batch.size=4", "batch.length=16", "model.hidden=12", "model.embedding=
 
 @pytest.fixture
 def canned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the trial training, which takes seconds, in all tests but one."""
+    """Replace the rehearsal of training, which takes seconds, in all tests except one."""
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=300 * MIB))
     monkeypatch.setattr(doctor, "free_memory", lambda device: 4096 * MIB)
 
@@ -51,7 +51,7 @@ def test_text_output_shows_time_memory_and_warnings(seqloom: Any, text_overrides
     shown = seqloom("doctor", "lm-char-lstm", *text_overrides, *SMALL).out
     assert "time: 0:17 (500.0 ms per step, 2.0 s per evaluation, measured over 12 steps)" in shown
     assert "memory: peak 300 MiB; 4.0 GiB free" in shown
-    assert "warning: " in shown and "also occur in train" in shown  # the generated sentences are repeated
+    assert "warning: " in shown and "also occur in train" in shown  # generated sentences are repeated
     assert "documents" in shown and "95 %" in shown
 
 

@@ -1,4 +1,4 @@
-"""Tests of `seqloom embed`: an embedding per line, with any text model."""
+"""Tests of `seqloom embed`, which prints an embedding per line with any text model."""
 
 import io
 import weakref
@@ -63,7 +63,7 @@ def test_every_text_model_computes_embeddings(readers: dict[str, Path], name: st
         assert not result[1].any() and result[[0, 2, 3]].any(axis=1).all() and np.isfinite(result).all()
     assert not np.allclose(vectors["first"], vectors["last"]) and not np.allclose(vectors["mean"], vectors["max"])
     one_by_one = np.concatenate([model.embed(line) for line in LINES])
-    assert vectors["mean"] == pytest.approx(one_by_one, abs=1e-5)  # single equals batched
+    assert vectors["mean"] == pytest.approx(one_by_one, abs=1e-5)  # single texts and batches give equal vectors
     assert (vectors["mean"] <= vectors["max"] + 1e-6).all()
 
 
@@ -92,14 +92,14 @@ def test_long_text_is_read_in_pieces(readers: dict[str, Path], name: str, room: 
         frame_texts = [model.specials.classify, *piece, model.specials.separate] if name == "bert" else [END, *piece]
         with torch.no_grad():
             h.append(model.model.backbone.read(torch.tensor([frame_texts]))[0])
-    assert len(h) > 2 and len(h[-1]) < len(h[0])  # pieces of similar length are batched
+    assert len(h) > 2 and len(h[-1]) < len(h[0])  # pieces of similar length form batches
     for pooling, pooled in POOLINGS.items():
         expected = pooled(torch.cat(h)).numpy()
         assert model.embed(["owl", long], pooling, batch_size=2)[1] == pytest.approx(expected, abs=1e-5), pooling
 
 
 def test_token_vectors_are_pooled_immediately(readers: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The token vectors of at most two reads exist at the same time."""
+    """The token vectors of at most two batches are in memory at the same time."""
     model, most = load(readers["bert"], "cpu"), 0
     alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
     read = model.model.read

@@ -26,7 +26,7 @@ NAMES = {"bart": "bart-2-heads", "marian": "marian-2-heads"}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directories `bart` and `marian`, the imported runs `bart-run` and `marian-run`, and sentence pairs."""
+    """The directories `bart` and `marian`, the imported runs `bart-run` and `marian-run`, and sentence pairs."""
     folder = tmp_path_factory.mktemp("encoder-decoders")
     for name, shape in NAMES.items():
         write(folder / name, shape)
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(folder: Path, tmp_path: Path) -> Any:
-    """Copy a directory, to change it."""
+    """Copy a directory, so that a test can change it."""
     return lambda name: Path(shutil.copytree(folder / name, tmp_path / name))
 
 
@@ -67,7 +67,7 @@ def test_imported_run_works_with_other_commands(
         assert seen.code == 0 and "The" in seen.out + seen.err
     seqloom("evaluate", run).fails_with(3, "the model was imported", "--source FILE")
     recipe = load(run, "cpu").decode
-    assert (recipe.beam, recipe.length_penalty) == (4, 0.8)  # from generation_config.json
+    assert (recipe.beam, recipe.length_penalty) == (4, 0.8)  # values of generation_config.json
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,7 +83,7 @@ def test_imported_model_is_trained_and_exported(seqloom: Any, folder: Path, tmp_
     """A few steps change the model, and the trained model is exported."""
     run = folder / f"{name}-run"
     recipe = tmp_path / "further.yaml"
-    model = "model: {kind: transformer}\n" if name == "marian" else ""  # the base of the run's model kind
+    model = "model: {kind: transformer}\n" if name == "marian" else ""  # the kind that the run's model kind extends
     recipe.write_text(
         f"task: translate\ninit: {{from: {run}}}\n{model}"
         f"data: {{corpus: parallel, train: [{folder}/t.en, {folder}/t.fr]}}\n"
@@ -110,7 +110,7 @@ def said_there(path: Path, lines: list[str], longest: int) -> list[str]:
     transformers: Any = importlib.import_module("transformers")
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path).eval()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about a punctuation normalizer that is not used
+        warnings.simplefilter("ignore")  # a warning about a punctuation normalizer that is not used
         reader = transformers.AutoTokenizer.from_pretrained(path)
     read = reader(lines, padding=True, return_tensors="pt")
     model.generation_config.forced_eos_token_id = None
@@ -144,7 +144,7 @@ def test_targets_use_the_target_tokenizer(folder: Path) -> None:
 
 # --- configs --------------------------------------------------------------------------------------------------------
 
-# Keys that earlier versions of transformers wrote, and that published models have.
+# Keys that earlier versions of transformers wrote and that published models contain.
 EARLIER = {
     "_num_labels": 3,
     "add_bias_logits": False,
@@ -212,7 +212,7 @@ def test_bart_without_forced_bos_starts_with_bos(copied: Any) -> None:
 def test_unsupported_settings_are_reported_together(
     seqloom: Any, copied: Any, name: str, changes: Any, message: list[str]
 ) -> None:
-    """All problems are reported together, from all files."""
+    """One error reports the problems of all files together."""
     path = copied(name)
     start = changes.pop("decoder_start_token_id", None)
     change(path / "config.json", **changes)
@@ -257,7 +257,7 @@ def test_unexpected_special_tokens_are_rejected(seqloom: Any, copied: Any) -> No
 
 
 def test_missing_bias_is_zero_and_other_heads_are_noted(seqloom: Any, copied: Any) -> None:
-    """BartModel has no output bias, so the bias is 0; the head of a classifier is not imported."""
+    """BartModel has no output bias, so the bias is 0. The head of a classifier is not imported."""
     path = copied("bart")
     complete = load_file(path / "model.safetensors")
     bias = complete.pop("final_logits_bias")
@@ -283,7 +283,7 @@ def test_marian_positions_must_be_sinusoids(seqloom: Any, copied: Any) -> None:
 
 
 def test_pairs_longer_than_the_context_are_skipped_or_truncated(seqloom: Any, folder: Path, tmp_path: Path) -> None:
-    """Training skips long pairs if the recipe allows it; pairs of dev and other files are truncated."""
+    """Training skips long pairs if the recipe allows this. Pairs of dev and of other files are truncated."""
     run, long = folder / "bart-run", "Le chat dort. " * 40
     for name, lines in {"dev.en": ["The cat sat", long], "dev.fr": ["Le chat", long]}.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))

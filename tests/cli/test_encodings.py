@@ -185,7 +185,7 @@ def test_long_text_is_shortened(seqloom: Any) -> None:
     shown = seqloom("encodings", text)
     assert shown.code == 0 and len(shown.out) < 20_000
     assert "… and 99,980 more rows" in shown.out and "100,000 × 3,000" in shown.out and "300,000,000" in shown.out
-    assert "from the text; 2,980 columns not shown\n" in shown.out  # these columns are not 0
+    assert "from the text; 2,980 columns not shown\n" in shown.out  # the columns that are not shown are not 0
 
 
 def test_markup_and_control_characters_are_escaped(seqloom: Any) -> None:

@@ -222,7 +222,7 @@ def test_evaluate_reports_ensemble_and_members(
         own = seqloom("evaluate", path, "--split", "test", "--json").json
         assert alone["run"] == str(path)
         assert {name: alone[name] for name in FIGURES} == {name: own[name] for name in FIGURES}
-        kept = json.loads((path / "metrics/test.json").read_text())  # only the metrics of single runs are saved
+        kept = json.loads((path / "metrics/test.json").read_text())  # only metrics of single runs are stored
         assert kept["loss"] == alone["loss"] != result["loss"]
 
 

@@ -125,7 +125,7 @@ def test_absent_split_error_states_the_reason(seqloom: Any, tmp_path: Path, text
     words = ["lm-shakespeare-lstm", *small, "train.precision=fp32", "--out", tmp_path / "run", "--data-dir", folder]
     trained = seqloom("train", *words)
     assert trained.code == 0, trained.err
-    assert trained.out.endswith("--split dev\n")  # no hint that does not help
+    assert trained.out.endswith("--split dev\n")  # without a hint that does not help
     assert seqloom("evaluate", tmp_path / "run", "--data-dir", folder).code == 0
     seqloom("evaluate", tmp_path / "run", "--split=test", "--data-dir", folder).fails_with(
         3, "has no test split", "its last 10 % is dev", lines=1
@@ -150,7 +150,7 @@ def test_changed_or_missing_data_is_rejected(
 
 
 class ShortEvaluation(MetricsEvaluation):
-    """An evaluation that is not part of the command line."""
+    """An evaluation outside the command line."""
 
     option_groups = ("out",)
 

@@ -1,4 +1,4 @@
-"""`seqloom evaluate RUN FILE` for every task: the metrics of a file are those of the split with its examples."""
+"""`seqloom evaluate RUN FILE` for every task. A file gives the same metrics as the split with its examples."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ STEPS = ["train.steps=2", "train.evaluate_every=1"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, runs: Path) -> Path:
-    """Runs of every form of examples."""
+    """A run for each form of examples."""
     folder = tmp_path_factory.mktemp("files")
     for name in ("pair", "score", "choice", "answer"):
         trained(recipe(folder, name, *STEPS), folder / name)
@@ -60,7 +60,7 @@ def file_of(run: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["classifier", "tagger", "pair", "score", "choice", "answer", "told"])
 def test_training_file_is_evaluated_without_options(seqloom: Any, here: Path, name: str) -> None:
-    """The number of examples is the sum of all splits."""
+    """The number of examples equals the sum over all splits."""
     path = file_of(here / name)
     result = seqloom("evaluate", name, path)
     assert result.code == 0, result.err
@@ -106,11 +106,11 @@ def test_named_columns_are_read(seqloom: Any, here: Path, name: str) -> None:
     result = seqloom("evaluate", name, file, *options)
     assert result.code == 0, result.err
     assert result.out.startswith(f"{name} on {file}: {count} ")
-    assert result.err.startswith(f"note: {file}: ")  # names the columns
+    assert result.err.startswith(f"note: {file}: ")  # the note names the columns
 
 
 def test_label_alone_keeps_the_text_column_of_the_training_data(seqloom: Any, here: Path) -> None:
-    """The column "text" would be recognized otherwise."""
+    """Otherwise, the column "text" would be recognized."""
     data = file_of(here / "classifier")
     with open(data, newline="") as file:
         header, *rows = list(csv.reader(file))

@@ -136,7 +136,7 @@ def test_from_scratch_baseline_has_new_weights(seqloom: Any, run: Path, text_fil
         assert seqloom("train", "gpt-finetune", *small, f"init.weights={weights}", "--out", out).code == 0
         losses.append(seqloom("evaluate", out, "--json", "--device", "cpu").json["loss"])
     assert losses[1] == pytest.approx(2.83, abs=0.1)  # log 17: untrained
-    assert losses[0] > losses[1] + 0.5  # random weights of another scale are confident
+    assert losses[0] > losses[1] + 0.5  # random weights with another scale give confident predictions
 
 
 def test_export_prints_size_and_writes_config(seqloom: Any, run: Path, tmp_path: Path) -> None:

@@ -93,9 +93,9 @@ def test_unknown_words_and_long_texts_are_noted(seqloom: Any, folder: Path) -> N
     shown = seqloom("fill-mask", folder / "words", f"zebras {SENTENCE}", f"{long} {SENTENCE} {long}")
     assert "note: the vocabulary lacks parts of 1 line; the first is line 1: 'zebras'" in shown.err
     assert "1 line longer than 24 tokens: only the text near the masks was read; the first is line 2" in shown.err
-    assert shown.out.startswith("zebras The cats ")  # unchanged
+    assert shown.out.startswith("zebras The cats ")  # the text is unchanged
     (result,) = load(folder / "words", "cpu").fill_mask(f"{long} {SENTENCE} {long}")
-    assert result.cut == 66 - 22 and result.filled.count("cats") >= 61  # the whole text is returned
+    assert result.cut == 66 - 22 and result.filled.count("cats") >= 61  # the result contains the whole text
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_blank_lines_and_lines_before_an_error_are_printed(seqloom: Any, folder:
 
 
 def test_other_models_are_rejected(seqloom: Any, runs: Path) -> None:
-    """The vocabulary of other models has no mask, so [MASK] would be encoded as text."""
+    """A vocabulary of another model does not contain [MASK], which would be encoded as text."""
     seqloom("fill-mask", runs / "chars", SENTENCE).fails_with(2, "is a language model", "needs a masked language model")
 
 

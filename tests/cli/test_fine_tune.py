@@ -1,4 +1,4 @@
-"""Fine-tuning on the command line: from a trained language model to the use of fine-tuned models."""
+"""Fine-tuning on the command line, from training a language model to using fine-tuned models."""
 
 import os
 import re
@@ -24,7 +24,7 @@ SHORT += ["train.log_every=4", "train.device=cpu", "train.precision=fp32", "batc
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Texts, tables, a language model `lm`, a BERT `bert`, a classifier of each, and a tagger of the BERT."""
+    """Texts, tables, a language model `lm`, a BERT `bert`, a classifier for each, and a tagger based on the BERT."""
     folder = tmp_path_factory.mktemp("fine-tuning")
     (folder / "text.txt").write_text("".join(f"{text} .\n" for text, _ in reviews()), encoding="utf-8")
     write_reviews(folder / "reviews.csv")

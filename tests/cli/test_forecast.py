@@ -24,7 +24,7 @@ def write(path: Path, steps: int = 96, name: str = "sales", first: int = 0, ever
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file and two runs trained on it, `ar` and `lstm`."""
+    """A file, and two runs `ar` and `lstm` that were trained on the file."""
     folder = tmp_path_factory.mktemp("forecast")
     data = ["data.corpus=series-file", f"data.file={write(folder / 'sales.csv')}", "forecast.horizon=6"]
     linear = ["model.kind=ar", "model.taps=2", "model.difference=season"]

@@ -75,7 +75,7 @@ def test_text_ends_before_the_first_stop_string(seqloom: Any, runs: Path) -> Non
 
 
 class Recorder:
-    """A stream that records its content at every flush."""
+    """A stream that records its content whenever it is flushed."""
 
     def __init__(self) -> None:
         self.text, self.seen = "", [""]

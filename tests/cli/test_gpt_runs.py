@@ -16,7 +16,10 @@ STEPS = ["train.steps=24", "train.evaluate_every=8", "train.log_every=2", "train
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, text_overrides: list[str]) -> Path:
-    """`pairs`: byte pairs, joined documents; `letters`: characters, separate documents, rotary positions."""
+    """`pairs` uses byte pairs and joined documents.
+
+    `letters` uses characters, separate documents and rotary positions.
+    """
     folder = tmp_path_factory.mktemp("gpts")
     rotary = ["model.kind=gpt", "model.d_model=16", "model.layers=2", "model.positions.kind=rotary", "model.context=24"]
     commands = {
@@ -59,7 +62,7 @@ def test_generate_with_beam_prints_n_best_and_equals_the_python_api(seqloom: Any
 
 
 def test_text_longer_than_context_is_scored(seqloom: Any, run: Path) -> None:
-    long = " ".join([TEXT] * 4)  # longer than its context
+    long = " ".join([TEXT] * 4)  # longer than the model's context
     short, other = seqloom("score", run, TEXT, long, "--json").objects
     assert len(short["tokens"]) == len(load(run, "cpu").tokenizer.encode(TEXT)) + 1
     assert other["log_prob"] < short["log_prob"] < 0
@@ -76,7 +79,7 @@ def test_gpt_runs_are_evaluated_and_compared(seqloom: Any, folder: Path, runs: P
 
 
 def test_separate_documents_are_independent_of_order(seqloom: Any, folder: Path, tmp_path: Path) -> None:
-    """The order of documents matters only to a model that attends across documents."""
+    """The order of documents affects only a model that attends across documents."""
     lines = (tmp_path / "lines.txt"), (tmp_path / "turned.txt")
     texts = ["the cat sat here .", "the dog saw in the hay .", "the owl slept on a mat ."]
     for path, order in zip(lines, (texts, texts[::-1]), strict=True):

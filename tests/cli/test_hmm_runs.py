@@ -30,7 +30,7 @@ LETTERS = ["train.restarts=2", "train.iterations=25", "train.tolerance=0"]
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Path:
-    """Runs that must not be changed: `letters` and `words` of texts, `names`, a tagger, `found` and `nile`."""
+    """Runs that must not be changed: `letters` and `words` of texts, `names`, a tagger, and `found` and `nile`."""
     folder = tmp_path_factory.mktemp("hmm")
     write_sentences(folder / "mine.conll")
     files = [f"data.{name}={texts / name}.txt" for name in ("train", "dev", "test")]
@@ -69,7 +69,10 @@ def test_hmm_tagger_works_with_other_commands(
 
 
 def test_unknown_words_are_tagged_by_their_suffixes(seqloom: Any, tmp_path: Path) -> None:
-    """Names are capitalized and end in -ov, verbs end in -izes; without suffixes, unknown words are not recognized."""
+    """Names are capitalized and end in -ov, and verbs end in -izes.
+
+    Without suffixes, unknown words are not recognized.
+    """
     stems = ["mar", "tel", "kor", "ban", "dul", "fen", "gos", "hap", "jin", "lum"]
     output = [
         [(f"{one.title()}ov", "NAME"), (f"{other}izes", "VERB"), (f"{one}ness", "NOUN"), (".", "MARK")]
@@ -83,7 +86,7 @@ def test_unknown_words_are_tagged_by_their_suffixes(seqloom: Any, tmp_path: Path
     assert seqloom("tag", tmp_path / "run", new).out == "Quibov:NAME zorpizes:VERB vexness:NOUN .:MARK\n"
     lonely = seqloom(
         "tag", tmp_path / "run", "zorpizes"
-    ).out  # transitions favour NAME first; the suffix decides otherwise
+    ).out  # the transitions favour NAME as the first tag, but the suffix decides otherwise
     assert lonely == "zorpizes:VERB\n"
     assert seqloom("train", "hmm-tag-people", *own, "model.characters=null", "--out", tmp_path / "blind").code == 0
     assert seqloom("tag", tmp_path / "blind", "zorpizes").out != lonely
@@ -159,7 +162,7 @@ def test_missing_numba_gives_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_inspect_states_finds_the_change_in_a_series(seqloom: Any, run_folder: Path, tmp_path: Path) -> None:
-    """The flow of the Nile decreased at the end of the century: the state changes once."""
+    """The flow of the Nile decreased at the end of the century, so the state changes once."""
     result = seqloom("inspect", "states", run_folder / "nile", "--json", "--out", tmp_path / "n.png").json
     changes = [
         year for year, a, b in zip(result["times"][1:], result["path"], result["path"][1:], strict=False) if a != b
@@ -177,7 +180,7 @@ def test_inspect_states_finds_the_change_in_a_series(seqloom: Any, run_folder: P
 def test_resumed_run_equals_uninterrupted_run(
     run_folder: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After an interruption at each kind of checkpoint, the resumed model is bit-identical."""
+    """After an interruption at each kind of checkpoint, the resumed run gives a bit-identical model."""
     monkeypatch.setattr("seqloom.classical.hmm.restarts.CHECKPOINT_INTERVAL", -1.0)
     assert CHECKPOINT_INTERVAL > 0
     files = [f"data.{name}={texts / name}.txt" for name in ("train", "dev", "test")]
@@ -240,7 +243,7 @@ def test_damaged_run_is_rejected(seqloom: Any, run_folder: Path, tmp_path: Path)
 
 
 def test_two_states_find_vowels(seqloom: Any, tmp_path: Path) -> None:
-    """This is `hmm-letters` with less text and fewer restarts."""
+    """The recipe is `hmm-letters` with less text and fewer restarts."""
     corpus = pydocs.load(pydocs.Config())
     for split in ("train", "dev"):
         text = "\n".join(corpus.split(split))[: 60_000 if split == "train" else 10_000]

@@ -36,7 +36,7 @@ def test_classifier_recipe_is_trained(seqloom: Any, workdir: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["bag", "convolution", "transformer"])
 def test_comments_explain_other_encoders(seqloom: Any, workdir: Path, kind: str) -> None:
-    """The comments, and the error messages, say which lines belong to which kind."""
+    """The comments and the error messages name the lines that belong to each kind."""
     write_reviews(workdir / "reviews.csv")
     seqloom("init", "--no-estimate", "reviews.csv", "--text", "review", "--label", "verdict", "--model", "lstm-small")
     text = Path("reviews.yaml").read_text()

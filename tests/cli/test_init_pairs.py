@@ -21,7 +21,7 @@ SHORT = ["train.epochs=null", "train.steps=2", "model.d_model=8"]
 
 
 def pairs(count: int) -> list[tuple[str, str]]:
-    """Return distinct sentence pairs: 48 sentences, then sentences with numbers."""
+    """Return distinct sentence pairs: 48 sentences, and then sentences with numbers."""
     created = list(product(NOUNS.items(), VERBS.items(), PLACES.items()))
     created = [created[7 * n % len(created)] for n in range(count)]
     numbers = [f" {n}" if n >= len(NOUNS) * len(VERBS) * len(PLACES) else "" for n in range(count)]
@@ -50,7 +50,7 @@ def test_two_files_give_a_commented_recipe_with_languages(seqloom: Any, files: P
     data = recipe["data"]
     assert (data["train"], data["source"], data["target"]) == (["a.en", "a.de"], "en", "de")
     lines = (files / "a.yaml").read_text().splitlines()
-    assert sum("#" in line for line in lines) > len(lines) / 2  # commented
+    assert sum("#" in line for line in lines) > len(lines) / 2  # most lines have comments
 
 
 def test_written_recipe_trains_unchanged(seqloom: Any, files: Path) -> None:
@@ -115,7 +115,7 @@ def test_larger_files_select_larger_models_and_smaller_held_out_fractions(seqloo
     ("fractions", "limited"),
     [
         ({"dev_fraction": 0.1, "test_fraction": 0.1}, (0.015, 0.015)),
-        ({"dev_fraction": 0.01, "test_fraction": 0.1}, (0.01, 0.015)),  # only test is too large
+        ({"dev_fraction": 0.01, "test_fraction": 0.1}, (0.01, 0.015)),  # only the test split is too large
         ({"dev_fraction": 0.015, "test_fraction": 0.0}, (0.015, 0.0)),
         ({"dev": "dev.tsv", "dev_fraction": 0.1, "test_fraction": 0.01}, (0.1, 0.01)),  # dev is a file
     ],

@@ -1,4 +1,4 @@
-"""`seqloom init` for every task: the recipe that it writes can be trained without changes."""
+"""`seqloom init` for every task. The recipe that it writes can be trained without changes."""
 
 import json
 import random
@@ -81,7 +81,7 @@ def test_series_give_forecast_and_classification_recipes(seqloom: Any, workdir: 
 
 
 def test_from_option_gives_fine_tuning_recipes_that_train(seqloom: Any, workdir: Path, sentence: Any) -> None:
-    """Every task that reads text can start from a run."""
+    """Every task that reads text can start from the weights of a run."""
     write(workdir / "text.txt", "", [sentence() for _ in range(300)])
     assert seqloom("init", "text.txt", "--no-estimate", "--tokens", "words").code == 0
     small = ("model.hidden=8", "batch.size=2", "batch.length=8")

@@ -124,7 +124,7 @@ def test_invalid_plot_path_is_rejected_before_the_run_is_opened(
     def inspect(run: str, out: Path) -> Any:
         return seqloom("inspect", command[0], runs / run, *command[1:], "--out", out)
 
-    for run in ("chars", "nowhere"):  # before the run is opened
+    for run in ("chars", "nowhere"):  # the error is raised before the run is opened
         inspect(run, tmp_path / "x.pdf").fails_with(2, "must end in .png or .svg", lines=1)
         inspect(run, tmp_path / "no/x.png").fails_with(2, "does not exist", lines=1)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

@@ -165,6 +165,6 @@ def test_plots_are_written(seqloom: Any, translators: Path, tmp_path: Path, monk
     assert note.startswith("note: no installed font has 猫") and drawn == f"Wrote {png}."
     width, height = struct.unpack(">II", png.read_bytes()[16:24])
     assert width >= 600 and height > 200
-    assert seqloom(*command, svg).err == f"Wrote {svg}.\n"  # no warning: text is kept as text
+    assert seqloom(*command, svg).err == f"Wrote {svg}.\n"  # no warning, because the SVG contains text
     texts = {"".join(node.itertext()) for node in ElementTree.fromstring(svg.read_bytes()).iter()}
     assert {"猫", "كلب", SOURCE} <= texts

@@ -14,7 +14,7 @@ STEPS = 48
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`seasonal` and `log`: two increasing variables with a season of 4; `free`; and `ar`."""
+    """`seasonal` and `log` have two increasing variables and a season of 4. The other runs are `free` and `ar`."""
     folder = tmp_path_factory.mktemp("components")
     rows = ["time,wet,dry"]
     for t in range(STEPS):
@@ -45,7 +45,7 @@ def test_components_recover_the_generated_series(seqloom: Any, runs: Path) -> No
     np.testing.assert_allclose(parts["slope"][4:], 1.0, atol=0.3)
     np.testing.assert_allclose(parts["season"], np.array([3, -1, -4, 2])[steps % 4], atol=0.7)
     deviation = np.array(result["parts"]["level"]["deviation"])
-    assert deviation[7] > deviation[20] > 0  # less certain in a gap
+    assert deviation[7] > deviation[20] > 0  # the model is less certain in a gap
 
 
 def test_column_in_logarithms_is_shown_and_plotted(seqloom: Any, runs: Path, tmp_path: Path) -> None:

@@ -23,8 +23,10 @@ TRANSFORMER = "kind: transformer, d_model: 16, heads: 4, encoder_layers: 2, deco
 
 @pytest.fixture(scope="module")
 def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`heads`, a Transformer; `learned`, with learned positions; `reader`, without positions and with a recurrent
-    encoder; `recurrent`, which is not a Transformer."""
+    """`heads` is a Transformer, and `learned` has learned positions.
+
+    `reader` has no positions and a recurrent encoder. `recurrent` is not a Transformer.
+    """
     folder = tmp_path_factory.mktemp("transformers")
     for side, ending in enumerate(("en", "xx")):
         for name, pairs in (("train", PAIRS), ("dev", [("the cat is here", "القط هنا")])):

@@ -28,7 +28,7 @@ def test_layer_mix_is_shown(seqloom: Any, folder: Path) -> None:
     mix = load(folder / "features", "cpu").model.backbone.mix
     assert [layer["layer"] for layer in result["layers"]] == ["token vectors", "layer 1", "layer 2"]
     assert [layer["weight"] for layer in result["layers"]] == pytest.approx(mix.layer_weights.tolist())
-    assert result["scale"] == pytest.approx(mix.scale.item()) and result["scale"] != 1  # it was trained
+    assert result["scale"] == pytest.approx(mix.scale.item()) and result["scale"] != 1  # the scale was trained
     assert sum(layer["weight"] for layer in result["layers"]) == pytest.approx(1)
     shown = seqloom("inspect", "mix", folder / "features").out
     assert (

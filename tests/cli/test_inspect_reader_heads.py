@@ -88,7 +88,8 @@ def test_heads_are_shown_in_every_view_and_plotted(seqloom: Any, runs: Path, tmp
 def test_truncated_text_is_noted(seqloom: Any, runs: Path) -> None:
     shown = seqloom("inspect", "attention", runs / "tagger", f"{LINE} " * 9, "--view", "heat")
     assert "tokens are shown, the maximum that the model reads" in shown.err
-    assert seqloom("inspect", "attention", runs / "classifier", "a zebra").err == ""  # its characters are read
+    # The model reads the characters of "zebra"
+    assert seqloom("inspect", "attention", runs / "classifier", "a zebra").err == ""
 
 
 @pytest.mark.parametrize(

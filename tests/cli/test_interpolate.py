@@ -117,7 +117,7 @@ def test_incompatible_arguments_are_rejected(seqloom: Any, runs: Path, words: li
 def test_different_data_requires_weights(
     seqloom: Any, tmp_path: Path, runs: Path, texts: Path, text_overrides: list[str]
 ) -> None:
-    """The dev splits differ; the train splits, and therefore the vocabularies, are equal."""
+    """The dev splits differ. The train splits, and therefore the vocabularies, are equal."""
     other = tmp_path / "dev.txt"
     other.write_text("the owl saw the cat .\n" * 9)
     words = [

@@ -28,7 +28,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @pytest.fixture
 def tiny(workdir: Path) -> str:
-    """A ladder of two variants and two seeds in the current directory."""
+    """A ladder with two variants and two random seeds in the current directory."""
     variants = {"elman": ["model.cell=elman"], "gru": ["model.cell=gru"]}
     content: dict[str, Any] = {"base": "toys-copy", "overrides": [*TINY, *SHORT], "variants": variants}
     content |= {"parameters": 7250, "seeds": [1, 2]}
@@ -58,7 +58,7 @@ def test_table_plot_and_files_are_written(seqloom: Any, tiny: str) -> None:
     assert len((out / "ladder.csv").read_text().splitlines()) == 5
     stored = json.loads((out / "ladder.json").read_text())
     assert {variant["name"] for variant in stored["variants"]} == {"elman", "gru"}
-    # The second time nothing is trained, and test is evaluated only with --test.
+    # The second time, no run is trained, and test is evaluated only with --test.
     assert not list(out.glob("*/metrics/test.json"))
     again = seqloom("ladder", tiny, "--test", "--json").objects
     assert [entry["event"] for entry in again] == ["finished before"] * 4 + ["ladder"]
@@ -69,7 +69,7 @@ def test_table_plot_and_files_are_written(seqloom: Any, tiny: str) -> None:
 
 
 def test_plot_title_has_actual_tokens(seqloom: Any, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number can be smaller than planned, because the last batch of an epoch is shorter."""
+    """The number of tokens can be smaller than planned, because the last batch of an epoch is shorter."""
     titles: list[str] = []
 
     def record(rows: Any, *, title: str, **more: Any) -> Any:

@@ -20,7 +20,8 @@ def test_every_entry_has_a_summary(capsys: pytest.CaptureFixture[str], kind: str
     assert things
     assert all(things.values())
     if kind in ("recipes", "ladders"):
-        assert [name for name, summary in things.items() if not summary.endswith(".")] == []  # incomplete sentences
+        # No sentence is incomplete
+        assert [name for name, summary in things.items() if not summary.endswith(".")] == []
     lines = listed(capsys, kind).splitlines()
     assert [line.split()[0] for line in lines if line[0] != " "] == list(things)
     message = [part for summary in things.values() for part in summary.splitlines()]

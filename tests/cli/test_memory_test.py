@@ -27,7 +27,7 @@ def test_text_output_shows_mean_and_range(seqloom: Any) -> None:
     assert title.startswith("adding, accuracy after 4 steps, mean over seeds (worst–best); without memory")
     assert heads.split() == ["cell", "hidden", "parameters", "lag", "2", "lag", "4", "reach"]
     assert row.split()[:2] == ["lstm", "5"]
-    mean, spread = row.split()[3:5]  # equal digits: otherwise a mean could lie outside its range
+    mean, spread = row.split()[3:5]  # with unequal rounding, a mean could lie outside its range
     assert re.fullmatch(r"0\.\d{3}", mean) and re.fullmatch(r"\(0\.\d{3}–0\.\d{3}\)", spread)
     assert [line.partition(":")[0] for line in shown.err.splitlines()] == ["lstm, lag 2", "lstm, lag 4"]
 

@@ -1,4 +1,4 @@
-"""Runs whose data moved, grew, changed or is gone: unchanged splits are used, and other splits are an error."""
+"""Runs whose data was moved, extended, changed or deleted: unchanged splits are used, other splits raise an error."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ SMALL = ["train.steps=2", "train.epochs=null", "train.warmup=0", "train.evaluate
 
 @pytest.fixture
 def run(seqloom: Any, workdir: Path) -> Path:
-    """A classifier whose dev and test are held out from one file."""
+    """A classifier whose dev and test splits are held out from the same file."""
     write_reviews(workdir / "r.csv", reviews()[:100])
     assert seqloom("init", "r.csv", "--no-estimate", "--model", "bag").code == 0
     assert seqloom("train", "r.yaml", *SMALL, "--out", "runs/r").code == 0
@@ -21,7 +21,7 @@ def run(seqloom: Any, workdir: Path) -> Path:
 
 @pytest.fixture
 def files(seqloom: Any, workdir: Path) -> Path:
-    """A classifier with a file for each split."""
+    """A classifier with a separate file for each split."""
     for number, split in enumerate(("train", "dev", "test")):
         write_reviews(workdir / f"{split}.csv", reviews()[40 * number : 40 * number + 40])
     assert seqloom("init", "train.csv", "dev.csv", "test.csv", "--no-estimate", "--model", "bag").code == 0
@@ -48,7 +48,7 @@ def test_moved_file_is_named_by_data(seqloom: Any, workdir: Path, run: Path) -> 
 
 
 def test_moved_run_is_resumed_with_equal_weights(seqloom: Any, workdir: Path, run: Path, weights: Any) -> None:
-    """The path in the recipe of the run stays, since the identity of its checkpoints depends on it."""
+    """The path in the run's recipe does not change, because the identity of its checkpoints depends on it."""
     recipe = (run / "recipe.yaml").read_text()
     write_reviews(workdir / "copy.csv", reviews()[:100])
     (workdir / "r.csv").unlink()

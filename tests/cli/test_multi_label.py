@@ -45,7 +45,7 @@ def test_json_has_all_probabilities(seqloom: Any, run: Path) -> None:
     assert list(probabilities) == sorted(LABELS, key=lambda label: -probabilities[label])
     assert set(several["labels"]) == {"billing", "urgent"}
     assert several["probabilities"] == [probabilities[label] for label in several["labels"]]
-    assert sum(probabilities.values()) > 1.1  # independent decisions
+    assert sum(probabilities.values()) > 1.1  # the decisions are independent
     assert none["labels"] == none["probabilities"] == [] and len(none["candidates"]) == 3
     assert blank["labels"] is None and blank["candidates"] == []
     assert "label" not in several
@@ -61,7 +61,7 @@ def test_tables_have_the_labels_in_one_column(seqloom: Any, run: Path, tmp_path:
     assert list(rows[0]) == ["id", "body", "labels", "probabilities"]
     assert [sorted(row["labels"].split(";")) for row in rows] == [["billing", "urgent"], [""], [""]]
     assert len(rows[0]["probabilities"].split(";")) == 2
-    # The output is a labelled table again.
+    # The output is also a labelled table.
     command = ["evaluate", run, tmp_path / "out.csv", "--json"]
     content = (tmp_path / "out.csv").read_text().replace("labels", "topics", 1)
     (tmp_path / "out.csv").write_text(content)

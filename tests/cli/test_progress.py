@@ -35,7 +35,7 @@ class Terminal:
         while True:
             try:
                 piece = os.read(self._master, 65536)
-            except OSError:  # the other side is closed
+            except OSError:  # the other end is closed
                 return
             if not piece:
                 return
@@ -49,7 +49,7 @@ class Terminal:
 
 
 def test_pipe_prints_progress_by_time(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """One step takes a second: of 25 steps, only two steps, the last step and all evaluations are printed."""
+    """A step takes one second. Of 25 steps, only two steps and the last step are printed, with all evaluations."""
     now = 0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     with display.display_events() as show:
@@ -86,7 +86,7 @@ def test_terminal_shows_a_progress_bar_below_permanent_lines(
     bars = re.findall(r"(\d+)/24  loss [\d.]+  perplexity [\d.]+  [\d,]+ tokens/s  \d+:\d\d left", plain)
     assert bars and bars == sorted(bars, key=int)
     lines = [line.strip() for line in plain.replace("\r", "\n").split("\n")]
-    assert sum("dev: loss" in line for line in lines) == 3  # permanent lines stay above it
+    assert sum("dev: loss" in line for line in lines) == 3  # permanent lines above the bar
     assert any(line.startswith("finished at step 24") for line in lines)
     assert any(line.startswith("The run is in") for line in lines)
 
@@ -160,7 +160,7 @@ def test_nonfinite_values_are_null_in_json(capsys: pytest.CaptureFixture[str]) -
 
 
 class Cell:
-    """The output of a notebook cell; stands in for IPython, which need not be installed."""
+    """The output of a notebook cell. It replaces IPython, which need not be installed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.versions: list[str] = []
@@ -173,7 +173,7 @@ class Cell:
         monkeypatch.setitem(sys.modules, "IPython.display", module)
 
     def display(self, html: str, display_id: bool) -> "Cell":
-        assert display_id and not self.versions  # displayed once, then updated
+        assert display_id and not self.versions  # displayed once and then updated
         self.update(html)
         return self
 

@@ -55,7 +55,7 @@ def test_json_candidates_depend_on_prompt_and_scoring_options(seqloom: Any, fold
     }
     assert all(candidates != one["candidates"] for candidates in changed.values())
     escaped = seqloom(*words, "--separator", "\\n").objects[0]
-    assert escaped == one  # unchanged by --check
+    assert escaped == one  # --check does not change the text
 
 
 def test_check_counts_correct_answers(seqloom: Any, folder: Path, type_in: Callable[[bytes], None]) -> None:
@@ -82,7 +82,7 @@ def test_generate_option_prints_completions_and_excludes_choices(seqloom: Any, f
 
 
 def test_tuned_and_instructed_runs_are_prompted(seqloom: Any, folder: Path) -> None:
-    shown = seqloom("prompt", folder / "tuned", "a film")  # the template and labels of the run
+    shown = seqloom("prompt", folder / "tuned", "a film")  # the template and the labels are those of the run
     assert re.match(r"(good|bad)\t0\.\d{4}\n", shown.out)
     shown = seqloom("prompt", folder / "instructed", "verdict", "--generate", "--max-tokens", 4)
     assert shown.code == 0 and shown.out.count("\n") == 1

@@ -102,7 +102,7 @@ def test_number_is_added_to_an_existing_path(workdir: Path) -> None:
 def test_stopped_quickstart_is_resumed_and_evaluated(
     seqloom: Any, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal after the first evaluation; the command then resumes the run, or with --resume from another folder."""
+    """After a signal, the same command resumes the run. With --resume, a command in another folder also resumes it."""
     whole = seqloom("quickstart", *TINY, "--out", "whole")
     stop_at(monkeypatch, step=2)
     stopped = seqloom("quickstart", *TINY)
@@ -124,7 +124,7 @@ def test_stopped_quickstart_is_resumed_and_evaluated(
 
 
 def test_killed_quickstart_is_resumed_by_the_same_command(seqloom: Any, workdir: Path) -> None:
-    """A run that was killed during the evaluation has no results on test. Other settings begin another run."""
+    """A run that was killed during the evaluation has no results on test. Other settings start another run."""
     from seqloom.cli.quickstart import find_path, is_unfinished
     from seqloom.recipes import read_recipe
 
@@ -134,7 +134,7 @@ def test_killed_quickstart_is_resumed_by_the_same_command(seqloom: Any, workdir:
     assert find_path(path, recipe) == path.with_name("quickstart-en-fr-2")
     (path / "metrics/test.json").unlink()
     assert is_unfinished(path, recipe) and not is_unfinished(path, other)
-    with load(path).run.locked():  # another process trains it
+    with load(path).run.locked():  # simulates another process that trains the run
         assert not is_unfinished(path, recipe)
     again = seqloom("quickstart", *words)
     assert again.code == 0 and f"Resuming {path}" in again.out and "3. The test split" in again.out

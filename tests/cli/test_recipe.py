@@ -68,7 +68,7 @@ def test_resume_or_start_rejects_other_runs_and_folders(seqloom: Any, workdir: P
 
 
 def test_change_of_the_length_is_explained(seqloom: Any, workdir: Path) -> None:
-    """A cosine follows the new length; a run that ended early needs more patience."""
+    """A cosine schedule follows the new length. A run that stopped early needs more patience."""
     words = ["toys-copy", *SMALL, "train.schedule=cosine", "train.steps=4", "--out", "runs/cosine"]
     assert seqloom("train", *words).code == 0
     longer = seqloom("train", "--resume", "runs/cosine", "train.steps=6")

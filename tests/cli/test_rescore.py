@@ -33,7 +33,7 @@ def entries(out: str) -> list[tuple[int, str, float]]:
 
 
 def log_p(model: Any, source: str, target: str) -> float:
-    """Compute the log-probability from the logits of each token."""
+    """Compute the log-probability of a translation from the logits of each token."""
     read, output = ([*model.tokenizer.encode(text), 0] for text in (source, target))
     with torch.no_grad():
         logits = model.model(torch.tensor([read]), None, torch.tensor([[0, *output[:-1]]]))[0]
@@ -61,11 +61,11 @@ def test_score_equals_the_model(
         expected = {text: log_p(model, LINES[number], text) / lengths[text] for text in output}
         assert [text for text, _ in own] == sorted(output, key=lambda text: -expected[text])
         assert [score for _, score in own] == pytest.approx(sorted(expected.values(), reverse=True), abs=2e-4)
-    assert (1, "", 0.0) in result  # a blank line stays blank
+    assert (1, "", 0.0) in result  # a blank line has a blank translation
 
 
 def test_rescoring_equals_beam_search(seqloom: Any, translators: Path, tmp_path: Path) -> None:
-    """Beam search and rescoring give a translation the same score."""
+    """Beam search and rescoring give the same score to a translation."""
     for runs in (["one"], ["transformer"], ["two", "transformer", "blind"]):
         paths = [translators / name for name in runs]
         words = [*LINES, "--n-best", "3", "--min-length", "2"]

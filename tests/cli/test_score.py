@@ -52,7 +52,7 @@ def test_lines_of_standard_input_keep_their_order(
     seqloom: Any, runs: Path, type_in: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = ["the cat sat here .", "", "naïve", "x" * 40, "the dog slept in the hay .", "no line end"]
-    monkeypatch.setattr(language_model, "SCORE_LINES", 4)  # to have two blocks
+    monkeypatch.setattr(language_model, "SCORE_LINES", 4)  # gives two blocks
     type_in("\n".join(lines).encode())
     piped = seqloom("score", runs / "chars", "--json").objects
     assert [one["text"] for one in piped] == lines

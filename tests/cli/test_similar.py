@@ -42,7 +42,7 @@ def test_results_have_the_largest_cosines(
     type_in("\n".join(LINES).encode())
     shown = seqloom("similar", run, "--query", QUERY, "--top", 4, "--pooling", pooling)
     assert shown.code == 0 and shown.err.endswith("note: blank lines are skipped: 1 of 6\n")
-    assert ("lacks parts of 5 lines" in shown.err) == (room == "translators")  # other vocabularies
+    assert ("lacks parts of 5 lines" in shown.err) == (room == "translators")  # runs with other vocabularies
     rows = [line.split("\t") for line in shown.out.splitlines()]
     expected = ranked(run, QUERY, LINES, pooling)[:4]
     assert [(int(number), text) for _, number, text in rows] == [(number, text) for _, number, text in expected]
@@ -56,7 +56,7 @@ def test_results_are_independent_of_windows(runs: Path) -> None:
         (result,) = model.similar(QUERY, iter(LINES), top=3, window=window)
         assert [near.line for near in result.best] == [near.line for near in complete.best]
         assert (result.texts, result.blank) == (5, 1)
-    assert complete.best[0].line < complete.best[1].line  # equal lines keep their order
+    assert complete.best[0].line < complete.best[1].line  # equal lines are in input order
     assert complete.best[0].score == pytest.approx(complete.best[1].score, abs=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Tables in, tables out, for every command that predicts from lines; each result is compared with `--json`."""
+"""Table input and table output for every command that predicts from lines. Each result is compared with `--json`."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ CONTEXT = "There is a green box.\nIt stands on the table; “so” it is 😀."
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of every kind of input: one text, two texts, a text with options, and a series."""
+    """A run for each kind of input: one text, two texts, a text with options, and a series."""
     folder = tmp_path_factory.mktemp("tables")
     for name in ("pair", "score", "choice", "answer"):
         trained(recipe(folder, name), folder / name)
@@ -65,7 +65,7 @@ def test_pairs_of_two_columns_are_matched(seqloom: Any, here: Path) -> None:
     assert first["label"] == expected["label"] and first["id"] == "1"
     assert float(first["probability"]) == pytest.approx(expected["probability"], abs=1e-6)
     assert {first["label"], first["label_2"]} == {"yes", "no"}
-    assert second["label"] == second["label_2"] == ""  # a blank text
+    assert second["label"] == second["label_2"] == ""  # the text is blank
     scored = seqloom("match", "score", "--in", "in.csv", "--column", "3", "--column", "2")
     expected = seqloom("match", "score", "a grey fox", "it is red", "--json").json
     assert float(cells(scored.out)[0]["score"]) == pytest.approx(expected["score"], abs=1e-5)
@@ -80,7 +80,7 @@ def test_columns_of_the_training_data_are_the_default(seqloom: Any, here: Path) 
 
 @pytest.mark.parametrize("name", ["in.csv", "in.jsonl"])
 def test_options_are_columns_or_a_list(seqloom: Any, here: Path, name: str) -> None:
-    """Blank options at the end of a row are left out."""
+    """Blank options at the end of a row are omitted."""
     rows = [["the fox is", "red", "blue", "grey"], ["the cat is", "green", "red", ""]]
     write_table(here / "in.csv", ["text", "o1", "o2", "o3"], rows)
     objects = [{"text": row[0], "options": [option for option in row[1:] if option]} for row in rows]
@@ -96,10 +96,10 @@ def test_options_are_columns_or_a_list(seqloom: Any, here: Path, name: str) -> N
 
 
 def test_each_question_has_its_own_context(seqloom: Any, here: Path) -> None:
-    """Line breaks of a context are kept, so that the offsets of answers are those of the cell."""
+    """Line breaks in a context are kept, so that the offsets of answers refer to the cell."""
     write_table(here / "in.csv", ["context", "question"], [[CONTEXT, "Which colour?"], ["", "Which?"]], ";")
     result = seqloom("answer", "answer", "--in", "in.csv", "--top", "2")
-    first, second = cells(result.out, delimiter=";")  # the delimiter of the input
+    first, second = cells(result.out, delimiter=";")  # the output has the delimiter of the input
     (here / "page.txt").write_text(CONTEXT)
     expected = seqloom("answer", "answer", "--context", "page.txt", "--question", "Which colour?", "--json").json
     assert first["context"] == CONTEXT and first["answer"] == expected["answer"]
@@ -163,7 +163,7 @@ def test_language_model_scores_continues_and_answers_rows(seqloom: Any, here: Pa
 
 
 def test_series_in_rows_are_classified(seqloom: Any, here: Path) -> None:
-    """All columns but the label form the series."""
+    """All columns except the label form the series."""
     rows = cells(seqloom("classify", "waves", "--in", "waves.csv").out)
     values = [rows[0][name] for name in "abcdefghi"]
     assert rows[0]["predicted_label"] == seqloom("predict", "waves", ",".join(values), "--json").json["label"]
@@ -171,7 +171,7 @@ def test_series_in_rows_are_classified(seqloom: Any, here: Path) -> None:
 
 
 def test_nested_objects_stay_nested_in_json_lines(seqloom: Any, here: Path) -> None:
-    """CSV has a column for each value; columns that only some rows have keep their place."""
+    """CSV output has a column for each value. Columns that only some rows have keep their position."""
     row = {"id": 1, "doc": {"body": "a fine film über 😀\u2028"}, "tags": ["x"], "n": 1}
     other = {"id": 2, "doc": {"body": "a dull plot"}, "when": None, "n": "b"}
     lines = [json.dumps(item, ensure_ascii=False) for item in (row, other)]
@@ -189,7 +189,7 @@ def test_nested_objects_stay_nested_in_json_lines(seqloom: Any, here: Path) -> N
 
 
 def test_odd_tables_keep_all_cells(seqloom: Any, here: Path) -> None:
-    """An index without a name, a repeated name, a short row, semicolons, and commas and quotes in cells."""
+    """Test an index without a name, a repeated name, a short row, semicolons, and commas and quotes in cells."""
     (here / "in.csv").write_text('\ufeff;text;text;label\n0;"a ""fine"", film;\nin lines";x;y\n1;a dull, dull, plot\n')
     result = seqloom("classify", "classifier", "--in", "in.csv", "--column", "text")
     first, second = cells(result.out, delimiter=";")

@@ -1,4 +1,4 @@
-"""Tables in, tables out: `--in`, `--column` and `--out`, and `seqloom evaluate RUN FILE`."""
+"""Table input and table output with `--in`, `--column` and `--out`, and `seqloom evaluate RUN FILE`."""
 
 import csv
 import json
@@ -36,7 +36,7 @@ def test_labels_are_added_to_all_columns(seqloom: Any, workdir: Path, run: Path)
     expected = [json.loads(line) for line in seqloom("classify", "runs/reviews", *texts, "--json").out.splitlines()]
     assert [row["label"] for row in rows[:2]] == [line["label"] for line in expected]
     assert float(rows[0]["probability"]) == pytest.approx(expected[0]["probability"], abs=1e-5)
-    assert rows[2]["label"] == ""  # a blank text
+    assert rows[2]["label"] == ""  # the text is blank
 
 
 def test_every_output_format_has_the_same_labels(seqloom: Any, workdir: Path, run: Path) -> None:
@@ -56,7 +56,7 @@ def test_every_output_format_has_the_same_labels(seqloom: Any, workdir: Path, ru
         seqloom("classify", "runs/reviews", "--in", "out.parquet", "--column", "body", "--out", "again.csv").code == 0
     )
     again = rows_of(workdir / "again.csv")
-    assert [row["predicted_label"] for row in again][:2] == labels  # a column of this name exists
+    assert [row["predicted_label"] for row in again][:2] == labels  # the input has a column with this name
 
 
 def test_table_is_printed_without_out(seqloom: Any, run: Path) -> None:

@@ -72,7 +72,7 @@ def test_invalid_arguments_are_rejected(seqloom: Any, run: Path, tmp_path: Path)
 
 
 def test_run_of_another_task_is_rejected(seqloom: Any, run: Path, tmp_path: Path) -> None:
-    """The task is checked first."""
+    """The task is checked before other arguments."""
     other = tmp_path / "other"
     shutil.copytree(run, other)
     (other / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace("task: track", "task: ngram"))

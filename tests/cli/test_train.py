@@ -68,7 +68,7 @@ def test_piped_output_is_plain_lines(seqloom: Any, tmp_path: Path) -> None:
     number = r"[\d.,]+"
     assert re.fullmatch(rf"{number} parameters on cpu", lines[0])
     steps = [line for line in lines if line.startswith("step") and "/6" in line]
-    assert [line.split()[1] for line in steps] == ["6/6"]  # the others came within ten seconds
+    assert [line.split()[1] for line in steps] == ["6/6"]  # the other steps were finished within ten seconds
     pattern = rf"step \d/6  loss {number}  perplexity {number}  {number} tokens/s  \d+:\d\d left"
     assert all(re.fullmatch(pattern, line) for line in steps)
     assert [line.split()[1] for line in lines if "  dev: loss" in line] == ["3", "6"]

@@ -102,5 +102,5 @@ def test_sigterm_before_the_command_ends_the_process() -> None:
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
     _, complaint = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGTERM  # 143 in a shell
+    assert process.returncode == -signal.SIGTERM  # exit code 143 in a shell
     assert complaint == ""

@@ -267,7 +267,7 @@ def test_closed_output_pipe_prints_no_error(process: Any) -> None:
 def test_line_with_too_many_tokens_is_rejected(
     seqloom: Any, trained: Path, type_in: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The previous lines are translated; memory and time do not depend on the length of the line."""
+    """The lines before a long line are translated. Memory and time do not depend on the length of the long line."""
     type_in(b"the cat\n" + b"the cat " * 20_000 + b"\n")
     shown = seqloom("translate", trained / "bytes", "--window=1")
     assert (shown.code, shown.out.count("\n")) == (3, 1)

@@ -23,7 +23,7 @@ SPLITS = {"train": 90, "dev": 12, "test": 10}
 
 @pytest.fixture(scope="module")
 def pair_overrides(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Overrides to train on generated pairs: the target is the reversed source in capitals."""
+    """Return overrides to train on generated pairs, whose target is the reversed source in capitals."""
     folder = tmp_path_factory.mktemp("pairs")
     lines = [" ".join(words) for words in product(WORDS, repeat=3)]
     lines = [lines[37 * place % len(lines)] for place in range(len(lines))]
@@ -52,7 +52,7 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, pair_overrides: list[str]) -> Path:
-    """`one` and `two` share a vocabulary, `words` has another."""
+    """`one` and `two` share a vocabulary, and `words` has another vocabulary."""
     folder = tmp_path_factory.mktemp("translators")
     for name, more in {"one": [], "two": ["seed=2"], "words": ["tokenizer.kind=words"]}.items():
         small = [word for word in SMALL if name != "words" or "tokenizer" not in word]
@@ -116,7 +116,7 @@ def test_different_tokenizers_are_ranked_only_by_bleu(seqloom: Any, runs: Path) 
 
 
 def test_metrics_of_training_and_evaluate_are_not_mixed(seqloom: Any, runs: Path) -> None:
-    """Training translates four pairs greedily, `evaluate` all pairs with beam search."""
+    """Training translates four pairs greedily; `evaluate` translates all pairs with beam search."""
     assert seqloom("evaluate", runs / "one", "--json").code == 0
     seqloom("compare", runs / "one", runs / "two", "--by", "bleu").fails_with(
         2, "runs/two", "seqloom evaluate", lines=1
@@ -144,7 +144,7 @@ def test_curves_show_loss_and_bleu(runs: Path) -> None:
     two = Run.open(runs / "two")
     (shared,) = loss_panels([one, two])
     assert shared.title.startswith("loss, nats per token") and shared.runs == [(one, 1.0), (two, 1.0)]
-    own, other = loss_panels([one, words])  # nats per token of different vocabularies are different units
+    own, other = loss_panels([one, words])  # nats per token with different vocabularies are different units
     assert [panel.runs for panel in (own, other)] == [[(one, 1.0)], [(words, 1.0)]]
     loss, word_loss, bleu = draw_curves([one, words]).axes
     assert "BLEU" in bleu.get_ylabel() and (loss.get_ylabel(), word_loss.get_ylabel()) == (own.title, other.title)
@@ -167,7 +167,7 @@ def test_curves_are_plotted(seqloom: Any, runs: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def canned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the trial training, which takes seconds, in all tests but one."""
+    """Replace the rehearsal of training, which takes seconds, in all tests except one."""
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=1 << 28))
     monkeypatch.setattr(doctor, "free_memory", lambda device: 1 << 32)
 
@@ -220,7 +220,7 @@ def test_doctor_warns_of_duplicates_leaks_and_unknown_tokens(seqloom: Any, tmp_p
     train, dev, test = result["pairs"]["splits"]
     assert (train["duplicates"], dev["in_train"], dev["sources_in_train"], test["in_train"]) == (10, 0, 10, 2)
     assert dev["target"]["new_characters"] == ["Z", "c", "h", "i", "ü"]
-    assert dev["target"]["unknown_rate"] == 0.5  # the other half is END
+    assert dev["target"]["unknown_rate"] == 0.5  # the other half of the tokens is END
     output = "\n".join(result["warnings"])
     for sentence in (
         "20% of the training pairs are duplicates",

@@ -63,7 +63,8 @@ def test_translations_contain_the_terms_of_their_lines(trained: Path, name: str,
         assert all(form.islower() == (name == "words") for term in answer.terms for form in term.forms)
         if not sources:
             assert answer.text == before
-    assert any(answer.text != before for answer, before in zip(answers, plain, strict=True))  # a control
+    # Control: the terms change some translations
+    assert any(answer.text != before for answer, before in zip(answers, plain, strict=True))
 
 
 def test_command_reports_the_terms(seqloom: Any, trained: Path, type_in: Any) -> None:
@@ -73,7 +74,7 @@ def test_command_reports_the_terms(seqloom: Any, trained: Path, type_in: Any) ->
     assert first["terms"] == [{"source": "cat", "forms": ["Kater", "Kätzchen"], "met": True}]
     assert "Kater" in first["translation"] or "Kätzchen" in first["translation"]
     assert [each["terms"] for each in (blank, plain)] == [[], []]
-    assert [term["source"] for term in owl["terms"]] == ["the owl"]  # the longest term only
+    assert [term["source"] for term in owl["terms"]] == ["the owl"]  # only the longest term is used
     assert "der Uhu" in owl["translation"] or owl["translation"].startswith("Der Uhu")
     assert all(each["missing_terms"] == [] for each in result.objects) and result.err == ""
     without = seqloom("translate", trained / "bytes", LINES[0], "--json").json
@@ -193,5 +194,5 @@ def test_evaluation_compares_with_and_without_the_glossary(seqloom: Any, trained
     shown = seqloom("evaluate", run, "--glossary", glossary)
     assert f"glossary {glossary}: {effect['terms']} terms in" in shown.out and "100.00 %" in shown.out
     stored = load(run, "cpu").run.metrics("dev")
-    assert stored is not None and stored["bleu"] == plain["bleu"]  # not that with the glossary
+    assert stored is not None and stored["bleu"] == plain["bleu"]  # the stored metric is that without a glossary
     seqloom("evaluate", trained / "bytes", "--glossary", "none.tsv").fails_with(3, "none.tsv does not exist")

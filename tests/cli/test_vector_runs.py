@@ -13,7 +13,7 @@ SMALL = ["batch.size=8", "model.hidden=6", "train.steps=4", "train.log_every=2",
 
 @pytest.fixture(scope="session")
 def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs `adding`, `lstm` (the same data), `longer` (other data) and `recall`. Do not change them."""
+    """Runs `adding`, `lstm` (the same data), `longer` (other data) and `recall`. They must not be changed."""
     folder = tmp_path_factory.mktemp("vectors")
     commands = {
         "adding": ["toys-adding", "data.length=8"],

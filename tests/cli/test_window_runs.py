@@ -11,7 +11,8 @@ from seqloom.predict.loader import load
 TEXT = "the owl slept here ."
 SIZES = ["batch.size=4", "batch.length=16", "model.embedding=6", "model.hidden=12"]
 STEPS = ["train.steps=24", "train.evaluate_every=8", "train.log_every=2", "train.schedule=constant", "train.warmup=0"]
-WORDS = ["tokenizer.split=whitespace", "tokenizer.min_count=2"]  # the tokens of `grams` and `words`, except punctuation
+# The tokens of `grams` and `words`, but without splitting at punctuation
+WORDS = ["tokenizer.split=whitespace", "tokenizer.min_count=2"]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def test_sampling_is_reproducible_and_beam_gives_n_best(seqloom: Any, run: Path)
 
 
 def test_tokens_before_the_window_do_not_change_scores(seqloom: Any, run: Path) -> None:
-    """The window has four words; earlier words have no effect."""
+    """The window has four words. Earlier words have no effect."""
     one, other = (
         seqloom("score", run, f"{first} dog sat on a mat .", "--json").json["tokens"] for first in ("the", "here")
     )

@@ -14,7 +14,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def vectors(folder):
-    """A run of word vectors imported from a file with known numbers."""
+    """A run with word vectors that were imported from a file with known numbers."""
     from seqloom.predict.word_vectors import import_vectors
 
     generator = random.Random(2)
@@ -84,7 +84,7 @@ def test_invalid_plots_are_rejected(seqloom, vectors, folder):
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
 def test_equal_vectors_are_not_plotted_but_single_numbers_are(seqloom, folder, method):
-    """Vectors of one number are plotted; equal vectors, on which t-SNE fails, are rejected."""
+    """Vectors with one number are plotted. Equal vectors, for which t-SNE fails, are rejected."""
     pytest.importorskip("matplotlib")
     for name, numbers in (("alike", "1 1 1 1 1"), ("narrow", "1 2 -1 3 -4")):
         lines = [f"{word} {number}" for word, number in zip("abcde", numbers.split(), strict=True)]
@@ -107,7 +107,7 @@ def test_file_with_one_word_is_rejected(seqloom, folder):
 
 
 def test_file_with_unknown_word_is_imported(seqloom, folder):
-    """GloVe files end with the unknown word."""
+    """A GloVe file ends with the unknown word."""
     (folder / "unk.txt").write_text("cat 1 2\n</s> 2 1\nNew York 3 1\n<unk> 1 1\n")
     assert "3 words" in seqloom("words", "import", folder / "unk.txt", folder / "unk").out
     assert "cat" in seqloom("words", "similar", folder / "unk", "New York").out
@@ -134,7 +134,7 @@ def test_invalid_line_is_reported_by_number(seqloom, folder):
 
 
 def test_only_word_level_models_have_word_vectors(seqloom, folder, text):
-    """A word-level language model has word vectors; character-level and n-gram models have none."""
+    """A word-level language model has word vectors. Character-level and n-gram models do not."""
     small = [
         "batch.size=4",
         "batch.length=16",

@@ -53,7 +53,7 @@ class Recurrent:
         if self.heads > self.hidden:
             yield "heads must be at most hidden"
         if self.heads == 8:
-            raise ValueError("there are no 8 heads")  # as a rule may raise
+            raise ValueError("there are no 8 heads")  # a rule may raise an error
 
 
 @config
@@ -70,7 +70,7 @@ class Recipe:
     task: str
     seed: int = 1
     data: Annotated[Embedded | Files, Discriminator("corpus")] = Embedded()
-    model: Annotated[Recurrent, Discriminator("kind")] = Recurrent()  # a union of one
+    model: Annotated[Recurrent, Discriminator("kind")] = Recurrent()  # a union with one member
     train: Train = Train()
 
 
@@ -387,7 +387,7 @@ def test_new_kind_clears_its_section_in_any_order() -> None:
     assert apply_overrides(recipe, parse_overrides(words)) == fresh
     assert apply_overrides(recipe, parse_overrides(reversed(words))) == fresh
     same = apply_overrides(recipe, parse_overrides(["tokenizer.kind=words"]))
-    assert same == recipe  # the kind is unchanged, so its settings stay
+    assert same == recipe  # the kind is unchanged, so its settings are kept
 
 
 def test_overridden_recipe_is_independent_of_the_overrides() -> None:

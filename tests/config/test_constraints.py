@@ -1,4 +1,4 @@
-"""Constraints in annotations hold for recipes and for configs created in Python."""
+"""Constraints in annotations apply to recipes and to configs that are created in Python."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -82,9 +82,9 @@ class Heads:
         if len(set(self.sizes)) < len(self.sizes):
             yield "sizes must differ"
         if self.kv_heads % 2:
-            raise ValueError(f"{self.kv_heads} is odd")  # also in the annotation
+            raise ValueError(f"{self.kv_heads} is odd")  # this rule is also in the annotation
         if self.heads < 1:
-            yield f"heads must be at least 1; got {self.heads}"  # also in the annotation
+            yield f"heads must be at least 1; got {self.heads}"  # this rule is also in the annotation
         if self.width % self.heads:
             yield "width must be a multiple of heads"
 
@@ -113,7 +113,7 @@ class Model:
         # Rules that cannot be computed are skipped, and rules that repeat a constraint are reported once.
         ({"heads": 0, "sizes": [1, 1]}, ["attention.heads: must be at least 1, got 0", "attention: sizes must differ"]),
         ({"kv_heads": 3, "sizes": [1, 1]}, ["attention.kv_heads: 3 is odd", "attention: sizes must differ"]),
-        # Rules are not checked with values of other types.
+        # Rules are not checked for values of other types.
         (
             {"heads": 0, "width": "x", "sizes": [1, 1]},
             ["attention.width: must be a whole number, got 'x'", "attention.heads: must be at least 1, got 0"],

@@ -1,4 +1,4 @@
-"""Names of settings in other toolkits lead to a suggestion of the recipe key."""
+"""If a recipe uses the name of a setting in another toolkit, the error suggests the recipe key."""
 
 import pytest
 

@@ -20,7 +20,7 @@ def test_cancelled_computation_stops_at_next_check() -> None:
         cancellation.cancel()
         with pytest.raises(Cancelled):
             check_cancelled()
-    check_cancelled()  # the block is over
+    check_cancelled()  # outside the block, nothing is cancelled
 
 
 def test_other_threads_are_not_cancelled() -> None:

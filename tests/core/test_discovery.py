@@ -51,7 +51,7 @@ def test_duplicate_names_are_rejected(package: Path) -> None:
 
 def test_cells_and_scores_are_discovered() -> None:
     cells = ["elman", "lstm", "gru", "gru-cho", "mut1", "mut2", "mut3"]
-    assert [name for name in CELLS if name in cells] == cells  # in this order; there may be others
+    assert [name for name in CELLS if name in cells] == cells  # the order is fixed, and there may be other cells
     assert CELLS["lstm"] is LSTM
     scores = ["dot", "scaled-dot", "cosine", "general", "additive", "location"]
     assert [name for name in SCORES if name in scores] == scores

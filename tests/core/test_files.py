@@ -136,7 +136,10 @@ def test_other_system_errors_are_reported_in_one_line(
 
 
 def test_file_is_flushed_before_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order is fsync of the file, rename, fsync of the folder; any other order can lose data in a power failure."""
+    """The order is fsync of the file, rename, fsync of the folder.
+
+    With any other order, a power failure can lose data.
+    """
     order: list[str] = []
     fsync, replace = os.fsync, os.replace
 
@@ -298,7 +301,7 @@ def test_reserved_name_is_released(tmp_path: Path) -> None:
 
 
 def test_lock_on_removed_file_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that opened the file just before its holder removed it does not hold the lock."""
+    """A process that opened the file just before the holder of the lock removed it does not hold the lock."""
     lock, flock = tmp_path / ".one.lock", fcntl.flock
     removed: list[Path] = []
 
@@ -372,10 +375,10 @@ def test_tensor_round_trip_is_bit_identical(tmp_path: Path) -> None:
 
 
 def test_tensors_read_from_file_are_aligned(tmp_path: Path) -> None:
-    """Products of the same numbers with another alignment may differ in their last bit."""
+    """Products of the same numbers with another memory alignment may differ in the last bit."""
     own = torch.empty(64).data_ptr()
     whole = next(power for power in (64, 32, 16) if own % power == 0)
-    for length in range(1, 9):  # changes the length of the header
+    for length in range(1, 9):  # the length of the header changes
         read = tensors_from_file(written(tmp_path, {"n" * length: torch.ones(3), "other": torch.ones(5, 7)}))
         assert [tensor.data_ptr() % whole for tensor in read.values()] == [0, 0]
 
@@ -445,7 +448,7 @@ def test_every_flipped_bit_is_detected(tmp_path: Path) -> None:
 
 
 def test_changed_dtype_name_or_shape_is_detected(tmp_path: Path) -> None:
-    """The changed headers are valid, and the bytes after them are unchanged."""
+    """The changed headers are valid, and the bytes that follow them are unchanged."""
     path = tmp_path / "x.safetensors"
     for old, new in ((b'"F32"', b'"I32"'), (b'"weight"', b'"height"'), (b"[2,3]", b"[3,2]"), (b'"BF16"', b'"F16" ')):
         assert CONTENT.count(old) == 1

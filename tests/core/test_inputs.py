@@ -1,4 +1,4 @@
-"""Checks of lists, arrays and columns from Python: their results, and the sentence for each wrong argument."""
+"""Checks of lists, arrays and columns from Python: the results, and the message for each wrong argument."""
 
 import itertools
 from typing import Any
@@ -20,7 +20,7 @@ TEXTS = ["a b", "", "naïve 猫"]
 
 
 class Table:
-    """A stand-in for a data frame, which has columns and a shape, as in pandas and polars."""
+    """An object like a data frame of pandas or polars, which has columns and a shape."""
 
     shape, columns = (2, 3), ("a", "b", "c")
 
@@ -75,7 +75,7 @@ def test_texts_of_an_iterator_are_checked_when_they_are_read() -> None:
     with pytest.raises(TypeError, match=r"texts\[1\] must be text, got int"):
         next(texts)
     with pytest.raises(TypeError, match="got int"):
-        iterate_texts(3)  # the container is checked at once
+        iterate_texts(3)  # the container is checked immediately
 
 
 def test_words_have_no_spaces() -> None:

@@ -36,7 +36,7 @@ def alphabet(scheme: Scheme, types: str = "XY") -> list[str]:
 
 @st.composite
 def sentences(draw: st.DrawFn) -> tuple[list[Span], int]:
-    """Draw spans that do not overlap, some of them adjacent, and a number of words."""
+    """Draw spans without overlap, some of which are adjacent, and a number of words."""
     spans, position = [], 0
     for _ in range(draw(st.integers(0, 5))):
         start = position + draw(st.integers(0, 2))

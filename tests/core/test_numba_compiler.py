@@ -1,4 +1,4 @@
-"""numba is used only if it can compile, and compiles without a cache if caching fails."""
+"""numba is used only if it can compile. If caching fails, it compiles without a cache."""
 
 import sys
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 
 from seqloom.core.device import compile_cached, has_numba
 
-usable = has_numba.__wrapped__  # without its cache
+usable = has_numba.__wrapped__  # the function without its result cache
 needs_numba = pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
 
 

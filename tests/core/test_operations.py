@@ -1,4 +1,4 @@
-"""Operations: the first implementation that applies is called, else the definition."""
+"""Operations: the first implementation that applies is called, and otherwise the definition."""
 
 import threading
 

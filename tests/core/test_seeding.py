@@ -17,7 +17,7 @@ def test_derived_seeds_fit_every_generator(seed: int, path: list[int | str]) -> 
 
 
 def test_derived_seeds_do_not_change_between_versions() -> None:
-    """Runs resumed with a later version must use the same random numbers."""
+    """A run that is resumed with a later version must use the same random numbers."""
     assert derive_seed(1, "step", 0, 0) == 332971203732598461
 
 

@@ -1,4 +1,4 @@
-"""WikiText-2 split into articles: an article lasts from its title to the next title."""
+"""WikiText-2 is split into articles. An article ends before the next title."""
 
 import os
 

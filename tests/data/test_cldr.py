@@ -1,4 +1,4 @@
-"""CLDR phrases equal babel's, are aligned and unambiguous, and held-out phrases contain only words of training."""
+"""CLDR phrases equal those of babel, and are aligned and unambiguous. Held-out phrases contain only training words."""
 
 import os
 import random
@@ -82,7 +82,7 @@ def test_number_kinds_need_num2words_support() -> None:
 
 
 def test_language_neutral_symbols_are_not_words() -> None:
-    """Without unit names of a language, CLDR returns symbols such as `5 km` and `3 h`."""
+    """If a language has no unit names, CLDR returns symbols such as `5 km` and `3 h`."""
     corpus = small("en", "sn", train=300, dev=10, test=20)
     assert corpus.notes == ("kinds left out because sn has no words for them: number, numbers, duration, quantity",)
     assert len({pair.kind for pair in corpus.split("train")}) >= 8
@@ -102,7 +102,7 @@ def check_unambiguous(corpus: Corpus[ParallelExample]) -> None:
 
 
 def words_of(text: str, language: str, spans: set[tuple[int, int]]) -> set[str]:
-    """Return runs of letters, runs of digits and other symbols; for unspaced languages, characters and linked spans."""
+    """Return runs of letters, runs of digits and other symbols. Unspaced languages have characters and linked spans."""
     if language in UNSPACED:
         return {*text, *(text[begin:end] for begin, end in spans)}
     runs: list[str] = []
@@ -159,7 +159,10 @@ def test_vocabulary_is_small(french: Corpus[ParallelExample]) -> None:
 
 
 def test_equal_sources_have_equal_meanings() -> None:
-    """`May 5, 2026` is a long and a medium date in English, but German writes them differently: one kind is dropped."""
+    """`May 5, 2026` is a long and a medium date in English, but has two forms in German.
+
+    One of the kinds is dropped.
+    """
     pairs = all_pairs(small("en", "de"))
     assert any(pair.source.startswith("May ") for pair in pairs if pair.kind == "long date")
     assert not any(pair.source.startswith("May ") for pair in pairs if pair.kind == "medium date")
@@ -379,7 +382,7 @@ def test_links_are_consistent(corpus: Corpus[ParallelExample]) -> None:
                 assert int(source) % 100 == int(target) % 100
         if pair.kind in ("full date", "long date", "medium date"):
             assert len(pair.links) == (4 if pair.kind == "full date" else 3)
-        for side in (0, 1):  # spans of one side are equal or do not overlap
+        for side in (0, 1):  # spans on the same side are equal or do not overlap
             spans = sorted({link[side] for link in pair.links})
             assert all(left[1] <= right[0] for left, right in pairwise(spans))
 

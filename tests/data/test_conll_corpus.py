@@ -157,7 +157,7 @@ def test_invalid_tags_are_repaired_and_counted_or_rejected(tmp_path: Path) -> No
         DataError, match=r"Line 22 of .*a.txt has I-X after O before I-Y.*not valid IOB2.*invalid=repair"
     ):
         load(path, invalid="refuse")
-    dev = write(tmp_path / "dev.txt", "a O\nb I-X\n")  # ambiguous between IOB1 and IOB2: the scheme of train is used
+    dev = write(tmp_path / "dev.txt", "a O\nb I-X\n")  # dev could be IOB1 or IOB2, so the scheme of train is used
     note = f"1 tag was not valid IOB2 and repaired, at line 2 of {dev}: I-X became B-X"
     assert load(path, dev=str(dev)).notes[1] == note
     single = write(tmp_path / "single.txt", "a O\nb S-X\n\n" * 5 + "a B-X\nb O\n")

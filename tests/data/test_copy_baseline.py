@@ -1,4 +1,4 @@
-"""The copy baseline against a direct computation of its formula."""
+"""The copy baseline compared with a direct computation of its formula."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Batches of denoising: pieces end with sentences, and noise is a function of seed and epoch."""
+"""Batches of denoising: pieces end at ends of sentences, and noise is a function of seed and epoch."""
 
 from typing import Any
 

@@ -33,7 +33,7 @@ def generator() -> random.Random:
 
 
 def check(path: Path | list[Path], task: str, **data: object) -> None:
-    """Check the task and these keys, and that the corpus loads."""
+    """Check the task and the given keys, and that the corpus can be loaded."""
     detected = detect(path if isinstance(path, list) else [path])
     assert detected.task == task, detected
     assert {key: detected.data[key] for key in data} == data
@@ -195,7 +195,7 @@ def test_missing_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_scores_are_not_stratified(tmp_path: Path, generator: random.Random) -> None:
-    """Scores hardly ever repeat, so a split stratified by score would hold out no pair."""
+    """Scores hardly ever repeat. A split that is stratified by score would therefore hold out no pairs."""
     rows = [[f"{sentence(generator)} {i}", f"{sentence(generator)} {i}", i / 100 + 0.001] for i in range(400)]
     detected = detect([table(tmp_path / "sts.tsv", "sentence1\tsentence2\tscore", rows)])
     corpus = load(find("sentence-pairs").Config(**detected.data))

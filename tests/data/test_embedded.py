@@ -44,7 +44,7 @@ def test_pydocs_held_out_passages_are_not_in_training(reference: TextCorpus) -> 
 
 
 def test_ungrouped_topics_would_leak(reference: TextCorpus) -> None:
-    """Control: topics of the reference repeat each other."""
+    """Control: topics of the Python reference repeat each other."""
     from pydoc_data.topics import topics
 
     assert repeated_fraction([topics["if"], topics["with"]], [topics["compound"]]) > 0.9

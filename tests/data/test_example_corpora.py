@@ -104,7 +104,7 @@ def test_no_text_is_in_two_splits(labelled: Corpus[TextClassificationExample]) -
 
 
 def test_given_names_have_all_their_origins() -> None:
-    """The origins of a name are those whose lists have it with any accents; test has no name of train."""
+    """The origins of a name are those whose lists contain it with any accents. No name in test occurs in train."""
     corpus = corpora.load(build(CorpusConfig[MultiLabelExample], {"corpus": "given-names"}))
     lists = {origin: {fold(name) for name in faker_names(locale, "given")} for origin, locale in LOCALES.items()}
     for split in ("dev", "test"):
@@ -263,7 +263,7 @@ def test_seed_determines_examples(name: str, folder: Path) -> None:
 @pytest.mark.parametrize(("name", "package"), [("names", "faker"), ("people", "faker"), ("languages", "babel")])
 def test_missing_package_is_reported(name: str, package: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    built = build(CORPORA[name].Config, settings(name, folder))  # the recipe can be read without the package
+    built = build(CORPORA[name].Config, settings(name, folder))  # the recipe can be read even if the package is missing
     with pytest.raises(ResourceError, match=rf"The corpus {name} needs {package}.*seqloom\[corpora\]"):
         CORPORA[name].load(built)
 

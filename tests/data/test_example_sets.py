@@ -65,7 +65,7 @@ def test_phrases_equal_to_held_out_sentences_are_excluded(phrase: str, is_kept: 
 
 
 def test_fraction_reduces_only_training_texts(folder: Path) -> None:
-    """dev and test are unchanged, and every label keeps at least one text."""
+    """dev and test are unchanged, and at least one text of every label is kept."""
     complete, reduced = (load(folder, sst2.Config(fraction=fraction)) for fraction in (1.0, 0.5))
     assert sorted(example.label for example in reduced.split("train")) == ["negative", "positive"]
     assert reduced.notes[-1] == "2 of 4 training texts are used (data.fraction)"
@@ -106,7 +106,7 @@ def test_seed_selects_subset() -> None:
 
 
 def test_unlabelled_reviews_exclude_held_out_sentences(folder: Path) -> None:
-    """Sentences have GLUE's spelling; those that are missing in GLUE or occur in dev are excluded."""
+    """Sentences have the spelling of GLUE. Sentences that are missing in GLUE or occur in dev are excluded."""
     train = folder / "sst2/sentence/train.tsv.gz"
     with gzip.open(train, "at") as file:
         file.write("one long bore\t0\n")

@@ -1,6 +1,6 @@
 """Golden digests: corpora and batches are bit-identical after changes of the code.
 
-`fingerprints.json` holds the digests. After an intended change: python -m tests.data.test_fingerprints.
+`fingerprints.json` contains the digests. After an intended change, run python -m tests.data.test_fingerprints.
 """
 
 import gzip
@@ -103,7 +103,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def digest(value: Any) -> str:
-    """Return a digest of nested values; arrays and tensors are hashed by bytes, type and shape."""
+    """Return a digest of nested values. Arrays and tensors are hashed by bytes, type and shape."""
     sha = hashlib.sha256()
 
     def add(value: Any) -> None:

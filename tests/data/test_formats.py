@@ -91,7 +91,7 @@ def test_encoding_is_guessed(encoding: str, text: str) -> None:
 
 
 def test_windows_1252_is_suggested_for_latin_1() -> None:
-    """Latin-1 text is Windows-1252 text, but not the reverse: quotation marks would become control characters."""
+    """Latin-1 text is also Windows-1252 text, but not vice versa: quotation marks would become control characters."""
     assert guess_encoding("Die Straße ist größer als früher.".encode("latin-1")) == "cp1252"
 
 
@@ -164,7 +164,7 @@ def test_folder_with_all_compression_formats_is_read(tmp_path: Path) -> None:
 
 def test_tmx_units_are_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "memory.tmx", TMX)
-    assert column_names(path) == ["EN-US", "de-DE"]  # the source language first
+    assert column_names(path) == ["EN-US", "de-DE"]  # the source language is first
     rows = read_table(path, {"source": "en", "target": "de"})
     assert [tuple(cells.values()) for _, cells in rows] == [
         ("Press OK.", "Drück OK."),

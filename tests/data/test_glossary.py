@@ -21,10 +21,10 @@ def sources(glossary: Glossary, line: str) -> list[str | None]:
     ("line", "expected"),
     [
         ("The Cat, the CAT and a cat.", ["cat"]),  # a term in lowercase matches any case
-        ("us and the US", ["US"]),  # a term with capitals matches itself
-        ("USA, Us, cats, concat, cat_1, cat2", []),  # not whole words
+        ("us and the US", ["US"]),  # a term with capitals matches only itself
+        ("USA, Us, cats, concat, cat_1, cat2", []),  # the matches are not whole words
         ("York and New York", ["York", "New York"]),
-        ("New York", ["New York"]),  # the longest term, and not the terms within it
+        ("New York", ["New York"]),  # the longest term, without the terms within it
         ("new York", ["York"]),
         ("I like C++, not c++11", ["c++"]),
         ("New\tYork  cat-flap", ["New York", "cat"]),
@@ -71,7 +71,7 @@ def test_occurrences_are_whole_words(text: str, is_there: bool) -> None:
 
 
 def test_matches_equal_those_of_regular_expressions() -> None:
-    """Compare with an alternation of all terms, the longest first."""
+    """Compare with a regular expression that lists all terms, the longest first."""
     draw = random.Random(3)
     words = ["".join(draw.choices("abc", k=draw.randint(1, 4))) for _ in range(40)]
     terms = {*words, *(f"{draw.choice(words)} {draw.choice(words)}" for _ in range(40))}
@@ -90,7 +90,7 @@ def test_ten_thousand_terms_are_found_quickly() -> None:
     glossary = Glossary([(word, word.upper()) for word in words])
     lines = [" ".join(draw.choices(words, k=20)) for _ in range(500)]
     assert sum(len(glossary.find(line)) for line in lines) > 9_900
-    assert time.perf_counter() - start < 5  # a search of every term in every line takes minutes
+    assert time.perf_counter() - start < 5  # searching for every term in every line would take minutes
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Decoding of images: hostile and unusual files, the cache, IDX files and ZIP archives."""
+"""Decoding of images: hostile and unusual files, the cache, IDX files, and ZIP archives."""
 
 import gzip
 import io
@@ -50,7 +50,7 @@ def flat(colour: Any, mode: str = "RGB", size: tuple[int, int] = (4, 3)) -> Pill
 
 
 def png_header(width: int, height: int) -> bytes:
-    """Return a PNG file of this size whose data are a few bytes."""
+    """Return a PNG file that declares this size, but whose data has only a few bytes."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -98,7 +98,7 @@ def test_jpeg_in_cmyk_is_decoded() -> None:
 
 
 def test_exif_orientation_is_applied() -> None:
-    """Orientation 6: the stored image must be rotated by 90° clockwise."""
+    """With orientation 6, the stored image must be rotated by 90° clockwise."""
     stored, exif = flat("red", size=(40, 20)), Pillow.Exif()
     stored.paste("blue", (0, 0, 20, 20))
     exif[0x0112] = 6
@@ -132,7 +132,7 @@ def test_huge_image_is_refused_before_decompression() -> None:
         [sys.executable, "-c", code], input=png_header(30_000, 30_000), capture_output=True, check=True
     )
     name, kilobytes = run.stdout.split()
-    assert name == b"DataError" and int(kilobytes) < 50_000  # decompressed, the image has 2.7 GB
+    assert name == b"DataError" and int(kilobytes) < 50_000  # the decompressed image would have 2.7 GB
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_damaged_files_raise_only_data_errors() -> None:
 
 @pytest.mark.parametrize("fit", ["stretch", "crop", "pad"])
 def test_fit(fit: Any) -> None:
-    """A wide image, red at the left and right ends, is stretched, cropped or padded to a square."""
+    """A wide image that is red at its left and right ends is stretched, cropped or padded to a square."""
     wide = flat("blue", size=(80, 40))
     for left in (0, 70):
         wide.paste("red", (left, 0, left + 10, 40))
@@ -232,7 +232,7 @@ def write_idx(path: Path, values: np.ndarray, header: bytes = b"\0\0\x08") -> Pa
 
 @pytest.mark.parametrize("name", ["x.idx", "x.gz"])
 def test_idx_round_trip(tmp_path: Path, name: str) -> None:
-    values = np.zeros((5, 4, 3), dtype=np.uint8)  # mostly zeros, as digits are
+    values = np.zeros((5, 4, 3), dtype=np.uint8)  # mostly zeros, like images of digits
     values[1, 2] = 9
     assert np.array_equal(read_idx(write_idx(tmp_path / name, values)), values)
     labels = np.arange(7, dtype=np.uint8)

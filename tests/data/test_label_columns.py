@@ -1,4 +1,4 @@
-"""Recognition of several labels per text: separators, lists, columns of 0 and 1, and tables without them."""
+"""Recognition of several labels per text: separators, lists, columns of 0 and 1, and tables without such labels."""
 
 import json
 import random
@@ -24,7 +24,7 @@ def data_of(path: Path, **options: Any) -> dict[str, Any]:
 
 
 def test_every_form_is_recognized(tmp_path: Path) -> None:
-    """The recognized settings are those that read the file."""
+    """The recognized settings equal those that read the file."""
     for name, settings in write_all_forms(tmp_path).items():
         data = data_of(tmp_path / name)
         expected = {"multi_label": True, **settings, "text": "body"}

@@ -1,4 +1,4 @@
-"""Language identification: many languages and scripts, and every held-out phrase has one possible label."""
+"""Language identification: there are many languages and scripts, and each held-out phrase has one possible label."""
 
 import re
 import unicodedata
@@ -50,7 +50,7 @@ def test_normal_form_determines_split(corpus: Corpus[TextClassificationExample])
 
 
 def test_every_split_has_dates_and_lists(corpus: Corpus[TextClassificationExample]) -> None:
-    """train must not use up kinds with few normal forms, such as dates."""
+    """train must not use all examples of kinds with few normal forms, such as dates."""
     for name in ("train", "dev", "test"):
         english = [example.text for example in corpus.split(name) if example.label in ("en", "de", "fr")]
         dated = sum(bool(re.search(r"\d{4}", text)) for text in english)

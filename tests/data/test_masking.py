@@ -1,4 +1,4 @@
-"""Masked language modelling: selection and replacement rates, static and dynamic masks."""
+"""Masked language modelling: selection and replacement rates, and static and dynamic masks."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def mask(rows: np.ndarray, config: MasksConfig | None = None, seed: int = 1):
 
 
 def test_replacement_rates_match_paper() -> None:
-    """15 % of the tokens: 80 % masked, 10 % replaced, 10 % unchanged, each within four standard deviations."""
+    """15 % of the tokens are selected: 80 % masked, 10 % replaced, 10 % unchanged, within four standard deviations."""
     rows = random_rows(20_000)
     masked = mask(rows)
     chosen = masked.targets != NO_TARGET
@@ -46,7 +46,7 @@ def test_replacement_rates_match_paper() -> None:
     counts = np.bincount(replaced, minlength=V + 3)
     assert (
         counts[0] == 0 and (counts[V:] == 0).all() and (counts[1:V] > 0).all()
-    )  # any ordinary token, no special token
+    )  # any ordinary token, but no special token
 
 
 @settings(max_examples=30)
@@ -101,12 +101,12 @@ def masks_by_row(batches: MaskedBatches, epoch: int) -> set[tuple]:
 
 
 def test_static_masks_repeat_and_dynamic_masks_change() -> None:
-    static, dynamic = batches("static", size=5), batches("dynamic", size=5)  # 5 divides 30: every row is read
+    static, dynamic = batches("static", size=5), batches("dynamic", size=5)  # 5 divides 30, so every row is read
     assert masks_by_row(static, 0) == masks_by_row(static, 1) == masks_by_row(static, 7)
     assert not masks_by_row(dynamic, 0) & masks_by_row(dynamic, 1)
-    assert masks_by_row(dynamic, 0) == masks_by_row(static, 0)  # the first epoch is equal
+    assert masks_by_row(dynamic, 0) == masks_by_row(static, 0)  # the first epoch has equal masks
     orders = [[row.tolist() for row in static.batch(7, step)["tokens"]] for step in (0, 6)]
-    assert orders[0] != orders[1]  # but in another order
+    assert orders[0] != orders[1]  # the order differs
 
 
 def test_batches_are_a_function_of_seed_and_step() -> None:

@@ -1,4 +1,4 @@
-"""Corpora of sentence pairs, multiple choice and question answering: common requirements and the behaviour of each."""
+"""Corpora of sentence pairs, multiple choice and question answering: common requirements, and behaviour of each."""
 
 import gzip
 import json
@@ -204,7 +204,7 @@ def test_endings_of_pydocs_are_balanced(folder: Path) -> None:
     texts = {split: set(corpus.texts(split)) for split in corpus.splits}
     assert len(texts["train"] & texts["test"]) < 0.02 * len(texts["test"])
     positions = Counter(choice.answer for choice in corpus.split("train"))
-    assert min(positions.values()) > 0.15 * len(corpus.split("train"))  # the correct option may have any position
+    assert min(positions.values()) > 0.15 * len(corpus.split("train"))  # the correct option can have any position
 
 
 def test_wrong_endings_come_from_other_articles(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tables with several labels per text: separators, lists, columns of 0 and 1, splits and errors."""
+"""Tables with several labels per text: separators, lists, columns of 0 and 1, splits, and errors."""
 
 import json
 from collections import Counter
@@ -25,13 +25,14 @@ def load(path: Path, **settings: Any) -> Corpus[MultiLabelExample]:
 
 
 def write_all_forms(folder: Path) -> dict[str, dict[str, Any]]:
-    """Write the tickets in every form; return the settings that read each file."""
+    """Write the tickets in every form. Return the settings that read each file."""
     rows = tickets()
     write_tickets(folder / "joined.csv")
     tabs = [f"{text}\t{' | '.join(labels)}" for text, labels in rows]
     (folder / "joined.tsv").write_text("\n".join(["body\ttopics", *tabs]))
     (folder / "lists.jsonl").write_text("".join(json.dumps({"body": a, "topics": b}) + "\n" for a, b in rows))
-    (folder / "printed.csv").write_text("body,topics\n" + "".join(f'{a},"{b}"\n' for a, b in rows))  # as pandas writes
+    # The format that pandas writes
+    (folder / "printed.csv").write_text("body,topics\n" + "".join(f'{a},"{b}"\n' for a, b in rows))
     flags = [f"{text},{','.join(str(int(label in labels)) for label in TOPICS)}" for text, labels in rows]
     (folder / "flags.csv").write_text("\n".join(["body," + ",".join(TOPICS), *flags]))
     return {
@@ -104,7 +105,7 @@ def test_order_and_repetition_of_labels_do_not_matter(tmp_path: Path) -> None:
 
 
 def test_labels_are_divided_evenly(tmp_path: Path) -> None:
-    """Every label that is frequent enough is in every split, with about the requested fraction."""
+    """Every split contains every label that is frequent enough, in about the requested fraction."""
     rows = [(f"text {number}", [f"l{k}" for k in range(8) if number % (k + 2) == 0]) for number in range(600)]
     corpus = load(write_tickets(tmp_path / "a.csv", rows), label="topics", label_separator=";")
     total = Counter(label for _, labels in rows for label in labels)

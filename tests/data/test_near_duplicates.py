@@ -8,9 +8,8 @@ import pytest
 from seqloom.data.corpora import CORPORA
 from seqloom.data.splits import normal_form, split_of_group
 
-# Largest allowed fraction of dev or test examples whose normal form (lowercase words only) occurs in train.
-# `cldr` repeats phrases with other digits, which also have to be translated; `seqloom quickstart` prints
-# the copy baseline next to BLEU.
+# Maximum fraction of dev or test examples whose normal form (only words, in lowercase) occurs in train. `cldr` repeats
+# phrases with other digits, which must also be translated; `seqloom quickstart` prints the copy baseline next to BLEU.
 MAX_DUPLICATE_FRACTION = {
     "cldr": 0.70,
     "digits": 0.0,
@@ -29,7 +28,7 @@ MAX_DUPLICATE_FRACTION = {
     "toys": 0.0,
     "track": 0.0,
 }
-SPLIT_IN_TIME = {"series"}  # one long series: dev follows train, and test follows dev
+SPLIT_IN_TIME = {"series"}  # one long series, in which dev follows train, and test follows dev
 NEEDS_FILES = {name for name, module in CORPORA.items() if "no text" in module.SUMMARY or "no pairs" in module.SUMMARY}
 NEEDS_FILES |= {name for name, module in CORPORA.items() if "your own" in module.SUMMARY}
 NEEDS_FILES |= {name for name, module in CORPORA.items() if "(needs SEQLOOM_DATA)" in module.SUMMARY} - {"endings"}
@@ -45,7 +44,7 @@ SMALL_SIZES = {  # smaller sizes of slow corpora; the slow test uses their full 
 
 
 def inputs_of(form: str, example: Any) -> Iterator[Any]:
-    """Yield the input of an example, without the answer, in normal form."""
+    """Yield the input of an example in normal form, without the answer."""
     match form:
         case "text":
             paragraphs = example.split("\n\n")  # a document of pydocs has many paragraphs and headings

@@ -1,4 +1,4 @@
-"""Sentence splitting and next-sentence pairs: half of the pairs are consecutive, and lengths are uninformative."""
+"""Sentence splitting and next-sentence pairs: half of the pairs are consecutive, and lengths give no information."""
 
 from time import process_time
 from typing import Any
@@ -30,7 +30,7 @@ def test_sentences_end_at_punctuation() -> None:
 
 @pytest.mark.parametrize("space", [" ", "\n"])
 def test_long_gaps_are_split_quickly(space: str) -> None:
-    """A search for a blank line from each of 60,000 positions would take several seconds."""
+    """Searching for a blank line from each of 60,000 positions would take several seconds."""
     text, began = f"One{space * 60_000}two", process_time()
     assert "".join(split_sentences(text)) == text
     assert process_time() - began < 1
@@ -80,11 +80,11 @@ def test_pairs_follow_or_come_from_another_document(pairs: NextSentencePairs) ->
         a, b = segments_of(row, length)
         assert row[:length] == frame_texts(SPECIALS, "bert", a, b).tokens
         assert segments[:length] == frame_texts(SPECIALS, "bert", a, b).segments and not any(segments[length:])
-        assert a == list(range(a[0], a[-1] + 1)) and b == list(range(b[0], b[-1] + 1))  # consecutive sentences
+        assert a == list(range(a[0], a[-1] + 1)) and b == list(range(b[0], b[-1] + 1))  # the sentences are consecutive
         assert len(a) <= (LENGTH - 3) // 2
         (document, _), (elsewhere, _) = at[a[0]], at[b[0]]
         assert (b[0] == a[-1] + 1 and elsewhere == document) if not other else elsewhere != document
-        for text in (a, b):  # complete sentences
+        for text in (a, b):  # the sentences are complete
             assert at[text[0]] != at.get(text[0] - 1) and at[text[-1]] != at.get(text[-1] + 1)
         more = next((s for d in documents() for s in d if s[0] == b[-1] + 1), None)
         assert b[-1] in last or more is None or length + len(more) > LENGTH  # no further sentence fits
@@ -111,7 +111,7 @@ def test_every_sentence_is_read_with_few_repetitions(pairs: NextSentencePairs) -
 
 def test_long_sentences_are_divided_and_single_sentences_left_out() -> None:
     source = NextSentencePairs([[list(range(1, 60))], [[60], [61, 62]], [[63]]], SPECIALS, LENGTH)
-    assert source.alone == 1  # only the last document: the first sentence was divided
+    assert source.alone == 1  # only the last document, because the first sentence was divided
     drawn = source.draw(np.random.default_rng(0))
     assert drawn.lengths.max() <= LENGTH
 

@@ -29,7 +29,7 @@ NONE: dict[str, float] = {"permute_sentences": 0, "rotate": 0, "infill": 0, "mas
 
 
 def text(n: int) -> Array:
-    return np.arange(1, n + 1)  # every token is different
+    return np.arange(1, n + 1)  # all tokens are different
 
 
 def sentences(n: int, size: int = 10) -> Array:
@@ -88,7 +88,8 @@ def test_source_and_target_reconstruct_text(n: int, density: float, mean: float,
     spans = int(is_gap(noisy.source).sum())
     assert [token for token in noisy.source.tolist() if token in sentinel_ids] == list(sentinel_ids[:spans])
     assert [token for token in noisy.target.tolist() if token in sentinel_ids] == list(sentinel_ids[: spans + 1])
-    assert noisy.target[-1] == sentinel_ids[spans] and spans >= 1  # the last sentinel ends the target and hides nothing
+    # The last sentinel ends the target and does not hide a span
+    assert noisy.target[-1] == sentinel_ids[spans] and spans >= 1
     assert not (is_gap(noisy.source[1:]) & is_gap(noisy.source[:-1])).any()  # spans do not touch
     assert (noisy.hidden == (noisy.target < V)).all()
     limits = noise.max_lengths(n)
@@ -111,7 +112,7 @@ def test_noise_density_and_span_length_are_met() -> None:
 
 
 def test_all_positions_are_masked_eventually() -> None:
-    """Fewer spans reach the ends, and both ends are equally likely."""
+    """Fewer spans are at the ends, and both ends are equally likely."""
     hidden = np.zeros(21)
     for noisy in noisy_texts(SpansConfig(noise_density=0.3), 20, times=3000):
         hidden[noisy.target[noisy.hidden]] += 1

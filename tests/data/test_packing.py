@@ -1,4 +1,4 @@
-"""Packing of documents into rows: every token occurs once, pieces have [CLS] and [SEP], and padding is low."""
+"""Packing of documents into rows: every token occurs once, pieces have [CLS] and [SEP], and there is little padding."""
 
 import numpy as np
 from hypothesis import given, settings

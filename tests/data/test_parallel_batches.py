@@ -1,4 +1,4 @@
-"""Batches of sentence pairs: each pair once per epoch, little padding, a pure function of seed and step."""
+"""Batches of sentence pairs: each pair occurs once per epoch, padding is small, and batches depend on seed and step."""
 
 import time
 from typing import Any
@@ -32,7 +32,7 @@ def batches(pairs: Pairs, **options: Any) -> ParallelBatches:
 
 
 def sentences(count: int, seed: int = 0) -> Pairs:
-    """Return pairs with realistic lengths: many short, few long, source and target of similar length."""
+    """Return pairs with realistic lengths. Most are short, and source and target have similar lengths."""
     draw = np.random.default_rng(seed)
     source = np.clip(draw.lognormal(2.6, 0.5, count).astype(int), 1, 150)
     target = np.clip((source * np.exp(draw.normal(0, 0.25, count))).astype(int), 1, 150)
@@ -87,7 +87,7 @@ def test_batches_have_declared_shapes_within_budget(examples: Pairs, tokens: int
         assert batch["source_mask"].any() and batch["target_mask"].any()
         for side in ("source", "target"):
             mask = batch[f"{side}_mask"]
-            assert (mask.cummin(dim=1).values == mask).all()  # real tokens first
+            assert (mask.cummin(dim=1).values == mask).all()  # real tokens precede padding
         observed.add((rows, source, target))
     assert observed == parallel.shapes()
     assert shapes is None or len(observed) <= shapes
@@ -105,7 +105,7 @@ def test_batches_do_not_depend_on_the_order_of_calls() -> None:
     examples = sentences(300)
     first, second = batches(examples, tokens=200), batches(examples, tokens=200)
     forward = [first.batch(5, step) for step in range(60)]
-    for step in reversed(range(60)):  # requested in another order
+    for step in reversed(range(60)):  # the steps are requested in another order
         repeated = second.batch(5, step)
         assert all(torch.equal(forward[step][name], repeated[name]) for name in repeated)
 
@@ -122,9 +122,9 @@ def test_epochs_and_seeds_differ(shapes: int | None) -> None:
     assert epoch(1, 0) != epoch(2, 0)
     assert {frozenset(members) for members in epoch(1, 0)} != {
         frozenset(members) for members in epoch(1, 1)
-    }  # not only in another order
+    }  # not only the order differs
     lengths = [len(members) for members in epoch(1, 0)]
-    assert lengths != sorted(lengths)  # neither short nor long batches come first
+    assert lengths != sorted(lengths)  # short and long batches are mixed
     assert parallel.steps_per_epoch == steps
 
 
@@ -141,7 +141,7 @@ def test_processes_partition_an_epoch(shapes: int | None) -> None:
 def test_long_pairs_are_left_out_and_counted() -> None:
     examples = [([1] * n, [2] * 3) for n in range(10)] + [([1], [2] * 20)]
     parallel = batches(examples, tokens=50, max_length=6)
-    assert parallel.left_out == 5  # sources of at least 6 tokens, since END counts, and the long target
+    assert parallel.left_out == 5  # sources of at least 6 tokens, because END counts, and the long target
     assert sorted(number for members, _ in parallel.all_batches() for number in members) == list(range(6))
     assert batches(examples, tokens=50).left_out == 0
 
@@ -189,7 +189,7 @@ def test_padding_of_realistic_lengths_is_low(shapes: int | None, limit: float) -
 
 
 def test_single_shape_has_much_padding() -> None:
-    """Control: padding is low because of the shapes, not because of the data."""
+    """Control: padding is low because of the shapes and not because of the data."""
     assert batches(sentences(20_000), tokens=2048, shapes=1).padding() > 0.6
 
 
@@ -199,7 +199,7 @@ def test_few_pairs_give_few_empty_rows(shapes: int | None) -> None:
 
 
 def padding_of(name: str, budgets: tuple[int, ...], **options: Any) -> list[float]:
-    """Return the padding without a limit of shapes, with 24 shapes and with 16."""
+    """Return the padding without a limit on the number of shapes, with 24 shapes, and with 16 shapes."""
     train = corpora.load(CORPORA[name].Config(**options)).split("train")
     tokenizer = train_tokenizer(BytePairConfig(size=1000), (text for p in train for text in (p.source, p.target)))
     source, target = (

@@ -1,4 +1,4 @@
-"""The corpora `people` and `names`: new words in dev and test, variety of sentences."""
+"""The corpora `people` and `names`: dev and test contain new words, and sentences vary."""
 
 import re
 from collections import Counter

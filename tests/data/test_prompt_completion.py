@@ -17,7 +17,7 @@ WORDS = train_tokenizer(WordsConfig(), ["a b c"])
         (WORDS, "a", 3, "a"),
         (WORDS, "", 3, ""),
         (BYTES, "abc", 2, "a"),
-        (BYTES, "ab🙂", 1, "ab"),  # a character of four tokens is removed completely
+        (BYTES, "ab🙂", 1, "ab"),  # the four tokens of the last character are all removed
         (BYTES, "a🙂🙂", 5, "a"),
         (BYTES, "🙂🙂", 7, "🙂"),
         (BYTES, "🙂", 1, "🙂"),

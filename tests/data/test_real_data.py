@@ -11,11 +11,11 @@ needs_data = pytest.mark.skipif(
     data_folder() is None, reason="the data sets are missing: set SEQLOOM_DATA to their folder"
 )
 
-WORDS = {  # documents, and words including one end per document
+WORDS = {  # number of documents, and number of words including one end per document
     "ptb": {"train": (42_068, 929_589), "dev": (3_370, 73_760), "test": (3_761, 82_430)},
     "wikitext2": {"train": (36_718, 2_088_628), "dev": (3_760, 217_646), "test": (4_358, 245_569)},
 }
-BYTES = {  # of the files, including line ends
+BYTES = {  # bytes of the files, including line ends
     "ptb": {"train": 5_101_618, "dev": 399_782, "test": 449_945},
     "wikitext2": {"train": 10_797_148, "dev": 1_121_681, "test": 1_256_449},
 }

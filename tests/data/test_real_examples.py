@@ -46,7 +46,7 @@ def test_sst2_phrases_exclude_held_out_sentences() -> None:
         "test": 1_821,
     }
     assert phrases.notes == ("15 of 67,349 phrases of GLUE are sentences of dev or test and were left out",)
-    for split in ("dev", "test"):  # equal sentences in another order and spelling
+    for split in ("dev", "test"):  # equal sentences in another order and with another spelling
         assert phrases.label_counts(split) == sentences.label_counts(split)
     assert sentences.label_counts("train")["positive"] == 3_610
     assert ("one long string of cliches .", "negative") in {(e.text, e.label) for e in phrases.split("dev")}
@@ -55,7 +55,7 @@ def test_sst2_phrases_exclude_held_out_sentences() -> None:
 
 
 def test_unlabelled_sst2_excludes_held_out_sentences() -> None:
-    """Nearly all of the 6,920 sentences exist in GLUE's spelling, and none of them is in dev or test."""
+    """Nearly all of the 6,920 sentences exist in the spelling of GLUE, and none of them occurs in dev or test."""
     reviews = corpora.load(CORPORA["sst2-text"].Config(wikitext2=False))
     assert {split: len(texts) for split, texts in reviews.splits.items()} == {"train": 6894, "dev": 872, "test": 1821}
     held = {text for split in ("dev", "test") for text in reviews.split(split)}
@@ -83,7 +83,7 @@ def test_ewt_words_match_text() -> None:
     for sentence in (s for sentences in corpus.splits.values() for s in sentences):
         assert len(sentence.spans) == len(sentence.words)
         matching += all(sentence.text[a:b] == word for word, (a, b) in zip(sentence.words, sentence.spans, strict=True))
-    assert matching / 16_622 > 0.99  # the other sentences contain words that are spelled differently in the text
+    assert matching / 16_622 > 0.99  # words in the other sentences are spelled differently in the text
     assert len(load("ewt", field="xpos").labels) == 49
 
 

@@ -129,7 +129,7 @@ def test_window_marks_answerable_positions() -> None:
     assert first.targets((2, 3)) == (6, 7)
     assert (
         first.targets((3, 4)) == first.targets(None) == (0, 0)
-    )  # the window contains only a part of the answer: [CLS]
+    )  # the target is [CLS], because the window contains only a part of the answer
     assert others[0].targets((3, 4)) == (5, 6)
 
 

@@ -1,4 +1,4 @@
-"""Series: times, gaps, splits with their history, files of the user, and series of packages."""
+"""Series: times, gaps, splits with their history, files of the user, and series from packages."""
 
 from dataclasses import replace
 from importlib.util import find_spec
@@ -159,7 +159,7 @@ def table(rows: int = 20, name: str = "a,b,word") -> str:
 
 
 def table_with_missing(first: int, last: int) -> str:
-    """Return a table whose column a has values only from row `first` to before row `last`."""
+    """Return a table in which column a has values only from row `first` to the row before `last`."""
     lines = [f"{day},{n if first <= n < last else ''},{n}" for n, day in enumerate(DAYS)]
     return "\n".join(["time,a,b", *lines]) + "\n"
 

@@ -19,7 +19,7 @@ def test_word_is_represented_by_characters() -> None:
         [0] * 8,
         [4, 2, 3, 0, 0, 0, 0, 0],
         [2, 3, 3, 2, 0, 0, 0, 0],
-        [1] + [0] * 7,  # a character that is unknown from training
+        [1] + [0] * 7,  # a character that does not occur in training
     ]
 
 

@@ -39,7 +39,7 @@ def test_batches_equal_worked_example() -> None:
 
 @given(stream_batches())
 def test_every_token_is_predicted_once_except_remainder(batches: StreamBatches) -> None:
-    targets = complete_rows(batches, "targets").flatten()  # rows in order give the stream
+    targets = complete_rows(batches, "targets").flatten()  # the rows in order form the stream
     used = len(batches.stream) - batches.left_out
     assert targets.tolist() == batches.stream[:used].tolist()
     assert batches.left_out < batches.size
@@ -111,6 +111,7 @@ def test_offset_rotates_stream(batches: StreamBatches, offset: int) -> None:
     for step in range(batches.steps_per_epoch):
         actual, expected = batches.batch(step, offset=offset), rotated.batch(step)
         assert actual["targets"].tolist() == expected["targets"].tolist()
-        if step == 0 and offset:  # the rotated stream has a preceding token where a stream starts with END
+        # In the rotated stream, a token precedes the position where a stream otherwise starts with END
+        if step == 0 and offset:
             expected["inputs"][0, 0] = batches.stream[(offset - 1) % size]
         assert actual["inputs"].tolist() == expected["inputs"].tolist()

@@ -126,7 +126,7 @@ def test_table_of_empty_cells_is_rejected(tmp_path: Path, content: str) -> None:
 
 
 def test_carriage_return_ends_header(tmp_path: Path) -> None:
-    """A carriage return ends the header like any other row."""
+    """A carriage return ends the header in the same way as any other row."""
     assert column_names(write(tmp_path / "a.csv", "te\rxt,label\na,b\n")) == ["te"]
 
 

@@ -1,4 +1,4 @@
-"""Batches of texts: each text once per epoch, a pure function of seed and step."""
+"""Batches of texts: each text occurs once per epoch, and batches depend only on seed and step."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ choices = st.none() | st.integers(1, 6)
 
 
 def texts_of(batch: dict[str, torch.Tensor]) -> list[tuple[list[int], int]]:
-    """Return the texts and labels of a batch; empty rows must have the label IGNORE."""
+    """Return the texts and labels of a batch. Empty rows must have the label IGNORE."""
     restored = []
     for tokens, mask, label in zip(batch["tokens"], batch["mask"], batch["labels"], strict=True):
         row = tokens[mask].tolist()
@@ -85,7 +85,7 @@ def test_batches_depend_only_on_seed_and_step() -> None:
 
 
 def sentences(lengths: list[list[int]]) -> dict[str, Any]:
-    """Return sentences from the token counts of their words; the tag of a word is its position."""
+    """Return sentences with words of the given token counts. The tag of a word is its position."""
     firsts = [[sum(words[:position]) for position in range(len(words))] for words in lengths]
     return {
         "texts": [[7] * sum(words) for words in lengths],

@@ -1,4 +1,4 @@
-"""Readers of classifiers and taggers: tokens, words, pieces of long sentences."""
+"""Readers of classifiers and taggers: tokens, words, and pieces of long sentences."""
 
 from itertools import pairwise
 
@@ -30,7 +30,7 @@ def test_first_tokens_start_words(tokenizer: Tokenizer, text: str) -> None:
     words = split_words(text)
     (piece,) = SentenceReader(tokenizer, None, None).pieces([words])
     assert len(piece.first) == len(words)
-    assert piece.first == sorted(set(piece.first))  # words share no token
+    assert piece.first == sorted(set(piece.first))  # words do not share a token
     borders = [*piece.first, len(piece.tokens)]
     spelled = [tokenizer.decode(piece.tokens[a:b]).replace(" ", "") for a, b in pairwise(borders)]
     assert spelled == words
@@ -55,7 +55,7 @@ def test_pieces_end_with_sentences_if_possible() -> None:
     words = ["a", "b", ".", "c", "d", "e", "f", "g", "h"]
     assert list(cut_sentence(words, list(range(10)), 5)) == [(0, 3), (3, 8), (8, 9)]
     assert list(cut_sentence(words, list(range(10)), 9)) == [(0, 9)]
-    early = [".", "b", "c", "d", "e", "f"]  # a piece that ends there would be almost empty
+    early = [".", "b", "c", "d", "e", "f"]  # a piece that ends after the full stop would be almost empty
     assert list(cut_sentence(early, list(range(7)), 4)) == [(0, 4), (4, 6)]
 
 

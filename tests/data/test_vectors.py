@@ -65,7 +65,7 @@ def test_sequences_depend_only_on_seed_and_position(data: VectorData) -> None:
     first = data.batch(3, 640, 32)
     torch.manual_seed(2)
     np.random.seed(5)
-    data.batch(4, 0, 32)  # a draw in between has no effect
+    data.batch(4, 0, 32)  # a draw between the two draws has no effect
     repeated = data.batch(3, 640, 32)
     assert all(torch.equal(first[name], repeated[name]) for name in ("inputs", "targets"))
     other = data.batch(4, 640, 32)
@@ -79,7 +79,7 @@ def rows(sequences: torch.Tensor) -> set[bytes]:
 def test_splits_do_not_overlap_and_are_fixed() -> None:
     config = AddingConfig(length=6, dev=3000, test=3000)
     dev, test = (rows(config.data().split(name)["inputs"]) for name in ("dev", "test"))
-    train = rows(config.data().batch(0, 0, 20_000)["inputs"])  # even with the seed of the data
+    train = rows(config.data().batch(0, 0, 20_000)["inputs"])  # even with the random seed of the data
     assert (len(dev), len(test), len(train)) == (3000, 3000, 20_000)
     assert not dev & test and not dev & train and not test & train
     assert rows(AddingConfig(length=6, dev=10).data().split("dev")["inputs"]) < dev, (
@@ -103,7 +103,7 @@ def test_fingerprint_depends_on_seed_and_sizes() -> None:
 
 
 def test_numbers_are_unchanged() -> None:
-    """After a change of the drawing, increase `version` and record these numbers again."""
+    """After a change of the random draws, increase `version` and record these numbers again."""
     assert Adding.version == Recall.version == "1"
     adding = AddingConfig(length=4).data().split("dev")
     assert adding["targets"][:3].tolist() == pytest.approx([1.474516, 1.490026, 0.993043], abs=1e-6)

@@ -1,4 +1,4 @@
-"""Word-vector files in both formats of word2vec: round trips, compatibility with gensim, errors."""
+"""Word-vector files in both formats of word2vec: round trips, compatibility with gensim, and errors."""
 
 import struct
 
@@ -21,7 +21,7 @@ def test_vectors_round_trip_exactly(tmp_path, form, name):
     write_vectors(tmp_path / name, WORDS, VECTORS, form)
     words, vectors = read_all_vectors(tmp_path / name)
     assert words == WORDS and np.array_equal(vectors, VECTORS)
-    selected = read_vectors(tmp_path / name, ["naïve", "nothing", "The"], 4)  # as used by a classifier
+    selected = read_vectors(tmp_path / name, ["naïve", "nothing", "The"], 4)  # classifiers read vectors in this way
     assert np.array_equal(selected.rows[0], VECTORS[2]) and np.array_equal(selected.rows[2], VECTORS[0])
     assert selected.has_vector.tolist() == [True, False, True]
 

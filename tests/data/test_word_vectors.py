@@ -1,4 +1,4 @@
-"""Word vectors for a vocabulary: known words, fallbacks, errors of files."""
+"""Word vectors for a vocabulary: known words, fallbacks, and errors in files."""
 
 import gzip
 from pathlib import Path

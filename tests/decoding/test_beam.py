@@ -24,9 +24,9 @@ SUM = BeamConfig(beam=2, length_penalty=0.0, max_length=8)
 
 
 class Tables:
-    """p(next | source, prefix) from a random table; the state is a hash of the prefix.
+    """A model with p(next | source, prefix) from a random table, whose state is a hash of the prefix.
 
-    It looks at a random mixture of the real places of the source. The state given to `step` is spoilt by it.
+    It attends to a random mixture of the real positions of the source. `step` destroys the state that it receives.
     """
 
     SIZE = 997
@@ -34,7 +34,7 @@ class Tables:
     def __init__(self, vocabulary: int, seed: int = 0, *, levels: int | None = None) -> None:
         generator = torch.Generator().manual_seed(seed)
         logits = torch.randn(self.SIZE, vocabulary, generator=generator, dtype=torch.float64)
-        if levels is not None:  # few levels, so that many tokens are equally probable
+        if levels is not None:  # few different values, so that many tokens are equally probable
             logits = (logits * levels).round() / levels
         self.vocabulary, self.table = vocabulary, logits.log_softmax(-1)
         self.places = torch.randn(self.SIZE, 12, generator=generator, dtype=torch.float64)
@@ -72,7 +72,7 @@ def enumerate_hypotheses(
     banned: Sequence[int] = (),
     maximum: int | None = None,
 ) -> list[Found]:
-    """Enumerate all hypotheses, best first, each scored from its beginning."""
+    """Enumerate all hypotheses, best first. Each hypothesis is scored from its beginning."""
     maximum = options.max_length if maximum is None else maximum
     assert maximum is not None
     hypotheses = []
@@ -144,7 +144,7 @@ TREE: dict[str, dict[str, float]] = {  # the remaining probability belongs to no
 
 
 class TreeModel:
-    """The tree as a model whose state is the words so far."""
+    """The tree as a model whose state consists of the words so far."""
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         return DecodeState(torch.zeros(rows or 1, 0, dtype=torch.long))
@@ -162,7 +162,7 @@ def text_of(hypothesis: Hypothesis) -> str:
 
 
 def test_beam_of_two_beats_greedy_search() -> None:
-    """With k = 2, "he hit a" scores higher than "he hit me" for only one step."""
+    """With k = 2, "he hit a" has a higher score than "he hit me" for only one step."""
     (greedy,) = beam_search(TreeModel(), options=replace(SUM, beam=1), end=END)[0]
     assert text_of(greedy) == "he hit a pie"
     assert greedy.log_prob == pytest.approx(math.log(0.5 * 0.4 * 0.4 * 0.3 * 0.3))
@@ -175,7 +175,7 @@ def test_beam_of_two_beats_greedy_search() -> None:
 
 
 def test_beam_contains_the_documented_hypotheses_at_each_step() -> None:
-    """Compare the beam after each step with docs/explanations/decoding.md."""
+    """The beam after each step equals the example in docs/explanations/decoding.md."""
     beams: list[list[str]] = []
 
     class Watched(TreeModel):
@@ -256,7 +256,7 @@ def test_exhaustive_beam_with_coverage_equals_enumeration(beta: float, stopping:
 
 
 def test_coverage_changes_the_order() -> None:
-    """Negative control for the test above: β changes the order."""
+    """Negative control for the test above: with β, the order changes."""
     model, batch = Tables(3, seed=2), sources([1, 2, 2, 1, 0])
     plain, covered = (
         beam_search(model, options=BeamConfig(beam=40, coverage_penalty=beta, max_length=4), end=END, source=batch)[0]
@@ -271,7 +271,7 @@ def test_coverage_changes_the_order() -> None:
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), vocabulary=st.integers(2, 30), minimum=st.integers(0, 6), length=st.integers(0, 3))
 def test_beam_of_one_equals_greedy_search(seed: int, vocabulary: int, minimum: int, length: int) -> None:
-    model = Tables(vocabulary, seed, levels=2)  # with ties, which both break equally
+    model = Tables(vocabulary, seed, levels=2)  # both searches break ties in the same way
     prompt = torch.randint(1, vocabulary, (4, length), generator=torch.Generator().manual_seed(seed))
     banned = (1,) if vocabulary > 2 else ()
     read = torch.cat([torch.zeros(4, 1, dtype=torch.long), prompt], dim=1)
@@ -324,7 +324,7 @@ def test_default_max_length_depends_on_the_source() -> None:
     assert [len(hypothesis.tokens) for (hypothesis,) in hypotheses] == [
         33,
         25,
-    ]  # the prefix does not count towards the limit
+    ]  # the prefix is not counted
 
 
 # --- batches --------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ END, V = 0, 13
 
 
 class Uncached:
-    """The same model without a cache: every step reads all tokens of each hypothesis again."""
+    """The same model without a cache. Every step reads all tokens of each hypothesis again."""
 
     def __init__(self, model: Steppable) -> None:
         self.model = model
@@ -175,7 +175,7 @@ def test_batched_search_equals_single_search_and_beam_of_one_is_greedy(name: str
 
 
 def test_missing_state_reordering_is_detected() -> None:
-    """Negative control: a model that keeps a hidden state gives different results."""
+    """Negative control: a model that keeps a hidden state between calls gives different results."""
 
     class Stubborn:
         def __init__(self, model: Any) -> None:

@@ -1,4 +1,4 @@
-"""The rules of beam search: stopping, ties, impossible tokens, invalid settings."""
+"""The rules of beam search: stopping, ties, impossible tokens, and invalid settings."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ END = 0
 
 
 def test_exact_stopping_uses_the_length_bound() -> None:
-    """The search can end now with log ½ per token or score better later: only the length bound decides."""
+    """The search can end now with log ½ per token, or find a better score later. Only the length bound decides."""
 
     class Late:
         def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
@@ -50,7 +50,7 @@ def test_exact_stopping_uses_the_length_bound() -> None:
 
 
 def test_improbable_endings_do_not_stop_the_search() -> None:
-    """At each of ten steps, END is the second best token but very improbable."""
+    """At each of ten steps, END is the second-best token, but very improbable."""
 
     class Sure:
         def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
@@ -106,7 +106,7 @@ def test_finished_hypotheses_precede_truncated_hypotheses() -> None:
 
 @pytest.mark.parametrize(
     "shape", [(5, 2), (5, 3), (5, 64), (2, 700), (130, 2048), (130, 2111)]
-)  # two of them in blocks
+)  # two of these shapes are divided into blocks
 @settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
@@ -120,7 +120,7 @@ def test_best_tokens_equal_a_stable_sort(
     generator = torch.Generator().manual_seed(seed)
     rows = -torch.randint(0, levels, shape, generator=generator).float()
     rows[torch.rand(shape, generator=generator) < impossible] = -math.inf
-    rows[:, [0, -1]] = 0.0  # the first and last tokens are among the best
+    rows[:, [0, -1]] = 0.0  # the first and the last token are among the best tokens
     values, ids = best_tokens(rows, count)
     assert values.shape == ids.shape == (shape[0], min(count, shape[1]))
     order = rows.argsort(dim=1, descending=True, stable=True)[:, :count]
@@ -164,7 +164,7 @@ def test_only_possible_hypotheses_are_returned() -> None:
 
 
 def test_source_without_possible_tokens_returns_its_prefix() -> None:
-    model = Fixed([0.0, 1.0, 0.0], token=1, last=[1.0, 0.0, 0.0])  # must end after one token
+    model = Fixed([0.0, 1.0, 0.0], token=1, last=[1.0, 0.0, 0.0])  # the hypothesis must end after one token
     (hypothesis,) = beam_search(model, options=BeamConfig(min_length=2, max_length=5), end=END)[0]
     assert (hypothesis.tokens, hypothesis.finished) == ([1], False)
     (hypothesis,) = beam_search(model, options=BeamConfig(max_length=5), end=END, prompt=torch.tensor([[2, 1]]))[0]
@@ -176,7 +176,7 @@ def test_nan_probabilities_are_rejected() -> None:
         beam_search(Fixed([0.5, math.nan, 0.5]), options=BeamConfig(max_length=3), end=END)
     with pytest.raises(DivergedError, match="are NaN"):
         beam_search(Fixed([math.nan, 0.5, 0.5]), options=BeamConfig(max_length=3), end=END)
-    impossible = Fixed([0.5, 0.5, 0.0], token=2, last=[math.nan] * 3)  # ignored after an impossible token
+    impossible = Fixed([0.5, 0.5, 0.0], token=2, last=[math.nan] * 3)  # ignored, because it follows an impossible token
     assert beam_search(impossible, options=BeamConfig(beam=3, max_length=3), end=END)[0][0].finished
 
 

@@ -17,11 +17,11 @@ from seqloom.decoding.processors import SamplingConfig
 from seqloom.inspect.views.points import tsne
 from seqloom.predict.base import batch_by_length
 
-STEPS = 7  # before the model below cancels the computation
+STEPS = 7  # number of steps before the model below cancels the computation
 
 
 class CancelsItself(Fixed):
-    """A model that never ends and cancels the computation after some steps."""
+    """A model that never predicts END and cancels the computation after some steps."""
 
     def __init__(self, cancellation: Cancellation) -> None:
         super().__init__([0.0, 0.6, 0.4])

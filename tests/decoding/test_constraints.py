@@ -21,7 +21,7 @@ from seqloom.decoding.mixture import Ensemble
 from seqloom.decoding.terms import ACCEPTED, START, Form, TokenTexts
 
 CPU = torch.device("cpu")
-TEXTS = [b"", b" a", b"b", b" ab", b"."]  # END, then tokens that spell some texts in several ways
+TEXTS = [b"", b" a", b"b", b" ab", b"."]  # END, followed by tokens that spell some texts in several ways
 
 
 def terms_of(texts: TokenTexts, required: Sequence[Sequence[str]] = (), forbidden: Sequence[Sequence[str]] = ()) -> Any:
@@ -167,7 +167,7 @@ def test_wide_beam_finds_the_constrained_optimum(terms: Any, seed: int, penalty:
 
 
 def test_unconstrained_optimum_violates_the_constraints_of_some_cases() -> None:
-    """A negative control: without constraints, the enumeration differs."""
+    """Negative control: without constraints, the enumeration gives another result."""
     differs = 0
     for terms in CASES:
         for seed in range(3):
@@ -200,7 +200,8 @@ def test_constraints_of_sources_in_a_batch_are_independent() -> None:
         assert [(h.tokens, h.finished) for h in together[row]] == [(h.tokens, h.finished) for h in expected]
         assert [h.score for h in together[row]] == pytest.approx([h.score for h in expected], abs=1e-9)
     plain = beam_search(model, options=options, end=END, source=batch)
-    assert [h.tokens for h in together[1]] == [h.tokens for h in plain[1]]  # a source without terms
+    # A source without terms gives the same result
+    assert [h.tokens for h in together[1]] == [h.tokens for h in plain[1]]
     assert not satisfies(plain[2][0].tokens, *terms[2])
 
 
@@ -221,7 +222,7 @@ def test_unfinished_hypotheses_with_fewer_missing_tokens_come_first() -> None:
 
 
 def test_complete_term_is_not_continued() -> None:
-    """The most probable tokens continue the last word, so the tokens that end it are proposed in addition."""
+    """The most probable tokens continue the last word. The tokens that end it are therefore proposed as well."""
     texts = TokenTexts([b"", b" a", b"b", b"c", b"."])
     model = Tables(5, 0)
     model.table = torch.tensor([[-9.0, -9.0, -0.5, -1.0, -9.0]], dtype=torch.float64).log_softmax(-1).expand(997, -1)
@@ -243,14 +244,17 @@ def test_end_needs_all_terms() -> None:
 
 
 def test_hypotheses_without_the_terms_do_not_delay_the_search() -> None:
-    """Repetition raises the mean log p of a hypothesis that must not end; the usual stopping rule does not wait."""
+    """Repetition raises the mean log p of a hypothesis that must not end.
+
+    The usual stopping rule does not wait for it.
+    """
     model = Tables(len(TEXTS), 0)
     model.table = torch.tensor([[-0.2, -9.0, -9.0, -2.0, -9.0]], dtype=torch.float64).log_softmax(-1).expand(997, -1)
     usual = BeamConfig(beam=3, max_length=20)
     ((best,),) = search(model, usual, ([["."]],), rows=1)
     assert best.finished and len(best.tokens) <= 2
     ((exact,),) = search(model, replace(usual, stopping="exact"), ([["."]],), rows=1)
-    assert len(exact.tokens) == 19 and exact.score > best.score  # the control
+    assert len(exact.tokens) == 19 and exact.score > best.score  # control: a longer hypothesis has a better score
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
@@ -286,7 +290,7 @@ def test_models_and_ensembles_find_the_constrained_optimum(names: tuple[str, ...
 
 
 def test_hidden_state_and_attention_follow_the_hypotheses() -> None:
-    """The attention of a constrained hypothesis equals that of the same tokens as a forced prefix."""
+    """The attention weights of a constrained hypothesis equal those of the same tokens as a forced prefix."""
     (model,) = team("luong", vocabulary=len(TEXTS))
     source = some_source((4,), vocabulary=len(TEXTS))
     options = BeamConfig(beam=4, max_length=8)

@@ -180,7 +180,7 @@ def test_attention_of_layers_and_heads_is_averaged() -> None:
 
 @torch.no_grad()
 def every_translation(models: list[Any], source: dict[str, Tensor], max_length: int) -> list[tuple[float, list[int]]]:
-    """Enumerate the translations of the first source of at most `max_length` tokens with Σ log 1/M Σ p, best first."""
+    """Enumerate translations of the first source of at most `max_length` tokens with Σ log 1/M Σ p, best first."""
     vocabulary = models[0].output.weight.shape[0]
     first = {key: value[:1] for key, value in source.items()}
     translations = []
@@ -205,12 +205,12 @@ def test_wide_beam_equals_brute_force(names: tuple[str, ...]) -> None:
     )
     alone = [
         beam_search(model, source=source, options=options, end=END)[0][0].log_prob for model in models
-    ]  # negative control: no single model agrees
+    ]  # negative control: each single model gives another result
     assert all(abs(hypotheses[0].log_prob - single) > 1e-6 for single in alone)
 
 
 class Uncached:
-    """The ensemble without a cache: every step reads all tokens again."""
+    """The ensemble without a cache. Every step reads all tokens again."""
 
     def __init__(self, models: list[Any]) -> None:
         self.models = models
@@ -273,7 +273,7 @@ def test_each_model_reads_a_source_once(beam: int) -> None:
 
         def count_call(*arguments: Any, plain: Any = plain, who: int = id(model)) -> Any:
             calls[who] += 1
-            assert len(arguments[0]) == 3  # once per source, not per hypothesis
+            assert len(arguments[0]) == 3  # one row per source, and not per hypothesis
             return plain(*arguments)
 
         model.encode = count_call
@@ -290,6 +290,6 @@ def test_longest_target_is_the_minimum_of_all_models() -> None:
     assert Ensemble([free, free]).longest_target is None
     with torch.no_grad():
         for model in (long, short, free):
-            model.output.bias[END] -= 100  # never ends
+            model.output.bias[END] -= 100  # END is never predicted
     hypotheses = beam_search(Ensemble([long, free, short]), source=some_source(), options=BeamConfig(beam=2), end=END)
     assert [len(hypothesis.tokens) for n in hypotheses for hypothesis in n] == [5, 5, 5]

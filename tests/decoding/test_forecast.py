@@ -50,7 +50,7 @@ def test_variables_are_drawn_jointly() -> None:
 
 
 class Count(Walk):
-    """Predicts the number of values read so far, which is in its state."""
+    """A model that predicts the number of values that it has read. Its state contains this number."""
 
     def step(self, values: Tensor, state: Tree, mask: Tensor | None = None) -> FutureStep:
         read = state + values.shape[1]

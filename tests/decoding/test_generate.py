@@ -20,7 +20,7 @@ GREEDY = SamplingConfig(temperature=0)
 
 
 class Bigram:
-    """A model with p(next | last) from a table (V, V)."""
+    """A model whose p(next | last) comes from a table (V, V)."""
 
     def __init__(self, table: Sequence[Sequence[float]]) -> None:
         self.table = torch.tensor(table, dtype=torch.float64)
@@ -38,7 +38,7 @@ class Bigram:
 
 
 class CumulativeModel:
-    """A model that depends on the source and all previous tokens, with a cache written in place."""
+    """A model that depends on the source and all previous tokens, and writes its cache in place."""
 
     V = 11
 
@@ -84,7 +84,7 @@ def run(
 
 
 def enumerate_sequences(options: SamplingConfig, length: int) -> dict[tuple[int, ...], float]:
-    """Return the probability of every sequence of the bigram that starts after END."""
+    """Return the probability under the bigram of every sequence that starts after END."""
     chain = options.processors(END)
     probabilities: dict[tuple[int, ...], float] = {}
     for sequence in itertools.product(range(4), repeat=length):

@@ -33,7 +33,7 @@ def kept_tokens(log_probs: torch.Tensor) -> set[int]:
 
 
 def is_nucleus(chosen: set[int], row: list[int], p: float) -> bool:
-    """Return whether `chosen` is a smallest set of mass ≥ p with the largest mass."""
+    """Return whether `chosen` is a smallest set of tokens with mass ≥ p, and has the largest mass of such sets."""
     mass = {
         s: sum(row[v] for v in s) / sum(row)
         for n in range(1, len(row) + 1)
@@ -51,7 +51,7 @@ def is_nucleus(chosen: set[int], row: list[int], p: float) -> bool:
 def test_top_p_keeps_the_smallest_sufficient_set(row: list[int], p: float) -> None:
     log_probs = distribution(row)
     masses = [sum(c) / sum(row) for n in range(len(row) + 1) for c in itertools.combinations(row, n)]
-    assume(all(abs(mass - p) > 1e-9 for mass in masses))  # rounding decides at the threshold
+    assume(all(abs(mass - p) > 1e-9 for mass in masses))  # at the threshold, rounding would decide
     result = keep_top_p(log_probs, p)
     assert is_nucleus(kept_tokens(result), row, p)
     assert result.exp().sum().item() == pytest.approx(1)
@@ -59,11 +59,11 @@ def test_top_p_keeps_the_smallest_sufficient_set(row: list[int], p: float) -> No
 
 def test_top_p_stops_as_soon_as_the_mass_is_reached() -> None:
     assert kept_tokens(keep_top_p(distribution([1, 2, 1]), 0.5)) == {1}  # exact in binary: 2/4 ≥ 0.5
-    assert kept_tokens(keep_top_p(distribution([1, 2, 1]), 0.75)) == {0, 1}  # ties prefer the lower id
+    assert kept_tokens(keep_top_p(distribution([1, 2, 1]), 0.75)) == {0, 1}  # for ties, the lower id is preferred
 
 
 def test_top_p_check_rejects_other_sets() -> None:
-    row = [1, 5, 2, 4]  # 0.5 needs ids 1 and 3
+    row = [1, 5, 2, 4]  # a mass of 0.5 requires ids 1 and 3
     assert is_nucleus({1, 3}, row, 0.5)
     assert not any(is_nucleus(wrong, row, 0.5) for wrong in ({1}, {1, 2}, {0, 1, 3}, {1, 2, 3}))
 
@@ -118,7 +118,8 @@ def test_end_is_allowed_if_all_other_tokens_are_excluded() -> None:
 
 
 def test_processors_are_applied_in_the_documented_order() -> None:
-    # penalty: token 1 from 8 to 2; END banned; temperature ½ squares: 4, 9, 1; top-2: 4, 9; top-p 0.6: 9
+    # The penalty changes token 1 from 8 to 2; END is banned; temperature ½ squares to 4, 9, 1; top-2 keeps 4, 9; top-p
+    # 0.6 keeps 9.
     options = SamplingConfig(temperature=0.5, top_k=2, top_p=0.6, min_tokens=5, repetition_penalty=4)
     row, history = distribution([50, 8, 3, 1]), torch.tensor([[1]])
     chain = options.processors(end=0)

@@ -1,4 +1,4 @@
-"""Streamed text compared with the complete text cut afterwards."""
+"""Streamed text compared with the complete text that is cut afterwards."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ stop_strings = st.lists(st.text("ab.", min_size=1, max_size=4), max_size=3)
 
 
 def naive_cut(text: str, stop: list[str]) -> str:
-    """Extend the text by one character until it ends with a stop string; remove the longest one."""
+    """Extend the text by one character at a time until it ends with a stop string. Remove the longest such string."""
     for size in range(len(text) + 1):
         ending = [s for s in stop if text[:size].endswith(s)]
         if ending:
@@ -27,7 +27,7 @@ def naive_cut(text: str, stop: list[str]) -> str:
 
 
 class Pieces:
-    """A decoder whose token i is the i-th piece, delayed by one token like an incomplete character."""
+    """A decoder whose token i is the i-th piece. It is delayed by one token, as with an incomplete character."""
 
     def __init__(self, pieces: list[str]) -> None:
         self.pieces, self.waiting = pieces, ""
@@ -93,7 +93,7 @@ def test_stop_string_across_tokens_ends_generation() -> None:
     pieces = ["one ", "two", "\n", "\n", "User: ", "three", "four"]
     model, steps = generate_pieces(pieces)
     assert list(text_stream(steps, Pieces(["", *pieces]), ["\n\nUser:"])) == ["one ", "two"]
-    assert model.asked == 6  # the decoder is one token late; nothing more is computed
+    assert model.asked == 6  # the decoder is one token late; no further tokens are computed
     assert next(steps, None) is None
 
 
@@ -111,7 +111,7 @@ def test_rows_stop_independently() -> None:
     steps = generate(model, prompt, options=options, max_tokens=9, end=END)
     arrived = list(text_streams(steps, [Pieces(pieces) for _ in prompt], ["bc", "d"]))
     assert ["".join(row) for row in zip(*arrived, strict=True)] == ["a", "c", "e"]
-    assert model.asked == 3 + 3 + 2 + 1  # row 2 leaves after two steps at END, row 1 at "d", row 0 at "bc"
+    assert model.asked == 3 + 3 + 2 + 1  # row 2 ends after two steps at END, row 1 at "d", and row 0 at "bc"
 
 
 def test_closing_the_stream_closes_the_generation() -> None:

@@ -11,7 +11,7 @@ def case_of() -> dict[str, Case]:
 
 @pytest.fixture(scope="session")
 def fitted(case_of: dict[str, Case]) -> dict[str, Any]:
-    """Return a trained model of each class, and a language model that is fine-tuned on instructions."""
+    """Return a trained model of each class, and a language model that was fine-tuned on instructions."""
     import seqloom
 
     models = {name: case.fit() for name, case in case_of.items()}

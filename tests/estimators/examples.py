@@ -1,4 +1,4 @@
-"""Small data for every estimator, and the settings with which it trains in less than a second."""
+"""Small data for every estimator, and settings with which it trains in less than a second."""
 
 import random
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ SMALL_BERT = ("train.epochs=1", "model.backbone.d_model=16")
 
 
 def reviews(count: int) -> tuple[list[str], list[int]]:
-    """Return texts with a good or a bad word, and their labels 1 and 0."""
+    """Return texts that contain a good or a bad word, and their labels 1 and 0."""
     generator, texts, labels = random.Random(1), [], []
     for i in range(count):
         words = [*generator.choices(FILLERS, k=5), generator.choice(GOOD if i % 2 else BAD)]

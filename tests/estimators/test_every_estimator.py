@@ -1,4 +1,4 @@
-"""Every estimator: storage, display, input of any kind; and the results that are special to a class."""
+"""Every estimator: storage, display, and input of any kind, and the results that only one class has."""
 
 import json
 from pathlib import Path
@@ -91,7 +91,7 @@ def test_run_of_an_estimator_can_be_evaluated(tmp_path: Path) -> None:
 
 
 def test_files_are_read_as_by_init(tmp_path: Path) -> None:
-    """Quotes, line breaks and emoji in cells; Windows-1252; a translation memory; tagged words; a folder of books."""
+    """Read quotes, line breaks and emoji in cells, Windows-1252, a translation memory, tagged words, a folder of books."""
     words = [("printer", "it"), ("invoice", "billing")]
     rows = (f'{i},"He said ""hi"" 😀\n{words[i % 2][0]} {i}",{words[i % 2][1]}\n' for i in range(80))
     (tmp_path / "tickets.csv").write_text("id,body,queue\n" + "".join(rows))

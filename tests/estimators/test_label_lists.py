@@ -10,7 +10,7 @@ import seqloom
 
 def test_classifier_of_label_lists_returns_lists(tmp_path: Path) -> None:
     texts, labels = zip(*tickets(), strict=True)
-    topics = {"billing": 3, "login": 1, "urgent": 2}  # labels need not be texts
+    topics = {"billing": 3, "login": 1, "urgent": 2}  # labels can have types other than text
     lists = [[topics[label] for label in label_list] for label_list in labels]
     model = seqloom.Classifier("bag", overrides=["train.epochs=30"], device="cpu").fit(texts, lists, validation=0.2)
     assert model.classes_.tolist() == [1, 2, 3]

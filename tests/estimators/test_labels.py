@@ -1,4 +1,4 @@
-"""Labels of any hashable type: they come back as they were given, also from a saved model."""
+"""Labels of any hashable type are returned as they were given, also by a saved model."""
 
 import random
 from collections.abc import Hashable
@@ -50,7 +50,7 @@ def test_labels_survive_a_file(labels: list[Hashable]) -> None:
     for label, again in zip(names.names, stored.names, strict=True):
         assert label == again and type(label) is type(again)
     assert len(set(names.names.values())) == len(names.names) == len(set(labels))
-    for name in names.names.values():  # as a reader of rows keeps them
+    for name in names.names.values():  # a reader of rows stores these names
         assert name and name == name.strip() and "\n" not in name and "\t" not in name
 
 
@@ -91,7 +91,7 @@ def test_numbers_of_numpy_become_numbers_of_python() -> None:
 
 
 def test_classes_are_sorted_and_probabilities_follow_them() -> None:
-    """Names sort 10 before 9; scikit-learn needs the order of the numbers."""
+    """As text, 10 sorts before 9. scikit-learn needs the order of the numbers."""
     texts, classes = reviews(120)
     model = Classifier("bag", overrides=["train.epochs=4"]).fit(texts, [9 + i for i in classes])
     assert model.classes_.tolist() == [9, 10]
@@ -137,4 +137,4 @@ def test_damaged_labels_are_reported(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match=r"estimator.json is damaged"):
             Classifier.load(tmp_path / "run").predict(["a film"])
     (tmp_path / "run" / "estimator.json").unlink()
-    assert set(Classifier.load(tmp_path / "run").classes_) == {"0", "1"}  # the names of the labels in the run
+    assert set(Classifier.load(tmp_path / "run").classes_) == {"0", "1"}  # the labels are named in this way in the run

@@ -1,4 +1,4 @@
-"""Wrong arguments of all estimators and of the methods of loaded models: one sentence that names the argument."""
+"""Wrong arguments of all estimators and of methods of loaded models. A one-sentence message names the argument."""
 
 import re
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import seqloom
 
 
 class Table:
-    """A stand-in for a data frame of pandas or polars, which need not be installed."""
+    """An object like a data frame of pandas or polars, which need not be installed."""
 
     shape, columns = (120, 2), ("a", "b")
 
