@@ -1,4 +1,4 @@
-"""Small runs with random weights that stand for pretrained runs, and recipes that start from them."""
+"""Small runs with random weights that replace pretrained runs, and recipes that start from these runs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,7 +35,7 @@ TASKS = {"bert": "masked-lm", "electra": "masked-lm", "bilm": "bidirectional-lm"
 VECTORS = {
     "recurrent-lm": "embed.weight",
     "bilm": "backbone.embed.weight",
-}  # the token embeddings of a pretrained model
+}  # names of the token embeddings in a pretrained model
 
 
 def token_vectors(kind: str, weights: Mapping[str, Tensor]) -> Tensor:
@@ -54,7 +54,7 @@ def pretrained_run(folder: Path, kind: str, **changes: Any) -> Path:
     config, run_tokenizer = build(MODELS.find(kind), {"kind": kind, **SHAPES[kind], **changes}), tokenizer()
     model = config.build(len(run_tokenizer))
     with torch.no_grad():
-        for parameter in model.parameters():  # no weight stays zero, as after training
+        for parameter in model.parameters():  # no weight is zero, as after training
             parameter += 0.1 * torch.randn_like(parameter)
     recipe = {
         "task": TASKS.get(kind, "language-model"),

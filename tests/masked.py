@@ -1,4 +1,4 @@
-"""Documents of an artificial language, and recipes of tiny masked language models on it."""
+"""Documents of an artificial language, and recipes for tiny masked language models of this language."""
 
 import random
 from pathlib import Path
@@ -31,7 +31,7 @@ def document(draw: random.Random) -> str:
 
 
 def write_documents(folder: Path) -> list[str]:
-    """Write files with a document per line; return the overrides that read them."""
+    """Write files with one document per line. Return the overrides that read them."""
     overrides = ["data.corpus=text", "data.documents=line"]
     for seed, (split, count) in enumerate({"train": 60, "dev": 12, "test": 40}.items()):
         draw, file = random.Random(seed), folder / f"{split}.txt"

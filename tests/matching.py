@@ -17,11 +17,11 @@ TRAIN = {"steps": 60, "lr": 0.01, "evaluate_every": 30, "log_every": 5, "device"
 
 
 def _shuffle(rows: list[Any]) -> list[Any]:
-    return [rows[37 * index % len(rows)] for index in range(len(rows))]  # 37 is prime and divides no length
+    return [rows[37 * index % len(rows)] for index in range(len(rows))]  # 37 is prime and does not divide any length
 
 
 def pairs() -> list[tuple[str, str, str]]:
-    """Return pairs with the label yes if the second text names red or blue, otherwise no."""
+    """Return pairs whose label is yes if the second text names red or blue, and otherwise no."""
     return _shuffle(
         [
             (f"a {colour} {thing}", f"it is {other}", "yes" if other in ("red", "blue") else "no")
@@ -65,7 +65,7 @@ def write_questions(path: Path) -> Path:
 
 
 def recipe(folder: Path, task: str, *overrides: str, backbone: str = "bert") -> Any:
-    """Return a recipe of colour of the tasks; `score` stands for pairs with scores."""
+    """Return a recipe of one of the tasks on colours. `score` selects pairs with scores."""
     data: dict[str, dict[str, Any]] = {
         "pair": {"corpus": "sentence-pairs", "train": str(folder / "pairs.tsv")},
         "score": {"corpus": "sentence-pairs", "train": str(folder / "scores.tsv")},

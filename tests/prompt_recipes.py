@@ -30,7 +30,7 @@ def tune_recipe(folder: Path, run: Path, *overrides: str) -> Any:
 
 
 def instructions() -> list[dict[str, Any]]:
-    """Return instructions to name the label of a review or its last word."""
+    """Return instructions that ask for the label or the last word of a review."""
     rows: list[dict[str, Any]] = []
     for number, (text, label) in enumerate(reviews()[:80]):
         if number % 2:
@@ -66,5 +66,5 @@ def instruct_recipe(folder: Path, run: Path, *overrides: str) -> Any:
 
 
 def wide_gpt(folder: Path) -> Path:
-    """Create a run of a GPT whose context fits these examples."""
+    """Create a run of a GPT whose context is long enough for these examples."""
     return pretrained_run(folder, "gpt", positions={"kind": "rotary"}, context=96)

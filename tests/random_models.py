@@ -20,12 +20,12 @@ from seqloom.predict.language_model import LanguageModelPredictor
 from seqloom.predict.translate import TranslatorPredictor
 from seqloom.text.vocabularies import Characters
 
-LETTERS = " abcdef"  # and </s>, <unk>
+LETTERS = " abcdef"  # the vocabulary also contains </s> and <unk>
 TEXTS = ["abc def", "fed cab", "a bad cab", "dead beef", "a face"] * 3
 
 
 class ModelWithoutRun:
-    """A predictor of a model without a run."""
+    """A predictor that uses a model without a run."""
 
     name, description = "", "a small model"
     model: Any = None
@@ -73,12 +73,12 @@ def translator(kind: str = "gru") -> SmallTranslator:
 
 
 def randomize_weights(model: nn.Module) -> nn.Module:
-    """Set fixed random weights that are large enough for outputs to depend on inputs, and evaluation mode."""
+    """Set evaluation mode, and fixed random weights that are large enough for outputs to depend on inputs."""
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for weights in model.parameters():
             mean = (
                 torch.ones_like(weights) if weights.dim() == 1 and bool((weights == 1).all()) else 0.0
-            )  # the gains of norms
+            )  # 1 for the gains of norms
             weights.copy_(mean + 0.6 * torch.randn(weights.shape, generator=generator))
     return model.eval()

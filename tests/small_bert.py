@@ -1,4 +1,4 @@
-"""Small BERTs as `transformers` writes them: a tokenizer.json of word pieces, and models with random weights."""
+"""Small BERTs in the format of `transformers`: a tokenizer.json of word pieces, and models with random weights."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ def wordpiece(lowercase: bool = True) -> Imported:
 
 
 def save_bert(folder: Path, kind: str = "BertForPreTraining", seed: int = 3, **changes: Any) -> Any:
-    """Save a random model and its tokenizer in a folder; return the model in evaluation mode."""
+    """Save a random model and its tokenizer in a folder. Return the model in evaluation mode."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(seed)
     config = transformers.BertConfig(**{"vocab_size": len(vocabulary()), **SHAPE, **changes})

@@ -1,4 +1,4 @@
-"""The shipped cells and scores, each of which has an independent implementation in the tests."""
+"""The shipped cells and scores. The tests contain an independent implementation of each."""
 
 from seqloom.nn import cells, scores
 

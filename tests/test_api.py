@@ -1,4 +1,4 @@
-"""The Python interface: train, resume with and without changes, load, predict; and its errors."""
+"""The Python interface: training, resuming with and without changes, loading, prediction, and errors."""
 
 import json
 import os
@@ -228,7 +228,7 @@ def test_finished_cosine_schedule_is_extended(recipe, out):
 
 
 def test_run_without_newer_setting_resumes(trained, out):
-    """A key that the recipe of the run lacks has its default value."""
+    """If the recipe of a run lacks a key, the key has its default value."""
     run = Run.open(out)
     older = {
         **run.recipe,
@@ -258,7 +258,7 @@ def test_resume_without_run_is_rejected(tmp_path):
 
 def test_progress_is_printed_on_request(recipe, tmp_path, capsys):
     seqloom.train_recipe(recipe, out=tmp_path / "silent")
-    assert capsys.readouterr().out == ""  # neither a notebook nor a terminal
+    assert capsys.readouterr().out == ""  # the output is neither a notebook nor a terminal
     seqloom.train_recipe(recipe, out=tmp_path / "shown", progress=True)
     lines = capsys.readouterr().out.splitlines()
     assert "parameters on cpu" in lines[0] and lines[-1].startswith("finished at step 8")
@@ -272,7 +272,7 @@ def test_generation_is_repeatable_and_streams(trained):
     a, b = (trained.generate("the ", seed=7, max_tokens=30) for _ in range(2))
     assert a == b != trained.generate("the ", seed=8, max_tokens=30)
     pieces = trained.generate("the ", seed=7, max_tokens=30, stream=True)
-    assert next(pieces) == a[0]  # a model of characters
+    assert next(pieces) == a[0]  # the model generates characters
     assert a == a[0] + "".join(pieces)
 
 

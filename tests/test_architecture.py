@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "seqloom"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-# Each package or top-level module, and the packages it may import directly; their imports are allowed, too.
+# Each package or top-level module, and the packages that it may import directly. It may also import what these import.
 DEPENDENCIES: dict[str, set[str]] = {
     "core": set(),
     "config": {"core"},
@@ -26,7 +26,7 @@ DEPENDENCIES: dict[str, set[str]] = {
     "accel": {"nn", "models", "decoding", "train", "classical"},
     "runs": {"models", "classical", "text", "data", "train"},
     "tasks": {"runs", "evaluate"},
-    "inspect": {"tasks", "accel"},  # accel: for the rehearsal of a training run
+    "inspect": {"tasks", "accel"},  # accel is used for the rehearsal of a training run
     "exchange": {"tasks"},
     "recipes": {"tasks"},
     "predict": {"recipes", "inspect", "exchange", "accel"},
@@ -41,7 +41,7 @@ DEPENDENCIES: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 FORBIDDEN_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
-AUDITED_CALLS = {"runs/image_weights.py": ["torch.load"]}  # of a file with a known hash, with weights_only
+AUDITED_CALLS = {"runs/image_weights.py": ["torch.load"]}  # loads a file with a known hash, with weights_only
 FORBIDDEN_CALLS = {"eval", "exec", "torch.load", "builtins.eval", "builtins.exec", "yaml.load", "yaml.unsafe_load"}
 HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "matplotlib", "tensorboard", "optuna", "rich.progress")
 
@@ -61,7 +61,7 @@ def module_parts(path: Path, root: Path = SOURCE) -> list[str]:
 
 
 def imports(tree: ast.AST, parts: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield line and target of every import of seqloom, also in functions and under TYPE_CHECKING."""
+    """Yield line and target of every import of seqloom, including imports in functions and under TYPE_CHECKING."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name.split(".")) for alias in node.names)
@@ -96,7 +96,7 @@ def broken_rules(text: str, parts: list[str]) -> list[str]:
 
 
 def unsafe_calls(text: str) -> list[str]:
-    """Return the names in a module that can run code hidden in data."""
+    """Return the names in a module that could run code that is hidden in data."""
     calls_by_module = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""The command lines of the benchmarks: errors are reported in one line before anything is measured."""
+"""The command lines of the benchmarks report errors in one line before anything is measured."""
 
 import importlib
 import json
@@ -16,7 +16,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Any]:
-    """Return a function that runs a script and returns its exit code, output and error output."""
+    """Return a function that runs a script and returns its exit code, standard output and standard error."""
     monkeypatch.syspath_prepend(BENCHMARKS)
     monkeypatch.delenv("SEQLOOM_DATA", raising=False)
 
@@ -70,7 +70,7 @@ def test_data_without_multi30k_is_reported(call: Any, tmp_path: Path, monkeypatc
     monkeypatch.setenv("SEQLOOM_DATA", str(tmp_path))
     code, _, complaint = call("cpu", "training")
     assert code == 2 and complaint.startswith("cpu.py: SEQLOOM_DATA is") and complaint.count("\n") == 1
-    (tmp_path / "multi30k").mkdir()  # an empty folder
+    (tmp_path / "multi30k").mkdir()  # the folder is empty
     code, _, complaint = call("cpu", "training", "--smoke")
     assert code == 2 and complaint.count("\n") == 1 and "--data-dir" not in complaint
 

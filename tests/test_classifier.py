@@ -1,4 +1,4 @@
-"""Classifiers from Python: one prediction per text, in order, for any text."""
+"""Classifiers from Python return one prediction per text, in order, for any text."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The documentation agrees with the code: keys, defaults, options, files, commands, links."""
+"""The documentation agrees with the code in keys, defaults, options, files, commands and links."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ from seqloom.train.events import Event
 from seqloom.training import RESUMABLE_KEYS
 
 ROOT = Path(__file__).parents[1]
-BUILT = ROOT / "docs/reference/python"  # by `make docs`, not committed
+BUILT = ROOT / "docs/reference/python"  # written by `make docs` and not committed
 PAGES = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent != BUILT)]
 SHIPPED_CORPORA = json.loads((ROOT / "tests/data/fingerprints.json").read_text())["corpora"]
 
@@ -37,7 +37,7 @@ def page(name: str) -> str:
 
 
 def documented_tasks() -> list[str]:
-    """Return the tasks that the page names; a new task may be undocumented, because it needs only one file."""
+    """Return the tasks that the page names. A new task may be undocumented, because it requires only one file."""
     row = recipe_reference.table(dict(recipe_reference.parts(page("docs/reference/recipes.md")))[recipe_reference.TOP])[
         "task"
     ]
@@ -45,7 +45,7 @@ def documented_tasks() -> list[str]:
 
 
 def shipped_sections() -> dict[str, Any]:
-    """Return the configs that the page must describe: those of documented tasks, without undocumented corpora."""
+    """Return the configs that the page must describe, which are those of documented tasks and corpora."""
     headings = dict(recipe_reference.parts(page("docs/reference/recipes.md")))
     return {
         heading: section
@@ -68,7 +68,7 @@ def test_task_of_documented_recipe_is_documented() -> None:
 
 @pytest.mark.parametrize("heading", shipped_sections())
 def test_recipe_page_lists_every_key_and_default(heading: str) -> None:
-    """This test parses the page independently of the tool."""
+    """This test parses the page independently of the tool that writes the page."""
     rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.*?) ?\|$", page_part(heading), re.MULTILINE)
     assert len({key for key, _, _ in rows}) == len(rows), "a key is repeated"
     assert all(meaning or key in ("kind", "corpus") for key, _, meaning in rows), "a key has no description"
@@ -130,7 +130,7 @@ def test_outdated_page_is_detected() -> None:
 
 
 def test_reference_tool_updates_outdated_page() -> None:
-    """Correct rows stay unchanged; a new section is written from its docstring and comments."""
+    """Correct rows do not change. A new section is written from its docstring and comments."""
     head = "| key | default | meaning |\n|---|---|---|\n"
     before, gone = "## `model`\n\n### `model`, kind `x`\n\nText.\n\n", "| `extra` | `1` | gone |\n"
     after = "\n## `train`\n\nEnd.\n"
@@ -152,7 +152,7 @@ def test_generated_pages_are_current(name: str) -> None:
 
 
 def test_equations_link_to_the_lines_that_compute_them() -> None:
-    """This test parses the page independently of the tool."""
+    """This test parses the page independently of the tool that writes the page."""
     topics = yaml.safe_load(page("tools/equations.yaml"))
     expected = [row["code"] for files in topics.values() for rows in files.values() for row in rows]
     text = page("docs/reference/equations.md")
@@ -292,7 +292,7 @@ def all_options(command: Any) -> Iterator[str]:
 
 
 def test_every_command_and_option_is_documented() -> None:
-    """The guides must name it; `--help` is not enough."""
+    """The guides must name each command, because `--help` is not sufficient."""
     command: Any = typer.main.get_command(app.build_app())
     text = "\n".join(path.read_text("utf-8") for path in PAGES if path.name != "commands.md")
     assert [name for name in sorted(set(all_options(command))) if not re.search(rf"{name}\b", text)] == []
@@ -357,7 +357,7 @@ def test_links_have_targets(path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["learn", "how-to", "reference", "explanations", "contributing"])
 def test_every_page_is_in_the_navigation(folder: str) -> None:
-    """The site's navigation consists of the lists of links in the index pages."""
+    """The navigation of the site consists of the lists of links in the index pages."""
     pages = {path.name for path in (ROOT / "docs" / folder).glob("*.md")} - {"index.md"}
     links = re.findall(r"^(?:-|\d+\.) \[.+?\]\(([\w-]+\.md)\)", page(f"docs/{folder}/index.md"), re.MULTILINE)
     assert sorted(links) == sorted(pages)

@@ -17,7 +17,7 @@ Run = Callable[[str], str]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs an example in an empty directory and returns its output; the test split is small."""
+    """Return a function that runs an example in an empty directory and returns its output. The test split is small."""
     monkeypatch.setattr(pydocs, "HELD_OUT", 0.02)
 
     def run(name: str) -> str:
@@ -42,7 +42,7 @@ def scores(text: str) -> list[float]:
 def test_train_and_generate_example_learns_and_continues_the_prompt(run: Run) -> None:
     out = run("train_and_generate.py")
     assert "\nThe class" in out
-    assert number(r"test: perplexity (\S+),", out) < 25  # an untrained model has more than 100
+    assert number(r"test: perplexity (\S+),", out) < 25  # an untrained model has a perplexity above 100
 
 
 def test_own_text_example_memorizes_its_lines(run: Run) -> None:

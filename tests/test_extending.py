@@ -1,4 +1,4 @@
-"""A new cell, attention score, corpus, task and recipe need one new file each: the examples of CONTRIBUTING.md."""
+"""A new cell, attention score, corpus, task and recipe need one new file each, as in CONTRIBUTING.md."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ CONTRACT_TESTS = (
 )
 DOCUMENTATION_TESTS = ("test_docs.py", "test_architecture.py", "tasks/test_base.py")
 TRAIN = ["train", "reverse-romans", "train.epochs=null", "train.evaluate_every=1000", "train.save_every=10"]
-# Runs commands of the copy in one process and prints [exit code, output] of each as a line of JSON.
+# Runs commands of the copy in one process and prints [exit code, output] of each command as a line of JSON.
 RUN_COMMANDS = """
 import contextlib, io, json, sys
 from seqloom.cli.app import main
@@ -63,7 +63,7 @@ class Copy:
         return result.stdout
 
     def commands(self, *commands: list[str]) -> list[str]:
-        """Return the outputs of commands; each must succeed."""
+        """Return the outputs of commands. Each command must succeed."""
         results = [json.loads(line) for line in self.python("-c", RUN_COMMANDS, json.dumps(commands)).splitlines()]
         for command, (code, output) in zip(commands, results, strict=True):
             assert code == 0, f"{command}: {output}"
@@ -81,7 +81,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
     for name in COPIED:
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for path in ROOT.iterdir():
-        if path.is_file() and path.name != ".git":  # in a worktree, .git is a file
+        if path.is_file() and path.name != ".git":  # in a git worktree, .git is a file
             shutil.copy(path, root)
     copied = Copy(root)
     before = copied.digests()
@@ -154,7 +154,7 @@ def test_contract_and_documentation_tests_pass(copy: Copy) -> None:
 
 @pytest.mark.slow
 def test_complete_suite_passes(copy: Copy) -> None:
-    """The tests of this file are excluded, because they would copy the copy."""
+    """The tests in this file are excluded, because they would copy the copy."""
     skipped = ("--deselect", "tests/test_extending.py")
     pytest_command = ["-m", "pytest", "-q", "-n", "2", "-p", "no:faker", "-p", "no:cacheprovider", "-m", "not slow"]
     copy.python(*pytest_command, *skipped, timeout=3600)

@@ -1,4 +1,4 @@
-"""The baselines of benchmarks/label_baselines.py: naive Bayes equals scikit-learn's."""
+"""The baselines of benchmarks/label_baselines.py. Naive Bayes equals that of scikit-learn."""
 
 import random
 
@@ -9,7 +9,7 @@ from seqloom.data.examples import TextClassificationExample
 
 
 def examples(count: int, seed: int) -> list[TextClassificationExample]:
-    """Return words of two overlapping alphabets with three unbalanced labels."""
+    """Return words from two overlapping alphabets with three unbalanced labels."""
     dice = random.Random(seed)
     letters = {"a": "abcde", "b": "cdefg", "c": "aceg"}
     labels = dice.choices("abc", weights=(3, 2, 1), k=count)

@@ -163,7 +163,7 @@ def test_nearest_size_is_optimal(target: int, a: int, b: int) -> None:
 def test_sizes_are_equal_and_counted_on_trained_model(write: Any) -> None:
     solved = ladder.solve(ladder.read_ladder(write(variants="cells", parameters=24_500)))
     for variant in solved.variants:
-        built = variant.recipe.model.build(11)  # the toys have eleven tokens
+        built = variant.recipe.model.build(11)  # the toy corpus has eleven tokens
         assert variant.parameters == sum(parameter.numel() for parameter in built.parameters())
         assert variant.parameters == pytest.approx(24_500, rel=0.01)
         assert variant.size == variant.recipe.model.hidden
@@ -252,7 +252,7 @@ def test_resumed_ladder_has_same_weights(write: Any, tmp_path: Path) -> None:
             stop.request()
     assert isinstance(events[-1], Stopped) and not (tmp_path / "parts" / "gru-seed2").exists()
     again = list(ladder.train_ladder(solved, tmp_path / "parts"))
-    assert [run.number for run, event in again if event is None] == [1, 2]  # not trained again
+    assert [run.number for run, event in again if event is None] == [1, 2]  # these runs are not trained again
     resumed = [event.resumed for run, event in again if isinstance(event, Started)]
     assert resumed == [True, False]
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole")

@@ -1,4 +1,4 @@
-"""Ladders of translation models: several kinds of models, all of dev, parallel runs."""
+"""Ladders of translation models: several kinds of models, evaluation on all of dev, and parallel runs."""
 
 import json
 import queue
@@ -69,7 +69,8 @@ def weights(out: Path) -> dict[str, Any]:
 def test_other_kind_of_model_starts_with_empty_section_and_equal_size(write: Any) -> None:
     gru, fixed, transformer = ladder.solve(ladder.read_ladder(write())).variants
     assert (gru.recipe.model.dropout, fixed.recipe.model.dropout) == (0.3, 0.3)
-    assert transformer.recipe.model.dropout == type(transformer.recipe.model)().dropout  # not the value of the GRUs
+    # Not the value of the GRU variants
+    assert transformer.recipe.model.dropout == type(transformer.recipe.model)().dropout
     assert fixed.recipe.model.attention is None
     assert (gru.size_key, transformer.size_key) == ("model.hidden", "model.d_ff")
     assert transformer.size == transformer.recipe.model.d_ff
@@ -113,7 +114,7 @@ def test_results_use_complete_dev_split_and_decode_section(write: Any, tmp_path:
         assert stored["decoding"].startswith("beam search, 5") and "step" not in stored
         assert variant.mean == stored["bleu"] == ends[variant.name].best["bleu"] == predictor.evaluate("dev")["bleu"]
         assert variant.spread("loss")[0] == stored["loss"]
-    # Stopped between its last step and its evaluation: the metrics of validation in training are not used.
+    # Stopped between its last step and its evaluation. The metrics of validation during training are not used.
     Run.open(out / "gru-seed1").save_metrics("dev", {"step": 6, "loss": 1.0, "bleu": 99.0})
     assert [event for _, event in ladder.train_ladder(solved, out)] == [None, None]
     assert ladder.collect_results(solved, out) == results
@@ -166,8 +167,8 @@ def test_stop_request_reaches_all_workers(toys: ladder.Ladder, tmp_path: Path) -
     for name in ("elman", "gru"):
         stopped = Run.open(tmp_path / "out" / f"{name}-seed1")
         *_, last = stopped.log()
-        assert last["event"] == "stopped" and last["step"] < 100_000  # both were saved
-        with stopped.locked():  # and the processes have ended
+        assert last["event"] == "stopped" and last["step"] < 100_000  # both runs saved their state
+        with stopped.locked():  # the processes have ended
             pass
 
 
@@ -231,7 +232,7 @@ def test_worker_without_parent_saves_and_exits(toys: ladder.Ladder, tmp_path: Pa
     while messages.get(timeout=60)[1]["event"] != "saved":
         pass
     assert worker.process.stdin is not None
-    worker.process.stdin.close()  # as the system does when the parent ends
+    worker.process.stdin.close()  # the system also closes the input when the parent ends
     assert worker.process.wait(timeout=60) == 0
     lines = [json.loads(line) for line in (run.path / "log.jsonl").read_text().splitlines()]
     assert lines[-1]["event"] == "stopped"

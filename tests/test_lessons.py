@@ -1,6 +1,6 @@
-"""The lessons in docs/learn: structure, quoted source, commands, notebooks, and in full every block.
+"""The lessons in docs/learn: structure, quoted source, commands, notebooks and, in the slow tests, every block.
 
-tests/test_readme.py runs their blocks with short training runs.
+tests/test_readme.py runs the blocks with short training runs.
 """
 
 import re
@@ -22,7 +22,7 @@ def text_of(path: Path) -> str:
 
 
 def missing_quotes(markdown: str) -> list[str]:
-    """Return the quoted blocks that their file does not contain line for line."""
+    """Return the quoted blocks that do not occur line by line in their source file."""
     quotes = [block for block in lessons.read_blocks(markdown) if block.source]
     return [f"{block.source}:\n{block.text}" for block in quotes if block.source_line is None]
 
@@ -73,7 +73,7 @@ def test_blocks_are_known_and_commands_parse(path: Path) -> None:
 @pytest.mark.slow
 @each_lesson
 def test_all_blocks_of_lesson_run(path: Path, tmp_path: Path) -> None:
-    """At most half of the lines of an output may differ in their words, as generated text does between machines."""
+    """At most half of the lines of an output may have other words, because generated text differs between machines."""
     blocks = {block.line: block for block in lessons.read_blocks(text_of(path))}
     for line, missing in lessons.check_lesson(path, tmp_path).items():
         assert len(missing) <= len(blocks[line].text.splitlines()) / 2, f"line {line}: {missing}"

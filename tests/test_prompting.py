@@ -34,7 +34,7 @@ def model(folder: Path, request: pytest.FixtureRequest) -> Any:
 
 
 def compute_log_prob(model: Any, prompt: str, choice: str) -> tuple[float, int]:
-    """Return Σ log p of the tokens that a choice adds to a prompt, and their number, from `score`."""
+    """Return Σ log p of the tokens that a choice adds to a prompt, computed by `score`, and the number of tokens."""
     (scored,) = model.score(prompt + choice)
     ids, before = model.tokenizer.encode(prompt + choice), model.tokenizer.encode(prompt)
     start = next((n for n, (a, b) in enumerate(zip(ids, before, strict=False)) if a != b), len(before))
@@ -110,7 +110,7 @@ def test_first_shots_are_omitted_if_prompt_is_too_long(folder: Path) -> None:
     )
     prompt = Prompt(tuple(Shot(*shot) for shot in many))
     lengths = [len(gpt.tokenizer.encode(prompt.text("a story", skip) + "good")) for skip in range(40)]
-    # One more shot would not fit; END is the last token.
+    # One more shot would not fit. END is the last token.
     assert lengths[result.dropped_shots] <= 96 < lengths[result.dropped_shots - 1]
     (cut,) = gpt.choose("dull " * 200, shots=many)
     assert cut.cut and cut.dropped_shots == 40 and cut.label in ("good", "bad")
@@ -119,7 +119,7 @@ def test_first_shots_are_omitted_if_prompt_is_too_long(folder: Path) -> None:
 def test_prompt_of_maximum_length_fits(folder: Path) -> None:
     tokenizer, prompt = seqloom.load(folder / "gpt", "cpu").tokenizer, Prompt(tuple(Shot(*shot) for shot in SHOTS))
     lengths = [len(tokenizer.encode(prompt.text("a film", skip) + "good")) for skip in range(4)]
-    choices = ("bad", "good")  # the longest label counts
+    choices = ("bad", "good")  # the length of the longest label counts
     for skip, length in enumerate(lengths):
         assert fit_shots(tokenizer, prompt, "a film", choices, length) == (skip, False)
         assert fit_shots(tokenizer, prompt, "a film", choices, length - 1) == (
@@ -175,7 +175,7 @@ def test_invalid_choices_are_rejected(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="mean or sum"):
         model.choose("a", ["red", "blue"], by="median")
     (result,) = model.choose("zebra", ["red", "blue"], template="{text}: {label}")
-    assert result.unknown == ("zebra:",)  # as in the template
+    assert result.unknown == ("zebra:",)  # as the word appears in the template
 
 
 def test_mixture_supports_prompts(folder: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src/seqloom"
-PATTERNS = {  # a pattern, and what to write instead
+PATTERNS = {  # each pattern, with the text to write instead
     r"\bso many\b": "a number, `count` or `n`",
     r"\bas many as it takes\b": "no limit",
     r"\bnobody\b": "the passive voice, or name who",
@@ -103,7 +103,7 @@ CHECKED = [
         )
     ),
 ]
-ALLOWED: dict[str, str] = {}  # patterns of sentences that are right although a phrase is in them, with the reason
+ALLOWED: dict[str, str] = {}  # patterns of sentences that are correct although they contain a phrase, with the reason
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
@@ -141,7 +141,7 @@ def test_prose_is_plain(part: Path) -> None:
 
 
 def test_disallowed_phrases_are_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control: docstrings, comments, messages and pages are all read; code is not."""
+    """Control: docstrings, comments, messages and pages are checked, and code is not."""
     monkeypatch.setattr("tests.test_prose.ROOT", tmp_path)
     module, page = tmp_path / "a.py", tmp_path / "b.md"
     module.write_text('"""Nobody asks."""\nso_many = 1  # so many of them\nprint(f"go on with {so_many}")\n')

@@ -1,7 +1,8 @@
-"""The results in the documentation equal those of the shipped code.
+"""The results in the documentation equal the results of the shipped code.
 
-`docs/explanations/ladder-runs.csv` has the value of every run behind the CPU tables of `docs/explanations/ladder.md`.
-The tables must follow from it, and the slow tests train one fast row of each table again with one seed.
+`docs/explanations/ladder-runs.csv` contains the value of every run that the CPU tables of `docs/explanations/ladder.md`
+summarize. The tables must agree with these values. The slow tests train one fast row of each table again with one
+random seed.
 """
 
 import csv
@@ -20,7 +21,7 @@ from seqloom.ladder import collect_results, read_ladder, solve, train_ladder
 from seqloom.predict.loader import load
 
 DOCS = Path(__file__).parents[1] / "docs" / "explanations"
-COLUMNS = {  # heading of a table: split and metric
+COLUMNS = {  # the split and the metric of each table heading
     "bits per character": ("dev", "bits_per_character"),
     "BLEU": ("dev", "bleu"),
     "loss": ("dev", "loss"),
@@ -48,7 +49,7 @@ def read_table(page: str, command: str) -> list[dict[str, str]]:
 
 
 def published_cells() -> Iterator[tuple[str, str, str, str]]:
-    """Yield ladder, variant, heading and text of every cell with recorded runs of several seeds."""
+    """Yield ladder, variant, heading and text of every cell with recorded runs for several random seeds."""
     runs = read_runs()
     for ladder in dict.fromkeys(key[0] for key in runs):
         for row in read_table("ladder.md", f"ladder {ladder}"):
@@ -84,8 +85,8 @@ def decimals(number: str) -> int:
     return len(number.partition(".")[2])
 
 
-# Rows that train in half a minute. The original machine reproduces all digits. Other machines round sums differently;
-# each tolerance is a few times the effect of a change of the kernels.
+# Rows that train in half a minute. The original machine reproduces all digits. Other machines round sums differently.
+# Each tolerance is a few times the effect of a change of the kernels.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("ladder", "variant", "tolerance"),
@@ -112,6 +113,6 @@ def test_published_accuracies_on_languages_are_reproduced(tmp_path: Path) -> Non
     accuracy = 100 * load(tmp_path / "run").evaluate("test")["accuracy"]
     baselines = measure("languages")["test"]
     first = float(row["seeds 1, 2, 3 on test"].split(",")[0])
-    assert accuracy == pytest.approx(first, abs=1.0)  # six times the standard deviation over seeds
+    assert accuracy == pytest.approx(first, abs=1.0)  # six times the standard deviation over the random seeds
     assert 100 * baselines["copy"] == pytest.approx(float(row["copy, test"]), abs=0.3)
     assert 100 * baselines["naive Bayes"] == pytest.approx(float(row["naive Bayes, test"]), abs=0.3)

@@ -1,8 +1,8 @@
-"""Every block of the README and the docs runs: commands through the command line, and Python.
+"""Every block of the README and the docs can be run, as commands on the command line or as Python.
 
-Training runs by gradient descent are shortened to a few steps, and generated or embedded corpora are smaller;
-everything else is as for a reader. The rules in `NOT_RUN` skip other programs (make, pip, …); a command without a
-rule fails.
+Training runs by gradient descent are shortened to a few steps, and generated or embedded corpora are smaller.
+Everything else is as for a reader. The rules in `NOT_RUN` skip other programs (make, pip, …). A command that no rule
+covers fails.
 """
 
 import dataclasses
@@ -38,15 +38,16 @@ from seqloom.train.config import FitConfig
 from seqloom.training import begin
 
 ROOT = Path(__file__).parents[1]
-BUILT = ROOT / "docs/reference/python"  # by `make docs`, not committed
+BUILT = ROOT / "docs/reference/python"  # written by `make docs` and not committed
 PAGES = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent != BUILT)]
 FAST_PAGES = {"README", "docs/index", "docs/how-to/language-models", "docs/how-to/translation", "docs/how-to/python"}
 FAST_PAGES |= {"docs/reference/data", *(f"docs/learn/{path.stem}" for path in ROOT.glob("docs/learn/*.md"))}
 STEPS = 3
 BATCH_SIZE = 4
-HELD_OUT = 0.02  # fraction of the Python documentation for dev and test
+HELD_OUT = 0.02  # fraction of the Python documentation that is held out for dev and test
 CHECKPOINTS = (
-    r"(--last |last=)\d+"  # a short training has only one; see test_training_runs_keep_enough_checkpoints_to_average
+    # A short training run has only one checkpoint; see test_training_runs_keep_enough_checkpoints_to_average
+    r"(--last |last=)\d+"
 )
 
 NOT_RUN = {
@@ -102,7 +103,7 @@ class Block:
     text: str
 
     def commands(self) -> Iterator[str]:
-        """Yield one command per line; a backslash at the end of a line continues it."""
+        """Yield one command per line. A backslash at the end of a line continues the command."""
         for line in self.text.replace("\\\n", " ").split("\n"):
             if line.strip() and not line.startswith("#"):
                 yield line.strip()
@@ -129,7 +130,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
             recipe = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, epochs=1))
         if recipe.model.kind == "kalman":
             recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, rounds=STEPS))
-        if recipe.model.kind in ("gpt", "bert", "electra") and recipe.model.d_model > 256:  # a model for GPUs
+        if recipe.model.kind in ("gpt", "bert", "electra") and recipe.model.d_model > 256:  # models for GPUs
             small = dataclasses.replace(recipe.model, d_model=8 * recipe.model.heads, layers=2)
             recipe = dataclasses.replace(recipe, model=small)
         if isinstance(recipe.train, FitConfig):
@@ -267,7 +268,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def provide_run(name: str, trained: Path) -> None:
-    """Provide the run of the shipped recipe `name`, unless it exists."""
+    """Provide the run of the shipped recipe `name`, unless the run exists."""
     recipe = "translate-cldr" if name == "quickstart-en-fr" else name
     if recipe not in recipe_names() or Path("runs", name).exists():
         return
@@ -277,7 +278,7 @@ def provide_run(name: str, trained: Path) -> None:
 
 
 def download(name: str) -> bool:
-    """Provide a small random model instead of a download; return False if that is not possible here."""
+    """Provide a small random model instead of a download. Return False if that is not possible here."""
     folder = Path("downloads", {"opus": "opus-mt-en-de"}.get(name, name))
     if folder.exists():
         return True
@@ -316,8 +317,8 @@ def words_of(command: str) -> tuple[list[str], bytes | None]:
     if "<" in words:
         given = Path(words.pop(words.index("<") + 1)).read_bytes()
     if ">" in words:
-        file = words.pop(words.index(">") + 1)  # the output is checked here, not written …
-        words += ["--out", file] * file.endswith(".npy")  # … unless it is binary
+        file = words.pop(words.index(">") + 1)  # the output is checked here and not written
+        words += ["--out", file] * file.endswith(".npy")  # binary output is written
     words = [word for word in words[1:] if word not in ("<", ">")]
     return [matches for word in words for matches in (sorted(glob.glob(word)) if "*" in word else [word])], given
 
@@ -335,7 +336,7 @@ def run_command(
     read = re.sub(OTHER_DATA, "", command)
     if any(name in read for name in NEED_DATA) and not os.environ.get(DATA_VARIABLE):
         return
-    if "minilm" in command and find_spec(conversion.MINILM_PACKAGE) is None:  # an extra that is not installed
+    if "minilm" in command and find_spec(conversion.MINILM_PACKAGE) is None:  # the package of an extra is not installed
         return
     if not command.startswith("seqloom train ") or "--resume" in command:
         for name in re.findall(r"runs/([\w-]+)", command):
@@ -382,7 +383,7 @@ AVERAGE = r"""(?:seqloom average |average\(")runs/([\w-]+)"?,? [^\n]*?(?:--last 
 
 
 def test_training_runs_keep_enough_checkpoints_to_average() -> None:
-    """The test above averages a single checkpoint; this test compares the numbers on the pages."""
+    """The test above averages a single checkpoint. This test compares the numbers on the pages."""
     compared = 0
     for path in PAGES:
         page = path.read_text("utf-8")
@@ -408,7 +409,7 @@ def checkpoints_of(name: str, overrides: list[str]) -> int:
 
 @cache
 def epoch_of(name: str, overrides: tuple[str, ...]) -> int:
-    """Return the minimum steps per epoch, from a part of generated corpora."""
+    """Return the minimum number of steps per epoch, computed from a part of generated corpora."""
     _, recipe = read_recipe(name, overrides)
     if recipe.data.corpus == "cldr":
         small_sizes = dataclasses.replace(recipe.data, train=min(10_000, recipe.data.train), dev=50, test=50)

@@ -1,7 +1,7 @@
-"""Minimum speed ratios of fast implementations to plain ones, measured alternately on one thread.
+"""Minimum ratios of the speeds of fast and plain implementations, measured alternately on one thread.
 
-The times are minimum CPU times over several rounds, which other load hardly affects. The bounds are lower than the
-usual ratios, which `docs/explanations/performance.md` lists.
+Each time is the minimum CPU time over several rounds, which other load hardly affects. The bounds are lower than the
+usual ratios, which are listed in `docs/explanations/performance.md`.
 """
 
 import os
@@ -133,7 +133,7 @@ def test_beam_search_time_is_linear_in_length() -> None:
 
 
 def test_seeding_step_is_cheap() -> None:
-    """Compare it with a small matrix product; `torch.manual_seed` is slower without a GPU."""
+    """Compare a call with a small matrix product. `torch.manual_seed` is slower if there is no GPU."""
     a = torch.randn(128, 128)
 
     def seed() -> None:
@@ -183,7 +183,7 @@ def test_trainer_has_little_overhead() -> None:
 
 
 def test_idle_threads_stop_spinning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spin time set by the user is kept."""
+    """If the user has set a spin time, it is kept."""
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
     assert main(["--version"]) == 0
     assert os.environ["GOMP_SPINCOUNT"] == "7"

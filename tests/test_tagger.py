@@ -1,4 +1,4 @@
-"""Taggers from Python: one prediction per line, with the positions of words and entities."""
+"""Taggers from Python return one prediction per line, with the positions of words and entities."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Translators from Python: one translation per line, in order, for any text."""
+"""Translators from Python return one translation per line, in order, for any text."""
 
 import os
 import random
@@ -70,7 +70,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def translator(runs: Path) -> TranslatorPredictor:
-    """A translator in float64, so that results do not depend on the batch, with larger weights than initial ones."""
+    """A translator in float64, so that results do not depend on the batch.
+
+    Its weights are larger than initial weights.
+    """
     model: TranslatorPredictor = load(runs / "bytes", "cpu", TranslatorPredictor)
     model.model.double()
     draw = torch.Generator().manual_seed(3)
@@ -102,7 +105,7 @@ def test_translations_are_independent_of_batch_size(translator: TranslatorPredic
     expected = facts(translator.translate(lines, batch_size=100, **options))
     assert [source for source, _, _ in expected] == lines
     assert all(bool(source.strip()) == (value < 0) for source, _, value in expected)
-    assert len({text for _, text, _ in expected}) > 50  # swapped lines would be detected
+    assert len({text for _, text, _ in expected}) > 50  # exchanged lines would be detected
     for batch_size, window, count in ((33, 200, number // 5), (1000, number, number)):
         some = iter(lines[:count])
         assert facts(translator.translate(some, batch_size=batch_size, window=window, **options)) == expected[:count]
@@ -188,7 +191,7 @@ def test_long_line_does_not_change_limits_of_others(
 ) -> None:
     monkeypatch.setattr(beam, "DEFAULT_MAX_LENGTH", 40)
     lines = ["the", "the cat sat " * 9, "cat", "the dog saw " * 8]
-    with torch.no_grad():  # it may not reach END
+    with torch.no_grad():  # the translation may not reach END
         translator.model.output.bias[translator.tokenizer.end] -= 100
     try:
         translations = list(translator.translate(lines, beam=1))

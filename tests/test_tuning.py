@@ -91,7 +91,8 @@ def test_arguments_are_intervals_lists_or_overrides() -> None:
     clip = parse_dimension("train.clip_norm=null, 1, 5")
     assert clip is not None and clip.choices == (None, 1, 5)
     opened = Search.open("toys-copy", ["train.clip_norm=1..5", "model.layers=1..3"], trials=5)
-    assert [dimension.values for dimension in opened.dimensions] == [None, range(1, 4)]  # by the type of the key
+    # Values that depend on the type of the key
+    assert [dimension.values for dimension in opened.dimensions] == [None, range(1, 4)]
     assert opened.total == 5
     assert [dimension.text for dimension in Search.open("toys-copy").dimensions] == ["0.0005..0.05:log", "0..0.5"]
 
@@ -127,7 +128,7 @@ def test_interrupted_search_equals_uninterrupted_search(tmp_path: Path) -> None:
     assert len({trial.settings["train.lr"] for trial in whole.trials}) == 7
     assert all(1e-5 <= trial.settings["train.lr"] <= 1e-1 for trial in whole.trials)
     tune_recipe("toys-copy", *SHORT, LR, trials=2, out=tmp_path / "parts")
-    for number in (3, 6):  # lose the process after a checkpoint of this trial
+    for number in (3, 6):  # simulates a process that is lost after a checkpoint of this trial
         cut = Search.open("toys-copy", [*SHORT, LR], trials=7, out=tmp_path / "parts")
         events = cut.run()
         next(event for trial, event in events if trial.number == number and isinstance(event, Saved))
@@ -140,7 +141,7 @@ def test_interrupted_search_equals_uninterrupted_search(tmp_path: Path) -> None:
         out=tmp_path / "parts",
         on_event=lambda trial, _: rest.append(trial.number),
     )
-    assert set(rest) == {6, 7}  # only the missing trials
+    assert set(rest) == {6, 7}  # only the missing trials run
     assert before == {path: path.stat().st_mtime_ns for path in before}
     assert outcomes(parts) == outcomes(whole)
     assert weights(parts.path_of(parts.best)) == weights(whole.path_of(whole.best))
@@ -202,7 +203,7 @@ def test_diverged_and_invalid_trials_do_not_end_the_search(tmp_path: Path) -> No
     assert sorted(trial.state for trial in search.trials) == ["diverged", "finished"]
     assert "Training diverged" in search.table[1].reason and math.isnan(search.table[1].value)
     gpt = Search.open("gpt-pydocs", ["model.d_model=60", "model.heads=3,4"], out=tmp_path / "gpt")
-    gpt.overrides = ["model.d_model=32"]  # a combination that the ends of the intervals do not reveal
+    gpt.overrides = ["model.d_model=32"]  # an invalid combination that the bounds of the intervals do not show
     gpt.trials = [Trial(1, {"model.heads": 3})]
     list(gpt.run_trial(gpt.trials[0], Stop()))
     assert gpt.trials[0].state == "invalid" and "d_model" in gpt.trials[0].reason
@@ -238,4 +239,4 @@ def test_killed_search_resumes(tmp_path: Path) -> None:
     search = Search.open("toys-copy", words, trials=2, out=tmp_path / "killed")
     assert [trial.state for trial in search.trials] == ["running"]
     trial, started = next(search.run())
-    assert started is not None and started.step > 0 and trial.number == 1  # resumed, not restarted
+    assert started is not None and started.step > 0 and trial.number == 1  # the trial resumed and did not restart

@@ -66,7 +66,7 @@ def write_reviews(path: Path, rows: list[tuple[str, str]] | None = None) -> Path
 
 
 def tickets(count: int = 120) -> list[tuple[str, list[str]]]:
-    """Return texts with their labels: each label has two words, and the text contains one of them."""
+    """Return texts with their labels. Each label has two words, and a text contains one of them."""
     rows = []
     for number in range(count):
         labels = [label for bit, label in enumerate(TOPICS) if (number * 5 // 3) >> bit & 1]
@@ -92,7 +92,7 @@ def ticket_recipe(folder: Path, *overrides: str) -> Any:
 
 
 def sentences() -> list[list[tuple[str, str]]]:
-    """Return sentences of words and tags: who lives where."""
+    """Return sentences of words and tags about who lives where."""
     rows = []
     for person in PEOPLE:
         for verb in VERBS:
@@ -128,7 +128,7 @@ def tag_recipe(folder: Path, *overrides: str) -> Any:
 
 
 def trained(recipe: Any, out: Path) -> Path:
-    """Train a recipe to its end."""
+    """Train a recipe until it has finished."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(os, "fsync", lambda handle: None)
         monkeypatch.setattr(record, "open_tensorboard", lambda run, step: None)
@@ -138,7 +138,7 @@ def trained(recipe: Any, out: Path) -> Path:
 
 
 def assert_same_checkpoints(first: Path, second: Path) -> None:
-    """Compare the newest checkpoints of two runs exactly: weights, optimizer and tally."""
+    """Compare the newest checkpoints of two runs exactly, including weights, optimizer and tally."""
     (values, tensors), (other_values, other_tensors) = (pack(newest(run)) for run in (first, second))
     assert values == other_values
     assert all(torch.equal(tensors[name], other_tensors[name]) for name in tensors.keys() | other_tensors.keys())

@@ -1,4 +1,4 @@
-"""Tests of file permissions as a user without privileges, because root can read every file."""
+"""Tests of file permissions as an unprivileged user, because root can read every file."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ NOBODY = 65534
 
 @contextmanager
 def as_unprivileged_user(source: Path) -> Iterator[Path]:
-    """Copy a folder to an accessible place, and run this block as a user without privileges."""
+    """Copy a folder to an accessible place, and run this block as an unprivileged user."""
     folder = Path(tempfile.mkdtemp())
     shutil.copytree(source, folder / source.name)
     os.chmod(folder, 0o755)
@@ -31,7 +31,7 @@ def as_unprivileged_user(source: Path) -> Iterator[Path]:
 
 
 def forbid(path: Path) -> None:
-    """Make a file or folder unreadable, as its owner."""
+    """Make a file or folder unreadable for its owner."""
     user = os.geteuid()
     os.seteuid(path.stat().st_uid)
     path.chmod(0)

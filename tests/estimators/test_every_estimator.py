@@ -91,7 +91,7 @@ def test_run_of_an_estimator_can_be_evaluated(tmp_path: Path) -> None:
 
 
 def test_files_are_read_as_by_init(tmp_path: Path) -> None:
-    """Read quotes, line breaks and emoji in cells, Windows-1252, a translation memory, tagged words, a folder of books."""
+    """Read cells with quotes, line breaks and emoji, Windows-1252, a translation memory, tagged words, and books."""
     words = [("printer", "it"), ("invoice", "billing")]
     rows = (f'{i},"He said ""hi"" 😀\n{words[i % 2][0]} {i}",{words[i % 2][1]}\n' for i in range(80))
     (tmp_path / "tickets.csv").write_text("id,body,queue\n" + "".join(rows))

@@ -115,7 +115,8 @@ def test_too_little_data_is_explained(case_of: dict[str, Case], name: str) -> No
     case = case_of[name]
     estimator = case.make(overrides=case.overrides, **case.options)
     message = explain(lambda: estimator.fit(*(values[:1] for values in case.data.values())))
-    assert "data." not in message and "file" not in message  # keys of recipes and files are unknown in Python
+    # A Python user does not know the keys of recipes and the files
+    assert "data." not in message and "file" not in message
     if "labels" in case.data or name == "Forecaster":
         message = explain(lambda: estimator.fit(*(values[:2] for values in case.data.values())))
         assert "data." not in message and "file" not in message

@@ -68,7 +68,7 @@ def test_words_are_split_in_any_script(text: str, words: list[str]) -> None:
     [
         (["Sun", "day", ",", " Nov", "ember", " 15"], ["Sunday", ",", " November", " 15"]),
         (["l", "’an", "née"], ["l", "’année"]),  # tokens are not split
-        (["a, ", "b", " ", " c"], ["a, ", "b", "  c"]),  # white space belongs to the word after it
+        (["a, ", "b", " ", " c"], ["a, ", "b", "  c"]),  # white space belongs to the following word
         (["日曜", "日", "15"], ["日曜", "日", "15"]),
         (["2026", "年1", "1", "月"], ["2026", "年11", "月"]),
         (["a", " b c", " d"], ["a", " b c", " d"]),
@@ -186,11 +186,11 @@ def test_perfect_attention_has_no_alignment_error() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "accuracy", "slots"),
     [
-        ({3: 0}, 0, 1, 1),  # the comma belongs to no slot
+        ({3: 0}, 0, 1, 1),  # the comma does not belong to a slot
         ({1: 3, 4: 1}, 0, 1, 1),  # another token of the same slot
         ({0: 2}, 1 - 5 / 6, 4 / 5, 2 / 3),
         ({2: 0}, 1 - 4 / 6, 4 / 5, 2 / 3),  # a missed sure link counts twice
-        ({0: 6}, 1 - 5 / 6, 4 / 5, 2 / 3),  # END is no slot
+        ({0: 6}, 1 - 5 / 6, 4 / 5, 2 / 3),  # END is not in a slot
         ({0: 0, 1: 0}, 1 - 4 / 6, 3 / 5, 2 / 3),
         (dict.fromkeys(range(6), 2), 1, 0, 0),
     ],

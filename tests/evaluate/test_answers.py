@@ -21,7 +21,7 @@ WORDS = st.lists(st.sampled_from(["a", "the", "an", "red", "Red!", "fox", "fox."
         ("U.S.A.", "usa"),
         ("theatre, an act", "theatre act"),
         ("Levi's Stadium", "levis stadium"),
-        ("the-best", "thebest"),  # punctuation is removed first, so no article remains
+        ("the-best", "thebest"),  # punctuation is removed first, so there is no article
         ("50–10", "50–10"),  # only ASCII punctuation is removed
         ("  \n\t", ""),
         ("An apple a day", "apple day"),
@@ -38,7 +38,7 @@ def test_case_articles_and_ascii_punctuation_are_removed(answer: str, expected: 
         ("Denver Broncos", "the Denver Broncos!", 1.0),
         ("Broncos", "Denver Broncos", 2 / 3),  # precision 1, recall 1/2
         ("the very big red fox", "red fox", 2 * (2 / 4) * 1 / (2 / 4 + 1)),
-        ("red red fox", "red fox fox", 2 * (2 / 3) * (2 / 3) / (4 / 3)),  # the multiset intersection
+        ("red red fox", "red fox fox", 2 * (2 / 3) * (2 / 3) / (4 / 3)),  # the multiset intersection counts
         ("cat", "red fox", 0.0),
         ("", "red fox", 0.0),
         ("the", "a", 0.0),  # both are empty; SQuAD 1.1 counts no common word

@@ -36,7 +36,7 @@ def test_unigram_precision_counts_common_words() -> None:
 
 
 def test_clipping_limits_repeated_words() -> None:
-    explanation = explain_texts("he he he", "he eats an apple")  # caseless
+    explanation = explain_texts("he he he", "he eats an apple")  # ignores case
     assert sum(count.unclipped for count in explanation.counts[0]) == 3
     assert fraction(explanation, 1) == (1, 3)
     assert any(
@@ -82,7 +82,7 @@ def assert_same(ours: Statistics, theirs: object) -> None:
     assert (list(ours.correct), list(ours.total)) == (attributes["counts"], attributes["totals"])
     assert (ours.length, ours.reference_length) == (attributes["sys_len"], attributes["ref_len"])
     assert ours.brevity_penalty == pytest.approx(attributes["bp"], rel=1e-12)
-    if any(ours.correct):  # otherwise sacrebleu returns early with precisions of 0
+    if any(ours.correct):  # otherwise, sacrebleu returns early with precisions of 0
         assert [100 * precision for precision in ours.precisions] == pytest.approx(attributes["precisions"], rel=1e-12)
     assert ours.bleu() == pytest.approx(attributes["score"], abs=1e-9)
 
@@ -112,7 +112,7 @@ TEXTS = (
 
 
 def corpus(seed: int, references: int) -> tuple[list[str], list[list[str]]]:
-    """Draw lines, some of them blank, and references with deleted, repeated and added words."""
+    """Draw lines, some of which are blank, and references with deleted, repeated and added words."""
     draw = random.Random(seed)
     pool = [piece for text in TEXTS for piece in text.split(" ")]
 
@@ -137,7 +137,7 @@ def test_corpus_bleu_equals_sacrebleu(tokenize: str, lowercase: bool, references
         assert_same(ours, metric.corpus_score(hypotheses, columns))
         usual = bleu_metric(tokenize, lowercase=lowercase).corpus_score(hypotheses, columns).score
         assert ours.smoothed_bleu() == pytest.approx(usual, abs=1e-9)
-        assert ours.bleu() > 0  # negative control: there are matches
+        assert ours.bleu() > 0  # negative control: there are matching n-grams
 
 
 def differs(owner: object, name: str, broken: object) -> bool:

@@ -19,7 +19,7 @@ def answers(count: int, seed: int, bias: float = 0.0) -> tuple[np.ndarray, np.nd
 def test_bins_equal_scikit_learn(bins: int) -> None:
     sklearn = pytest.importorskip("sklearn.calibration")
     confidence, correct = answers(3000, 1)
-    confidence[:20] = np.linspace(0, 1, 20)  # including edges
+    confidence[:20] = np.linspace(0, 1, 20)  # includes the edges of bins
     confidence[20:31] = np.arange(11) / 10
     calibration = calibrate(confidence, correct, bins)
     true, mean = sklearn.calibration_curve(correct, confidence, n_bins=bins)

@@ -40,7 +40,7 @@ def sklearn_metrics() -> Any:
 
 
 def draw_predictions(classes: int, seed: int, texts: int = 2000) -> tuple[list[str], np.ndarray, list[str]]:
-    """Draw labels of decreasing frequency and log-probabilities that favour the correct one."""
+    """Draw labels of decreasing frequency, and log-probabilities that favour the correct label."""
     draw = np.random.default_rng(seed)
     classes_drawn = np.minimum(draw.geometric(min(2 / classes, 0.6), size=texts) - 1, classes - 1)
     logits = draw.normal(size=(texts, classes))

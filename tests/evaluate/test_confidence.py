@@ -16,7 +16,7 @@ from seqloom.evaluate.confidence import (
 
 
 def overconfident(count: int, labels: int, factor: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw targets from softmax(z), and return z · factor with them: the best temperature is about `factor`."""
+    """Draw targets from softmax(z), and return z · factor with the targets. The best temperature is about `factor`."""
     draw = np.random.default_rng(seed)
     z = draw.normal(size=(count, labels)) * 2
     targets = (z + draw.gumbel(size=z.shape)).argmax(axis=1)
@@ -45,8 +45,10 @@ def test_temperature_equals_that_of_scipy(labels: int, factor: float, seed: int)
 
 def test_temperature_of_separable_examples_is_none_or_maximal() -> None:
     logits = np.array([[2.0, 1.0], [0.0, 3.0]])
-    assert fit_temperature(logits, np.array([0, 1])) is None  # all correct: the loss falls as T does
-    assert fit_temperature(logits, np.array([1, 0])) == MAX_TEMPERATURE  # all wrong: it falls as T grows
+    # All predictions are correct, so the loss decreases with T
+    assert fit_temperature(logits, np.array([0, 1])) is None
+    # All predictions are wrong, so the loss decreases as T grows
+    assert fit_temperature(logits, np.array([1, 0])) == MAX_TEMPERATURE
 
 
 def test_options_that_do_not_exist_have_no_effect() -> None:
@@ -63,7 +65,7 @@ def f1_at(scores: np.ndarray, correct: np.ndarray, expected: int, threshold: flo
 @pytest.mark.parametrize("seed", range(12))
 def test_thresholds_equal_brute_force(seed: int) -> None:
     draw = np.random.default_rng(seed)
-    scores = np.round(draw.random(30), 1 if seed % 2 else 3)  # with equal scores
+    scores = np.round(draw.random(30), 1 if seed % 2 else 3)  # some scores are equal
     correct = draw.random(30) < scores
     expected = int(correct.sum()) + 4
     candidates = [0.0, *np.unique(scores), 1.1]

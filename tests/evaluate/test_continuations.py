@@ -44,7 +44,7 @@ def test_shared_prefix_equals_separate_texts(model: Any, shared: list[int], tail
 
 
 def test_scores_depend_on_the_prompt(model: Any) -> None:
-    """Negative control: the prompt is read, not only the continuation."""
+    """Negative control: the score depends on the prompt, not only on the continuation."""
     first, second = continuation_log_probs(model, [[1, 2, 3], [4, 5, 3]], [2, 2], end=0)
     assert (first - second).abs().max() > 1e-4
 

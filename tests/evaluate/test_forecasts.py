@@ -39,7 +39,8 @@ def test_crps_equals_the_sum_over_all_pairs() -> None:
     flat, truth = points.ravel(), 0.4
     expected = np.abs(flat - truth).mean() - np.abs(flat[:, None] - flat).mean() / 2
     assert crps(points, np.full((1, 1, 1), truth)).item() == pytest.approx(expected)
-    assert crps(np.full((1, 5, 1, 1), 2.0), np.zeros((1, 1, 1))).item() == pytest.approx(2.0)  # for one point: |error|
+    # For a single point, the CRPS is |error|
+    assert crps(np.full((1, 5, 1, 1), 2.0), np.zeros((1, 1, 1))).item() == pytest.approx(2.0)
 
 
 def test_metrics_equal_manual_values_and_ignore_missing_values() -> None:
@@ -48,7 +49,7 @@ def test_metrics_equal_manual_values_and_ignore_missing_values() -> None:
     actual = errors.metrics(np.array([2.0]))
     assert actual["mase"] == pytest.approx((1 + 2) / 2 / 2)
     assert actual["smape"] == pytest.approx((200 / 3 + 400 / 6) / 2)
-    assert (actual["coverage_80"], actual["coverage_95"]) == (0.5, 0.5)  # 1 lies within ±1.28, 4 not within ±1.96
+    assert (actual["coverage_80"], actual["coverage_95"]) == (0.5, 0.5)  # 1 is within ±1.28, and 4 is not within ±1.96
     assert errors.by_step(np.array([2.0]))[:2].tolist() == [0.5, 1.0] and np.isnan(errors.by_step(np.array([2.0]))[2])
     assert errors.metrics(np.array([2.0]), "naive_").keys() == {f"naive_{name}" for name in actual}
 

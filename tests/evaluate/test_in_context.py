@@ -1,4 +1,4 @@
-"""Recall from the context, with models whose predictions are known."""
+"""Recall from the context by models whose predictions are known."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ V = 9
 
 
 class Copying:
-    """Predicts the token that followed the last occurrence of the current token, else 1."""
+    """A model that predicts the token that followed the last occurrence of the current token, or otherwise 1."""
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
         return DecodeState({"read": torch.empty(rows or 1, 0, dtype=torch.long)})
@@ -28,7 +28,7 @@ class Copying:
 
 
 def test_accuracy_is_computed_for_each_group() -> None:
-    documents = [[2, 7, 3, 8, 2, 7, 3, 4], [2, 1]]  # keys 2 and 3; the last answer for 3 has changed
+    documents = [[2, 7, 3, 8, 2, 7, 3, 4], [2, 1]]  # the keys are 2 and 3; the last answer for 3 has changed
     questions = [
         [
             RecallQuestion(1, 2, "first"),
@@ -39,8 +39,8 @@ def test_accuracy_is_computed_for_each_group() -> None:
         [RecallQuestion(1, 2, "first")],
     ]
     metrics = recall(Copying(), documents, questions, end=0)
-    assert metrics == {"first": 1 / 3, "again": 1 / 2}  # only the 1 of the second document is a default prediction
-    assert recall(Copying(), documents, questions, end=0, rows=1) == metrics  # independent of batching
+    assert metrics == {"first": 1 / 3, "again": 1 / 2}  # only the 1 in the second document is a default prediction
+    assert recall(Copying(), documents, questions, end=0, rows=1) == metrics  # the result does not depend on batches
 
 
 def test_all_tokens_of_an_answer_must_be_correct() -> None:

@@ -1,4 +1,4 @@
-"""Confidence intervals: Wilson compared with scipy, and the coverage of both kinds."""
+"""Confidence intervals: Wilson intervals compared with scipy, and the coverage of both kinds of intervals."""
 
 import math
 from collections import Counter
@@ -49,7 +49,7 @@ def test_wilson_has_95_percent_coverage() -> None:
 
 
 def test_bootstrap_has_95_percent_coverage() -> None:
-    """Use a ratio with known true value: Σ a / Σ b with binomial a and b drawn from 1 … 10."""
+    """Use a ratio whose true value is known: Σ a / Σ b with binomial a, and b drawn from 1 … 10."""
     draw, hit, tests = np.random.default_rng(0), 0, 300
     for seed in range(tests):
         b = draw.integers(1, 11, size=150)
@@ -60,7 +60,7 @@ def test_bootstrap_has_95_percent_coverage() -> None:
 
 
 def test_resampling_kinds_equals_resampling_examples() -> None:
-    """Compare with resampling single examples with replacement."""
+    """Compare with resampling of single examples with replacement."""
     draw = np.random.default_rng(1)
     a, b = draw.integers(0, 4, size=200), draw.integers(1, 6, size=200)
     values = []

@@ -24,7 +24,7 @@ LABELS = ["a", "b", "c", "d"]
 
 
 def draw(seed: int, texts: int = 60, labels: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """Draw logits with ties and correct labels (N, L); some texts have no label."""
+    """Draw logits with ties and correct labels (N, L). Some texts have no label."""
     generator = np.random.default_rng(seed)
     correct = generator.random((texts, labels)) < generator.uniform(0.05, 0.6, labels)
     logits = np.round(generator.normal(size=(texts, labels)) + 1.5 * correct - 0.7, 1)
@@ -85,7 +85,7 @@ def test_average_precision_equals_its_definition() -> None:
 
 
 def test_baselines_equal_the_best_constant_predictions() -> None:
-    """All label sets are tried as the constant prediction."""
+    """Try all label sets as the constant prediction."""
     for seed in range(10):
         _, correct = draw(seed, texts=15)
         found = baselines(correct)
@@ -110,7 +110,7 @@ def test_labels_absent_from_training_count_as_missed() -> None:
     assert result.metrics["micro_f1"] == pytest.approx(2 * 3 / (3 + 5))
     assert result.metrics["subset_accuracy"] == pytest.approx(1 / 3)
     assert result.metrics["hamming_loss"] == pytest.approx(2 / 9)
-    assert result.metrics["average_precision"] == 1.0  # of the labels that the model knows
+    assert result.metrics["average_precision"] == 1.0  # average over the labels that the model knows
     with pytest.raises(DataError, match=r"must have the shape \(3, 3\)"):
         report([["a"], ["a"], ["b"]], logits, ["a", "b", "c"])
 
@@ -124,7 +124,7 @@ def test_empty_label_sets_can_be_correct() -> None:
 
 @pytest.mark.parametrize("precision", [None, 0.6, 0.9])
 def test_thresholds_are_the_best_of_all(precision: float | None) -> None:
-    """All thresholds between two scores are tried."""
+    """Try all thresholds between two scores."""
     for seed in range(15):
         logits, correct = draw(seed, texts=25)
         p = sigmoid(logits)

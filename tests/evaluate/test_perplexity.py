@@ -39,7 +39,7 @@ class Bigram:
 
 
 class CumulativeModel(Bigram):
-    """A model whose table row depends on the sum of all inputs, so that every earlier token matters."""
+    """A model whose table row depends on the sum of all inputs, so that every previous token has an effect."""
 
     def score(self, inputs: Tensor, targets: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
         totals = state.hidden["total"][:, None] + (inputs + 1).cumsum(1)
@@ -62,7 +62,7 @@ def reference_log_probs(model: Bigram, context: list[int], tokens: list[int]) ->
 
 
 def pieces(tokens: list[int], rows: int) -> list[int]:
-    """Return where the rows begin; the first rows are longer by one if the stream does not divide evenly."""
+    """Return the starts of the rows. The first rows are longer by one token if the stream is not divisible."""
     small, longer = divmod(len(tokens), rows)
     return [row * small + min(row, longer) for row in range(rows)] + [len(tokens)]
 

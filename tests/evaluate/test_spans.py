@@ -27,7 +27,7 @@ def random_pairs(prefixes: str, seed: int, count: int = SENTENCES) -> Pairs:
 
 
 def valid_pairs(scheme: Scheme, seed: int, count: int = 1000) -> Pairs:
-    """Draw valid sequences and others of the same lengths that often agree with them."""
+    """Draw valid sequences, and other sequences of the same lengths that often agree with them."""
     both: Pairs = ([], [])
     for pair in zip(*random_pairs("BI", seed, count), strict=True):
         for side, tags in zip(both, pair, strict=True):
@@ -36,7 +36,7 @@ def valid_pairs(scheme: Scheme, seed: int, count: int = 1000) -> Pairs:
 
 
 def seqeval_scores(expected: Any, predicted: Any, scheme: str | None, average: str | None) -> Any:
-    """Return seqeval's precision, recall, F1 and support, by type or averaged."""
+    """Return precision, recall, F1 and support of seqeval, by type or averaged."""
     if scheme is None:
         lenient = pytest.importorskip("seqeval.metrics.sequence_labeling")
         return lenient.precision_recall_fscore_support(expected, predicted, average=average, zero_division=0)
@@ -52,8 +52,8 @@ def assert_equals_seqeval(pairs: Pairs, strict: Scheme | None) -> None:
     np.testing.assert_allclose(np.transpose(rows), seqeval_scores(*pairs, strict, None), rtol=1e-12)
     assert all(
         0 < score.f1 < 1 for score in ours.by_type.values()
-    )  # negative control: neither all correct nor all wrong
-    first: Any = tuple(side[:500] for side in pairs)  # averages use the same counts
+    )  # negative control: some spans are correct, and some are wrong
+    first: Any = tuple(side[:500] for side in pairs)  # averages are computed from the same counts
     scores = score_spans(*first, strict=strict)
     assert scores.micro == micro(scores.by_type.values())
     for name, average in {"micro": micro, "macro": macro, "weighted": weighted}.items():
@@ -94,7 +94,7 @@ def test_spans_equal_seqeval_in_each_sentence(prefixes: str, scheme: Scheme) -> 
 
 
 def test_bare_tags_have_no_type() -> None:
-    """seqeval calls the missing type `_`."""
+    """seqeval uses `_` for the missing type."""
     entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
     tags = ["B", "I", "O", "I", "B"]
     assert [(span.type or "_", span.start, span.end - 1) for span in extract_spans(tags)] == entities(tags)

@@ -129,8 +129,8 @@ def test_every_sentence_is_in_one_row(lengths: list[int], last_length: int) -> N
 @pytest.mark.parametrize(
     ("lengths", "rows"),
     [
-        ([1] * 3 + [12] * 50 + [31] * 50, [(1, 12, 53), (31, 31, 50)]),  # few short ones
-        ([1] * 30 + [12] * 50 + [31] * 5, [(1, 1, 30), (12, 31, 55)]),  # few long ones
+        ([1] * 3 + [12] * 50 + [31] * 50, [(1, 12, 53), (31, 31, 50)]),  # few short sentences
+        ([1] * 30 + [12] * 50 + [31] * 5, [(1, 1, 30), (12, 31, 55)]),  # few long sentences
         ([3] * 30 + [4] * 30 + [900], [(3, 3, 30), (4, 900, 31)]),  # an outlier does not widen the buckets
         ([5] * 4, [(5, 5, 4)]),
         ([0] * 2, [(0, 0, 2)]),

@@ -96,14 +96,14 @@ def test_metrics_report_their_coverage():
     actual = measure(word_space, {"wordsim353": pairs}, questions)
     assert (actual["wordsim353"].evaluated, actual["wordsim353"].total) == (12, 16)
     assert actual["analogies"].evaluated == 17 and actual["analogies"].coverage == 17 / 25
-    assert actual["analogies_semantic"].value is None  # eight questions are too few
+    assert actual["analogies_semantic"].value is None  # not available, because eight questions are too few
     metrics = as_metrics(actual.items())
     assert metrics["wordsim353_coverage"] == 0.75 and "analogies_semantic" not in metrics
     assert actual["wordsim353"].interval is not None
 
 
 def test_words_differing_in_case_are_one_candidate():
-    """`KING` must neither hide queen nor be an answer next to king."""
+    """`KING` must not hide queen, and it must not be an answer besides king."""
     vectors = np.eye(6, dtype=np.float32)
     rows = {"man": vectors[0], "woman": vectors[0] + vectors[1], "king": vectors[2] + vectors[0]}
     rows |= {

@@ -1,4 +1,4 @@
-"""A local server that answers like the Hugging Face hub."""
+"""A local server with the same responses as the Hugging Face hub."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ class Hub:
 
     models: dict[str, Path]
     gated: set[str] = field(default_factory=set)
-    requests: list[str] = field(default_factory=list)  # method and path
+    requests: list[str] = field(default_factory=list)  # HTTP method and path of each request
     url: str = ""
 
     def downloads(self) -> set[str]:
@@ -39,7 +39,7 @@ def serve(hub: Hub) -> Iterator[Hub]:
             file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", url)
             name, revision = (api[1], api[3]) if api else (file[1], file[2]) if file else ("", "")
             if name not in hub.models:
-                return self.fail(401, "RepoNotFound")  # as the hub does, to hide private models
+                return self.fail(401, "RepoNotFound")  # like the hub, which hides private models in this way
             if revision not in ("main", "v1", COMMIT):
                 return self.fail(404, "RevisionNotFound")
             folder = hub.models[name]

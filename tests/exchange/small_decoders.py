@@ -15,12 +15,12 @@ from seqloom.core.errors import CheckpointError
 from seqloom.exchange.conversion import read_directory
 
 WORDS = ["the", "a", "<s>", "dog", "cat", "sees", "</s>", "barks", "<unk>", "and", "old", "big", "then", "it", "runs"]
-SPARE = 2  # rows of the embedding after those of the tokenizer
+SPARE = 2  # number of embedding rows after those of the tokenizer
 V = len(WORDS) + SPARE
 BEGIN, END, UNKNOWN = WORDS.index("<s>"), WORDS.index("</s>"), WORDS.index("<unk>")
 LONGEST = 40
 
-# Odd heads, tied weights, activations, start tokens, ε, sizes, grouped heads, rotary bases.
+# The models cover odd heads, tied weights, activations, start tokens, ε, sizes, grouped heads and rotary bases.
 SHAPES: dict[str, dict[str, Any]] = {
     "gpt2-2-heads": {},
     "gpt2-3-heads": {"n_embd": 24, "n_head": 3, "n_layer": 3, "activation_function": "relu", "bos_token_id": BEGIN},

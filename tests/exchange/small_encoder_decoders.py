@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from seqloom.text import END
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
-SPARE = 3  # rows of the embedding after those of the tokenizer
+SPARE = 3  # number of embedding rows after those of the tokenizer
 LONGEST = 40
 
-# Odd heads, tied weights, activations, start tokens, scaled embeddings, one and three layers.
+# The models cover odd heads, tied weights, activations, start tokens, scaled embeddings, and one and three layers.
 SHAPES: dict[str, dict[str, Any]] = {
     "bart-2-heads": {"forced": True},
     "bart-3-heads": {
@@ -53,7 +53,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def bart_tokenizer(directory: Path) -> int:
-    """Write a tokenizer.json that adds <s> and </s>; return the size of its vocabulary."""
+    """Write a tokenizer.json that adds <s> and </s>. Return the size of its vocabulary."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -76,7 +76,7 @@ def bart_tokenizer(directory: Path) -> int:
 
 
 def write(directory: Path, name: str) -> Any:
-    """Write a directory with a random model; return the model."""
+    """Write a directory with a random model. Return the model."""
     transformers: Any = importlib.import_module("transformers")
 
     shape = dict(SHAPES[name])

@@ -85,7 +85,7 @@ def test_all_tasks_start_from_imported_weights(task: str, run: Path, tmp_path: P
 
 
 def test_answers_keep_their_spelling(run: Path, tmp_path: Path) -> None:
-    """A model that predicts the correct tokens has no errors, also with accents, vowel signs and emoji."""
+    """A model that predicts the correct tokens makes no errors, even with accents, vowel signs and emoji."""
     task: Any = task_info("answer").task.prepare(recipe_for("answer", tmp_path, run))
     for split in ("train", "dev", "test"):
         for window, (start, end) in zip(task.windows(split), task.answer_spans(split), strict=True):

@@ -21,7 +21,7 @@ from seqloom.exchange.conversion import (  # noqa: E402
 from seqloom.exchange.weights import IDENTITY, RotaryHalves  # noqa: E402
 from seqloom.text import END  # noqa: E402
 
-SHORTEST, LONGEST = 4, 14  # generated tokens
+SHORTEST, LONGEST = 4, 14  # limits of the number of generated tokens
 
 
 @pytest.fixture(scope="module", params=SHAPES)
@@ -55,7 +55,7 @@ def test_logits_equal_transformers(pair: Any) -> None:
     assert not found.initialized
     assert wanted.std() > 0.3
     torch.testing.assert_close(made, wanted[..., found.tokenizer.order], atol=1e-5, rtol=0)
-    with pytest.raises(AssertionError):  # control: the order matters
+    with pytest.raises(AssertionError):  # control: the order of the tokens matters
         torch.testing.assert_close(made, wanted, atol=1e-5, rtol=0)
 
 
@@ -65,7 +65,7 @@ def test_double_precision_logits_equal_transformers(pair: Any) -> None:
     there, here = encode_both(theirs, found.tokenizer)
     double = type(theirs).from_pretrained(path, dtype=torch.float64).eval()
     made, wanted = build_model(found).double()(here), double(there).logits[..., found.tokenizer.order]
-    # transformers always rotates queries by single-precision angles.
+    # transformers always rotates queries by angles in single precision.
     torch.testing.assert_close(made, wanted, atol=1e-10 if found.family.name == "GPT-2" else 1e-5, rtol=0)
 
 
@@ -112,8 +112,10 @@ def test_greedy_search_equals_transformers(pair: Any) -> None:
 
 
 def test_beam_search_equals_transformers(pair: Any) -> None:
-    """Hypotheses are ranked by log-probability without length penalty, because transformers excludes the prompt from
-    lengths. Only rows whose hypotheses all end are compared: transformers also ranks truncated hypotheses."""
+    """Compare beam searches without length penalty, because transformers excludes the prompt from lengths.
+
+    Only rows whose hypotheses all end are compared, because transformers also ranks truncated hypotheses.
+    """
     theirs, found, model, _ = pair
     there, here = (tokens[:, :4] for tokens in encode_both(theirs, found.tokenizer))
     made = search_ours(model, here[:, 1:], beam=4, n_best=4, length_penalty=0.0)
@@ -151,7 +153,7 @@ def test_exported_model_is_imported_unchanged(pair: Any, tmp_path: Path) -> None
 
 @torch.no_grad()
 def test_model_of_size_one_equals_transformers(tmp_path: Path) -> None:
-    """The norm of a single number is its bias, so the logits do not depend on the text, but they must be equal."""
+    """The norm of a single number is its bias. The logits do not depend on the text, but they must be equal."""
     theirs = write(tmp_path / "gpt2", "gpt2-width-1", n_embd=1, n_head=1, n_layer=1)
     run, found = import_model(tmp_path / "gpt2", tmp_path / "run")
     there, here = encode_both(theirs, found.tokenizer)
@@ -169,7 +171,7 @@ def test_odd_head_size_of_rotary_positions_is_rejected(tmp_path: Path) -> None:
 
 
 def test_wrong_conversions_change_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Controls: reordered queries, an untransposed matrix and swapped gates change the logits."""
+    """Controls: reordered queries, a matrix that is not transposed, and swapped gates change the logits."""
     theirs = write(tmp_path / "llama", "llama-4-heads")
 
     def difference(name: str) -> float:
@@ -186,7 +188,8 @@ def test_wrong_conversions_change_results(tmp_path: Path, monkeypatch: pytest.Mo
         parts = {"feed_forward.up": "mlp.up_proj", "feed_forward.gate": "mlp.gate_proj"}
         patch.setattr("seqloom.exchange.causal.LLAMA_PARTS", {**_parts(), **parts})
         assert difference("llama") > 1e-2
-    theirs = write(tmp_path / "gpt2", "gpt2-1-head", n_inner=15)  # square, so that its shape stays valid
+    # The matrix is square, so its shape is valid even if it is not transposed
+    theirs = write(tmp_path / "gpt2", "gpt2-1-head", n_inner=15)
     assert difference("gpt2") < 1e-5
     monkeypatch.setattr("seqloom.exchange.causal.TRANSPOSE", IDENTITY)
     assert difference("gpt2") > 1e-2
@@ -200,7 +203,7 @@ def _parts() -> dict[str, str]:
 
 @torch.no_grad()
 def test_backbone_and_tied_copies_are_read(tmp_path: Path) -> None:
-    """GPT2Model is published without a head, and a tied head can be saved twice."""
+    """GPT2Model is published without a head, and a tied head may be saved twice."""
     theirs = make("gpt2-2-heads")
     save(theirs.transformer, tmp_path / "bare")
     there, here = encode_both(theirs, read_directory(tmp_path / "bare").tokenizer)

@@ -1,4 +1,4 @@
-"""Damaged, partial, dangerous and unsupported Hugging Face directories are errors, and no code is run.
+"""Damaged, incomplete, dangerous and unsupported Hugging Face directories raise errors, and no code is run.
 
 The directories are written by hand, without `transformers`.
 """
@@ -65,7 +65,7 @@ def test_missing_weights_are_reported(folder: Path) -> None:
 def test_pickles_are_not_loaded(folder: Path, name: str) -> None:
     (folder / "model.safetensors").rename(folder / name)
     refused(folder, f"only pickled weights ({name})", "loading a pickle can run any code")
-    save_file(weights(), folder / "model.safetensors")  # next to a pickle, which is not loaded
+    save_file(weights(), folder / "model.safetensors")  # the folder also contains a pickle, which is not loaded
     (folder / name).write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
     assert read_directory(folder).parameters
 

@@ -1,8 +1,8 @@
 """Random BART and Marian models of `transformers`: equal outputs after import and export.
 
-Searches are compared with settings under which both sides follow the same rules: all k hypotheses are returned,
+Searches are compared with settings under which both programs follow the same rules: all k hypotheses are returned,
 `early_stopping=False` corresponds to `stopping: usual`, and no end is forced. If <s> is forced before a target,
-`transformers` counts it in the length and seqloom does not, so these searches use length_penalty 0.
+`transformers` counts it in the length and seqloom does not. These searches therefore use length_penalty 0.
 """
 
 import json
@@ -28,7 +28,7 @@ from seqloom.exchange.start_tokens import StartTokenConfig
 from seqloom.exchange.weights import IDENTITY, LeadingRows, TokenRows
 from seqloom.text import END
 
-SHORTEST, LONGEST = 4, 30  # generated tokens
+SHORTEST, LONGEST = 4, 30  # limits of the number of generated tokens
 DECODE = ("num_beams", "length_penalty")
 
 
@@ -58,7 +58,7 @@ def test_logits_equal_transformers(pair):
     wanted = logits(theirs)
     assert not found.initialized
     torch.testing.assert_close(made, wanted[..., found.tokenizer.order], atol=1e-5, rtol=0)
-    with pytest.raises(AssertionError):  # control: the order matters
+    with pytest.raises(AssertionError):  # control: the order of the tokens matters
         torch.testing.assert_close(made, wanted, atol=1e-5, rtol=0)
 
 
@@ -112,7 +112,7 @@ def generate_theirs(theirs: Any, tokenizer: Any, beams: int, penalty: float) -> 
 
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (5, 0.8)])
 def test_search_equals_transformers(pair, beams, penalty):
-    """Only finished hypotheses are compared: at the maximum length, transformers also ranks unfinished ones."""
+    """Only finished hypotheses are compared, because transformers also ranks unfinished ones of maximum length."""
     theirs, found, model = pair
     forced = len(before_targets(theirs)) - 1
     source, _ = ours(found.tokenizer, theirs)
@@ -134,7 +134,7 @@ def test_search_equals_transformers(pair, beams, penalty):
 
 
 def test_exported_model_is_imported_unchanged(pair, tmp_path):
-    """`transformers` reads the export with equal logits, and seqloom reads bit-identical weights."""
+    """`transformers` reads the export and computes equal logits, and seqloom reads bit-identical weights."""
     theirs, found, _ = pair
     run = create_run(found, tmp_path / "run")
     written = export_run(run.path, tmp_path / "out")
@@ -172,7 +172,7 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any] | None, tuple[int, floa
 @pytest.mark.parametrize("name", ["bart-3-heads", "marian-2-heads"])
 @pytest.mark.parametrize("said", SEARCHES)
 def test_search_options_come_from_directory(name, said, tmp_path):
-    """Defaults are those of transformers; after an export, generate() uses the same options."""
+    """The defaults are those of transformers. After an export, generate() uses the same options."""
     write(tmp_path / "in", name)
     config, generation, wanted = SEARCHES[said]
     known = json.loads((tmp_path / "in" / "config.json").read_text())
@@ -205,7 +205,8 @@ def test_tokenizer_without_added_tokens_is_rejected(tmp_path):
     )
     assert "the model reads 0 before and 2 after it" in said and "null" not in said and "None" not in said
     assert "BartTokenizerFast.from_pretrained(DIR).save_pretrained(DIR)." in said
-    transformers.BartTokenizerFast.from_pretrained(tmp_path).save_pretrained(tmp_path)  # following the advice
+    # Follows the advice of the message
+    transformers.BartTokenizerFast.from_pretrained(tmp_path).save_pretrained(tmp_path)
     assert read_directory(tmp_path).parameters
 
 

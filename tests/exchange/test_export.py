@@ -1,4 +1,4 @@
-"""Export of trained runs to `transformers`: equal ids and logits, or an error."""
+"""Export of trained runs to `transformers` gives equal ids and logits, or raises an error."""
 
 import json
 from pathlib import Path

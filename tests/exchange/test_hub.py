@@ -1,4 +1,4 @@
-"""Import of models from a local server that answers like the Hugging Face hub."""
+"""Import of models from a local server with the same responses as the Hugging Face hub."""
 
 import errno
 import os
@@ -172,7 +172,7 @@ def test_init_imports_the_model_to_fine_tune(tmp_path: Path) -> None:
 
     assert find_run("org/tiny") == Path("runs/tiny")
     assert (tmp_path / "runs" / "tiny" / "model.safetensors").is_file()
-    assert find_run("org/tiny") == Path("runs/tiny")  # imported once
+    assert find_run("org/tiny") == Path("runs/tiny")  # the model is imported only once
     with pytest.raises(UsageError, match="there is no such run or directory"):
         find_run("runs/none")
     assert seqloom.import_hf("org/tiny", tmp_path / "other", device="cpu", revision="v1").run.path.name == "other"

@@ -1,4 +1,4 @@
-"""The pretrained MiniLM: sentence vectors equal those of `transformers`. Skipped if it is not installed."""
+"""The pretrained MiniLM gives the same sentence vectors as in `transformers`. Skipped if it is not installed."""
 
 import shutil
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert main(["import-minilm", str(place)]) == 0
     assert "22,713,216 parameters" in (place / "card.md").read_text("utf-8")
     yield place
-    shutil.rmtree(place)  # large
+    shutil.rmtree(place)  # the folder is large
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def model(run: Path) -> Any:
 
 
 @installed
-@pytest.mark.filterwarnings("ignore")  # warning of transformers about old files
+@pytest.mark.filterwarnings("ignore")  # transformers warns about old files
 def test_sentence_vectors_equal_transformers(model: Any) -> None:
     """A sentence vector is the normalized mean over all tokens except padding."""
     transformers = pytest.importorskip("transformers")
@@ -104,7 +104,7 @@ def test_words_keep_their_offsets(model: Any) -> None:
         ends = {end for _, end in spans}
         for start, end in word_spans(text):
             assert any(a < end and b > start for a, b in spans), text[start:end]
-            within = text[end : end + 1].isalpha() or not text[start:end].isalpha()  # do|n't
+            within = text[end : end + 1].isalpha() or not text[start:end].isalpha()  # contractions such as do|n't
             assert within or end in ends, text[start:end]  # no character is lost
 
 

@@ -1,4 +1,4 @@
-"""Published config.json files, also of older versions: all keys are supported."""
+"""All keys of published config.json files, including older versions, are supported."""
 
 from typing import Any
 

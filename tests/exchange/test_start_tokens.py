@@ -1,4 +1,4 @@
-"""Start tokens: a model that adds them equals a model that gets them in its batches."""
+"""Start tokens: a model that adds them gives the same results as a model whose batches contain them."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ ALL: dict[str, Any] = {"source_bos": 3, "bos": 5, "target_bos": 4}
 
 
 def add_tokens(batch, bos=None, source_bos=None, target_bos=None):
-    """Add these tokens to a batch, for a model that adds none."""
+    """Add these tokens to a batch for a model that does not add tokens."""
     made = dict(batch)
     if source_bos is not None:
         made["source"] = F.pad(batch["source"], (1, 0), value=source_bos)
@@ -69,7 +69,7 @@ def test_attention_weights_omit_start_tokens():
 
 
 def test_search_equals_search_with_forced_token():
-    """Sums differ by log p of the forced token, but their order is equal."""
+    """Sums of log-probabilities differ by log p of the forced token, but their order is equal."""
     model, plain, batch = transformer(**ALL), transformer(), some_batch()
     sums = BeamConfig(beam=4, n_best=4, length_penalty=0.0, max_length=9)
     found = beam_search(model, options=sums, end=0, source=source_of(batch))

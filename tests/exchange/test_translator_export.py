@@ -1,4 +1,4 @@
-"""Export of trained translators: Marian for sinusoidal positions, BART for learned positions."""
+"""Export of trained translators: Marian for sinusoidal positions, and BART for learned positions."""
 
 import re
 from pathlib import Path
@@ -33,7 +33,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def make_run(path: Path, model: dict[str, Any]) -> Any:
-    """Create a run with random weights; return its model."""
+    """Create a run with random weights. Return its model."""
     data = {"corpus": "parallel", "train": ["a.en", "a.fr"]}
     tokenizer = train_tokenizer(BytePairConfig(size=300), [*ENGLISH, *FRENCH])
     mapping = {"data": data, "tokenizer": {"kind": "byte-pair"}, "model": {**SMALL, **model}, "train": {"steps": 1}}
@@ -60,7 +60,8 @@ def test_logits_and_ids_equal_transformers(name, tmp_path):
     texts = [ENGLISH[0], "naïve 猫 </s>"]
     read = reader(texts, padding=True, return_tensors="pt")
     for row, mask, text in zip(read["input_ids"].tolist(), read["attention_mask"], texts, strict=True):
-        assert row[: int(mask.sum())] == [*tokenizer.encode(text), 0] or "</s>" in text  # special in transformers
+        # </s> is a special token in transformers
+        assert row[: int(mask.sum())] == [*tokenizer.encode(text), 0] or "</s>" in text
     source, mask = read["input_ids"], read["attention_mask"]
     inputs = torch.tensor([[0, 5, 9, 7, 30], [0, 200, 4, 8, 1]])
     wanted = other(input_ids=source, attention_mask=mask, decoder_input_ids=inputs).logits

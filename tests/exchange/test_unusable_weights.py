@@ -1,4 +1,4 @@
-"""Unsupported, nonfinite and missing weights are errors with advice."""
+"""Unsupported, nonfinite and missing weights raise errors that say what to do."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def test_shards_without_index_are_reported(folder: Path) -> None:
         ("GPT2Model", "gpt2", "AutoModelForCausalLM"),
         ("BertForMaskedLM", "bert", "AutoModelForMaskedLM"),
         ("BertForPreTraining", "bert", "AutoModelForPreTraining"),
-        ("BertModel", "bert", "AutoModel"),  # a randomly initialized head would not be noticed
+        ("BertModel", "bert", "AutoModel"),  # the user would not notice that the head is randomly initialized
         ("BertForTokenClassification", "bert", "AutoModelForTokenClassification"),
         (None, "bert", "AutoModelForMaskedLM"),
         ("BartForConditionalGeneration", "bart", "AutoModelForSeq2SeqLM"),

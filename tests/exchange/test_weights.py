@@ -58,7 +58,7 @@ def test_token_rows_follow_order() -> None:
 
 
 def test_rotary_halves_equal_adjacent_pairs() -> None:
-    """Rotating adjacent pairs and rotating halves gives the same values in another order."""
+    """The rotation of adjacent pairs and the rotation of halves give the same values in another order."""
     N, d = 3, 6
     (weights,) = some([(N * d, 5)])
     x = some([(1, 4, 5)])[0]
@@ -161,7 +161,7 @@ def test_old_names_of_norms_are_renamed() -> None:
         "gamma",
         "m.gamma",
     ]
-    both = {"m.LayerNorm.gamma": one, "m.LayerNorm.weight": two}  # one of them is then unknown
+    both = {"m.LayerNorm.gamma": one, "m.LayerNorm.weight": two}  # one of the two names is then unknown
     assert rename_tensors(both, "", ()) == both
 
 

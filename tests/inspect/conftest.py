@@ -1,4 +1,4 @@
-"""A recurrent language model unrolled by hand in plain torch on raw weights, independent of the tested code."""
+"""A recurrent language model that is unrolled by hand in plain torch, independently of the tested code."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Small trained models of every kind with recurrent cells, shared by tests."""
+"""Small trained models of every kind that has recurrent cells, which tests share."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ QUICK = ("train.steps=1", "train.evaluate_every=1")
 
 
 def translator(attention: dict[str, Any] | None = None, **options: Any) -> Any:
-    """Build a translator with weights large enough for all gates to vary."""
+    """Build a translator whose weights are large enough for all gates to vary."""
     torch.manual_seed(2)
     tokenizer = Characters(LETTERS)
     looks = None if attention is None else AttentionConfig(**attention)

@@ -25,7 +25,7 @@ class Candidate:
 
 @dataclass
 class Translator(TranslatingModel):
-    """A translator with random weights, as the view needs it."""
+    """A translator with random weights and the attributes that the view needs."""
 
     model: Any
     tokenizer: Tokenizer
@@ -56,7 +56,7 @@ def make(tokenizer: Any = None, attention: Any = None, seed: int = 3, **options:
     config = RecurrentSeq2SeqConfig(hidden=8, attention=attention or AttentionConfig(), **options)
     model = config.build(len(trained_tokenizer)).double()
     for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.7)  # for sharp attention and a varied output
+        torch.nn.init.normal_(parameter, std=0.7)  # gives sharp attention and varied output
     return Translator(model, trained_tokenizer)
 
 
@@ -86,10 +86,10 @@ def test_given_translation_is_aligned() -> None:
     weights = view.tokens.weights
     assert view.words.weights[0, 0] == pytest.approx(
         weights[:2, :3].sum() / 2
-    )  # the mean over i and l, the sum over t, h and e
+    )  # the mean over i and l of the sum over t, h and e
     assert view.words.weights[1, 1] == pytest.approx(
         weights[2:8, 3:7].sum() / 6
-    )  # white space belongs to the next word
+    )  # white space belongs to the following word
     other = alignment_view(translator, "the cat", "il gatto è qui")
     np.testing.assert_allclose(other.tokens.weights[:8], weights[:8])  # later target tokens have no effect
 
@@ -148,7 +148,7 @@ def test_links_are_most_attended_words() -> None:
         ["x", "y", "z", "</s>"], ["a", "b", "</s>"], np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0], [1, 0, 0]]) * 1.0
     )
     view = AlignmentView("a b", "x y z", True, True, 0.0, words, words)
-    assert view.links == "0-2 1-0"  # y attends to END, which has no link
+    assert view.links == "0-2 1-0"  # y attends to END, which is not linked
 
 
 def test_models_without_attention_are_rejected() -> None:

@@ -1,7 +1,7 @@
 """Labels of attention maps, checked against models whose attention is forced to a known pattern.
 
-Head 1 of every forced attention attends to its own position, head 2 to the position before it. So the labels of each
-row and of the column with the largest weight are known from the text alone.
+Head 1 of every forced attention attends to its own position, and head 2 to the previous position. The text alone
+therefore determines the label of each row and the label of the column with the largest weight.
 """
 
 from typing import Any
@@ -93,8 +93,8 @@ def bert() -> Trained:
 
 
 def strongest(grid: AttentionMap) -> list[tuple[str, str]]:
-    """Return the label of each row and the label of the column with its largest weight, which is close to 1."""
-    assert grid.weights[1:].max(axis=1).min() > 0.9  # the first position has no predecessor
+    """Return the label of each row and of the column with the row's largest weight, which is close to 1."""
+    assert grid.weights[1:].max(axis=1).min() > 0.9  # the first position has no previous position
     return [(row, grid.columns[int(index)]) for row, index in zip(grid.rows, grid.weights.argmax(axis=1), strict=True)]
 
 
@@ -128,7 +128,7 @@ def test_words_attend_like_their_tokens(gpt: Trained) -> None:
 
 
 def test_cross_attention_rows_are_predicted_tokens(translator: Trained) -> None:
-    """Position t reads target token t - 1 and predicts target token t, which is the label of its row."""
+    """Position t reads target token t - 1 and predicts target token t, which is the label of the row."""
     view = heads_view(translator, "the cat", "gatto")
     assert view.cross.tokens.axes == CROSS_ATTENTION
     assert view.cross.tokens.rows == [*"gatto", END]

@@ -1,4 +1,4 @@
-"""Values of cells in models of every kind equal the fast forward pass and single cells."""
+"""Values of cells in models of every kind equal those of the fast forward pass and of single cells."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def test_trace_equals_fast_forward_pass(kind: str, sources: Any) -> None:
     source.model.eval()
     traces = cell_traces(source, *texts)
     outputs = fast_outputs(source.model, traces.read.run)
-    where = cell_positions(cells_of(source.model))  # without the character encoder
+    where = cell_positions(cells_of(source.model))  # without the cells of the character encoder
     for name in where.keys() & outputs.keys():
         layer = traces.parts[where[name].part].steps[where[name].layer]
         torch.testing.assert_close(layer.after["h"], outputs[name], rtol=0, atol=2e-6)

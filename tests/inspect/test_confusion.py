@@ -62,7 +62,7 @@ def test_table_fits_screen(count: int, colour: bool) -> None:
     text = render_confusion(random_confusion([f"class {number}" for number in range(count)]), width=70, colour=colour)
     assert max(map(cell_len, text.plain.split("\n"))) <= 70
     assert bool(text.spans) and any("rgb" in str(span.style) for span in text.spans) is colour
-    assert ("█" in text.plain) == (count > 25 and not colour)  # shades replace numbers if there are too many
+    assert ("█" in text.plain) == (count > 25 and not colour)  # with too many classes, shades replace numbers
 
 
 def test_columns_are_aligned_in_any_script() -> None:
@@ -74,7 +74,7 @@ def test_shades_are_row_fractions_with_legible_numbers() -> None:
     text = render_confusion(WORDS, width=80, colour=True)
     styles = {text.plain[span.start : span.end].strip(): str(span.style) for span in text.spans}
     assert "#ffffff" in styles["30"] and "#000000" in styles["1,200"] and "#000000" in styles["7"]
-    assert styles["1,200"] != styles["7"]  # 98 % of row, and all of it
+    assert styles["1,200"] != styles["7"]  # 98 % and 100 % of a row
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_fraction_below_one_is_not_shown_as_100_percent() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 6, 13, 18, 40])
 def test_labels_do_not_overlap(count: int) -> None:
-    """Names and numbers do not overlap and fit the plot, and numbers fit their squares."""
+    """Names and numbers do not overlap and are inside the plot, and numbers are inside their squares."""
     pytest.importorskip("matplotlib")
     labels = [f"class number {number}" for number in range(count)]
     counts = random_confusion(labels).counts

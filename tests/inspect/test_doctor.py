@@ -1,4 +1,4 @@
-"""The examination of a recipe equals manual counts."""
+"""The results of examining a recipe equal manual counts."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_parameters_by_part_equal_built_model(tmp_path: Path, cell: str, more: l
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_cells_without_kernel_are_named(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All cells of the package have kernels on this device; user-defined cells may not."""
+    """All cells of the package have kernels on this device, but user-defined cells may not have kernels."""
     kernels = Implementation(torch_kernels.applies, torch_kernels.run)
     monkeypatch.setattr(run_cell, "implementations", [kernels])
     instance = CELLS[cell](3, 4)
@@ -110,7 +110,7 @@ def test_cells_without_kernel_are_named(cell: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_budget_counts_steps_epochs_tokens_and_evaluations(tmp_path: Path) -> None:
-    text = "\n".join("0123456789" for _ in range(100))  # 1,100 tokens, 550 a row, 69 chunks of 8
+    text = "\n".join("0123456789" for _ in range(100))  # 1,100 tokens, 550 in each row, 69 chunks of 8
     changes = ["train.epochs=3", "train.accumulate_steps=2", "train.evaluate_every=20"]
     budget = doctor.examine(recipe(tmp_path, text, "0", *changes)).budget
     assert budget == Budget(steps_per_epoch=34, steps=104, epochs=208 / 69, tokens_per_step=32, evaluations=6)
@@ -154,7 +154,7 @@ def test_model_larger_than_memory_is_not_rehearsed(tmp_path: Path, monkeypatch: 
     diagnosis = doctor.examine(huge)
     assert diagnosis.model is not None and diagnosis.model.parameters > 10**9
     (warning,) = advice(diagnosis, "Out of memory: parameters, gradients and optimizer state alone need")
-    assert warning.endswith("Use a smaller model.")  # no batch size helps
+    assert warning.endswith("Use a smaller model.")  # a smaller batch does not help
 
 
 def test_unusable_data_raises_the_error_that_training_raises(tmp_path: Path) -> None:

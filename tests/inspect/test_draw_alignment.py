@@ -18,7 +18,7 @@ pytest.importorskip("matplotlib")
 ENGLISH = ["Sunday", ",", "November", "15", ",", "2026", "</s>"]
 FRENCH = ["dimanche", "15", "novembre", "2026", "</s>"]
 ARABIC = ["الأحد", "،", "15", "نوفمبر", "2026", "</s>"]
-STIX = "ᶁ"  # matplotlib has it in STIXGeneral, not in DejaVu Sans
+STIX = "ᶁ"  # matplotlib has it in STIXGeneral, but not in DejaVu Sans
 
 
 def grid(target: list[str], source: list[str]) -> AttentionMap:
@@ -38,7 +38,7 @@ def labels(figure: Any) -> tuple[list[Any], list[Any]]:
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide all fonts except those of matplotlib."""
+    """Hide all fonts except those that matplotlib includes."""
     from matplotlib import font_manager
 
     manager = font_manager.fontManager
@@ -105,7 +105,7 @@ def test_dollar_signs_are_not_read_as_formulas() -> None:
 
 
 def test_arabic_is_joined_from_right_to_left() -> None:
-    """Joined initial and final letters are narrower than separate ones."""
+    """Initial and final forms of joined letters are narrower than isolated forms."""
     fonts = choose_fonts([*ARABIC, *ENGLISH])
     if not fonts.shapes_text:
         pytest.skip("matplotlib cannot")
@@ -122,15 +122,15 @@ def test_missing_glyphs_are_reported() -> None:
     assert fonts.missing == "".join(sorted("日曜रव" + "ि"))
     warning = fonts.warning()
     assert warning and fonts.missing in warning and "Noto" in warning and ".svg" in warning and "\n" not in warning
-    assert size(to_bytes(draw_alignment(grid(["日曜日"], ENGLISH))))  # as boxes, without a warning
+    assert size(to_bytes(draw_alignment(grid(["日曜日"], ENGLISH))))  # drawn as boxes, without a warning
 
 
 @pytest.mark.usefixtures("bare")
 def test_fonts_are_added_only_for_missing_glyphs() -> None:
     assert choose_fonts(["abc é Жﻼ ◌ …"]) == Fonts(["DejaVu Sans"], "", choose_fonts(["ﻼ"]).shapes_text)
     assert choose_fonts(["a" + STIX]) == Fonts(["DejaVu Sans", "STIXGeneral"], "", True)
-    assert choose_fonts(["日"]).families == ["DejaVu Sans"]  # not the font of placeholder boxes
-    assert choose_fonts(["a b\n\u200d"]).missing == ""  # nothing to draw
+    assert choose_fonts(["日"]).families == ["DejaVu Sans"]  # the font of placeholder boxes is not used
+    assert choose_fonts(["a b\n\u200d"]).missing == ""  # there is nothing to draw
 
 
 def test_user_font_is_used() -> None:

@@ -62,7 +62,7 @@ def test_long_texts_and_words_fit_plot() -> None:
     long = " ".join(f"word{number}" for number in range(500))
     figure = draw_encodings(encoded(long, "$x_1$ Donaudampfschifffahrtsgesellschaft", "日", "ا", "e"), 300)
     width, height = size(to_bytes(figure))
-    assert width < 4000 and height < 5000 and len(figure.axes) == 16  # of four texts
+    assert width < 4000 and height < 5000 and len(figure.axes) == 16  # panels for four texts
     texts = [text for axes in figure.axes for text in [*axes.get_yticklabels(), *axes.get_xticklabels()]]
     boxes = [text.get_window_extent() for text in texts if text.get_text()]
     assert boxes and all(box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 and box.y1 <= height for box in boxes)

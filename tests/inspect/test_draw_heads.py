@@ -42,7 +42,7 @@ def texts(axes: Any) -> list[str]:
 
 
 def apart(labels: list[Any], side: str) -> bool:
-    """Return whether labels in a row, or in a column from the top, do not overlap."""
+    """Return whether the labels of a row, or of a column from the top, do not overlap."""
     boxes = [label.get_window_extent() for label in labels]
     if side == "down":
         return all(upper.y0 >= lower.y1 - 1 for upper, lower in pairwise(boxes))
@@ -136,10 +136,10 @@ def test_lines_join_query_and_key_by_weight() -> None:
     figure = draw_links(AttentionMap(["x", "y"], ["a", "b", "c"], weights))
     axes: Any = figure.axes[0]
     position = {text.get_text(): text.get_position() for text in axes.texts}
-    assert position["x"][0] < 0 < 1 < position["a"][0]  # queries on the left
+    assert position["x"][0] < 0 < 1 < position["a"][0]  # queries are on the left
     assert (
         position["x"][1] < position["y"][1] and position["a"][1] < position["b"][1] < position["c"][1]
-    )  # downwards: the axis is inverted
+    )  # from top to bottom, because the axis is inverted
     assert axes.yaxis_inverted()
     found = {}
     for path, width, colour in zip(

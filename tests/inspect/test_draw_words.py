@@ -34,7 +34,7 @@ def test_labels_and_leader_lines_do_not_overlap() -> None:
 
 
 def test_tsne_uses_cosines_without_centring() -> None:
-    """The second of three directions is that of the mean: with centring, its words would be noise."""
+    """The mean has the second of three directions. If vectors were not centred, its words would be noise."""
     group = np.arange(60) % 3
     vectors = np.array([[1.0, 0.3, 0], [1.0, 0, 0], [1.0, -0.3, 0]])[group]
     vectors = vectors + 0.02 * np.random.default_rng(1).normal(size=(60, 3))

@@ -1,4 +1,4 @@
-"""Encodings of words: their definitions, and that bags lose the order and a recurrent network does not (C01)."""
+"""Encodings of words: their definitions, and that bags of words lose the order, unlike a recurrent network (C01)."""
 
 import random
 from typing import Any
@@ -39,7 +39,7 @@ def encoded(*texts: str, keep_case: bool = False) -> list[Encoded]:
 
 def test_short_text_has_known_encodings_and_sizes() -> None:
     (text,) = encoded("the market falls")
-    assert list(text.vocabulary.words) == ["falls", "market", "the"]  # equal counts, so in alphabetical order
+    assert list(text.vocabulary.words) == ["falls", "market", "the"]  # equal counts are in alphabetical order
     assert text.columns == [2, 1, 0]
     np.testing.assert_array_equal(text.one_hot([0, 1, 2]), [[0, 0, 1], [0, 1, 0], [1, 0, 0]])
     assert text.counts == text.tf_idf == {0: 1, 1: 1, 2: 1}
@@ -64,7 +64,7 @@ def test_counts_are_sum_of_one_hot_rows(texts: list[list[str]]) -> None:
         np.testing.assert_array_equal(matrix.sum(axis=1), 1)
         np.testing.assert_array_equal(matrix.sum(axis=0), [text.counts.get(column, 0) for column in columns])
         table = dense_table(text.vocabulary, 5)
-        np.testing.assert_allclose(matrix @ table, table[text.columns])  # a lookup is a matrix product
+        np.testing.assert_allclose(matrix @ table, table[text.columns])  # a lookup equals a matrix product
         assert [text.vocabulary.words[column] for column in text.columns] == [word.text for word in text.words]
 
 
@@ -106,14 +106,14 @@ def test_bags_ignore_order_and_recurrent_network_does_not() -> None:
     assert comparison.counts == pytest.approx(1) and comparison.tf_idf == pytest.approx(1)
     assert comparison.state > 0.01
     draw = np.random.default_rng(0)
-    for _ in range(100):  # any function of the bags has the same value
+    for _ in range(100):  # any function of the bags gives the same value for both texts
         weights = draw.normal(size=(len(first.vocabulary), 7))
         bags = [np.array([text.counts.get(column, 0) for column in range(len(weights))]) for text in (first, second)]
         np.testing.assert_array_equal(np.tanh(bags[0] @ weights), np.tanh(bags[1] @ weights))
 
 
 def test_recurrent_network_learns_order_and_bag_of_words_does_not() -> None:
-    """After training on both texts, the loss is that of guessing with bags and 0 with the word order."""
+    """After training on both texts, the loss with bags is that of guessing, and the loss with word order is 0."""
     import torch
     from torch import nn
 
@@ -244,5 +244,5 @@ def test_text_without_words_is_rejected() -> None:
 
 def test_long_texts_are_stored_sparsely() -> None:
     first, second = encoded(" ".join(f"w{number}" for number in range(20_000)), "w0")
-    assert first.sizes([8])[0].numbers == 400_000_000  # sizes are computed, not allocated
+    assert first.sizes([8])[0].numbers == 400_000_000  # sizes are computed without allocating memory
     assert compare([first, second], 0, 1, width=8).first_difference == 1

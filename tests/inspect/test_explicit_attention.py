@@ -1,8 +1,8 @@
 """The pass with explicit attention weights computes the same values as the fast pass.
 
-The output of each attention, MultiHead(…), is recorded in both passes of a whole model, layer by layer, and must be
-equal in order; the fast pass must use the fused kernel. Recurrent attention has a single implementation, which
-`test_alignment_view` compares with the search.
+The output of each attention, MultiHead(…), is recorded layer by layer in both passes of a whole model. The outputs must
+be equal and in the same order, and the fast pass must use the fused kernel. Recurrent attention has a single
+implementation, which `test_alignment_view` compares with the search.
 """
 
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def agree(
     assert used["fused"] == len(first) and used["open"] == len(second) == len(first)
     for fast_output, explicit_output in zip(first, second, strict=True):
         torch.testing.assert_close(fast_output, explicit_output, rtol=1e-9, atol=1e-11)
-        assert fast_output.std() > 0.01  # the comparison is not empty
+        assert fast_output.std() > 0.01  # the outputs are not constant
     return result
 
 

@@ -42,7 +42,7 @@ def words(figure: Any) -> list[str]:
 
 
 def overlapping(axes: Any) -> list[tuple[str, str]]:
-    """Return neighbouring labels of the x axis that overlap, after drawing."""
+    """Return the neighbouring labels of the x axis that overlap after drawing."""
     labels = [label for label in axes.get_xticklabels() if label.get_text()]
     boxes = [label.get_window_extent() for label in labels]
     return [
@@ -129,7 +129,7 @@ def test_values_below_axis_are_marked(make: Any, ids: list[int]) -> None:
 
 def test_empty_panels_are_omitted(make: Any, ids: list[int]) -> None:
     lstm = report(make("lstm", layers=1), ids, "x")
-    assert len(draw_gradients([lstm]).axes) == 3  # only Elman cells have a bound
+    assert len(draw_gradients([lstm]).axes) == 3  # only Elman cells have a bound, so there is no fourth panel
     untrained = GradientReport(lstm.name, lstm.cell, lstm.trace, lstm.matrices, [], Clipping(2.0, None), [])
     assert len(draw_gradients([untrained]).axes) == 2
 
@@ -153,7 +153,7 @@ TOKENS = {
 def test_labels_do_not_overlap(kind: str) -> None:
     trace = trace_of(TOKENS[kind])
     for figure in (draw_gates(trace), draw_unit(trace, 0)):
-        width, height = size(to_bytes(figure))  # a missing glyph warns, and a warning fails the test
+        width, height = size(to_bytes(figure))  # a missing glyph raises a warning, which fails the test
         assert 1000 < width < 4000 and 300 < height < 1200
         (labelled,) = [axes for axes in figure.axes if any(map(visible_label, axes.get_xticklabels()))]
         if kind != "strange":

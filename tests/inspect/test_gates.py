@@ -18,7 +18,7 @@ TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 1e-10}
 def test_trace_equals_equations(cell: str, make: Any, by_hand: Any, ids: list[int]) -> None:
     model = make(cell)
     trace = gate_trace(model, ids)
-    expected = by_hand(model, [*ids, 0]).values  # reads END and every id
+    expected = by_hand(model, [*ids, 0]).values  # the model reads END and then every id
     assert trace.cell == cell
     assert len(trace.tokens) == len(expected) == len(ids) + 1
     for depth, layer in enumerate(trace.layers):

@@ -42,7 +42,7 @@ def moved_loss(model: Any, read: Any, of: str, name: str, state: str, step: int,
         if taken[0] - 1 != step:
             return None
         changed = {**after, state: after[state] + move}
-        if state == "c":  # which changes h directly
+        if state == "c":  # a change of c also changes h
             changed["h"] = cell.equations(*given)["o"] * torch.tanh(changed["c"])
         return changed
 
@@ -98,7 +98,7 @@ def test_language_model_gradients_equal_trace(cell: str, of: Any, make: Any, ids
 
 
 def test_loss_of_a_token_ignores_later_tokens(make: Any, ids: list[int]) -> None:
-    """The loss of a token does not depend on later tokens, and earlier gradients are those of the shorter text."""
+    """The loss of a token does not depend on later tokens, and earlier gradients equal those of the shorter text."""
     model = make("lstm")
     full, short = gradient_parts(model, ids, at=4), gradient_parts(model, ids[:5])
     norms = full.parts["reader"].layers[1]["h"]
@@ -110,7 +110,7 @@ def test_loss_of_a_token_ignores_later_tokens(make: Any, ids: list[int]) -> None
 
 
 def test_attention_shortens_gradient_path(sources: Any) -> None:
-    """The last token depends directly on the first source words, not through all states."""
+    """The last token depends directly on the first source words, and not only through all states."""
     shares = []
     for kind in ("no attention", "luong"):
         parts = gradient_parts(sources[kind][0], SOURCE, TARGET * 3).parts

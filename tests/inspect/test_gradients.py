@@ -1,4 +1,4 @@
-"""Gradients through time equal autograd on an unrolled reference, and respect the bound."""
+"""Gradients through time equal autograd on an unrolled reference, and do not exceed the bound."""
 
 import math
 from typing import Any
@@ -76,7 +76,7 @@ def test_loss_is_exact_with_adaptive_softmax(make: Any, ids: list[int]) -> None:
 
 
 def test_fused_kernel_captures_no_states(make: Any, ids: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control: a fused kernel does not call the cell, so there are no states to capture."""
+    """Control: a fused kernel does not call the cell, so no states are captured."""
     monkeypatch.setattr(run_cell, "definition", torch_kernels.run)
     with pytest.raises(RuntimeError):
         gradient_trace(make("lstm"), ids, of="total")
@@ -178,7 +178,7 @@ def orthogonal(size: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("gamma", [0.8, 1.0, 1.25])
 def test_bound_is_exact_for_scaled_permutation_without_nonlinearity(gamma: float, make: Any, ids: list[int]) -> None:
-    """A ReLU with positive inputs is linear: the bias makes states positive, a permutation keeps them so."""
+    """A ReLU with positive inputs is linear. The bias makes states positive, and a permutation keeps them positive."""
     turn = torch.eye(5, dtype=torch.float64).roll(1, 0)
     model = with_matrix(make("elman", layers=1, activation="relu"), gamma * turn, bias=1e4)
     (flow,) = flows(model, ids * 2)
@@ -195,7 +195,7 @@ def test_bound_is_not_exact_with_tanh(make: Any, ids: list[int]) -> None:
 
 
 def test_gradient_need_not_explode_with_a_large_singular_value(make: Any, ids: list[int]) -> None:
-    """W shifts and doubles: each step doubles some vector, but five steps map all vectors to zero."""
+    """W shifts and doubles: each step doubles some vectors, but five steps map all vectors to zero."""
     model = with_matrix(make("elman", layers=1, activation="relu"), 2 * torch.diag(torch.ones(4).double(), 1), bias=1e4)
     (flow,) = flows(model, ids)
     np.testing.assert_allclose(flow.measured, [1, 2, 4, 8, 16, 0, 0, 0, 0], atol=1e-10)

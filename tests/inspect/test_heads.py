@@ -32,7 +32,7 @@ TEXTS = ["the cat sat, here", "il gatto è qui", "القط هنا", "猫はこ�
 
 @dataclass
 class Translator(TranslatingModel):
-    """A translator with random weights, as the view needs it."""
+    """A translator with random weights and the attributes that the view needs."""
 
     model: Any
     tokenizer: Tokenizer
@@ -64,7 +64,7 @@ def make(tokenizer: Any = None, **options: Any) -> Translator:
     model = TransformerConfig(**settings).build(len(trained_tokenizer)).double()
     for parameter in model.parameters():
         if parameter.ndim > 1:
-            torch.nn.init.normal_(parameter, std=0.5)  # for sharp and different heads
+            torch.nn.init.normal_(parameter, std=0.5)  # gives sharp attention that differs between heads
     return Translator(model, trained_tokenizer)
 
 
@@ -106,7 +106,8 @@ def test_weights_equal_model_attention(translator: Translator, view: HeadsView) 
 def test_rows_and_columns_are_labelled_with_tokens_and_words(view: HeadsView) -> None:
     assert view.encoder.tokens.rows == view.encoder.tokens.columns == [*"the cat", "</s>"]
     assert view.cross.tokens.rows == [*"il gatto", "</s>"] and view.cross.tokens.columns == [*"the cat", "</s>"]
-    assert view.decoder.tokens.rows == view.decoder.tokens.columns == ["</s>", *"il gatto"]  # the tokens it reads
+    # The tokens that the decoder reads
+    assert view.decoder.tokens.rows == view.decoder.tokens.columns == ["</s>", *"il gatto"]
     assert view.decoder.words.rows == view.decoder.words.columns == ["</s>", "il", "gatto"]
 
 
@@ -117,7 +118,7 @@ def test_rows_sum_to_one(view: HeadsView, name: str) -> None:
 
 
 def test_decoder_attention_is_causal(view: HeadsView) -> None:
-    """Weights above the diagonal belong to tokens that the decoder has not read yet."""
+    """Weights above the diagonal would belong to tokens that the decoder has not read."""
     weights = view.decoder.tokens.weights
     ahead = np.triu(np.ones(weights.shape[-2:], dtype=bool), k=1)
     assert (weights[:, :, ahead] == 0).all() and (weights[:, :, ~ahead] > 0).all()
@@ -133,7 +134,7 @@ def test_attention_to_future_is_detected() -> None:
 
 
 def test_alignment_is_mean_over_heads(translator: Translator) -> None:
-    """The alignment is the mean over the heads of the last layer, also during decoding."""
+    """The alignment is the mean over the heads of the last layer, including during decoding."""
     view = heads_view(translator, "the cat sat")
     aligned = alignment_view(translator, "the cat sat")
     np.testing.assert_allclose(view.cross.grid(tokens=True).weights, aligned.tokens.weights)
@@ -164,7 +165,7 @@ def test_dropout_is_off() -> None:
 def test_word_weights_sum_columns_and_average_rows(view: HeadsView) -> None:
     tokens, words = view.cross.tokens.weights[1, 2], view.cross.words.weights[1, 2]
     assert words[0, 0] == pytest.approx(tokens[:2, :3].sum() / 2)  # rows i and l, columns t, h and e
-    assert words[1, 1] == pytest.approx(tokens[2:8, 3:7].sum() / 6)  # white space belongs to the next word
+    assert words[1, 1] == pytest.approx(tokens[2:8, 3:7].sum() / 6)  # white space belongs to the following word
     tokens, words = view.decoder.tokens.weights[0, 0], view.decoder.words.weights[0, 0]
     assert words[2, 1] == pytest.approx(tokens[3:9, 1:3].sum() / 6)  # gatto attends to il
     tokens, words = view.encoder.tokens.weights[0, 3], view.encoder.words.weights[0, 3]
@@ -227,7 +228,7 @@ def test_grid_shows_one_head_or_the_mean_over_heads(view: HeadsView) -> None:
     part = view.decoder
     np.testing.assert_array_equal(part.grid(2, 3).weights, part.words.weights[1, 2])
     np.testing.assert_allclose(part.grid(2, tokens=True).weights, part.tokens.weights[1].mean(axis=0))
-    np.testing.assert_array_equal(part.grid(head=1).weights, part.words.weights[2, 0])  # of the last layer
+    np.testing.assert_array_equal(part.grid(head=1).weights, part.words.weights[2, 0])  # the head is in the last layer
     assert part.title(2, 3) == "decoder self-attention, layer 2 of 3, head 3 of 4"
     assert part.title() == "decoder self-attention, layer 3 of 3, mean over its 4 heads"
 
@@ -260,7 +261,7 @@ def test_statistics_equal_manual_values() -> None:
     (back,) = by_hand("decoder", [[1, 0, 0], [0.5, 0.5, 0], [0, 1, 0]]).statistics()
     assert back == pytest.approx((1, 1, 1 / 3, (0 + 0.5 + 1) / 3, 0.5))
     (diagonal,) = by_hand("cross", [[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]]).statistics()
-    assert diagonal == HeadStatistics(1, 1, 1, 0.5, 0.25)  # the centre of each half
+    assert diagonal == HeadStatistics(1, 1, 1, 0.5, 0.25)  # the centre of each half of the source
     (blind,) = by_hand("cross", [[0, 0, 0], [0, 0, 1.0], [0, 0, 1]]).statistics()  # one row without weights
     assert blind == HeadStatistics(1, 1, 0, 0.5, 1)
     (empty,) = by_hand("cross", [[0.0, 0]]).statistics()

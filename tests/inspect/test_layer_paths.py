@@ -1,4 +1,4 @@
-"""Chains of operations and gradient paths of graphs and layers with known results."""
+"""Chains of operations and paths of gradients in graphs and layers for which the results are known."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ def test_chain_is_longest_dependency_not_operation_count() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in MIXERS if kind != "recurrent"])
 def test_chain_of_parallel_layer_is_constant(kind: str) -> None:
-    lengths = {chain(maker(kind)(0), WIDTH, n) for n in (40, 72, 328)}  # equal padding in the last block
+    lengths = {chain(maker(kind)(0), WIDTH, n) for n in (40, 72, 328)}  # the last block has equal padding
     assert len(lengths) == 1
 
 
@@ -88,7 +88,7 @@ def test_path_of_restricted_layer_is_detected() -> None:
 
 
 def test_gradient_does_not_vanish_over_many_layers() -> None:
-    """39 layers that each scale the gradient by 1e-12 would make it vanish without renewed random values."""
+    """39 layers that scale the gradient by 1e-12 each would make it vanish if its values were not replaced."""
 
     def scaled_down(depth: int) -> Mixer:
         mixer = make_mixer("convolution", WIDTH, 1)

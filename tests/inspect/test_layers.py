@@ -1,4 +1,4 @@
-"""Costs of layers: the plan, fits of synthetic costs, the plot, and small real measurements."""
+"""Costs of layers: the plan, fits to synthetic costs, the plot, and small real measurements."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ def plan(**more: Any) -> LayersPlan:
 
 
 def synthetic_layers(lengths: tuple[int, ...] = (64, 256, 1024, 4096), **times: Any) -> Layers:
-    """Build measurements of two kinds with given seconds by length; None is out of memory."""
+    """Build measurements of two kinds with the given seconds by length. None means out of memory."""
     rows = []
     for kind, time in times.items():
         for length in lengths:
@@ -64,7 +64,7 @@ def test_slope_minimizes_squared_error() -> None:
 
 
 def test_exponents_use_larger_lengths() -> None:
-    """A constant of half a second hides the quadratic growth of short lengths; the fit uses the last two."""
+    """A constant of half a second hides the quadratic growth for short lengths. The fit uses the last two lengths."""
     layers = synthetic_layers(self_attention=lambda n: n**2 * 1e-6 if n > 256 else 0.5, recurrent=lambda n: n * 1e-3)
     assert layers.fitted("recurrent") == (1024, 4096) and layers.fit() == "n = 1,024 … 4,096"
     assert layers.exponents("time") == pytest.approx({"self-attention": 2, "recurrent": 1})
@@ -140,7 +140,7 @@ def test_larger_batch_costs_more_and_threads_are_restored() -> None:
 
 
 def test_explicit_weights_need_quadratic_memory() -> None:
-    """The fused kernel never stores n² numbers; explicit weights do."""
+    """The fused kernel never stores n² numbers; the computation with explicit weights does."""
     settings = plan(lengths=(512, 1024), kinds=("self-attention",), repeats=1)
     fused = collect(settings, measure(settings)).measured["self-attention"][-1].memory
     explicit = collect(settings, measure(dataclasses.replace(settings, weights=True)))
@@ -152,7 +152,7 @@ def test_explicit_weights_need_quadratic_memory() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory limit needs Linux")
 def test_out_of_memory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 60 MiB free, a convolution fits; 128 MiB of weights (two heads, 4,096 positions) do not."""
+    """A convolution fits in 60 MiB. Attention weights of 128 MiB (two heads, 4,096 positions) do not fit."""
     monkeypatch.setattr(layers, "free_memory", lambda device: 60 * 2**20)
     settings = plan(kinds=("self-attention", "dilated"), lengths=(64, 4096, 5000), weights=True, repeats=1)
     rows = {(row.kind, row.length): row for row in measure(settings)}

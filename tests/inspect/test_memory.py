@@ -26,7 +26,7 @@ def plan(**more: Any) -> MemoryPlan:
 
 
 def synthetic_memory(success: Any, lags: tuple[int, ...] = (5, 10, 20), blind: float = 0.2) -> Memory:
-    """Build results of two cells with these success rates (cells, lags, seeds)."""
+    """Build results for two cells with these success rates (cells, lags, seeds)."""
     shares = np.array(success)
     settled = plan(cells=("elman", "gru"), lags=lags, seeds=tuple(range(1, shares.shape[2] + 1)))
     return Memory(settled, shares, blind, {"elman": 9, "gru": 5}, {"elman": 100, "gru": 101})
@@ -92,7 +92,7 @@ def test_outcomes_are_collected_in_order(test: str) -> None:
 
 
 def test_training_succeeds_and_single_update_fails() -> None:
-    """A gated cell learns a lag of three. Negative control: a single update is not enough."""
+    """A gated cell learns a lag of three. Negative control: a single update is not sufficient."""
     settled = {"cells": ("gru",), "lags": (3,), "seeds": (1,), "hidden": 24, "batch_size": 32}
     (learnt,) = measure(plan(**{**settled, "steps": 250}))
     (fresh,) = measure(plan(**{**settled, "steps": 1}))

@@ -76,7 +76,7 @@ def test_distribution_has_requested_names_entropy_and_ranks() -> None:
 @pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_streamed_tokens_equal_generate(kind: str, options: dict[str, Any]) -> None:
-    """Tokens and text equal those of `generate`, also beyond the context of a GPT."""
+    """Tokens and text equal those of `generate`, including texts beyond the context of a GPT."""
     trained = writer(kind)
     tokens = list(stream_tokens(trained, "a bad ", max_tokens=30, seed=11, **options))
     text = trained.generate("a bad ", max_tokens=30, seed=11, **options)
@@ -93,7 +93,7 @@ def test_streamed_tokens_equal_generate(kind: str, options: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("kind", ["gru", "transformer"])
 def test_translator_streams_greedy_and_sampled_tokens(kind: str) -> None:
-    """Greedy tokens equal a beam search of size one; sampled tokens equal `generate`."""
+    """Greedy tokens equal a beam search with beam size one, and sampled tokens equal `generate`."""
     trained = translator(kind)
     greedy = [token.token for token in stream_tokens(trained, "bad cab", temperature=0.0, max_tokens=12)]
     (translation,) = trained.translate("bad cab", beam=1, max_length=12)
@@ -126,7 +126,7 @@ def test_forced_tokens_keep_probability() -> None:
 
 
 def test_unknown_characters_of_prompt_are_read() -> None:
-    """An unknown character is read with a note, and never generated."""
+    """An unknown character is read with a note and is never generated."""
     start = prepare_decoding(writer("lstm"), "aß")
     assert start.prompt == [3, 1] and "'ß'" in start.notes[0] and start.banned == (1,)
     assert start.decode([4, 5]) == "bc"
@@ -134,7 +134,7 @@ def test_unknown_characters_of_prompt_are_read() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_denoiser_streams_greedy_tokens(tmp_path: Path, kind: str) -> None:
-    """Greedy tokens equal a beam search of size one; special tokens have names."""
+    """Greedy tokens equal a beam search with beam size one, and special tokens have names."""
     for _ in begin(denoise_recipe(tmp_path, f"noise.kind={kind}"), tmp_path / "run").events():
         pass
     trained, text = load(tmp_path / "run", "cpu"), "The [MASK] purr all [MASK] ."

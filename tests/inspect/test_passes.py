@@ -21,7 +21,7 @@ def mebibytes(number: int) -> Tensor:
 
 
 class Known(torch.autograd.Function):
-    """Allocates and frees `early` MiB, saves `kept` MiB for the backward pass, and allocates `late` MiB there."""
+    """A layer that allocates and frees `early` MiB and saves `kept` MiB. Its backward pass allocates `late` MiB."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, early: int, kept: int, late: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Projections: PCA equals scikit-learn, the gradient of t-SNE equals autograd, neighbours equal those of words."""
+"""Projections: PCA equals scikit-learn, the gradient of t-SNE equals autograd, and neighbours equal those of words."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,7 +53,7 @@ def test_pca_equals_scikit_learn_up_to_sign(shape: tuple[int, int]) -> None:
 
 
 def dense(p: Affinities) -> torch.Tensor:
-    """Return p_ij (N, N), symmetric."""
+    """Return the symmetric p_ij (N, N)."""
     count, k = p.near.shape
     table = torch.zeros(count, count, dtype=torch.float64)
     table[torch.arange(count).repeat_interleave(k), torch.from_numpy(p.near.ravel())] = torch.from_numpy(
@@ -78,7 +78,8 @@ def test_tsne_gradient_equals_autograd(scale: float, few: int, monkeypatch: pyte
     y = (scale * np.random.default_rng(2).normal(size=(150, 2))).astype(np.float32)
     computed = gradient(p, y, RepulsionGrid())
     points_tensor = torch.tensor(y, dtype=torch.float64, requires_grad=True)
-    square = (points_tensor.unsqueeze(1) - points_tensor).pow(2).sum(dim=2)  # the square root has no gradient at 0
+    # Without a square root, which has no gradient at 0
+    square = (points_tensor.unsqueeze(1) - points_tensor).pow(2).sum(dim=2)
     kernel = (1 / (1 + square)) * (1 - torch.eye(150))
     table = dense(p)
     near = table > 0

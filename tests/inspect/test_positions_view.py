@@ -1,4 +1,4 @@
-"""Position encodings of Transformers, and their plot."""
+"""Positional encodings of Transformers, and their plot."""
 
 import json
 import math
@@ -165,7 +165,8 @@ def test_plot_shows_computed_values(view: PositionsView) -> None:
     for dimension, line in zip(view.informative_dimensions(), curves.get_lines(), strict=True):
         np.testing.assert_array_equal(line.get_ydata(), view.table[:, dimension])
     np.testing.assert_array_equal(distances.get_lines()[-1].get_ydata(), view.by_distance)
-    assert bool(distances.collections) == (view.kind == "learned")  # only learned products depend on the position
+    # Only the products of learned positions depend on the position
+    assert bool(distances.collections) == (view.kind == "learned")
     positions = "1 position" if view.length == 1 else f"{view.length} positions"
     assert f"({positions} × {view.width}" in figure.get_suptitle()
     for axis in (table.xaxis, table.yaxis, products.xaxis, products.yaxis, curves.xaxis, distances.xaxis):

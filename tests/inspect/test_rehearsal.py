@@ -35,7 +35,7 @@ SMALL = [*TOYS, "batch.size=8", "model.hidden=32"]
 SHAPES = {
     "small": SMALL,
     "plain loop": [*TOYS, "model.cell=gru-cho", "model.hidden=64", "batch.size=256", "batch.length=16"],
-    "many words": [  # little computation, much memory: four values per parameter
+    "many words": [  # little computation and much memory, because four values are stored for each parameter
         "lm-word-lstm",
         "model.hidden=256",
         "model.embedding=256",
@@ -48,7 +48,7 @@ SHAPES = {
 
 
 def measured(words: list[str], out: Path) -> tuple[int, int]:
-    """Return the peak memory of a real training run in bytes: of the process and of the GPU."""
+    """Return the peak memory of a real training run in bytes, for the process and for the GPU."""
     done = subprocess.run(
         [sys.executable, "-c", TRAIN, "train", *words, "--out", str(out)], capture_output=True, text=True
     )
@@ -70,7 +70,7 @@ def test_predicted_peak_is_within_20_percent(tmp_path: Path) -> None:
         if gpu:
             assert result.gpu_allocated == pytest.approx(gpu, rel=0.2), name
         predicted[name] = result.gpu_allocated or result.memory
-    # Control: a constant for all recipes would not be accurate enough.
+    # Control: a constant that is equal for all recipes would not be accurate enough.
     assert predicted["many words"] > 1.2 * predicted["small"]
 
 

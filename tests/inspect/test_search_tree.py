@@ -1,4 +1,4 @@
-"""Search trees equal a search written here, and their leaves equal `beam_search`."""
+"""Search trees equal those of a search in this file, and their leaves equal the results of `beam_search`."""
 
 import itertools
 import math
@@ -73,7 +73,7 @@ def test_nodes_equal_manual_search(kind: str, beam: int) -> None:
 @pytest.mark.parametrize("kind", ["lstm", "gpt", "window", "ngram", "hmm", "gru", "transformer"])
 @pytest.mark.parametrize(("beam", "n_best", "alpha"), [(1, 1, 1.0), (4, 1, 0.0), (4, 4, 1.0), (6, 3, 2.0)])
 def test_scores_and_hypotheses_equal_beam_search(kind: str, beam: int, n_best: int, alpha: float) -> None:
-    """Totals are sums, and scores are normalized totals; the recorder does not change the search."""
+    """Totals are sums, and scores are normalized totals. The recorder does not change the search."""
     trained = translator(kind) if kind in ("gru", "transformer") else writer(kind)
     options: dict[str, Any] = {"beam": beam, "n_best": n_best, "length_penalty": alpha}
     tree = search_tree(trained, "bad cab", **options)
@@ -139,7 +139,7 @@ def test_prompt_and_prefix_are_forced() -> None:
 
 
 def test_recorder_does_not_change_search() -> None:
-    """A batch of sources gives identical results, with attention and coverage."""
+    """A batch of sources gives results that are identical to those of single sources, with attention and coverage."""
     trained = translator()
     tokens = torch.tensor([[3, 4, 5, 0], [6, 7, 0, 0], [8, 2, 3, 0]])
     source = {"tokens": tokens, "mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]]).bool()}

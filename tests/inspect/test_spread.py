@@ -1,4 +1,4 @@
-"""Plots of the spread over seeds."""
+"""Plots of the spread over random seeds."""
 
 import math
 from typing import Any, cast
@@ -18,7 +18,8 @@ def test_plot_shows_values_mean_and_spread() -> None:
     figure = draw_spread(ROWS, title="a title", metric="loss on dev")
     left, right = cast(list[Any], figure.axes)
     points = sorted(float(x) for group in left.collections for x, _ in getattr(group, "get_offsets", list)())
-    assert points.count(1.0) == points.count(3.0) == 1 and points.count(2.0) == 2  # one dot per seed, and the mean
+    # One dot per random seed, and one diamond at the mean
+    assert points.count(1.0) == points.count(3.0) == 1 and points.count(2.0) == 2
     assert [label.get_text() for label in left.get_yticklabels()] == ["first\n100", "b\\$b\\$", "c"]
     bars = [segment for group in left.collections for segment in getattr(group, "get_segments", list)()]
     assert any(abs(bar[0][0] - 1.0) < 1e-9 and abs(bar[1][0] - 3.0) < 1e-9 for bar in bars)  # 2 ± 1

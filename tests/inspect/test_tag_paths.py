@@ -27,7 +27,8 @@ LINE = "Ann sings in New Delhi"
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("paths")
     for name, overrides in KINDS.items():
-        trained(tag_recipe(folder, *overrides, "train.steps=6"), folder / name)  # uncertain after little training
+        # After little training, the model is uncertain
+        trained(tag_recipe(folder, *overrides, "train.steps=6"), folder / name)
     write_sentences(folder / "mine.conll", sentences()[:9])
     data = [f"data.train={folder / 'mine.conll'}", "data.corpus=conll", "data.dev_fraction=0.2"]
     train_recipe("hmm-tag-people", *data, out=folder / "hmm")
@@ -94,7 +95,7 @@ def test_forbidden_transitions_have_probability_zero(runs: Path) -> None:
 def test_single_word_and_piece_boundaries_have_no_tag_pairs(runs: Path) -> None:
     tagger = load(runs / "crf", "cpu")
     assert tagger.paths("Ann").pairs.shape == (0, len(tagger.tags), len(tagger.tags))
-    long = "Ann sings in Oslo . " * 20  # 100 words, read in pieces of 24 tokens
+    long = "Ann sings in Oslo . " * 20  # 100 words, which are read in pieces of 24 tokens
     lattice = tagger.paths(long)
     assert len(lattice.words) == 100 == len(lattice.posterior) and lattice.pairs.shape[0] == 99
     assert 0 < (lattice.pairs.sum(axis=(1, 2)) == 0).sum() < 10

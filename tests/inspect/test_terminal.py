@@ -68,7 +68,7 @@ def test_lines_are_as_wide_as_heading(colour: bool) -> None:
 def test_lines_fit_screen(words: list[str], width: int) -> None:
     weights = np.full((2, len(words)), 0.5)
     lines = plain(["a row", "\u202eanother"], words, weights, width)
-    # at least a label, of at most 20 characters, and one column
+    # a line has at least one column and a label of at most 20 characters
     assert all(cell_len(line) <= max(width, 26) for line in lines)
     assert "\u202e" not in "".join(lines) and all("\x1b" not in line for line in lines)
 
@@ -92,7 +92,7 @@ def test_columns_are_split_into_blocks() -> None:
 
 
 def test_right_to_left_words_are_isolated() -> None:
-    """Unicode isolates keep the direction of words and the order of columns."""
+    """Unicode isolates preserve the direction of words and the order of columns."""
     lines = plain(["15", "نوفمبر"], ["الأحد", "ok", "וְ"], np.eye(2, 3))
     assert lines[0].count("\u2068") == lines[0].count("\u2069") == 2
     assert "\u2068نوفمبر\u2069" in lines[2] and "\u2068" not in lines[1]

@@ -1,4 +1,4 @@
-"""Walks: their values equal the model, sums add up, and invalid requests are rejected."""
+"""Walks: their values equal those of the model, sums are correct, and invalid requests are rejected."""
 
 import json
 from typing import Any
@@ -100,7 +100,7 @@ def test_transformer_stages_equal_layer_outputs() -> None:
 
 
 def test_default_token_has_largest_attention() -> None:
-    """Without a selected token, the walk follows the one with the largest attention weight."""
+    """Without a selected token, the walk follows the token with the largest attention weight."""
     translator = transformer()
     pair = translate_pair(translator, "the cat", "il gatto")
     walk = walk_through(translator, "the cat", Follow(step=3), pair)
@@ -110,7 +110,7 @@ def test_default_token_has_largest_attention() -> None:
 
 
 def test_wrong_attention_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control: without the scale of the attention scores the values differ from the model."""
+    """Control: without the scale of the attention scores, the values differ from those of the model."""
     right = capture.attention_values
 
     def wrong(captured: Any, attention: Any, weights: Any) -> Any:

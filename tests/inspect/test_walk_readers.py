@@ -1,4 +1,4 @@
-"""Walks through classifiers and taggers: scores and probabilities equal the model."""
+"""Walks through classifiers and taggers: scores and probabilities equal those of the model."""
 
 from pathlib import Path
 
@@ -70,7 +70,7 @@ def test_tagger_probabilities_equal_model(tmp_path: Path, overrides: tuple[str, 
 
 
 def check_single_precision(walk: Walk) -> None:
-    """Check a walk with the tolerance of single precision."""
+    """Check a walk with a tolerance for single precision."""
     assert walk.difference < 1e-5
     check_walk(walk, tolerance=1e-4)
 

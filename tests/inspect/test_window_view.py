@@ -1,4 +1,4 @@
-"""Permutation importance of window positions equals manual computation and permutes only one position."""
+"""The permutation importance of a window position equals a manual computation, and only one position is permuted."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Word weights of classifiers, for any label and of every kind."""
+"""Word weights of classifiers, for any label and for every kind of weights."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_influence_equals_autograd(classifier: ClassifierPredictor) -> None:
         weights = classifier.why(TEXT, label, "influence")
         known = classifier.model.influence(batch, torch.tensor([number]))[0].tolist()
         assert [word.weight for word in weights.words] + [weights.end] == pytest.approx(known, abs=1e-6)
-    if classifier.run.path.name == "bag":  # for a bag of words the sum is the score
+    if classifier.run.path.name == "bag":  # for a bag of words, the sum of the influence equals the score
         score = classifier.model(batch)[0, number].item()
         assert sum(known) + classifier.model.output.bias[number].item() == pytest.approx(score, abs=1e-5)
 

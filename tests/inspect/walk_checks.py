@@ -87,7 +87,10 @@ class Trained(TranslatingModel):
 
 
 def randomize(model: Any) -> Any:
-    """Give a model large random weights in double precision; it stays in training mode, where dropout would show."""
+    """Give a model large random weights in double precision.
+
+    It is in training mode, so that dropout would be noticed.
+    """
     torch.manual_seed(5)
     model = model.double().train()
     for parameter in model.parameters():
@@ -96,7 +99,7 @@ def randomize(model: Any) -> Any:
 
 
 def check_walk(walk: Walk, tolerance: float = 1e-9) -> None:
-    """Check that every panel adds up and that every stage has a title, a shape and two to six sentences."""
+    """Check that every panel is correct, and that every stage has a title, a shape and two to six sentences."""
     assert walk.stages
     assert len({stage.key for stage in walk.stages}) == len(walk.stages)
     for stage in walk.stages:
@@ -148,7 +151,7 @@ def check_sum(panel: SumPanel, tolerance: float) -> None:
 
 
 def check_operations(panel: DotPanel, tolerance: float) -> None:
-    """Check operations such as ÷ √16, + a bias and × β; the last line is the result."""
+    """Check operations such as ÷ √16, + a bias and × β. The last line is the result."""
     result = panel.total
     for words, value in panel.after:
         if words.startswith("÷ √"):

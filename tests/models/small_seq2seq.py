@@ -16,7 +16,7 @@ def exactly(actual, expected):
 
 
 def model(seed=0, attention=(), **options):
-    """Build a model; `attention` are options of AttentionConfig, None means no attention."""
+    """Build a model. `attention` contains options of AttentionConfig; None means no attention."""
     torch.manual_seed(seed)
     attention = None if attention is None else AttentionConfig(**dict(attention))
     seq2seq = RecurrentSeq2SeqConfig(**{"hidden": H, "embedding": 4, "attention": attention, **options}).build(V)

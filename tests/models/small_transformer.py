@@ -1,4 +1,4 @@
-"""Small Transformers for the tests of this directory; `small_seq2seq` has the batches."""
+"""Small Transformers for the tests in this directory. `small_seq2seq` defines the batches."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ D = 8
 
 
 def transformer(seed: int = 0, positions: dict[str, Any] | str = "sinusoidal", **options: Any) -> Transformer:
-    """Build a model; `positions` are options of PositionsConfig, or its kind."""
+    """Build a model. `positions` contains options of PositionsConfig, or the kind of positions."""
     torch.manual_seed(seed)
     kind = {"kind": positions} if isinstance(positions, str) else positions
     sizes = {"d_model": D, "heads": 2, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 10}
@@ -24,7 +24,7 @@ def transformer(seed: int = 0, positions: dict[str, Any] | str = "sinusoidal", *
     return model.double().eval()
 
 
-# Every option, alone and with options it may conflict with.
+# Every option alone, and together with options that could conflict with it.
 SWITCHES: dict[str, dict[str, Any]] = {
     "2017": {},
     "before": {"norm_first": True},

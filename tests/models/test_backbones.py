@@ -1,4 +1,4 @@
-"""Backbones: loaded weights reproduce the pretrained model, and mismatches are reported."""
+"""Backbones: loaded weights give the results of the pretrained model, and mismatches are reported."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def pretrained_h(model: Any, tokens: Tensor, mask: Tensor) -> Tensor:
     if hasattr(model, "stack"):
         h: Tensor = model.stack.read(model.embed_tokens(tokens), mask)[0]
         return h
-    if isinstance(model, BiLM):  # all layers with equal weights
+    if isinstance(model, BiLM):  # all layers have equal weights in the mixture
         return LayerMix(3).double()(model.backbone(tokens, mask).layer_states())
     h = model.backbone.read(tokens, mask)
     return h
@@ -114,7 +114,7 @@ def test_causal_backbone_extracts_the_last_state(kind: str) -> None:
     assert torch.equal(backbone.extract(h, mask), torch.stack([h[0, 5], h[1, 3], h[2, 0]]))
     other = tokens.clone()
     other[0, 3] = (other[0, 3] + 1) % V
-    assert torch.equal(backbone.read(other, mask)[0, :3], h[0, :3])  # it is causal
+    assert torch.equal(backbone.read(other, mask)[0, :3], h[0, :3])  # the model is causal
     assert not torch.equal(backbone.read(other, mask)[0, 3:], h[0, 3:])
 
 
@@ -207,7 +207,7 @@ def test_layer_groups_contain_every_parameter_once(kind: str) -> None:
     backbone = build_backbone(config_of(kind, layers=3), V)
     groups = [[id(parameter) for parameter in group] for group in backbone.layer_groups()]
     assert len(groups) == 4 and all(groups)
-    mixed = {f"mix.{name}" for name in ("weights", "scale")}  # trained with the layers above
+    mixed = {f"mix.{name}" for name in ("weights", "scale")}  # trained together with the layers above
     names = [id(parameter) for name, parameter in backbone.named_parameters() if name not in mixed]
     assert sorted(name for group in groups for name in group) == sorted(names)
     assert id(backbone.token_embedding().weight) in groups[0]
@@ -218,7 +218,8 @@ def test_layer_groups_contain_the_gates_of_highway_layers() -> None:
     assert sum(len(group) for group in backbone.layer_groups()) == len(list(backbone.parameters()))
     both = build_backbone(config_of("bilm", layers=3, connections="highway"), V)
     assert [len(group) for group in both.layer_groups()] == [1, 12, 12, 12]
-    assert sum(len(group) for group in both.layer_groups()) == len(list(both.parameters())) - 2  # without the mix
+    # All parameters except those of the mixture
+    assert sum(len(group) for group in both.layer_groups()) == len(list(both.parameters())) - 2
 
 
 def test_missing_pooler_keeps_its_random_weights() -> None:

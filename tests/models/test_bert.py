@@ -42,7 +42,7 @@ def packed(texts: list[list[int]], model: BERT, masks: MasksConfig | None = None
     return batches.batch(1, 0)
 
 
-TEXTS = [[5, 6, 7], [8, 9, 10, 11], [12, 13], [4] * 9]  # one row
+TEXTS = [[5, 6, 7], [8, 9, 10, 11], [12, 13], [4] * 9]  # texts of one row
 
 
 @pytest.mark.parametrize("kind", POSITIONS)
@@ -102,7 +102,8 @@ def test_states_depend_on_both_sides_positions_and_segments() -> None:
     for position in (0, 7):
         changed = tokens.clone()
         changed[0, position] = 20
-        assert (model.read(changed) - plain).abs().amax(dim=2).min() > 1e-6  # every position depends on it
+        # Every position depends on the changed token
+        assert (model.read(changed) - plain).abs().amax(dim=2).min() > 1e-6
     assert not torch.allclose(model.read(tokens.flip(1)).flip(1), plain)
     assert not torch.allclose(model.read(tokens, None, torch.ones_like(tokens)), plain)
 
@@ -155,7 +156,7 @@ def test_embeddings_and_output_are_tied() -> None:
     assert model.backbone.embed.weight.shape == (V + EXTRA, 16)
     assert not [name for name, tensor in names.items() if tensor.shape == (V, 16)]
     with torch.no_grad():
-        model.backbone.embed.weight[V:] += 1  # rows of special tokens
+        model.backbone.embed.weight[V:] += 1  # the rows of special tokens
         before = model.masked_logits(torch.ones(1, 16, dtype=torch.float64))
         model.backbone.embed.weight[3] *= 2
         after = model.masked_logits(torch.ones(1, 16, dtype=torch.float64))

@@ -94,7 +94,7 @@ def rows() -> dict[str, Tensor]:
 
 
 def transformers_inputs(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return a batch as `transformers` reads it."""
+    """Return a batch in the format of `transformers`."""
     return {
         "input_ids": batch["tokens"],
         "attention_mask": batch["mask"].long(),
@@ -120,7 +120,7 @@ def test_logits_and_attention_weights_equal_transformers(shape: dict[str, Any]) 
 
 
 def test_gradients_of_the_loss_equal_transformers() -> None:
-    """In `transformers`, special tokens also have logits; their bias makes them improbable."""
+    """In `transformers`, special tokens also have logits. Their bias makes these tokens improbable."""
     ours, theirs = both(SHAPES[0])
     batch = rows()
     positions = torch.tensor([[3, 8, 0], [7, 0, 0], [2, 4, 10]])

@@ -30,7 +30,7 @@ def test_output_reads_the_final_states_of_both_directions(cell, depth, combine) 
 
 
 def test_reversed_input_with_swapped_directions_gives_the_same_output() -> None:
-    """With the weights of the directions exchanged, a sequence and its reverse have equal outputs."""
+    """If the weights of the directions are exchanged, a sequence and its reverse have equal outputs."""
     model, other = (reader(bidirectional=True, combine="sum") for _ in range(2))
     there, back = model.stack.layers[0], other.stack.layers[0]
     back.forwards.load_state_dict(there.backwards.state_dict())

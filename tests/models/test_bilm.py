@@ -87,7 +87,8 @@ def test_targets_and_padding_have_no_gradient(bilm: BiLM) -> None:
     assert to_right[0, :3].abs().sum() > 0 and not to_right[0, 3:].any() and not to_right[1:].any()
     assert to_left[0, 4:].abs().sum() > 0 and not to_left[0, :4].any()
     (padding,) = torch.autograd.grad(bilm.loss(given), bilm.backbone.embed.weight)
-    assert not padding[0].any() or bilm.config.tied  # the embedding of padding; the output layer has a gradient for it
+    # Padding uses an embedding, which has a gradient only if it is tied to the output layer
+    assert not padding[0].any() or bilm.config.tied
 
 
 def test_single_row_equals_row_in_a_batch(bilm: BiLM) -> None:
@@ -108,14 +109,14 @@ def test_loss_is_the_mean_of_both_directions(bilm: BiLM) -> None:
     right = after[:, :-1].gather(2, tokens[:, 1:, None]).squeeze(2)[mask[:, 1:]]
     left = before[:, 1:].gather(2, tokens[:, :-1, None]).squeeze(2)[mask[:, 1:]]
     torch.testing.assert_close(bilm.loss(given), -(right.mean() + left.mean()) / 2)
-    with torch.no_grad():  # without gradients, another implementation
+    with torch.no_grad():  # without gradients, another implementation is used
         torch.testing.assert_close(bilm.loss(given), -(right.mean() + left.mean()) / 2)
     scored = bilm.log_probs(given)
     torch.testing.assert_close(scored[0].sum() + scored[1].sum(), right.sum() + left.sum())
 
 
 def test_texts_are_memorized() -> None:
-    """First tokens are excluded: they cannot be predicted."""
+    """The first tokens are excluded, because they cannot be predicted."""
     bilm = BiLMConfig(hidden=24, layers=1).build(V)
     tokens = torch.tensor([[0, n, n + 1, (3 * n) % 7 + 1, n, 0] for n in range(1, 9)])
     given = {"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)}

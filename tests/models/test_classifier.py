@@ -151,7 +151,7 @@ def test_loss_has_at_least_single_precision(model) -> None:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_loss_needs_no_device_synchronization(model, smoothing) -> None:
-    """Tensors on the meta device have no values, so any synchronization fails there, also in backward."""
+    """Tensors on the meta device have no values, so that any synchronization raises an error, also in backward."""
     meta_model = model.float().train().to("meta")
     batch = {name: value.to("meta") for name, value in texts().items()}
     value, count = meta_model.loss(batch, torch.ones(L, device="meta"), smoothing)
@@ -165,7 +165,7 @@ def test_loss_needs_no_device_synchronization(model, smoothing) -> None:
 
 
 def label_puzzle(order: bool) -> dict[str, Tensor]:
-    """Return texts labelled by the word they contain, or, with `order`, by the order of their words."""
+    """Return texts. The label is the word that a text contains or, with `order`, the order of its words."""
     torch.manual_seed(3)
     tokens, labels = torch.randint(4, V, (18, 6)), torch.arange(18) % L
     for row, label in enumerate(labels.tolist()):
@@ -217,7 +217,7 @@ def test_attention_weights_are_returned_if_present(model) -> None:
 
 
 def test_influence_is_gradient_times_input(model) -> None:
-    """For a bag, whose logits are sums over words, x ∂logit/∂x is exactly the contribution of each word."""
+    """The logits of a bag are sums over words, so x ∂logit/∂x is exactly the contribution of each word."""
     batch = texts()
     labels = torch.tensor([0, 2, 1, 1])
     result, default = model.influence(batch, labels), model.influence(batch)
@@ -242,7 +242,7 @@ def test_tf_idf_uses_document_counts() -> None:
     again = classifier(encoder={"kind": "bag", "weights": "tf-idf"})
     again.load_state_dict(model.state_dict())
     torch.testing.assert_close(again(batch), model(batch))
-    classifier().set_documents(torch.arange(V), 20)  # other encoders ignore it
+    classifier().set_documents(torch.arange(V), 20)  # other encoders ignore this call
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -306,7 +306,7 @@ def test_model_can_be_built_on_the_meta_device(model) -> None:
     assert count[0] == count[1]
 
 
-# --- several labels ---------------------------------------------------------------------------------------------------
+# --- multi-label ------------------------------------------------------------------------------------------------------
 
 
 def test_multi_label_loss_is_binary_cross_entropy() -> None:
@@ -329,7 +329,7 @@ def test_multi_label_loss_is_binary_cross_entropy() -> None:
 
 
 def test_multi_label_probabilities_are_independent() -> None:
-    """They are sigmoids of the logits divided by the temperature; a single-label model gives a softmax."""
+    """The probabilities are sigmoids of the logits divided by the temperature. A single-label model uses a softmax."""
     torch.manual_seed(0)
     batch = {"tokens": torch.tensor([[3, 4, 0]]), "mask": torch.ones(1, 3, dtype=torch.bool)}
     for several in (0, 1):

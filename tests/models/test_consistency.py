@@ -1,4 +1,4 @@
-"""The consistency loss: two forward passes with different dropout masks should agree."""
+"""The consistency loss: two forward passes with different dropout masks should give similar predictions."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def make(request):
 
 
 def logits_of_two_passes(model, batch):
-    """Return the logits of `loss` (2, real targets, V), computed again with the same random numbers."""
+    """Return the logits of `loss` (2, real targets, V), which are computed again with the same random numbers."""
     seen = []
     keep = model.output.register_forward_hook(lambda _, __, output: seen.append(output))
     torch.manual_seed(5)
@@ -76,7 +76,7 @@ SHAPE: dict[str, Any] = {"d_model": 8, "heads": 2, "layers": 1}
 
 
 def texts(rows=()):
-    """Return five texts, or pairs in two rows each; one label does not occur in train."""
+    """Return five texts, or pairs with two rows each. One label does not occur in train."""
     mask = torch.arange(4) < LENGTHS.unsqueeze(2)
     batch = {"tokens": TOKENS[:, *rows], "mask": mask[:, *rows], "segments": torch.zeros_like(TOKENS)[:, *rows]}
     return {**batch, "labels": torch.tensor([0, 2, -1, 1, 2]), "read": 17}

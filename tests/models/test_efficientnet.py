@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 against an independent computation, and the safe loading of its pretrained weights."""
+"""EfficientNet-Lite0 compared with an independent computation, and safe loading of its pretrained weights."""
 
 import importlib
 import sys
@@ -28,7 +28,7 @@ BLOCKS += [(5, 1, 6, 112, 112), (5, 2, 6, 112, 192), *[(5, 1, 6, 192, 192)] * 3,
 
 
 def convolve(weights: dict[str, Tensor], name: str, x: Tensor, stride: int = 1, activation: bool = True) -> Tensor:
-    """Convolve with TensorFlow's padding, normalize with the running averages, and apply ReLU6."""
+    """Convolve with the padding of TensorFlow, normalize with the running averages, and apply ReLU6."""
     weight = weights[f"{name}.convolution.weight"]
     kernel, depthwise = weight.shape[2], weight.shape[1] == 1
     needed = [max((-(-size // stride) - 1) * stride + kernel - size, 0) for size in x.shape[2:]]
@@ -105,7 +105,7 @@ def test_pretrained_encoder_keeps_its_running_averages() -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package with the name of the package with the weights, and another file."""
+    """A package that has the name of the package with the weights, but contains another file."""
     path = tmp_path / image_weights.PACKAGE / image_weights.FILE
     path.parent.mkdir(parents=True)
     (tmp_path / image_weights.PACKAGE / "__init__.py").write_text("raise RuntimeError('the package was imported')")

@@ -106,7 +106,7 @@ def test_loss_is_the_weighted_sum_of_both_losses() -> None:
 
 
 def test_generator_has_no_gradient_of_the_detection_loss() -> None:
-    """No gradient flows through the samples; only the shared embeddings have a gradient of the detection loss."""
+    """No gradient flows through the samples. Only the shared embeddings have a gradient of the detection loss."""
     model = electra()
     batch = batch_of(model)
     outputs = model(batch)

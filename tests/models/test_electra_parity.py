@@ -1,4 +1,4 @@
-"""ELECTRA compared with `transformers` for equal random weights: logits of discriminator and generator."""
+"""ELECTRA compared with `transformers` for equal random weights: logits of the discriminator and the generator."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ def theirs(model: Electra, kind: str) -> Any:
             if (result := transformers_name(name, names, blocks)) is not None and result in goals:
                 goals[result][: len(parameter)].copy_(parameter)
                 copied.add(result)
-    # One layer norm has another epsilon in `transformers`; set it to ours.
+    # One layer norm has another epsilon in `transformers`. Set it to the value of seqloom.
     for module in other_model.modules():
         if isinstance(module, nn.LayerNorm):
             module.eps = 1e-5
@@ -103,7 +103,7 @@ def test_detection_logits_equal_those_of_transformers(number: int) -> None:
     logits = model.detection_logits(h)
     torch.testing.assert_close(logits[real], result.logits[real], rtol=1e-10, atol=1e-10)
     loss = nn.functional.binary_cross_entropy_with_logits(logits[real], (batch["tokens"] % 2)[real].double())
-    torch.testing.assert_close(loss.float(), result.loss)  # single precision in `transformers`
+    torch.testing.assert_close(loss.float(), result.loss)  # `transformers` computes in single precision
 
 
 @pytest.mark.parametrize("number", range(len(SHAPES)))

@@ -55,7 +55,7 @@ def load_backbone(config: StartTokenConfig, model: Any) -> EncoderBackbone:
 
 
 def texts() -> tuple[Tensor, Tensor]:
-    """Return x END (3, 6) in rows of lengths 6, 4 and 2."""
+    """Return rows x END (3, 6) of lengths 6, 4 and 2."""
     tokens = torch.randint(1, V, (3, 6), generator=torch.Generator().manual_seed(0))
     mask = torch.arange(6) < torch.tensor([[6], [4], [2]])
     tokens[range(3), [5, 3, 1]] = 0

@@ -128,7 +128,7 @@ def test_influence_equals_finite_differences(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_has_no_gradient(kind: str) -> None:
     model, batch = classifier(kind, pooling="mean"), batch_of(kind, [[3, 4, 5], [6]])
-    batch["tokens"][1, 3:] = 19  # a token that occurs as padding only
+    batch["tokens"][1, 3:] = 19  # a token that occurs only at padding
     model.loss(batch)[0].backward()
     gradient = model.backbone.token_embedding().weight.grad
     assert gradient is not None
@@ -186,7 +186,7 @@ def test_encoder_reads_the_backbone_states(kind: str, pooling: str) -> None:
     together = model(batch)
     for row, text in enumerate(TEXTS):
         torch.testing.assert_close(model(batch_of(kind, [text]))[0], together[row], rtol=0, atol=1e-12)
-    if pooling == "extract":  # the final state
+    if pooling == "extract":  # `extract` uses the final state
         ends = model.encoder.read(model.backbone.read(batch["tokens"], batch["mask"]), batch["mask"])[1]
         torch.testing.assert_close(together, model.output(ends))
     assert not torch.allclose(together, classifier(kind, pooling=pooling)(batch))
@@ -211,7 +211,7 @@ def test_tagger_supports_an_encoder() -> None:
 def test_frozen_backbone_still_trains_mix_and_task_layers() -> None:
     model, batch = classifier("bilm", encoder=ENCODER), batch_of("bilm")
     groups = LayerGroups(model.layer_groups(), freeze=3)
-    assert len(groups.parameters) == 4  # embeddings, two layers, layers of the task
+    assert len(groups.parameters) == 4  # embeddings, two layers, and the layers of the task
     groups.unfreeze(0)
     model.loss(batch)[0].backward()
     learning = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter.grad is not None}

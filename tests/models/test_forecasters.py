@@ -132,7 +132,7 @@ def test_single_row_equals_row_in_a_batch(kind: str) -> None:
 @kinds
 @differences
 def test_forecast_is_equivariant_to_scale_and_shift(kind: str, difference: Any) -> None:
-    """The forecast of a scaled and shifted series is the scaled and shifted forecast."""
+    """The forecast of a scaled and shifted series equals the scaled and shifted forecast of the original series."""
     values = series(40, 1, seed=9)
     result = []
     for factor, shift in ((1.0, 0.0), (8.0, 1024.0)):
@@ -158,7 +158,7 @@ def test_short_history_is_supported(kind: str) -> None:
 
 @kinds
 def test_mean_and_noise_of_a_sine_are_learned(kind: str) -> None:
-    """A sine with noise 0.1: the mean follows the sine, and the deviation is close to 0.1."""
+    """For a sine with noise 0.1, the mean follows the sine, and the deviation is close to 0.1."""
     generator = torch.Generator().manual_seed(0)
     t = torch.arange(400.0)
     values = (torch.sin(2 * torch.pi * t / 8) + 0.1 * torch.randn(400, generator=generator)).unsqueeze(1)

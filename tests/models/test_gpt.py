@@ -73,7 +73,7 @@ def test_later_tokens_have_no_gradient(gpt: GPT) -> None:
 def expected_log_probs(gpt: GPT, inputs: Tensor) -> Tensor:
     """Return log p of every token after each input, from the window of each position.
 
-    The window of a position ≥ WINDOW is the last one that starts at a multiple of WINDOW/2 with at least half a
+    The window of a position ≥ WINDOW is the last window that starts at a multiple of WINDOW/2 and has at least half a
     window before the position.
     """
     half, result = WINDOW // 2, []
@@ -117,7 +117,7 @@ def test_step_and_score_equal_forward_within_the_context(gpt: GPT) -> None:
     more=st.integers(0, 9),
 )
 def test_single_row_equals_row_in_a_batch(lengths: list[int], side: str, kind: str, more: int) -> None:
-    """Padding is on any side; after the prompt, contexts become full at different steps."""
+    """Padding is on either side. After the prompt, contexts become full at different steps."""
     gpt = model(**KINDS[kind])
     prompts = [some_tokens(1, length) for length in lengths]
     width, later = max(lengths) + 1, some_tokens(len(lengths), more)
@@ -199,7 +199,8 @@ def test_eight_examples_are_memorized(kind: str) -> None:
     gpt = GPTConfig(**{"d_model": 32, "layers": 2, "dropout": 0.0, **KINDS[kind]}).build(V)
     tokens = torch.randint(V, (8, WINDOW))
     tokens[:, 0] = torch.arange(8)  # makes the rows different
-    tokens[:, 1] = tokens[:, 0] + 1  # differs from the first: repeated tokens cannot be counted without positions
+    # Differs from the first token, because repeated tokens cannot be counted without positions
+    tokens[:, 1] = tokens[:, 0] + 1
     optimizer = torch.optim.Adam(gpt.parameters(), lr=1e-2)
     for _ in range(150):
         optimizer.zero_grad()

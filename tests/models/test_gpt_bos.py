@@ -1,4 +1,4 @@
-"""The option `bos` and outputs without bias, as imported models have them."""
+"""The option `bos`, and outputs without bias, both of which imported models use."""
 
 from dataclasses import replace
 
@@ -37,7 +37,8 @@ def rows(*ids: int) -> Tensor:
 def test_first_end_is_read_as_bos() -> None:
     model = build_gpt()
     outputs = model(rows(END, 3, 4, END, 5))
-    torch.testing.assert_close(outputs, without_bos(model)(rows(BEGIN, 3, 4, END, 5)))  # a later END stays END
+    # An END at a later position is unchanged
+    torch.testing.assert_close(outputs, without_bos(model)(rows(BEGIN, 3, 4, END, 5)))
     assert (outputs - without_bos(model)(rows(END, 3, 4, END, 5))).abs().max() > 1e-3
     torch.testing.assert_close(model(rows(2, 3)), without_bos(model)(rows(2, 3)))  # other tokens are unchanged
 

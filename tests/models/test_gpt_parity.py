@@ -25,7 +25,8 @@ SHAPES: list[dict[str, Any]] = [
     {"d_model": 24, "heads": 1, "layers": 1, "d_ff": 8, "activation": "relu", "tied": False},
     {"d_model": 20, "heads": 5, "layers": 3, "activation": "silu"},
 ]
-NAMES = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu", "silu": "silu"}  # in `transformers`
+# Names of the activations in `transformers`
+NAMES = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu", "silu": "silu"}
 
 
 @torch.no_grad()
@@ -117,7 +118,7 @@ def test_gradients_equal_transformers(both: tuple[GPT, Any]) -> None:
     F.cross_entropy(other(inputs).logits.flatten(0, 1), targets.flatten()).backward()
     leaves = {id(parameter): parameter for parameter in model.parameters()}
     for mine, same, turned in pairs(model, other):
-        if id(mine) in leaves:  # without the three that `transformers` stores as one
+        if id(mine) in leaves:  # except the three parameters that `transformers` stores as one
             exactly(mine.grad.T if turned else mine.grad, same.grad)  # type: ignore[union-attr]
     for block, same in zip(model.backbone.blocks, other.transformer.h, strict=True):
         parts: Any = (block.self_attention.q, block.self_attention.k, block.self_attention.v)
@@ -125,7 +126,7 @@ def test_gradients_equal_transformers(both: tuple[GPT, Any]) -> None:
 
 
 def generate_with_transformers(other: Any, prompt: Tensor, **options: Any) -> list[list[int]]:
-    """Return the texts that `transformers` generates after a prompt, until END."""
+    """Return the texts that `transformers` generates after a prompt, up to END."""
     result = other.generate(
         prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=LONGEST, do_sample=False, **options
     )
@@ -146,7 +147,7 @@ def test_greedy_search_equals_transformers(both: tuple[GPT, Any]) -> None:
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 @pytest.mark.parametrize("beam", [1, 2, 4])
 def test_beam_search_equals_transformers(both: tuple[GPT, Any], beam: int, alpha: float) -> None:
-    """With n_best = beam, early_stopping=False of `transformers` equals the stopping rule `usual` of seqloom."""
+    """With n_best = beam, early_stopping=False of `transformers` corresponds to the stopping rule `usual`."""
     model, other = both
     options = BeamConfig(beam=beam, n_best=beam, length_penalty=alpha, max_length=LONGEST)
     hypotheses = beam_search(model, options=options, end=END)[0]

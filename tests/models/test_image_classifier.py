@@ -1,4 +1,4 @@
-"""The image classifier: the Vision Transformer and its explanations against independent computations."""
+"""The image classifier: the Vision Transformer and its explanations compared with independent computations."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ def images(count: int = 3) -> Tensor:
 
 
 def vision_transformer(model: Any, batch: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Compute logits and attention weights (B, N, S, S) as Dosovitskiy et al. (2021) write them, with torch's norms."""
+    """Compute logits and attention weights (B, N, S, S) as in Dosovitskiy et al. (2021), with the norms of torch."""
     x = ((batch.double() - 127) / 128).reshape(len(batch), H // 3, 3, W // 3, 3, C)
     patches = torch.stack([x[:, r, :, c].reshape(len(batch), -1) for r in range(H // 3) for c in range(W // 3)], dim=1)
     z = patches @ model.image.project.weight.T + model.image.project.bias + model.image.positions
@@ -78,7 +78,7 @@ def vision_transformer(model: Any, batch: Tensor) -> tuple[Tensor, list[Tensor]]
 
 def test_vision_transformer_equals_its_equations() -> None:
     model, batch = build("vit"), images()
-    for parameter in model.parameters():  # biases and norms must matter, too
+    for parameter in model.parameters():  # biases and norms must also have an effect
         nn.init.normal_(parameter, std=0.5)
     torch.testing.assert_close(model({"images": batch}), vision_transformer(model, batch)[0], atol=1e-10, rtol=0)
 

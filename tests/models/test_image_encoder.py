@@ -61,7 +61,7 @@ def test_pixel_changes_only_the_vector_of_its_location(config: Any) -> None:
 
 def test_pixel_changes_the_feature_map_around_its_location() -> None:
     cells, (row, column) = changed_cells(CONFIGS[0])
-    reach = 4  # the pixels within ±(1 + 2 + 1 + 2) of a location, at stride 2
+    reach = 4  # at stride 2, the pixels within ±(1 + 2 + 1 + 2) of a location
     assert cells[row, column]
     assert (
         not cells[: row - reach].any() and not cells[row + reach + 1 :].any() and not cells[:, : column - reach].any()

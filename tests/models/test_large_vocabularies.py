@@ -1,4 +1,4 @@
-"""Training never stores the logits of a complete batch, also with a large vocabulary."""
+"""Training does not store the logits of a complete batch, even with a large vocabulary."""
 
 from collections.abc import Callable
 from typing import Any

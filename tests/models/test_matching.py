@@ -91,7 +91,8 @@ def test_both_orders_make_the_pair_symmetric(backbone: Any) -> None:
     model = double(FineTunedPairConfig(backbone=backbone).build(V, labels=2))
     both, single = model(full_batch(pairs(backbone, both=True))), model(full_batch(pairs(backbone)))
     assert torch.allclose(both[0], both[1], atol=1e-10)
-    assert not torch.allclose(single[0], single[1], atol=1e-3)  # negative control: with one order they differ
+    # Negative control: with a single order, the results differ
+    assert not torch.allclose(single[0], single[1], atol=1e-3)
 
 
 def test_scores_start_at_the_mean_and_are_standardized(backbone: Any) -> None:
@@ -128,7 +129,7 @@ def test_choice_is_a_softmax_over_its_options(backbone: Any) -> None:
     right = p[torch.arange(3), torch.tensor([1, 2, 0])].log().mean()
     assert count == 3 and value.item() == pytest.approx(-right.item(), abs=1e-9)
     alone = choices(backbone)
-    for position in range(3):  # independent of the other examples
+    for position in range(3):  # the loss does not depend on the other examples
         example = alone.collate(np.array([position]))
         assert torch.allclose(model(example)[0], logits[position], atol=1e-9)
 
@@ -174,7 +175,7 @@ def test_spans_respect_the_maximum_length(longest: int) -> None:
         full_batch(questions(BACKBONES["bert"])),
     )
     result = model.best_spans(batch, longest, count=1000)
-    context = batch["answerable"].sum(dim=(1, 2)) - 1  # without [CLS]
+    context = batch["answerable"].sum(dim=(1, 2)) - 1  # number of positions without [CLS]
     real = result.log_probs > -np.inf
     for n, size in enumerate(context.tolist()):
         lengths = result.last[n][real[n]] - result.first[n][real[n]] + 1
@@ -183,14 +184,14 @@ def test_spans_respect_the_maximum_length(longest: int) -> None:
 
 
 def test_span_search_memory_is_linear_in_the_row_length() -> None:
-    """The search stores S × max_length spans, not S × S."""
+    """The search stores S × max_length spans and not S × S spans."""
     backbone, words = BACKBONES["recurrent-lm"], " ".join(["a b c d"] * 500)
     (window,) = reader(backbone).windows(0, "a", words, 64, None)
     batch = full_batch(RowBatches([window.rows()], tokens=1, values={"cls_positions": [window.row.cls_position]}))
     model = FineTunedAnswerConfig(backbone=backbone).build(V).eval()
     with measure_peak(torch.device("cpu"), ()) as peak:
         model.best_spans(batch, max_length=4)
-    assert peak.bytes < 2_000_000  # 2,000 × 2,000 numbers are 16 MB
+    assert peak.bytes < 2_000_000  # 2,000 × 2,000 numbers would need 16 MB
 
 
 # --- invariances --------------------------------------------------------------------------------------------------

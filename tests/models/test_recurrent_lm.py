@@ -259,7 +259,7 @@ def test_variational_dropout_is_constant_over_steps() -> None:
 
 
 def test_embedding_dropout_makes_dropped_types_equal() -> None:
-    """The output layer keeps all rows, also with tied embeddings: only the input is dropped."""
+    """The output layer keeps all rows, even with tied embeddings, because only the input is dropped."""
     lm = model(embedding_dropout=0.5, tied=True).train()
     types = torch.arange(V).unsqueeze(0)
     vectors = lm.embed_tokens(types)[0]

@@ -42,7 +42,7 @@ def test_forward_step_and_score_agree(softmax: dict[str, Any], monkeypatch: pyte
     lm, inputs, targets = model(softmax), tokens(), tokens(2)
     whole = lm(inputs)[0].log_softmax(-1)
     exactly(whole.exp().sum(-1), torch.ones(B, T, dtype=torch.float64))
-    monkeypatch.setattr("seqloom.nn.softmax.SCORED_POSITIONS", 4)  # in pieces of different sizes
+    monkeypatch.setattr("seqloom.nn.softmax.SCORED_POSITIONS", 4)  # pieces have different sizes
     scores, _ = lm.score(inputs, targets, lm.start(rows=B))
     exactly(scores, whole.gather(2, targets.unsqueeze(2)).squeeze(2))
     state = lm.start(rows=B)
@@ -121,7 +121,7 @@ def test_tied_embeddings_with_several_output_matrices_are_rejected() -> None:
 def test_init_range_applies_to_every_parameter() -> None:
     lm = model(SOFTMAXES["adaptive"], init=0.05, forget_bias=0.0, cell="lstm")
     for name, parameter in lm.named_parameters():
-        if name != "output.head.bias":  # initial biases of the clusters are the log of their sizes
+        if name != "output.head.bias":  # the initial biases of the clusters are the logarithms of their sizes
             assert 0.02 < parameter.abs().max() <= 0.05, name
 
 
@@ -131,4 +131,4 @@ def test_counts_are_set_and_saved_with_the_weights() -> None:
     assert lm.output.proposal[10] > lm.output.proposal[2] > lm.output.proposal[1]
     plain.load_state_dict(lm.state_dict())
     exactly(plain.output.proposal, lm.output.proposal)
-    model(SOFTMAXES["full"]).set_counts(torch.arange(V))  # no effect and no error
+    model(SOFTMAXES["full"]).set_counts(torch.arange(V))  # the call has no effect and raises no error

@@ -71,7 +71,7 @@ def test_reading_in_chunks_equals_reading_in_one_call(model: RecurrentReader) ->
 
 
 def test_output_depends_on_the_order(model: RecurrentReader) -> None:
-    """Negative control: a model that ignores the order would fail every memory test."""
+    """Negative control: a model that ignores the order fails every memory test."""
     assert not torch.allclose(model(vectors()), model(vectors().flip(1)))
 
 

@@ -16,7 +16,7 @@ from seqloom.nn.cells import CELLS
 from seqloom.nn.masks import reversal_indices
 from seqloom.nn.scores import SCORES
 
-# Every path through the decoder.
+# The models cover every path through the decoder.
 
 ORDERS: dict[str, dict[str, Any]] = {
     "luong": {"order": "luong"},
@@ -47,7 +47,10 @@ def assert_steps_equal_whole(seq2seq, batch):
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("order", ORDERS)
 def test_steps_equal_one_forward_pass(order, score, every):
-    """Each pair of order and score tests every fifth combination; the offsets differ, so all are covered."""
+    """Each pair of order and score tests every fifth combination.
+
+    The offsets differ, so all combinations are tested.
+    """
     batch = some_batch((3, 2), (3, 3))
     choices = itertools.product((False, True), ("start", "every"), (False, True), ("elman", "lstm", "gru", "gru-cho"))
     first = (len(SCORES) * list(ORDERS).index(order) + list(SCORES).index(score)) % every
@@ -108,7 +111,7 @@ def test_predictions_depend_on_the_source(seq2seq):
     assert (log_probs(seq2seq, batch) != before).any(dim=-1).all()
 
 
-# The equations, token by token; only the weights are shared with the model.
+# The equations are computed token by token and share only the weights with the model.
 
 
 def equations(seq2seq, source, inputs):
@@ -129,10 +132,10 @@ def equations(seq2seq, source, inputs):
 
     for token in inputs:
         y = seq2seq.target_embed.weight[token]
-        context = attend_by_equation(s) if order == "bahdanau" else []  # by s_{i-1}
+        context = attend_by_equation(s) if order == "bahdanau" else []  # context from s_{i-1}
         fed = [r] if order == "luong" and config.attention.input_feeding else context
         s = seq2seq.decoder.cells[0](torch.cat([y, *fed, *every]).unsqueeze(0), {"h": s.unsqueeze(0)})["h"][0]
-        context = attend_by_equation(s) if order == "luong" else context  # by s_t
+        context = attend_by_equation(s) if order == "luong" else context  # context from s_t
         seen = [s, *context, *every] if order == "luong" else [y, s, *context, *every]
         plain = order is None and not every
         r = s if plain else torch.tanh(seq2seq.readout.weight @ torch.cat(seen) + seq2seq.readout.bias)
@@ -187,7 +190,7 @@ def test_luong_decoder_equals_torch_layers(cell, score):
     h, _ = torch.nn.utils.rnn.pad_packed_sequence(outputs, batch_first=True)
     last = last if cell == "gru" else last[0]
     parts = torch.tanh(seq2seq.bridge(torch.cat([last[0], last[1]], dim=-1))).unsqueeze(0).split(H, dim=-1)
-    first = tuple(part.contiguous() for part in parts)  # s_0, and c_0 of the LSTM
+    first = tuple(part.contiguous() for part in parts)  # s_0, and for the LSTM also c_0
     s, _ = decoder(seq2seq.target_embed(batch["inputs"]), first if cell == "lstm" else first[0])
     matrix = seq2seq.attend.score.weight if score == "general" else seq2seq.attend.score.project
     e = torch.einsum("bth,hm,bsm->bts", s, matrix.weight, h)
@@ -252,7 +255,7 @@ def test_k_hypotheses_share_the_memory_of_their_source(seq2seq, k):
         exactly((first.log_probs, first.attention), (second.log_probs, second.attention))
         shared, copied = first.state, second.state
         assert all(len(leaf) == 3 for leaf in leaves(shared.memory))
-        # hypotheses are reordered within their source, as in beam search
+        # as in beam search, hypotheses are reordered only within their source
         rows = torch.cat([i * k + torch.randint(k, (k,)) for i in range(3)])
         shared, copied = select(shared, rows, torch.arange(3)), select(copied, rows, torch.arange(3 * k))
 
@@ -319,7 +322,7 @@ def test_reversal_keeps_end_and_padding_last():
 
 @pytest.mark.parametrize("options", [{"attention": None}, {"attention": {}}, {"attention": {}, "bidirectional": False}])
 def test_reverse_option_equals_reading_the_reversed_source(options):
-    """The memory is in the order of the source, and so are the attention weights."""
+    """The memory and the attention weights are in the order of the source."""
     batch = some_batch()
     plain, reverse = model(**options), model(**options, reverse=True)
     order = reversal_indices(batch["source_mask"], fixed=1)

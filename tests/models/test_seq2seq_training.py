@@ -174,7 +174,7 @@ def test_variational_dropout_between_layers_is_constant_over_steps():
         seq2seq.eval().loss(some_batch())
         assert noise == []
         seq2seq.train().loss(some_batch())
-        (between,) = noise  # both layers, all steps
+        (between,) = noise  # the mask between both layers, for all steps
         assert between.shape[2] == H and between.shape[1] == some_batch()["inputs"].shape[1]
         assert torch.equal(between, between[:, :1].expand_as(between)) == variational
         assert set(between.unique().tolist()) == {0.0, 2.0}
@@ -241,7 +241,7 @@ def test_source_longer_than_the_locations_is_rejected():
     seq2seq = model(attention={"score": "location", "max_length": 4})
     with pytest.raises(DataError, match="has 4 positions, but a source has 5 tokens"):
         seq2seq.start(source_of(some_batch()))
-    seq2seq.start(source_of(some_batch(sources=(4, 3, 1), source=7)))  # longer because of padding
+    seq2seq.start(source_of(some_batch(sources=(4, 3, 1), source=7)))  # the source is longer only because of padding
 
 
 def test_start_and_step_validate_their_arguments():

@@ -43,7 +43,7 @@ def model(request: pytest.FixtureRequest) -> SoftPromptModel:
 
 
 def expected_log_probs(model: SoftPromptModel, tokens: list[int]) -> Tensor:
-    """Return log p (T, V) after each token, with the prompt after the first one, without cache and state."""
+    """Return log p (T, V) after each token, with the prompt after the first token, without a cache or state."""
     frozen: Any = model.frozen
     embed = (frozen.backbone.embed if hasattr(frozen, "backbone") else frozen.embed).weight
     x = torch.cat([embed[tokens[:1]], model.prompt, embed[tokens[1:]]]).unsqueeze(0)
@@ -93,7 +93,7 @@ def test_padding_at_any_position_has_no_effect(model: SoftPromptModel) -> None:
 
 def test_only_the_prompt_is_trained(model: SoftPromptModel) -> None:
     model.train()
-    assert not model.frozen.training  # no dropout
+    assert not model.frozen.training  # so there is no dropout
     before = {name: tensor.clone() for name, tensor in model.frozen.state_dict().items()}
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05)
     tokens, losses = torch.tensor([[0, 3, 4, 5], [0, 6, 7, 8]]), []
@@ -139,7 +139,7 @@ def test_generation_and_beam_search_agree_with_score(model: SoftPromptModel) -> 
     (several,) = beam_search(
         model, prompt=torch.tensor([[2]]), options=BeamConfig(beam=4, n_best=4, max_length=4), end=0
     )
-    for hypothesis in several:  # the score of a hypothesis equals `score`
+    for hypothesis in several:  # the score of each hypothesis equals the result of `score`
         row = torch.tensor([[0, *hypothesis.tokens, *[0] * hypothesis.finished]])
         again, _ = model.score(row[:, :-1], row[:, 1:], model.start(rows=1))
         assert again.sum().item() == pytest.approx(hypothesis.log_prob, abs=1e-9)

@@ -1,4 +1,7 @@
-"""The tagger with every encoder, with and without a CRF: padding, subwords, spelling, losses, constraints, training."""
+"""The tagger with every encoder, with and without a CRF.
+
+The tests cover padding, subwords, spelling, losses, constraints and training.
+"""
 
 from typing import Any
 
@@ -92,7 +95,7 @@ def test_word_is_read_at_its_first_token(model) -> None:
     batch = sentences(((2, 3, 1),))
     spelled = model.lexicon.read_spelling(batch["characters"])
     at = None
-    if spelled is not None:  # [E w; c] at the first token of a word, [E w; 0] at the others
+    if spelled is not None:  # the input is [E w; c] at the first token of a word and [E w; 0] at its other tokens
         at = torch.zeros(1, 6, spelled.shape[2], dtype=torch.float64)
         for word, position in enumerate((0, 2, 5)):
             at[0, position] = spelled[0, word]
@@ -101,7 +104,7 @@ def test_word_is_read_at_its_first_token(model) -> None:
 
 
 def test_spelling_influences_neighbouring_words(model) -> None:
-    """Spelling is read before the encoder, so it influences the tags of other words."""
+    """Spelling is read before the encoder, so it affects the tags of other words."""
     batch = sentences(((1, 2, 1),))
     other = {**batch, "characters": batch["characters"].clone()}
     other["characters"][0, 0] = other["characters"][0, 0].flip(0)
@@ -136,7 +139,7 @@ def test_loss_ignores_unseen_tags(model) -> None:
     batch = sentences()
     batch["tags"][0, 1] = -1
     value, count = model.loss(batch)
-    if model.config.crf:  # a sentence is ignored completely
+    if model.config.crf:  # a CRF ignores the complete sentence
         rest = {name: part[1:] for name, part in batch.items()}
         torch.testing.assert_close(value, model.loss(rest)[0], atol=1e-10, rtol=0)
     else:
@@ -162,7 +165,7 @@ def test_loss_has_at_least_single_precision(model) -> None:
 
 
 def test_loss_needs_no_device_synchronization(model) -> None:
-    """Tensors on the meta device have no values, so any synchronization fails there, also in backward."""
+    """Tensors on the meta device have no values, so that any synchronization raises an error, also in backward."""
     meta_model = model.float().train().to("meta")
     value, count = meta_model.loss({name: value.to("meta") for name, value in sentences().items()})
     value.backward()
@@ -213,7 +216,7 @@ def test_part_of_speech_tags_are_not_constrained() -> None:
 
 
 def test_small_dataset_is_memorized(model) -> None:
-    """Tags are random, so they depend only on positions and neighbours."""
+    """The tags are random, so a model can use only positions and neighbours."""
     model.constrain(["A", "B", "C", "D", "E"])
     batch = sentences(((1, 3, 1, 2), (2, 2, 1), (1, 1, 1), (3, 1)))
     model.float().train()
@@ -231,7 +234,7 @@ def test_small_dataset_is_memorized(model) -> None:
 
 
 def test_crf_learns_transitions() -> None:
-    """All words are equal and tags alternate: without a CRF each tag has probability 1/2."""
+    """All words are equal, and tags alternate. Without a CRF, each tag has probability 1/2."""
     tags = torch.tensor([[0, 1] * 4, [1, 0] * 4])
     words = torch.ones_like(tags, dtype=torch.bool)
     first = torch.arange(8).expand(2, 8)

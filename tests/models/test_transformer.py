@@ -1,4 +1,4 @@
-"""The Transformer: steps equal the forward pass, padding has no effect, attention weights."""
+"""The Transformer: steps equal the forward pass, padding has no effect, and attention weights are correct."""
 
 import pytest
 import torch
@@ -54,7 +54,7 @@ def test_steps_of_a_long_target_equal_one_forward_pass(model):
 
 @torch.no_grad()
 def test_prompts_of_different_lengths_equal_single_rows(model):
-    """Prompts are read in one call, with padding at any position; the first row is empty."""
+    """Prompts are read in one call with padding at any position. The first row is empty."""
     batch = some_batch((5, 2, 4, 3), (4, 4, 4, 4))
     mask = torch.tensor([[0, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1]]).bool()
     state = model.start(source_of(batch))
@@ -77,13 +77,13 @@ def test_prompts_of_different_lengths_equal_single_rows(model):
 
 @torch.no_grad()
 def assert_reordering_works(model) -> None:
-    """Assert that hypotheses keep their state when they are reordered, copied and removed."""
+    """Assert that hypotheses keep their states when they are reordered, copied and removed."""
     batch = some_batch((5, 2, 4), (3, 3, 3))
     rows, sources = torch.tensor([2, 2, 0, 0]), torch.tensor([2, 0])
     state = model.start(source_of(batch))
     for t in range(2):
         state = model.step(batch["inputs"][:, t : t + 1], state).state
-    state = select(state, rows, sources)  # two hypotheses of source 2, two of source 0
+    state = select(state, rows, sources)  # two hypotheses of source 2, and two of source 0
     new = torch.tensor([[1], [2], [3], [4]])
     output = model.step(new, state)
     swapped = select(output.state, torch.tensor([1, 0, 2, 2]), torch.tensor([0, 1]))
@@ -101,7 +101,7 @@ def test_hypotheses_can_be_reordered_and_removed(model):
 
 @torch.no_grad()
 def test_state_can_be_cloned_and_packed(model):
-    """A step of one branch does not change the other; packing needs no pickle."""
+    """A step of one branch does not change the other branch. Packing does not need pickle."""
     batch = some_batch()
     state = model.step(batch["inputs"], model.start(source_of(batch))).state
     kept = DecodeState(clone(state.hidden), clone(state.memory))
@@ -146,7 +146,7 @@ def test_predictions_without_causal_mask_read_later_tokens():
     batch["inputs"][:, 3] = (batch["inputs"][:, 3] + 1) % V
     assert (log_probs(model, batch) != before).any(dim=-1).all()
     assert "causal is off" in model.notes()[0]
-    assert_padding_has_no_effect(model)  # padding is still masked
+    assert_padding_has_no_effect(model)  # padding is masked in this case, too
 
 
 def test_predictions_depend_on_the_source(model):
@@ -187,7 +187,7 @@ def test_forward_accepts_target_padding_at_any_position(model):
 
 
 def test_row_of_padding_does_not_change_gradients(model):
-    """Batches of a fixed shape may have rows of padding."""
+    """Batches of a fixed shape may contain rows of padding."""
     batch = some_batch()
     model.loss(batch)[0].backward()
     expected = [parameter.grad.clone() for parameter in model.parameters()]
@@ -239,7 +239,7 @@ def test_attention_weights_sum_to_one_and_respect_the_masks(model):
     ):
         for weights in result[name]:
             assert weights.shape == (3, config.heads, queries.shape[1], keys.shape[1])
-            if config.source_bos is None or name == "decoder":  # the weights of that token are excluded
+            if config.source_bos is None or name == "decoder":  # the weights of the start token are excluded
                 exactly(weights.sum(dim=-1), queries.unsqueeze(1).expand(weights.shape[:3]).double())
             assert weights.masked_fill(keys[:, None, None, :], 0).eq(0).all()
     assert all(weights.triu(1).eq(0).all() for weights in result["decoder"])

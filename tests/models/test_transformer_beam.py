@@ -1,4 +1,4 @@
-"""Beam search with Transformers: results with and without KV cache are equal."""
+"""Beam search with Transformers gives the same results with and without a KV cache."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The Transformer compared with torch layers, and negative controls that break a part."""
+"""The Transformer compared with torch layers, and negative controls in which a part is broken."""
 
 import math
 from dataclasses import replace
@@ -24,7 +24,7 @@ from seqloom.nn.cache import extend_caches
 
 
 class TorchTransformer(nn.Module):
-    """The post-norm or pre-norm Transformer made of torch layers."""
+    """A post-norm or pre-norm Transformer that consists of torch layers."""
 
     def __init__(self, norm_first: bool) -> None:
         super().__init__()

@@ -40,7 +40,7 @@ def test_loss_and_gradients_equal_cpu_results(model, smoothing):
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float16])
 def test_gradients_are_finite_in_every_precision(model, precision):
-    """The fused kernel depends on the precision; every kernel must handle a row of padding."""
+    """The precision determines the fused kernel. Every kernel must support a row of padding."""
     model, batch = model.float().cuda().train(), to_device(batch_with_empty_row(), "cuda")
     expected = model.eval().loss(batch)[0]
     with torch.autocast("cuda", precision, enabled=precision != torch.float32):

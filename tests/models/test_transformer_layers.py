@@ -34,7 +34,7 @@ def test_every_encoder_parameter_has_a_gradient(kind: str) -> None:
     for block in model.encoder:
         assert isinstance(block.mixer, MIXERS[kind])
         for name, parameter in block.mixer.named_parameters():
-            if name != "attention.k.bias":  # adds a constant to all scores of a row, which has no effect
+            if name != "attention.k.bias":  # this bias adds a constant to all scores of a row, which has no effect
                 assert parameter.grad is not None and parameter.grad.any(), name
 
 

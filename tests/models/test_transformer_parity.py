@@ -4,8 +4,8 @@
     Pegasus   pre-norm, sinusoids in halves        MBart    pre-norm, learned positions, normalized embeddings
 
 The two beam searches have equal rules if all k hypotheses are returned (n_best = beam, num_return_sequences =
-num_beams): `early_stopping=False` equals `stopping: usual`, and both divide by length^α, which includes END but not
-the first token.
+num_beams). `early_stopping=False` corresponds to `stopping: usual`. Both searches divide by length^α, where the length
+includes END but not the first token.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ SHORTEST, LONGEST = 3, 38  # maximum number of generated tokens
 HALVES = PositionsConfig(layout="halves")
 LEARNED = PositionsConfig(kind="learned", max_length=40)
 
-# The name of each kind in `transformers`, and its options here.
+# The name of each kind in `transformers`, and its options in seqloom.
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "Marian": ("MarianMTModel", {"positions": HALVES}),
     "Bart": ("BartForConditionalGeneration", {"positions": LEARNED, "embed_norm": True}),
@@ -43,7 +43,7 @@ SHAPES[1] |= {"embed_scale": False}
 
 
 def ours(kind: str, shape: dict[str, Any]) -> Transformer:
-    """Build a model in which END is on average as probable as the most probable token.
+    """Build a model in which END is, on average, as probable as the most probable token.
 
     A tied model with random weights tends to repeat its input and needs a larger bias.
     """
@@ -107,7 +107,7 @@ def test_logits_equal_transformers(pair):
     inputs = torch.randint(1, PAD, (4, 9), generator=torch.Generator().manual_seed(3))
     inputs[:, 0] = END
     expected = other(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs)
-    tables = model.config.positions is HALVES  # float32 in `transformers`
+    tables = model.config.positions is HALVES  # the tables of `transformers` are in float32
     torch.testing.assert_close(model(tokens, mask, inputs), expected.logits, atol=1e-6 if tables else 1e-10, rtol=0)
     expected = other.float()(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=inputs)
     torch.testing.assert_close(model.float()(tokens, mask, inputs), expected.logits, atol=1e-5, rtol=0)
@@ -155,7 +155,7 @@ def generate_with_transformers(model: Any, beams: int, penalty: float) -> list[l
 
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (5, 1.0), (4, 0.6)])
 def test_generation_equals_transformers(pair, beams, penalty):
-    """Compare finished hypotheses: `transformers` also ranks hypotheses that reach the maximum length."""
+    """Compare finished hypotheses, because `transformers` also ranks hypotheses of the maximum length."""
     our_model, model = pair
     tokens, mask = sources()
     options = BeamConfig(beam=beams, n_best=beams, length_penalty=penalty, min_length=SHORTEST, max_length=LONGEST)

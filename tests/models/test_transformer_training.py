@@ -84,7 +84,7 @@ def test_text_longer_than_learned_positions_is_rejected():
     model = transformer(**SHORT)
     assert (model.config.longest_source, model.longest_target) == (6, 6)
     model.loss(some_batch((6,), (6,)))
-    model.encode(*padded((6, 3), 8))  # only padding exceeds the positions
+    model.encode(*padded((6, 3), 8))  # only padding exceeds the number of positions
     with pytest.raises(UsageError, match="has 6 positions, but a source has 7 tokens"):
         model.loss(some_batch((7,), (3,)))
     with pytest.raises(UsageError, match="has 6 positions, but a target has 7 tokens"):
@@ -113,7 +113,7 @@ def test_rows_of_different_lengths_can_use_all_learned_positions():
     model, batch = transformer(**SHORT), some_batch((3, 3), (4, 4))
     mask = torch.tensor([[1, 0, 0, 0], [0, 0, 1, 1]]).bool()
     state = model.step(batch["inputs"], model.start(source_of(batch)), mask).state
-    for _ in range(4):  # the second row uses all positions, although the batch has eight tokens
+    for _ in range(4):  # the second row uses all positions, although the batch contains eight tokens
         state = model.step(batch["inputs"][:, :1], state).state
     with pytest.raises(UsageError, match="a target has 7 tokens"):
         model.step(batch["inputs"][:, :1], state)

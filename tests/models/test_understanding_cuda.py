@@ -56,7 +56,7 @@ def model(request) -> Any:
 
 
 def batch_of(model: Any) -> dict[str, Tensor]:
-    """Return four texts, one of them empty; for taggers, every second word has two tokens."""
+    """Return four texts, one of which is empty. For taggers, every second word has two tokens."""
     torch.manual_seed(1)
     mask = torch.arange(6) < torch.tensor([6, 2, 0, 4]).unsqueeze(1)
     tokens, labels = torch.randint(V, mask.shape), torch.tensor([0, 3, -1, 1])
@@ -127,7 +127,7 @@ def test_autocast_returns_a_single_precision_loss(model, precision) -> None:
 
 
 def test_deterministic_training_is_reproducible(model) -> None:
-    """No operation of torch without a deterministic implementation is used."""
+    """The models do not use torch operations without a deterministic implementation."""
     model, batch = model.float().cuda().train(), to_device(batch_of(model), "cuda")
     results = []
     with deterministic():

@@ -61,7 +61,7 @@ def lm(request: pytest.FixtureRequest) -> Any:
 
 
 def expected_log_probs(lm: Any, context: list[int]) -> Tensor:
-    """Return log p (V,) after a text, computed by the equations from its last window."""
+    """Return log p (V,) after a text, computed from its last window by the equations."""
     config, weights = lm.config, lm.state_dict()
     window = ([END] * config.window + context)[-config.window :]
     x = torch.cat([weights["embed.weight"][token] for token in window])
@@ -122,7 +122,7 @@ def test_step_forward_and_score_agree(lm: Any, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("t", range(T))
 def test_predictions_depend_only_on_the_window(t: int) -> None:
-    """Tokens before the window have no effect: results are bit-identical."""
+    """Tokens before the window have no effect, so results are bit-identical."""
     lm, tokens = model(direct=True), some_tokens()
     edited = tokens.clone()
     edited[:, t] = (edited[:, t] + 1) % V

@@ -7,7 +7,7 @@ from seqloom.nn.attention import Attention, masked_softmax
 from seqloom.nn.scores import SCORES
 
 B, K, T, S, H, M = 3, 2, 4, 5, 6, 8
-LENGTHS = torch.tensor([[5], [2], [0]])  # the last source is padding
+LENGTHS = torch.tensor([[5], [2], [0]])  # the last source consists of padding
 MASK = torch.arange(S) < LENGTHS
 
 
@@ -100,7 +100,7 @@ def test_softmax_has_single_precision_and_does_not_overflow():
     mask = torch.tensor([True, True, False])
     weights = masked_softmax(torch.tensor([1e4, -1e4, 5.0], dtype=torch.float16), mask)
     assert weights.dtype == torch.float32 and weights.tolist() == [1.0, 0.0, 0.0]
-    low = torch.full((3,), torch.finfo(torch.float32).min)  # as low as the mask value
+    low = torch.full((3,), torch.finfo(torch.float32).min)  # as low as the value of masked scores
     assert masked_softmax(low, mask)[2] == 0
 
 

@@ -46,7 +46,7 @@ def some_tokens(*shape: int) -> Tensor:
 
 
 def documents(rows: int = 1) -> Tensor:
-    """Return document numbers in any order, one number per document."""
+    """Return a document number for each document, in any order."""
     return torch.tensor([7, 3, 9, 0]).repeat_interleave(torch.tensor(LENGTHS)).expand(rows, -1)
 
 

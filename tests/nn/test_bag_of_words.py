@@ -34,7 +34,7 @@ def bag_of(kind: Any) -> Bag:
 
 
 def expected_vector(kind: str, text: list[int]) -> list[float]:
-    """Return b by the definition in the docstring of the module."""
+    """Return b by the definition in the module's docstring."""
     n = Counter(text)
     if kind == "one-hot":
         return [float(v in n) for v in range(V)]
@@ -70,7 +70,7 @@ def test_vector_equals_scikit_learn(kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_layer_equals_vector_times_matrix(kind) -> None:
-    """Σ_j w_j E[x_j] = Eᵀ b for any tokens at padding."""
+    """Σ_j w_j E[x_j] = Eᵀ b holds for any tokens at padding."""
     bag, (tokens, mask) = bag_of(kind), padded(TEXTS)
     matrix = torch.randn(V, 4, dtype=torch.float64)
     torch.testing.assert_close(bag(matrix[tokens], tokens, mask), bag.vector(tokens, mask) @ matrix, atol=1e-10, rtol=0)

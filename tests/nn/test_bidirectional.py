@@ -156,7 +156,7 @@ def test_depths_differ_only_with_several_layers() -> None:
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_directions_are_independent_with_depth_apart(depth) -> None:
-    """The first forward step depends only on the first input, unless lower layers are combined."""
+    """The first forward step depends only on the first input, unless the lower layers are combined."""
     stack, x = stack_of(depth=depth), double(B, T, D).requires_grad_()
     outputs, _ = stack(x)
     (gradient,) = torch.autograd.grad(outputs[:, 0, :H].sum(), x)
@@ -208,7 +208,7 @@ def test_states_are_the_final_states_of_each_direction(depth) -> None:
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("combine", COMBINATIONS)
 def test_ends_are_the_final_outputs_of_both_directions(combine, depth) -> None:
-    """For one step the ends are its output; for more, the last output of each direction."""
+    """For a single step, the ends are its output. For several steps, they are the last output of each direction."""
     stack, x = stack_of(combine=combine, depth=depth), double(B, T, D)
     outputs, state = stack(x[:, :1])
     exactly(stack.ends(state), outputs[:, 0])

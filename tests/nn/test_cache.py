@@ -18,7 +18,7 @@ def attention(**options):
 
 
 class CachedReader:
-    """A layer that reads x (R, T, D) in pieces, for a number of sources."""
+    """A layer that reads x (R, T, D) in pieces for a given number of sources."""
 
     def __init__(self, ours, sources):
         self.ours, self.sources, self.state = ours, sources, empty_state()
@@ -43,7 +43,7 @@ class CachedReader:
 
 
 def read(ours, x, pieces, masks):
-    """Read x (R, T, D) in pieces, each with a mask or None; return the outputs and the reader."""
+    """Read x (R, T, D) in pieces, each with a mask or None. Return the outputs and the reader."""
     reader = CachedReader(ours, len(x))
     pairs = zip(x.split(pieces, dim=1), masks, strict=True)
     return torch.cat([reader.read(piece, mask) for piece, mask in pairs], dim=1), reader
@@ -52,7 +52,7 @@ def read(ours, x, pieces, masks):
 @settings(max_examples=25)
 @given(st.data())
 def test_reading_in_chunks_equals_reading_in_one_call(data):
-    """For any pieces and padding, the outputs of real tokens equal those of a single row in one call."""
+    """For any pieces and padding, the outputs of real tokens equal those of a single row that is read in one call."""
     rotary = data.draw(st.sampled_from([None, Rotary()]))
     ours = attention(kv_heads=data.draw(st.sampled_from([None, 1])), rotary=rotary)
     pieces = data.draw(st.lists(st.sampled_from([1, 1, 2, 3, ROOM + 1]), min_size=1, max_size=5))
@@ -74,8 +74,9 @@ def test_reading_in_chunks_equals_reading_in_one_call(data):
 @given(st.data())
 @torch.no_grad()
 def test_reordered_hypotheses_equal_separate_rows(data):
-    """Hypotheses are reordered and sources removed; the outputs of each hypothesis equal those of its tokens in a
-    separate row.
+    """Hypotheses are reordered and sources are removed.
+
+    The outputs of each hypothesis equal those of its tokens in a separate row.
 
     The beam size changes, and a step may have several tokens and padding.
     """
@@ -104,7 +105,7 @@ def test_reordered_hypotheses_equal_separate_rows(data):
 
 @torch.no_grad()
 def test_reordering_copies_no_keys_and_drops_unused_slots():
-    """Reordering does not copy the cache. It has the slots in use and room for a few steps."""
+    """Reordering does not copy the cache, which contains the slots in use and space for a few steps."""
     ours, k = attention(), 4
     reader, buffers = CachedReader(ours, 2), set()
     reader.read(torch.randn(2, 1, D, dtype=torch.float64))
@@ -112,7 +113,7 @@ def test_reordering_copies_no_keys_and_drops_unused_slots():
     for _ in range(10 * ROOM):
         reader.read(torch.randn(2 * k, 1, D, dtype=torch.float64))
         buffers.add(reader.caches[0].buffer.data_ptr())
-        reader.reorder(torch.arange(2).repeat_interleave(k) * k)  # all hypotheses continue the first
+        reader.reorder(torch.arange(2).repeat_interleave(k) * k)  # all hypotheses continue the first hypothesis
     living = 10 * ROOM + 1
     assert reader.caches[0].buffer.shape[3] <= living + (ROOM + 1) * k < living * k
     assert len(buffers) <= 12

@@ -217,7 +217,7 @@ def test_other_cells_have_no_projection():
 
 @pytest.mark.parametrize(("name", "keeps"), [("gru", 1e9), ("gru-cho", 1e9), *[(f"mut{n}", -1e9) for n in (1, 2, 3)]])
 def test_meaning_of_z_is_documented(name, keeps):
-    """z near 1 keeps the state in GRUs and takes the new value in MUTs; the descriptions state this."""
+    """In GRUs, z near 1 keeps the state. In MUTs, it selects the new value. The descriptions state this."""
     cell, x, state = make((name, {}))
     with torch.no_grad():
         cell.bias_x[H : 2 * H] = keeps

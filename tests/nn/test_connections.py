@@ -34,7 +34,7 @@ def apply_connection(way, x):
 
 
 def expected_outputs(stack, x, mask=None):
-    """Compute the equations layer by layer; each layer is a `Recurrent`, which has separate tests."""
+    """Compute the equations layer by layer. Each layer is a `Recurrent`, which has its own tests."""
     outputs, states = [x], []
     for depth, layer in enumerate(stack.layers):
         given = torch.cat(outputs, dim=2) if stack.connections == "dense" else outputs[-1]
@@ -146,11 +146,11 @@ def test_projections_are_noted() -> None:
 
 
 def test_dropout_does_not_affect_the_residual_path() -> None:
-    """With zero layer outputs a residual stack is the identity, also with dropout."""
+    """If the layer outputs are zero, a residual stack is the identity, even with dropout."""
     stack, x = stack_of("residual", dropout=0.5), double(B, T, H)
     with torch.no_grad():
         for cell in stack.cells:
-            cell.bias_x[H : 2 * H] = 1e9  # z keeps the old state: zero
+            cell.bias_x[H : 2 * H] = 1e9  # z keeps the old state, which is zero
     assert torch.equal(stack.train()(x)[0], x)
 
 

@@ -1,4 +1,4 @@
-"""Convolutions, batch norm, residual blocks and patches against independent computations."""
+"""Convolutions, batch norm, residual blocks and patches compared with independent computations."""
 
 import itertools
 
@@ -20,7 +20,7 @@ def float64():
 
 
 def convolve(x: np.ndarray, weight: np.ndarray, stride: int) -> np.ndarray:
-    """The equation of the module docstring, as loops."""
+    """Compute the equation of the module docstring with loops."""
     (outputs, inputs, k, _), (B, _, H, W), p = weight.shape, x.shape, weight.shape[2] // 2
     y = np.zeros((B, outputs, -(-H // stride), -(-W // stride)))
     for b, o, r, c in itertools.product(*map(range, y.shape)):

@@ -28,7 +28,7 @@ def random_crf(tags: int, names: list[str] | None = None, scheme: Any = "IOB2", 
 
 
 def enumerated(crf: LinearChainCRF, emissions: Tensor) -> dict[tuple[int, ...], float]:
-    """Return s(y) of every allowed tag sequence of one sentence (T, K), by the definition."""
+    """Return s(y) of every allowed tag sequence of a sentence (T, K), computed by the definition."""
     result: dict[tuple[int, ...], float] = {}
     K, allowed = crf.tags, crf.allowed.tolist()
     start, transitions, end = (part.tolist() for part in (crf.start, crf.transitions, crf.end))
@@ -163,7 +163,7 @@ TAGS = st.lists(st.sampled_from(["A", "B", "C"]), min_size=1, max_size=3, unique
 
 @given(TAGS, st.sampled_from(SCHEMES), st.integers(1, 12), st.integers(0, 10_000), st.sampled_from([1.0, 1e3, 1e9]))
 def test_decoded_tags_are_valid_for_any_emissions(types, scheme, length, seed, scale) -> None:
-    """Emissions are up to a thousand times larger than the penalty in training."""
+    """Emissions are up to a thousand times larger than the penalty that training uses."""
     prefixes = "BIES" if scheme == "BIOES" else "BI"
     names = ["O", *(f"{prefix}-{name}" for name in types for prefix in prefixes)]
     crf = LinearChainCRF(len(names), learned=seed % 2 == 0)
@@ -208,7 +208,7 @@ def test_constraints_follow_the_scheme_and_are_saved() -> None:
     other = LinearChainCRF(len(BIOES))
     other.load_state_dict(crf.state_dict())
     assert torch.equal(other.allowed, crf.allowed)
-    with torch.device("meta"):  # as for evaluation
+    with torch.device("meta"):  # models are built on this device to count their parameters
         LinearChainCRF(len(BIOES)).constrain(BIOES, "BIOES")
 
 

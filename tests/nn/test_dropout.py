@@ -55,7 +55,7 @@ def test_plain_dropout_drops_the_fraction_and_keeps_the_mean(fraction) -> None:
     assert (outputs == 0).float().mean().item() == pytest.approx(fraction, abs=0.005)
     assert outputs.mean().item() == pytest.approx(1, abs=0.01)
     dropped = (outputs == 0).float()
-    for apart in (1, 2, 3, 4):  # four values share a random number but are independent
+    for apart in (1, 2, 3, 4):  # four values share a random number, but they are independent
         both = (dropped[:, apart:] * dropped[:, :-apart]).mean().item()
         assert both == pytest.approx(fraction**2, abs=0.01)
 
@@ -238,7 +238,7 @@ def test_weight_dropout_does_not_change_the_parameters() -> None:
 
 
 def test_flattened_copies_pass_gradients_to_the_originals() -> None:
-    """This is what happens with dropped weights on a GPU; a test layout replaces that of cuDNN."""
+    """Dropped weights on a GPU have the same effect. A test layout replaces the layout of cuDNN."""
 
     def flatten_tensors(tensors):
         flat = torch.cat([tensor.flatten() for tensor in tensors])

@@ -58,7 +58,7 @@ def test_single_row_equals_row_in_a_batch(encoder) -> None:
     h, ends = encoder.read(x, mask)
     assert h.shape == (*mask.shape, encoder.output_size) and ends.shape == (len(mask), encoder.output_size)
     assert torch.equal(encoder(x, mask), h)
-    assert not ends[2].any()  # an empty row
+    assert not ends[2].any()  # the row is empty
     for row, length in enumerate(LENGTHS):
         if length:
             alone, end = encoder.read(x[row : row + 1, :length], mask[row : row + 1, :length])
@@ -126,7 +126,7 @@ def test_convolution_reads_positions_within_its_width() -> None:
 
 
 def test_convolution_equals_its_equation() -> None:
-    """y_t = ReLU(Σ_i W_i x_{t+i} + b), position by position; x is 0 outside the sequence."""
+    """Compute y_t = ReLU(Σ_i W_i x_{t+i} + b) position by position; x is 0 outside the sequence."""
     torch.manual_seed(0)
     windows, (x, mask) = Windows(D, 3, [2, 3]).double(), sequences()
     expected = torch.zeros(*mask.shape, 6, dtype=torch.float64)

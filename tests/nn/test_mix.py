@@ -1,4 +1,4 @@
-"""The mix of layers: softmax weights and scale."""
+"""The mixture of layers: softmax weights and scale."""
 
 import torch
 from torch.autograd import gradcheck

@@ -1,4 +1,4 @@
-"""Interchangeable encoder layers: each compared with its definition, and the common contract."""
+"""Interchangeable encoder layers: each layer is compared with its definition, and all fulfil a common contract."""
 
 import math
 from typing import Any, get_args
@@ -34,7 +34,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"windowed": {"window": 2}}
 def make(kind: str, width: int = D, depth: int = 1, **options: Any) -> Mixer:
     torch.manual_seed(1)
     mixer = make_mixer(kind, width, HEADS, depth=depth, **{**OPTIONS.get(kind, {}), **options})
-    for parameter in mixer.parameters():  # also biases, so that every part has an effect
+    for parameter in mixer.parameters():  # biases are also set, so that every part has an effect
         torch.nn.init.uniform_(parameter, -0.7, 0.7)
     return mixer.double().eval()
 
@@ -116,7 +116,7 @@ def test_every_position_reads_both_sides(kind: str) -> None:
 
 
 def reachable_positions(stack: list[Mixer], n: int) -> torch.Tensor:
-    """Return which of n positions have a gradient of the last one through a stack of layers, lowest first."""
+    """Return which of n positions the last position has a gradient for, through a stack of layers, lowest first."""
     x = some(1, n, D).requires_grad_()
     y = x
     for mixer in stack:
@@ -128,7 +128,7 @@ def reachable_positions(stack: list[Mixer], n: int) -> torch.Tensor:
 @pytest.mark.parametrize("kind", ["self-attention", "windowed", "convolution", "dilated"])
 @pytest.mark.parametrize("n", [1, 2, 4, 5, 6, 9, 14, 15])
 def test_path_length_equals_the_formula(kind: str, n: int) -> None:
-    """Stack layers and test ∂y_n/∂x_1."""
+    """Stack layers, and test whether ∂y_n/∂x_1 is zero."""
     length = make(kind).path_length(n)
     assert reachable_positions([make(kind, depth=depth) for depth in range(length)], n)[0]
     if length > 1:
@@ -136,7 +136,10 @@ def test_path_length_equals_the_formula(kind: str, n: int) -> None:
 
 
 def test_dilated_stack_connects_all_positions() -> None:
-    """This holds for any kernel size. Negative control: with distances k^depth, some positions are not connected."""
+    """The path exists for any kernel size.
+
+    Negative control: with distances k^depth, some positions are not connected.
+    """
     for kernel in (3, 5):
         for n in range(1, 30):
             length = make("dilated", kernel=kernel).path_length(n)
@@ -164,11 +167,11 @@ def test_path_lengths_equal_the_documented_table() -> None:
 @pytest.mark.parametrize("kind", MIXERS)
 @pytest.mark.parametrize("n", [5, 40])
 def test_multiplication_counts_equal_the_torch_counter(kind: str, n: int) -> None:
-    """The counter of torch does not support fused recurrence and fused attention."""
+    """The operation counter of torch does not support fused recurrence and fused attention."""
     mixer = make(kind)
     with FlopCounterMode(display=False) as counter, accel.disabled():
         mixer(some(1, n, D), weights=True)
-    # Both counts include the zeros outside the sequence.
+    # Both counts include the products with zeros outside the sequence.
     assert counter.get_total_flops() == 2 * mixer.multiplications(n)
 
 
@@ -228,7 +231,7 @@ def test_window_over_all_positions_equals_self_attention() -> None:
 
 
 def largest_tensor_size(mixer: Mixer, n: int) -> int:
-    """Return the number of elements of the largest tensor in forward and backward."""
+    """Return the number of elements of the largest tensor in the forward and backward pass."""
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
@@ -285,7 +288,7 @@ def test_convolution_equals_its_equation(kernel: int, depth: int, n: int) -> Non
 
 
 def test_receptive_field_of_dilated_layers_grows_exponentially() -> None:
-    """With kernel 3, L dilated layers read 2^L − 1 positions on either side; undilated layers read L."""
+    """With kernel size 3, L dilated layers read 2^L − 1 positions on either side. Other layers read L positions."""
     n = 61
     for layers, receptive_field in ((1, 3), (2, 7), (3, 15), (4, 31)):
         for kind, width in (("dilated", receptive_field), ("convolution", 2 * layers + 1)):

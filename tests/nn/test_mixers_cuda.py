@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 def test_gpu_results_equal_cpu_results(kind: str) -> None:
     torch.manual_seed(0)
     mixer = make_mixer(kind, 16, 2, depth=1, window=3 if kind == "windowed" else None).double()
-    mask = torch.arange(50) < torch.tensor([[50], [7], [0]])  # the last row is padding
+    mask = torch.arange(50) < torch.tensor([[50], [7], [0]])  # the last row consists of padding
     x = torch.randn(3, 50, 16, dtype=torch.float64).requires_grad_()
     results = []
     for device in ("cpu", "cuda"):

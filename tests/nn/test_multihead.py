@@ -1,4 +1,4 @@
-"""Multi-head attention compared with torch, and the fused implementation with the plain one."""
+"""Multi-head attention compared with torch, and its fused implementation compared with the plain implementation."""
 
 import math
 
@@ -86,7 +86,7 @@ def test_cross_attention_equals_torch(masked):
 
 
 def both_implementations(ours, *arguments, **options):
-    """Return outputs and input gradients of both implementations, fused first."""
+    """Return outputs and input gradients of both implementations, the fused implementation first."""
     result = []
     for weights in (False, True):
         inputs = [argument.detach().requires_grad_() for argument in arguments]
@@ -105,7 +105,7 @@ def both_implementations(ours, *arguments, **options):
 def test_fused_attention_equals_plain_attention(kv_heads, scale, rotary, causal):
     ours = attention(kv_heads=kv_heads, scale=scale, rotary=rotary)
     x = torch.randn(B, T, D, dtype=torch.float64)
-    mask = torch.rand(B, 1, T, T) < 0.6  # some rows, with `causal` the first ones, are fully masked
+    mask = torch.rand(B, 1, T, T) < 0.6  # some rows are fully masked; with `causal`, these are the first rows
     mask[1] = False
     for used_mask in (None, mask):
         fast, plain = both_implementations(ours, x, mask=used_mask, is_causal=causal)
@@ -162,7 +162,7 @@ def test_grouped_heads_equal_repeated_heads():
 
 
 def test_attention_equals_its_equation():
-    """Compute softmax(QKᵀ / √d_k) V head by head; without the scale, softmax(QKᵀ) V."""
+    """Compute softmax(QKᵀ / √d_k) V head by head. Without the scale, compute softmax(QKᵀ) V."""
     for scale in (True, False):
         ours = attention(scale=scale)
         x, memory = torch.randn(1, T, D, dtype=torch.float64), torch.randn(1, S, D, dtype=torch.float64)
@@ -219,7 +219,7 @@ def test_dropout_applies_to_weights_only_in_training():
         dropped, seen = ours.train()(x, weights=weights)
         assert not torch.allclose(dropped, calm)
         if weights:
-            exactly(seen, attention_weights)  # the returned weights are without dropout
+            exactly(seen, attention_weights)  # the returned weights are those before dropout
     many = torch.stack([ours(x)[0] for _ in range(3000)]).mean(0)
     torch.testing.assert_close(many, ours.eval()(x)[0], atol=0.15, rtol=0)
 
@@ -237,13 +237,13 @@ def test_invalid_heads_are_rejected():
 
 @pytest.mark.parametrize("S", [1, SIMD_WIDTH - 1, SIMD_WIDTH, SIMD_WIDTH + 1])
 def test_softmax_is_exact_for_any_number_of_keys(S):
-    """Numbers of keys that do not fill a register use a separate softmax."""
+    """If the keys do not fill a register, a separate softmax is used."""
     ours = attention()
     x, memory = torch.randn(B, 2, D, dtype=torch.float64), torch.randn(B, S, D, dtype=torch.float64)
     mask = torch.rand(B, 1, 2, S) < 0.7
     for actual, expected in zip(*both_implementations(ours, x, memory, mask=mask), strict=True):
         exactly(actual, expected)
-    x, memory = 1e4 * x, 1e4 * memory  # scores whose exponential overflows
+    x, memory = 1e4 * x, 1e4 * memory  # the exponential of the scores would overflow
     _, attention_weights = ours(x, memory, weights=True)
     scores = ours.queries(x) * ours.scale @ ours.keys_values(memory)[0].transpose(-1, -2)
     exactly(attention_weights, scores.softmax(dim=-1))

@@ -1,4 +1,4 @@
-"""NaN and infinity at padding change no output at a real position and no gradient."""
+"""NaN and infinity at padding do not change any output at a real position or any gradient."""
 
 from functools import partial
 from typing import Any
@@ -35,7 +35,7 @@ def with_garbage(x, real):
 
 
 def some_mask(steps, last=True):
-    """Return a mask of rows of several lengths, one empty; without `last`, padding is at any position."""
+    """Return a mask of rows of several lengths, one of which is 0. Without `last`, padding is at any position."""
     torch.manual_seed(5)
     if not last:
         return torch.rand(B, steps) < 0.5

@@ -81,7 +81,7 @@ def test_text_longer_than_learned_positions_is_rejected():
     x, positions = torch.zeros(2, 9, 4), torch.arange(9)
     assert Sinusoidal(4).add_to(x, positions, 900, torch.tensor([900]), "source").shape == x.shape
     learned = Learned(4, 8)
-    learned.add_to(x, positions, 9, torch.tensor([8, 3]), "source")  # only padding exceeds the positions
+    learned.add_to(x, positions, 9, torch.tensor([8, 3]), "source")  # only padding exceeds the number of positions
     with pytest.raises(UsageError, match=r"has 8 positions, but a source has 9 tokens.*larger model\.positions\.max"):
         learned.add_to(x, positions, 9, torch.tensor([3, 9]), "source")
 

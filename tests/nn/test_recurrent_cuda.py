@@ -59,7 +59,7 @@ def test_threads_flatten_weights_once(stack):
         for _ in range(20):
             fresh = copy.deepcopy(stack)
             for weight in fresh.parameters():
-                weight.data = weight.data.clone()  # not flattened
+                weight.data = weight.data.clone()  # the weight is no longer flattened
             with warnings.catch_warnings(), ThreadPoolExecutor(8) as pool:
                 warnings.simplefilter("error")
                 result = [outputs for outputs, _ in pool.map(lambda _, layer=fresh: layer(x, None), range(8))]
@@ -195,7 +195,7 @@ def test_sequence_kernels_equal_the_plain_loop(sequence_stack, masked):
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_sequence_kernels_in_mixed_precision_are_close_to_the_plain_loop(sequence_stack, masked):
-    """The error is that of the plain loop, and the state is float32."""
+    """The error equals that of the plain loop, and the state is in float32."""
     x, state = inputs().float().detach().requires_grad_(), some_state(sequence_stack, torch.float32)
     mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
     expected = outputs_and_gradients(sequence_stack, x, state, mask, False)

@@ -21,12 +21,12 @@ def make(name, query=H, memory=M, seed=0, **options):
     torch.manual_seed(seed)
     score = SCORES[name](query, memory, **options).double()
     if score.covered is not None:
-        torch.nn.init.normal_(score.covered)  # initial value 0 would hide errors
+        torch.nn.init.normal_(score.covered)  # the initial value 0 would hide errors
     return score
 
 
 def score_by_equation(name, score, s, h, j, a=None):
-    """Compute the equation for one query s (H,), one encoder state h (M,) at position j, and its coverage a."""
+    """Compute the equation for a query s (H,), an encoder state h (M,) at position j, and its coverage a."""
     h_p = h if score.project is None else score.project.weight @ h
     extra = 0 if a is None else score.covered * a
     if name == "cosine":
@@ -152,7 +152,7 @@ def test_padding_beyond_the_locations_is_accepted():
     keys = score.prepare(torch.randn(B, 6, M), mask)
     result = score(torch.randn(B, T, H), keys)
     assert result.shape == (B, T, 6)
-    assert not result[..., 4:].any()  # arbitrary scores; attention masks padding
+    assert not result[..., 4:].any()  # the scores are arbitrary, because attention masks padding
     mask[1] = True
     with pytest.raises(DataError, match="a source has 6 tokens"):
         score.prepare(torch.randn(B, 6, M), mask)

@@ -169,7 +169,7 @@ def test_adaptive_softmax_equals_torch(cutoffs: tuple[int, ...], factor: float) 
 
 
 def test_adaptive_softmax_equals_its_equation() -> None:
-    """log p(v) = log p(cluster) + log p(v | cluster), for one token of each cluster."""
+    """log p(v) = log p(cluster) + log p(v | cluster) holds for a token of each cluster."""
     output_layer = layer(KINDS["adaptive"])
     h = data()[0][0]
     head = (output_layer.head.weight @ h + output_layer.head.bias).softmax(0)
@@ -235,7 +235,7 @@ def test_sampling_the_vocabulary_equals_the_full_softmax(sampler: str, samples: 
 
 
 def test_sampling_almost_the_vocabulary_differs_from_the_full_softmax() -> None:
-    """Negative control: the layer does sample."""
+    """Negative control: the loss of the layer depends on the samples."""
     output_layer, (hidden, targets) = sampled("uniform", V - 1), data()
     value, full = output_layer.loss(hidden, targets), F.cross_entropy(output_layer(hidden), targets)
     assert 1e-4 < abs(value - full) < 0.3 * full
@@ -266,14 +266,14 @@ def test_sampled_loss_equals_its_equation(sampler: str) -> None:
         total += -p[y].log()
         if sampler == "blackout":
             total += sum(-(1 - p[v]).log() for v in others)
-    assert hits > 0  # so that targets among the samples are covered
+    assert hits > 0  # some targets are among the samples
     torch.manual_seed(5)
     exactly(output_layer.loss(hidden, targets), torch.as_tensor(total) / N)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_inclusion_probabilities_equal_frequencies(sampler: str) -> None:
-    """For every token, the mean over many draws of 1/π if it was drawn, else 0, is 1."""
+    """For every token, the mean over many draws of 1/π if the token was drawn, and otherwise 0, is 1."""
     output_layer, rounds = sampled(sampler, 12), 4000
     torch.manual_seed(0)
     total, squares = torch.zeros(V, dtype=torch.float64), torch.zeros(V, dtype=torch.float64)
@@ -299,7 +299,7 @@ def test_proposals_equal_their_formulas() -> None:
     ):
         torch.testing.assert_close(sampled(sampler, 3).proposal, expected.double(), rtol=1e-5, atol=0)
     powers = SampledSoftmaxConfig(sampler="unigram", alpha=1.0).build(H, 3)
-    powers.set_counts(torch.tensor([6, 0, 3]))  # unseen tokens count once
+    powers.set_counts(torch.tensor([6, 0, 3]))  # tokens with count 0 are treated as having count 1
     torch.testing.assert_close(powers.proposal, torch.tensor([0.6, 0.1, 0.3]))
 
 

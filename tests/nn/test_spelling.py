@@ -54,7 +54,7 @@ def test_output_depends_on_the_order_of_letters(spelling) -> None:
 
 
 def test_recurrent_spelling_equals_its_equation() -> None:
-    """Compute [→h_n; ←h_1] letter by letter with the cells."""
+    """Compute [→h_n; ←h_1] with the cells, letter by letter."""
     torch.manual_seed(0)
     spelling: Any = CharacterRNNConfig(embedding=5, cell="gru", hidden=4).build(C).double()
     layer, letters = spelling.stack.layers[0], [7, 2, 2, 6]

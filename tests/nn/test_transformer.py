@@ -111,7 +111,7 @@ def test_residuals_equal_their_equations(norm, residual, norm_first):
 
 
 def test_dropout_applies_to_the_sublayer_output():
-    """If the sublayer output is dropped completely, the result is x."""
+    """If the output of the sublayer is dropped completely, the result is x."""
     block = make_block(ResidualConfig(D, "none", dropout=1 - 1e-9)).train()
     x = torch.randn(2, S, D)
     assert torch.equal(block(x).x, x)
@@ -121,7 +121,7 @@ def test_dropout_applies_to_the_sublayer_output():
     torch.testing.assert_close(torch.stack([inner(x) for _ in range(3000)]).mean(0), inner.eval()(x), atol=0.2, rtol=0)
 
 
-# Negative controls: a broken part is detected.
+# Negative controls: the tests detect a broken part.
 
 BROKEN = {
     "the mask": ("seqloom.nn.attention.MultiHeadAttention.attend", "mask"),

@@ -11,7 +11,7 @@ from seqloom.nn.mixers import SelfAttention
 from seqloom.nn.transformer import FeedForward, ResidualConfig, TransformerBlock
 
 D, N, INNER = 12, 3, 20
-Pairs = list[tuple[list[Any], Any]]  # our parameters, and the torch parameter that contains them
+Pairs = list[tuple[list[Any], Any]]  # seqloom parameters, and the torch parameter that contains them
 
 
 def exactly(actual, expected):
@@ -19,7 +19,7 @@ def exactly(actual, expected):
 
 
 def randomize(module):
-    """Convert to double precision, with weights large enough for every part to have an effect."""
+    """Convert to double precision. The weights are large enough for every part to have an effect."""
     for parameter in module.parameters():
         nn.init.uniform_(parameter, -0.7, 0.7)
     return module.double()
@@ -27,7 +27,10 @@ def randomize(module):
 
 @torch.no_grad()
 def copy_attention(ours: Any, theirs: Any) -> Pairs:
-    """Copy the weights; return pairs of parameters to compare gradients. Torch stores q, k and v as one."""
+    """Copy the weights.
+
+    Return the pairs of parameters whose gradients can be compared. Torch stores q, k and v together.
+    """
     pairs: Pairs = [([part.weight for part in (ours.q, ours.k, ours.v)], theirs.in_proj_weight)]
     pairs += [([ours.out.weight], theirs.out_proj.weight)]
     if theirs.in_proj_bias is not None:

@@ -1,4 +1,4 @@
-"""Model cards: every number is that of the run, every example works, and labels are escaped."""
+"""Model cards: every number equals that of the run, every example can be run, and labels are escaped."""
 
 import json
 import re
@@ -31,7 +31,7 @@ SIZES = {"embedding": 8, "encoder": {"kind": "recurrent", "hidden": 8}}
 
 
 def read_markdown(text: str) -> list[Any]:
-    """Parse Markdown as GitHub does; return the tokens."""
+    """Parse Markdown in the same way as GitHub. Return the tokens."""
     return MarkdownIt("commonmark").enable("table").parse(text)
 
 
@@ -66,7 +66,7 @@ def write_lines(path: Path, lines: list[str]) -> str:
 
 
 def tickets(folder: Path) -> dict[str, Any]:
-    """A classifier whose labels contain the characters that Markdown interprets."""
+    """A classifier whose labels contain characters that Markdown interprets."""
     rows = [json.dumps({"text": f"ticket {n} word{n % 5}", "label": LABELS[n % 4]}) for n in range(80)]
     rows.append(json.dumps({"text": "ticket word0", "label": "rare"}))
     files = {name: write_lines(folder / f"{name}.jsonl", rows[: 81 if name == "train" else 40]) for name in SPLITS}
@@ -133,7 +133,7 @@ RECIPES: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained run of every kind, and an imported one."""
+    """A trained run of every kind, and an imported run."""
     folder = tmp_path_factory.mktemp("cards")
     for name, recipe in RECIPES.items():
         (data := folder / f"data-{name}").mkdir()
@@ -216,7 +216,7 @@ def test_card_is_valid_and_names_no_folder_of_this_machine(runs: Path, name: str
 
 
 def test_evaluation_adds_the_test_results_to_the_card(tmp_path: Path, runs: Path) -> None:
-    """Training longer with better weights removes them again, because they belong to the previous weights."""
+    """Further training with better weights removes the results on test, because they belong to the previous weights."""
     seqloom.train_recipe({"train": TRAIN, "tokenizer": {"kind": "words"}, **tickets(tmp_path)}, out=tmp_path / "run")
     before = card_of(tmp_path / "run")
     assert "Not measured: test." in before and "| test |" not in section(before, "Results")

@@ -1,4 +1,4 @@
-"""Results of predictors: lists or iterators, and tables for notebooks, in which all texts are escaped."""
+"""Results of predictors: lists or iterators, and tables for notebooks. All texts in a table are escaped."""
 
 import html.parser
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ HOSTILE = '<script>alert("1")</script> & </td><img src=x onerror=1>\u202e\x1b[31
 
 
 class Cells(html.parser.HTMLParser):
-    """Collects the tags and the texts of the cells of a table."""
+    """A parser that collects the tags and the texts of the cells of a table."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Small recipes on the toy corpus, and file access without fsync."""
+"""Small recipes for the toy corpus, and file access without fsync."""
 
 import os
 from collections.abc import Callable

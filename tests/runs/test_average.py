@@ -1,4 +1,4 @@
-"""Weight averaging: the mean is exact, and the averaged run appears complete or not at all."""
+"""Weight averaging: the mean is exact, and the averaged run is written completely or not at all."""
 
 import errno
 import json
@@ -36,14 +36,14 @@ def test_mean_equals_sum_divided_by_count() -> None:
 def test_mean_is_computed_in_double_precision() -> None:
     parts = [{"w": torch.tensor([value])} for value in (1e8, 1.0, -1e8)]
     assert mean(parts)["w"].item() == pytest.approx(1 / 3, rel=1e-6)
-    assert (parts[0]["w"] + parts[1]["w"] + parts[2]["w"]).item() == 0.0  # in single precision
+    assert (parts[0]["w"] + parts[1]["w"] + parts[2]["w"]).item() == 0.0  # in single precision, the sum is 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 10])
 def test_mean_of_equal_weights_is_unchanged(dtype: torch.dtype, count: int) -> None:
     weights = torch.randn(50, generator=torch.Generator().manual_seed(2), dtype=torch.float64).to(dtype)
-    if dtype == torch.float64:  # the sum of ten needs four bits more than float64 has
+    if dtype == torch.float64:  # the sum of ten numbers needs four bits more than float64 has
         weights = weights.float().double()
     averaged = mean([{"w": weights}] * count)["w"]
     assert averaged.dtype == dtype and torch.equal(averaged, weights)
@@ -140,7 +140,8 @@ def test_averaged_run_is_complete_or_absent(
                 average_runs([trained.path], 2, None)
         assert [path.name for path in trained.path.parent.iterdir()] == ["one"]
         failing += 1
-    assert len(calls) == 8  # recipe, manifest, data, tokenizer, average, metrics, weights, log: each was truncated once
+    # Recipe, manifest, data, tokenizer, average, metrics, weights, log: each file was truncated once
+    assert len(calls) == 8
     assert (trained.path.parent / "one-averaged" / "metrics" / "dev.json").is_file()
 
 

@@ -1,4 +1,4 @@
-"""The path of a new run belongs to one process, and failed runs are deleted."""
+"""The path of a new run is reserved for one process, and failed runs are deleted."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""Training from another run (`init.from`): filled-in settings, conflicts and invalid sources."""
+"""Training that starts from another run (`init.from`): filled-in settings, conflicts, and invalid sources."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ from seqloom.training import begin, resume
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train a pretrained run of each kind in a folder of this name."""
+    """Train a pretrained run of each kind. Its folder has the name of the kind."""
     folder = tmp_path_factory.mktemp("pretrained")
     for kind in KINDS:
         pretrained_run(folder / kind, kind)
@@ -115,7 +115,7 @@ def test_run_without_weights_is_rejected(runs: Path, tmp_path: Path) -> None:
 
 
 def test_mismatched_weights_are_rejected_at_start(runs: Path, tmp_path: Path) -> None:
-    """The recipe of the source run was edited, so that it contradicts the weights."""
+    """The recipe of the source run was edited, so it contradicts the weights."""
     shutil.copytree(runs / "gpt", tmp_path / "gpt")
     recipe = tmp_path / "gpt" / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("layers: 2", "layers: 3"))
@@ -182,7 +182,7 @@ def test_run_opens_without_its_source(runs: Path, tmp_path: Path) -> None:
     tagger = load(out)
     assert tagger.evaluate("dev")["loss"] > 0
     assert len(tagger.tag("Ann sings")[0].words) == 2
-    for _ in resume(out, ["train.steps=3"]).events():  # a checkpoint contains everything
+    for _ in resume(out, ["train.steps=3"]).events():  # a checkpoint contains all weights
         pass
     assert average(out, last=2, out=tmp_path / "mean").evaluate("dev")["loss"] > 0
 
@@ -190,7 +190,7 @@ def test_run_opens_without_its_source(runs: Path, tmp_path: Path) -> None:
 def test_resume_without_checkpoint_needs_unchanged_source(runs: Path, tmp_path: Path) -> None:
     source = Path(shutil.copytree(runs / "gpt", tmp_path / "gpt"))
     recipe = classify_recipe(tmp_path, source, "train.steps=2")
-    run = begin(recipe, tmp_path / "out").run  # killed before its first checkpoint
+    run = begin(recipe, tmp_path / "out").run  # simulates a process that was killed before its first checkpoint
     uninterrupted = trained(recipe, tmp_path / "uninterrupted")
     for _ in resume(run.path).events():
         pass
@@ -204,7 +204,7 @@ def test_resume_without_checkpoint_needs_unchanged_source(runs: Path, tmp_path: 
 def test_fine_tuned_classifier_has_no_language_model(runs: Path, tmp_path: Path) -> None:
     backbone = pretrained_run(
         tmp_path / "gpt", "gpt", tied=False
-    )  # a tied output layer without bias has no weights of its own
+    )  # a tied output layer without bias has no separate weights
     first = trained(classify_recipe(tmp_path, backbone, "train.steps=1"), tmp_path / "first")
     again = begin(classify_recipe(tmp_path, first, "loss.language_model=0.5"), tmp_path / "second").task
     with pytest.raises(UsageError, match=r"output\.weight is missing; loss\.language_model needs the output layer"):

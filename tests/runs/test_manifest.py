@@ -1,4 +1,4 @@
-"""The manifest of a run: all files needed for predictions and resumes are verified, and updates are crash-safe."""
+"""The manifest of a run covers all files that predictions and resumes need, and updates of it survive crashes."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -85,7 +85,7 @@ def test_invalid_manifest_is_rejected(run: Path, content: str) -> None:
 def test_consistent_documents_of_another_run_are_rejected(
     recipe: Callable[..., Any], run: Path, tmp_path: Path
 ) -> None:
-    """The shapes are equal but the vocabulary differs, so all weights would belong to wrong tokens."""
+    """The shapes are equal, but the vocabulary differs, so all weights would belong to wrong tokens."""
     other = begin(recipe("data.seed=9", "train.schedule=constant"), tmp_path / "other").run
     for name in (*other.manifest.files, "manifest.json", "recipe.yaml"):
         shutil.copy(other.path / name, run / name)
@@ -199,7 +199,7 @@ def test_unreadable_checkpoint_is_not_reported_as_missing(unprivileged: Path, na
 
 
 def test_unreadable_checkpoint_folder_is_reported(unprivileged: Path) -> None:
-    """Otherwise training would start from scratch."""
+    """Otherwise, training would start from random weights."""
     forbid(unprivileged / "checkpoints")
     with pytest.raises(CheckpointError, match=r"checkpoints cannot be read \(Permission denied\)"):
         list(Run.open(unprivileged).store().newest_weights(1))

@@ -1,4 +1,4 @@
-"""Records of training in a run: log, card and metrics, independent of interruptions."""
+"""Records of training in a run: log, card and metrics do not depend on interruptions."""
 
 import io
 import json
@@ -16,12 +16,12 @@ from seqloom.train.events import Evaluated, Finished, Progress, Saved, Started, 
 from seqloom.train.stop import Stop
 from seqloom.training import begin, resume
 
-TENSORBOARD = record_module.open_tensorboard  # the original, which a fixture replaces
+TENSORBOARD = record_module.open_tensorboard  # the original function, which a fixture replaces
 CLOCK = ("time", "tokens_per_second", "seconds_left", "seconds", "step_seconds")
 
 
 def close(events: Any) -> None:
-    """Abort training like a crash."""
+    """Abort training in the same way as a crash."""
     events.close()
 
 
@@ -56,7 +56,7 @@ def test_log_of_crashed_and_resumed_run_equals_uninterrupted_log(recipe, tmp_pat
             next(events)
         close(events)
         with open(path / "log.jsonl", "a") as log:
-            log.write('{"event": "progress", "step": 7, "val')  # a truncated line
+            log.write('{"event": "progress", "step": 7, "val')  # the line is truncated
         list(resume(path).events())
         assert read_log(path) == expected, f"crashed after event {count}, {whole[count - 1]}"
         for line in (path / "log.jsonl").read_text().splitlines():
@@ -71,14 +71,14 @@ def test_curve_of_stopped_and_resumed_run_equals_uninterrupted_curve(recipe, tmp
             stop.request()
     list(resume(tmp_path / "parts").events())
     parts = read_log(tmp_path / "parts", omit=())
-    assert [entry["event"] for entry in parts].count("stopped") == 1  # the stop is logged
+    assert [entry["event"] for entry in parts].count("stopped") == 1  # the stop is in the log
     assert [entry["step"] for entry in parts if entry["event"] == "started"] == [0, 6]
     session = ("started", "stopped", "saved")
     assert read_log(tmp_path / "parts", session) == read_log(tmp_path / "whole", session)
 
 
 def test_repeated_evaluation_is_logged_once(recipe, tmp_path):
-    """Training stops before the evaluation of step 4, resumes, and crashes before the step is saved."""
+    """Training stops before the evaluation of step 4, resumes, and crashes before that step is saved."""
     list(begin(recipe(), tmp_path / "whole").events())
     stop = Stop()
     training = begin(recipe("train.log_every=1"), tmp_path / "parts")
@@ -109,7 +109,7 @@ def test_card_and_metrics_are_written(recipe, tmp_path):
 
 
 def test_full_disk_while_logging_is_reported(recipe, tmp_path, monkeypatch):
-    """Closing the log fails again, but the error is still a single line."""
+    """Closing the log also fails, but the error is still a single line."""
 
     class Full(io.BytesIO):
         def flush(self):
@@ -126,7 +126,7 @@ def test_full_disk_while_logging_is_reported(recipe, tmp_path, monkeypatch):
         list(begin(recipe(), tmp_path / "one").events())
     assert caught.value.exit_code == 5
     monkeypatch.undo()
-    assert not (tmp_path / "one").exists()  # it failed before its first step
+    assert not (tmp_path / "one").exists()  # the run failed before its first step
     assert isinstance(list(begin(recipe(), tmp_path / "one").events())[-1], Finished)
 
 

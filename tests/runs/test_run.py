@@ -1,4 +1,4 @@
-"""Run directories: created atomically, and all damage is reported with the right exit code."""
+"""Run directories are created atomically, and any damage is reported with the right exit code."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ from seqloom.training import begin, resume
 
 
 def close(events: Any) -> None:
-    """Abort training like a crash."""
+    """Abort training in the same way as a crash."""
     events.close()
 
 

@@ -1,4 +1,4 @@
-"""Hostile or damaged run directories: no file outside the run is written, and no command blocks."""
+"""Hostile or damaged run directories: no file outside the run is changed, and no command blocks."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from seqloom.runs.run import Run
 from seqloom.train.events import Damaged, Finished
 from seqloom.training import begin
 
-TENSORBOARD = record_module.open_tensorboard  # the original, which a fixture replaces
+TENSORBOARD = record_module.open_tensorboard  # the original function, which a fixture replaces
 
 FILES = [
     "recipe.yaml",
@@ -64,7 +64,7 @@ def run(template: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder outside the run that no command may change."""
+    """A folder outside the run, which no command may change."""
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "precious").write_text("precious")

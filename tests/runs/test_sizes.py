@@ -35,7 +35,7 @@ KINDS: dict[str, tuple[Any, dict[str, int]]] = {
 
 
 def create_run(path: Path, kind: str) -> tuple[Run, Any]:
-    """Create a run like a finished training, and return it with its model."""
+    """Create a run like that of a finished training run. Return it with its model."""
     config, sizes = KINDS[kind]
     tokenizer = Words.train(WordsConfig(), ["a few words, some of them twice: words"])
     torch.manual_seed(0)
@@ -85,4 +85,4 @@ def test_sizes_of_another_model_are_rejected(tmp_path) -> None:
             Run.open(path).model("cpu")
     (path / "sizes.json").write_text(json.dumps({"labels": 3, "vocabulary": 77}))
     update_checksums(path)
-    assert Run.open(path).sizes == {"labels": 3, "vocabulary": 10}  # the tokenizer takes precedence
+    assert Run.open(path).sizes == {"labels": 3, "vocabulary": 10}  # the tokenizer takes precedence over sizes.json

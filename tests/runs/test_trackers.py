@@ -1,4 +1,4 @@
-"""Experiment trackers: the names, resuming, failures, and the values that MLflow and Weights & Biases store."""
+"""Experiment trackers: names, resuming, failures, and the values that MLflow and Weights & Biases store."""
 
 import json
 import sys
@@ -39,7 +39,7 @@ class Memory:
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> list[Memory]:
-    """Register a tracker called json, a module that is always installed; return the opened trackers."""
+    """Register a tracker with the name json, a module that is always installed. Return the opened trackers."""
     Memory.opened = []
     monkeypatch.setitem(trackers.TRACKERS, "json", ("Memory", Memory))
     return Memory.opened
@@ -54,7 +54,7 @@ def run_until(training: Training, step: int) -> None:
 
 
 def kill_at(training: Training, step: int) -> None:
-    """Train until a step, then lose the process without a checkpoint of this step."""
+    """Train until a step, and then lose the process before a checkpoint of this step is saved."""
     events = training.events()
     next(event for event in events if event.step == step and isinstance(event, Progress))
     events.close()  # type: ignore[attr-defined]
@@ -86,7 +86,7 @@ def test_numbers_in_events_are_logged_by_name() -> None:
 def test_unknown_and_missing_trackers_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"There is no tracker 'mlfow': did you mean mlflow\?"):
         check_trackers(["mlfow"])
-    (tmp_path / "wandb").mkdir()  # the folder of its files is not the package
+    (tmp_path / "wandb").mkdir()  # this folder contains files of wandb and is not the package
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
     with pytest.raises(ResourceError, match=r"wandb needs Weights & Biases: pip install 'seqloom\[wandb\]'"):
@@ -105,7 +105,7 @@ def test_resumed_run_continues_its_trackers(recipe: Any, tmp_path: Path, memory:
     training = begin(recipe(), tmp_path / "one")
     run_until(Training(training.run, training.task, training.recipe, track=["json"]), 4)
     assert json.loads((tmp_path / "one" / "trackers.json").read_text()) == {"json": "new"}
-    list(resume(tmp_path / "one").events())  # without naming the tracker
+    list(resume(tmp_path / "one").events())  # the tracker is not named again
     first, second = memory
     assert (first.given, second.given) == ("", "new") and first.is_closed and second.is_closed
     assert [event.step for event in second.events if isinstance(event, Evaluated)] == [8, 12]
@@ -148,7 +148,7 @@ def test_mlflow_stores_recipe_and_curves_once(recipe: Any, tmp_path: Path, monke
     assert stored.info.status == "KILLED" and stored.info.run_name == "parts"
     assert stored.data.params["train.lr"] == "0.02" and stored.data.params["model.cell"] == "gru"
     assert len(stored.data.params) == len(dict(flatten(training.run.recipe)))
-    kill_at(resume(tmp_path / "parts"), 6)  # step 6 was logged, but is trained again
+    kill_at(resume(tmp_path / "parts"), 6)  # step 6 was logged, but training repeats it
     list(resume(tmp_path / "parts").events())
     (stored,) = client.search_runs([experiment.experiment_id])
     assert stored.info.status == "FINISHED"
@@ -180,7 +180,7 @@ def test_wandb_stores_recipe_and_curves_offline(recipe: Any, tmp_path: Path, mon
 
 
 def wandb_records(content: bytes) -> Iterator[Any]:
-    """Yield the records of a file of Weights & Biases: 7 bytes of header, then a log in the format of LevelDB."""
+    """Yield the records of a file of Weights & Biases, which has a header of 7 bytes and a log in LevelDB format."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     position = 7

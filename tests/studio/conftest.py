@@ -17,7 +17,7 @@ from seqloom.studio.server import Studio, make_app
 
 TOKEN = "token-of-the-tests"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-# Clear the storage and return whether the page is otherwise unmodified.
+# Clear the storage, and return whether the page is otherwise unmodified.
 IS_UNCHANGED = """() => {
     localStorage.clear();
     const own = [window.fetch, window.setTimeout].every((one) => /native code/.test(String(one)));
@@ -38,7 +38,7 @@ CLDR = (
     "train.lr=0.02",
 )
 SMALL_LM = ("train.epochs=null", "train.steps=60", "batch.size=8", "model.hidden=24", "model.embedding=12")
-# Run name → recipe and overrides. None of the corpora needs a download.
+# Recipe and overrides by run name. No corpus needs a download.
 RUNS: dict[str, tuple[str, ...]] = {
     "lm-lstm": ("lm-char-lstm", *SMALL_LM, "model.layers=2"),
     "lm-elman": ("lm-char-lstm", *SMALL_LM, "model.layers=1", "model.cell=elman"),
@@ -79,7 +79,7 @@ RUNS: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """Train the small runs once. Parallel workers share the work by file locks."""
+    """Train the small runs once. Parallel workers divide the work by using file locks."""
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "studio-runs"
     folder.mkdir(exist_ok=True)
@@ -90,7 +90,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 
 
 def _train(name: str, folder: Path, how: int) -> None:
-    """Train a run unless it exists or, without waiting, another worker holds its lock."""
+    """Train a run unless it exists or another worker holds its lock. Do not wait for the lock."""
     recipe, *overrides = RUNS[name]
     with (folder / f".{name}").open("w") as lock, suppress(BlockingIOError):
         fcntl.flock(lock, how)
@@ -112,7 +112,7 @@ def client(run_folder: RunFolder) -> TestClient:
 
 @pytest.fixture(scope="session")
 def studio(runs: Path) -> Iterator[Studio]:
-    """A server on a free port."""
+    """A server on an unused port."""
     with Studio(runs, port=None).running() as serving:
         yield serving
 
@@ -138,7 +138,7 @@ def window(browser: Any) -> "Window":
 
 @pytest.fixture
 def studio_page(window: "Window", studio: Studio) -> Iterator["StudioPage"]:
-    """A page that must finish without errors and without requests to other hosts."""
+    """A page on which no errors and no requests to other hosts may occur."""
     with window.showing(studio) as opened:
         yield opened
     assert opened.errors == []
@@ -146,7 +146,7 @@ def studio_page(window: "Window", studio: Studio) -> Iterator["StudioPage"]:
 
 
 class Window:
-    """A browser page that is reused by successive tests, which saves about a second per test."""
+    """A browser page that consecutive tests reuse, which saves about a second per test."""
 
     def __init__(self, browser: Any) -> None:
         self.browser, self.page = browser, None
@@ -171,7 +171,7 @@ class StudioPage:
         self.listeners: list[tuple[str, Any]] = []
         self.errors: list[str] = []
         self.foreign_requests: list[str] = []
-        self.refusals = False  # True if the test expects 4xx responses, which browsers log
+        self.refusals = False  # True if the test expects 4xx responses, which browsers report as errors
         if page.url.startswith("http") and not page.url.startswith(self.origin):
             page.goto("about:blank")  # a page of another studio may still be loading
         self.on("console", self._record_error)
@@ -179,12 +179,12 @@ class StudioPage:
         self.on("request", self._record_request)
 
     def on(self, event: str, handler: Any) -> None:
-        """Like `page.on`, until `leave`."""
+        """Like `page.on`, but only until `leave`."""
         self.page.on(event, handler)
         self.listeners.append((event, handler))
 
     def leave(self) -> None:
-        """Remove storage, listeners and routes. An unmodified page stays open for the next test."""
+        """Remove storage, listeners and routes. If the page is unmodified, it stays open for the next test."""
         if self.page.url.startswith("http") and not self.page.evaluate(IS_UNCHANGED):
             self.page.goto("about:blank")
         self.page.unroute_all(behavior="ignoreErrors")
@@ -206,7 +206,7 @@ class StudioPage:
             self.foreign_requests.append(request.url)
 
     def open(self, view: str, **parameters: str | list[str]) -> Any:
-        """Open a view, wait until it is drawn, and return the Playwright page."""
+        """Open a view, wait until it has been drawn, and return the Playwright page."""
         address = self.studio.address(view, **parameters)
         if self.page.url.startswith(self.origin):
             self.move(f"#{address.partition('#')[2]}")
@@ -216,11 +216,11 @@ class StudioPage:
         return self.page
 
     def reload(self) -> None:
-        """Open the current address again."""
+        """Load the current address again."""
         self.move(f"#{self.page.url.partition('#')[2]}&")  # a different address with the same parameters
 
     def move(self, address: str) -> None:
-        """Navigate to another address of the open page and wait until its view is drawn."""
+        """Navigate to another address on the open page, and wait until its view has been drawn."""
         self.page.evaluate(
             """address => new Promise(done => {
                 addEventListener("hashchange", done, { once: true });
@@ -231,7 +231,7 @@ class StudioPage:
         self.page.wait_for_selector('#main[data-state="open"]')
 
     def table(self, figure: str) -> list[list[str]]:
-        """Return the table of a figure, with the column names as first row."""
+        """Return the table of a figure, with the column names as the first row."""
         frame = self.page.locator(f'figure[data-figure="{figure}"]').first
         button = frame.get_by_role("button", name="Table", exact=True)
         if button.get_attribute("aria-pressed") != "true":

@@ -1,4 +1,4 @@
-"""Hostile strings: markup, scripts, attribute escapes, unusual characters and text directions."""
+"""Hostile strings: markup, scripts, attribute escapes, unusual characters, and text directions."""
 
 from itertools import product
 

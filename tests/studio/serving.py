@@ -39,7 +39,7 @@ class Endless:
 
 @contextmanager
 def serving(app: FastAPI, limits: Limits | None = None) -> Iterator[int]:
-    """Serve an application with the studio's connection limits; yields the port."""
+    """Serve an application with the connection limits of the studio. Yield the port."""
     listening = socket.create_server(("127.0.0.1", 0))
     protocol: Any = partial(LimitedProtocol, limits or Limits())
     config = uvicorn.Config(app, http=protocol, log_level="critical", lifespan="off", timeout_graceful_shutdown=1)
@@ -66,7 +66,7 @@ def connect(port: int) -> socket.socket:
 
 
 def question(path: str, body: Any, token: str = "", length: int | None = None) -> bytes:
-    """Return a request; a larger `length` makes its body incomplete."""
+    """Return a request. A larger `length` makes its body incomplete."""
     content = json.dumps(body).encode()
     head = (
         f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
@@ -83,7 +83,7 @@ def ask(port: int, path: str, body: Any, token: str = "") -> socket.socket:
 
 
 def answer(connection: socket.socket) -> tuple[int, Any]:
-    """Return status and JSON body of a response with Content-Length."""
+    """Return the status and the JSON body of a response with Content-Length."""
     with connection, connection.makefile("rb") as file:
         status, length = int(file.readline().split()[1]), 0
         while line := file.readline().strip():

@@ -1,4 +1,4 @@
-"""Accessibility of all views in both themes, by axe-core and keyboard."""
+"""Accessibility of all views in both themes, tested with axe-core and the keyboard."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_view_is_accessible(studio_page: StudioPage, view: str) -> None:
 
 
 def check_axe(page: Any) -> None:
-    """No serious violations by axe-core, which is injected past the content security policy."""
+    """axe-core reports no serious violations. It is injected in spite of the content security policy."""
     for theme in ("light", "dark"):
         page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
         rules = [] if theme == "light" else ["color-contrast"]  # only contrast depends on the theme
@@ -76,7 +76,7 @@ def check_tables(page: Any) -> None:
 
 
 def check_keyboard(page: Any) -> None:
-    """All controls are reachable by Tab, and the focus is visible."""
+    """All controls can be reached with Tab, and the focus is visible."""
     unreachable = page.evaluate(
         """() => [...document.querySelectorAll("main :is(button, select, input, textarea, a[href], summary)")]
             .filter(node => node.tabIndex < 0 && !node.disabled && node.getClientRects().length)

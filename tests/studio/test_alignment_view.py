@@ -30,8 +30,8 @@ def test_recurrent_attention_matches_inspect(studio_page: StudioPage, runs: Path
     assert [row[0] for row in table[1:]] == grid.rows and table[0][1:-1] == grid.columns
     np.testing.assert_allclose(numbers(table), grid.weights, atol=6e-4)
     np.testing.assert_allclose(sums(table), 1, atol=3e-3)
-    assert (view.text.strip() or "(empty)") == page.locator(".output-text").inner_text()  # output of beam search
-    assert page.locator(".alignment-selects select").count() == 0  # a single attention
+    assert (view.text.strip() or "(empty)") == page.locator(".output-text").inner_text()  # the output of beam search
+    assert page.locator(".alignment-selects select").count() == 0  # there is only one kind of attention
 
 
 def test_selected_head_matches_inspect(studio_page: StudioPage, runs: Path) -> None:
@@ -74,7 +74,7 @@ def test_two_runs_are_compared(studio_page: StudioPage, runs: Path) -> None:
 
 def test_output_of_one_run_is_forced_for_both(studio_page: StudioPage) -> None:
     def force_output(route: Any) -> None:
-        """Force an output for one model, because barely trained models generate almost no tokens."""
+        """Force an output for one model, because models with little training generate almost no tokens."""
         request = route.request.post_data_json
         forced = (
             {"target": "dimanche 15"} if request["run"] == "translate-transformer" and not request["target"] else {}
@@ -96,7 +96,8 @@ def test_hovered_word_highlights_row_or_column(studio_page: StudioPage, runs: Pa
     assert box
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert page.locator("rect.band").count() == 1
-    assert page.locator(".links .link.highlighted").count() == (weights[0] >= 0.04).sum()  # links are highlighted, too
+    # The links are also highlighted
+    assert page.locator(".links .link.highlighted").count() == (weights[0] >= 0.04).sum()
     page.locator(".heatmap").focus()
     page.keyboard.press("ArrowDown")  # from the highlighted row
     page.keyboard.press("ArrowRight")

@@ -15,7 +15,7 @@ from seqloom.studio.queues import Queues
 
 
 def unpack(body: "bytes | memoryview[int]") -> tuple[dict[str, Any], dict[str, Any]]:
-    """Decode a response like web/lib/api.js."""
+    """Decode a response in the same way as web/lib/api.js."""
     body = bytes(body)
     length = int.from_bytes(body[:4], "little")
     head, first, arrays = json.loads(body[4 : 4 + length]), 4 + length, {}
@@ -70,14 +70,14 @@ def test_error_is_the_last_line_of_a_stream() -> None:
         answer.slot = Queues().enter("run")
         return b"".join([chunk async for chunk in answer.body_iterator])  # type: ignore[misc]
 
-    with ThreadPoolExecutor() as pool:  # Playwright has an event loop in this thread
+    with ThreadPoolExecutor() as pool:  # Playwright uses an event loop in this thread
         body = pool.submit(asyncio.run, received()).result()
     assert [json.loads(line) for line in body.splitlines()] == [{"token": "a\nb"}, {"error": "no more"}]
 
 
 @pytest.mark.parametrize("sent", [1, 3])
 def test_events_are_closed_after_disconnection(sent: int) -> None:
-    """The events are closed explicitly, not by garbage collection: the test keeps a reference."""
+    """The events are closed explicitly and not by garbage collection, because the test keeps a reference."""
     closed: list[int] = []
 
     def counting() -> Any:
@@ -96,7 +96,7 @@ def test_events_are_closed_after_disconnection(sent: int) -> None:
         answer.slot = queues.enter("run")
         with pytest.raises(OSError, match="gone"):
             await answer({"type": "http"}, asyncio.Event().wait, gone)  # type: ignore[arg-type]
-        await queues.enter("run").run(lambda: None)  # runs after the events are closed
+        await queues.enter("run").run(lambda: None)  # runs after the events have been closed
 
     events = counting()
     with ThreadPoolExecutor() as pool:

@@ -1,4 +1,4 @@
-"""Damaged runs are listed with a reason and affect no other run."""
+"""Damaged runs are listed with a reason and do not affect other runs."""
 
 import json
 import os
@@ -100,7 +100,7 @@ def test_name_that_is_not_utf8_is_listed(folder: Path) -> None:
     assert list(rows) == ["a good one", "bad\\xff", "good too"]
     assert rows["bad\\xff"]["problem"] == "The directory name bad\\xff is not UTF-8. Rename it."
     assert rows["good too"]["problem"] is None
-    for run in ("bad\\xff", BAD_NAME):  # as listed, and as raw file name
+    for run in ("bad\\xff", BAD_NAME):  # the name in the list, and the name of the file
         answer = ask(folder, "/card", run=run)
         assert answer.status_code in (400, 404, 422) and list(answer.json()) == ["error"]
 

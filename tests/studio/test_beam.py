@@ -1,4 +1,4 @@
-"""The view "Beam search": the tree is that of the search, and its best leaf is the output of `seqloom translate`."""
+"""The view "Beam search": the tree equals that of the search. Its best leaf is the output of `seqloom translate`."""
 
 import io
 from contextlib import redirect_stderr, redirect_stdout
@@ -36,7 +36,7 @@ def best_candidate(page: Any) -> str:
 
 
 def display_text(text: str) -> str:
-    """Return a text as the list displays it: white space as symbols."""
+    """Return a text as the list displays it, with symbols for white space."""
     return text if text.strip() else text.replace(" ", "␣").replace("\n", "↵") or "(empty)"
 
 
@@ -86,7 +86,7 @@ def test_beam_size_penalty_and_n_best_controls_match_translate(studio_page: Stud
         print_translation(runs / "translate-gru", "--beam", "2", "--length-penalty", "0")
     )
     for row in studio_page.table("beam")[1:]:
-        assert float(row[5]) == pytest.approx(float(row[6]))  # without penalty the score is Σ log p
+        assert float(row[5]) == pytest.approx(float(row[6]))  # without a penalty, the score is Σ log p
     with wait_for_answer(page, "beam"):
         turn(page, "Beam size k", 6)
     with wait_for_answer(page, "beam"):
@@ -137,11 +137,11 @@ def check_nodes(page: Any, nodes: list[Any]) -> None:
     transforms = page.locator(".search-tree .box").evaluate_all(
         "boxes => boxes.map(box => box.getAttribute('transform'))"
     )
-    assert len(set(transforms)) == len(transforms)  # no overlaps
+    assert len(set(transforms)) == len(transforms)  # nodes do not overlap
 
 
 def check_edges(page: Any) -> None:
-    """In each column, nodes are in the order of their parents, and the best path is a straight line."""
+    """In each column, nodes are in the order of their parents. The best path is a straight line."""
     edges = page.evaluate(
         """() => {
             const at = new Map([...document.querySelectorAll(".search-tree .box")].map(box => {

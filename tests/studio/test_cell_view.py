@@ -1,4 +1,4 @@
-"""The view "Inside the cell": displayed values equal the trace of the model and manual computation."""
+"""The view "Inside the cell": displayed values equal the trace of the model and manual computations."""
 
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ def test_buttons_show_more_lines_and_the_next_step(studio_page: Any) -> None:
         step.get_by_role("button", name="Next step").click()
     page.locator(".step-note", has_text="Step t = 6").wait_for()
     assert "position=5" in page.evaluate("location.hash")
-    assert step.locator(".equation").count() == 2  # the number of shown lines is kept
+    assert step.locator(".equation").count() == 2  # the number of displayed lines is kept
 
 
 def test_controls_select_quantity_order_and_unit(runs: Path, studio_page: Any) -> None:
@@ -108,7 +108,7 @@ def test_controls_select_quantity_order_and_unit(runs: Path, studio_page: Any) -
     rows = studio_page.table("cell-units")
     assert [int(row[0]) for row in rows[1:]] == np.argsort(-np.abs(correlations))[:5].tolist()
     page.locator('figure[data-figure="cell-units"] .heatmap').focus()
-    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):  # starting at the selected unit and token
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):  # starts at the selected unit and token
         page.keyboard.press(key)
     page.locator("figure h2", has_text=f"Unit {rows[3][0]} over").wait_for()
     assert f"unit={rows[3][0]}&position=2" in page.evaluate("location.hash")
@@ -153,7 +153,7 @@ def test_backward_encoder_reads_from_the_last_token(runs: Path, studio_page: Any
 def test_tagger_columns_are_words_and_both_directions_are_offered(studio_page: Any) -> None:
     page = studio_page.open(VIEW, run="tagger", text="Maria Keller lives in Oslo.")
     head = studio_page.table("cell-units")[0]
-    assert head[1:4] == ["Maria", "Keller", "lives"]  # also words that are not in the vocabulary
+    assert head[1:4] == ["Maria", "Keller", "lives"]  # words that are not in the vocabulary are also shown
     assert page.get_by_role("radio", name="right to left ←").count() == 1
 
 

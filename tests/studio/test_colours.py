@@ -23,7 +23,7 @@ from seqloom.nn.cells import CELLS
 
 THEMES: tuple[Theme, Theme] = ("light", "dark")
 PAPER = {"light": "#ffffff", "dark": "#171a21"}  # --paper of style.css
-# Simulation of colour vision deficiencies in linear RGB (Machado et al., 2009, severity 1).
+# Simulation of colour vision deficiencies in linear RGB (Machado et al., 2009, severity 1)
 VISION = {
     "normal": np.eye(3),
     "protanopia": np.array(
@@ -53,7 +53,7 @@ def test_red_is_positive_and_blue_is_negative(theme: str) -> None:
 
     colours = [matplotlib.colormaps[SIGNED_COLORMAP](index / 6) for index in range(7)]
     for ours, theirs in zip(stops("DIVERGING", theme), colours, strict=True):
-        if theirs[0] != pytest.approx(theirs[2], abs=0.01):  # except the neutral middle
+        if theirs[0] != pytest.approx(theirs[2], abs=0.01):  # all except the neutral middle
             assert (ours[0] > ours[2]) == (theirs[0] > theirs[2])
 
 
@@ -78,7 +78,7 @@ def linear(colour: str) -> Any:
 
 
 def lab(colour: str, vision: str) -> Any:
-    """Return the CIELAB coordinates of a colour for a type of vision."""
+    """Return the CIELAB coordinates of a colour as seen with a type of colour vision."""
     perceived = np.clip(VISION[vision] @ linear(colour), 0, 1)
     xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ perceived
     x, y, z = np.cbrt(xyz / np.array([0.9505, 1.0, 1.089]))
@@ -117,7 +117,7 @@ def test_line_colours_are_distinguishable(theme: Theme, vision: str) -> None:
     panels = [[*cell.gates, "T"] for cell in CELLS.values() if cell.gates]
     panels += [["g", "h", "y"], ["candidate", "h", "y"]]
     for panel in panels:
-        assert set(panel) <= QUANTITY_COLOURS.keys()  # every cell has its own colours
+        assert set(panel) <= QUANTITY_COLOURS.keys()  # every quantity of a cell has a defined colour
         for a, b in itertools.combinations(panel, 2):
             distances = np.linalg.norm(
                 lab(quantity_colour(a, theme=theme), vision) - lab(quantity_colour(b, theme=theme), vision)
@@ -130,16 +130,16 @@ def test_line_colours_are_distinguishable(theme: Theme, vision: str) -> None:
 def test_gate_colour_interpolates() -> None:
     assert [gate_colour(step / 8) for step in range(9)] == list(GATE_SCALE)
     assert gate_colour(-1) == GATE_SCALE[0] and gate_colour(2) == GATE_SCALE[-1]
-    assert gate_colour(1 / 16) == "#461768"  # half-way between the first two
+    assert gate_colour(1 / 16) == "#461768"  # half-way between the first two colours
 
 
 def rgb(text: str) -> tuple[int, ...]:
-    """rgb(1 2 3), or rgb(1, 2, 3)"""
+    """Parse a colour such as rgb(1 2 3) or rgb(1, 2, 3)."""
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
 
 def near(colour: Any, value: float) -> bool:
-    """Whether a colour matches a gate value, with tolerance for 256 steps and float16."""
+    """Return whether a colour matches a gate value, with a tolerance for 256 steps and float16."""
     return bool(np.abs(np.array(colour[:3]) - list(bytes.fromhex(gate_colour(value)[1:]))).max() <= 4)
 
 

@@ -1,4 +1,4 @@
-"""Connection limits: slow clients are disconnected, others are served."""
+"""Connection limits: slow clients are disconnected, and other clients are served."""
 
 import asyncio
 import socket
@@ -36,7 +36,7 @@ def port() -> Iterator[int]:
 
 
 def closed_after(connection: socket.socket, more: bytes = b"") -> float:
-    """Return the seconds until the server closes a connection on which the client sends single bytes."""
+    """Return the seconds until the server closes a connection on which a client sends single bytes."""
     began = time.monotonic()
     remaining = iter(more)
 
@@ -66,7 +66,7 @@ def test_slow_headers_time_out(port: int) -> None:
 
 @pytest.mark.parametrize("path", ["/echo", "/nowhere"])
 def test_slow_body_times_out(port: int, path: str) -> None:
-    """The limit also applies if the response was sent before the body arrived."""
+    """The limit also applies if the response is sent before the body has arrived."""
     connection = connect(port)
     connection.sendall(question(path, {}, length=100_000))
     if path == "/nowhere":
@@ -100,7 +100,7 @@ def test_slow_request_within_limit_is_answered(port: int) -> None:
 
 
 def test_connection_is_reused(port: int) -> None:
-    """The connection stays open for longer than the limit of one request."""
+    """The connection stays open for longer than the time limit for one request."""
     connection, began = connect(port), time.monotonic()
     with connection:
         while time.monotonic() - began < 2 * LIMIT_SECONDS:

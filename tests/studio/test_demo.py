@@ -1,4 +1,4 @@
-"""Demo models: valid recipes, trained once, complete or absent."""
+"""Demo models: they have valid recipes, are trained once, and are either complete or absent."""
 
 import signal
 import subprocess
@@ -83,7 +83,7 @@ def test_signal_stops_training_and_removes_unfinished_models(tmp_path: Path, how
         finally:
             making.kill()
     assert not (tmp_path / "lm").exists()
-    assert not (tmp_path / STAGING).exists()  # deleted after training has ended
+    assert not (tmp_path / STAGING).exists()  # deleted after training has finished
 
 
 def test_demo_folder_is_locked(tmp_path: Path) -> None:

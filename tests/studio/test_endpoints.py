@@ -1,4 +1,4 @@
-"""Queued requests through a real server: disconnection, full queues, and endpoints without a queue."""
+"""Queued requests on a real server: disconnection, full queues, and endpoints without a queue."""
 
 import inspect
 import socket
@@ -120,7 +120,7 @@ def test_all_model_endpoints_are_queued() -> None:
 
 @contextmanager
 def occupy_model(queues: Queues, run: str) -> Iterator[Endless]:
-    """Run a slow computation of a model during the block."""
+    """Run a slow computation of a model while the block runs."""
     computations = Computations()
     computations.app.state.queues = queues
     with serving(computations.app) as port:
@@ -134,7 +134,7 @@ def occupy_model(queues: Queues, run: str) -> Iterator[Endless]:
 
 
 def test_busy_model_does_not_block_others(runs: Path) -> None:
-    """Other models answer even if more requests are waiting than the server has threads."""
+    """Other models respond even if more requests are waiting than the server has threads."""
     queues = Queues(slots=60)
     with Studio(runs, queues=queues).running() as studio, occupy_model(queues, "gpt"):
         waiting = [ask(studio.port, "/api/write/next", {"run": "gpt", "text": "a"}, studio.token) for _ in range(50)]
@@ -174,7 +174,8 @@ def test_cancelled_searches_are_not_computed(runs: Path) -> None:
             connection.close()
         began = time.perf_counter()
         assert answer(search("wanted"))[0] == 200
-        assert time.perf_counter() - began < 5 * seconds + 0.5  # sixteen times as long without cancellation
+        # Without cancellation, this would take sixteen times as long
+        assert time.perf_counter() - began < 5 * seconds + 0.5
 
 
 def test_full_queue_is_reported_on_the_page(window: Window, runs: Path) -> None:

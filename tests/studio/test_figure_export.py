@@ -1,4 +1,4 @@
-"""Exported figures contain title, run, text and legend."""
+"""Exported figures contain the title, the run, the text and the legend."""
 
 from pathlib import Path
 from typing import Any

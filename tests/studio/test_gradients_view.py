@@ -1,4 +1,4 @@
-"""The view "Gradient flow": gradient norms equal autograd, singular values equal NumPy."""
+"""The view "Gradient flow": gradient norms equal autograd, and singular values equal NumPy."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ BOTH = {"run": "lm-elman", "runs": "lm-lstm", "text": TEXT}
 
 
 def columns(table: list[list[str]]) -> dict[str, Any]:
-    """Return the columns of a table by name; missing values are NaN."""
+    """Return the columns of a table by name. Missing values are NaN."""
     head, *rows = table
     return {
         name: np.array([float("nan") if row[k] == "–" else float(row[k].replace(",", "")) for row in rows])
@@ -122,7 +122,7 @@ def test_encoder_receives_gradient(runs: Path, studio_page: Any) -> None:
     shown_columns = columns(studio_page.table("gradient-flow"))
     ids = seqloom.load(runs / "translate-gru", "cpu").tokenizer.encode("Sunday, November 15, 2026")
     assert len(shown_columns["steps back"]) == len(ids) + 1
-    assert (shown_columns["encoder, left to right →, h"] > 0).all()  # attention reaches every position
+    assert (shown_columns["encoder, left to right →, h"] > 0).all()  # attention connects every position to the loss
     page.get_by_label("Cells").select_option("decoder")
     page.locator('figure[data-figure="gradient-tokens"]', has_text="</s>").wait_for()
     assert list(columns(studio_page.table("gradient-flow"))) == ["steps back", "decoder, h"]

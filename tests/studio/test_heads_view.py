@@ -1,4 +1,4 @@
-"""The view "Self-attention": values equal `inspect`, rows sum to 1, controls react, and drawing is fast."""
+"""The view "Self-attention": values equal `inspect`, rows sum to 1, controls work, and drawing is fast."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ from seqloom.studio.views.attention import AllHeads, compute_alignment, compute_
 suits = VIEWS["heads"].suits
 
 TEXT = "The class statement defines a new type."
-# Milliseconds from a click to the frame that shows the result.
+# Milliseconds from a click to the frame that shows the result
 CLICK = """async ([button, shown, wanted]) => {
     const frame = () => new Promise(requestAnimationFrame);
     const goal = document.querySelector(shown);
@@ -80,7 +80,7 @@ def check_statistics(page: Any, part: Part, table: list[list[str]]) -> None:
 
 
 def check_thumbnails(page: Any, weights: Any) -> None:
-    """Larger weights have darker cells on the canvases."""
+    """Larger weights have darker cells on the canvas."""
     thumbnails = page.evaluate(
         """() => [...document.querySelectorAll(".head-thumb canvas")].map(canvas => {
             const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -88,7 +88,7 @@ def check_thumbnails(page: Any, weights: Any) -> None:
         })"""
     )
     layers, heads, rows, columns = weights.shape
-    assert len(thumbnails) == layers * (heads + 1)  # including the mean of each layer
+    assert len(thumbnails) == layers * (heads + 1)  # includes the mean of each layer
     for index, (height, width, red) in enumerate(thumbnails):
         layer, head = divmod(index, heads + 1)
         expected = weights[layer].mean(axis=0) if head == heads else weights[layer, head]
@@ -186,7 +186,7 @@ def test_controls_switch_to_tokens_and_hide_end(studio_page: StudioPage, runs: P
     page.locator(f'figure[data-figure="head"][data-size="{rows - 1}×{rows - 1}"]').wait_for()
     table = studio_page.table("head")
     np.testing.assert_allclose(numbers(table), part.grid(1, 1, tokens=True, end=False).weights, atol=6e-4)
-    assert min(sums(table)) < 0.99  # the rest is the weight of END
+    assert min(sums(table)) < 0.99  # the remaining weight is on END
 
 
 # --- suitable runs and rejected requests ------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_thumbnails_keep_thin_lines() -> None:
 
 
 def test_cache_size_is_limited(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest results are evicted; the latest one is always kept."""
+    """The oldest results are evicted. The latest result is always kept."""
     result = compute_heads(seqloom.load(runs / "gpt", "cpu"), TEXT)
     part = result.view.decoder
     assert result.nbytes == 4 * (part.tokens.weights.size + part.words.weights.size)
@@ -260,7 +260,7 @@ def test_cache_size_is_limited(runs: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture(scope="module")
 def wide_page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StudioPage]:
-    """A page with a GPT of 512 positions and one of 12 layers with 12 heads."""
+    """A page with a GPT that has 512 positions, and a GPT with 12 layers of 12 heads."""
     folder = tmp_path_factory.mktemp("wide")
     torch.set_num_threads(1)
     positions = {"kind": "learned", "max_length": 512}
@@ -277,7 +277,8 @@ def wide_page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def text_of(studio: Studio, tokens: int) -> str:
     """Return a text with this number of tokens, including END."""
     tokenizer = seqloom.load(studio.run_folder.folder / "long", "cpu").tokenizer
-    text = "".join(chr(0x100 + index % 50) for index in range(2000))  # unmerged characters: one token per byte
+    # Characters that are not merged, with one token per byte
+    text = "".join(chr(0x100 + index % 50) for index in range(2000))
     size = next(size for size in range(2000) if len(tokenizer.encode(text[:size])) >= tokens - 1)
     assert len(tokenizer.encode(text[:size])) + 1 in (tokens, tokens + 1)
     return text[:size] if len(tokenizer.encode(text[:size])) + 1 == tokens else f"{text[: size - 1]}x"
@@ -292,7 +293,7 @@ def test_head_of_512_tokens_is_drawn_in_100_ms(wide_page: StudioPage) -> None:
     for layer, head in 2 * ((2, 2), (1, 1), (1, 2), (2, 1)):
         button = f'[role="radio"][aria-label^="layer {layer}, head {head}"]'
         times.append(page.evaluate(CLICK, [button, selector, f"{layer} {head}"]))
-    assert np.median(times) <= 100, times  # the median ignores load by other processes
+    assert np.median(times) <= 100, times  # the median is not affected by load of other processes
 
 
 def test_grid_of_144_heads_is_drawn_in_one_second(wide_page: StudioPage) -> None:
@@ -300,7 +301,7 @@ def test_grid_of_144_heads_is_drawn_in_one_second(wide_page: StudioPage) -> None
     page = wide_page.open("heads", run="many", text=text_of(wide_page.studio, 40), by="tokens")
     page.locator('figure[data-figure="heads"][data-shown]').wait_for()
     times = []
-    for tokens in (62, 63, 64):  # not cached
+    for tokens in (62, 63, 64):  # texts that are not cached
         page.get_by_label("Text", exact=True).fill(text_of(wide_page.studio, tokens))
         times.append(page.evaluate(SUBMIT, f"decoder 12×12 of {tokens}×{tokens}"))
         assert page.locator(".head-thumb canvas").count() == 12 * 13

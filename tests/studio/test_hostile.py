@@ -1,4 +1,4 @@
-"""Text of users, data, names, labels and cards is always escaped."""
+"""Texts of users, data, names, labels and cards are always escaped."""
 
 import csv
 import fcntl
@@ -18,7 +18,7 @@ from seqloom.studio.views import VIEWS
 
 LETTERS, WORDS = 1900, 60  # limits of one text
 SHORT = ("walk", "heads")  # views with a limit of 64 tokens
-FOR = {  # a suitable run for each view
+FOR = {  # a suitable run by view
     "write": "lm-lstm",
     "alignment": "translate-gru",
     "heads": "gpt",
@@ -30,7 +30,7 @@ FOR = {  # a suitable run for each view
     "understand": "classifier",
 }
 NAME = "<img src=x onerror=window.pwned=1>"
-# A run with hostile names, tokens, labels and cards for each view.
+# Runs with hostile names, tokens, labels and cards for each view.
 OWN = {
     "write": "lm",
     "alignment": "translate",
@@ -81,7 +81,7 @@ def test_at_least_200_hostile_strings_are_typed() -> None:
 
 @pytest.mark.parametrize("view", [view for view in VIEWS if view != "runs"])
 def test_typed_text_is_escaped(hostile_page: StudioPage, view: str) -> None:
-    """The vocabularies of the models contain the strings, so that they are displayed."""
+    """The vocabularies of the models contain the strings, so that the strings are displayed."""
     run = f"{OWN[view]} {NAME}"
     hostile_page.open(view, run=run)
     for text in pack_texts(WORDS if view in SHORT else LETTERS):
@@ -95,7 +95,7 @@ def test_typed_text_is_escaped(hostile_page: StudioPage, view: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("view", [view for view in VIEWS if view != "runs"])
 def test_hostile_address_parameters_do_not_break_a_view(studio_page: StudioPage, view: str) -> None:
-    """A view with invalid parameters draws what it can or shows an error."""
+    """A view with invalid parameters draws as much as possible or shows an error."""
     studio_page.refusals = True
     studio_page.open(view, run=FOR[view])
     names = (

@@ -1,4 +1,4 @@
-"""The studio in a notebook: an iframe with a server, or a static plot."""
+"""The studio in a notebook: an iframe of a server, or a static plot."""
 
 import re
 import threading
@@ -60,7 +60,7 @@ def test_folder_has_one_server(runs: Path) -> None:
 
 
 def test_notebook_may_embed_the_page(runs: Path, browser: Any) -> None:
-    """A page on another local port, such as a notebook, may embed the studio."""
+    """A page on another local port, such as that of a notebook, may embed the studio."""
     embedded = seqloom.studio.show(runs, view="walk", run="lm-elman", text="The class")
     errors: list[str] = []
     with serve_page(f"<!doctype html><title>notebook</title><body>{embedded._repr_html_()}</body>") as address:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def in_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run in an event loop of another thread: Playwright has one in this thread."""
+    """Run in an event loop of another thread, because Playwright uses one in this thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, asyncio.wait_for(main, TIMEOUT_SECONDS)).result()
 
@@ -63,7 +63,7 @@ def test_different_keys_run_in_parallel() -> None:
 
 
 def test_keys_are_served_alternately() -> None:
-    """With one worker, the job of b runs second although ten jobs of a arrived first."""
+    """With one worker, the job of b runs second, although ten jobs of a arrived before it."""
     order: list[str] = []
 
     async def main() -> None:
@@ -145,7 +145,7 @@ def test_cancelled_request_leaves_queue() -> None:
             task.cancel()
         await asyncio.wait(waiting[:-1])
         assert await compute(queues, "b", lambda: "b") == "b"
-        slots = [queues.enter("a") for _ in range(58)]  # their slots are free again
+        slots = [queues.enter("a") for _ in range(58)]  # slots are available again
         for slot in slots:
             slot.leave()
         slow.let_go.set()
@@ -250,7 +250,7 @@ def test_idle_threads_exit() -> None:
 
 
 def test_many_requests_of_many_keys_receive_separate_results() -> None:
-    """Some requests are cancelled; all other requests receive their results, and no state remains."""
+    """Some requests are cancelled. All other requests receive their results, and no state remains."""
 
     def job(number: int) -> int:
         time.sleep(0.0005)

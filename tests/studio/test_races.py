@@ -1,4 +1,4 @@
-"""Late responses are ignored, abandoned computations stop, and redraws keep the focus."""
+"""Late responses are ignored, abandoned computations stop, and redrawing keeps the focus."""
 
 import time
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ MAX_STEPS = 1_000
 
 
 class Late:
-    """Delays the first request to a path until `arrive`."""
+    """A route that delays the first request to a path until `arrive` is called."""
 
     def __init__(self, page: Any, path: str) -> None:
         self.page, self.held, self.path = page, list[Any](), f"**/api/{path}"
@@ -31,7 +31,7 @@ class Late:
             self.held.append(route)
 
     def arrive(self) -> None:
-        """Deliver the delayed response and wait until the page has processed it."""
+        """Deliver the delayed response, and wait until the page has processed it."""
         with self.page.expect_response(self.path) as answer:
             self.held[0].continue_()
         answer.value.finished()
@@ -55,7 +55,7 @@ def test_late_response_is_ignored(studio_page: StudioPage, view: str, run: str, 
     submit_text(page, "Text", "wxyz")
     page.locator("svg.shaded", has_text="y").first.wait_for()
     late.arrive()
-    rows = studio_page.table(figure)  # tokens are columns in one table and rows in the other
+    rows = studio_page.table(figure)  # tokens are columns in one table and rows in the other table
     assert ["</s>", "w", "x", "y"] in (rows[0][1:5], [row[0] for row in rows[1:5]])
     assert page.locator(".busy").count() == 0
 
@@ -98,7 +98,7 @@ def test_late_walk_is_ignored(studio_page: StudioPage) -> None:
 
 
 def test_old_walk_is_inactive_while_loading(studio_page: StudioPage) -> None:
-    """Buttons, stages, tokens and arrow keys of the old walk have no effect."""
+    """Buttons, stages, tokens and arrow keys of the previous walk have no effect."""
     page = studio_page.open("walk", run="lm-lstm", text="one", stage="tokens")
     late = Late(page, "walk")
     submit_text(page, "Sentence", "abc")
@@ -110,7 +110,7 @@ def test_old_walk_is_inactive_while_loading(studio_page: StudioPage) -> None:
     page.locator(".walk-title").click()
     page.keyboard.press("ArrowRight")
     assert page.url == before and page.locator(".walk-title").inner_text() == "The text is split into tokens"
-    page.get_by_label("Run", exact=True).select_option("gpt")  # hides the walk until the new one is loaded
+    page.get_by_label("Run", exact=True).select_option("gpt")  # hides the walk until the new walk is loaded
     page.locator(".walk:not([aria-busy])").wait_for()
     late.arrive()
     assert "run=gpt" in page.url and page.get_by_label("Head").count() == 1
@@ -176,7 +176,7 @@ def test_abandoned_tsne_stops(studio_page: StudioPage, monkeypatch: pytest.Monke
 
 
 def test_cache_is_tied_to_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When training continues, cached results of the old weights are not used for the new ones."""
+    """When training continues, cached results of the previous weights are not used for the new weights."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "recipe.yaml").touch()
     weights = tmp_path / "run" / "model.safetensors"

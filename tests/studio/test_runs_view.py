@@ -121,7 +121,7 @@ def test_two_hundred_runs_are_listed_in_a_second(runs: Path, tmp_path: Path) -> 
 
     seconds, runs_listed = list_runs()
     assert len(runs_listed) == 200 and runs_listed[7]["views"]
-    repeated = min(list_runs()[0] for _ in range(3))  # the minimum ignores load by other processes
+    repeated = min(list_runs()[0] for _ in range(3))  # the minimum is not affected by load of other processes
     assert repeated < 1.0 and seconds < 5.0, (seconds, repeated)
 
 
@@ -146,7 +146,7 @@ def test_runs_can_be_searched_and_their_curves_overlaid(studio_page: StudioPage,
     assert "gpt" in page.url and page.locator(".card").inner_text()
 
 
-# The unit of the loss of each run.
+# The unit of the loss of each run
 UNITS = {
     "lm-lstm": "nats per character",
     "lm-elman": "nats per character",
@@ -169,7 +169,7 @@ def test_unit_of_loss_depends_on_task_and_tokenizer(client: Any) -> None:
     }
     scales = {name: by_name[0]["scale"] for name, by_name in losses.items()}
     assert scales["lm-lstm"] == scales["lm-elman"] and scales["tagger"] == scales["hmm-tagger"]
-    assert scales["gpt"] != scales["translate-gru"]  # equal size, different texts
+    assert scales["gpt"] != scales["translate-gru"]  # the vocabularies have equal sizes, but the texts differ
     speeds = {name: by_name["train speed"]["unit"] for name, by_name in curves.items() if "train speed" in by_name}
     assert speeds["lm-lstm"] == "characters/s" and speeds["gpt"] == "tokens/s (vocabulary 400)"
 
@@ -180,7 +180,7 @@ def test_charts_have_one_unit(studio_page: StudioPage) -> None:
     page.locator('figure[data-figure="curve-loss-6"]').wait_for()
 
     def charts(group: str) -> list[tuple[str, set[str]]]:
-        """Return the y-axis title and the runs of each chart of a group."""
+        """Return the title of the y axis and the runs of each chart in a group."""
         figures = page.locator(f'figure[data-figure^="curve-{group}"]').all()
         keys = [{key.partition(":")[0] for key in chart.locator(".key").all_text_contents()} for chart in figures]
         axes = [chart.locator("svg.chart text.axis").last.text_content() or "" for chart in figures]
@@ -243,7 +243,7 @@ def test_run_names_with_special_characters_can_be_selected(window: Window, runs:
 
 
 def test_end_of_training_updates_the_list(window: Window, runs: Path, tmp_path: Path) -> None:
-    """The badge disappears, and metric and views are updated, also for a run that is not selected."""
+    """The badge disappears, and metric and views are updated, even for a run that is not selected."""
     shutil.copytree(runs / "lm-elman", tmp_path / "whole")
     shutil.copytree(runs / "lm-elman", tmp_path / "trains")
     log, saved = tmp_path / "trains" / "log.jsonl", tmp_path / "kept.json"
@@ -253,7 +253,7 @@ def test_end_of_training_updates_the_list(window: Window, runs: Path, tmp_path: 
     with Studio(tmp_path).running() as serving, window.showing(serving) as opened:
         page = opened.open("runs")
         page.evaluate("() => { const wait = setTimeout; window.setTimeout = (act, ms) => wait(act, ms / 20); }")
-        page = opened.open("runs", runs=["whole"])  # updates twenty times as often
+        page = opened.open("runs", runs=["whole"])  # updates are twenty times as frequent
         line = page.locator('tr[data-run="trains"]')
         assert line.locator(".badge").count() == 1 and "–" in line.inner_text()
         line.get_by_role("checkbox").focus()

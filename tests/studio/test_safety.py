@@ -1,4 +1,4 @@
-"""Access control: hosts, origins, tokens, paths, sizes and security headers."""
+"""Access control: hosts, origins, tokens, paths, sizes, and security headers."""
 
 import json
 import socket
@@ -89,7 +89,7 @@ def test_requests_without_valid_token_are_rejected(client: TestClient, header: s
 
 
 def test_every_endpoint_needs_the_token(client: TestClient) -> None:
-    """All addresses under /api need the token, including those that do not exist."""
+    """All addresses under /api require the token, including addresses that do not exist."""
     paths = [str(getattr(route, "path", "")) for view in VIEWS.values() for route in view.router.routes]
     assert len(paths) >= 10
     for path in [*paths, "/api", "/api/nothing", "/api//runs"]:

@@ -1,4 +1,4 @@
-"""The view "Understand": labels, weights, tags and paths equal the Python API; controls and keys react."""
+"""The view "Understand": labels, weights, tags and paths equal the Python API, and controls and keys work."""
 
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ def test_tags_and_paths_match_tag(studio_page: StudioPage, runs: Path, name: str
 def test_differing_tags_are_listed(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open(
         "understand", run="tagger", text=SENTENCE
-    )  # the HMM tagger of the same corpus is compared by default
+    )  # by default, the HMM tagger of the same corpus is compared
     page.locator("svg.lattice").nth(1).wait_for()
     first, second = (
         [word.tag for word in seqloom.load(runs / run, "cpu").tag(SENTENCE)[0].words]
@@ -130,7 +130,7 @@ def test_arrow_keys_move_the_lattice_cursor_and_announce_probabilities(studio_pa
     drawing.focus()
     page.keyboard.press("ArrowRight")
     expected = seqloom.load(runs / "hmm-tagger", "cpu").paths(SENTENCE)
-    tag = expected.best[0]  # the cursor stays in the row of the first word
+    tag = expected.best[0]  # the cursor is in the row of the first word
     announcement = page.locator("#spoken").inner_text()
     assert announcement.startswith(f"{expected.words[1]}: {expected.tags[tag]} with p = ")
     before = max(range(len(expected.tags)), key=lambda j: expected.pairs[0, j, tag])
@@ -224,7 +224,7 @@ def test_tag_help_explains_tags_and_remains_open(studio_page: StudioPage) -> Non
     assert "precision" in words
     page.get_by_role("checkbox", name="All tags").uncheck()
     page.wait_for_function("() => !location.hash.includes('all=')")
-    assert page.locator(".tag-words dl").first.is_visible()  # the details stay open
+    assert page.locator(".tag-words dl").first.is_visible()  # the details are still open
 
 
 def test_pages_of_pairs_choices_scores_and_answers_show_predictions(window: Window, pairs: Path) -> None:

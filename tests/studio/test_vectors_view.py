@@ -1,4 +1,7 @@
-"""The view "Vectors": coordinates and cosines equal the model, addresses restore the view, ten thousand points move."""
+"""The view "Vectors": coordinates and cosines equal those of the model.
+
+Addresses restore the view, and a plot of ten thousand points can be moved.
+"""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +24,7 @@ suits = VIEWS["vectors"].suits
 
 Array = np.ndarray[Any, Any]
 MANY = 10_000
-# Simulate pointer input, one step per frame; returns the median time between frames.
+# Simulate pointer input with one step per frame, and return the median time between frames.
 FRAMES = """async (kind) => {
     const canvas = document.querySelector("canvas.scatter"), box = canvas.getBoundingClientRect();
     const pointer = { button: 0, pointerId: 1, bubbles: true, cancelable: true };
@@ -41,7 +44,7 @@ FRAMES = """async (kind) => {
     if (kind === "drag") canvas.dispatchEvent(new PointerEvent("pointerup", at(420, 280)));
     return gaps.sort((one, other) => one - other)[20];
 }"""
-# The fraction of pixels that differ from the background.
+# The fraction of pixels that differ from the background
 PIXELS = """() => {
     const canvas = document.querySelector("canvas.scatter");
     const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
@@ -146,7 +149,7 @@ def test_hovered_point_is_described_and_clicked_point_selected(studio_page: Stud
     scale = np.array([min(room) * min(max(room[0] / room[1], 1), 1.5), -min(room)])
     pixels = np.array([box["width"], box["height"]]) / 2 + (points - (low + high) / 2) * scale
     distances = ((pixels[:, None] - pixels) ** 2).sum(axis=2) + np.diag(np.full(len(pixels), np.inf))
-    alone = int(distances.min(axis=1).argmax())  # the most isolated point
+    alone = int(distances.min(axis=1).argmax())  # the point with the largest distance to its nearest neighbour
     page.mouse.move(box["x"] + pixels[alone, 0] + 2, box["y"] + pixels[alone, 1] - 2)
     name = words.space.words[alone]
     readout = page.locator(".scatter-container .readout")
@@ -196,7 +199,7 @@ def test_user_texts_are_projected_and_escaped(studio_page: StudioPage, runs: Pat
 def test_invalid_requests_are_explained(studio_page: StudioPage, client: TestClient) -> None:
     page = studio_page.open("vectors", run="words", find="clas")
     page.locator("[data-panel=near] .problem", has_text="has no vector of 'clas'; did you mean class").wait_for()
-    studio_page.errors.clear()  # the browser logs the refused request
+    studio_page.errors.clear()  # the browser logs the rejected request
     answer = client.post("/api/vectors", json={"run": "words", "kind": "sentences", "lines": "one\none"})
     assert answer.status_code == 400 and "two different lines" in answer.json()["error"]
     assert client.post("/api/vectors", json={"run": "words", "kind": "tokens"}).status_code == 400
@@ -238,5 +241,5 @@ def test_ten_thousand_points_pan_and_zoom_smoothly(window: Window, crowd: Studio
         page.get_by_text(f"{MANY:,} words, 8 dimensions").wait_for()
         assert page.evaluate(PIXELS) > 0.03
         medians = {kind: page.evaluate(FRAMES, kind) for kind in ("drag", "wheel", "hover")}
-    assert max(medians.values()) < 50, medians  # 17 on an idle machine
+    assert max(medians.values()) < 50, medians  # the median is 17 on an idle machine
     assert opened.errors == []

@@ -54,7 +54,7 @@ def test_analogy_error_is_shown_in_its_panel(page: StudioPage) -> None:
     ],
 )
 def test_cleared_text_remains_empty(page: StudioPage, view: str, run: str, label: str) -> None:
-    """A cleared text is not replaced by the default, and outdated figures are dimmed."""
+    """If the text is cleared, it is not replaced by the default text, and outdated figures are dimmed."""
     view_page = page.open(view, run=run)
     assert view_page.locator(".notice .problem").count() == 0
     box = view_page.get_by_role("textbox", name=label, exact=True)

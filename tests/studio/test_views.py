@@ -18,7 +18,7 @@ from seqloom.studio.views import MENU, VIEWS, find_views
 
 
 def menu_of(page: str) -> list[list[str]]:
-    """Read the menu of a page as its script does."""
+    """Read the menu of a page in the same way as its script."""
     (value,) = re.findall(r'id="views"[^>]* data-views="([^"]*)"', page)
     menu: list[list[str]] = json.loads(unescape(value))
     return menu

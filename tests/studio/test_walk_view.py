@@ -1,4 +1,4 @@
-"""The view "How it works": stages open, values equal the model and add up, and keys navigate."""
+"""The view "How it works": stages open, values equal those of the model, sums are correct, and keys navigate."""
 
 import math
 import re
@@ -159,7 +159,7 @@ def test_arrow_keys_change_stage_and_address(studio_page: StudioPage) -> None:
     assert title(page) == "The text is split into tokens"
     box = page.get_by_label("Sentence")
     box.focus()
-    page.keyboard.press("ArrowRight")  # moves the text cursor
+    page.keyboard.press("ArrowRight")  # the key moves the text cursor
     assert title(page) == "The text is split into tokens"
 
 
@@ -200,12 +200,12 @@ def test_text_can_be_continued(studio_page: StudioPage) -> None:
 
 
 def test_window_moves_with_the_text(studio_page: StudioPage) -> None:
-    """The window of a feed-forward model has a fixed size and is padded at the start of the text."""
+    """The window of a feed-forward model has a fixed size. It is padded at the start of the text."""
     page = studio_page.open("walk", run="lm-window", text="The class", stage="window", word="2")
 
     def read_tiles() -> list[str]:
         tiles = page.locator('figure[data-figure="walk-window-1"] .tile').all_text_contents()
-        return [re.sub(r"\d+$", "", text) for text in tiles]  # without the token id
+        return [re.sub(r"\d+$", "", text) for text in tiles]  # removes the token id
 
     assert read_tiles() == ["</s>", "</s>", "</s>", "The"]
     page.get_by_label("Sentence").fill("The class of an object is")

@@ -31,7 +31,7 @@ def events(client: TestClient, **question: Any) -> list[dict[str, Any]]:
 
 
 def wait_for_text(page: Any) -> str:
-    """Wait until generation ends and return the text without prompt and END."""
+    """Wait until generation ends. Return the text without the prompt and END."""
     page.wait_for_function("() => /tokens,/.test(document.querySelector('.paper .readout')?.textContent)")
     text: str = page.eval_on_selector_all(
         ".written .tok:not(.end)", "nodes => nodes.map(node => node.textContent).join('').replaceAll('\\u200b', '')"
@@ -47,7 +47,7 @@ def turn(page: Any, label: str, value: float) -> None:
 
 @contextmanager
 def wait_for_answer(page: Any, path: str = "write/stream") -> Iterator[None]:
-    """Wait for the request that the block causes and for its result to be drawn."""
+    """Wait until the request that the block causes has finished and its result has been drawn."""
     with page.expect_response(f"**/api/{path}"):
         yield
     page.wait_for_function(
@@ -125,7 +125,7 @@ def test_tokens_are_streamed(studio: Studio, monkeypatch: pytest.MonkeyPatch) ->
     answer.close()
     asking.close()
     steps_made = 0
-    while steps_made < steps[0]:  # until no further step follows
+    while steps_made < steps[0]:  # wait until no further step follows
         steps_made = steps[0]
         time.sleep(0.3)
     assert steps_made < 400
@@ -180,7 +180,7 @@ def test_sliders_match_processors(studio_page: StudioPage, runs: Path) -> None:
         assert [float(row[3]) for row in rows[:200]] == pytest.approx(expected[:200], abs=2e-6)
         count = sum(value > 0 for value in expected)
         assert f"{count} of 400 tokens can be sampled" in page.locator("figure[data-figure=next-token]").inner_text()
-    assert requests == []  # without requests
+    assert requests == []  # no requests were sent
     turn(page, "Temperature τ", 0)
     assert [float(row[3]) for row in studio_page.table("next-token")[1:4]] == [1, 0, 0]
 
@@ -200,7 +200,7 @@ def events_of(page: Any, **question: Any) -> list[dict[str, Any]]:
 
 
 def test_text_after_the_selected_token_is_resampled(studio_page: StudioPage, runs: Path) -> None:
-    """The text after the selected position is resampled; the text before it is kept."""
+    """The text after the selected position is sampled again, and the text before it is kept."""
     page = studio_page.open("write", run="lm-lstm", text="The", seed="2", length="20")
     wait_for_text(page)
     before = tokens_of(page)
@@ -311,7 +311,7 @@ def test_another_seed_requires_sampling(studio_page: StudioPage) -> None:
 
 
 def test_masks_are_filled(studio_page: StudioPage, runs: Path) -> None:
-    """Selecting a token inserts it at the mask, and the other mask is predicted again."""
+    """If a token is selected, it is inserted at the mask, and the other mask is predicted again."""
     text, model = "the [MASK] statement defines a [MASK]", load(runs / "bert", "cpu")
     page = studio_page.open("write", run="bert", text=text)
     page.locator(".written .gap").nth(1).click()

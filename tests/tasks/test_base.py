@@ -1,4 +1,4 @@
-"""The `TaskInfo` of every task and the class that it names."""
+"""The `TaskInfo` of every task, and the class that it names."""
 
 import pytest
 

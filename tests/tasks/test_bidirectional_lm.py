@@ -1,4 +1,4 @@
-"""The task of bidirectional language models: each direction predicts every token once; resume is exact."""
+"""The task of bidirectional language models: each direction predicts every token once, and a resume is exact."""
 
 import math
 from dataclasses import replace
@@ -26,8 +26,10 @@ from seqloom.training import begin, resume
 def test_each_direction_predicts_every_token_once(ids: list[int], length: int) -> None:
     rows = list(rows_of(ids, length))
     assert all(2 <= len(row) <= length for row in rows)
-    assert [token for row in rows for token in row[1:]] == [*ids, 0]  # from the left: all but the first of a row
-    assert [token for row in rows for token in row[:-1]] == [0, *ids]  # from the right: all but the last
+    # From the left: all tokens of a row except the first
+    assert [token for row in rows for token in row[1:]] == [*ids, 0]
+    # From the right: all tokens of a row except the last
+    assert [token for row in rows for token in row[:-1]] == [0, *ids]
     assert all(first[-1] == other[0] for first, other in pairwise(rows))
 
 
@@ -76,11 +78,11 @@ def test_blank_documents_are_ignored(tmp_path: Path) -> None:
 
 
 def test_training_lowers_both_perplexities(tmp_path: Path) -> None:
-    """In the artificial language, each word is followed and preceded by few others."""
+    """In the artificial language, only few words can follow or precede each word."""
     words = ["train.steps=120", "train.evaluate_every=120", "train.lr=2e-2", "train.log_every=120"]
     run = trained(bidirectional_recipe(tmp_path, *words), tmp_path / "run")
     metrics = load(run).evaluate("test")
-    assert max(metrics["forward_perplexity"], metrics["backward_perplexity"]) < 4  # of 20 words
+    assert max(metrics["forward_perplexity"], metrics["backward_perplexity"]) < 4  # the vocabulary has 20 words
 
 
 def test_resume_is_exact(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_labels_missing_in_train_are_reported_and_count_as_wrong(tmp_path: Path)
     test = write_reviews(tmp_path / "test.csv", [("a gripping film", "good"), ("odd", "strange"), ("odder", "strange")])
     task = Task.prepare(classify_recipe(tmp_path, f"data.test={test}", "data.test_fraction=0"))
     assert task.names == ("bad", "good")
-    assert task.labels("test") == [1, -1, -1]  # not a label of the model
+    assert task.labels("test") == [1, -1, -1]  # the second label is not a label of the model
     assert any("2 test examples have labels not in train (strange)" in line for line in task.warnings())
     torch.manual_seed(0)
     model = task.model().eval()

@@ -1,4 +1,4 @@
-"""Classification of images: augmentation, batches, the user's own folders, commands and the studio."""
+"""Classification of images: augmentation, batches, folders of the user, commands, and the studio."""
 
 import gzip
 import json
@@ -202,7 +202,7 @@ def test_studio_lists_the_run_and_rejects_other_views(run: Path) -> None:
         assert 400 <= response.status_code < 500
 
 
-# --- the user's own images --------------------------------------------------------------------------------------------
+# --- images of the user -----------------------------------------------------------------------------------------------
 
 
 def folder(path: Path, labels: str = "ab", count: int = 12) -> Path:

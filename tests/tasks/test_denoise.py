@@ -85,7 +85,7 @@ def test_evaluation_without_dev_texts_omits_reconstruction_metrics(tmp_path: Pat
 
 
 def test_training_predicts_hidden_words_better_than_chance(tmp_path: Path) -> None:
-    """In the artificial language, most hidden words follow from their neighbours."""
+    """In the artificial language, the neighbours of most hidden words determine the words."""
     changes = [
         "train.steps=240",
         "train.evaluate_every=240",
@@ -95,7 +95,7 @@ def test_training_predicts_hidden_words_better_than_chance(tmp_path: Path) -> No
     ]
     changes += ["batch.tokens=384", "batch.dev_texts=0", "noise.kind=bart", "noise.mean_span_length=1.5"]
     metrics = load(trained(denoise_recipe(tmp_path, *changes), tmp_path / "run")).evaluate("test")
-    assert metrics["hidden_accuracy"] > 0.3  # the most frequent word makes up a sixth of all words
+    assert metrics["hidden_accuracy"] > 0.3  # the most frequent word is one sixth of all words
     assert metrics["target_accuracy"] > 0.6
 
 
@@ -187,7 +187,7 @@ def test_all_problems_of_recipe_are_reported(tmp_path: Path) -> None:
 
 
 def test_computed_number_of_learned_positions_suffices(tmp_path: Path) -> None:
-    """No text becomes longer than the maximum that the recipe computes."""
+    """No text becomes longer than the maximum length that the recipe determines."""
     learned = ["model.positions.kind=learned", "model.positions.max_length=26", "noise.mean_span_length=0.5"]
     task = prepared(tmp_path, "noise.kind=bart", "noise.infill=0.6", *learned)
     model = task.model()

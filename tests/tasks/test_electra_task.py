@@ -1,4 +1,4 @@
-"""ELECTRA in the masked language modelling task: recipe, metrics, resume and fine-tuning."""
+"""ELECTRA in the masked language modelling task: recipe, metrics, resume, and fine-tuning."""
 
 import json
 from pathlib import Path
@@ -171,5 +171,5 @@ def test_fine_tuning_transfers_discriminator_without_generator(run: Path, tmp_pa
     out = trained(recipe, tmp_path / "out")
     assert not any("generator" in name for name in load(out, "cpu").model.state_dict())
     assert json.loads((out / "data.json").read_text())["init"]["kind"] == "electra"
-    again = trained(classify_recipe(tmp_path, out, "train.steps=1"), tmp_path / "again")  # a fine-tuned run
+    again = trained(classify_recipe(tmp_path, out, "train.steps=1"), tmp_path / "again")  # starts from a fine-tuned run
     assert load(again).evaluate("dev")["accuracy"] >= 0

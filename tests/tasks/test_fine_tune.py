@@ -1,4 +1,4 @@
-"""Classification and tagging with a pretrained backbone: inputs, learning and exact resume."""
+"""Classification and tagging with a pretrained backbone: inputs, learning, and exact resume."""
 
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def test_long_text_is_truncated_within_its_frame(runs: Path, tmp_path: Path) -> 
 def test_words_are_predicted_at_their_first_tokens(runs: Path, tmp_path: Path, kind: str) -> None:
     task = prepared(tag_recipe(tmp_path, runs / kind, "batch.max_length=8"))
     words, pieces = task.words("dev"), task.pieces("dev")
-    assert len(pieces) > len(words)  # some are split
+    assert len(pieces) > len(words)  # some sentences are split
     for members, batch in task.eval_batches("dev").all_batches():
         assert batch["tokens"].shape[1] <= 8
         for row, position in enumerate(members.tolist()):
@@ -79,7 +79,7 @@ RESUMED = {
 @pytest.mark.parametrize("case", RESUMED)
 @pytest.mark.parametrize("kind", ["recurrent-lm", "gpt"])
 def test_resume_is_exact(runs: Path, tmp_path: Path, kind: str, case: str) -> None:
-    """The resume crosses an unfreezing: an epoch has about 13 steps, and a layer group is unfrozen every 6 or 7."""
+    """Layers are unfrozen after the resume: an epoch has about 13 steps, and a group is unfrozen every 6 or 7 steps."""
     recipe = classify_recipe(tmp_path, runs / kind, *RESUMED[case], "train.steps=16", "model.backbone.dropout=0.1")
     uninterrupted = trained(recipe, tmp_path / "whole")
     stop, training = Stop(), begin(recipe, tmp_path / "parts")
@@ -131,7 +131,7 @@ def test_auxiliary_language_model_keeps_output_layer(runs: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_trained_classifier_is_accurate_and_explains_labels(runs: Path, tmp_path: Path, kind: str) -> None:
-    """Training from random weights succeeds, and the run supports all predictions."""
+    """A model can be trained from random weights, and the run supports all predictions."""
     words = ["train.lr=0.01", "train.steps=60", "train.evaluate_every=60", "model.pooling=mean"]
     model = load(trained(classify_recipe(tmp_path, runs / kind, *words), tmp_path / "out"))
     assert model.evaluate("train")["accuracy"] > 0.9

@@ -24,7 +24,7 @@ LSTM = ("model.kind=lstm", "model.hidden=4", "model.context=8", "train.steps=6",
 
 
 def sales(path: Path, steps: int = 120, change: Callable[[np.ndarray], None] | None = None) -> Path:
-    """Write months with a season of 12, a trend and noise; two variables."""
+    """Write months of two variables with a season of 12, a trend and noise."""
     t = np.arange(steps)
     noise = np.random.default_rng(0).normal(size=(2, steps))
     values = np.stack([100 + 0.5 * t + 20 * np.sin(2 * np.pi * t / 12) + 3 * noise[0], 50 + 2 * noise[1]])
@@ -97,7 +97,7 @@ def test_gradient_training_needs_epochs_or_steps() -> None:
 
 @pytest.mark.parametrize("kind", [AR, ("model.kind=kalman", "model.rounds=3"), LSTM])
 def test_training_uses_only_train(recipe: Callable[..., Any], tmp_path: Path, kind: tuple[str, ...]) -> None:
-    """Values of dev and test affect neither scale nor weights; values of train do."""
+    """The values of dev and test do not affect scale or weights; the values of train do."""
 
     def weights(begins: int | None) -> dict[str, torch.Tensor]:
         def change(values: np.ndarray) -> None:
@@ -159,7 +159,7 @@ def test_report_includes_naive_forecast(make: Make) -> None:
     test = task.corpus.split("test")[0].values
     by_hand = np.abs(test[102:] - test[90:-12]).mean(
         axis=0
-    )  # the value of twelve months ago, because the horizon is shorter
+    )  # the value of twelve months before, because the horizon is shorter than a season
     assert sales_error == pytest.approx(by_hand[0] / task.error_scale[0])
 
 

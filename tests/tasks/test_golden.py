@@ -1,7 +1,7 @@
-"""The first twenty losses of each cell on the toy corpus, as last reviewed.
+"""The first twenty losses of each cell on the toy corpus, as they were last reviewed.
 
-Any change of initialization, data order, seeding, optimizer or cell changes them.
-If the change is intended, record them again:
+Any change of initialization, data order, random seeds, optimizer or cell changes them. If the change is intended,
+record the losses again:
 
     python tests/tasks/test_golden.py
 """

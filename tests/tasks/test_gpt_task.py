@@ -1,4 +1,4 @@
-"""GPT in the language modelling task: attention across documents, no carried state, exact resume."""
+"""GPT in the language modelling task: attention across documents, no carried state, and exact resume."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from seqloom.training import begin, resume
 
 GPT = ["model.kind=gpt", "model.d_model=16", "model.layers=2", "model.context=8"]
 APART = [*GPT, "batch.cross_document_attention=false"]
-GOLDEN = [2.7455, 2.6383, 2.5896, 2.6572, 2.5008, 2.4779, 2.4558, 2.4893, 2.3526, 2.2958]  # as last reviewed
+GOLDEN = [2.7455, 2.6383, 2.5896, 2.6572, 2.5008, 2.4779, 2.4558, 2.4893, 2.3526, 2.2958]  # values of the last review
 
 Make = Callable[..., Any]
 
@@ -63,7 +63,7 @@ def test_loss_without_cross_document_attention_equals_single_documents(recipe: M
 
 
 def test_documents_are_independent_without_cross_document_attention(recipe: Make) -> None:
-    """Neither predictions nor gradients depend on other documents."""
+    """Predictions and gradients do not depend on other documents."""
     task = Task.prepare(recipe(*APART, "batch.size=1", "batch.length=40", "model.context=40"))
     model, batch = model_of(task), task.batch(1, 0)
     inputs = batch["inputs"]
@@ -85,7 +85,7 @@ def test_documents_are_independent_without_cross_document_attention(recipe: Make
 
 
 def test_evaluation_without_cross_document_attention_scores_single_documents(recipe: Make) -> None:
-    """Every document is scored with only END as its context, and each token of the split is counted once."""
+    """The context of every document is only END, and each token of the split is counted once."""
     task = Task.prepare(recipe(*APART))
     model, total, count = model_of(task), 0.0, 0
     for document in task.corpus.split("dev"):

@@ -7,8 +7,9 @@ from pathlib import Path
 from seqloom.recipes import read_recipe
 from seqloom.training import begin
 
-MAX_MODULES = 40  # modules of seqloom that are executed to read a recipe
-MODEL_MODULES = {f"seqloom.models.{name}" for name in ("backbones", "language_model", "recurrent_lm")}  # two are bases
+MAX_MODULES = 40  # maximum modules of seqloom that are executed when a recipe is read
+# Two are base modules
+MODEL_MODULES = {f"seqloom.models.{name}" for name in ("backbones", "language_model", "recurrent_lm")}
 READ_RECIPE = """
 import sys
 from seqloom.recipes import read_recipe

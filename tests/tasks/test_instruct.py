@@ -40,7 +40,7 @@ def test_loss_covers_only_responses(folder: Path) -> None:
     other = {**batch, "targets": torch.where(batch["counted"], batch["targets"], 5)}
     assert torch.equal(
         task.loss(model, other, None).value, loss
-    )  # predictions of the instruction do not affect the loss
+    )  # predictions within the instruction do not affect the loss
     answered = {**batch, "targets": torch.where(batch["counted"], 5, batch["targets"])}
     assert not torch.equal(task.loss(model, answered, None).value, loss)  # control
     scores, _ = model.score(batch["inputs"], batch["targets"], model.start(rows=len(batch["inputs"])))

@@ -1,4 +1,4 @@
-"""The language modelling task with recurrent models: batches, loss, and a loss computed in three ways."""
+"""The language modelling task with recurrent models: batches, and a loss that is computed in three ways."""
 
 import math
 
@@ -75,7 +75,7 @@ EQUATIONS = {"elman": elman, "lstm": lstm, "gru": gru, "gru-cho": gru_cho, "mut1
 
 
 def total_by_hand(weights, cell, layers, hidden, ids):
-    """Return −Σ log p of a stream of token ids, one at a time, starting with END (0)."""
+    """Return −Σ log p of a stream of token ids, which are read one at a time, starting with END (0)."""
     w = {name: tensor.double().numpy() for name, tensor in weights.items()}
     states = [{"h": np.zeros(hidden), "c": np.zeros(hidden)} for _ in range(layers)]
     total = 0.0
@@ -129,7 +129,7 @@ def test_evaluation_log_and_manual_computation_agree(recipe, tmp_path, cell, lay
 
 
 def test_evaluation_rows_start_with_initial_state(recipe):
-    """More rows are faster with a slightly higher loss; one row, the default, is exact."""
+    """Evaluation with more rows is faster, and its loss is slightly higher. The default, one row, is exact."""
     single, four = Task.prepare(recipe()), Task.prepare(recipe("batch.eval_size=4"))
     torch.manual_seed(0)
     model = single.model().eval()
@@ -167,7 +167,7 @@ def test_epoch_reads_text_without_gaps(recipe):
 
 @pytest.mark.parametrize("cell", STANDARD_CELLS)
 def test_loss_is_batch_mean_given_carried_state(recipe, cell):
-    """Compare two consecutive chunks with reading each row separately from its start."""
+    """Compare two consecutive chunks with separate reading of each row from its start."""
     task = Task.prepare(recipe(f"model.cell={cell}", "batch.state_reset_probability=0"))
     torch.manual_seed(1)
     model = task.model().double()
@@ -209,7 +209,7 @@ def test_state_reset_affects_only_the_chosen_rows(recipe):
 
 
 def test_fraction_of_unchanged_documents_is_measured(recipe):
-    """Characters preserve every document of the known alphabet; words lose repeated spaces."""
+    """Characters preserve every document in the known alphabet. Words lose repeated spaces."""
     characters = Task.prepare(recipe())
     assert characters.text_kept("train") == 1
     words = Task.prepare(recipe("tokenizer.kind=words"))
@@ -219,7 +219,7 @@ def test_fraction_of_unchanged_documents_is_measured(recipe):
 
 
 def test_reset_rows_equal_rows_with_initial_state(recipe):
-    """The loss of each row is that of its carried state, or of the initial state if it is reset."""
+    """The loss of each row uses its carried state, or the initial state if the state is reset."""
     task = Task.prepare(recipe("batch.state_reset_probability=0.5"))
     torch.manual_seed(1)
     model = task.model().double()

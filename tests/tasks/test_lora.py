@@ -1,4 +1,4 @@
-"""LoRA (`init.lora`): the equation, frozen weights, saved models, exact resume, averages and rejected recipes."""
+"""LoRA (`init.lora`): the equation, frozen weights, saved models, exact resume, averages, and rejected recipes."""
 
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def test_only_updates_and_the_output_layer_are_trained(runs: Path, tmp_path: Pat
     after = model.backbone.state_dict()
     changed = {name for name in after if name in before and not torch.equal(after[name], before[name])}
     projections = {name for name in after if name.endswith((".q.weight", ".v.weight"))}
-    special = {name for name in after if name.endswith("embed.weight")}  # new rows of special tokens are random
+    special = {name for name in after if name.endswith("embed.weight")}  # the new rows of special tokens are random
     assert changed - special == projections and len(projections) == 4
     for name in projections:
         update = after[name] - before[name]

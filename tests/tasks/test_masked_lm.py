@@ -1,4 +1,4 @@
-"""The masked language modelling task: batches of each objective, metrics and exact resume."""
+"""The masked language modelling task: batches of each objective, metrics, and exact resume."""
 
 import math
 from pathlib import Path
@@ -26,7 +26,7 @@ def prepared(folder: Path, *overrides: str) -> Task:
 
 def test_packed_rows_contain_every_token(tmp_path: Path) -> None:
     task = prepared(tmp_path, "objective=mlm", "masks.mask_replace_prob=0", "masks.random_replace_prob=0")
-    epoch = task.batches.epoch(1, 0)  # without masks
+    epoch = task.batches.epoch(1, 0)  # rows without masks
     assert "other" not in epoch and "segments" not in epoch
     words = [word for row in epoch["tokens"] for word in row.tolist() if 0 < word < len(task.tokenizer)]
     expected = [token for text in task.corpus.split("train") for token in task.tokenizer.encode(text)]
@@ -110,13 +110,13 @@ def test_mlm_has_no_next_sentence_metrics(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm+nsp"])
 def test_training_predicts_masked_words_better_than_chance(tmp_path: Path, objective: str) -> None:
-    """In the artificial language, most words follow from their neighbours."""
+    """In the artificial language, the neighbours of most words determine the words."""
     changes = ["train.steps=250", "train.evaluate_every=250", "train.lr=1e-2", "batch.size=16", "train.log_every=250"]
     changes += ["model.dropout=0", "model.norm_first=true", "model.init=0.2"]
     run = trained(
         masked_recipe(tmp_path, f"objective={objective}", "model.positions.kind=rotary", *changes), tmp_path / "run"
     )
-    assert load(run).evaluate("test")["masked_accuracy"] > 0.45  # the most frequent word makes up a sixth of all words
+    assert load(run).evaluate("test")["masked_accuracy"] > 0.45  # the most frequent word is one sixth of all words
 
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm+nsp"])
@@ -161,7 +161,7 @@ def test_single_sentence_documents_are_reported(tmp_path: Path) -> None:
 
 
 def test_text_without_masked_tokens_is_rejected(tmp_path: Path) -> None:
-    """The mean over no tokens must not become a loss of zero."""
+    """A mean over zero tokens must not become a loss of zero."""
     run = trained(masked_recipe(tmp_path), tmp_path / "run")
     with pytest.raises(DataError, match=r"^The text is too short: none of its tokens is masked .*Use more text"):
         load(run).evaluate_documents(["purr"])

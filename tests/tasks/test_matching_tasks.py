@@ -1,4 +1,4 @@
-"""The tasks pair, choice and answer: batches, learning, exact resume and errors."""
+"""The tasks pair, choice and answer: batches, learning, exact resume, and errors."""
 
 from pathlib import Path
 from typing import Any

@@ -56,7 +56,7 @@ def test_batches_have_a_row_of_labels_for_each_text(tmp_path: Path) -> None:
                 continue
             text = task.tokenizer.decode(row[mask].tolist()[:-1])
             read.append((text, tuple(label for label, flag in zip(LABELS, labels, strict=True) if flag)))
-    assert padded  # empty rows of an incomplete batch
+    assert padded  # an incomplete batch has empty rows
     examples = [example for example in task.corpus.split("train") if isinstance(example, MultiLabelExample)]
     assert sorted(read) == sorted((example.text, example.label_set) for example in examples)
 
@@ -85,7 +85,7 @@ def test_resume_is_exact_and_chooses_the_same_thresholds(tmp_path: Path) -> None
     for event in training.events(stop):
         if isinstance(event, Progress) and event.step >= 25:
             stop.request()
-    assert not (tmp_path / "halves/calibration.json").exists()  # training is not finished
+    assert not (tmp_path / "halves/calibration.json").exists()  # training has not finished
     seen = [event for event in resume(tmp_path / "halves").events() if isinstance(event, Evaluated)]
     assert [event.step for event in seen] == [40]
     assert_same_checkpoints(uninterrupted, tmp_path / "halves")
@@ -100,7 +100,7 @@ def test_thresholds_of_a_finished_run_are_kept(tmp_path: Path) -> None:
     for _ in resume(run).events():
         pass
     assert (run / "calibration.json").read_text() == before
-    for _ in resume(run, ["train.steps=60"]).events():  # other weights
+    for _ in resume(run, ["train.steps=60"]).events():  # trains other weights
         pass
     assert json.loads((run / "calibration.json").read_text())["criterion"] == "f1"
 
@@ -136,7 +136,8 @@ def test_predictions_equal_those_of_evaluation(model: Any) -> None:
     assert metrics["hamming_loss"] == pytest.approx(wrong / len(examples) / 3)
     assert len(model.mistakes("test")) == wrong
     model.min_probability = 1.0
-    assert len(model.mistakes("test")) == sum(len(example.label_set) for example in examples)  # nothing is predicted
+    # The model predicts no labels
+    assert len(model.mistakes("test")) == sum(len(example.label_set) for example in examples)
 
 
 def test_probability_of_a_label_set_is_a_product(model: Any) -> None:
@@ -150,7 +151,7 @@ def test_labels_reach_their_thresholds(model: Any) -> None:
     texts = ["hello invoice now", "", "hello", "hello password"]
     several, blank, none, login = model.predict(texts)
     assert set(several.labels) == {"billing", "urgent"} and set(login.labels) == {"login"}
-    assert [each.label for each in several.candidates][:2] == list(several.labels)  # the most probable first
+    assert [each.label for each in several.candidates][:2] == list(several.labels)  # most probable label first
     assert (none.labels, none.label, none.abstained) == ((), "", True)
     assert none.to_line() == f"-\t{none.candidates[0].probability:.4f}"
     assert (blank.labels, blank.candidates, blank.abstained, blank.to_line()) == ((), [], False, "")

@@ -1,4 +1,4 @@
-"""The n-gram task: its loss equals that of the log and of Kneser–Ney smoothing with dictionaries."""
+"""The loss of the n-gram task equals that of the log, and Kneser–Ney smoothing computed with dictionaries."""
 
 import math
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""Prompt tuning of a language model, and the self-contained run that it creates."""
+"""Prompt tuning of a language model, and the run that it creates, which needs no other run."""
 
 import shutil
 from pathlib import Path
@@ -70,7 +70,8 @@ def test_training_lowers_the_loss_with_frozen_language_model(folder: Path, tmp_p
     before = task.loss(task.model(), batch, None).value
     model = Run.open(trained(recipe, tmp_path / "new")).model("cpu")
     after = task.loss(model, batch, None).value
-    assert after < before - (0.02 if kind == "gpt" else 0)  # an untrained LSTM hardly depends on its input
+    # The output of an untrained LSTM hardly depends on its input
+    assert after < before - (0.02 if kind == "gpt" else 0)
     weights = tensors_from_file(folder / kind / "model.safetensors")
     assert all(torch.equal(model.frozen.state_dict()[name], tensor) for name, tensor in weights.items())
 

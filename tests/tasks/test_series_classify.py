@@ -1,4 +1,4 @@
-"""Classification of series: model, task, files of the user and commands."""
+"""Classification of series: model, task, files of the user, and commands."""
 
 import math
 from collections.abc import Callable

@@ -41,7 +41,8 @@ def test_loaded_run_uses_exact_probabilities(recipe: Any, tmp_path: Path, overri
     training = begin(recipe(*overrides), tmp_path / "run")
     list(training.events())
     trained = load(tmp_path / "run", device="cpu")
-    assert trained.evaluate("dev") == trained.evaluate("dev") == training.run.metrics("dev")  # no samples
+    # Evaluation does not use samples
+    assert trained.evaluate("dev") == trained.evaluate("dev") == training.run.metrics("dev")
     output = trained.model.step(torch.zeros(1, 1, dtype=torch.long), trained.model.start(rows=1))
     assert output.log_probs.exp().sum().item() == pytest.approx(1, abs=1e-5)
     assert len(list(trained.generate("the", max_tokens=5, stream=True))) <= 6
@@ -52,7 +53,8 @@ def test_sampler_uses_counts_of_training_text(recipe: Any) -> None:
     stream = task.stream("train")
     proposal = task.model().output.proposal
     end = float((stream == 0).float().mean())
-    assert proposal[0].item() == pytest.approx(end * len(stream) / (len(stream) + 1))  # <unk> counts once
+    # <unk> is counted as if it occurred once
+    assert proposal[0].item() == pytest.approx(end * len(stream) / (len(stream) + 1))
     assert proposal[1] == proposal.min()
 
 

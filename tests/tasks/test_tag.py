@@ -1,4 +1,4 @@
-"""The tagging task: words and tags, pieces of long sentences, spans and exact resume."""
+"""The tagging task: words and tags, pieces of long sentences, spans, and exact resume."""
 
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def test_unconstrained_tags_may_be_invalid(tmp_path: Path) -> None:
 
 @pytest.fixture
 def long_task(tmp_path: Path) -> Task:
-    """A task on a single long sentence, read in pieces of at most four words."""
+    """A task with a single long sentence, which is read in pieces of at most four words."""
     uninterrupted = [pair for sentence in sentences() for pair in sentence]
     write_sentences(tmp_path / "mine.conll", [uninterrupted, *sentences()])
     return Task.prepare(tag_recipe(tmp_path, "batch.max_length=5"))
@@ -76,7 +76,7 @@ def test_long_sentences_are_split_and_rejoined(long_task: Task) -> None:
     torch.manual_seed(0)
     predicted, loss = task.outputs(task.model().eval(), "train")
     assert [len(tags) for tags in predicted] == [len(sentence.words) for sentence in task.corpus.split("train")]
-    assert 0 < loss < 10  # no piece starts with a tag that cannot start a sentence
+    assert 0 < loss < 10  # no piece starts with a tag that is invalid at the start of a sentence
 
 
 def test_split_span_starts_with_b_tag(long_task: Task) -> None:
@@ -96,7 +96,7 @@ def test_tags_missing_in_train_are_reported_and_count_as_wrong(tmp_path: Path) -
     test = write_sentences(tmp_path / "test.conll", [[("Ann", "B-PER"), ("Monday", "B-DAY")], [("Bob", "B-PER")]])
     task = Task.prepare(tag_recipe(tmp_path, f"data.test={test}", "data.test_fraction=0"))
     assert any("1 test word has a tag not in train (B-DAY): it counts as wrong" in w for w in task.warnings())
-    assert task.tags("test") == [[1, -1], [1]]  # not a tag of the model
+    assert task.tags("test") == [[1, -1], [1]]  # the second tag is not a tag of the model
     torch.manual_seed(0)
     predicted = task.report(task.model().eval(), "test")
     assert predicted.unseen == {"B-DAY": 1}
@@ -158,4 +158,4 @@ def test_training_is_accurate_and_resume_is_exact(tmp_path: Path, overrides: lis
     run = Run.open(uninterrupted)
     assert run.labels == ["B-LOC", "B-PER", "I-LOC", "O"]
     assert run.sizes["tags"] == 4
-    assert bool(run.model("cpu").chain.allowed.all()) is False  # the allowed transitions are saved with the weights
+    assert bool(run.model("cpu").chain.allowed.all()) is False  # the weights include the allowed transitions

@@ -82,7 +82,7 @@ def test_killed_run_resumes_exactly(tmp_path: Path) -> None:
     _, recipe = read_recipe("kalman-track", SMALL)
     for event in begin(recipe, tmp_path / "killed").events():
         if isinstance(event, Saved) and event.step == 8:
-            break  # everything after it is lost
+            break  # later events are lost
     resumed = list(resume(tmp_path / "killed").events())
     assert resumed[0].step == 8 and isinstance(resumed[-1], Finished) and resumed[-1].step == 12
     uninterrupted, killed = contents(tmp_path / "whole"), contents(tmp_path / "killed")

@@ -1,4 +1,7 @@
-"""Transfer from a denoiser or a translator: classifiers and taggers use its encoder, translators the complete model."""
+"""Transfer from a denoiser or a translator.
+
+Classifiers and taggers use its encoder, and translators use the complete model.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +31,7 @@ SMALL = {"kind": "recurrent-seq2seq", "hidden": 8, "embedding": 6, "encoder_laye
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train a denoiser of each kind and a recurrent translator."""
+    """Train a denoiser of each kind, and a recurrent translator."""
     folder = tmp_path_factory.mktemp("pretrained")
     for kind in ("spans", "bart"):
         trained(denoise_recipe(folder, f"noise.kind={kind}", "train.steps=3", "batch.dev_texts=0"), folder / kind)
@@ -98,7 +101,7 @@ def test_fine_tuned_translator_records_its_source(runs: Path, tmp_path: Path) ->
     assert opened.data["init"]["from"] == str(runs / "spans") and len(opened.data["init"]["sha256"]) == 64
     (line,) = load(run).translate("The cats purr .")
     assert isinstance(line.text, str) and opened.sizes == {"vocabulary": len(opened.tokenizer)}
-    again = prepared(translate_recipe(tmp_path, run))  # it can be fine-tuned, too
+    again = prepared(translate_recipe(tmp_path, run))  # the resulting run can also be fine-tuned
     assert torch.equal(again.model().output.weight, tensors_from_file(run / "model.safetensors")["output.weight"])
 
 

@@ -1,4 +1,4 @@
-"""The translation task: batches, loss, metrics, files of a run and errors."""
+"""The translation task: batches, loss, metrics, files of a run, and errors."""
 
 import json
 import math
@@ -41,7 +41,7 @@ SIZES = {"train": 61, "dev": 12, "test": 9}
 
 
 def _pairs() -> dict[str, list[tuple[str, str]]]:
-    """Return distinct lines of number words with their reversed translations."""
+    """Return distinct lines of number words with their translations in reverse order."""
     draw = random.Random(0)
     lines = list(dict.fromkeys(tuple(draw.choices(list(NAMES), k=draw.randint(1, 5))) for _ in range(200)))
     pairs = iter([(" ".join(line), " ".join(NAMES[word] for word in reversed(line))) for line in lines])
@@ -106,7 +106,8 @@ def test_byte_pair_dropout_changes_only_the_segmentation(recipe: Any) -> None:
         rows = [row.tolist() for batch in batches for row in batch["targets"]]
         texts.append(sorted(task.tokenizer.decode(row) for row in rows))
         assert sum(batch["read"] for batch in batches) > len(plain.side_tokens("train", "target").ids)
-        assert all(batch["target_mask"].any(dim=0).all() for batch in batches)  # padded to its longest sentence
+        # The batch is padded to its longest sentence
+        assert all(batch["target_mask"].any(dim=0).all() for batch in batches)
     assert texts[0] == texts[1] == sorted(target for _, target in PAIRS["train"])
     first, again, other = (task.batch(seed, 3)["source"] for seed in (1, 1, 2))
     assert torch.equal(first, again) and not torch.equal(first, other)
@@ -114,7 +115,7 @@ def test_byte_pair_dropout_changes_only_the_segmentation(recipe: Any) -> None:
     assert torch.equal(task.batch(1, 3)["source"], first)
     assert (
         task.side_tokens("dev", "target").ids.tolist() == plain.side_tokens("dev", "target").ids.tolist()
-    )  # not in evaluation
+    )  # dropout is not used in evaluation
     assert task.tokenizer.to_json() == plain.tokenizer.to_json()
 
 
@@ -184,7 +185,7 @@ def test_report_uses_translations_of_search(recipe: Any) -> None:
     greedy = task.report(model, "test", BeamConfig(beam=1))
     assert greedy.decoding.startswith("greedy")
     assert greedy.hypotheses == [line.hypothesis for line in task.translate(model, "test", BeamConfig(beam=1))]
-    assert "alignment_error_rate" not in report.metrics  # the alignment is unknown
+    assert "alignment_error_rate" not in report.metrics  # because the alignment is unknown
 
 
 def test_validation_translates_some_dev_pairs_greedily(recipe: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +307,7 @@ def test_omitted_pairs_and_unknown_tokens_give_warnings(recipe: Any) -> None:
     task = Task.prepare(recipe("batch.max_length=4", "tokenizer.kind=words", "tokenizer.min_count=40"))
     noted = Task(task.recipe, replace(task.corpus, notes=("3 pairs are blank",)), task.tokenizer)
     metrics = noted.warnings()
-    left_out = sum(len(source.split()) > 3 for source, _ in PAIRS["train"])  # END is the fourth token
+    left_out = sum(len(source.split()) > 3 for source, _ in PAIRS["train"])  # END is counted as the fourth token
     assert metrics[0] == "3 pairs are blank."
     assert f"{left_out} of 61 training pairs are omitted" in metrics[1] and "batch.max_length" in metrics[1]
     assert len(metrics) == 4 and all("are <unk>" in line for line in metrics[2:])

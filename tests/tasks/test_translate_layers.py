@@ -41,9 +41,9 @@ def test_short_training_on_phrases_lowers_loss(kind: str) -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_translations_during_training_use_current_weights(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cached decoding weights are invalidated when an optimizer changes the weights."""
+    """Cached weights for decoding are invalidated when an optimizer changes the weights."""
     pytest.importorskip("babel", reason="the extra corpora is not installed")
-    monkeypatch.setattr(packed, "MIN_ONEDNN_PRODUCTS", 0)  # for any number of pairs
+    monkeypatch.setattr(packed, "MIN_ONEDNN_PRODUCTS", 0)  # applies to any number of pairs
     recipe: Any = read_recipe("translate-cldr", [*SMALL, "data.dev=40", f"train.optimizer={optimizer}"])[1]
     task = Task.prepare(recipe)
     trainer, fresh = TrainState(task, recipe.train, recipe.seed), task.model().eval()

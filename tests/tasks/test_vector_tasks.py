@@ -1,4 +1,4 @@
-"""The adding and recall tasks: batches, losses, learning and runs."""
+"""The adding and recall tasks: batches, losses, learning, and runs."""
 
 import math
 from pathlib import Path
@@ -103,7 +103,7 @@ def test_recall_metrics_equal_manual_computation() -> None:
 
 
 def test_training_loss_equals_evaluation_loss(name: str) -> None:
-    """The loss of a batch equals the mean that `evaluate` computes."""
+    """The loss of a batch equals the mean loss that `evaluate` computes."""
     task = prepared(name, "data.dev=16")
     batch, model = task.corpus.split("dev"), task.model()
     loss = task.loss(model, batch, None)
@@ -143,7 +143,7 @@ def test_recall_beats_chance() -> None:
 
 
 def test_adding_cannot_be_learned_without_marks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control: without marks, the same training is no better than a blind guess."""
+    """Control: without marks, the same training run is no better than a guess without reading the input."""
     task = prepared("adding", "model.cell=gru", "model.hidden=32", "batch.size=32")
     draw = task.corpus.draw
 

@@ -1,4 +1,7 @@
-"""The window model in the language modelling task: windows across chunks, documents, state resets, exact resume."""
+"""The window model in the language modelling task.
+
+The tests cover windows across chunks, documents, state resets, and exact resume.
+"""
 
 import json
 import math
@@ -26,7 +29,7 @@ from seqloom.training import begin, resume
 K = 4
 WINDOW = ["model.kind=window-lm", f"model.window={K}", "model.embedding=6", "model.hidden=8"]
 APART = [*WINDOW, "batch.cross_document_attention=false"]
-GOLDEN = [2.6958, 2.6556, 2.6161, 2.6477, 2.4569, 2.4314, 2.3338, 2.4349, 2.1295, 2.0904]  # as last reviewed
+GOLDEN = [2.6958, 2.6556, 2.6161, 2.6477, 2.4569, 2.4314, 2.3338, 2.4349, 2.1295, 2.0904]  # values of the last review
 
 Make = Callable[..., Any]
 
@@ -40,13 +43,13 @@ def model_of(task: Task) -> Any:
 
 
 def alone(model: Any, context: list[int], target: int) -> float:
-    """Return −log p of a token after `context`, from one window."""
+    """Return −log p of a token after `context`, computed from one window."""
     window = torch.tensor([([END] * K + context)[-K:]])
     return -model.output.log_probs(model.before_output(window))[0, target].item()
 
 
 def row_so_far(task: Task, step: int, row: int) -> tuple[list[int], list[int]]:
-    """Return the inputs and targets of a row in an epoch, up to the end of this step."""
+    """Return the inputs and targets of a row in an epoch up to the end of this step."""
     batches = [task.batch(1, before) for before in range(step + 1)]
     return torch.cat([batch["inputs"][row] for batch in batches]).tolist(), batches[-1]["targets"][row].tolist()
 
@@ -55,7 +58,7 @@ def row_so_far(task: Task, step: int, row: int) -> tuple[list[int], list[int]]:
 
 
 def test_chunk_continues_previous_chunk(recipe: Make) -> None:
-    """The loss equals that of separate windows for any chunking; windows may cross documents."""
+    """For any chunks, the loss equals that of separate windows. Windows may cross documents."""
     task = Task.prepare(recipe(*WINDOW, "batch.state_reset_probability=0"))
     model, carry = model_of(task), None
     for step in range(3):
@@ -170,7 +173,7 @@ def test_resume_is_exact(recipe: Make, tmp_path: Path, options: list[str]) -> No
     uninterrupted, resumed, other = trained("once", 8), trained("twice", 3, 8), trained("other", 3, 7)
     assert any(
         value.dtype == torch.long and value.shape == (3, K) for value in uninterrupted.values()
-    )  # the window is saved
+    )  # the checkpoint contains the window
     assert uninterrupted.keys() == resumed.keys()
     assert all(torch.equal(value, resumed[key]) for key, value in uninterrupted.items())
     assert any(not torch.equal(value, other[key]) for key, value in uninterrupted.items())

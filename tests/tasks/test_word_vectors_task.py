@@ -26,7 +26,7 @@ OBJECTIVES = ("skipgram", "cbow", "glove")
 
 @pytest.fixture
 def recipe(tmp_path):
-    """A recipe on sentences about three subjects."""
+    """A recipe with sentences about three subjects."""
     subjects = [("cat", "dog", "owl", "milk"), ("sun", "rain", "snow", "wind"), ("red", "blue", "green", "grey")]
     generator = random.Random(1)
     for split, count in (("train", 120), ("dev", 25), ("test", 25)):
@@ -199,5 +199,6 @@ def test_held_out_samples_are_equal_for_every_run(recipe, tmp_path):
         model, task.text("dev")
     )
     untrained = task.evaluate(model, "dev")
-    assert untrained["loss"] == pytest.approx(0.693147 * (1 + 5), rel=0.25)  # u is zero, so every probability is 1/2
+    # U is zero, so that every probability is 1/2
+    assert untrained["loss"] == pytest.approx(0.693147 * (1 + 5), rel=0.25)
     assert "wordsim353" not in untrained

@@ -17,7 +17,7 @@ def recipe_of_each_task() -> dict[str, str]:
 
 @pytest.mark.parametrize("task", tasks.names())
 def test_wrong_sections_are_rejected(task: str) -> None:
-    """The error is a `UsageError`; any other exception would be a bug."""
+    """The error must be a `UsageError`. Any other exception would be a bug."""
     if (recipe := recipe_of_each_task().get(task)) is None:
         pytest.skip(f"no recipe is shipped for {task}")
     for section in field_types(tasks.task_info(task).recipe):

@@ -27,7 +27,7 @@ def spm(language: str, kind: str = "unigram", byte_fallback: bool = False) -> by
 
 
 def vocabulary(*models: bytes, codes: tuple[str, ...] = ()) -> dict[str, int]:
-    """Return the pieces of both models, as in Marian's vocabulary: <pad> is last, and two pieces are missing."""
+    """Return the pieces of both models as in Marian's vocabulary, where <pad> is last and two pieces are missing."""
     pieces: dict[str, None] = {}
     for model in models:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -38,7 +38,7 @@ def vocabulary(*models: bytes, codes: tuple[str, ...] = ()) -> dict[str, int]:
 
 
 def files(directory: Path, *, codes: tuple[str, ...] = (), **options: Any) -> dict[str, int]:
-    """Write source.spm, target.spm and vocab.json; return the vocabulary."""
+    """Write source.spm, target.spm and vocab.json. Return the vocabulary."""
     models = {"source.spm": spm("en", **options), "target.spm": spm("fr", **options)}
     names = vocabulary(*models.values(), codes=codes)
     directory.mkdir(exist_ok=True)
@@ -49,7 +49,7 @@ def files(directory: Path, *, codes: tuple[str, ...] = (), **options: Any) -> di
 
 
 def content(directory: Path, *, spare: int = 0) -> dict[str, Any]:
-    """Return the content of a tokenizer built from these files."""
+    """Return the content of a tokenizer that is built from these files."""
     names = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
     models = {side: b64encode((directory / f"{side}.spm").read_bytes()).decode() for side in ("source", "target")}
     specials = {"end": names["</s>"], "padding": names["<pad>"], "unknown": names["<unk>"]}

@@ -23,10 +23,10 @@ TOKENIZER = train(SAMPLE)
 
 
 def reference_merges(words: list[str], count: int) -> list[tuple[bytes, bytes]]:
-    """Return the merges of byte-pair encoding, recounting all pairs before each merge.
+    """Return the merges of byte-pair encoding. All pairs are counted again before each merge.
 
-    The most frequent pair is merged; ties are broken by the left id, then by the right id. The ids of bytes follow
-    the order of the library's byte characters, which is alphabetical for ASCII letters.
+    The most frequent pair is merged. Among equally frequent pairs, the left id decides, and then the right id. The ids
+    of bytes follow the order of the library's byte characters, which is alphabetical for ASCII letters.
     """
     corpus = Counter(tuple(bytes([byte]) for byte in word.encode()) for word in words)
     ids = {bytes([byte]): byte for byte in range(256)}
@@ -63,7 +63,7 @@ def merge(word: tuple[bytes, ...], pair: tuple[bytes, bytes]) -> tuple[bytes, ..
 
 
 def test_merges_equal_worked_example() -> None:
-    """The text is low×5, lower×2, newest×6 and widest×3; the first merges are es, est and lo."""
+    """The text is low×5, lower×2, newest×6 and widest×3. The first merges are es, est and lo."""
     learned = [(left + right).decode() for left, right in train(LECTURE, 257 + 8).merges()]
     assert learned == ["es", "est", "lo", "low", "ew", "new", "newest", "dest"]
 

@@ -52,7 +52,8 @@ def test_segmentations_differ_between_steps_and_are_reproducible() -> None:
     texts = DropoutTexts(TOKENIZER, SAMPLE, 0.3)
     first, second = texts.draw(range(3), 1, 0), texts.draw(range(3), 1, 1)
     assert first != second
-    assert DropoutTexts(TOKENIZER, SAMPLE, 0.3).draw(range(3), 1, 0) == first  # independent of previous draws
+    # The result does not depend on previous draws
+    assert DropoutTexts(TOKENIZER, SAMPLE, 0.3).draw(range(3), 1, 0) == first
     assert texts.draw(range(3), 2, 0) == DropoutTexts(TOKENIZER, SAMPLE, 0.3).draw(range(3), 2, 0) != first
     assert texts.draw(range(3), 1, 0) == first
     assert texts.draw([2, 0], 1, 0) != first  # another draw of the same texts
@@ -65,7 +66,7 @@ def test_words_have_many_segmentations() -> None:
 
 
 def test_merge_of_two_bytes_is_dropped_with_dropout_probability() -> None:
-    """Only one merge is possible, so the word stays divided with probability p."""
+    """Only one merge is possible, so the word is not merged with probability p."""
     joins = {(1, 2): (0, 3)}
     draw = random.Random(4).random
     divided = sum(segment((1, 2), joins, 0.3, draw) == (1, 2) for _ in range(4000))

@@ -1,4 +1,4 @@
-"""Imported tokenizers: ids of the library in the order of seqloom, and no text encodes to a special token."""
+"""Imported tokenizers: ids are those of the library in the order of seqloom, and no text encodes to a special token."""
 
 import json
 from typing import Any
@@ -32,7 +32,7 @@ def bytes_like_gpt2() -> tuple[Library, int, list[int]]:
 
 
 def pieces_like_llama() -> tuple[Library, int, list[int]]:
-    """Build a tokenizer with ▁ for spaces, a prepended space, and byte fallback."""
+    """Build a tokenizer that uses ▁ for spaces, prepends a space, and has byte fallback."""
     names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁"]
     letters = sorted({letter for text in TEXTS[:1] for letter in text if letter != " "})
     merges = [("▁", "t"), ("h", "e"), ("▁t", "he"), ("o", "x")]
@@ -300,7 +300,7 @@ def test_spelled_tokens_concatenate_to_the_text(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
     ids = [token for token in tokenizer.encode(text) if token != tokenizer.unknown]
     spelled = b"".join(map(tokenizer.spell, ids)).decode()
-    if name == "pieces_like_bert":  # its decoder attaches punctuation marks to words
+    if name == "pieces_like_bert":  # the decoder of BERT attaches punctuation marks to words
         assert "".join(spelled.split()) == "".join(tokenizer.decode(ids).split())
     else:
         assert spelled.split() == tokenizer.decode(ids).split()

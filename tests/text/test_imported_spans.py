@@ -1,4 +1,4 @@
-"""Spans of tokens in the original text, for tokenizers that lowercase it and remove accents."""
+"""Spans of tokens in the original text, for tokenizers that lowercase the text and remove accents."""
 
 import json
 import unicodedata
@@ -71,7 +71,8 @@ def test_spans_match_token_text(text: str) -> None:
         token_text = tokenizer.token(token).removeprefix("##")
         if token != tokenizer.unknown and not text[start:end].isspace():
             normalized = normalizer.normalize_str(text[start:end]).strip()
-            assert token_text in normalized, (token_text, text[start:end])  # longer if one letter became several
+            # Longer if one letter became several letters
+            assert token_text in normalized, (token_text, text[start:end])
 
 
 def test_marks_are_kept_with_their_letter() -> None:
@@ -80,13 +81,14 @@ def test_marks_are_kept_with_their_letter() -> None:
     texts = [text[start:end] for start, end in tokenizer.spans(text)]
     assert texts == ["Cafe\u0301", "ह", "ि", "न\u094d", "द", "ी"]
     assert include_marks("e\u0301\u0323x\u0301", [(0, 1), (3, 4)]) == [(0, 3), (3, 5)]
-    assert include_marks("e \u0301x", [(0, 1), (3, 4)]) == [(0, 1), (3, 4)]  # a mark after a space belongs to no token
+    # A mark after a space does not belong to a token
+    assert include_marks("e \u0301x", [(0, 1), (3, 4)]) == [(0, 1), (3, 4)]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("text", TEXTS)
 def test_answer_spans_round_trip(name: str, text: str) -> None:
-    """The tokens that cover a word restore the word including its marks."""
+    """The tokens that cover a word restore the word with its marks."""
     spans = TOKENIZERS[name].spans(text)
     for start, end in word_spans(text):
         if (tokens := tokens_covering(spans, start, end)) is not None and any(map(str.isalnum, text[start:end])):

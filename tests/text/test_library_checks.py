@@ -1,4 +1,4 @@
-"""Imported tokenizer files that need exponential time or memory are rejected before they read text."""
+"""Imported tokenizer files that would need exponential time or memory are rejected before they process text."""
 
 import subprocess
 import sys
@@ -82,7 +82,7 @@ def test_deeply_nested_normalizer_is_rejected() -> None:
 
 
 def test_excessive_matching_raises_checkpoint_error() -> None:
-    """A pattern of many adjacent repetitions passes the check, but the library gives up on it."""
+    """A pattern with many adjacent repetitions passes the check, but the library stops matching it with an error."""
     program = """
         from seqloom.core.errors import CheckpointError
         from seqloom.text import Imported
@@ -102,7 +102,7 @@ def test_excessive_matching_raises_checkpoint_error() -> None:
 
 @pytest.mark.parametrize("count", [3, 3000])
 def test_repeated_special_tokens_are_encoded_in_linear_time(count: int) -> None:
-    """`</s>` is in the vocabulary, but text must not encode to it: it is encoded as characters, in linear time."""
+    """`</s>` is in the vocabulary, but no text may encode to it. It is encoded as characters, in linear time."""
     tokenizer = Imported(tokenizer_file(pre_tokenizer=split_by(r"</s>|/s>|.")), end=1, last=[], rows=7)
     began = time.monotonic()
     ids = tokenizer.encode("a</s>b" * count)

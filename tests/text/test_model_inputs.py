@@ -47,7 +47,7 @@ def test_longest_text_is_truncated_first(lengths, room) -> None:
         assert truncated_length <= length
         assert (
             truncated_length == length or truncated_length >= max(truncated) - 1
-        )  # a truncated text is among the longest
+        )  # only the longest texts are truncated
 
 
 @pytest.mark.parametrize("kind", [CharactersConfig(), WordsConfig()])

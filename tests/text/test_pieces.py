@@ -1,4 +1,4 @@
-"""Long texts are encoded in pieces with the ids of the complete text and bounded memory."""
+"""Long texts are encoded in pieces. The ids equal those of the complete text, and memory is bounded."""
 
 import random
 import subprocess
@@ -18,7 +18,7 @@ from seqloom.text import (
 )
 from seqloom.text.base import PIECE_LENGTH, batch_texts, cut_at_spaces, mark_last
 
-# Runs of all kinds of white space, apostrophes, marks, digits, separators that only Python treats as white space.
+# Texts of all kinds of white space, apostrophes, marks, digits, and separators that only Python treats as white space.
 PARTS = [
     "word",
     "naïve",
@@ -80,7 +80,7 @@ CONFIGS = [
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.kind}-{getattr(config, 'split', '')}")
 def test_ids_of_pieces_equal_ids_of_text(config: TokenizerConfig) -> None:
-    """`encode_pieces` cuts only texts longer than PIECE_LENGTH; this test cuts every few characters."""
+    """`encode_pieces` divides only texts longer than PIECE_LENGTH. This test divides texts every few characters."""
     tokenizer = train_tokenizer(config, [random_text(2000, seed=1)])
     for seed in range(30):
         text = random_text(60, seed)
@@ -124,7 +124,7 @@ def test_progress_is_reported() -> None:
 
 
 def test_long_document_needs_little_memory() -> None:
-    """Without pieces, the encoding of this text needs more than half a gigabyte of additional memory."""
+    """Without pieces, encoding this text needs more than half a gigabyte of additional memory."""
     program = """
         import resource
         from seqloom.text import BytePairConfig, encode_documents, train_tokenizer

@@ -45,7 +45,7 @@ def tokenizer(directory):
 def marian(directory):
     transformers = pytest.importorskip("transformers")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns about a punctuation normalizer that neither tokenizer uses
+        warnings.simplefilter("ignore")  # transformers warns about a punctuation normalizer that neither tokenizer uses
         return transformers.MarianTokenizer.from_pretrained(directory)
 
 
@@ -102,7 +102,7 @@ def test_spans_refer_to_original_text(tokenizer):
     assert spans[0] == (0, 7) and spans[-1][1] == len(text)
     assert "".join(text[start:end] for start, end in spans) == text.replace(
         "<< ", "<<"
-    )  # the space after the language code is in no piece
+    )  # the space after the language code does not belong to a piece
 
 
 def test_unknown_text_is_listed(tmp_path):

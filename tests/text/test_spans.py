@@ -24,7 +24,7 @@ KINDS: dict[str, Any] = {
     "characters": CharactersConfig(),
     "words": WordsConfig(),
     "punctuation": WordsConfig(split="punctuation", lowercase=True, min_count=2),
-    "bytes": BytePairConfig(size=257),  # no merges: every token is a byte
+    "bytes": BytePairConfig(size=257),  # without merges, every token is a byte
     "byte-pair": BytePairConfig(size=300),
 }
 TOKENIZERS = {name: train_tokenizer(config, TEXTS) for name, config in KINDS.items()}
@@ -63,7 +63,7 @@ def test_bytes_have_span_of_their_character(text: str) -> None:
 
 @given(st.text())
 def test_byte_pair_spans_equal_byte_counts(text: str) -> None:
-    """Token k covers the bytes after tokens 0 … k−1, and the characters of these bytes."""
+    """Token k covers the bytes after tokens 0 … k−1 and the characters that contain these bytes."""
     tokenizer: Any = TOKENIZERS["byte-pair"]
     owners = [position for position, letter in enumerate(text) for _ in letter.encode()]
     offset, expected = 0, []
@@ -96,7 +96,7 @@ def test_spans_are_correct_if_lowercasing_changes_length() -> None:
 
 
 def test_generated_tokens_have_spans() -> None:
-    """Generated tokens need not be the encoding of their text, nor valid UTF-8."""
+    """Generated tokens may differ from the encoding of their text, and may not be valid UTF-8."""
     tokenizer = TOKENIZERS["bytes"]
     assert tokenizer.decoded_spans(tokenizer.encode("né日")) == [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3)]
     broken = [*tokenizer.encode("日")[:2], *tokenizer.encode("ab"), 0]

@@ -1,4 +1,4 @@
-"""Splitting texts of any script into words, and the first token of every word."""
+"""Splitting texts of any script into words, and finding the first token of every word."""
 
 import time
 from itertools import pairwise
@@ -55,7 +55,7 @@ def test_visible_characters_are_covered_by_words(text: str) -> None:
 
 @given(st.text(max_size=40))
 def test_splitting_joined_words_loses_no_data(text: str) -> None:
-    """Splitting the joined words again loses no character."""
+    """If the words are joined and split again, no character is lost."""
     words = split_words(text)
     repeated = split_words(" ".join(words))
     assert "".join(repeated) == "".join(words)
@@ -99,14 +99,15 @@ def test_every_word_has_a_first_token(tokenizer: Tokenizer, text: str) -> None:
     first = first_tokens(tokens, spans)
     assert first == sorted(first) and first[0] == 0
     for token, (start, end) in zip(first, spans, strict=True):
-        assert tokens[token][0] < end and start < tokens[token][1]  # the token has a character of the word
-        assert token == 0 or tokens[token - 1][1] <= start or tokens[token - 1][0] < start  # no earlier token has one
+        assert tokens[token][0] < end and start < tokens[token][1]  # the token contains a character of the word
+        # No earlier token contains a character of the word
+        assert token == 0 or tokens[token - 1][1] <= start or tokens[token - 1][0] < start
         assert all(token_end <= start for _, token_end in tokens[:token])
-    assert len(set(first)) == len(words)  # no token belongs to two words
+    assert len(set(first)) == len(words)  # no token is assigned to two words
 
 
 def test_word_without_token_uses_neighbouring_token() -> None:
-    """A word without a token gets the next or last token."""
+    """A word without a token is assigned the next or the last token."""
     assert first_tokens([(0, 1), (4, 5)], [(0, 1), (2, 3), (4, 5)]) == [0, 1, 1]
     assert first_tokens([(0, 1)], [(0, 1), (2, 3)]) == [0, 0]
     assert first_tokens([], []) == []

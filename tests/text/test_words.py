@@ -110,7 +110,7 @@ def test_text_round_trips_up_to_white_space(split: Literal["whitespace", "punctu
 
 @pytest.mark.parametrize("split", ["whitespace", "punctuation"])
 def test_many_words_are_encoded_quickly(split: Literal["whitespace", "punctuation"]) -> None:
-    """Two million words take a few seconds; this test encodes a tenth of them with a generous time limit."""
+    """Two million words take a few seconds. This test encodes a tenth of them with a generous time limit."""
     documents = [" ".join(f"w{(i * j) % 997}," for i in range(100)) for j in range(2000)]
     tokenizer = Words.train(WordsConfig(split=split), documents)
     began = time.perf_counter()

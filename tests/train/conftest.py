@@ -1,4 +1,4 @@
-"""A small gradient task with non-finite and interrupted steps, and the comparison of checkpoints."""
+"""A small task trained by gradient descent, with nonfinite and interrupted steps, and a comparison of checkpoints."""
 
 import json
 import os
@@ -26,7 +26,7 @@ V, H, ROWS, WIDTH, EPOCH = 7, 6, 3, 4, 5
 
 
 class NonFiniteGradient(torch.autograd.Function):
-    """The identity in the forward pass, a non-finite gradient in the backward pass."""
+    """A function that is the identity in the forward pass and has a nonfinite gradient in the backward pass."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, value: float) -> Tensor:
@@ -59,10 +59,9 @@ class TinyModel(nn.Module):
 
 
 class TinyTask(Task):
-    """Batches of random tokens, five per epoch, with a carried state.
+    """A task with batches of random tokens, five batches per epoch, and a carried state.
 
-    `spoil` maps a batch to what happens to it: "loss" makes its loss NaN, a number multiplies the gradient of
-    `embed.weight`.
+    `spoil` maps a batch to a fault: "loss" makes its loss NaN, and a number multiplies the gradient of `embed.weight`.
     """
 
     monitor = Monitor("loss")
@@ -110,7 +109,7 @@ def tiny_task() -> type[TinyTask]:
 
 
 class Session:
-    """A run directory and the events of training in it."""
+    """A run directory, and the events of the training that runs in it."""
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
@@ -124,7 +123,7 @@ class Session:
         return fit(task, self.config, store, seed=seed, stop=stop, resume=resume, wrap=wrap)
 
     def train(self, task: Any, *, until: int | None = None, resume: bool = False) -> list[Event]:
-        """Return all events; with `until`, request a stop when that step is reported."""
+        """Return all events. With `until`, request a stop when that step is reported."""
         stop, events = Stop(), []
         for event in self.events(task, stop=stop, resume=resume):
             events.append(event)
@@ -145,12 +144,12 @@ def session(tmp_path: Path) -> Callable[..., Session]:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """Return the content of a checkpoint: tensors, JSON values and file names."""
+    """Return the content of a checkpoint, which consists of tensors, JSON values and file names."""
     content: dict[str, Any] = {}
     for path in sorted(folder.iterdir()):
         if path.suffix == ".safetensors":
             content[path.name] = tensors_from_file(path)
-        elif path.name == "manifest.json":  # the order of the safetensors header varies, so digests may differ
+        elif path.name == "manifest.json":  # digests may differ, because the order of the safetensors header varies
             manifest = json.loads(path.read_text())
             content[path.name] = {**manifest, "files": sorted(manifest["files"])}
         else:
@@ -163,7 +162,7 @@ def bits(tensor: Tensor) -> bytes:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Compare types, shapes and bits; NaN equals NaN."""
+    """Compare types, shapes and bits. NaN equals NaN."""
     if type(a) is not type(b):
         return False
     if isinstance(a, Tensor):
@@ -189,5 +188,5 @@ def _contents() -> Callable[[Path], dict[str, Any]]:
 
 @pytest.fixture
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip flushing to disk, which takes most of the time of a small training run."""
+    """Skip flushing files to disk, because this takes most of the time of a small training run."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)

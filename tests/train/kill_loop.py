@@ -1,10 +1,10 @@
-"""Kill and resume a training run repeatedly until it is done; run by test_kill.py.
+"""Kill and resume a training run repeatedly until it has finished. test_kill.py runs this script.
 
     python kill_loop.py FOLDER KILLS SEED
 
-A training run is a forked child process, so that torch is imported only once, and gets SIGKILL after a random delay.
-Then another child resumes it. A finished run is set aside and a new one begins, until there were KILLS kills. The
-script prints one JSON object: the phase and the step of each kill, and the folders of the finished runs.
+A training run is a forked child process, so that torch is imported only once. It receives SIGKILL after a random delay,
+and another child resumes it. A finished run is set aside, and a new run begins, until KILLS processes have been killed.
+The script prints one JSON object with the phase and the step of each kill, and the folders of the finished runs.
 """
 
 import json
@@ -31,7 +31,7 @@ from seqloom.train.state import TrainState
 from seqloom.training import begin, resume
 
 PHASES = ("starting", "training", "evaluating", "saving")
-shared = mmap.mmap(-1, 16)  # shared with the parent: phase and number of steps of the child
+shared = mmap.mmap(-1, 16)  # shared with the parent: phase of the child, and number of its steps
 
 
 def recipe() -> Any:
@@ -93,7 +93,7 @@ def child(path: Path) -> int:
 
 
 def finish(path: Path) -> float:
-    """Run a training run without interruption and return its seconds."""
+    """Run a training run without interruption, and return its duration in seconds."""
     began = time.perf_counter()
     _, status = os.waitpid(child(path), 0)
     assert os.waitstatus_to_exitcode(status) == 0, "the undisturbed training failed"
@@ -104,7 +104,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings(
         "ignore", "This process .* is multi-threaded", DeprecationWarning
-    )  # without threads, a fork is safe
+    )  # a fork is safe only without threads
     record.open_tensorboard = lambda run, step: None
     loop.make_step = mark_phase("training", loop.make_step)
     TrainState.evaluate = mark_phase("evaluating", TrainState.evaluate)  # type: ignore[method-assign]
@@ -119,8 +119,9 @@ def main(folder: Path, kills: int, seed: int) -> None:
         path = folder / f"run-{len(finished)}"
         exists = path.exists()
         identity = child(path)
-        time.sleep(generator.uniform(0, 0.5 * min(duration, 0.8)))  # on a slow disk, everything takes half a minute
-        os.kill(identity, signal.SIGKILL)  # an ended child keeps its process id until it is waited for
+        # The duration is limited, because a run takes half a minute on a slow disk
+        time.sleep(generator.uniform(0, 0.5 * min(duration, 0.8)))
+        os.kill(identity, signal.SIGKILL)  # a child that has ended keeps its process id until it is waited for
         _, status = os.waitpid(identity, 0)
         if os.WIFSIGNALED(status):
             assert os.WTERMSIG(status) == signal.SIGKILL
@@ -129,7 +130,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
             assert os.waitstatus_to_exitcode(status) == 0, f"resuming {path} failed"
             finished.append(path.name)
     path = folder / f"run-{len(finished)}"
-    finish(path)  # the last run must have the same result, too
+    finish(path)  # the last run must also have the same result
     print(json.dumps({"hits": hits, "finished": [*finished, path.name], "seconds_undisturbed": duration}))
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints with valid checksums but invalid content are reported, and the previous one is used."""
+"""Checkpoints with valid checksums but invalid content are reported, and the previous checkpoint is used."""
 
 import copy
 import json
@@ -21,7 +21,7 @@ OPTIONS = {"steps": 10, "save_every": 2, "optimizer": "adam"}
 
 
 def change(parts, path, value):
-    """Set the entry at a path; `value` is the new one, or a function of the old one."""
+    """Set the entry at a path. `value` is the new entry, or a function of the previous entry."""
     *above, last = path
     for key in above:
         parts = parts[key]
@@ -100,7 +100,7 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A complete training and the same one stopped at step 8, with checkpoints every two steps."""
+    """A complete training run, and the same run stopped at step 8, with checkpoints every two steps."""
     folder = tmp_path_factory.mktemp("finished")
     for name, until in (("whole", None), ("parts", 8)):
         Session(folder / name, **OPTIONS).train(TinyTask(), until=until)
@@ -163,7 +163,7 @@ def test_invalid_state_json_is_reported_and_the_previous_checkpoint_is_used(sess
 
 
 def test_shared_tensor_is_rejected(sessions, tiny_task):
-    """Two moments that share memory would both be updated in place."""
+    """If two moments shared memory, both would be updated in place."""
     _, parts = sessions
     folder = parts.path / "checkpoints" / "step-8"
     state = (folder / "state.json").read_text()
@@ -173,7 +173,7 @@ def test_shared_tensor_is_rejected(sessions, tiny_task):
 
 
 def test_truncated_optimizer_tensors_cause_exit_code_4(sessions, tiny_task):
-    """Without validation the optimizer would write beyond the end of the tensors."""
+    """Without validation, the optimizer would write beyond the end of the tensors."""
     _, parts = sessions
     for folder in (parts.path / "checkpoints").glob("step-*"):
         tensors = tensors_from_file(folder / "optimizer.safetensors")
@@ -209,7 +209,7 @@ def test_momentum_of_every_optimizer_is_validated(session, tiny_task, optimizer)
 
 
 def test_carry_of_another_precision_is_converted(sessions, tiny_task):
-    """This happens after a move from a GPU, which computes in bfloat16, to a CPU."""
+    """This occurs if a run is moved from a GPU, which computes in bfloat16, to a CPU."""
     _, parts = sessions
     checkpoint = newest(parts)
     trainer = TrainState(tiny_task(), parts.config, seed=3)

@@ -1,4 +1,4 @@
-"""Checkpoints round-trip exactly, damage is reported and skipped, and a crash or a full disk loses no saved data."""
+"""Checkpoints are restored exactly, damage is reported and skipped, and a crash or a full disk loses no saved data."""
 
 import contextlib
 import errno
@@ -35,7 +35,7 @@ def parts(value, step=0):
 
 
 def value_of(checkpoint):
-    """Return which parts a checkpoint has, after checking that it is complete."""
+    """Return the parts of a checkpoint after checking that it is complete."""
     value = checkpoint.parts["model"]["weight"][0, 0].item()
     expected = parts(value, checkpoint.parts["tally"]["step"])
     assert list(checkpoint.parts) == list(expected)
@@ -66,7 +66,7 @@ def two(tmp_path):
     return store
 
 
-# --- there and back ---------------------------------------------------------------------------------------------------
+# --- saving and loading -----------------------------------------------------------------------------------------------
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]
 TENSORS = st.builds(
@@ -113,13 +113,13 @@ def test_checkpoint_contains_no_pickle(two):
             json.loads(path.read_text())
 
 
-# --- how many are kept ------------------------------------------------------------------------------------------------
+# --- number of kept checkpoints ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
 def test_newest_checkpoints_are_kept(tmp_path, keep):
     store = CheckpointStore(tmp_path, keep)
-    for step in (2, 4, 9, 10, 100):  # sorted by number: step-9 is older than step-10
+    for step in (2, 4, 9, 10, 100):  # sorted by number, so that step-9 is older than step-10
         store.save(step, parts(step))
     assert names(store) == sorted(["latest.json", *(f"step-{step}" for step in (4, 9, 10, 100)[-keep:])])
     assert loaded_step(store) == 100
@@ -144,7 +144,7 @@ def test_damaged_checkpoint_is_replaced_when_its_step_is_saved_again(two):
 
 
 def test_surplus_checkpoint_after_a_kill_is_deleted_on_resume(two):
-    """A save interrupted after writing latest.json has removed no checkpoint."""
+    """A save that is interrupted after writing latest.json has not removed a checkpoint."""
     shutil.copytree(two.folder / "step-5", two.run / "copy")
     two.save(11, parts(3))
     shutil.move(two.run / "copy", two.folder / "step-5")
@@ -211,7 +211,7 @@ def test_invalid_manifest_is_reported(two, text):
 
 
 def test_manifest_of_another_step_is_reported(two):
-    """The files match their manifest, but it describes another checkpoint."""
+    """The files match their manifest, but the manifest describes another checkpoint."""
     shutil.rmtree(two.folder / "step-8")
     shutil.copytree(two.folder / "step-5", two.folder / "step-8")
     store = CheckpointStore(two.run)
@@ -258,7 +258,7 @@ def test_missing_checkpoint_is_reported(two):
     assert value_of(store.load()) == 1
     assert [name for name, _ in store.damaged] == ["step-8"]
     shutil.rmtree(two.folder / "step-5")
-    with pytest.raises(CheckpointError, match="step-8"):  # training does not silently start again
+    with pytest.raises(CheckpointError, match="step-8"):  # training does not start again without a message
         store.load()
 
 
@@ -279,13 +279,13 @@ def test_newest_checkpoint_is_loaded_without_latest_json(two):
 
 
 class Crash(BaseException):
-    """The process has crashed; nothing after this point happens."""
+    """Raised to simulate a crash of the process. Nothing after this point happens."""
 
 
 class Disk:
-    """Count changes of the disk and let the k-th fail: permanently (a crash) or once (a full disk)."""
+    """Count changes of the disk, and let the k-th change fail. A crash is permanent; a full disk fails once."""
 
-    MENDING = ("unlink", "rmdir")  # these succeed on a full disk
+    MENDING = ("unlink", "rmdir")  # operations that succeed on a full disk
 
     def __init__(self, monkeypatch, fail_at, error=None):
         self.count, self.fail_at, self.error = 0, fail_at, error
@@ -318,7 +318,7 @@ class Disk:
         if mode == "rb":
             return open(path, mode, **options)
         assert mode == "wb"
-        file = open(path, mode, buffering=0, **options)  # noqa: SIM115 (closed by what is returned)
+        file = open(path, mode, buffering=0, **options)  # noqa: SIM115 (closed by the returned object)
         disk, real = self, file.write
 
         class Torn:
@@ -344,11 +344,11 @@ class Disk:
 
 
 def prepare(path, situation):
-    """Create the state of the disk before the save and return its value: None or 1."""
+    """Create the state of the disk before the save. Return the value that it contains: None or 1."""
     store = CheckpointStore(path, keep=1 if "only" in situation else 2)
     if situation != "first":
         store.save(8 if "again" in situation else 5, parts(1))
-    if situation == "over a relic":  # after a crash between the rename and the update of latest.json
+    if situation == "over a relic":  # as after a crash between the rename and the update of latest.json
         store.save(8, parts(7))
         (store.folder / "latest.json").write_text('{"step": 5}')
     return store
@@ -359,7 +359,7 @@ SITUATIONS = ["first", "next", "next, only one kept", "again", "again, only one 
 
 
 def outcomes(tmp_path, monkeypatch, situation, error):
-    """Save repeatedly, with a failure at each successive point; yield the point, the error and the loaded value."""
+    """Save repeatedly, with a failure at each point in turn. Yield the point, the error and the loaded value."""
     template = tmp_path / "template"
     template.mkdir()
     prepare(template, situation)
@@ -393,7 +393,7 @@ def test_crash_at_any_point_leaves_the_old_or_the_new_checkpoint(tmp_path, monke
         assert store.damaged == []
         values.append(value)
         operations.add(operation)
-        store.save(11, parts(3))  # leftover files do not prevent it
+        store.save(11, parts(3))  # leftover files do not prevent the save
         assert value_of(store.load()) == 3
         assert not [name for name in names(store) if name.startswith(".")]
     assert len(values) > 12

@@ -29,7 +29,7 @@ class Mean:
 
 
 class Halving(Estimable):
-    """Six stages that halve the distance to 1; every second one has a model to save."""
+    """A task of six stages that each halve the distance to 1. Every second stage has a model to save."""
 
     monitor = Monitor("loss")
 

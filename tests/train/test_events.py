@@ -1,4 +1,4 @@
-"""Events as JSON and back."""
+"""Conversion of events to JSON and back."""
 
 import json
 import math
@@ -32,6 +32,6 @@ def test_event_round_trips_through_json(event: e.Event) -> None:
 
 def test_null_metrics_become_nan() -> None:
     written = e.event_to_json(e.Evaluated(4, "dev", {"loss": math.nan, "bleu": 2.0}, False))
-    read = e.event_from_json({"time": "now", **written})  # as written to a log
+    read = e.event_from_json({"time": "now", **written})  # the format of the log
     assert isinstance(read, e.Evaluated)
     assert math.isnan(read.metrics["loss"]) and read.metrics["bleu"] == 2.0

@@ -1,4 +1,4 @@
-"""Recomputed activations give bit-identical gradients, with dropout, and use less memory."""
+"""Recomputed activations give bit-identical gradients, including with dropout, and use less memory."""
 
 import copy
 from collections.abc import Callable
@@ -66,7 +66,7 @@ def translator(order: str) -> Callable[[], Any]:
 
 
 ENCODER = TransformerEncoderConfig(d_model=16, heads=2, layers=6, dropout=0.2)
-# How to build the model, its loss, and the maximum memory ratio with recomputation.
+# For each model: how to build it, its loss, and the maximum memory ratio with recomputation.
 MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor], float]] = {
     "gpt": (lambda: GPTConfig(**BODY).build(V), stream, 0.45),
     "bert": (lambda: BERTConfig(**BODY).build(V), hidden, 0.45),
@@ -79,7 +79,7 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor], float]] = {
     "lstm": (recurrent("lstm"), stream, 0.7),
     "gru-cho": (recurrent("gru-cho"), stream, 0.7),
     "bahdanau": (translator("bahdanau"), pairs, 0.7),
-    "luong": (translator("luong"), pairs, 0.95),  # scores all states in one operation, so little memory is saved
+    "luong": (translator("luong"), pairs, 0.95),  # scores all states in one operation, so that little memory is saved
 }
 
 
@@ -89,7 +89,7 @@ def measure_training(model: Any, loss: Callable[[Any], Tensor]) -> tuple[float, 
     with measure_peak(CPU, parameters) as peak:
         value = loss(model.train())
         value.backward()
-    numbers = 2 * 4 * sum(p.numel() for p in parameters)  # weights and gradients
+    numbers = 2 * 4 * sum(p.numel() for p in parameters)  # weights and their gradients
     return value.item(), [p.grad for p in parameters], peak.bytes - numbers
 
 

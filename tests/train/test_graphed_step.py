@@ -1,4 +1,4 @@
-"""Steps as CUDA graphs: which batches share a graph, and equality with eager steps."""
+"""Steps as CUDA graphs: the batches that share a graph, and equality with eager steps."""
 
 from dataclasses import replace
 from typing import Any
@@ -83,7 +83,7 @@ def test_graphed_steps_equal_eager_steps(tiny_task, optimizer):
 
 @cuda
 def test_captured_and_replayed_steps_increment_weight_versions(tiny_task):
-    """Neither a CUDA graph nor a fused optimizer increments the versions of weights."""
+    """CUDA graphs and fused optimizers do not increment the version counters of weights."""
     _, fast = trainings(tiny_task)
     for _ in range(6):
         before = tensor_versions(fast.state.model.parameters())
@@ -91,7 +91,7 @@ def test_captured_and_replayed_steps_increment_weight_versions(tiny_task):
         assert tensor_versions(fast.state.model.parameters()) != before
     assert (
         isinstance(fast.step, GraphedStep) and fast.step.is_enabled and len(fast.step.graphs) < 6
-    )  # some were replayed
+    )  # some steps were replayed
 
 
 @cuda
@@ -148,7 +148,7 @@ def test_loss_that_synchronizes_runs_eagerly(session, tiny_task):
 
 @cuda
 @pytest.mark.parametrize("recipe", ["translate-cldr", "translate-cldr-transformer", "lm-bpe-gru", "gpt-pydocs"])
-@pytest.mark.parametrize("steps", [20, 2000])  # graphed; compiled and graphed
+@pytest.mark.parametrize("steps", [20, 2000])  # the first case uses graphs; the second uses compilation and graphs
 def test_graphed_and_eager_training_agree(recipe, steps, tmp_path):
     _, config = read_recipe(recipe, [f"train.steps={steps}", "train.device=cuda", "train.precision=bf16"])
     losses = {}

@@ -1,4 +1,4 @@
-"""Errors in graphed steps, on any machine: a fake graph runs the captured operations again; the rest is as on a GPU."""
+"""Errors in graphed steps on any machine. A fake graph runs the captured operations again; other parts are real."""
 
 import contextlib
 import inspect
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("quick_disk", "graphed_anywhere")
 
 
 class FakeGraph:
-    """A stand-in for a CUDA graph that runs the step again."""
+    """A fake CUDA graph that runs the step again."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.replay = work
@@ -95,7 +95,7 @@ def assert_same_training(first: ShortTraining, second: ShortTraining) -> None:
 @pytest.mark.parametrize("spoil", [{}, {0: "loss"}, {0: float("inf"), 1: float("nan")}, {4: "loss"}], ids=str)
 def test_non_finite_steps_have_no_effect(optimizer: str, spoil: dict[int, Any]) -> None:
     options: dict[str, Any] = {"optimizer": optimizer, "momentum": 0.9}
-    rubbish = [torch.full((6, 18), 7e5) for _ in range(50)]  # the content of uninitialized memory
+    rubbish = [torch.full((6, 18), 7e5) for _ in range(50)]  # simulates the content of uninitialized memory
     del rubbish
     fast = ShortTraining(TinyTask(dropout=0.0, spoil=spoil), **options)
     assert fast.step.is_enabled
@@ -116,7 +116,7 @@ def test_step_runs_once_if_capture_is_out_of_memory(error: Exception, monkeypatc
 
 @pytest.mark.parametrize("calls", [1, 3])
 def test_optimizer_out_of_memory_leaves_no_state(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The optimizer allocates its state at the first step and runs out of memory before it is complete."""
+    """The optimizer allocates its state at the first step, and memory runs out before the state is complete."""
     real, left = torch.zeros_like, [calls]
 
     def full(*arguments: Any, **named: Any) -> Any:
@@ -138,7 +138,7 @@ def test_resume_keeps_microbatches(tmp_path: Any, same: Any) -> None:
         session = Session(tmp_path / name, steps=8, save_every=1)
         session.train(LimitedMemoryTask(3, dropout=0.3), until=until)
         if until:
-            session.train(LimitedMemoryTask(dropout=0.3), resume=True)  # with enough memory for the whole batch
+            session.train(LimitedMemoryTask(dropout=0.3), resume=True)  # there is enough memory for the whole batch
         return session.checkpoint(8)["model.safetensors"]
 
     assert same(run("whole", None), run("stopped", 4))

@@ -1,4 +1,4 @@
-"""Kept checkpoints do not depend on stops; reading checkpoints for averaging."""
+"""The kept checkpoints do not depend on stops. Checkpoints can be read for averaging."""
 
 import itertools
 import json
@@ -18,7 +18,7 @@ def kept_steps(session):
     return {path.name for path in (session.path / "checkpoints").glob("step-*")}
 
 
-# --- stopped and not --------------------------------------------------------------------------------------------------
+# --- with and without a stop ------------------------------------------------------------------------------------------
 
 OPTIONS = {"keep_checkpoints": 3, "evaluate_every": 4, "save_every": 2, "steps": 13}
 STOPS = [(1,), (4,), (5,), (3, 5, 7), (9, 10, 11), (11, 12), tuple(range(1, 13))]
@@ -37,7 +37,7 @@ def test_stopped_training_keeps_the_same_checkpoints(session, tiny_task, content
 
 
 def test_permanent_save_at_a_stop_displaces_a_checkpoint(session, tiny_task, monkeypatch):
-    """Negative control: a stop would displace a checkpoint if its save were not temporary."""
+    """Negative control: if the save at a stop were not temporary, it would displace a checkpoint."""
     monkeypatch.setattr(CheckpointStore, "is_temporary", lambda self, step: False)
     parts = session("parts", **OPTIONS)
     parts.train(tiny_task(), until=11)

@@ -1,4 +1,4 @@
-"""Runs killed by SIGKILL at random moments (fifty in the slow test) resume and end with equal weights."""
+"""Runs that are killed by SIGKILL at random moments (fifty in the slow test) resume and finish with equal weights."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def test_kills_cover_every_training_phase(killed):
     _, report = killed
     hits = report["hits"]
     phases = [hit["phase"] for hit in hits]
-    least = len(hits) // 16  # about a third of fifty kills hit each phase; a few kills could miss one
+    least = len(hits) // 16  # about a third of fifty kills hit each phase, but a few kills could miss a phase
     assert phases.count("saving") >= least, phases
     assert phases.count("training") + phases.count("evaluating") >= least, phases
     assert any(not hit["resumed"] for hit in hits)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("quick_disk")
 
 @pytest.fixture
 def grouped_task(tiny_task: Any) -> Any:
-    """The tiny task with three layer groups: embeddings, cell, output."""
+    """The tiny task with three layer groups: embeddings, cell, and output."""
 
     class Grouped(tiny_task):
         def model(self) -> nn.Module:
@@ -67,7 +67,7 @@ def test_head_is_always_trained_and_layers_are_not_frozen_again(
 
 
 def test_only_unfrozen_layer_groups_change(grouped_task: Any) -> None:
-    """Weight decay and momentum do not change frozen weights either."""
+    """Weight decay and momentum also do not change frozen weights."""
     config = FitConfig(steps=20, lr=0.1, weight_decay=0.5, freeze=1, device="cpu")
     trainer = TrainState(grouped_task(), config, 3)
     before = weights(trainer)
@@ -93,7 +93,7 @@ def test_one_more_layer_group_is_unfrozen_after_each_epoch(grouped_task: Any, op
 
 
 def test_each_layer_group_has_its_learning_rate(grouped_task: Any) -> None:
-    """A step of gradient descent is rate · gradient."""
+    """A step of gradient descent equals rate · gradient."""
     config = FitConfig(steps=20, lr=0.1, optimizer="sgd", layer_decay=0.5, clip_norm=None, device="cpu")
     trainer = TrainState(grouped_task(), config, 3)
     before = weights(trainer)
@@ -118,7 +118,7 @@ def test_resume_is_exact_across_an_unfreezing(session: Any, grouped_task: Any, s
     events = complete.train(grouped_task())
     assert isinstance(events[-1], Finished)
     assert isinstance(events[0], Started) and events[0].notes
-    for step in (3, 5, 9):  # before, at and between unfreezings
+    for step in (3, 5, 9):  # before, at and between two unfreezings
         parts = session(f"parts-{step}", **CASES[case])
         assert isinstance(parts.train(grouped_task(), until=step)[-1], Stopped)
         parts.train(grouped_task(), resume=True)

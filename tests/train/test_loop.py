@@ -1,4 +1,4 @@
-"""The loop: steps, evaluations, saves, skips, plateau and the end."""
+"""The training loop: steps, evaluations, saves, skips, plateau, and the end of training."""
 
 import math
 
@@ -32,7 +32,7 @@ def of_kind(events, kind):
 
 
 def test_steps_equal_an_explicit_loop(tiny_task, same):
-    """The loop uses the gradient of each batch, a detached carried state and torch's Adam, without dropout."""
+    """The loop uses the gradient of each batch, a detached carried state, and the Adam of torch, without dropout."""
     ours = trainer(tiny_task(dropout=0.0), optimizer="adam", lr=0.02, clip_norm=None)
     task = tiny_task(dropout=0.0)
     model = task.model()
@@ -71,7 +71,7 @@ def test_gradient_clipping_follows_the_formula(tiny_task, clip):
 
 
 def test_accumulated_batches_equal_one_big_batch(tiny_task):
-    """For two batches of equal size and length, the mean of the means is the overall mean."""
+    """For two batches of equal size and length, the mean of the two means is the overall mean."""
     small, big = tiny_task(dropout=0.0), tiny_task(dropout=0.0, batch_rows=6)
     halves = [{key: big.batch(0, 0)[key][rows] for key in ("inputs", "targets")} for rows in (slice(3), slice(3, 6))]
     small.batch = lambda seed, step: {**halves[step % 2], "fresh": True, "spoil": None}
@@ -93,7 +93,7 @@ def test_learning_rate_is_used_and_reported(session, tiny_task):
     assert [dict(group["dict"])["lr"]["value"] for group in groups] == pytest.approx([rates[-1]] * 2)
 
 
-# --- what is not finite -----------------------------------------------------------------------------------------------
+# --- nonfinite values -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_non_finite_step_leaves_weights_and_optimizer_unchanged(tiny_task, same,
     assert update.cause == cause
     assert same(weights(subject.model), before)
     assert str(subject.optimizer.state_dict()) == optimizer_before
-    assert subject.carry is None  # may be non-finite like the gradient
+    assert subject.carry is None  # the carried state may be nonfinite, like the gradient
     assert subject.tally.skips == 1
     assert make_step(subject).cause is None
     assert subject.tally.skips == 0
@@ -146,7 +146,7 @@ def test_divergence_error_names_step_and_cause(session, tiny_task):
     spoil = {
         1: "loss",
         **dict.fromkeys(range(3, 20), math.inf),
-    }  # a single skip does not count towards four consecutive skips
+    }  # a single skip does not contribute to four consecutive skips
     run, events = session(max_nonfinite_steps=4, save_every=1), []
     with pytest.raises(
         DivergedError, match=r"at step 7: the gradient of embed\.weight is not finite in 4 consecutive steps"
@@ -157,7 +157,7 @@ def test_divergence_error_names_step_and_cause(session, tiny_task):
 
 
 def test_diverged_run_still_diverges_after_a_resume(session, tiny_task):
-    """The counter of skips is saved, so a resume does not reset it."""
+    """The counter of skips is saved, so that a resume does not reset it."""
     spoil = dict.fromkeys(range(3, 20), "loss")
     run = session(max_nonfinite_steps=4, save_every=1)
     with pytest.raises(DivergedError):
@@ -172,13 +172,13 @@ def test_json_has_no_nan():
     assert event_to_json(event)["event"] == "progress"
 
 
-# --- when things happen -----------------------------------------------------------------------------------------------
+# --- schedule of evaluations and saves --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("options", "evaluated", "saved"),
     [
-        ({}, [5, 10, 14], [5, 10, 14]),  # once an epoch, and at the end
+        ({}, [5, 10, 14], [5, 10, 14]),  # once per epoch, and at the end
         ({"evaluate_every": 4}, [4, 8, 12, 14], [4, 8, 12, 14]),
         ({"evaluate_every": 4, "save_every": 6}, [4, 8, 12, 14], [6, 12, 14]),
         ({"save_every": 6}, [5, 10, 14], [6, 12, 14]),
@@ -245,11 +245,11 @@ def test_damage_is_an_event_and_the_previous_checkpoint_is_used(session, tiny_ta
     assert same(parts.checkpoint(14), complete.checkpoint(14))
 
 
-# --- the best, the plateau, the end -----------------------------------------------------------------------------------
+# --- best evaluation, plateau, and end --------------------------------------------------------------------------------
 
 
 def evaluate_losses(subject, losses):
-    """Return for each evaluation whether it is the best so far, and the decay of the rate."""
+    """Return, for each evaluation, whether it is the best so far, and the decay of the rate."""
     judgements = []
     for step, loss in enumerate(losses, start=1):
         subject.tally.step = step
@@ -263,7 +263,7 @@ def test_plateau_lowers_the_rate_after_patience(tiny_task):
     best, decay = zip(*evaluate_losses(subject, losses), strict=True)
     assert best == (True, True, False, False, True, False, False, False, False, False, False)
     assert decay == (1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125, 0.125, 0.0625)
-    assert subject.learning_rate() == 0.2  # not below min_lr
+    assert subject.learning_rate() == 0.2  # the rate is not below min_lr
     subject.tally.decay = 0.5
     assert subject.learning_rate() == 0.5
     assert (subject.tally.best_step, subject.tally.best) == (5, {"loss": 1.9})
@@ -331,7 +331,7 @@ def test_newest_checkpoints_are_kept(session, tiny_task):
     assert sorted(path.name for path in (run.path / "checkpoints").glob("step-*")) == ["step-10", "step-14"]
 
 
-# --- what this machine cannot do, and recipes that make no sense ------------------------------------------------------
+# --- settings that this machine does not support, and invalid recipes -------------------------------------------------
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

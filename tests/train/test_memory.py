@@ -17,7 +17,7 @@ KIB = 1024
 
 
 def block(count: int = 1) -> torch.Tensor:
-    return torch.ones(count, 256)  # count × 1 KiB
+    return torch.ones(count, 256)  # a block of count × 1 KiB
 
 
 def test_live_tensors_are_counted() -> None:
@@ -29,14 +29,14 @@ def test_live_tensors_are_counted() -> None:
         b = a[:1] + 1
         del a
         assert peak.bytes == 7 * KIB
-        c = b.repeat(2, 1)  # 3 + 1 + 2: below the previous peak
+        c = b.repeat(2, 1)  # 3 + 1 + 2 KiB, which is below the previous peak
         assert peak.bytes == 7 * KIB
         d = torch.cat([c, c])
         assert peak.bytes == 10 * KIB
         d.mul_(2)
         d.view(-1)
     assert peak.bytes == 10 * KIB
-    block(100) + 1  # outside the block
+    block(100) + 1  # allocated outside the block
     assert peak.bytes == 10 * KIB
 
 
@@ -46,7 +46,7 @@ def test_activations_are_counted_until_the_backward_pass() -> None:
         with measure_peak(CPU, [x]) as peak:
             y = x
             for _ in range(depth):
-                y = y.tanh()  # an operation whose gradient needs its result
+                y = y.tanh()  # the gradient of this operation needs its result
             if grad:
                 y.sum().backward()
         return peak.bytes
@@ -101,7 +101,8 @@ def test_largest_batch_is_measured() -> None:
         make_step(every, measure_memory(training_step, range(1, every.total)))
         measured_steps.append(every.tally.memory)
     assert len(set(measured_steps[1:])) > 3
-    assert usual.tally.memory >= 0.97 * max(measured_steps)  # the batch with most cells needs almost the most memory
+    # The batch with the most cells needs nearly the most memory
+    assert usual.tally.memory >= 0.97 * max(measured_steps)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

@@ -1,4 +1,4 @@
-"""A batch that does not fit in memory is split into microbatches with the same result, which is reported."""
+"""A batch that does not fit in memory is split into microbatches. The result is equal, and the split is reported."""
 
 import gc
 from typing import Any
@@ -25,7 +25,7 @@ ROWS = 6
 
 
 class FullInBackward(torch.autograd.Function):
-    """The identity in the forward pass, an out-of-memory error in the backward pass."""
+    """A function that is the identity in the forward pass and raises an out-of-memory error in the backward pass."""
 
     @staticmethod
     def forward(context: Any, x: Tensor) -> Tensor:
@@ -37,13 +37,13 @@ class FullInBackward(torch.autograd.Function):
 
 
 class LimitedMemoryTask(TinyTask):
-    """A task with memory for a number of examples, whose examples have different numbers of targets."""
+    """A task with memory for a given number of examples, which have different numbers of targets."""
 
     def __init__(self, fits: int = 100, backward: bool = False, dropout: float = 0.0) -> None:
         super().__init__(dropout, batch_rows=ROWS)
         self.fits, self.in_backward, self.refused = fits, backward, 0
         self.is_counted = torch.rand(ROWS, 4, generator=torch.Generator().manual_seed(3)) < 0.6
-        self.is_counted[0] = False  # an example, and possibly a microbatch, without targets
+        self.is_counted[0] = False  # an example without targets, and possibly a microbatch without targets
 
     def model(self) -> TinyModel:
         return super().model().double()
@@ -80,7 +80,7 @@ def train(task: LimitedMemoryTask, **options: Any) -> TrainState:
 def test_microbatches_give_the_step_of_the_full_batch(fits: int, accumulate: int, backward: bool) -> None:
     task = LimitedMemoryTask(fits, backward)
     unsplit, split = train(LimitedMemoryTask(), accumulate_steps=accumulate), train(task, accumulate_steps=accumulate)
-    assert task.refused == {5: 1, 3: 1, 2: 2, 1: 3}[fits]  # only once
+    assert task.refused == {5: 1, 3: 1, 2: 2, 1: 3}[fits]  # each size is refused only once
     for name, value in unsplit.model.state_dict().items():
         torch.testing.assert_close(split.model.state_dict()[name], value, atol=1e-12, rtol=0)
     torch.testing.assert_close(split.carry["h"], unsplit.carry["h"], atol=1e-12, rtol=0)
@@ -94,7 +94,7 @@ def test_split_is_reported_once(session) -> None:
 
 
 def test_resume_uses_the_same_microbatches(session, same) -> None:
-    """Dropout is drawn for each microbatch, so the split must not depend on the resume."""
+    """Dropout is drawn for each microbatch, so the split must not depend on a resume."""
     complete, stopped = session("whole", steps=6), session("stopped", steps=6)
     complete.train(LimitedMemoryTask(3, dropout=0.3))
     stopped.train(LimitedMemoryTask(3, dropout=0.3), until=3)
@@ -201,17 +201,17 @@ def test_full_gpu_splits_batches(fast: bool) -> None:
     accel.install()
     unsplit = train(LargeTask(), device="cuda", cuda_graphs=fast)
     expected, tokens = {name: value.clone() for name, value in unsplit.model.state_dict().items()}, unsplit.tally.tokens
-    del unsplit  # and its graphs
+    del unsplit  # also frees its graphs
     gc.collect()
     torch.cuda.empty_cache()
-    room = torch.cuda.memory_reserved() + (1 << 30)  # for four of six examples
+    room = torch.cuda.memory_reserved() + (1 << 30)  # space for four of six examples
     torch.cuda.set_per_process_memory_fraction(room / torch.cuda.get_device_properties(0).total_memory)
     try:
         divided = train(LargeTask(), device="cuda", cuda_graphs=fast)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     (split,) = [event for event in divided.events if isinstance(event, BatchSplit)]
-    assert split.microbatches in (2, 4)  # fragmentation may leave no gap for three examples
+    assert split.microbatches in (2, 4)  # because of fragmentation, there may be no space for three examples
     for name, value in expected.items():
         torch.testing.assert_close(divided.model.state_dict()[name], value, atol=1e-6, rtol=0)
     assert divided.tally.tokens == tokens

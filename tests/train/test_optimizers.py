@@ -1,4 +1,4 @@
-"""The optimizers are torch's, with weight decay only on matrices."""
+"""The optimizers are those of torch, with weight decay only for matrices."""
 
 import copy
 import math
@@ -59,7 +59,7 @@ def test_weight_decay_applies_only_to_matrices(name):
 
 
 def test_adamw_decouples_weight_decay():
-    """w ← w·(1 − lr·decay) − lr·m̂/(√v̂ + ε); at the first step m̂/√v̂ is the sign of the gradient."""
+    """w ← w·(1 − lr·decay) − lr·m̂/(√v̂ + ε), where m̂/√v̂ is the sign of the gradient at the first step."""
     layer = nn.Linear(2, 1, bias=False).double()
     before = layer.weight.detach().clone()
     optimizer = build_optimizer("adamw", layer, lr=0.1, weight_decay=0.5)

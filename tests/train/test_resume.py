@@ -1,4 +1,4 @@
-"""2N steps equal N steps, save, load and N steps bit for bit; negative controls must differ."""
+"""Training for 2N steps equals N steps, save, load and N steps, bit for bit. The negative controls must differ."""
 
 import itertools
 import os
@@ -28,16 +28,16 @@ CASES = {
         "steps": 30,
     },
 }
-STEPS = (1, 4, 7, 10)  # in the first epoch, one step before its end, in the second epoch, at the end of an epoch
+STEPS = (1, 4, 7, 10)  # in the first epoch, one step before its end, in the second epoch, and at the end of an epoch
 
 
 def end(session):
-    """Return the last step of a session."""
+    """Return the last step of a training session."""
     return max(int(path.name.removeprefix("step-")) for path in (session.path / "checkpoints").glob("step-*"))
 
 
 def curve(events):
-    """Return the values that depend neither on the clock nor on stops."""
+    """Return the values that do not depend on the clock or on stops."""
     return [
         (
             type(event),
@@ -50,7 +50,7 @@ def curve(events):
 
 
 def call_before(first, method, at=1):
-    """Return `method` with `first` called before its `at`-th call."""
+    """Return `method` with a call of `first` before its call number `at`."""
     calls = itertools.count(1)
 
     def call(*arguments):
@@ -83,7 +83,7 @@ def test_stopped_and_resumed_training_is_bit_identical(session, tiny_task, same,
 
 @pytest.mark.parametrize("case", ["sgd", "adam", "adamw"])
 def test_extended_training_is_resumed_exactly(session, tiny_task, same, case):
-    """Extend 7 steps to 14, without and with a stop: cosine follows the new length, other rates do not depend on it."""
+    """Extend 7 steps to 14 with and without a stop. Cosine depends on the new length; other rates do not."""
     extended, events = {}, {}
     for name, stop in (("whole", None), ("parts", 10)):
         session(name, **CASES[case], steps=7).train(tiny_task())
@@ -101,11 +101,11 @@ def test_extended_training_is_resumed_exactly(session, tiny_task, same, case):
     }
     assert rates["extended"] == rates["new"]
     is_equal = same(extended["whole"].checkpoint(14)["model.safetensors"], new.checkpoint(14)["model.safetensors"])
-    assert is_equal == (CASES[case].get("schedule") != "cosine")  # the first 7 steps of cosine were different
+    assert is_equal == (CASES[case].get("schedule") != "cosine")  # the first 7 steps of cosine differed
 
 
 def test_plateau_settings_lower_the_rate(session, tiny_task):
-    """Confirm that the test above covers a lowered rate."""
+    """Control: the test above covers a lowered rate."""
     complete = session(**CASES["plateau, early stopping, accumulation"])
     events = complete.train(tiny_task())
     tally = complete.checkpoint(events[-1].step)["state.json"]["tally"]["dict"]
@@ -125,7 +125,7 @@ def test_repeated_stops_and_resumes_are_bit_identical(session, tiny_task, same):
 
 
 def test_log_window_may_span_a_stop(session, tiny_task, same):
-    """The mean loss at step 10 is that of steps 6 … 10, though training stopped after step 7."""
+    """The mean loss at step 10 is that of steps 6 … 10, although training stopped after step 7."""
     complete, parts = session("whole", log_every=5), session("parts", log_every=5)
     events = complete.train(tiny_task())
     stop, task = Stop(), tiny_task()
@@ -136,7 +136,7 @@ def test_log_window_may_span_a_stop(session, tiny_task, same):
     assert same(curve(before + after), curve(events))
 
 
-# --- controls: each forgets one thing, and must be caught -------------------------------------------------------------
+# --- controls: each one omits a part of the state, and must be detected -----------------------------------------------
 
 
 def differs(session, tiny_task, same, **options):
@@ -200,7 +200,7 @@ def test_another_seed_gives_different_weights(session, tiny_task, same):
     assert not same(first.checkpoint(14), second.checkpoint(14))
 
 
-# --- what must not matter ---------------------------------------------------------------------------------------------
+# --- influences that must not change results --------------------------------------------------------------------------
 
 
 def test_evaluations_do_not_change_training(session, tiny_task, same):

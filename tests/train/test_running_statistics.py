@@ -1,4 +1,4 @@
-"""Running statistics change exactly once per applied step: not in skipped, repeated or rehearsed steps."""
+"""Running statistics change exactly once for each applied step, and not in skipped, repeated or rehearsed steps."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class NormModel(nn.Module):
 
 
 class NormTask(TinyTask):
-    """Random images, with batches that are spoiled or do not fit in memory."""
+    """A task with random images, some of whose batches are faulty or do not fit in memory."""
 
     def __init__(self, spoil: dict[int, Any] | None = None, fits: int = 100) -> None:
         super().__init__(spoil=spoil)

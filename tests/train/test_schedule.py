@@ -1,4 +1,4 @@
-"""Learning rates compared with the formulas."""
+"""Learning rates compared with their formulas."""
 
 import itertools
 import math
@@ -42,7 +42,7 @@ def test_cosine_schedule_equals_its_formula_and_ends_at_the_floor():
         angle = math.pi * (step - WARMUP) / (TOTAL - WARMUP)
         assert actual[step] == pytest.approx(FLOOR + (PEAK - FLOOR) * 0.5 * (1 + math.cos(angle)), rel=1e-12)
     assert actual[WARMUP] == PEAK
-    assert learning_rate("cosine", 1.0, 10, 20) == pytest.approx(0.5)  # halfway: half of the peak
+    assert learning_rate("cosine", 1.0, 10, 20) == pytest.approx(0.5)  # halfway, the rate is half of the peak
     assert learning_rate("cosine", PEAK, TOTAL, TOTAL, WARMUP, FLOOR) == pytest.approx(FLOOR)
     assert learning_rate("cosine", PEAK, TOTAL + 7, TOTAL, WARMUP, FLOOR) == pytest.approx(FLOOR)
     assert actual[int(WARMUP + half)] > (PEAK + FLOOR) / 2 > actual[int(WARMUP + half) + 1]

@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM on the command line save, explain how to resume and exit with 75; a resume gives equal weights."""
+"""Ctrl-C and SIGTERM on the command line save the run, explain how to resume, and exit with 75.
+
+The resumed run has equal weights.
+"""
 
 import json
 import os
@@ -49,7 +52,7 @@ def text(letters, seed):
 
 @pytest.fixture
 def recipe(tmp_path, request):
-    """Recipes that spend their time in training (many quick steps) or in evaluation (a long dev text)."""
+    """Recipes that spend most of their time in training (many fast steps) or in evaluation (a long dev text)."""
     long = request.param == "evaluating"
     (tmp_path / "train.txt").write_text(text(2000, 1))
     (tmp_path / "dev.txt").write_text(text(15_000 if long else 50, 2))
@@ -60,7 +63,7 @@ def recipe(tmp_path, request):
 
 
 def interrupt(command, number, at):
-    """Start seqloom, send a signal when it reports that step, and return exit code, stdout and stderr."""
+    """Start seqloom, and send a signal when it reports that step. Return exit code, stdout and stderr."""
     code = "import sys; from seqloom.cli.app import main; sys.exit(main())"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The files and frames of a plain training step, and the modules imported to read a recipe."""
+"""The files and frames of a plain training step, and the modules that are imported when a recipe is read."""
 
 import subprocess
 import sys
@@ -45,7 +45,7 @@ def profile_step(name: str, overrides: list[str]) -> tuple[set[str], list[str]]:
                 caller = caller.f_back
 
     with accel.disabled():
-        make_step(state)  # excludes one-time initialization
+        make_step(state)  # the first step includes one-time initialization
         sys.setprofile(profile)
         try:
             make_step(state)

@@ -1,4 +1,4 @@
-"""Requests to stop: deferred during steps and saves, immediate in interruptible blocks."""
+"""Requests to stop: deferred during steps and saves, and immediate in interruptible blocks."""
 
 import os
 import signal
@@ -41,13 +41,13 @@ def test_second_request_does_not_interrupt_the_save():
 
 
 def test_request_at_the_end_of_a_block_resets_its_state():
-    """A signal may arrive at the end of the block; the code after it must not be interruptible."""
+    """A signal may arrive at the end of the block. The code after the block must not be interruptible."""
     stop = Stop()
     block = stop.interruptible()
     block.__enter__()
     with pytest.raises(Interrupted):
         stop.request()
-    stop.request()  # must not raise although the block was not left
+    stop.request()  # must not raise an error, although the block was not left normally
 
 
 def test_blocks_can_be_nested():

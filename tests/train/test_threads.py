@@ -1,4 +1,4 @@
-"""A resume keeps the number of CPU threads, so the weights are bit-identical."""
+"""A resume keeps the number of CPU threads, so that the weights are bit-identical."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +23,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def make_normed_task(tiny_task: Any) -> Any:
-    """A task whose model has a LayerNorm, whose gradient is summed by several threads."""
+    """A task whose model has a LayerNorm. Several threads sum the gradient of the LayerNorm."""
 
     class NormedTask(tiny_task):
         def model(self) -> nn.Module:
@@ -41,7 +41,7 @@ def train_and_resume(session: Any, task: Any, name: str, first: int, then: int) 
     run.train(task, until=UNTIL)
     torch.set_num_threads(then)
     started = run.train(task, resume=True)[0]
-    assert torch.get_num_threads() == then  # restored for the process
+    assert torch.get_num_threads() == then  # the number of the process is restored
     return run.checkpoint(STEPS), started
 
 
@@ -59,7 +59,7 @@ def test_resume_keeps_the_number_of_threads(session: Any, tiny_task: Any, same: 
 def test_other_thread_count_is_noted_and_changes_weights(
     session: Any, tiny_task: Any, same: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Negative control: with the thread count of the second process the weights differ."""
+    """Negative control: with the thread count of the second process, the weights differ."""
     complete, _ = train_and_resume(session, make_normed_task(tiny_task), "whole", 2, 2)
     monkeypatch.setenv(THREADS_VARIABLE, "1")
     actual, started = train_and_resume(session, make_normed_task(tiny_task), "parts", 2, 1)

@@ -1,4 +1,4 @@
-"""Every wrapper runs the wrapped step and has its signature."""
+"""Every wrapper runs the wrapped step and has the same signature as the step."""
 
 import time
 from collections.abc import Callable
@@ -31,7 +31,7 @@ WRAPPERS: dict[str, Callable[[TrainState], Step]] = {
 
 
 class RecomputableTask(TinyTask):
-    """A task whose model is one recomputable layer."""
+    """A task whose model consists of one recomputable layer."""
 
     def model(self) -> Any:
         model = super().model()
