@@ -1,6 +1,5 @@
-"""The files and frames of a plain training step, and the modules that are imported when a recipe is read."""
+"""The files and frames of a plain training step."""
 
-import subprocess
 import sys
 from pathlib import Path
 from types import FrameType
@@ -17,12 +16,6 @@ from seqloom.train.loop import make_step
 from seqloom.train.state import TrainState
 
 SOURCE = Path(seqloom.__file__).parent
-COUNT_MODULES = """
-import sys
-from seqloom.recipes import read_recipe
-read_recipe({name!r})
-print(*sorted(name for name in sys.modules if name.split(".")[0] == "seqloom"))
-"""
 
 
 def profile_step(name: str, overrides: list[str]) -> tuple[set[str], list[str]]:
@@ -69,11 +62,3 @@ def test_step_uses_few_files_and_frames(name: str, overrides: list[str], max_fil
     files, frames = profile_step(name, overrides)
     assert len(files) <= max_files, sorted(files)
     assert 1 <= len(frames) <= 2, frames
-
-
-@pytest.mark.parametrize(("name", "max_modules"), [("lm-char-lstm", 40), ("translate-cldr-transformer", 75)])
-def test_reading_a_recipe_imports_few_modules(name: str, max_modules: int) -> None:
-    words = [sys.executable, "-c", COUNT_MODULES.format(name=name)]
-    modules = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-    assert "seqloom.recipes" in modules and "seqloom.models" in modules
-    assert len(modules) <= max_modules, modules
