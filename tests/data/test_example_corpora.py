@@ -31,6 +31,7 @@ ANSWERS = corpora_of_form("question-answering")
 CHOICES = corpora_of_form("multiple-choice")
 INSTRUCTIONS = corpora_of_form("instructions")
 IMAGES = corpora_of_form("image-classification")
+IMAGE_TEXTS = corpora_of_form("image-captioning")
 LABELLED = corpora_of_form("text-classification")
 LABELLED_SERIES = corpora_of_form("series-labelled")
 MATCHED = corpora_of_form("sentence-pair")
@@ -65,7 +66,7 @@ def tagged(request: pytest.FixtureRequest, folder: Path) -> Corpus[TokenClassifi
 
 def test_each_corpus_has_one_form() -> None:
     forms = (PLAIN, PARALLEL, LABELLED, MULTI_LABEL, TAGGED, MATCHED, CHOICES, ANSWERS, INSTRUCTIONS)
-    numbers = (SERIES, LABELLED_SERIES, TRACKS, IMAGES)
+    numbers = (SERIES, LABELLED_SERIES, TRACKS, IMAGES, IMAGE_TEXTS)
     assert sum(map(len, (*forms, *numbers))) == len(CORPORA)
     assert set(LABELLED) >= {"table", "known-facts", "names", "names-18", "languages", "sst2", "cola"}
     assert set(TAGGED) >= {"conll", "people", "ewt", "wnut17"}

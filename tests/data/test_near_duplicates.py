@@ -11,6 +11,7 @@ from seqloom.data.splits import normal_form, split_of_group
 # Maximum fraction of dev or test examples whose normal form (only words, in lowercase) occurs in train. `cldr` repeats
 # phrases with other digits, which must also be translated; `seqloom quickstart` prints the copy baseline next to BLEU.
 MAX_DUPLICATE_FRACTION = {
+    "captioned-shapes": 0.0,
     "cldr": 0.70,
     "digits": 0.0,
     "endings": 0.0,
@@ -33,6 +34,7 @@ NEEDS_FILES = {name for name, module in CORPORA.items() if "no text" in module.S
 NEEDS_FILES |= {name for name, module in CORPORA.items() if "your own" in module.SUMMARY}
 NEEDS_FILES |= {name for name, module in CORPORA.items() if "(needs SEQLOOM_DATA)" in module.SUMMARY} - {"endings"}
 SMALL_SIZES = {  # smaller sizes of slow corpora; the slow test uses their full size
+    "captioned-shapes": {"train": 1000, "dev": 100, "test": 100},
     "cldr": {"train": 4000, "dev": 400, "test": 400},
     "languages": {"train": 3400, "dev": 340, "test": 340},
     "people": {"train": 3000, "dev": 300, "test": 300},
@@ -63,7 +65,7 @@ def inputs_of(form: str, example: Any) -> Iterator[Any]:
             yield normal_form(example.context), normal_form(example.question)
         case "series-labelled":
             yield example.values.tobytes()
-        case "image-classification":
+        case "image-classification" | "image-captioning":
             yield example.image.sha256
         case "tracks":
             yield example.observed.tobytes()

@@ -1,11 +1,24 @@
 """Scenes of shapes: held-out combinations, disjoint splits, and pixels that match the description."""
 
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 import pytest
 
-from seqloom.data.shapes import COLOURS, RADII, SHAPES, Scene, SceneObject, draw_scenes, held_out, render
+from seqloom.data.corpora import captioned_shapes
+from seqloom.data.shapes import (
+    COLOURS,
+    RADII,
+    SHAPES,
+    Scene,
+    SceneObject,
+    caption_scene,
+    draw_scenes,
+    held_out,
+    relation,
+    render,
+)
 
 SPLITS = ("train", "dev", "test")
 
@@ -68,3 +81,40 @@ def test_shapes_and_sizes_differ_in_their_pixels() -> None:
 def test_positions_in_words() -> None:
     names = [SceneObject("star", "red", "small", row, column, 0, 0).position for row in range(3) for column in range(3)]
     assert names[:6] == ["top left", "top middle", "top right", "middle left", "middle", "middle right"]
+
+
+def placed(shape: str, colour: str, size: str, row: int, column: int) -> SceneObject:
+    return SceneObject(shape, colour, size, row, column, (column + 0.5) / 3, (row + 0.5) / 3)
+
+
+def test_captions_name_the_position_or_the_relation() -> None:
+    circle, square = placed("circle", "red", "small", 0, 0), placed("square", "blue", "large", 2, 1)
+    assert caption_scene(Scene((circle,), 255)) == ("a small red circle in the top left",)
+    assert caption_scene(Scene((placed("ring", "green", "large", 1, 1),), 255)) == ("a large green ring in the middle",)
+    assert caption_scene(Scene((circle, square), 255)) == (
+        "a small red circle above and left of a large blue square",
+        "a large blue square below and right of a small red circle",
+    )
+
+
+def test_relations_agree_with_the_positions() -> None:
+    for scene in scenes("train"):
+        if len(scene.objects) != 2:
+            continue
+        first, second = scene.objects
+        words = set(relation(first, second).split()) - {"and", "of"}
+        assert words == {
+            *(["above"] if first.row < second.row else ["below"] if first.row > second.row else []),
+            *(["left"] if first.column < second.column else ["right"] if first.column > second.column else []),
+        }
+
+
+def test_corpus_renders_captioned_scenes() -> None:
+    config = captioned_shapes.Config(train=30, dev=20, test=20, side=24)
+    corpus, again = captioned_shapes.load(config), captioned_shapes.load(config)
+    assert corpus.fingerprint() == again.fingerprint() != captioned_shapes.load(replace(config, seed=1)).fingerprint()
+    assert corpus.sizes("train")["images"] == 30 < corpus.sizes("train")["captions"] <= 60
+    for split in SPLITS:
+        for scene, example in zip(islice(draw_scenes(split, objects=(1, 2)), 20), corpus.split(split), strict=False):
+            assert example.captions == caption_scene(scene)
+            assert np.array_equal(example.image.decode().pixels, render(scene, 24))

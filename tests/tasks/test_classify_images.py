@@ -20,7 +20,8 @@ from seqloom.data.images import ImageShape, decode, encode_png
 from seqloom.recipes import read_recipe
 from seqloom.studio.run_folder import RunFolder
 from seqloom.studio.server import make_app
-from seqloom.tasks.classify_images import AugmentConfig, Task
+from seqloom.tasks.classify_images import Task
+from seqloom.tasks.image_base import AugmentConfig
 from seqloom.train.events import Saved
 
 SMALL = ["data.train=96", "data.dev=32", "data.test=32", "data.side=24", "model.image.channels=[8,16]"]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from seqloom.data.corpus import Corpus, Example, TextCorpus
     from seqloom.data.examples import ParallelExample, TextClassificationExample, TokenClassificationExample
     from seqloom.data.image_folders import LabelledImage
+    from seqloom.data.image_texts import ImageTextExample
     from seqloom.data.series import LabelledSeries, Series
     from seqloom.data.vectors import Track
 
@@ -26,7 +27,7 @@ MAX_WIDTH = 110  # maximum number of characters of a line
 CLASSES_PER_LINE = 4
 MAX_CLASSES = 40  # maximum number of labels, tags or kinds to print
 MAX_IMAGES = 50  # maximum number of images in a plot
-IMAGE_FORMS = ("image-classification",)
+IMAGE_FORMS = ("image-classification", "image-captioning")
 
 data = typer.Typer(help="Show the corpora.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -84,12 +85,14 @@ def show(
         print_json({**facts, "sha256": loaded.fingerprint(), **view.json, **sizes, **notes})
 
 
-def draw_first_images(corpus: "Corpus[LabelledImage]") -> "Figure":
-    """Draw the first images of train with their labels."""
+def draw_first_images(corpus: "Corpus[LabelledImage | ImageTextExample]") -> "Figure":
+    """Draw the first images of train with their labels or first texts."""
+    from seqloom.data.image_texts import ImageTextExample
     from seqloom.inspect.plots.images import draw_image_grid
 
     first = corpus.split("train")[:MAX_IMAGES]
-    images, labels = [example.image.decode().pixels for example in first], [example.label for example in first]
+    images = [example.image.decode().pixels for example in first]
+    labels = [example.texts()[0] if isinstance(example, ImageTextExample) else example.label for example in first]
     return draw_image_grid(images, labels, [f"{corpus.name}: the first {len(first)} images of train"])
 
 
@@ -267,6 +270,17 @@ def view_labelled_items(corpus: "Corpus[LabelledSeries | LabelledImage]") -> Cor
     return CorpusView(count_sizes(corpus), build_size_columns(corpus), first_lines, classes, json)
 
 
+def view_image_texts(corpus: "Corpus[ImageTextExample]") -> CorpusView:
+    """Show the names of images and their texts."""
+
+    def first_lines(split: str, lines: int) -> Iterable[str]:
+        for example in corpus.split(split)[:lines]:
+            yield shorten(escape_controls(example.text), MAX_WIDTH)
+            yield from (f"  {shorten(escape_controls(text), MAX_WIDTH)}" for text in example.texts())
+
+    return CorpusView(count_sizes(corpus), build_size_columns(corpus), first_lines)
+
+
 def view_tracks(corpus: "Corpus[Track]") -> CorpusView:
     """Show the first steps of a track."""
 
@@ -299,5 +313,6 @@ VIEWS: dict[str, Callable[[Any], CorpusView]] = {
     "series": view_series,
     "series-labelled": view_labelled_items,
     "image-classification": view_labelled_items,
+    "image-captioning": view_image_texts,
     "tracks": view_tracks,
 }

@@ -98,6 +98,36 @@ def _place(draws: random.Random, kind: tuple[str, str], cell: int) -> SceneObjec
     return SceneObject(*kind, draws.choice(sorted(RADII)), row, column, x, y)
 
 
+# --- captions ---------------------------------------------------------------------------------------------------------
+
+
+def caption_scene(scene: Scene) -> tuple[str, ...]:
+    """Return the captions of a scene with one or two objects, one for each object that can be named first.
+
+    A single object has the caption "a small red circle in the top left"; of two objects, "a small red circle above and
+    left of a large blue square" names their relation.
+    """
+    names = [f"a {part.size} {part.colour} {part.shape}" for part in scene.objects]
+    if len(names) == 1:
+        return (f"{names[0]} in the {scene.objects[0].position}",)
+    first, second = scene.objects
+    return (
+        f"{names[0]} {relation(first, second)} {names[1]}",
+        f"{names[1]} {relation(second, first)} {names[0]}",
+    )
+
+
+def relation(first: SceneObject, second: SceneObject) -> str:
+    """Return the position of the first object relative to the second, such as "above and left of"."""
+    vertical = {-1: "above", 1: "below"}.get(_sign(first.row - second.row), "")
+    horizontal = {-1: "left of", 1: "right of"}.get(_sign(first.column - second.column), "")
+    return " and ".join(filter(None, (vertical, horizontal)))
+
+
+def _sign(number: int) -> int:
+    return (number > 0) - (number < 0)
+
+
 # --- pixels -----------------------------------------------------------------------------------------------------------
 
 

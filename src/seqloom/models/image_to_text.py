@@ -10,7 +10,7 @@ The encoder–decoder reads x like any other source. Training, beam search, atte
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,13 +30,16 @@ class ImageToTextConfig:
     image: Annotated[AnyImageEncoderConfig, Discriminator("kind")] = ResNetEncoderConfig()  # maps an image to vectors
     seq2seq: Annotated[Any, MODELS.only("recurrent-seq2seq", "transformer")] = MODELS.default("transformer")
 
-    longest_key: ClassVar[str] = "seq2seq.positions.max_length"  # the option that limits the length of a source
-
     def problems(self) -> Iterator[str]:
         if self.seq2seq.tied == "all":
             yield "seq2seq.tied must be decoder or none, because an image has no token embeddings; got all"
         if self.seq2seq.kind == "recurrent-seq2seq" and self.seq2seq.reverse:
             yield "seq2seq.reverse needs a text as the source: remove it"
+
+    @property
+    def longest_key(self) -> str:
+        """The option that limits the length of a source."""
+        return f"seq2seq.{self.seq2seq.longest_key}"
 
     @property
     def longest_source(self) -> int | None:

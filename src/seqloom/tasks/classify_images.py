@@ -13,41 +13,19 @@ import torch
 from torch import Tensor
 
 from seqloom.config import Discriminator, config
-from seqloom.config.constraints import Fraction, NonNegativeInt
-from seqloom.core.device import derive_seed, device_of
+from seqloom.config.constraints import Fraction
+from seqloom.core.device import device_of
 from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.image_folders import LabelledImage
-from seqloom.data.images import ImageOptions, Pixels
+from seqloom.data.images import ImageOptions
 from seqloom.models.image_classifier import ImageClassifier, ImageClassifierConfig
-from seqloom.models.image_encoder import EfficientNetEncoderConfig
-from seqloom.runs.image_weights import find_weights, load_image_weights
 from seqloom.tasks.base import TaskInfo, TaskRecipe
-from seqloom.tasks.image_base import BatchConfig, ImageTask
+from seqloom.tasks.image_base import AugmentConfig, BatchConfig, ImageTask
 from seqloom.tasks.reading_base import LabelTask
 from seqloom.train.config import FitConfig
-
-
-@config
-class AugmentConfig:
-    """Random changes of the training images."""
-
-    shift: NonNegativeInt = 0  # maximum shift in each direction in pixels; edges are repeated
-    mirror: bool = False  # mirror half of the images from left to right
-
-    def apply(self, images: Pixels, seed: int, step: int) -> Pixels:
-        """Return images (B, H, W, C) with changes that depend only on the seed and the step."""
-        (B, H, W, _), draws = images.shape, np.random.default_rng(derive_seed(seed, "augment", step))
-        corners = draws.integers(0, 2 * self.shift + 1, size=(B, 2))
-        is_mirrored = draws.random((B,)) < (0.5 if self.mirror else 0.0)
-        padded = np.pad(images, ((0, 0), (self.shift, self.shift), (self.shift, self.shift), (0, 0)), mode="edge")
-        changed = np.empty_like(images)
-        for number, (row, column) in enumerate(corners):
-            part = padded[number, row : row + H, column : column + W]
-            changed[number] = part[:, ::-1] if is_mirrored[number] else part
-        return changed
 
 
 @config
@@ -81,30 +59,18 @@ class Task(ImageTask[Recipe, ImageClassifier], LabelTask[Recipe, ImageClassifier
         return torch.tensor(self.labels("train"))
 
     def check_model(self) -> None:
-        if isinstance(self.recipe.model.image, EfficientNetEncoderConfig) and self.recipe.model.image.pretrained:
-            find_weights()
         super().check_model()
         encoder = self.recipe.model.encoder
-        longest, needed = (None if encoder is None else encoder.longest), self.longest_sequence()
+        longest = None if encoder is None else encoder.longest
+        needed = self.vectors_per_image + (self.recipe.model.pooling == "class")
         if longest is not None and needed > longest:
             raise UsageError(
                 f"An image has {needed} vectors, but the encoder has {longest} positions: set "
                 f"model.encoder.positions.max_length={needed}."
             )
 
-    def longest_sequence(self) -> int:
-        """Return the number of vectors that the encoder reads for an image."""
-        with torch.device("meta"):
-            length: int = self.recipe.model.image.build(*self.shape[:3]).length
-        return length + (self.recipe.model.pooling == "class")
-
     def sizes(self) -> dict[str, int]:
         return {**super().sizes(), "labels": len(self.names)}
-
-    def model(self) -> ImageClassifier:
-        model = super().model()
-        load_image_weights(model)
-        return model
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
         """Return a batch. An epoch reads the images in a new order and drops an incomplete last batch."""

@@ -1,14 +1,19 @@
-"""The base class of tasks on labelled images. All images are converted to one shape."""
+"""The base class of tasks on images. All images are converted to one shape."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from torch import nn
 
 from seqloom.config import config
-from seqloom.config.constraints import PositiveInt
+from seqloom.config.constraints import NonNegativeInt, PositiveInt
+from seqloom.core.device import derive_seed
 from seqloom.data.batching import ShuffleSampler
-from seqloom.data.corpus import Corpus
-from seqloom.data.image_folders import LabelledImage
-from seqloom.data.images import ImageShape, ImageTable
+from seqloom.data.images import ImageShape, ImageTable, Pixels
+from seqloom.models.image_encoder import EfficientNetEncoderConfig
+from seqloom.runs.image_weights import find_weights, load_image_weights
 from seqloom.tasks.base import M, R, Task, TaskRecipe, cached_method
 
 if TYPE_CHECKING:
@@ -23,10 +28,30 @@ class BatchConfig:
     eval_size: PositiveInt = 512  # number of images per batch in evaluation
 
 
-class ImageTask(Task[R, M]):
-    """A task on images. Its recipe has the sections `images` and `batch`."""
+@config
+class AugmentConfig:
+    """Random changes of the training images."""
 
-    corpus: Corpus[LabelledImage]
+    shift: NonNegativeInt = 0  # maximum shift in each direction in pixels; edges are repeated
+    mirror: bool = False  # mirror half of the images from left to right
+
+    def apply(self, images: Pixels, seed: int, step: int) -> Pixels:
+        """Return images (B, H, W, C) with changes that depend only on the seed and the step."""
+        (B, H, W, _), draws = images.shape, np.random.default_rng(derive_seed(seed, "augment", step))
+        corners = draws.integers(0, 2 * self.shift + 1, size=(B, 2))
+        is_mirrored = draws.random((B,)) < (0.5 if self.mirror else 0.0)
+        padded = np.pad(images, ((0, 0), (self.shift, self.shift), (self.shift, self.shift), (0, 0)), mode="edge")
+        changed = np.empty_like(images)
+        for number, (row, column) in enumerate(corners):
+            part = padded[number, row : row + H, column : column + W]
+            changed[number] = part[:, ::-1] if is_mirrored[number] else part
+        return changed
+
+
+class ImageTask(Task[R, M]):
+    """A task on images. Its recipe has the sections `images` and `batch`, and its model the section `image`."""
+
+    corpus: Any  # a corpus whose examples have an `image`
     reads_tokens = False
     speed_unit = "images"
 
@@ -47,12 +72,14 @@ class ImageTask(Task[R, M]):
         return [f"{split}: {note}" for split in self.corpus.splits for note in self.table(split).fill()]
 
     @classmethod
-    def of_corpus(cls, recipe: R, run: "Run", corpus: Corpus[LabelledImage]) -> Self:
+    def of_corpus(cls, recipe: R, run: "Run", corpus: Any) -> Self:
         task = super().of_corpus(recipe, run, corpus)
         task.shape = shape_of(recipe, run)
         return task
 
     def check_model(self) -> None:
+        if isinstance(self.recipe.model.image, EfficientNetEncoderConfig) and self.recipe.model.image.pretrained:
+            find_weights()
         self.image_notes  # noqa: B018 (decodes all images before the run is created)
 
     def warnings(self) -> list[str]:
@@ -61,6 +88,19 @@ class ImageTask(Task[R, M]):
     def sizes(self) -> dict[str, int]:
         height, width, channels, _ = self.shape
         return {"height": height, "width": width, "channels": channels}
+
+    @cached_property
+    def vectors_per_image(self) -> int:
+        """The number of vectors to which the image encoder maps an image."""
+        with torch.device("meta"):
+            length: int = self.recipe.model.image.build(*self.shape[:3]).length
+        return length
+
+    def model(self) -> M:
+        model = super().model()
+        assert isinstance(model, nn.Module)
+        load_image_weights(model)
+        return model
 
     @cached_property
     def sampler(self) -> ShuffleSampler:

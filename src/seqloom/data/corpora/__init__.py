@@ -16,6 +16,7 @@ name) and `load(config)`, which returns a `Corpus` of these examples:
     series-labelled       series with labels                   LabelledSeries
     tracks                positions, observed and true         Track
     image-classification  images with labels                   LabelledImage
+    image-captioning      images with captions                 CaptionedImage
 
 A recipe declares the corpora that it accepts by the class of their examples:
 `data: CorpusConfig[TextClassificationExample]`. A corpus module is imported on first use, and `load`
