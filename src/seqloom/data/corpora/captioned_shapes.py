@@ -10,7 +10,7 @@ from seqloom.data.corpus import Corpus, GeneratedConfig, version_of
 if TYPE_CHECKING:
     from seqloom.data.image_texts import CaptionedImage
 
-SUMMARY = "captions of coloured shapes, rendered on the spot; dev and test have unseen combinations; no download"
+SUMMARY = "captions of coloured shapes, rendered on the spot; dev and test have unseen combinations"
 FORM = "image-captioning"
 
 
