@@ -1,10 +1,11 @@
 """Output of the commands: predictions, JSON, tables, plots and notes."""
 
+import itertools
 import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,20 @@ def print_predictions(
             print_one(prediction)
         else:
             print(prediction.to_line() if to_line is None else to_line(prediction), flush=True)
+
+
+def format_lists(to_fields: "Callable[[P], Iterable[Sequence[str]]]") -> "Callable[[P], str]":
+    """Return a function that formats n-best lists as Moses does.
+
+    Each candidate has a line that contains the number of the input, counted from 0, and the fields of the candidate.
+    """
+    numbers = itertools.count()
+
+    def to_lines(prediction: "P") -> str:
+        number = next(numbers)
+        return "\n".join(" ||| ".join((str(number), *fields)) for fields in to_fields(prediction))
+
+    return to_lines
 
 
 def note_problems(model: "Predictor[P]", predictions: "Iterable[P]", unit: str) -> "Iterator[P]":

@@ -59,6 +59,7 @@ GROUPS = {
         "match": "seqloom.cli.predict:match",
         "choose": "seqloom.cli.predict:choose",
         "answer": "seqloom.cli.predict:answer",
+        "caption": "seqloom.cli.caption:caption",
         "embed": "seqloom.cli.vectors:embed",
         "similar": "seqloom.cli.vectors:similar",
         "words": "seqloom.cli.vectors:words",

@@ -49,12 +49,17 @@ Reliability = Annotated[
     Path | None, typer.Option(help="Classifiers: plot the reliability diagram to this .png or .svg file.")
 ]
 LengthPenalty = Annotated[
-    float | None, typer.Option(help="Translators: exponent of the length penalty. [default: the recipe's]")
+    float | None, typer.Option(help="Translators, captions: exponent of the length penalty. [default: the recipe's]")
 ]
 Weights = Annotated[
     str | None, typer.Option(help="With --interpolate: the λ_i, such as 0.6,0.4. [default: optimized on dev]")
 ]
 Interpolate = Annotated[bool, typer.Option("--interpolate", help="Interpolate several language models: p = Σ λ_i p_i.")]
+SEARCH_OPTIONS = {  # the options of each option group
+    "search": ("--beam", "--length-penalty"),
+    "pairs": ("--glossary", "--source", "--reference"),
+    "out": ("--out",),
+}
 
 
 def evaluate(
@@ -69,7 +74,7 @@ def evaluate(
     column: InputColumns = None,
     label: LabelColumn = None,
     documents: Documents = None,
-    beam: Annotated[int | None, typer.Option(help="Translators: beam size. [default: the recipe's]")] = None,
+    beam: Annotated[int | None, typer.Option(help="Translators, captions: beam size. [default: the recipe's]")] = None,
     length_penalty: LengthPenalty = None,
     source: Annotated[
         Path | None, typer.Option(help="Translators: evaluate the sentences of this file instead of a split.")
@@ -119,7 +124,7 @@ def evaluate(
     models = open_models(runs, options.split, interpolate, device)
     with use_data_folder(data_dir, data):
         model = mix(models, mixture_weights) if interpolate else models[0]
-        if len(files) == 2 and "search" not in model.evaluation_class.option_groups:
+        if len(files) == 2 and "pairs" not in model.evaluation_class.option_groups:
             raise UsageError(
                 f"Two files are sentences and their translations, but {model.name} is {model.description}."
             )
@@ -137,7 +142,7 @@ def evaluate(
             print_notes(model.calibration_notes)
         elif min_probability is not None:
             raise UsageError(f"--min-probability requires a classifier; {model.name} is {model.description}.")
-        refuse_unused_options(model, bool(search or pairs or glossary), out is not None, plots)
+        refuse_unused_options(model, bool(search), bool(pairs or glossary), out is not None, plots)
         for plot in plots.values():
             check_plot_path(plot)
         check_new_output(out, kind.answers_name)
@@ -290,12 +295,15 @@ def open_models(runs: Sequence[Path], split: str, interpolate: bool, device: str
     return [ensemble(parts, device)]  # raises an error if a run is not a translator
 
 
-def refuse_unused_options(model: "AnyPredictor", has_search: bool, has_out: bool, plots: Mapping[str, Path]) -> None:
+def refuse_unused_options(
+    model: "AnyPredictor", has_search: bool, has_pairs: bool, has_out: bool, plots: Mapping[str, Path]
+) -> None:
     """Raise an error if the evaluation of this model does not support a given option."""
     used, what = model.evaluation_class.option_groups, f"{model.name} is {model.description}."
-    if (has_search and "search" not in used) or (has_out and "out" not in used):
-        options = "--source and --reference" if "out" in used else "--source, --reference and --out"
-        raise UsageError(f"--beam, --length-penalty, --glossary, {options} require a translator; {what}")
+    given = {"search": has_search, "pairs": has_pairs, "out": has_out}
+    if any(is_given and group not in used for group, is_given in given.items()):
+        *names, last = (name for group, options in SEARCH_OPTIONS.items() if group not in used for name in options)
+        raise UsageError(f"{', '.join(names)} and {last} require a translator; {what}")
     if plots and not {"confusion", "reliability"} & set(used):
         raise UsageError(f"--confusion and --reliability require a classifier or tagger; {what}")
     if "confusion" in plots and "confusion" not in used:

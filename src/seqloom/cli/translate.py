@@ -1,9 +1,8 @@
 """`seqloom translate`: translate texts with a model or an ensemble."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,7 +10,7 @@ import typer
 
 from seqloom.cli._input import check_unicode, open_lines
 from seqloom.cli._options import BATCH_SIZE, Beam, Device, Window, batch_option, drop_unset, json_option
-from seqloom.cli._output import print_predictions
+from seqloom.cli._output import format_lists, print_predictions
 from seqloom.cli._tables import TableColumns, TableFile, TableIn, TableOut, check_table_options
 from seqloom.core.errors import UsageError
 
@@ -134,20 +133,12 @@ def translate(
             lists, weight=1.0 if weight is None else weight, length_penalty=length_penalty, stream=True
         )
         translations = (replace(ranking, candidates=ranking.candidates[:n_best]) for ranking in ranked)
-    print_predictions(model, translations, as_json, format_moses_lists(alignment) if n_best else None)
 
+    def to_fields(translation: "Translation") -> "Iterator[Sequence[str]]":
+        for each in translation.candidates:
+            yield (each.text, f"{each.score:.4f}", *([each.alignment or ""] if alignment else []))
 
-def format_moses_lists(alignment: bool) -> "Callable[[Translation], str]":
-    """Return a function that writes n-best lists in the format of Moses: line number (counted from 0), text, score."""
-    numbers = count()
-
-    def to_lines(translation: "Translation") -> str:
-        number = next(numbers)
-        links = [f" ||| {candidate.alignment or ''}" if alignment else "" for candidate in translation.candidates]
-        rows = zip(translation.candidates, links, strict=True)
-        return "\n".join(f"{number} ||| {each.text} ||| {each.score:.4f}{link}" for each, link in rows)
-
-    return to_lines
+    print_predictions(model, translations, as_json, format_lists(to_fields) if n_best else None)
 
 
 def split_words(words: list[str]) -> tuple[list[Path], list[str]]:

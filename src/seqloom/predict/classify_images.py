@@ -7,22 +7,19 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from seqloom.core.errors import UsageError
 from seqloom.core.words import did_you_mean, one_line
-from seqloom.data.files import expand_home
-from seqloom.data.images import ImageShape, PixelImage, Pixels, StoredImage
+from seqloom.data.images import ImageShape, Pixels
 from seqloom.inspect.views.images import ImageReasons, explain_image
 from seqloom.predict.base import as_lines, json_value, predict_windows
 from seqloom.predict.classify import ABSTAINED, ClassifierEvaluation, LabelPrediction, LabelPredictor
+from seqloom.predict.images import ANIMATED, ImageInput, as_image, is_blank, name_of
 from seqloom.predict.results import returns_list
 from seqloom.tasks.image_base import shape_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-ImageInput = str | Path | NDArray[np.uint8]  # a file, or pixels (H, W) or (H, W, C)
 
 
 @dataclass(frozen=True)
@@ -58,10 +55,7 @@ class ImageClassifierPredictor(LabelPredictor[ImageClassification]):
     evaluation_class = ClassifierEvaluation
     reads_text = False
     reads_files = True
-    notes: ClassVar = {
-        **ABSTAINED,
-        "{lines} with an animated image: only the first frame was used": lambda answer: bool(answer.notes),
-    }
+    notes: ClassVar = {**ABSTAINED, ANIMATED: lambda answer: bool(answer.notes)}
 
     @property
     def max_length(self) -> int | None:
@@ -115,8 +109,8 @@ class ImageClassifierPredictor(LabelPredictor[ImageClassification]):
                 (pixels, notes), row = next(rows)
                 candidates = self.rank(row, top)
                 reasons = self.why(pixels, candidates[0].label) if why else None
-                name = str(image) if isinstance(image, str | Path) else ""
-                yield ImageClassification(candidates, self.abstains(candidates), image=name, notes=notes, why=reasons)
+                abstains = self.abstains(candidates)
+                yield ImageClassification(candidates, abstains, image=name_of(image), notes=notes, why=reasons)
 
     def _probabilities(self, pixels: Sequence[Pixels]) -> list[list[float]]:
         images = torch.from_numpy(np.stack(pixels)).to(self.device)
@@ -140,20 +134,3 @@ class ImageClassifierPredictor(LabelPredictor[ImageClassification]):
         pixels = as_image(answer.image).decode(self.shape).pixels
         title = [f"{one_line(answer.image)}: {one_line(answer.why.label)} ({answer.probability:.1%})"]
         return draw_image_reasons(pixels, answer.why.maps, title)
-
-
-def is_blank(image: ImageInput) -> bool:
-    return isinstance(image, str) and not image.strip()
-
-
-def as_image(image: ImageInput) -> StoredImage | PixelImage:
-    """Return the handle of an image. Raise `UsageError` if an array is not an image of bytes."""
-    if isinstance(image, str | Path):
-        return StoredImage(expand_home(Path(image)))
-    pixels = image[:, :, None] if image.ndim == 2 else image
-    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in (1, 3) or 0 in pixels.shape:
-        raise UsageError(
-            "An image must be an array of bytes (uint8) with the shape (H, W), (H, W, 1) or (H, W, 3); got "
-            f"{pixels.dtype} {image.shape}."
-        )
-    return PixelImage("array", pixels)

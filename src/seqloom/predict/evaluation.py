@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 LABELS = {
     "bleu": "BLEU",
     "bleu_lowercase": "BLEU, lowercased",
+    "bleu_1": "BLEU-1",
+    "bleu_2": "BLEU-2",
+    "bleu_3": "BLEU-3",
+    "bleu_4": "BLEU-4",
     "chrf": "chrF",
     "exact_match": "exact match",
     "accuracy": "accuracy",
@@ -136,7 +140,7 @@ class EvaluationOptions:
 class Evaluation(ABC):
     """The result of an evaluation."""
 
-    # The option groups that the class supports: text, search, out, confusion, reliability
+    # The option groups that the class supports: text, search, pairs, out, confusion, reliability
     option_groups: tuple[str, ...] = ()
     answers_name = "answers"  # the name of the rows of `answers` in messages
     notes: Sequence[str] = ()  # printed to standard error before the result

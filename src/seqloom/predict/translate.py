@@ -434,13 +434,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
 
     def decode_options(self, **changes: Any) -> BeamConfig:
         """Return the search options of the recipe with the changes applied."""
-        check_options(BeamConfig, changes)
-        options = self.decode
-        if "n_best" in changes:  # the beam must contain at least n_best hypotheses
-            changes.setdefault("beam", max(options.beam, changes["n_best"]))
-        elif "beam" in changes:
-            changes["n_best"] = max(1, min(options.n_best, changes["beam"]))
-        return change_search(options, changes)
+        return change_search(self.decode, changes)
 
     def report(self, split: str = "dev", glossary: GivenGlossary | None = None, **options: Any) -> TranslationReport:
         """Translate a split of the run's data, with the terms of a glossary, and compute all metrics.
@@ -473,9 +467,17 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
 
 
 def change_search(options: BeamConfig, changes: Mapping[str, Any]) -> BeamConfig:
-    """Return search options with the changes applied. Raise `TypeError` or `UsageError` if a change is invalid."""
+    """Return search options with the changes applied, with a beam of at least `n_best` hypotheses.
+
+    Raise `TypeError` or `UsageError` if a change is invalid.
+    """
     check_options(BeamConfig, changes)
+    implied: dict[str, int] = {}
+    if "n_best" in changes:
+        implied["beam"] = max(options.beam, changes["n_best"])
+    elif "beam" in changes:
+        implied["n_best"] = max(1, min(options.n_best, changes["beam"]))
     try:
-        return replace(options, **changes)
+        return replace(options, **{**implied, **changes})
     except ValueError as error:
         raise UsageError(f"{error}.") from None

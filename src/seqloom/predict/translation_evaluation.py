@@ -20,7 +20,7 @@ COLUMNS = {"without": 8, "with": 8, "reference": 10}  # column widths
 class TranslationEvaluation(Evaluation):
     """The translations of a split or of other sentences, compared with their references."""
 
-    option_groups = ("search", "out")
+    option_groups = ("search", "pairs", "out")
     answers_name = "translations"
     report: TranslationReport
 

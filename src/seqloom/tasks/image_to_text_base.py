@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import Fraction, NonNegativeInt
@@ -24,7 +25,7 @@ from seqloom.data.batching import Array, Ragged, ShuffleSampler
 from seqloom.data.collate import shift_right
 from seqloom.data.corpus import Corpus
 from seqloom.data.image_texts import ImageTextExample
-from seqloom.data.images import ImageOptions
+from seqloom.data.images import ImageOptions, Pixels
 from seqloom.decoding.beam import BeamConfig, beam_search, map_batches, release_memory
 from seqloom.evaluate.perplexity import exp
 from seqloom.evaluate.translation import describe_decoding
@@ -108,6 +109,19 @@ class ImageToTextReport:
         return chosen
 
 
+def make_source(images: Pixels, vectors: int, text: tuple[Tensor, Tensor] | None = None) -> dict[str, Tree]:
+    """Return the source and the mask of images (B, H, W, C) and of the tokens and masks of texts, both (B, S).
+
+    `vectors` is the number of vectors of an image.
+    """
+    source = {"images": torch.from_numpy(images)}
+    mask = torch.ones(len(images), vectors, dtype=torch.bool)
+    if text is not None:
+        source["text"], text_mask = text
+        mask = torch.cat([mask, text_mask], dim=1)  # (B, N + S)
+    return {"source": source, "source_mask": mask}
+
+
 class ImageToTextTask(ImageTask[ImageTextR, Any]):
     """A task whose model reads an image, and optionally a text, and writes a text.
 
@@ -133,7 +147,7 @@ class ImageToTextTask(ImageTask[ImageTextR, Any]):
         return "smoothed" if self.recipe.loss.label_smoothing else ""
 
     def sizes(self) -> dict[str, int]:
-        return {**super().sizes(), **({"texts": True} if self.reads_texts else {})}
+        return {**super().sizes(), **({"texts": 1} if self.reads_texts else {})}
 
     def check_model(self) -> None:
         """Reject images that cannot be read, and data with more vectors or tokens than the model has positions."""
@@ -186,13 +200,11 @@ class ImageToTextTask(ImageTask[ImageTextR, Any]):
     def source_batch(self, split: str, members: Array, images: Array | None = None) -> dict[str, Tree]:
         """Return the source and the mask of these examples; `images` replace the images of the split."""
         images = self.table(split).take(members) if images is None else images
-        source = {"images": torch.from_numpy(images)}
-        mask = torch.ones(len(members), self.vectors_per_image, dtype=torch.bool)
+        text = None
         if self.reads_texts:
             sources = self.sources(split)
-            source["text"], text_mask = sources.pad(members, len(members), int(sources.lengths[members].max()))
-            mask = torch.cat([mask, text_mask], dim=1)  # (B, N + S)
-        return {"source": source, "source_mask": mask}
+            text = sources.pad(members, len(members), int(sources.lengths[members].max()))
+        return make_source(images, self.vectors_per_image, text)
 
     def target_batch(self, split: str, pairs: Array) -> dict[str, Tree]:
         """Return the inputs and targets of the decoder (B, T) for these target texts, padded to the longest."""

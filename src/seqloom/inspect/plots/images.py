@@ -15,6 +15,7 @@ from seqloom.inspect.plots.figures import (
     truncate,
 )
 from seqloom.inspect.values import Array
+from seqloom.inspect.views.image_texts import AttendedWord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +25,8 @@ PANEL = 2.9  # inches of a panel
 TITLE_CHARACTERS = 34  # maximum characters of a panel's title
 OPACITY = 0.6  # opacity of a map over an image
 FAINT_CONTRAST = 0.45  # contrast of the image below a map
+WORD_PANEL, WORD_COLUMNS = 1.7, 6  # inches of a panel; panels in a row
+WORD_CHARACTERS = 18  # maximum characters of a word
 GRID_PANEL, GRID_COLUMNS = 1.1, 10  # inches of an image; images in a row
 GRID_CHARACTERS = 16  # maximum characters of a label
 HEADINGS = {
@@ -48,8 +51,11 @@ def draw_image(axes: "Axes", pixels: Pixels, faint: bool = False) -> None:
     axes.set_yticks([])
 
 
-def draw_map(axes: "Axes", pixels: Pixels, values: Array) -> None:
-    """Draw a map (rows, columns) over an image (H, W, C). In a signed map, red supports and blue opposes the label."""
+def draw_map(axes: "Axes", pixels: Pixels, values: Array, largest: float | None = None) -> None:
+    """Draw a map (rows, columns) over an image (H, W, C). In a signed map, red supports and blue opposes the label.
+
+    `largest` is the value of the darkest colour of an unsigned map, by default the largest value of the map.
+    """
     H, W, _ = pixels.shape
     draw_image(axes, pixels, faint=True)
     extent = (-0.5, W - 0.5, H - 0.5, -0.5)
@@ -57,7 +63,7 @@ def draw_map(axes: "Axes", pixels: Pixels, values: Array) -> None:
         size, colours = largest_magnitude(values), SIGNED_COLORMAP
         low = -size
     else:
-        size, colours, low = float(values.max()) or 1.0, "Reds", 0.0
+        size, colours, low = largest or float(values.max()) or 1.0, "Reds", 0.0
     axes.imshow(
         values, cmap=colours, vmin=low, vmax=size, extent=extent, alpha=OPACITY, interpolation="nearest", aspect="equal"
     )
@@ -78,6 +84,30 @@ def draw_image_reasons(pixels: Pixels, maps: Mapping[str, Array], title: Sequenc
     for axes, (name, values) in zip(panels[1:], maps.items(), strict=True):
         draw_map(axes, pixels, values)
         set_heading(axes, HEADINGS.get(name, name))
+    return figure
+
+
+def draw_attended_words(pixels: Pixels, words: Sequence[AttendedWord], title: Sequence[str] = ()) -> "Figure":
+    """Draw an image, then the attention of each word over a grey copy of the image.
+
+    The darkest colour is the largest weight of all words. If the model also read a text, the heading of a panel
+    contains the part of the attention that the image received.
+    """
+    columns = min(1 + len(words), WORD_COLUMNS)
+    rows = -(-(1 + len(words)) // columns)
+    ratio = float(np.clip(pixels.shape[0] / pixels.shape[1], 0.4, 2.5))
+    figure = new_figure(max(4.0, WORD_PANEL * columns), (WORD_PANEL * ratio + 0.3) * rows + 0.25 * len(title))
+    style = text_style([*(word.text for word in words), *title])
+    figure.suptitle("\n".join(truncate(line, TITLE_CHARACTERS * columns) for line in title), fontsize=11, **style)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    draw_image(panels[0], pixels)
+    largest = max((float(word.weights.max()) for word in words), default=1.0)
+    for axes, word in zip(panels[1:], words, strict=False):
+        draw_map(axes, pixels, word.weights, largest)
+        share = f" {word.weights.sum():.0%}" if word.source_weights.size else ""
+        axes.set_title(truncate(word.text, WORD_CHARACTERS) + share, loc="left", fontsize=10, **style)
+    for axes in panels[1 + len(words) :]:
+        axes.set_axis_off()
     return figure
 
 

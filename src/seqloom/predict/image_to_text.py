@@ -1,0 +1,337 @@
+"""Predictors for models that read images, or images and texts, and write texts.
+
+    (prediction,) = seqloom.load("runs/caption-shapes").caption("photo.jpg", n_best=3, attention=True)
+    prediction.text                       the best caption
+    prediction.candidates[1].score        the next best captions follow
+    prediction.words[0].weights           attention to the locations of the image when the first word was written
+
+`ImageToTextPredictor.write` accepts any `ImageQuery`, an image with an optional text such as a question. A subclass
+sets the class of its predictions, which contains the names of both texts, and can define a method for its task.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+
+from seqloom.core.errors import DataError, UsageError
+from seqloom.core.tree import to_device
+from seqloom.core.words import LINE_BREAKS, one_line
+from seqloom.data.images import ImageShape, Pixels
+from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.decoding.rules import Hypothesis
+from seqloom.evaluate.alignment import Word, group_words
+from seqloom.inspect.views.image_texts import AttendedWord, attended_words, image_encoder_of
+from seqloom.predict.base import (
+    Prediction,
+    Predictor,
+    as_lines,
+    pad_rows,
+    predict_filled,
+    predict_windows,
+    ranked_columns,
+    split_columns,
+)
+from seqloom.predict.image_to_text_evaluation import ImageToTextEvaluation
+from seqloom.predict.images import ANIMATED, ImageInput, as_image, is_blank, name_of
+from seqloom.predict.results import returns_list
+from seqloom.predict.translate import change_search
+from seqloom.tasks.image_base import shape_of
+from seqloom.tasks.image_to_text_base import ImageToTextReport, make_source
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BATCH_SIZE = 32  # images per batch
+MAX_SHOWN_SIDE = 384  # maximum side in pixels of an image in a plot
+
+
+class ImageQuery(NamedTuple):
+    """An image, and a text that the model reads with it, such as a question."""
+
+    image: ImageInput
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class TextCandidate:
+    """A text that a model wrote."""
+
+    text: str  # without line breaks
+    score: float  # log_prob with the length penalty, which determines the rank
+    log_prob: float
+    finished: bool = True  # whether END was predicted before the maximum length
+    words: tuple[AttendedWord, ...] | None = None  # attention of each word, if requested
+
+    def to_json(self) -> dict[str, object]:
+        values = {name: getattr(self, name) for name in ("text", "score", "log_prob", "finished")}
+        if self.words is None:
+            return values
+        words = ({"word": word.text, "weights": word.weights.tolist()} for word in self.words)
+        return {**values, "words": list(words)}
+
+
+@dataclass(frozen=True)
+class ImageText(Prediction):
+    """An image and the texts that a model wrote for it, best first. A blank line has a blank text."""
+
+    text_name: ClassVar[str] = "text"  # the name of the written text in the output
+    query_name: ClassVar[str] = ""  # the name of the text that the model read, or "" if it reads only images
+
+    image: str  # the name of the file
+    query: str  # the text that the model read
+    candidates: list[TextCandidate]
+    notes: tuple[str, ...] = ()  # notes on parts of the file that were not used
+    pixels: Pixels | None = None  # the image for plots; only with attention
+
+    @property
+    def best(self) -> TextCandidate:
+        return self.candidates[0]
+
+    @property
+    def text(self) -> str:
+        return self.best.text
+
+    @property
+    def score(self) -> float:
+        return self.best.score
+
+    @property
+    def log_prob(self) -> float:
+        return self.best.log_prob
+
+    @property
+    def words(self) -> tuple[AttendedWord, ...] | None:
+        return self.best.words
+
+    def to_line(self) -> str:
+        return one_line(self.text)
+
+    def to_json(self) -> dict[str, object]:
+        read = {self.query_name: self.query, "unknown": list(self.unknown)} if self.query_name else {}
+        return {
+            "image": self.image,
+            **read,
+            self.text_name: self.text,
+            "score": self.score,
+            "log_prob": self.log_prob,
+            "candidates": [candidate.to_json() for candidate in self.candidates],
+            "notes": list(self.notes),
+        }
+
+    def to_columns(self) -> dict[str, object]:
+        return ranked_columns(
+            {self.text_name: each.text, "score": each.score, "log_prob": each.log_prob} for each in self.candidates
+        )
+
+
+W = TypeVar("W", bound=ImageText)
+
+
+class ImageToTextPredictor(Predictor[W]):
+    """The base class of predictors for models that read an image, and optionally a text, and write a text.
+
+    Subclasses set `prediction_class`. If the task reads texts, a line of `predict` has a path, a tab and a text.
+    """
+
+    prediction_class: type[W]
+    inputs: ClassVar[tuple[str, ...]] = ("image",)
+    reads_text = False
+    reads_files = True
+    evaluation_class = ImageToTextEvaluation
+    notes: ClassVar = {
+        ANIMATED: lambda prediction: bool(prediction.notes),
+        "{lines}: the text was truncated (--max-length)": lambda prediction: not prediction.best.finished,
+    }
+
+    @property
+    def reads_queries(self) -> bool:
+        """Whether the model reads a text with each image."""
+        return bool(self.task_class.reads_texts)
+
+    @property
+    def shape(self) -> ImageShape:
+        """The shape to which images are converted."""
+        return shape_of(self.recipe, self.run)
+
+    @cached_property
+    def vectors_per_image(self) -> int:
+        return image_encoder_of(self.model).length
+
+    @property
+    def decode(self) -> BeamConfig:
+        """The recipe section `decode`."""
+        options: BeamConfig = self.recipe.decode
+        return options
+
+    def decode_options(self, **changes: Any) -> BeamConfig:
+        """Return the search options of the recipe with the changes applied."""
+        return change_search(self.decode, changes)
+
+    @returns_list
+    def predict(self, lines: str | Iterable[str], *, batch_size: int = BATCH_SIZE, window: int = 1024) -> Iterator[W]:
+        """Write a text for each line, which is the path of an image. A blank line has a blank text."""
+        if self.reads_queries:
+            columns = split_columns(as_lines(lines), 2, "an image and a text", most=2)
+            queries = (ImageQuery(*cells) for cells in columns)
+        else:
+            queries = (ImageQuery(line) for line in as_lines(lines))
+        return self.write(queries, batch_size=batch_size, window=window, stream=True)
+
+    @returns_list
+    def write(
+        self,
+        queries: Iterable[ImageQuery],
+        *,
+        attention: bool = False,
+        batch_size: int = BATCH_SIZE,
+        window: int = 1024,
+        **options: Any,
+    ) -> Iterator[W]:
+        """Return one prediction for each query.
+
+        With `attention`, candidates include the attention weights of each word. `options` are fields of `BeamConfig`,
+        such as beam and n_best, and override the recipe. `window` and `batch_size` work as in `predict`.
+        """
+        search = self.decode_options(**options)
+        return predict_windows(
+            queries, self._write, batch_size=batch_size, window=window, search=search, attention=attention
+        )
+
+    def _write(
+        self, queries: Sequence[ImageQuery], batch_size: int, search: BeamConfig, attention: bool
+    ) -> Iterator[W]:
+        for start in range(0, len(queries), batch_size):
+            yield from predict_filled(
+                queries[start : start + batch_size],
+                lambda query: not is_blank(query.image),
+                lambda filled: self._write_batch(filled, search, attention),
+                lambda query: self.prediction_class("", query.text, [TextCandidate("", 0.0, 0.0)]),
+            )
+
+    def _write_batch(self, queries: Sequence[ImageQuery], search: BeamConfig, attention: bool) -> Iterator[W]:
+        images, tokenizer = [as_image(query.image) for query in queries], self.tokenizer
+        decoded = [image.decode(self.shape) for image in images]
+        text = None
+        if self.reads_queries:
+            text = pad_rows([self.encode_query(query) for query in queries], torch.device("cpu"), tokenizer.end)
+        batch = make_source(np.stack([each.pixels for each in decoded]), self.vectors_per_image, text)
+        found = beam_search(
+            self.model,
+            source=to_device({"tokens": batch["source"], "mask": batch["source_mask"]}, self.device),
+            options=search,
+            end=tokenizer.end,
+            banned=tokenizer.banned,
+            attention=attention,
+        )
+        for query, image, (_, notes), hypotheses in zip(queries, images, decoded, found, strict=True):
+            yield self.prediction_class(
+                name_of(query.image),
+                query.text,
+                [self._candidate(hypothesis, query, attention) for hypothesis in hypotheses],
+                notes,
+                image.decode(self.shown_shape(image.decode().pixels)).pixels if attention else None,
+                unknown=tuple(tokenizer.unknown_pieces(query.text)) if self.reads_queries else (),
+            )
+
+    def encode_query(self, query: ImageQuery) -> list[int]:
+        """Return the tokens of the text of a query, including END."""
+        ids = [*self.tokenizer.encode(query.text.strip()), self.tokenizer.end]
+        longest = self.recipe.model.longest_source
+        if longest is not None and self.vectors_per_image + len(ids) > longest:
+            raise DataError(
+                f"A text may have at most {longest - self.vectors_per_image:,} tokens including END, but "
+                f"{query.text!r} has {len(ids):,}. Shorten it, or train with a larger "
+                f"model.{self.recipe.model.longest_key}."
+            )
+        return ids
+
+    def _candidate(self, hypothesis: Hypothesis, query: ImageQuery, attention: bool) -> TextCandidate:
+        text, words = self.tokenizer.decode(hypothesis.tokens), None
+        if attention:
+            words = self.attended_words(hypothesis, text, query)
+        written = text.translate(LINE_BREAKS).strip()
+        return TextCandidate(written, hypothesis.score, hypothesis.log_prob, hypothesis.finished, words)
+
+    def attended_words(self, hypothesis: Hypothesis, text: str, query: ImageQuery) -> tuple[AttendedWord, ...]:
+        """Return the attention of each word of a hypothesis."""
+        if hypothesis.attention is None:
+            raise UsageError(f"{self.name} has no attention weights: it was trained without attention.")
+        words = group_words(text, self.tokenizer.decoded_spans(hypothesis.tokens))
+        return attended_words(self.model, hypothesis.attention.numpy(), words, self.query_words(query))
+
+    def query_words(self, query: ImageQuery) -> list[Word]:
+        """Return the words of the text of a query and its END, with the positions of their tokens."""
+        text = query.text.strip()
+        return group_words(text, self.tokenizer.spans(text), end="") if self.reads_queries else []
+
+    def shown_shape(self, pixels: Pixels) -> ImageShape:
+        """Return the shape in which an image is plotted; the model reads the same part of the image.
+
+        A stretched image is plotted with its own proportions.
+        """
+        H, W, _ = pixels.shape
+        shape = self.shape
+        if shape.fit == "stretch":
+            scale = min(1.0, MAX_SHOWN_SIDE / max(H, W))
+            return shape._replace(height=max(1, round(H * scale)), width=max(1, round(W * scale)))
+        most = min(max(H, W), MAX_SHOWN_SIDE)
+        factor = max(1, most // max(shape.height, shape.width))
+        return shape._replace(height=factor * shape.height, width=factor * shape.width)
+
+    def draw_attention(self, prediction: W) -> "Figure":
+        """Draw the image of a prediction with attention, and the attention of each word of its best text."""
+        from seqloom.inspect.plots.images import draw_attended_words
+
+        if prediction.pixels is None or prediction.words is None:
+            raise UsageError("This prediction has no attention weights: compute it with attention=True.")
+        title = [text for text in (prediction.image, prediction.query, prediction.text) if text]
+        return draw_attended_words(prediction.pixels, prediction.words, title)
+
+    def report(self, split: str = "dev", **options: Any) -> ImageToTextReport:
+        """Write texts for a split of the run's data and compute all metrics.
+
+        The metrics are stored in the run for `compare`, unless `options` change the search.
+        """
+        decode = self.decode_options(**options)
+        report: ImageToTextReport = self.training_task.report(self.model, split, decode)
+        if decode == self.decode:
+            self.save_metrics(split, report.to_dict())
+        return report
+
+
+@dataclass(frozen=True)
+class Caption(ImageText):
+    """An image and its captions, best first."""
+
+    text_name = "caption"
+
+
+class Captioner(ImageToTextPredictor[Caption]):
+    """A trained model that writes captions of images."""
+
+    description = "a captioning model"
+    usage = "use `seqloom caption`"
+    prediction_class = Caption
+
+    @returns_list
+    def caption(
+        self,
+        images: ImageInput | Iterable[ImageInput],
+        *,
+        attention: bool = False,
+        batch_size: int = BATCH_SIZE,
+        window: int = 1024,
+        **options: Any,
+    ) -> Iterator[Caption]:
+        """Return the captions of each image. An image is a file, or an array of bytes (H, W) or (H, W, C).
+
+        The other arguments work as in `write`.
+        """
+        several = [images] if isinstance(images, str | Path | np.ndarray) else images
+        queries = map(ImageQuery, several)
+        return self.write(queries, attention=attention, batch_size=batch_size, window=window, stream=True, **options)

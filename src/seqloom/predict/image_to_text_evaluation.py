@@ -1,0 +1,60 @@
+"""The output of `seqloom evaluate` for models that read images and write texts."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from seqloom.core.words import format_sizes, one_line
+from seqloom.predict.evaluation import EXAMPLES, Evaluation, EvaluationOptions, metric_lines, shorten_example
+from seqloom.tasks.image_to_text_base import ImageToTextReport, WrittenText
+
+
+class ImageToTextEvaluation(Evaluation):
+    """The texts that a model writes for the images of a split, compared with the correct texts."""
+
+    option_groups = ("search", "out")
+    answers_name = "texts"
+    report: ImageToTextReport
+
+    def __init__(self, model: Any, options: EvaluationOptions) -> None:
+        self.model, self.split = model, options.split
+        self.report = model.report(options.split, **options.search)
+
+    def to_json(self) -> dict[str, object]:
+        examples = [
+            {
+                "image": line.example.image.name,
+                **({"query": line.example.source_text} if line.example.source_text else {}),
+                "targets": list(line.example.target_texts),
+                "text": line.text,
+            }
+            for line in self.report.examples()
+        ]
+        about = {"run": self.model.name, "data": self.data, **self.model.run.data["counts"][self.split]}
+        return {**about, **self.report.metrics, "decoding": self.report.decoding, "examples": examples}
+
+    def answers(self) -> Iterator[str]:
+        yield "expected\tpredicted\texample\n"
+        for line in self.report.lines:
+            expected = " | ".join(map(one_line, line.example.target_texts))
+            yield "\t".join((expected, one_line(line.text), one_line(describe(line)))) + "\n"
+
+    def lines(self, console: Console) -> Iterator[RenderableType]:
+        """Yield metrics, and texts that differ from the correct texts."""
+        counts = format_sizes(self.model.run.data["counts"][self.split])
+        yield f"{self.model.name} on {self.data}: {counts}; {self.report.decoding}"
+        yield from metric_lines(self.report.metrics, loss="loss, nats per token", ordered=True)
+        wrong = [line for line in self.report.examples(EXAMPLES) if not line.is_exact]
+        if wrong:
+            yield "\nexamples of texts that differ from the correct texts"
+        for line in wrong:
+            yield f"  {shorten_example(describe(line))}"
+            yield from (f"    correct: {shorten_example(text)}" for text in line.example.target_texts)
+            yield f"    written: {shorten_example(line.text)}"
+
+
+def describe(line: WrittenText) -> str:
+    """Return the name of the image, and the text that the model read with it."""
+    example = line.example
+    return f"{example.image.name}: {example.source_text}" if example.source_text else example.image.name
