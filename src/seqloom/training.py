@@ -116,7 +116,8 @@ def resume(path: str | Path, overrides: Sequence[str] = (), recipe: TaskRecipe |
             run.update_recipe(
                 {**to_mapping(checked), **({"data": run.recipe["data"]} if FILE_KEYS & changes.keys() else {})}
             )
-    notes = [*getattr(task.corpus, "changes", ()), *notes_on_length(run, checked, changes)]
+    data_notes = task.corpus.changes if isinstance(task.corpus, Corpus) else ()
+    notes = [*data_notes, *notes_on_length(run, checked, changes)]
     return Training(run, task, checked, resumed=True, changes=notes)
 
 

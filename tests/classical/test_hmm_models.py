@@ -13,7 +13,7 @@ from seqloom.classical.hmm import HiddenMarkov, HMMConfig, batch_documents, chec
 from seqloom.classical.hmm import tag_chain as chain
 from seqloom.classical.hmm.gaussian import GaussianHMM, GaussianHMMConfig
 from seqloom.classical.hmm.inference import forward
-from seqloom.classical.hmm.restarts import Search, SearchConfig, run_search
+from seqloom.classical.hmm.restarts import RestartSearch, SearchConfig, run_search
 from seqloom.classical.hmm.tagger import classify_letters, interpolate_counts, word_shapes
 from seqloom.core.errors import CheckpointError, DataError
 from seqloom.core.protocols import CausalLanguageModel
@@ -133,7 +133,7 @@ def test_two_states_separate_alternating_symbols() -> None:
     """Symbols alternate between 1, 2, 3 and 4, 5, 6. A model with two states learns this."""
     draws = torch.randint(1, 4, (200,), generator=torch.Generator().manual_seed(1))
     tokens = torch.cat([draws + 3 * (torch.arange(200) % 2), torch.tensor([0])])
-    search = Search(lambda: HMMConfig(states=2).build(V))
+    search = RestartSearch(lambda: HMMConfig(states=2).build(V))
     shape = HMMConfig(states=2).build(V)
     config = SearchConfig(restarts=4, iterations=60)
     for _ in run_search(search, config, lambda r: shape.draw_start(tokens, 1, r), lambda m: m.improve(tokens)):
@@ -147,25 +147,25 @@ def test_two_states_separate_alternating_symbols() -> None:
 def test_resumed_search_equals_uninterrupted_search() -> None:
     tokens, shape, config = stream(), HMMConfig(states=2).build(V), SearchConfig(restarts=3, iterations=5, tolerance=0)
 
-    def stages(search: Search) -> Any:
+    def stages(search: RestartSearch) -> Any:
         return run_search(search, config, lambda r: shape.draw_start(tokens, 1, r), lambda m: m.improve(tokens))
 
-    whole = Search(lambda: HMMConfig(states=2).build(V))
+    whole = RestartSearch(lambda: HMMConfig(states=2).build(V))
     for last in stages(whole):
         assert last.step <= last.total == 15
-    broken = Search(lambda: HMMConfig(states=2).build(V))
+    broken = RestartSearch(lambda: HMMConfig(states=2).build(V))
     for number, _ in enumerate(stages(broken)):
         if number == 6:
             break
     kept = {name: tensor.clone() for name, tensor in broken.state_dict().items()}
-    again = Search(lambda: HMMConfig(states=2).build(V))
+    again = RestartSearch(lambda: HMMConfig(states=2).build(V))
     again.load_state_dict(kept)
     (*_, last) = stages(again)
     assert last.model is again.best and again.finished
     for name, table in whole.state_dict().items():
         assert table.equal(again.state_dict()[name]), name
     # Negative control: the results differ if the iteration counter is lost
-    forgetful = Search(lambda: HMMConfig(states=2).build(V))
+    forgetful = RestartSearch(lambda: HMMConfig(states=2).build(V))
     forgetful.load_state_dict({**kept, "search": kept["search"] * torch.tensor([1, 0, 1, 1])})
     assert forgetful.iteration != broken.iteration
 

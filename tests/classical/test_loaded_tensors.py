@@ -11,7 +11,7 @@ from torch import Tensor
 from seqloom.classical.autoregressive import Autoregressive
 from seqloom.classical.hmm import HMMConfig
 from seqloom.classical.hmm.gaussian import GaussianHMMConfig
-from seqloom.classical.hmm.restarts import Search, SearchConfig
+from seqloom.classical.hmm.restarts import RestartSearch, SearchConfig
 from seqloom.classical.hmm.tagger import HMMTagger, HMMTaggerConfig, TaggedWords
 from seqloom.classical.kalman import KalmanConfig
 from seqloom.classical.ngram import NGramConfig
@@ -33,7 +33,7 @@ def hmm() -> Any:
 
 
 def search() -> Any:
-    state = Search(hmm, SearchConfig(restarts=2, iterations=5))
+    state = RestartSearch(hmm, SearchConfig(restarts=2, iterations=5))
     state.restart, state.iteration, state.last, state.highest = 1, 2, -3.5, -3.0
     return state
 

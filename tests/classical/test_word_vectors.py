@@ -8,12 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqloom.classical.word_vectors import Objective, WordVectors, WordVectorsConfig, glove, negative_sampling
+from seqloom.classical.word_vectors import Objective, WordVectorModel, WordVectorsConfig, glove, negative_sampling
 from seqloom.classical.word_vectors import trainer as words_training
 from seqloom.classical.word_vectors.negative_sampling import (
     GAMMA,
+    ContextPredictions,
     Noise,
-    Predictions,
     Sampler,
     Text,
     keep_probabilities,
@@ -151,8 +151,8 @@ def test_total_rate_of_one_word_is_limited():
     model.contexts.fill_(0.5)
     model.vectors.fill_(0.5)
     pair = torch.tensor([[4, 5]])
-    one = Predictions(torch.tensor([[3]]), torch.tensor([[True]]), pair, torch.tensor([[True, True]]))
-    many = Predictions(*(part.repeat(500, 1) for part in vars(one).values()))
+    one = ContextPredictions(torch.tensor([[3]]), torch.tensor([[True]]), pair, torch.tensor([[True, True]]))
+    many = ContextPredictions(*(part.repeat(500, 1) for part in vars(one).values()))
     before = model.vectors[3].clone()
     negative_sampling.update(model, many, rate=0.1)
     together = model.vectors[3] - before
@@ -340,6 +340,6 @@ def test_all_problems_of_the_settings_are_reported():
 def test_text_without_words_is_rejected():
     empty = Text(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
     for objective in OBJECTIVES:
-        model = WordVectors(WordVectorsConfig(objective=objective), V)
+        model = WordVectorModel(WordVectorsConfig(objective=objective), V)
         with pytest.raises(DataError):
             WordVectorTrainer(model, empty, WordTrainConfig(device="cpu"), seed=1)

@@ -12,7 +12,7 @@ from seqloom.core.protocols import Forecastable
 from seqloom.core.tree import tree_map
 from seqloom.decoding.forecast import forecast
 from seqloom.models.forecaster import (
-    Forecaster,
+    ForecasterBase,
     RecurrentForecasterConfig,
     TransformerForecasterConfig,
     WindowForecasterConfig,
@@ -28,10 +28,12 @@ CONFIGS: dict[str, Any] = {
 SEASON = 4
 
 
-def build_forecaster(kind: str, variables: int = 2, **settings: Any) -> Forecaster:
+def build_forecaster(kind: str, variables: int = 2, **settings: Any) -> ForecasterBase:
     torch.manual_seed(0)
     defaults = {"cell": kind} if kind == "gru" else {"d_model": 8, "heads": 2} if kind == "transformer" else {}
-    model: Forecaster = CONFIGS[kind](**{"context": 6, "dropout": 0.0, **defaults, **settings}).build(variables, SEASON)
+    model: ForecasterBase = CONFIGS[kind](**{"context": 6, "dropout": 0.0, **defaults, **settings}).build(
+        variables, SEASON
+    )
     model.set_scale([(series(40, variables, seed=9), torch.ones(40, variables, dtype=torch.bool))])
     return model.eval()
 

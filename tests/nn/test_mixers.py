@@ -15,7 +15,7 @@ from seqloom.nn import mixers
 from seqloom.nn.attention import MultiHeadAttention, masked_softmax
 from seqloom.nn.mixers import (
     MIXERS,
-    Convolution,
+    ConvolutionMixer,
     DilatedConvolution,
     Mixer,
     RecurrentMixer,
@@ -303,7 +303,7 @@ def test_receptive_field_of_dilated_layers_grows_exponentially() -> None:
 
 def test_plain_convolution_is_independent_of_the_depth() -> None:
     mixer = make("convolution", depth=3)
-    assert isinstance(mixer, Convolution) and mixer.dilation == 1
+    assert isinstance(mixer, ConvolutionMixer) and mixer.dilation == 1
 
 
 # --- recurrent --------------------------------------------------------------------------------------------------------

@@ -10,23 +10,23 @@ import torch
 from torch import Tensor
 
 from seqloom.accel.cuda_graphs import capture
-from seqloom.classical.word_vectors import WordVectors
-from seqloom.classical.word_vectors.negative_sampling import Predictions, update, update_in_batches
+from seqloom.classical.word_vectors import WordVectorModel
+from seqloom.classical.word_vectors.negative_sampling import ContextPredictions, update, update_in_batches
 
 WARM_UP_STEPS = 3  # steps that initialize CUDA libraries; the masked buffers leave the vectors unchanged
 
-_graphs: WeakKeyDictionary[WordVectors, "GraphedUpdate"] = WeakKeyDictionary()
+_graphs: WeakKeyDictionary[WordVectorModel, "GraphedUpdate"] = WeakKeyDictionary()
 
 
 def install() -> None:
     update_in_batches.register(can_graph_update, graphed_update)
 
 
-def can_graph_update(model: WordVectors, predictions: Predictions, rate: float, batch: int) -> bool:
+def can_graph_update(model: WordVectorModel, predictions: ContextPredictions, rate: float, batch: int) -> bool:
     return model.device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
 
 
-def graphed_update(model: WordVectors, predictions: Predictions, rate: float, batch: int) -> Tensor:
+def graphed_update(model: WordVectorModel, predictions: ContextPredictions, rate: float, batch: int) -> Tensor:
     graphed = _graphs.get(model)
     if graphed is None or not graphed.fits(model, batch):
         graphed = _graphs[model] = GraphedUpdate(model, batch)
@@ -36,11 +36,11 @@ def graphed_update(model: WordVectors, predictions: Predictions, rate: float, ba
 class GraphedUpdate:
     """The `update` of a model's word vectors as a CUDA graph, for at most `batch` predictions."""
 
-    def __init__(self, model: WordVectors, batch: int) -> None:
+    def __init__(self, model: WordVectorModel, batch: int) -> None:
         config, device = model.config, model.device
         self.batch, self.tables = batch, (model.vectors, model.contexts)
         inputs, candidates = 1 if config.objective == "skipgram" else 2 * config.window, 1 + config.negatives
-        self.buffers = Predictions(
+        self.buffers = ContextPredictions(
             torch.zeros(batch, inputs, dtype=torch.int64, device=device),
             torch.zeros(batch, inputs, dtype=torch.bool, device=device),
             torch.zeros(batch, candidates, dtype=torch.int64, device=device),
@@ -49,7 +49,7 @@ class GraphedUpdate:
         self.rate, self.loss = (torch.zeros((), device=device) for _ in range(2))
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
-        tables = WordVectors(config, model.vocabulary)  # does not refer to the model, which owns this graph
+        tables = WordVectorModel(config, model.vocabulary)  # does not refer to the model, which owns this graph
         tables.vectors, tables.contexts = self.tables
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP_STEPS):
@@ -57,11 +57,11 @@ class GraphedUpdate:
         torch.cuda.current_stream(device).wait_stream(stream)
         self.graph = capture(lambda: self.loss.add_(update(tables, self.buffers, self.rate)))
 
-    def fits(self, model: WordVectors, batch: int) -> bool:
+    def fits(self, model: WordVectorModel, batch: int) -> bool:
         """Return whether the graph was captured with these vectors and this batch size."""
         return model.vectors is self.tables[0] and model.contexts is self.tables[1] and batch == self.batch
 
-    def __call__(self, predictions: Predictions, rate: float) -> Tensor:
+    def __call__(self, predictions: ContextPredictions, rate: float) -> Tensor:
         """Run the steps for all predictions, `batch` predictions at a time, and return the sum of their losses."""
         self.loss.zero_()
         self.rate.fill_(rate)

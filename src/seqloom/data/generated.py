@@ -67,7 +67,7 @@ CLAIMS = {slot: _ASSET[f"claim {slot}"] for slot in SLOTS}
 
 
 @dataclass(frozen=True)
-class Scene:
+class TextScene:
     """Who did what, where, when and with whom."""
 
     who: str
@@ -96,7 +96,7 @@ class Scene:
                 text += piece
         return text, spans
 
-    def with_value(self, slot: str, value: str) -> "Scene":
+    def with_value(self, slot: str, value: str) -> "TextScene":
         return replace(self, **{slot: value})
 
 
@@ -105,16 +105,16 @@ class SceneDrawing:
 
     def __init__(self, seed: int) -> None:
         self.draws = random.Random(f"scenes {seed}")
-        self._seen: set[Scene] = set()
+        self._seen: set[TextScene] = set()
 
-    def draw_scene(self, others: Sequence[Scene] = ()) -> Scene:
+    def draw_scene(self, others: Sequence[TextScene] = ()) -> TextScene:
         """Draw a new scene that shares no value with `others`."""
         used = {slot: {scene.value(slot) for scene in others} for slot in ("what", "where", "when")}
         people = {name for scene in others for name in (scene.who, scene.whom)}
         while True:
             who, whom = self.draws.sample([name for name in NAMES if name not in people], 2)
             values = {slot: self.draw_value(slot, taken) for slot, taken in used.items()}
-            scene = Scene(who=who, whom=whom, **values)
+            scene = TextScene(who=who, whom=whom, **values)
             if scene not in self._seen:
                 self._seen.add(scene)
                 return scene
@@ -123,8 +123,8 @@ class SceneDrawing:
         """Draw a value of a slot."""
         return self.draws.choice([value for value in CHOICES[slot] if value not in excluded])
 
-    def draw_scenes(self, count: int) -> list[Scene]:
-        scenes: list[Scene] = []
+    def draw_scenes(self, count: int) -> list[TextScene]:
+        scenes: list[TextScene] = []
         while len(scenes) < count:
             scenes.append(self.draw_scene(scenes))
         return scenes

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from seqloom.core.errors import DataError, SeqloomError, UsageError
-from seqloom.data.corpora import find, load
+from seqloom.data.corpora import find, is_multi_label, load
 from seqloom.data.corpora.text import read_documents
 from seqloom.data.corpus import SPLITS, Corpus, FilesConfig
 from seqloom.data.detect import TASKS, Detected, detect
@@ -48,7 +48,7 @@ def load_examples(
         except (DataError, ValueError) as error:
             problem = error if isinstance(error, SeqloomError) else UsageError(f"{error}.")
     with use_encoding(encoding):
-        several = bool(getattr(config, "multi_label", False))
+        several = is_multi_label(config)
         detected = detect([path], TASKS[form], named, several if form == "text-classification" else None)
     try:
         corpus = load(_config_of(detected, config, {**_only_file(config, path), **values}), check=False)

@@ -190,7 +190,7 @@ class Estimator(Picture):
     @property
     def predictor(self) -> Any:
         """The trained model, with all its methods: see `seqloom.load`."""
-        if not hasattr(self, "predictor_"):
+        if not self.__sklearn_is_fitted__():
             raise ValueError(f"This {type(self).__name__} is not trained: call fit first, or load a run")
         return self.predictor_
 
@@ -271,7 +271,7 @@ class Estimator(Picture):
             name: value for name, value in self.get_params().items() if (value or None) != (defaults[name] or None)
         }
         arguments = ", ".join(f"{name}={shorten(repr(value))}" for name, value in changed.items())
-        state = repr(self.predictor_) if hasattr(self, "predictor_") else "not trained"
+        state = repr(self.predictor_) if self.__sklearn_is_fitted__() else "not trained"
         return f"{type(self).__name__}({arguments}): {state}"
 
     def draw(self) -> Any:
@@ -279,7 +279,7 @@ class Estimator(Picture):
         return self.predictor.draw()
 
     def _repr_png_(self) -> bytes | None:
-        return super()._repr_png_() if hasattr(self, "predictor_") else None
+        return super()._repr_png_() if self.__sklearn_is_fitted__() else None
 
     def _repr_html_(self) -> str:
         """Return the description and the training curve for notebooks."""

@@ -247,11 +247,11 @@ class SeriesClassifierConfig:
     pooling: PoolingKind = "mean"  # pooling over the steps: last, mean, max or attention
     dropout: Fraction = 0.0  # dropout before the output layer
 
-    def build(self, variables: int, labels: int) -> "SeriesClassifier":
-        return SeriesClassifier(self, variables, labels)
+    def build(self, variables: int, labels: int) -> "SeriesClassifierModel":
+        return SeriesClassifierModel(self, variables, labels)
 
 
-class SeriesClassifier(ClassifierBase):
+class SeriesClassifierModel(ClassifierBase):
     """A classifier of series:
 
         x_t = [(y_t − m) / s; observed]    h_1 … h_T = encoder(x_1 … x_T)    c = pooling(h)    p(l) = softmax(W c + b)

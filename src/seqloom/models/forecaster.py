@@ -51,7 +51,7 @@ class ForecasterConfig:
         return max(24, 2 * season) if self.context is None else self.context
 
 
-class Forecaster(nn.Module, ABC):
+class ForecasterBase(nn.Module, ABC):
     """The base class of neural forecasters of C `variables`; `season` is the lag m of a seasonal difference."""
 
     centre: Tensor
@@ -203,7 +203,7 @@ class RecurrentForecasterConfig(ForecasterConfig, RecurrentOptions):
         return RecurrentForecaster(self, variables, season)
 
 
-class RecurrentForecaster(Forecaster):
+class RecurrentForecaster(ForecasterBase):
     """A recurrent forecaster: h_t = stack of cells (x_t, h_{t−1}), o_t = h_t."""
 
     def __init__(self, config: RecurrentForecasterConfig, variables: int, season: int) -> None:
@@ -237,7 +237,7 @@ class WindowForecasterConfig(ForecasterConfig):
         return WindowForecaster(self, variables, season)
 
 
-class WindowForecaster(Forecaster):
+class WindowForecaster(ForecasterBase):
     """A feed-forward forecaster: o_t = hidden layers over [x_t; x_{t−1}; … x_{t−n+1}], n = `context`.
 
     This is an autoregressive model with a network instead of a matrix.
@@ -287,7 +287,7 @@ class TransformerForecasterConfig(TransformerOptions, ForecasterConfig):
         return TransformerForecaster(self, variables, season)
 
 
-class TransformerForecaster(Forecaster):
+class TransformerForecaster(ForecasterBase):
     """A causal Transformer forecaster:
 
     e_j = W x_j + PE(j)

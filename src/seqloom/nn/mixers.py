@@ -210,7 +210,7 @@ class RecurrentMixer(Mixer):
         return self.layer.forwards.cell.notes()
 
 
-class Convolution(Mixer):
+class ConvolutionMixer(Mixer):
     """y_t = Σ_j W_j x_{t + δ·j} + b over j = −⌊k/2⌋ … ⌊k/2⌋, k odd, δ = 1; x is zero beyond the ends and at padding."""
 
     complexity, sequential, path = "k·n·d²", "1", "n/k"
@@ -251,7 +251,7 @@ class Convolution(Mixer):
         return n * (2 * self._used(n) + 1) * self.weight.shape[0] ** 2
 
 
-class DilatedConvolution(Convolution):
+class DilatedConvolution(ConvolutionMixer):
     """Convolution with δ = (⌊k/2⌋ + 1)^depth: for k = 3 the layers of an encoder reach 1, 2, 4 … positions per side.
 
     A stack of L layers reaches (⌊k/2⌋ + 1)^L − 1 positions. With δ = k^depth, a stack would reach further, but a single
@@ -277,7 +277,7 @@ MIXERS: dict[str, type[Mixer]] = {
     "self-attention": SelfAttention,
     "windowed": WindowedSelfAttention,
     "recurrent": RecurrentMixer,
-    "convolution": Convolution,
+    "convolution": ConvolutionMixer,
     "dilated": DilatedConvolution,
 }
 
@@ -336,4 +336,4 @@ def make_mixer(
     if layer.attends:
         attention = MultiHeadAttention(d_model, heads, kv_heads, bias=bias, scale=scale, dropout=dropout, rotary=rotary)
         return layer(attention, **options)
-    return layer(d_model, **options, **({"depth": depth, "bias": bias} if issubclass(layer, Convolution) else {}))
+    return layer(d_model, **options, **({"depth": depth, "bias": bias} if issubclass(layer, ConvolutionMixer) else {}))

@@ -123,6 +123,16 @@ class Predictor(Picture, Generic[P]):
     def name(self) -> str:
         return str(self.run.path)
 
+    @property
+    def has_trained_output(self) -> bool:
+        """Whether the output layer is trained; an imported directory can lack it."""
+        return True
+
+    @property
+    def longest_source(self) -> int | None:
+        """The maximum length of a source in tokens; None means no limit, or that the model reads no source."""
+        return None
+
     def describe_usage(self) -> str:
         """Return a hint that names the commands for this model."""
         return self.usage
@@ -265,7 +275,7 @@ class Predictor(Picture, Generic[P]):
         """Create the task with the run's data, or with other documents as the split "other"."""
         if documents is None:
             task = self.task_class.reopen(self.recipe, self.run)
-            self.data_notes = tuple(getattr(task.corpus, "changes", ()))
+            self.data_notes = task.corpus.changes if isinstance(task.corpus, Corpus) else ()
             return task
         self.run.tokenizer  # noqa: B018 (raises an error for a run without text)
         return self.task_class.of_documents(self.recipe, self.run, documents)

@@ -65,8 +65,7 @@ def write_card(run: Run, *, locked: bool = False) -> None:
 def format_card(run: Run) -> str:
     """Return the card of a run."""
     card = Card(run)
-    has_output = getattr(card.predictor, "has_trained_output", True)
-    info = card.info if has_output else replace(card.info, command="embed {run}")
+    info = card.info if card.predictor.has_trained_output else replace(card.info, command="embed {run}")
     name = escape_controls(card.name)
     values = {
         "front_matter": dump_yaml(card.front_matter()).strip(),
@@ -329,7 +328,7 @@ class Card:
     def _input_limits(self) -> Iterator[str]:
         """Describe the longest input and unknown tokens."""
         predictor = self.predictor
-        length = getattr(predictor, "longest_source", None) or predictor.max_length
+        length = predictor.longest_source or predictor.max_length
         note = next((note for note in predictor.notes if "{max_length}" in note), "")
         if length is not None and note:
             yield note.format(lines="Texts", max_length=f"{length:,}") + "."

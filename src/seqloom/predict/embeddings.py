@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.classical.word_vectors import WordVectors
+from seqloom.classical.word_vectors import WordVectorModel
 from seqloom.core import END
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.inputs import iterate_texts
@@ -223,7 +223,7 @@ def get_state_reader(trained: AnyPredictor) -> StateReader:
         return RowStates(trained, width, model.encoder_states, lambda ids: [*ids, END], model.longest_source)
     if isinstance(model, TextClassifier | SequenceTagger):
         return LexiconStates(trained)
-    if isinstance(model, WordVectors):
+    if isinstance(model, WordVectorModel):
         return WordStates(trained)
     kind = trained.run.recipe["model"]["kind"]
     raise UsageError(f"{trained.name} has a model of kind {kind}, which has no text vectors.")

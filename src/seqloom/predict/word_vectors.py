@@ -14,7 +14,7 @@ import torch
 from rich.console import Console, RenderableType
 from torch import Tensor, nn
 
-from seqloom.classical.word_vectors import WordVectors
+from seqloom.classical.word_vectors import WordVectorModel
 from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.core.words import did_you_mean
 from seqloom.data.examples import ParallelExample, QuestionAnsweringExample, TokenClassificationExample
@@ -167,7 +167,7 @@ class WordVectorsPredictor(Predictor[NearestWords]):
 def build_word_space(trained: AnyPredictor) -> WordSpace:
     """Return the word vectors of a model. The model may belong to any task."""
     tokenizer, model = trained.tokenizer, trained.model  # raises an error for a run without text
-    if isinstance(model, WordVectors):
+    if isinstance(model, WordVectorModel):
         return space_of(model, tokenizer, trained.name)
     if not isinstance(tokenizer, Words):
         raise UsageError(
@@ -221,7 +221,7 @@ MAX_EXAMPLES = 1_000  # maximum number of texts of a split
 def list_point_kinds(trained: AnyPredictor) -> list[PointKind]:
     """Return the kinds of vectors of a model, most informative first."""
     model, tokenizer, kinds = trained.model, trained.tokenizer, list[PointKind]()
-    if isinstance(model, WordVectors) or token_vectors(model, len(tokenizer)) is not None:
+    if isinstance(model, WordVectorModel) or token_vectors(model, len(tokenizer)) is not None:
         kinds.append("words" if isinstance(tokenizer, Words) else "tokens")
     with suppress(UsageError):
         get_state_reader(trained)
@@ -244,7 +244,7 @@ def compute_points(trained: AnyPredictor, kind: PointKind, lines: Sequence[str] 
 def _words(trained: AnyPredictor) -> Points:
     space, model, counts = build_word_space(trained), trained.model, None
     space = WordSpace(space.words[:MAX_POINTS], space.vectors[:MAX_POINTS], space.lowercase, space.name)
-    if isinstance(model, WordVectors):
+    if isinstance(model, WordVectorModel):
         counts = model.counts.sort(descending=True, stable=True).values[: len(space.words)].tolist()
     colourings = [
         colour_by_frequency(counts, len(space.words)),

@@ -21,7 +21,7 @@ from seqloom.config.constraints import Fraction, NonNegativeFloat
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree
 from seqloom.data.collate import TextBatches
-from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpora import CorpusConfig, is_multi_label
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import MultiLabelExample, TextClassificationExample
 from seqloom.data.text_inputs import TextReader
@@ -89,11 +89,6 @@ class Recipe(ReadingRecipe):
     def is_multi_label(self) -> bool:
         """Whether a text can have any number of labels."""
         return is_multi_label(self.data)
-
-
-def is_multi_label(data: Any) -> bool:
-    """Return whether the examples of a corpus config can have any number of labels."""
-    return bool(getattr(data, "multi_label", False))
 
 
 def length_problems(recipe: TaskRecipe) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import torch
 
 from seqloom.classical.hmm import HiddenMarkov, HMMConfig, check_seen
-from seqloom.classical.hmm.restarts import Search, SearchConfig, run_search
+from seqloom.classical.hmm.restarts import RestartSearch, SearchConfig, run_search
 from seqloom.config import Discriminator, config
 from seqloom.core.device import WITHOUT_NUMBA, has_numba
 from seqloom.core.errors import UsageError
@@ -88,8 +88,8 @@ class Task(TextTask[Recipe, Any]):
         """Return a model of this size without weights."""
         return self.recipe.model.build(len(self.tokenizer))
 
-    def model(self) -> Search:
-        return Search(self.build, self.recipe.train)
+    def model(self) -> RestartSearch:
+        return RestartSearch(self.build, self.recipe.train)
 
     def scale(self) -> tuple[int, str]:
         return count_parameters(self.build().state_dict())
@@ -110,7 +110,7 @@ class Task(TextTask[Recipe, Any]):
             )
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
-        model = model.best if isinstance(model, Search) else model
+        model = model.best if isinstance(model, RestartSearch) else model
         return {**super().evaluate(model, split), **self.agreement(model, split)}
 
     def agreement(self, model: HiddenMarkov, split: str) -> dict[str, float]:

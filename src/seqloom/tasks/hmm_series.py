@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqloom.classical.hmm.gaussian import GaussianHMM, GaussianHMMConfig
-from seqloom.classical.hmm.restarts import Search, SearchConfig, run_search
+from seqloom.classical.hmm.restarts import RestartSearch, SearchConfig, run_search
 from seqloom.config import Discriminator, config
 from seqloom.core.protocols import Estimate
 from seqloom.data.corpora import CorpusConfig
@@ -44,8 +44,8 @@ class Task(SeriesTask[Recipe, Any]):
         """Return a model of this size without weights."""
         return self.recipe.model.build(len(self.columns))
 
-    def model(self) -> Search:
-        return Search(self.build, self.recipe.train)
+    def model(self) -> RestartSearch:
+        return RestartSearch(self.build, self.recipe.train)
 
     def scale(self) -> tuple[int, str]:
         return count_parameters(self.build().state_dict())
@@ -68,7 +68,7 @@ class Task(SeriesTask[Recipe, Any]):
 
     def evaluate(self, model: Any, split: str) -> dict[str, float]:
         """Return the loss, and the loss of a single Gaussian as a baseline."""
-        model = model.best if isinstance(model, Search) else model
+        model = model.best if isinstance(model, RestartSearch) else model
         config, train = self.recipe.model, self.values("train")
         single_config = GaussianHMMConfig(states=1, covariance=config.covariance, min_variance=config.min_variance)
         single = single_config.build(len(self.columns)).fit_scale(train, self.columns)

@@ -18,7 +18,7 @@ from seqloom.core.device import device_of, make_generator
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.files import tensors_to_bytes
 from seqloom.data.collate import PromptCompletion, encode_completion, shorten_prompt
-from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpora import CorpusConfig, is_multi_label
 from seqloom.data.corpus import Corpus
 from seqloom.data.examples import TextClassificationExample
 from seqloom.data.prompts import TEMPLATE, Template
@@ -54,7 +54,7 @@ class Recipe(CompletionRecipe):
             Template.parse(self.template)
         except UsageError as error:
             yield str(error)
-        if getattr(self.data, "multi_label", False):
+        if is_multi_label(self.data):
             yield "data.multi_label must be false: a prompt is answered by a single label"
 
 

@@ -21,7 +21,7 @@ from seqloom.core.words import format_count
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.series import LabelledSeries, variables_of
-from seqloom.models.classifier import SeriesClassifier, SeriesClassifierConfig
+from seqloom.models.classifier import SeriesClassifierConfig, SeriesClassifierModel
 from seqloom.tasks.base import TaskInfo, TaskRecipe
 from seqloom.tasks.reading_base import LabelTask
 from seqloom.train.config import FitConfig
@@ -49,7 +49,7 @@ class Recipe(TaskRecipe):
     train: FitConfig
 
 
-class Task(LabelTask[Recipe, SeriesClassifier]):
+class Task(LabelTask[Recipe, SeriesClassifierModel]):
     corpus: Corpus[LabelledSeries]
     reads_tokens = False
     speed_unit = "steps"
@@ -77,7 +77,7 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
     def sizes(self) -> dict[str, int]:
         return {"variables": variables_of(self.corpus), "labels": len(self.names)}
 
-    def model(self) -> SeriesClassifier:
+    def model(self) -> SeriesClassifierModel:
         model = super().model()
         model.set_scale([torch.from_numpy(example.values) for example in self.corpus.split("train")])
         return model
@@ -97,13 +97,13 @@ class Task(LabelTask[Recipe, SeriesClassifier]):
         labels = self.label_ids(example.label for example in examples)
         return collate_series(examples, labels, max(len(example.values) for example in train))
 
-    def loss(self, model: SeriesClassifier, batch: Tree, carry: Tree) -> Loss:
+    def loss(self, model: SeriesClassifierModel, batch: Tree, carry: Tree) -> Loss:
         """Return the loss of independent series, the number of steps read, and no carried state."""
         value, count = model.loss(batch)
         return Loss(value, None, batch["mask"].numel(), count)
 
     @torch.no_grad()
-    def outputs(self, model: SeriesClassifier, split: str) -> Tensor:
+    def outputs(self, model: SeriesClassifierModel, split: str) -> Tensor:
         """Return log p (N, L) of each label of each series of a split, on the CPU."""
         examples, labels, size, outputs = self.corpus.split(split), self.labels(split), self.recipe.batch.eval_size, []
         for start in range(0, len(examples), size):

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig, glove, negative_sampling
+from seqloom.classical.word_vectors import WordVectorModel, WordVectorsConfig, glove, negative_sampling
 from seqloom.classical.word_vectors.negative_sampling import Sampler, Text
 from seqloom.classical.word_vectors.trainer import WordTrainConfig, WordVectorTrainer, select_engine
 from seqloom.config import Discriminator, config
@@ -45,7 +45,7 @@ class Recipe(TextRecipe):
             yield f"tokenizer.kind must be words, because vectors belong to words; got {self.tokenizer.kind}"
 
 
-class Task(TextTask[Recipe, WordVectors]):
+class Task(TextTask[Recipe, WordVectorModel]):
     @classmethod
     def prepare(cls, recipe: Recipe) -> Self:
         select_engine(recipe.train)  # fails early if this machine cannot train the recipe
@@ -80,7 +80,7 @@ class Task(TextTask[Recipe, WordVectors]):
 
     # --- training ---------------------------------------------------------------------------------------------------
 
-    def estimates(self, model: WordVectors | None, step: int) -> Iterator[Estimate]:
+    def estimates(self, model: WordVectorModel | None, step: int) -> Iterator[Estimate]:
         """Yield one stage for each logged line.
 
         A stage includes the model after each epoch or every `save_every` steps.
@@ -106,11 +106,11 @@ class Task(TextTask[Recipe, WordVectors]):
 
     # --- evaluation -------------------------------------------------------------------------------------------------
 
-    def evaluate(self, model: WordVectors, split: str) -> dict[str, float]:
+    def evaluate(self, model: WordVectorModel, split: str) -> dict[str, float]:
         word_scores = score_word_sets(space_of(model, self.tokenizer), read_word_sets())
         return {**self.held_out_metrics(model, split), **as_metrics(word_scores.items())}
 
-    def held_out_metrics(self, model: WordVectors, split: str) -> dict[str, float]:
+    def held_out_metrics(self, model: WordVectorModel, split: str) -> dict[str, float]:
         """Return the metrics of a split of the text."""
         text = self.text(split)
         text = Text(text.words[:MAX_EVAL_WORDS], text.documents[:MAX_EVAL_WORDS])
@@ -138,7 +138,7 @@ def plain_words(tokenizer: Tokenizer) -> Tensor:
     return torch.tensor([-1, -1, *words])
 
 
-def space_of(model: WordVectors, tokenizer: Tokenizer, name: str = "this model") -> WordSpace:
+def space_of(model: WordVectorModel, tokenizer: Tokenizer, name: str = "this model") -> WordSpace:
     """Return the words that have vectors, most frequent first."""
     assert isinstance(tokenizer, Words)
     counts = model.counts.cpu()
@@ -156,7 +156,7 @@ def score_word_sets(space: WordSpace, sets: WordSets) -> dict[str, WordScore]:
 
 
 @torch.no_grad()
-def held_out_loss(model: WordVectors, text: Text) -> float:
+def held_out_loss(model: WordVectorModel, text: Text) -> float:
     """Return the loss on a held-out text, per prediction or per pair."""
     text = text.to(model.device)
     if model.glove:
@@ -175,7 +175,7 @@ def held_out_loss(model: WordVectors, text: Text) -> float:
 
 
 @torch.no_grad()
-def neighbour_accuracy(model: WordVectors, text: Text) -> float:
+def neighbour_accuracy(model: WordVectorModel, text: Text) -> float:
     """Return the rate at which the cosine of two neighbours exceeds that of the first neighbour and a noise word.
 
     The metric is the same for all training methods, and chance is 0.5. Words that are more frequent than the mean are

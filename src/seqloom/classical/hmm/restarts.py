@@ -1,6 +1,6 @@
 """Expectation–maximization with random restarts; the model with the highest likelihood is kept.
 
-`Search` holds the complete state: the current model, the best model so far, and the counters and
+`RestartSearch` holds the complete state: the current model, the best model so far, and the counters and
 likelihoods that decide how to continue. A checkpoint stores the complete state, so resuming is exact.
 """
 
@@ -32,7 +32,7 @@ class SearchConfig(EstimateConfig):
     tolerance: NonNegativeFloat = 1e-5  # stop a restart when log p per token or value improves by less
 
 
-class Search:
+class RestartSearch:
     """The state of a search over restarts; a `finished` search contains only the best model.
 
     `build` creates an empty model. `config` bounds the counters accepted from a checkpoint.
@@ -84,12 +84,12 @@ class Search:
         self.restart, self.iteration = int(progress[0]), int(progress[1])
         self.last, self.highest = float(progress[2]), float(progress[3])
 
-    def eval(self) -> "Search":
+    def eval(self) -> "RestartSearch":
         return self
 
 
 def run_search(
-    search: Search,
+    search: RestartSearch,
     config: SearchConfig,
     begin: Callable[[int], Any],
     improve: Callable[[Any], tuple[Any, float]],

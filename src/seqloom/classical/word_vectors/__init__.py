@@ -39,11 +39,11 @@ class WordVectorsConfig:
     cutoff: PositiveFloat = 10.0  # GloVe: pairs with at least this count have weight 1
     power: NonNegativeFloat = 0.75  # GloVe: exponent of the weight of rarer pairs
 
-    def build(self, vocabulary: int) -> "WordVectors":
-        return WordVectors(self, vocabulary)
+    def build(self, vocabulary: int) -> "WordVectorModel":
+        return WordVectorModel(self, vocabulary)
 
 
-class WordVectors(TensorModel):
+class WordVectorModel(TensorModel):
     """Vectors of V words, zero until `draw` initializes them or a checkpoint is loaded."""
 
     float_dtype = torch.float32
@@ -60,7 +60,7 @@ class WordVectors(TensorModel):
         # For GloVe, these are the AdaGrad sums of squared steps, which start at 1.
         self.squares = {name: torch.ones_like(getattr(self, name)) for name in learned if self.glove}
 
-    def draw(self, seed: int, counts: Tensor) -> "WordVectors":
+    def draw(self, seed: int, counts: Tensor) -> "WordVectorModel":
         """Draw v uniformly from ±½/D; GloVe also draws u and the biases."""
         self.counts = counts.clone()
         for name in self.squares or ("vectors",):
@@ -85,6 +85,6 @@ class WordVectors(TensorModel):
         check_tree(dict(state), expected, "training")
         self.squares = dict(state)
 
-    def to(self, device: torch.device | str) -> "WordVectors":
+    def to(self, device: torch.device | str) -> "WordVectorModel":
         self.squares = {name: tensor.to(device) for name, tensor in self.squares.items()}
         return super().to(device)

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig
+from seqloom.classical.word_vectors import WordVectorModel, WordVectorsConfig
 from seqloom.classical.word_vectors.negative_sampling import BlockSampler, Text
 from seqloom.core.device import make_generator
 from seqloom.core.errors import DataError
@@ -122,13 +122,13 @@ class PairSampler(BlockSampler):
             order = self._order[1]
         return self.weighted.select(order[number * self.size : (number + 1) * self.size])
 
-    def train(self, model: WordVectors, step: int, rate: float, batch: int) -> tuple[Tensor, int]:
+    def train(self, model: WordVectorModel, step: int, rate: float, batch: int) -> tuple[Tensor, int]:
         block, loss = self.block(step), torch.zeros((), device=model.device)
         for first in range(0, len(block.rows), batch):
             loss += update(model, block.select(slice(first, first + batch)), rate)
         return loss, len(block.rows)
 
-    def train_compiled(self, model: WordVectors, step: int, rate: float) -> tuple[float, int]:
+    def train_compiled(self, model: WordVectorModel, step: int, rate: float) -> tuple[float, int]:
         from seqloom.classical.word_vectors import numba_engine
 
         learned = [getattr(model, name) for name in model.squares]
@@ -144,7 +144,7 @@ def weigh_pairs(config: WordVectorsConfig, pairs: Pairs, device: torch.device) -
     return WeightedPairs(*(part.to(device) for part in parts))
 
 
-def residuals(model: WordVectors, pairs: WeightedPairs) -> tuple[Tensor, Tensor, Tensor]:
+def residuals(model: WordVectorModel, pairs: WeightedPairs) -> tuple[Tensor, Tensor, Tensor]:
     """Return v_i, u_j (P, D) and o (P,)."""
     v, u = model.vectors[pairs.rows], model.contexts[pairs.columns]
     return v, u, (v * u).sum(dim=1) + model.biases[pairs.rows] + model.context_biases[pairs.columns] - pairs.logs
@@ -155,7 +155,7 @@ def losses(pairs: WeightedPairs, o: Tensor) -> Tensor:
     return 0.5 * pairs.weights * o**2
 
 
-def update(model: WordVectors, pairs: WeightedPairs, rate: float) -> Tensor:
+def update(model: WordVectorModel, pairs: WeightedPairs, rate: float) -> Tensor:
     """Perform one training step on these pairs in place; return the sum of the losses before the step."""
     v, u, o = residuals(model, pairs)
     g = rate * pairs.weights * o  # (P,)

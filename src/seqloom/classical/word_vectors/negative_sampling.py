@@ -12,7 +12,7 @@ y = 0 for its negatives w, a step is
     g_w = η (y_w − σ(x · u_w))        e = Σ_w g_w u_w        u_w ← u_w + g_w x        v ← v + e
 
 Here v is v_c, or every v_o in CBOW: as in word2vec, e is not divided among the neighbours. A negative that was already
-drawn, or that equals the target, is ignored. All `Predictions` of a batch use the vectors from before the batch. A
+drawn, or that equals the target, is ignored. All predictions of a batch use the vectors from before the batch. A
 batch of one prediction gives the algorithm of word2vec, which `numba_engine` compiles. In a batch, the n steps on one
 word are added. If n η exceeds `MAX_TOTAL_RATE`, the steps are scaled down to this total rate, because sequential steps
 would have corrected each other.
@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.classical.word_vectors import WordVectors, WordVectorsConfig
+from seqloom.classical.word_vectors import WordVectorModel, WordVectorsConfig
 from seqloom.core.device import derive_seed
 from seqloom.core.errors import DataError
 from seqloom.core.operations import operation
@@ -124,7 +124,7 @@ class TextBlock:
 
 
 @dataclass(frozen=True)
-class Predictions:
+class ContextPredictions:
     """P predictions: input words, and a target with its negatives."""
 
     inputs: Tensor  # (P, R) words whose vectors v are averaged
@@ -135,10 +135,10 @@ class Predictions:
     def __len__(self) -> int:
         return len(self.candidates)
 
-    def batches(self, size: int) -> Iterator["Predictions"]:
+    def batches(self, size: int) -> Iterator["ContextPredictions"]:
         """Split the predictions into batches of at most `size`."""
         for first in range(0, len(self), size):
-            yield Predictions(*(part[first : first + size] for part in vars(self).values()))
+            yield ContextPredictions(*(part[first : first + size] for part in vars(self).values()))
 
 
 class BlockSampler(ABC):
@@ -153,11 +153,11 @@ class BlockSampler(ABC):
         return min(self.size, self.total - step % self.blocks * self.size)
 
     @abstractmethod
-    def train(self, model: WordVectors, step: int, rate: float, batch: int) -> tuple[Tensor, int]:
+    def train(self, model: WordVectorModel, step: int, rate: float, batch: int) -> tuple[Tensor, int]:
         """Train on a block in place, `batch` steps at a time; return the sum and the number of the losses."""
 
     @abstractmethod
-    def train_compiled(self, model: WordVectors, step: int, rate: float) -> tuple[float, int]:
+    def train_compiled(self, model: WordVectorModel, step: int, rate: float) -> tuple[float, int]:
         """Train on a block step by step with numba; only some of the steps contribute to the loss."""
 
 
@@ -183,11 +183,11 @@ class Sampler(BlockSampler):
         reach = 1 + to_integer(bits, self.config.window)
         return TextBlock(words, documents, reach, derive_seed(self.seed, "noise", step))
 
-    def train(self, model: WordVectors, step: int, rate: float, batch: int) -> tuple[Tensor, int]:
+    def train(self, model: WordVectorModel, step: int, rate: float, batch: int) -> tuple[Tensor, int]:
         predictions = self.predictions(self.block(step))
         return update_in_batches(model, predictions, rate, batch), len(predictions)
 
-    def train_compiled(self, model: WordVectors, step: int, rate: float) -> tuple[float, int]:
+    def train_compiled(self, model: WordVectorModel, step: int, rate: float) -> tuple[float, int]:
         from seqloom.classical.word_vectors import numba_engine
 
         block, noise = self.block(step), self.noise
@@ -205,7 +205,7 @@ class Sampler(BlockSampler):
         loss, count = kernel(*arrays, model.config.negatives, np.uint64(block.seed), np.float32(rate))
         return loss, -(-count // numba_engine.LOSS_INTERVAL)
 
-    def predictions(self, block: TextBlock) -> Predictions:
+    def predictions(self, block: TextBlock) -> ContextPredictions:
         """Build all predictions of a block, in the order of the text."""
         window, n, device = self.config.window, len(block.words), block.words.device
         offsets = torch.arange(-window, window, device=device)
@@ -228,7 +228,7 @@ class Sampler(BlockSampler):
         candidates = torch.cat([target.unsqueeze(1), negatives], dim=1)
         same = candidates.unsqueeze(2) == candidates.unsqueeze(1)  # (P, 1 + K, 1 + K)
         is_first = ~same.tril(diagonal=-1).any(dim=2)  # duplicates are masked out
-        return Predictions(inputs, input_mask, candidates, is_first)
+        return ContextPredictions(inputs, input_mask, candidates, is_first)
 
 
 def keep_probabilities(counts: Tensor, subsample: float) -> Tensor:
@@ -239,7 +239,7 @@ def keep_probabilities(counts: Tensor, subsample: float) -> Tensor:
     return (ratio.sqrt() + ratio).clamp(max=1).float()
 
 
-def scores(model: WordVectors, predictions: Predictions) -> tuple[Tensor, Tensor, Tensor]:
+def scores(model: WordVectorModel, predictions: ContextPredictions) -> tuple[Tensor, Tensor, Tensor]:
     """Return x (P, D), u (P, 1 + K, D) and x · u (P, 1 + K)."""
     v = model.vectors[predictions.inputs] * predictions.input_mask.unsqueeze(2)  # (P, R, D)
     x = v.sum(dim=1) / predictions.input_mask.sum(dim=1, keepdim=True).clamp(min=1)
@@ -247,7 +247,7 @@ def scores(model: WordVectors, predictions: Predictions) -> tuple[Tensor, Tensor
     return x, u, torch.einsum("pd,pkd->pk", x, u)
 
 
-def losses(score: Tensor, predictions: Predictions) -> Tensor:
+def losses(score: Tensor, predictions: ContextPredictions) -> Tensor:
     """Return the loss of each prediction (P,)."""
     signs = torch.ones_like(score)
     signs[:, 1:].fill_(-1)
@@ -255,7 +255,7 @@ def losses(score: Tensor, predictions: Predictions) -> Tensor:
 
 
 @operation
-def update_in_batches(model: WordVectors, predictions: Predictions, rate: float, batch: int) -> Tensor:
+def update_in_batches(model: WordVectorModel, predictions: ContextPredictions, rate: float, batch: int) -> Tensor:
     """Run steps on these predictions in place, `batch` predictions at a time; return the sum of their losses."""
     loss = torch.zeros((), device=model.device)
     for part in predictions.batches(batch):
@@ -263,7 +263,7 @@ def update_in_batches(model: WordVectors, predictions: Predictions, rate: float,
     return loss
 
 
-def update(model: WordVectors, predictions: Predictions, rate: float | Tensor) -> Tensor:
+def update(model: WordVectorModel, predictions: ContextPredictions, rate: float | Tensor) -> Tensor:
     """Perform one step in place without device synchronization; return the sum of the losses before the step."""
     x, u, score = scores(model, predictions)
     y = torch.zeros_like(score)

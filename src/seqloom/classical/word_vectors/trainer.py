@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from seqloom.classical.word_vectors import WordVectors
+from seqloom.classical.word_vectors import WordVectorModel
 from seqloom.classical.word_vectors.glove import PairSampler
 from seqloom.classical.word_vectors.negative_sampling import BlockSampler, Sampler, Text
 from seqloom.config import config
@@ -69,7 +69,7 @@ def select_engine(config: WordTrainConfig) -> tuple[str, torch.device]:
 class WordVectorTrainer:
     """A trainer of word vectors, which runs any number of steps at a time."""
 
-    def __init__(self, model: WordVectors, text: Text, train: WordTrainConfig, *, seed: int) -> None:
+    def __init__(self, model: WordVectorModel, text: Text, train: WordTrainConfig, *, seed: int) -> None:
         self.engine, device = select_engine(train)
         self.model, self.train = model.to(device), train
         if train.deterministic:

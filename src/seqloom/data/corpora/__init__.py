@@ -64,6 +64,11 @@ def corpora_of_form(*forms: str) -> dict[str, ModuleType]:
     return {name: module for form in forms for name, module in CORPORA.items() if form == module.FORM}
 
 
+def is_multi_label(config: Any) -> bool:
+    """Return whether the examples of a corpus config can have any number of labels."""
+    return bool(getattr(config, "multi_label", False))
+
+
 class CorpusKinds(Kinds):
     """The configs of all corpora of the given forms."""
 

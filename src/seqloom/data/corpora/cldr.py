@@ -39,7 +39,7 @@ LICENCE = "Unicode License v3 (CLDR), LGPL-2.1 (num2words; not its output)"
 
 # --- kinds of phrases -------------------------------------------------------------------------------------------------
 
-Meaning = tuple[object, ...]  # the arguments of `Kind.say`, the same for both languages
+Meaning = tuple[object, ...]  # the arguments of `PhraseKind.say`, the same for both languages
 FIRST_DAY = datetime(1950, 1, 1)
 DAYS = 36_525  # a hundred years that end in 2049, so that two digits identify a year
 _CODES = read_asset("cldr.txt")
@@ -98,14 +98,16 @@ class SharedNames:
 
 
 @dataclass(frozen=True)
-class Kind:
+class PhraseKind:
     """A kind of phrase: a function that draws a meaning, and a function that expresses it in a language."""
 
     name: str
     weight: int  # the relative frequency of this kind
     draw: Callable[[Dice, SharedNames], Meaning]
     say: Callable[..., Phrase]  # called with (language, *meaning)
-    rivals: tuple["Kind", ...] = ()  # a phrase is dropped if one of these kinds writes its meaning in the same way
+    rivals: tuple[
+        "PhraseKind", ...
+    ] = ()  # a phrase is dropped if one of these kinds writes its meaning in the same way
 
 
 def draw_moment(dice: Dice) -> datetime:
@@ -140,10 +142,10 @@ def draw_money(dice: Dice, codes: Sequence[str]) -> Meaning:
     return value, code
 
 
-FULL = Kind("full date", 7, draw_date, lambda language, moment: language.date("full", moment))
-LONG = Kind("long date", 6, draw_date, lambda language, moment: language.date("long", moment), (FULL,))
-MEDIUM = Kind("medium date", 5, draw_date, lambda language, moment: language.date("medium", moment), (FULL, LONG))
-PRICE = Kind(
+FULL = PhraseKind("full date", 7, draw_date, lambda language, moment: language.date("full", moment))
+LONG = PhraseKind("long date", 6, draw_date, lambda language, moment: language.date("long", moment), (FULL,))
+MEDIUM = PhraseKind("medium date", 5, draw_date, lambda language, moment: language.date("medium", moment), (FULL, LONG))
+PRICE = PhraseKind(
     "price",
     6,
     lambda dice, shared: draw_money(dice, shared.signs),
@@ -153,49 +155,51 @@ KINDS = (
     FULL,
     LONG,
     MEDIUM,
-    Kind("short date", 5, draw_date, lambda language, moment: language.date("short", moment), (FULL, LONG, MEDIUM)),
-    Kind("date range", 7, draw_range, Language.date_range),
-    Kind(
+    PhraseKind(
+        "short date", 5, draw_date, lambda language, moment: language.date("short", moment), (FULL, LONG, MEDIUM)
+    ),
+    PhraseKind("date range", 7, draw_range, Language.date_range),
+    PhraseKind(
         "date and time",
         8,
         lambda dice, shared: (dice.one_of(("full", "medium")), draw_moment(dice)),
         Language.date_time,
     ),
-    Kind("weekday and time", 4, draw_date, Language.weekday_time),
-    Kind("time", 4, draw_date, lambda language, moment: language.time("medium", moment)),
-    Kind(
+    PhraseKind("weekday and time", 4, draw_date, Language.weekday_time),
+    PhraseKind("time", 4, draw_date, lambda language, moment: language.time("medium", moment)),
+    PhraseKind(
         "duration",
         7,
         lambda dice, shared: ([(dice.between(1, LIMITS[unit]), unit) for unit in dice.one_of(CHAINS)],),
         Language.duration,
     ),
-    Kind(
+    PhraseKind(
         "number",
         6,
         lambda dice, shared: (dice.below(1000) if dice.uniform() < 0.3 else dice.below(10_000),),
         Language.spoken,
     ),
-    Kind(
+    PhraseKind(
         "numbers",
         7,
         lambda dice, shared: (dice.some_of(range(100 if dice.uniform() < 0.5 else 1000), dice.between(2, 3)),),
         Language.choice,
     ),
-    Kind(
+    PhraseKind(
         "countries",
         14,
         lambda dice, shared: (dice.some_of(shared.countries, dice.between(2, 4)),),
         Language.countries,
     ),
-    Kind(
+    PhraseKind(
         "languages",
         10,
         lambda dice, shared: (dice.some_of(shared.languages, dice.between(2, 4)),),
         Language.languages,
     ),
-    Kind("quantity", 10, lambda dice, shared: (draw_number(dice), dice.one_of(shared.units)), Language.quantity),
+    PhraseKind("quantity", 10, lambda dice, shared: (draw_number(dice), dice.one_of(shared.units)), Language.quantity),
     PRICE,
-    Kind(
+    PhraseKind(
         "amount",
         8,
         lambda dice, shared: draw_money(dice, shared.currencies),
@@ -318,7 +322,7 @@ class PairDrawing:
                     train_words |= words
         return pairs
 
-    def _draw(self, kind: Kind) -> ParallelExample | None:
+    def _draw(self, kind: PhraseKind) -> ParallelExample | None:
         """Draw a pair; return None if a side repeats an earlier pair, or the source is ambiguous or incomplete."""
         meaning = kind.draw(self.dice, self.shared)
         source, target = (kind.say(language, *meaning) for language in self.languages)

@@ -9,7 +9,7 @@ from typing import Literal
 from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
 from seqloom.core.errors import DataError, ResourceError
-from seqloom.data.corpora.cldr import KINDS, LICENCE, Kind, Meaning, SharedNames, missing_kinds, version
+from seqloom.data.corpora.cldr import KINDS, LICENCE, Meaning, PhraseKind, SharedNames, missing_kinds, version
 from seqloom.data.corpus import Corpus, GeneratedConfig
 from seqloom.data.examples import TextClassificationExample
 from seqloom.data.generated import Dice
@@ -82,7 +82,7 @@ class PhraseDrawing:
         self.queues: defaultdict[tuple[str, str], deque[str]] = defaultdict(deque)  # one queue per language and split
         self.languages = {tag: Language(tag) for tag in config.languages}
         self.shared = {tag: SharedNames(language, language) for tag, language in self.languages.items()}
-        self.kinds: dict[str, list[Kind]] = {}  # repeated by weight, so that a uniform draw respects the weights
+        self.kinds: dict[str, list[PhraseKind]] = {}  # repeated by weight, so that a uniform draw respects the weights
         scripts: dict[str, str] = {}  # script from the Unicode name of the first letter of Monday: LATIN, CJK
         for tag, language in self.languages.items():
             excluded = {*DIGIT_KINDS, *missing_kinds(language)}
@@ -130,7 +130,7 @@ class PhraseDrawing:
             self.seen.add(unique)
             self.queues[tag, split].append(text)
 
-    def is_ambiguous(self, tag: str, kind: Kind, meaning: Meaning, text: str) -> bool:
+    def is_ambiguous(self, tag: str, kind: PhraseKind, meaning: Meaning, text: str) -> bool:
         """Return whether another language with the same script writes the meaning in the same way, such as 74 volt.
 
         Different kinds with the same meaning are also compared, because a long date of one language may be a medium
