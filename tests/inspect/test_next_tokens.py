@@ -13,7 +13,8 @@ from seqloom import load
 from seqloom.core.errors import DataError, UsageError
 from seqloom.decoding.generate import generate
 from seqloom.decoding.processors import SamplingConfig, process
-from seqloom.inspect.views.next_tokens import next_tokens, prepare_decoding, search_tree, stream_tokens
+from seqloom.inspect.views.next_tokens import next_tokens, prepare_decoding, stream_tokens
+from seqloom.inspect.views.search_tree import search_tree
 from seqloom.training import begin
 
 WRITERS = ("lstm", "gpt", "window", "ngram", "hmm")

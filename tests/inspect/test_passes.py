@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.core.errors import is_out_of_memory
-from seqloom.inspect.views import layers as passes
-from seqloom.inspect.views.layers import TrainingPass, memory_limit, peak_memory, seconds
+from seqloom.inspect.views import passes
+from seqloom.inspect.views.passes import TrainingPass, memory_limit, peak_memory, seconds
 
 CPU = torch.device("cpu")
 MEBI = 2**20
@@ -98,7 +98,7 @@ def test_warm_up_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return Costly(layer, torch.ones(1).requires_grad_())
 
-    monkeypatch.setattr("seqloom.inspect.views.layers.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("seqloom.inspect.views.passes.time.perf_counter", lambda: now[0])
     assert seconds(passing(0.1), CPU, 4) == pytest.approx([0.1] * 4)
     assert layer.calls == passes.WARM_UP + 4
     layer.calls = 0

@@ -10,7 +10,8 @@ from tests.random_models import translator, writer
 
 from seqloom.core.errors import UsageError
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.inspect.views.next_tokens import SearchTree, prepare_decoding, search_tree
+from seqloom.inspect.views.next_tokens import prepare_decoding
+from seqloom.inspect.views.search_tree import SearchTree, search_tree
 
 Path = tuple[int, ...]
 

@@ -14,14 +14,13 @@ from seqloom.core.errors import UsageError
 from seqloom.inspect.views.next_tokens import (
     DecodingStart,
     GeneratedToken,
-    SearchTree,
     next_tokens,
     predict_masks,
     prepare_decoding,
     replace_mask,
-    search_tree,
     stream_tokens,
 )
+from seqloom.inspect.views.search_tree import SearchTree, search_tree
 from seqloom.inspect.views.texts import one_line
 from seqloom.predict.gaps import MaskedLMPredictor
 from seqloom.studio.endpoints import (
