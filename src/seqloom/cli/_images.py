@@ -1,8 +1,10 @@
-"""Images as input of commands."""
+"""Images as input and output of commands."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import typer
 
 from seqloom.cli._input import open_lines
 from seqloom.cli._output import check_plot_path, print_predictions, write_plot
@@ -10,6 +12,9 @@ from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
     from seqloom.predict.classify_images import ImageClassification, ImageClassifierPredictor
+    from seqloom.predict.generate_images import ImageGeneratorPredictor
+
+GENERATED_IMAGES = 64  # number of images that `seqloom generate` draws by default
 
 
 def classify_image_files(
@@ -36,3 +41,46 @@ def classify_image_files(
             yield answer
 
     print_predictions(model, draw(answers), as_json)
+
+
+def write_generated_images(
+    model: "ImageGeneratorPredictor",
+    grid: Path | None,
+    steps_grid: Path | None,
+    animation: Path | None,
+    samples: int | None,
+    seed: int,
+) -> None:
+    """Generate images and write them as a grid, as a picture of their steps, and as an animation."""
+    outputs = [(grid, "grid", ".png"), (steps_grid, "steps-grid", ".png"), (animation, "animation", ".gif")]
+    if not any(path for path, _, _ in outputs):
+        raise UsageError("Name the file of the images: --grid images.png, --steps-grid steps.png or --animation x.gif.")
+    for path, option, suffix in outputs:
+        if path is not None:
+            check_image_path(path, option, suffix)
+    from seqloom.core.files import write_atomic
+    from seqloom.data.images import encode_png
+
+    generated = model.generate(GENERATED_IMAGES if samples is None else samples, seed=seed)
+    contents = (
+        (grid, lambda: encode_png(generated.grid())),
+        (steps_grid, lambda: encode_png(generated.steps())),
+        (animation, generated.animation),
+    )
+    for path, encode in contents:
+        if path is not None:
+            write_atomic(path, encode())
+            typer.echo(f"Wrote {path}.", err=True)
+
+
+def check_image_path(path: Path, option: str, suffix: str) -> None:
+    """Raise an error before any work if an image could not be written."""
+    from seqloom.core.files import check_writable
+
+    if path.suffix.lower() != suffix:
+        raise UsageError(f"--{option} must be a file that ends in {suffix}, got {path}.")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder. Name a file.")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Create it first.")
+    check_writable(path)

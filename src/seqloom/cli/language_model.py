@@ -1,4 +1,4 @@
-"""Commands for language models: generate, score, and few-shot prompting."""
+"""Commands for language models: generate, score, and few-shot prompting. `generate` also draws images."""
 
 import sys
 from collections import deque
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from seqloom.cli._images import write_generated_images
 from seqloom.cli._input import open_lines, read_lines
 from seqloom.cli._options import (
     BATCH_SIZE,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from seqloom.predict.language_model import PromptAnswer
 
 SCORE_LINES = 1024  # number of lines per batch for `score`
+MAX_TOKENS = 300  # default of --max-tokens
 ESCAPES = {"\\n": "\n", "\\t": "\t"}  # escape sequence on the command line → character
 
 SearchBeam = Annotated[int | None, typer.Option(min=1, help="Use beam search with this beam size instead of sampling.")]
@@ -43,7 +45,7 @@ def generate(
     prompt: Annotated[str, typer.Option(help="The text to continue.")] = "",
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", "--tokens", min=1, help="Maximum number of new tokens.")
-    ] = 300,
+    ] = MAX_TOKENS,
     temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 is greedy.")] = 1.0,
     top_k: Annotated[int | None, typer.Option(min=1, help="Sample from the k most probable tokens.")] = None,
     top_p: Annotated[
@@ -54,7 +56,9 @@ def generate(
         float, typer.Option(help="Divide the probability of tokens that have already occurred by this value.")
     ] = 1.0,
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text. The option may be repeated.")] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Number of samples.")] = 1,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Number of samples. [default: 1 text, or 64 images]")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     beam: SearchBeam = None,
     n_best: Annotated[int, typer.Option(min=1, help="With --beam: number of hypotheses to show.")] = 1,
@@ -65,13 +69,20 @@ def generate(
     table: TableIn = None,
     column: TableColumns = None,
     out: TableOut = None,
+    grid: Annotated[Path | None, typer.Option(help="With a model of images: the file of the images, a PNG.")] = None,
+    steps_grid: Annotated[
+        Path | None, typer.Option(help="With a model of images: a PNG with the steps of each image in a row.")
+    ] = None,
+    animation: Annotated[Path | None, typer.Option(help="With a model of images: a GIF of the steps.")] = None,
 ) -> None:
     """Generate text from a prompt: `seqloom generate runs/lm-char-lstm --prompt "The class"`.
 
     With --in, the prompts are a column of a table: `… --in in.csv --column prompt --out out.csv`.
+    A model of images draws them: `seqloom generate runs/draw-mnist --grid digits.png --animation digits.gif`.
     """
     check_table_options(table, column, out, prompt)
     from seqloom.predict.base import ranked_columns
+    from seqloom.predict.generate_images import ImageGeneratorPredictor
     from seqloom.predict.language_model import LanguageModelPredictor
     from seqloom.predict.loader import load
 
@@ -85,14 +96,25 @@ def generate(
     shared: dict[str, Any] = {"max_tokens": max_tokens, "min_tokens": min_tokens, "allow_unknown": allow_unknown}
     if beam is not None:
         changed = {name: value not in (1, None) for name, value in sampling.items()}
-        changed |= {"stop": bool(stop), "samples": samples != 1, "seed": seed != 0}
+        changed |= {"stop": bool(stop), "samples": samples not in (None, 1), "seed": seed != 0}
         rule = "controls sampling and cannot be combined with --beam; leave out one of them"
     else:
         changed = {name: value not in (1, "usual") for name, value in search.items()}
         rule = "requires beam search: add --beam, for example --beam 5"
     for name in (name for name, is_changed in changed.items() if is_changed):
         raise UsageError(f"--{name.replace('_', '-')} {rule}.")
-    model = load(run, device, LanguageModelPredictor)
+    has_images = any((grid, steps_grid, animation))
+    any_model = load(run, device)
+    if isinstance(any_model, ImageGeneratorPredictor):
+        is_text = any((prompt, table, beam, stop, max_tokens != MAX_TOKENS, min_tokens, allow_unknown))
+        if is_text or any(value not in (None, 1) for value in sampling.values()):
+            raise UsageError(f"{run} generates images: only --samples, --seed and the names of image files apply.")
+        write_generated_images(any_model, grid, steps_grid, animation, samples, seed)
+        return
+    model = any_model if isinstance(any_model, LanguageModelPredictor) else load(run, device, LanguageModelPredictor)
+    if has_images:
+        raise UsageError(f"{run} generates text: --grid, --steps-grid and --animation need a model of images.")
+    samples = samples or 1
     if table is not None:
         file = TableFile(table, column, out, model)
 

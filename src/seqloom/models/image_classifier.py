@@ -6,19 +6,22 @@
     p(y) = softmax(W pooling(h) + b)                 the pooling "class" selects the h of c
 
 The Vision Transformer (ViT) has patches, a Transformer encoder and a class token. Image encoders are defined in
-`seqloom.models.image_encoder`, and encoders in `seqloom.nn.encoders`.
+`seqloom.models.image_encoder`, and encoders in `seqloom.nn.encoders`. `ImageClassifierOptions` and `AnyImageClassifier`
+are the interface of all classifiers of images.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import Fraction
+from seqloom.core.errors import UsageError
 from seqloom.models.classifier import Batch, ClassifierBase
-from seqloom.models.image_encoder import AnyImageEncoderConfig, PatchEncoderConfig, normalize
+from seqloom.models.image_encoder import AnyImageEncoderConfig, ImageModelOptions, PatchEncoderConfig, normalize
 from seqloom.nn.encoders import AnyEncoderConfig, Encoder, TransformerEncoder
 from seqloom.nn.masks import make_dropout
 from seqloom.nn.pooling import POOLINGS
@@ -29,7 +32,55 @@ CLASS_DEVIATION = 0.02  # standard deviation of the initial class token
 
 
 @config
-class ImageClassifierConfig:
+class ImageClassifierOptions(ImageModelOptions):
+    """The interface of the configs of image classifiers."""
+
+    loss_remark: ClassVar[str] = ""  # what the training loss contains in addition to −log p
+
+    def check_vectors(self, vectors: int) -> None:
+        """Raise `UsageError` if the model cannot read an image as this number of vectors."""
+
+
+class AnyImageClassifier(ClassifierBase, ABC):
+    """The interface of image classifiers. A batch contains images (B, H, W, C) as bytes."""
+
+    def pixel_values(self, images: Tensor) -> Tensor:
+        """Map images (B, H, W, C) to the input x of the model."""
+        return normalize(images)
+
+    @abstractmethod
+    def logits(self, x: Tensor) -> Tensor:
+        """Compute the logits (B, L) of normalized images x (B, H, W, C)."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.logits(self.pixel_values(batch["images"]))
+
+    @torch.enable_grad()
+    def influence(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Compute gradient × input, Σ_c x ∂logit/∂x (B, H, W), of the logit of a label (B,)."""
+        x = self.pixel_values(images).detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(self.logits(x).gather(1, labels.unsqueeze(1)).sum(), x)
+        return at_least_float32(x.detach() * gradient).sum(dim=3)
+
+    def attention(self, images: Tensor) -> Tensor | None:
+        """Return the attention-pooling weights on the grid (B, rows, columns), or None with other poolings."""
+        return None
+
+    def attention_rollout(self, images: Tensor) -> Tensor | None:
+        """Return the attention roll-out on the grid (B, rows, columns), or None without a Transformer encoder."""
+        return None
+
+    def glimpse_path(self, images: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the locations (B, T, 2) of glimpses, and p (B, T, L) after each glimpse; None without glimpses."""
+        return None
+
+    def patch_sides(self) -> list[int]:
+        """Return the sides in pixels of the patches of a glimpse, smallest first."""
+        return []
+
+
+@config
+class ImageClassifierConfig(ImageClassifierOptions):
     kind: Literal["image-classifier"] = "image-classifier"
     image: Annotated[AnyImageEncoderConfig, Discriminator("kind")] = PatchEncoderConfig()
     # encoder that reads the vectors of the image; null: none
@@ -41,12 +92,25 @@ class ImageClassifierConfig:
         if self.encoder is None and self.pooling in ("class", "last"):
             yield f"pooling {self.pooling} needs an encoder; without an encoder, use mean, max or attention"
 
+    @property
+    def image_encoder(self) -> AnyImageEncoderConfig:
+        return self.image
+
+    def check_vectors(self, vectors: int) -> None:
+        longest = None if self.encoder is None else self.encoder.longest
+        needed = vectors + (self.pooling == "class")
+        if longest is not None and needed > longest:
+            raise UsageError(
+                f"An image has {needed} vectors, but the encoder has {longest} positions: set "
+                f"model.encoder.positions.max_length={needed}."
+            )
+
     def build(self, height: int, width: int, channels: int, labels: int) -> "ImageClassifier":
         return ImageClassifier(self, height, width, channels, labels)
 
 
-class ImageClassifier(ClassifierBase):
-    """An image classifier. A batch contains images (B, H, W, C) as bytes."""
+class ImageClassifier(AnyImageClassifier):
+    """A classifier of the vectors of an image encoder."""
 
     def __init__(self, config: ImageClassifierConfig, height: int, width: int, channels: int, labels: int) -> None:
         super().__init__()
@@ -76,8 +140,8 @@ class ImageClassifier(ClassifierBase):
             vectors = torch.cat([self.class_token.to(vectors.dtype).expand(len(x), 1, -1), vectors], dim=1)
         return vectors, torch.ones(vectors.shape[:2], dtype=torch.bool, device=x.device)
 
-    def forward(self, batch: Batch) -> Tensor:
-        return self._logits(normalize(batch["images"]))[0]
+    def logits(self, x: Tensor) -> Tensor:
+        return self._logits(x)[0]
 
     def _logits(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Compute the logits (B, L) of normalized images and the weights (B, N) of attention pooling."""
@@ -92,14 +156,6 @@ class ImageClassifier(ClassifierBase):
         return self.output(self.dropout(pooled)), weights
 
     # --- explanations -------------------------------------------------------------------------------------------------
-
-    @torch.enable_grad()
-    def influence(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Compute gradient × input, Σ_c x ∂logit/∂x (B, H, W), of the logit of a label (B,)."""
-        x = normalize(images).detach().requires_grad_()
-        logits = self._logits(x)[0]
-        (gradient,) = torch.autograd.grad(logits.gather(1, labels.unsqueeze(1)).sum(), x)
-        return at_least_float32(x.detach() * gradient).sum(dim=3)
 
     @torch.no_grad()
     def attention(self, images: Tensor) -> Tensor | None:

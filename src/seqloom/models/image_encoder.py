@@ -232,3 +232,12 @@ AnyImageEncoderConfig = (
     ResNetEncoderConfig | PatchEncoderConfig | RowEncoderConfig | PixelEncoderConfig | EfficientNetEncoderConfig
 )
 ImageEncoderConfig = Annotated[AnyImageEncoderConfig, Discriminator("kind")]
+
+
+class ImageModelOptions:
+    """The interface of the configs of models that read images."""
+
+    @property
+    def image_encoder(self) -> AnyImageEncoderConfig | None:
+        """The config of the image encoder, or None if the model reads pixels in another way."""
+        return None

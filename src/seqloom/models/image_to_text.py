@@ -18,14 +18,19 @@ from torch import Tensor, nn
 from seqloom.config import Discriminator, config
 from seqloom.core.tree import Tree
 from seqloom.models import MODELS
-from seqloom.models.image_encoder import AnyImageEncoderConfig, ImageEncoder, ResNetEncoderConfig
+from seqloom.models.image_encoder import (
+    AnyImageEncoderConfig,
+    ImageEncoder,
+    ImageModelOptions,
+    ResNetEncoderConfig,
+)
 from seqloom.models.seq2seq import Seq2Seq, SourceVectors
 
 KIND_DEVIATION = 0.1  # standard deviation of the initial k and l
 
 
 @config
-class ImageToTextConfig:
+class ImageToTextConfig(ImageModelOptions):
     kind: Literal["image-to-text"] = "image-to-text"
     image: Annotated[AnyImageEncoderConfig, Discriminator("kind")] = ResNetEncoderConfig()  # maps an image to vectors
     seq2seq: Annotated[Any, MODELS.only("recurrent-seq2seq", "transformer")] = MODELS.default("transformer")
@@ -35,6 +40,10 @@ class ImageToTextConfig:
             yield "seq2seq.tied must be decoder or none, because an image has no token embeddings; got all"
         if self.seq2seq.kind == "recurrent-seq2seq" and self.seq2seq.reverse:
             yield "seq2seq.reverse needs a text as the source: remove it"
+
+    @property
+    def image_encoder(self) -> AnyImageEncoderConfig:
+        return self.image
 
     @property
     def longest_key(self) -> str:

@@ -31,7 +31,7 @@ class ImageClassification(LabelPrediction):
     why: ImageReasons | None = None  # the parts of the image that support its label, if requested
 
     def to_line(self) -> str:
-        """Return tab-separated labels and probabilities. With `why`, the most important squares follow."""
+        """Return tab-separated labels and probabilities. With `why`, the most important squares and glimpses follow."""
         if self.why is None:
             return super().to_line()
         squares = (
@@ -39,7 +39,11 @@ class ImageClassification(LabelPrediction):
             f"{region.drop:+.3f}"
             for region in self.why.regions
         )
-        return "\t".join([super().to_line(), *squares])
+        glimpses = (
+            f"glimpse at row {glimpse.row:.0f}, column {glimpse.column:.0f}: {glimpse.probability:.3f}"
+            for glimpse in self.why.glimpses
+        )
+        return "\t".join([super().to_line(), *squares, *glimpses])
 
     def to_json(self) -> dict[str, object]:
         reasons = {} if self.why is None else {"why": json_value(self.why)}
@@ -133,4 +137,4 @@ class ImageClassifierPredictor(LabelPredictor[ImageClassification]):
         assert answer.why is not None, "the classification was computed without why=True"
         pixels = as_image(answer.image).decode(self.shape).pixels
         title = [f"{one_line(answer.image)}: {one_line(answer.why.label)} ({answer.probability:.1%})"]
-        return draw_image_reasons(pixels, answer.why.maps, title)
+        return draw_image_reasons(pixels, answer.why.maps, title, answer.why.glimpses)

@@ -62,6 +62,9 @@ LABELS = {
     "sentence_accuracy": "sentence accuracy",
     "tag_macro_f1": "tag macro F1",
     "loss": "loss",
+    "reconstruction_loss": "  reconstruction loss",
+    "kl": "  KL divergence",
+    "importance_loss": "importance-weighted loss",
     "perplexity": "perplexity per token",
     "alignment_error_rate": "alignment error rate",
     "alignment_error_rate_diagonal": "  diagonal baseline",
@@ -201,7 +204,7 @@ def format_value(name: str, value: float) -> str:
 class MetricsEvaluation(Evaluation):
     """The metrics of a model on a split or on another text."""
 
-    option_groups = ("text",)
+    option_groups: tuple[str, ...] = ("text",)
 
     def __init__(self, model: Any, options: EvaluationOptions) -> None:
         self.model, self.split, self.text, documents = model, options.split, options.text, None

@@ -53,10 +53,15 @@ def verb_of(info: TaskInfo) -> str:
     return "" if verb in ("inspect", "words") else verb
 
 
+def has_output_file(info: TaskInfo) -> bool:
+    """Return whether the command of a task needs no input, but names a file for its output."""
+    return bool(verb_of(info)) and not info.command.endswith("{run}")
+
+
 def shell_usage(info: TaskInfo, path: str, splits: Collection[str]) -> str:
     """Return the commands that use a run and evaluate it on data with these splits."""
     verb, run, lines = verb_of(info), shlex.quote(path), []
-    if verb:
+    if verb and not has_output_file(info):
         arguments = ARGUMENTS.get(verb, Arguments(shlex.quote(info.example), ""))
         lines.append(f"seqloom {verb} {run} {arguments.shell}".rstrip())
     elif info.command:
@@ -72,6 +77,8 @@ def python_usage(info: TaskInfo, path: str) -> str:
     lines = ["import seqloom", "", f"model = seqloom.load({path!r})"]
     if verb in ("prompt", ""):
         lines.append('print(model.evaluate("test"))' if not verb else f"print(model.predict([{info.example!r}]))")
+    elif has_output_file(info):
+        lines.append(f"print(model.{verb}())")
     else:
         arguments = ARGUMENTS.get(verb, Arguments("", f"[{info.example!r}]"))
         call = f"model.{verb.replace('-', '_')}({arguments.python})"
@@ -86,7 +93,7 @@ def http_usage(info: TaskInfo, path: str) -> str:
 
     The studio accepts only requests that contain the token in the address that it prints.
     """
-    if (verb := verb_of(info)) not in REQUESTS:
+    if (verb := verb_of(info)) not in REQUESTS or has_output_file(info):
         return ""
     endpoint, fields = REQUESTS[verb]
     body = {"run": path, **{name: info.example if value is None else value for name, value in fields.items()}}
@@ -102,4 +109,6 @@ def http_usage(info: TaskInfo, path: str) -> str:
 
 def http_note(info: TaskInfo) -> str:
     """Describe the HTTP response if it is not a single JSON object."""
+    if has_output_file(info):
+        return ""
     return f" {STREAMS}" if REQUESTS.get(verb_of(info), ("",))[0] == "write/stream" else ""

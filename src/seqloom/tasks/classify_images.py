@@ -6,22 +6,22 @@ shifts and mirroring, which depend only on the seed and the step.
 """
 
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.config import Discriminator, config
+from seqloom.config import config
 from seqloom.config.constraints import Fraction
 from seqloom.core.device import device_of
-from seqloom.core.errors import UsageError
 from seqloom.core.protocols import Loss
 from seqloom.core.tree import Tree, to_device
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.image_folders import LabelledImage
 from seqloom.data.images import ImageOptions
-from seqloom.models.image_classifier import ImageClassifier, ImageClassifierConfig
+from seqloom.models import MODELS
+from seqloom.models.image_classifier import AnyImageClassifier
 from seqloom.tasks.base import TaskInfo, TaskRecipe
 from seqloom.tasks.image_base import AugmentConfig, BatchConfig, ImageTask
 from seqloom.tasks.reading_base import LabelTask
@@ -40,19 +40,20 @@ class Recipe(TaskRecipe):
     images: ImageOptions = ImageOptions()
     augment: AugmentConfig = AugmentConfig()
     batch: BatchConfig = BatchConfig()
-    model: Annotated[ImageClassifierConfig, Discriminator("kind")] = ImageClassifierConfig()
+    model: Annotated[Any, MODELS.only("image-classifier", "glimpses")] = MODELS.default("image-classifier")
     loss: ImageLossConfig = ImageLossConfig()
     # dev metric that selects the best checkpoint
     monitor: Literal["loss", "accuracy", "macro_f1", "matthews"] = "accuracy"
     train: FitConfig
 
 
-class Task(ImageTask[Recipe, ImageClassifier], LabelTask[Recipe, ImageClassifier]):
+class Task(ImageTask[Recipe, AnyImageClassifier], LabelTask[Recipe, AnyImageClassifier]):
     measured_on = "images with labels"
 
     @property
     def loss_remark(self) -> str:
-        return "smoothed" if self.recipe.loss.label_smoothing else ""
+        smoothed = "smoothed" if self.recipe.loss.label_smoothing else ""
+        return ", ".join(filter(None, (smoothed, self.recipe.model.loss_remark)))
 
     @cached_property
     def train_labels(self) -> Tensor:
@@ -60,14 +61,7 @@ class Task(ImageTask[Recipe, ImageClassifier], LabelTask[Recipe, ImageClassifier
 
     def check_model(self) -> None:
         super().check_model()
-        encoder = self.recipe.model.encoder
-        longest = None if encoder is None else encoder.longest
-        needed = self.vectors_per_image + (self.recipe.model.pooling == "class")
-        if longest is not None and needed > longest:
-            raise UsageError(
-                f"An image has {needed} vectors, but the encoder has {longest} positions: set "
-                f"model.encoder.positions.max_length={needed}."
-            )
+        self.recipe.model.check_vectors(self.vectors_per_image)
 
     def sizes(self) -> dict[str, int]:
         return {**super().sizes(), "labels": len(self.names)}
@@ -78,13 +72,13 @@ class Task(ImageTask[Recipe, ImageClassifier], LabelTask[Recipe, ImageClassifier
         images = self.recipe.augment.apply(self.table("train").take(chosen), seed, step * world + rank)
         return {"images": torch.from_numpy(images), "labels": self.train_labels[chosen]}
 
-    def loss(self, model: ImageClassifier, batch: Tree, carry: Tree) -> Loss:
+    def loss(self, model: AnyImageClassifier, batch: Tree, carry: Tree) -> Loss:
         """Return the loss of independent images, the number of images, and no carried state."""
         value, count = model.loss(batch, None, self.recipe.loss.label_smoothing)
         return Loss(value, None, len(batch["labels"]), count)
 
     @torch.no_grad()
-    def outputs(self, model: ImageClassifier, split: str) -> Tensor:
+    def outputs(self, model: AnyImageClassifier, split: str) -> Tensor:
         """Return log p (N, L) of each label of each image of a split, on the CPU."""
         table, outputs = self.table(split), []
         for start in range(0, len(table), self.recipe.batch.eval_size):

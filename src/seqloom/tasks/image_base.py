@@ -49,7 +49,7 @@ class AugmentConfig:
 
 
 class ImageTask(Task[R, M]):
-    """A task on images. Its recipe has the sections `images` and `batch`, and its model the section `image`."""
+    """A task on images. Its recipe has the sections `images` and `batch`, and its model `ImageModelOptions`."""
 
     corpus: Any  # a corpus whose examples have an `image`
     reads_tokens = False
@@ -78,7 +78,8 @@ class ImageTask(Task[R, M]):
         return task
 
     def check_model(self) -> None:
-        if isinstance(self.recipe.model.image, EfficientNetEncoderConfig) and self.recipe.model.image.pretrained:
+        encoder = self.recipe.model.image_encoder
+        if isinstance(encoder, EfficientNetEncoderConfig) and encoder.pretrained:
             find_weights()
         self.image_notes  # noqa: B018 (decodes all images before the run is created)
 
@@ -91,9 +92,12 @@ class ImageTask(Task[R, M]):
 
     @cached_property
     def vectors_per_image(self) -> int:
-        """The number of vectors to which the image encoder maps an image."""
+        """The number of vectors to which the image encoder maps an image, or 0 without an image encoder."""
+        encoder = self.recipe.model.image_encoder
+        if encoder is None:
+            return 0
         with torch.device("meta"):
-            length: int = self.recipe.model.image.build(*self.shape[:3]).length
+            length: int = encoder.build(*self.shape[:3]).length
         return length
 
     def model(self) -> M:

@@ -8,6 +8,7 @@ import numpy as np
 from seqloom.data.images import Pixels
 from seqloom.inspect.plots.figures import (
     SIGNED_COLORMAP,
+    interpolate_colour,
     largest_magnitude,
     new_figure,
     set_heading,
@@ -16,6 +17,7 @@ from seqloom.inspect.plots.figures import (
 )
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.image_texts import AttendedWord
+from seqloom.inspect.views.images import Glimpse
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,6 +31,7 @@ WORD_PANEL, WORD_COLUMNS = 1.7, 6  # inches of a panel; panels in a row
 WORD_CHARACTERS = 18  # maximum characters of a word
 GRID_PANEL, GRID_COLUMNS = 1.1, 10  # inches of an image; images in a row
 GRID_CHARACTERS = 16  # maximum characters of a label
+FIRST_COLOUR, LAST_COLOUR = (86, 180, 233), (213, 94, 0)  # of the first and the last glimpse
 HEADINGS = {
     "occlusion": "occlusion: loss of p without a square",
     "gradient": "gradient × input",
@@ -71,17 +74,42 @@ def draw_map(axes: "Axes", pixels: Pixels, values: Array, largest: float | None 
     axes.set_ylim(H - 0.5, -0.5)
 
 
-def draw_image_reasons(pixels: Pixels, maps: Mapping[str, Array], title: Sequence[str]) -> "Figure":
-    """Draw an image, then each map over a grey copy of the image."""
-    ratio = pixels.shape[0] / pixels.shape[1]
-    figure = new_figure(PANEL * (1 + len(maps)), PANEL * float(np.clip(ratio, 0.4, 2.5)) + 0.3 + 0.25 * len(title))
+def draw_glimpses(axes: "Axes", pixels: Pixels, glimpses: Sequence[Glimpse]) -> None:
+    """Draw the squares of glimpses at an image and the path of their centres, from blue to orange."""
+    from matplotlib.patches import Rectangle
+
+    draw_image(axes, pixels, faint=True)
+    axes.plot([each.column - 0.5 for each in glimpses], [each.row - 0.5 for each in glimpses], color="#404040", lw=1)
+    for number, each in enumerate(glimpses):
+        stops = interpolate_colour((FIRST_COLOUR, LAST_COLOUR), number / max(1, len(glimpses) - 1))
+        colour = "#" + bytes(stops).hex()
+        for side in each.sides:
+            corner = each.column - side / 2 - 0.5, each.row - side / 2 - 0.5
+            axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=colour, lw=1.2, clip_on=True))
+        box = {"boxstyle": "circle,pad=0.15", "facecolor": colour, "edgecolor": "none"}
+        place = each.column - 0.5, each.row - 0.5
+        axes.text(*place, str(number + 1), fontsize=7, color="white", ha="center", va="center", bbox=box, clip_on=True)
+    H, W, _ = pixels.shape
+    axes.set_xlim(-0.5, W - 0.5)
+    axes.set_ylim(H - 0.5, -0.5)
+
+
+def draw_image_reasons(
+    pixels: Pixels, maps: Mapping[str, Array], title: Sequence[str], glimpses: Sequence[Glimpse] = ()
+) -> "Figure":
+    """Draw an image, its glimpses if there are any, then each map over a grey copy of the image."""
+    ratio, count = pixels.shape[0] / pixels.shape[1], 1 + bool(glimpses) + len(maps)
+    figure = new_figure(PANEL * count, PANEL * float(np.clip(ratio, 0.4, 2.5)) + 0.3 + 0.25 * len(title))
     style = text_style(title)
-    lines = [truncate(line, TITLE_CHARACTERS * (1 + len(maps))) for line in title]
+    lines = [truncate(line, TITLE_CHARACTERS * count) for line in title]
     figure.suptitle("\n".join(lines), fontsize=11, **style)
-    panels = figure.subplots(1, 1 + len(maps), squeeze=False)[0]
-    draw_image(panels[0], pixels)
-    set_heading(panels[0], "image")
-    for axes, (name, values) in zip(panels[1:], maps.items(), strict=True):
+    panels = iter(figure.subplots(1, count, squeeze=False)[0])
+    draw_image(axes := next(panels), pixels)
+    set_heading(axes, "image")
+    if glimpses:
+        draw_glimpses(axes := next(panels), pixels, glimpses)
+        set_heading(axes, "glimpses, in order")
+    for axes, (name, values) in zip(panels, maps.items(), strict=True):
         draw_map(axes, pixels, values)
         set_heading(axes, HEADINGS.get(name, name))
     return figure

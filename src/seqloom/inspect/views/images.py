@@ -4,6 +4,7 @@ occlusion    p(label) − p(label | a square of the image has the mean colour), 
 gradient     gradient × input, Σ_c x ∂logit/∂x, for each pixel
 rollout      attention roll-out of a Transformer encoder, for each vector of the image
 attention    the weights of attention pooling, for each vector of the image
+glimpses     the squares that a model with glimpses reads, and p(label) after each of them
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from seqloom.core.device import device_of
 from seqloom.core.progress import check_cancelled
 from seqloom.data.images import Pixels
 from seqloom.inspect.values import Array
-from seqloom.models.image_classifier import ImageClassifier
+from seqloom.models.image_classifier import AnyImageClassifier
 
 SQUARES = 7  # approximate number of squares per side for occlusion
 BATCH_SIZE = 256  # occluded copies of the image per batch
@@ -33,15 +34,26 @@ class Region:
 
 
 @dataclass(frozen=True)
+class Glimpse:
+    """A glimpse at an image, and the probability of the label if the model stopped after this glimpse."""
+
+    row: float  # the centre in pixels; 0 is the upper border of the image
+    column: float
+    sides: tuple[int, ...]  # the sides of the squares in pixels, smallest first
+    probability: float
+
+
+@dataclass(frozen=True)
 class ImageReasons:
     """The maps of one image and its most important squares; a larger value means a more important cell."""
 
     label: str
     maps: Mapping[str, Array]  # (rows, columns)
     regions: tuple[Region, ...]  # the squares with the largest decreases
+    glimpses: tuple[Glimpse, ...] = ()  # in the order of the model; empty for models without glimpses
 
 
-def explain_image(model: ImageClassifier, pixels: Pixels, label: int, name: str, top: int = 3) -> ImageReasons:
+def explain_image(model: AnyImageClassifier, pixels: Pixels, label: int, name: str, top: int = 3) -> ImageReasons:
     """Compute the maps of an image (H, W, C) for a label."""
     images = torch.from_numpy(pixels)[None].to(device_of(model))
     drops, side = occlusion(model, images[0], label)
@@ -59,11 +71,24 @@ def explain_image(model: ImageClassifier, pixels: Pixels, label: int, name: str,
         rows = int(row) * side, min(H, (int(row) + 1) * side) - 1
         columns = int(column) * side, min(W, (int(column) + 1) * side) - 1
         regions.append(Region(rows, columns, float(drops[row, column])))
-    return ImageReasons(name, maps, tuple(regions))
+    return ImageReasons(name, maps, tuple(regions), find_glimpses(model, images, label))
+
+
+def find_glimpses(model: AnyImageClassifier, images: Tensor, label: int) -> tuple[Glimpse, ...]:
+    """Return the glimpses of a model at one image (1, H, W, C)."""
+    path = model.glimpse_path(images)
+    if path is None:
+        return ()
+    _, H, W, _ = images.shape
+    sides = tuple(model.patch_sides())
+    return tuple(
+        Glimpse((row + 1) / 2 * H, (column + 1) / 2 * W, sides, probability)
+        for (row, column), probability in zip(path[0][0].tolist(), path[1][0, :, label].tolist(), strict=True)
+    )
 
 
 @torch.no_grad()
-def occlusion(model: ImageClassifier, image: Tensor, label: int) -> tuple[Array, int]:
+def occlusion(model: AnyImageClassifier, image: Tensor, label: int) -> tuple[Array, int]:
     """Return the decrease of p(label) for each square of an image (H, W, C), and the side of a square."""
     H, W, _ = image.shape
     side = max(1, round(min(H, W) / SQUARES))
