@@ -224,7 +224,7 @@ def calibrate(
 
 def is_data(path: Path) -> bool:
     """Return whether a path is a file or a folder of data, or a missing file, and not a run."""
-    from seqloom.data.detect import has_images
+    from seqloom.data.detect_images import has_images
     from seqloom.data.files import EXTENSIONS
     from seqloom.data.formats.arrow_tables import is_dataset_folder
     from seqloom.data.tables import translation_files

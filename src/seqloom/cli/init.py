@@ -24,6 +24,7 @@ TASKS = Literal[
     "forecast",
     "series-classify",
     "classify-images",
+    "caption",
     "word-vectors",
 ]
 OBJECTIONS = {  # options that override the recognized task
@@ -39,9 +40,9 @@ def init(
         list[Path],
         typer.Argument(
             help="Your data: a text file or a folder of .txt files; a .csv, .tsv, .jsonl or .parquet table; a .conll, "
-            ".tmx, .xliff or .po file; a SQuAD .json file; a folder with a subfolder of images for each label; two "
-            "files aligned by line for a translator; or files named after train, dev and test. Files may end in .gz or "
-            ".zst."
+            ".tmx, .xliff or .po file; a SQuAD .json file; a folder with a subfolder of images for each label; a "
+            "folder of images and a table of captions; two files aligned by line for a translator; or files named "
+            "after train, dev and test. Files may end in .gz or .zst."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="The recipe to write. [default: NAME.yaml]")] = None,
@@ -79,7 +80,7 @@ def init(
     """Write a commented recipe for your own data: `seqloom init corpus.txt`, then `seqloom train corpus.yaml`."""
     from seqloom.core.device import choose_device
     from seqloom.core.files import write_atomic
-    from seqloom.data.detect import detect
+    from seqloom.data.detect import detect, first_text
     from seqloom.data.files import use_encoding
     from seqloom.data.table_profile import NamedColumns
     from seqloom.data.tables import find_encoding
@@ -87,7 +88,7 @@ def init(
 
     columns = NamedColumns(tuple(column or ()), label)
     check_names(files)
-    encoding = find_encoding(files[0])
+    encoding = find_encoding(first_text(files, task))
     with use_encoding(encoding):
         detected = detect(files, task, columns, multi_label)
     if multi_label is not None and detected.task != "classify":

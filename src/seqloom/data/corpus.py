@@ -292,6 +292,7 @@ class FilesConfig(HoldoutConfig):
     """Base class of configs with files of the user, one or two for each key in `file_keys`."""
 
     file_keys: ClassVar[tuple[str, ...]] = SPLITS
+    folder_keys: ClassVar[tuple[str, ...]] = ()  # keys of folders that contain files which the other files name
     encoding: str = "utf-8"  # encoding of the files, such as cp1252 (Windows) or shift_jis
 
     def problems(self) -> Iterator[str]:
@@ -303,20 +304,24 @@ class FilesConfig(HoldoutConfig):
 
     def files(self) -> dict[str, tuple[str, ...]]:
         """Return the files by key; keys without files are omitted."""
-        paths = {key: getattr(self, key) for key in self.file_keys}
-        return {key: (value,) if isinstance(value, str) else value for key, value in paths.items() if value is not None}
+        return self._paths(self.file_keys)
+
+    def _paths(self, keys: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        paths = {key: getattr(self, key) for key in keys}
+        return {key: (path,) if isinstance(path, str) else path for key, path in paths.items() if path is not None}
 
     def locate(self, recipe_folder: Path) -> Self:
         """Return this config with absolute paths; files are looked up in the current folder, then in the recipe's."""
         located: dict[str, Any] = {}
-        for key, files in self.files().items():
+        for key, files in self._paths((*self.file_keys, *self.folder_keys)).items():
             paths = tuple(locate_file(file, recipe_folder) for file in files)
             located[key] = paths[0] if isinstance(getattr(self, key), str) else paths
         return replace(self, **located)
 
     def relocate(self, path: Path) -> Self:
         """Return this config with its files moved to `path`: the only file, or a folder that contains all files."""
-        old = {key: [Path(file) for file in files] for key, files in self.files().items()}
+        paths = self._paths((*self.file_keys, *self.folder_keys))
+        old = {key: [Path(file) for file in files] for key, files in paths.items()}
         places = [file for files in old.values() for file in files]
         root = Path(os.path.commonpath([file.parent for file in places]))
         moved: dict[str, Any] = {}

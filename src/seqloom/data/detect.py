@@ -6,16 +6,24 @@ describes what was recognized, so that the user can correct it.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import did_you_mean, shorten
 from seqloom.data.corpora.parallel import is_language
+from seqloom.data.detect_images import (
+    has_images,
+    image_folder,
+    image_splits,
+    image_table,
+    recognize_captions,
+    recognize_labelled_images,
+)
+from seqloom.data.detected import SPLIT_NAMES, ChosenColumns, Detected
 from seqloom.data.files import (
     EXTENSIONS,
-    IMAGE_EXTENSIONS,
     expand_home,
     read_nonblank,
     split_lines,
@@ -39,12 +47,11 @@ from seqloom.data.table_profile import (
     NamedColumns,
     TableSample,
     profile_table,
+    text_column,
 )
 from seqloom.data.tables import TRANSLATIONS, format_of
 
 CONLL_ENDINGS = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".bioes", ".conll03")
-SPLIT_NAMES = {"train": "train", "training": "train", "dev": "dev", "valid": "dev", "validation": "dev", "val": "dev"}
-SPLIT_NAMES |= {"test": "test", "testing": "test", "eval": "test"}
 
 TASKS = {  # the form of the examples → the task that `detect` recognizes
     "text": "language-model",
@@ -58,25 +65,9 @@ TASKS = {  # the form of the examples → the task that `detect` recognizes
     "series": "forecast",
     "series-labelled": "series-classify",
     "image-classification": "classify-images",
+    "image-captioning": "caption",
 }
 TEXT_TASKS = ("language-model", "ngram", "hmm", "word-vectors")  # tasks that read plain text
-
-
-@dataclass(frozen=True)
-class Detected:
-    """The recognized task of files, and the corpus config that reads them."""
-
-    task: str
-    data: Mapping[str, object]  # the section `data` of a recipe
-    reason: str  # explanation, such as: texts in the column "body", labels in the column "class"
-
-
-@dataclass(frozen=True)
-class ChosenColumns:
-    """The columns of a table that the user named."""
-
-    inputs: Sequence[ColumnProfile] = ()
-    label: ColumnProfile | None = None
 
 
 def detect(
@@ -95,6 +86,14 @@ def detect(
         if not path.exists():
             folder = "" if path.is_absolute() else " and the current folder"
             raise DataError(f"{path} does not exist. Check the name{folder}.")
+    if len(paths) == 1 and (table := image_table(paths[0], task)) is not None:
+        paths = [table]
+    if (pictures := image_folder(paths)) is not None:
+        tables = [path for path in paths if path != pictures]
+        detected = detect(tables, task or "caption", columns, multi_label)
+        if detected.data["corpus"] != "caption-files":
+            raise UsageError(f"The task {task} reads a folder of images or a table, but not both.")
+        return replace(detected, data={**detected.data, "folder": str(pictures)})
     splits = assign_splits(paths)
     if splits is None and len(paths) > 1 and all(format_of(path) in TRANSLATIONS for path in paths):
         raise UsageError(f"Name a folder to train on several translation memories; got {len(paths)} files.")
@@ -117,6 +116,12 @@ def detect(
     return Detected(
         detected.task, {**detected.data, **{key: str(path) for key, path in files.items()}}, detected.reason
     )
+
+
+def first_text(paths: Sequence[Path], task: str | None = None) -> Path:
+    """Return the first file that contains text, in the encoding of all files."""
+    first = next((path for path in map(expand_home, paths) if path.is_file()), expand_home(paths[0]))
+    return image_table(first, task) or first
 
 
 def assign_splits(paths: Sequence[Path]) -> dict[str, Path] | None:
@@ -179,19 +184,6 @@ def refuse_columns(path: Path, columns: NamedColumns, kind: str) -> None:
 def _text(path: Path, columns: NamedColumns, task: str | None = None) -> Detected:
     refuse_columns(path, columns, "a folder of texts" if path.is_dir() else "read as plain text")
     return Detected(task or "language-model", {"corpus": "text"}, "plain text")
-
-
-def has_images(path: Path) -> bool:
-    """Return whether a folder, or a folder in it, contains image files."""
-    files = (file for folder in (path, *sorted(path.glob("*/"))) for file in folder.iterdir())
-    return any(file.name.lower().endswith(IMAGE_EXTENSIONS) and not file.name.startswith(".") for file in files)
-
-
-def image_splits(path: Path) -> dict[str, Path] | None:
-    """Return the folders of train, dev and test in a folder, or None; each must have a subfolder for each label."""
-    folders = {SPLIT_NAMES.get(folder.name.lower()): folder for folder in sorted(path.glob("*/"))}
-    splits = {name: folder for name, folder in folders.items() if name and any(map(has_images, folder.glob("*/")))}
-    return splits if "train" in splits else None
 
 
 def _tagged(path: Path, columns: NamedColumns) -> Detected:
@@ -258,7 +250,7 @@ def _refuse(path: Path, task: str | None, table: TableSample | None = None) -> D
 
 
 def _instructions(table: TableSample, chosen: ChosenColumns) -> Detected | None:
-    instruction, more = _first(chosen.inputs) or table.find("instruction", "prompt"), chosen.inputs[1:]
+    instruction, more = chosen.first_input or table.find("instruction", "prompt"), chosen.inputs[1:]
     output = chosen.label or table.find(*OUTPUTS)
     if instruction is None or output is None or len(more) > 1 or table.form not in ("jsonl", "parquet"):
         return None
@@ -270,7 +262,7 @@ def _instructions(table: TableSample, chosen: ChosenColumns) -> Detected | None:
 
 
 def _choices(table: TableSample, chosen: ChosenColumns) -> Detected | None:
-    text, answer = _first(chosen.inputs) or table.find(*CONTEXTS), chosen.label or table.find(*ANSWERS)
+    text, answer = chosen.first_input or table.find(*CONTEXTS), chosen.label or table.find(*ANSWERS)
     options = [column for column in table.columns if OPTION.fullmatch(column.name.casefold()) and column is not answer]
     options = list(chosen.inputs[1:]) or options
     listed = table.find(*OPTION_LISTS) if len(chosen.inputs) < 2 else None
@@ -343,7 +335,7 @@ def _translations(table: TableSample, chosen: ChosenColumns) -> Detected | None:
 def _several_labels(table: TableSample, chosen: ChosenColumns) -> Detected | None:
     """Recognize texts with several labels in a column, or in columns of 0 and 1."""
     plain = [column for column in table.columns if not any(isinstance(cell, list) for cell in column.cells)]
-    text = _first(chosen.inputs) or _text_column(replace(table, columns=plain))
+    text = chosen.first_input or text_column(replace(table, columns=plain))
     if text is None or table.multi_label is False or _pairs(table, chosen) is not None:
         return None
     others = [column for column in table.columns if column is not text]
@@ -382,36 +374,16 @@ def _labelled_by_name(table: TableSample, chosen: ChosenColumns) -> Detected | N
 def _labelled(table: TableSample, chosen: ChosenColumns) -> Detected | None:
     if len(chosen.inputs) > 1:
         return None
-    text = _first(chosen.inputs) or table.find(*TEXTS)
+    text = chosen.first_input or table.find(*TEXTS)
     label = chosen.label or table.find(*(name for name in LABELS if text is None or name != text.name))
     if label is None:
         label = next((column for column in reversed(table.columns) if column is not text and column.is_label), None)
     if text is None:
-        text = _text_column(replace(table, columns=[column for column in table.columns if column is not label]))
+        text = text_column(replace(table, columns=[column for column in table.columns if column is not label]))
     if text is None or label is None or (label.distinct > len(label.texts) / 2 and chosen.label is None):
         return None
     data = {"corpus": "table", "text": table.key(text), "label": table.key(label)}
     return Detected("classify", data, f"texts in {table.describe(text)}, labels in {table.describe(label)}")
-
-
-def _images(table: TableSample, chosen: ChosenColumns) -> Detected | None:
-    def is_path(column: ColumnProfile) -> bool:
-        return bool(column.texts) and all(text.lower().endswith(IMAGE_EXTENSIONS) for text in column.texts)
-
-    image = _first(chosen.inputs) or next((column for column in table.columns if is_path(column)), None)
-    label = chosen.label or table.find(*LABELS)
-    if label is None:
-        label = next((column for column in table.columns if column is not image and column.is_label), None)
-    if image is None or label is None:
-        return None
-    data = {"corpus": "image-files", "image": table.key(image), "label": table.key(label)}
-    return Detected("classify-images", data, f"images in {table.describe(image)}, labels in {table.describe(label)}")
-
-
-def _text_column(table: TableSample) -> ColumnProfile | None:
-    """Return the column of the texts: the column with a usual name, or the column with the most words."""
-    wordy = (column for column in table.columns if column.is_text)
-    return table.find(*TEXTS) or max(wordy, key=lambda column: column.words, default=None)
 
 
 def _series(table: TableSample, chosen: ChosenColumns) -> Detected | None:
@@ -435,14 +407,11 @@ def _series_rows(table: TableSample, chosen: ChosenColumns) -> Detected | None:
     return Detected("series-classify", data, f"a series in every row, labels in {table.describe(label)}")
 
 
-def _first(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
-    return columns[0] if columns else None
-
-
 RECOGNIZERS: Sequence[tuple[str, Callable[[TableSample, ChosenColumns], Detected | None]]] = (
     ("instruct", _instructions),
     ("choice", _choices),
-    ("classify-images", _images),
+    ("classify-images", recognize_labelled_images),
+    ("caption", recognize_captions),
     ("classify", _several_labels),
     ("series-classify", _series_rows),
     ("forecast", _series),

@@ -115,16 +115,16 @@ def read_image_table(path: Path, image: Column, label: Column, form: Format | No
             examples.append(LabelledImage(StoredImage(file), text))
         else:
             missing.append(f"{name} (line {line:,})")
-    refuse_missing(missing, path)
+    refuse_missing(missing, path, path.parent)
     return examples
 
 
-def refuse_missing(missing: list[str], path: Path) -> None:
-    """Raise `DataError` that names the images of a table that do not exist."""
+def refuse_missing(missing: list[str], path: Path, folder: Path) -> None:
+    """Raise `DataError` that names the images of a table that do not exist below a folder."""
     if missing:
         listed = "\n".join(f"  {shorten(name, 200)}" for name in missing)
         count = "1 image that does" if len(missing) == 1 else f"{len(missing):,} images that do"
-        raise DataError(f"{path} names {count} not exist in its folder:\n{listed}")
+        raise DataError(f"{path} names {count} not exist below {folder}:\n{listed}")
 
 
 def inside(folder: Path, name: str, where: str) -> Path:

@@ -10,14 +10,15 @@ from seqloom.core.errors import DataError, SeqloomError, UsageError
 from seqloom.data.corpora import find, is_multi_label, load
 from seqloom.data.corpora.text import read_documents
 from seqloom.data.corpus import SPLITS, Corpus, FilesConfig
-from seqloom.data.detect import TASKS, Detected, detect
+from seqloom.data.detect import TASKS, detect
+from seqloom.data.detected import Detected
 from seqloom.data.files import expand_home, use_encoding
 from seqloom.data.series import Series
 from seqloom.data.table_profile import NamedColumns, profile_table
 from seqloom.data.tables import column_names, find_encoding, format_of, read_table
 
-INPUT_KEYS = ("text", "first", "second", "instruction")  # keys of the section `data` that name a column
-LABEL_KEYS = ("label", "answer", "output")
+INPUT_KEYS = ("text", "first", "second", "instruction", "image")  # keys of the section `data` that name a column
+LABEL_KEYS = ("label", "answer", "output", "caption")
 
 
 def load_examples(
@@ -51,7 +52,8 @@ def load_examples(
         several = is_multi_label(config)
         detected = detect([path], TASKS[form], named, several if form == "text-classification" else None)
     try:
-        corpus = load(_config_of(detected, config, {**_only_file(config, path), **values}), check=False)
+        folders = dict.fromkeys(config.folder_keys) if isinstance(config, FilesConfig) else {}
+        corpus = load(_config_of(detected, config, {**_only_file(config, path), **folders, **values}), check=False)
     except (DataError, ValueError) as error:
         raise problem or (error if isinstance(error, SeqloomError) else UsageError(f"{error}.")) from None
     return _as_other(path, replace(corpus, notes=(f"{path}: {detected.reason}", *corpus.notes)))

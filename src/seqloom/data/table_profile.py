@@ -9,6 +9,7 @@ from pathlib import Path
 
 from seqloom.core.words import shorten
 from seqloom.data.corpora.parallel import is_language
+from seqloom.data.files import IMAGE_EXTENSIONS
 from seqloom.data.label_columns import find_separator
 from seqloom.data.tables import Format, read_records, table_rows
 
@@ -28,6 +29,7 @@ PAIRS = (
 TRANSLATION_SIDES = (("source", "target"), ("src", "tgt"), ("src", "trg"), ("src", "ref"))
 CONTEXTS = ("context", "ctx", "startphrase", "sent1", "question", "premise", "prompt", "passage", *TEXTS)
 OPTION = re.compile(r"(ending|option|choice|answer|solution|sol)[ _-]?([0-9]+|[a-e])")
+CAPTION = re.compile(r"captions?([ _-]?[0-9]+)?")
 OPTION_LISTS = ("options", "choices", "endings")
 ANSWERS = ("answer", "label", "correct", "correct_answer", "gold", "answerkey")
 OUTPUTS = ("output", "response", "completion", "answer")
@@ -91,6 +93,12 @@ class ColumnProfile:
         return not self.is_numeric and self.words >= 1 and self.distinct > len(self.texts) / 3
 
     @property
+    def is_image(self) -> bool:
+        """Whether the cells are paths of images, which may end with the number of a caption (photo.jpg#0)."""
+        paths = (re.sub(r"#\d+$", "", text.lower()) for text in self.texts)
+        return bool(self.texts) and all(path.endswith(IMAGE_EXTENSIONS) for path in paths)
+
+    @property
     def is_time(self) -> bool:
         """Whether the cells are dates, or numbers that increase."""
         if self.is_numeric:
@@ -133,6 +141,12 @@ class TableSample:
 
     def describe(self, column: ColumnProfile) -> str:
         return f'the column "{shorten(column.name)}"' if self.has_header else f"column {column.number}"
+
+
+def text_column(table: TableSample) -> ColumnProfile | None:
+    """Return the column of the texts: the column with a usual name, or the column with the most words."""
+    wordy = (column for column in table.columns if column.is_text)
+    return table.find(*TEXTS) or max(wordy, key=lambda column: column.words, default=None)
 
 
 def profile_table(path: Path, form: Format, named: Sequence[str] = ()) -> TableSample:
@@ -182,6 +196,8 @@ def _has_header(rows: Sequence[Sequence[str]], cells: Sequence[Sequence[str]], n
     if len(set(first)) < len(first) or not all(first) or any(len(cell.split()) > 3 for cell in first):
         return False
     # The name of a column of numbers is not a number, and the name of a column of labels is not one of the labels.
+    if any(column.is_image for column in below):
+        return not any(ColumnProfile("", 0, [cell]).is_image for cell in first)
     if any(column.is_numeric for column in below):
         return not any(ColumnProfile("", 0, [cell]).is_numeric for cell in first)
     return any(

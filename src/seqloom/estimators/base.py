@@ -19,7 +19,8 @@ from seqloom.core.files import parse_json, to_json, write_atomic
 from seqloom.core.inputs import check_texts
 from seqloom.core.notebook import description_html
 from seqloom.core.words import did_you_mean, shorten
-from seqloom.data.detect import Detected, detect
+from seqloom.data.detect import detect
+from seqloom.data.detected import Detected
 from seqloom.data.files import use_encoding
 from seqloom.data.table_profile import NamedColumns
 from seqloom.data.tables import find_encoding

@@ -13,12 +13,13 @@ from seqloom.config.constraints import Difference
 from seqloom.core import Json
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import find_nearest, format_count, format_sizes, shorten
-from seqloom.data.detect import Detected
+from seqloom.data.detected import Detected
 from seqloom.data.splits import missing_fractions
 from seqloom.recipes import RECIPES
 
 NOT_IN_TEMPLATES = ("name", "model", "train", "tokenizer")  # keys of settings that templates do not contain
-SIZE_UNITS = {"language-model": "characters", "word-vectors": "words"}  # unit of the size that selects a setting
+# unit of the size that selects a setting
+SIZE_UNITS = {"language-model": "characters", "word-vectors": "words", "caption": "captions"}
 MAX_HELD_OUT = 2000  # this number of examples suffices for a measurement
 MIN_CLASS_RATIO = 5  # above this ratio of the largest to the smallest class, all classes get equal weight
 SHORT_SERIES_STEPS = 150  # with fewer training steps, a model with few parameters is chosen
@@ -56,6 +57,10 @@ COMMENTS = {  # comments on the keys of the section `data`
     "text": "the column of the texts: its name, or its number counted from 1",
     "label": "the column of the labels: {labels}",
     "image": "the column of the paths, relative to the table",
+    "caption-files.train": "a table; rows with the same image are its captions",
+    "caption-files.image": "the column of the paths",
+    "folder": "the folder of the images",
+    "caption": "the column of the captions",
     "labels": "a column of 0 and 1 for each label",
     "multi_label": "a text has any number of labels",
     "label_separator": "what separates the labels in a cell; lists need no separator",
@@ -299,15 +304,18 @@ def describe_tags(corpus: Any) -> dict[str, Json]:
     return {"crf": str(has_spans(corpus)).lower()}
 
 
-def describe_images(corpus: Any) -> dict[str, Json]:
+def describe_image_sizes(corpus: Any) -> dict[str, Json]:
     """Return the size and the channels to which images are converted. They are chosen from a sample of the images."""
     sample = [example.image.decode().pixels.shape for example in corpus.split("train")[:IMAGE_SAMPLE]]
     sides = sorted(min(height, width) for height, width, _ in sample)
     return {
         "side": min(MAX_SIDE, sides[len(sides) // 2]),
         "channels": 1 if all(channels == 1 for *_, channels in sample) else 3,
-        **describe_classes(corpus),
     }
+
+
+def describe_labelled_images(corpus: Any) -> dict[str, Json]:
+    return describe_image_sizes(corpus) | describe_classes(corpus)
 
 
 def describe_target(corpus: Any) -> dict[str, Json]:
@@ -319,7 +327,8 @@ def describe_target(corpus: Any) -> dict[str, Json]:
 
 DETAILS: dict[str, Callable[[Any], dict[str, Json]]] = {
     "classify": describe_classes,
-    "classify-images": describe_images,
+    "classify-images": describe_labelled_images,
+    "caption": describe_image_sizes,
     "tag": describe_tags,
     "pair": describe_target,
 }

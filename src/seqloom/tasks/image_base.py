@@ -10,6 +10,7 @@ from torch import nn
 from seqloom.config import config
 from seqloom.config.constraints import NonNegativeInt, PositiveInt
 from seqloom.core.device import derive_seed
+from seqloom.core.errors import DataError
 from seqloom.data.batching import ShuffleSampler
 from seqloom.data.images import ImageShape, ImageTable, Pixels
 from seqloom.models.image_encoder import EfficientNetEncoderConfig
@@ -69,7 +70,15 @@ class ImageTask(Task[R, M]):
     @cached_property
     def image_notes(self) -> list[str]:
         """Notes on the images of all splits. If images cannot be read, raise a DataError that names them."""
-        return [f"{split}: {note}" for split in self.corpus.splits for note in self.table(split).fill()]
+        notes, problems = list[str](), list[str]()
+        for split in self.corpus.splits:
+            try:
+                notes += [f"{split}: {note}" for note in self.table(split).fill()]
+            except DataError as error:
+                problems.append(str(error))
+        if problems:
+            raise DataError("\n".join(problems))
+        return notes
 
     @classmethod
     def of_corpus(cls, recipe: R, run: "Run", corpus: Any) -> Self:
