@@ -48,7 +48,7 @@ class Training:
     task: Any
     recipe: TaskRecipe
     resumed: bool = False
-    changes: Sequence[str] = ()  # notes about a recipe that a resume has changed
+    changes: Sequence[str] = ()  # notes about the recipe keys that changed when the run was resumed
     track: Sequence[str] = ()  # names of trackers: see `seqloom.runs.trackers`
 
     def events(self, stop: Stop | None = None) -> Iterator[Event]:

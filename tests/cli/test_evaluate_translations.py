@@ -78,7 +78,7 @@ def test_scores_equal_sacrebleu(seqloom: Any, run: Path, parallel: Path, tmp_pat
     assert by_hand["bleu"] == result["bleu"] and by_hand["signatures"]["bleu"] == result["signatures"]["bleu"]
 
 
-def test_written_translations_equal_translate(
+def test_written_translations_equal_output_of_translate(
     seqloom: Any, run: Path, parallel: Path, tmp_path: Path, type_in: Any
 ) -> None:
     out = tmp_path / "out.txt"

@@ -97,7 +97,7 @@ def test_splits_with_own_files_need_no_training_data(seqloom: Any, workdir: Path
     for name, number in (("train", 0), ("dev", 1), ("test", 2)):
         write_reviews(workdir / f"all/{name}.csv", reviews()[40 * number : 40 * number + 40])
     assert [metrics(seqloom, files, "--split", split, "--data", "all") for split in ("dev", "test")] == before
-    seqloom("evaluate", files, "--data", "test.csv").fails_with(3, "--data must be the file of the data, or the folder")
+    seqloom("evaluate", files, "--data", "test.csv").fails_with(3, "--data must name the data file, or the folder")
 
 
 def test_grown_text_and_series_have_the_same_splits(seqloom: Any, workdir: Path) -> None:

@@ -140,8 +140,8 @@ def test_configs_are_frozen_and_keyword_only() -> None:
         ("task: lm\ntrain: {shuffle: yes}", "train.shuffle: must be true or false, got 'yes'"),
         ("task: lm\ntrain: {steps: 0}", "train.steps: must be greater than 0, got 0"),
         ("task: lm\ntrain: {names: {a: x}}", "train.names.a: must be a whole number, got 'x'"),
-        ("task: 3", "task: must be text, got 3; put it in quotes"),
-        ("seed: 1", "task: missing; it must be text"),
+        ("task: 3", "task: must be a string, got 3; put it in quotes"),
+        ("seed: 1", "task: missing; it must be a string"),
         ("task: lm\ndata: {corpus: text}", "data.path: missing; it must be a path"),
         ("task: lm\ndata: {corpus: txt}", "data.corpus: must be one of pydocs, text, got 'txt'; did you mean text?"),
         ("task: lm\ndata: {corpus: 7}", "data.corpus: must be one of pydocs, text, got 7"),
@@ -206,7 +206,7 @@ def test_missing_kind_is_the_default_kind() -> None:
 
 
 def test_keys_and_texts_that_yaml_cannot_contain_are_rejected() -> None:
-    with pytest.raises(UsageError, match="train: keys must be text, got 1"):
+    with pytest.raises(UsageError, match="train: keys must be a string, got 1"):
         build(Recipe, {"task": "lm", "train": {1: 2}})
     with pytest.raises(UsageError, match="task: must be valid UTF-8 text"):
         build(Recipe, {"task": "\udc80"})
@@ -274,8 +274,8 @@ def test_dumped_yaml_is_readable() -> None:
         ("a: &x 1\n", "f.yaml, line 1: anchors (&x) and aliases (*x) are not supported."),
         ("a: *x\n", "f.yaml, line 1: anchors (&x) and aliases (*x) are not supported."),
         ("a: !!python/name:os.system x\n", "tags (tag:yaml.org,2002:python/name:os.system) are not supported."),
-        ("1: 2\n", "f.yaml, line 1: keys must be text."),
-        ("? [a]\n: 1\n", "f.yaml, line 1: keys must be text."),
+        ("1: 2\n", "f.yaml, line 1: keys must be strings."),
+        ("? [a]\n: 1\n", "f.yaml, line 1: keys must be strings."),
         ("a:\n\tb: 1\n", "f.yaml, line 2: indentation must be spaces, not tabs."),
         ("a: [1,\n", "f.yaml, line 2: this is not valid YAML"),
         ("a: 1\n---\nb: 1\n", "f.yaml, line 2: this is not valid YAML"),

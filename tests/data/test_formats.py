@@ -356,8 +356,8 @@ def test_missing_column_of_parquet_is_suggested(tmp_path: Path) -> None:
 
 def test_mixed_separators_of_conll_are_explained(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", "A\tO\nB O\n")
-    with pytest.raises(DataError, match=r"Line 1 separates columns by tabs, this line by spaces: use one"):
+    with pytest.raises(DataError, match=r"Use one separator: line 1 uses tabs, and this line uses spaces"):
         load(conll.Config(train=str(path)))
     path = write(tmp_path / "b.conll", "A x O\nB\tO\n")
-    with pytest.raises(DataError, match=r"Line 1 separates columns by spaces, this line by tabs: use one"):
+    with pytest.raises(DataError, match=r"Use one separator: line 1 uses spaces, and this line uses tabs"):
         load(conll.Config(train=str(path)))

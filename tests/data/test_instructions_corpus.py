@@ -84,7 +84,7 @@ def test_keys_can_be_configured_and_blank_fields_are_noted(tmp_path: Path) -> No
     [
         ('{"instruct": "x", "output": "y"}', "did you mean data.instruction=instruct?"),
         ('{"instruction": "x"}', "must have the key 'output'"),
-        ('{"instruction": "x", "output": ["y"]}', "must be text or a number"),
+        ('{"instruction": "x", "output": ["y"]}', "must be a string or a number"),
         ("no JSON", "must be a JSON object"),
         ('{"instruction": " ", "output": "y"}', "every line lacks an instruction or an answer"),
         ('{"instruction": "x", "output": "y"}', "too short"),

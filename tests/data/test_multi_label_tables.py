@@ -148,12 +148,12 @@ def test_unusable_labels_are_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="must have labels, but no training example has one"):
         load(tmp_path / "none.csv", label="topics", **NONE)
     (tmp_path / "deep.jsonl").write_text('{"body": "one", "topics": [["a"]]}\n')
-    with pytest.raises(DataError, match=r"'topics' at line 1 .* must be text or a number"):
+    with pytest.raises(DataError, match=r"'topics' at line 1 .* must be a string or a number"):
         load(tmp_path / "deep.jsonl", label="topics", **NONE)
     corpus = load(write_tickets(tmp_path / "a.csv"), label="topics", **NONE)  # without a separator
     assert "no training example has several labels; check data.label and data.label_separator" in corpus.notes
     (tmp_path / "lists.jsonl").write_text('{"text": "one", "label": ["a"]}\n{"text": "two", "label": ["b"]}\n')
-    with pytest.raises(DataError, match="must be text or a number"):  # control: a single label is not a list
+    with pytest.raises(DataError, match="must be a string or a number"):  # control: a single label is not a list
         load(tmp_path / "lists.jsonl", text="text", label="label", multi_label=False, **NONE)
 
 

@@ -78,7 +78,7 @@ def test_shapes_and_sizes_differ_in_their_pixels() -> None:
     assert len({pixels.tobytes() for pixels in drawn}) == len(SHAPES) * len(RADII)
 
 
-def test_positions_in_words() -> None:
+def test_positions_are_described_in_words() -> None:
     names = [SceneObject("star", "red", "small", row, column, 0, 0).position for row in range(3) for column in range(3)]
     assert names[:6] == ["top left", "top middle", "top right", "middle left", "middle", "middle right"]
 

@@ -197,7 +197,12 @@ def test_files_are_located_relative_to_recipe(tmp_path: Path, monkeypatch: pytes
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b', "the line is incomplete: the end of the file may be"),
         ("a.jsonl", '["a", 1]\n', "Line 1 of .* must be a JSON object, such as"),
         ("a.json", '[{"text": "a",\n "label": 1}]\n', "a JSON list is not JSON Lines"),
-        ("a.jsonl", '{"text": "a", "label": [1]}\n', r"'label' at line 1 of .* must be text or a number, got \[1\]"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": [1]}\n',
+            r"'label' at line 1 of .* must be a string or a number, got "
+            r"\[1\]",
+        ),
         ("a.jsonl", '{"text": "\\ud800", "label": 1}\n', "unpaired surrogate"),
         ("a.xls", "text,label\n", r"must end in .tsv, .csv, .jsonl or .parquet.*data.format"),
         ("a.csv", "", "is empty"),

@@ -40,7 +40,7 @@ def test_lowercase_form_is_fallback(tmp_path) -> None:
     words = ["The", "THE", "Bear", "the"]
     vectors = read_vectors(path, words, 3)
     assert vectors.rows.tolist() == [[9, 9, 9], [1, 2, 3], [4, 5, 6], [1, 2, 3]]
-    assert "2 of them the vector of their lowercase form" in vectors.coverage()
+    assert "including 2 with the vector of their lowercase form" in vectors.coverage()
     assert read_vectors(path, words, 3, lowercase=False).has_vector.tolist() == [True, False, False, True]
 
 

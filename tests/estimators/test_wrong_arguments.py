@@ -167,7 +167,7 @@ def test_arguments_of_the_constructor_are_explained() -> None:
         ("QuestionAnswering", (["a"], [" "], ["c"]), r"contexts\[0\] must not be blank"),
         ("QuestionAnswering", (["a"], ["b"], [[]]), r"answers\[0\] must have at least one answer"),
         ("QuestionAnswering", (["a"], ["b"], [{"txt": "b"}]), r"answers\[0\] must have the key 'text'"),
-        ("QuestionAnswering", (["a"], ["b"], [3]), r"answers\[0\] must be text, got int"),
+        ("QuestionAnswering", (["a"], ["b"], [3]), r"answers\[0\] must be a string, got int"),
         ("Tagger", ([["New York"]], [["N"]]), r"sentences\[0\]\[0\] must be a word without spaces, got 'New York'"),
         ("Tagger", ([["a", "b"]], [["N"]]), r"sentences\[0\] \(2\) and tags\[0\] \(1\) differ in length"),
         ("Tagger", (["a b"], [["N"]]), r"sentences\[0\] must be a list of words, got one text: split it into words"),
@@ -225,15 +225,19 @@ OPTIONS: list[tuple[str, str, Callable[[Any], Any]]] = [
     ("LanguageModel", "temperature must be a number, got 'hot'", lambda model: model.generate(temperature="hot")),
     ("LanguageModel", "no option 'temprature': did you mean temp", lambda model: model.generate(temprature=1)),
     ("LanguageModel", "stop must be a list of texts, got one text", lambda model: model.generate(stop="b")),
-    ("LanguageModel", r"stop\[0\] must be text, got int", lambda model: model.generate(stop=[3])),
+    ("LanguageModel", r"stop\[0\] must be a string, got int", lambda model: model.generate(stop=[3])),
     ("LanguageModel", "beam must be a number, got 'x'", lambda model: model.search("the", beam="x")),
-    ("LanguageModel", r"choices\[1\] must be text, got int", lambda model: model.choose(["a"], ["a", 2])),
+    ("LanguageModel", r"choices\[1\] must be a string, got int", lambda model: model.choose(["a"], ["a", 2])),
     (
         "LanguageModel",
         r"shots\[0\] must be a text and its label, got 1 items",
         lambda m: m.complete("a", shots=[("a",)]),
     ),
-    ("LanguageModel", r"shots\[0\]\[1\] must be text, got int", lambda model: model.complete("a", shots=[("a", 1)])),
+    (
+        "LanguageModel",
+        r"shots\[0\]\[1\] must be a string, got int",
+        lambda model: model.complete("a", shots=[("a", 1)]),
+    ),
     ("Translator", "no option 'bean': did you mean beam", lambda model: model.translate(["a"], bean=3)),
     ("Translator", "beam must be a number, got 'x'", lambda model: model.translate(["a"], beam="x")),
 ]
@@ -250,7 +254,7 @@ def test_arguments_of_functions_are_explained() -> None:
     recipe = "lm-char-lstm"
     for message, call in (
         ("recipe must be a name, the path .* or a dictionary, got int", lambda: seqloom.train_recipe(3)),  # type: ignore[arg-type]
-        (r"overrides\[0\] must be text, got int", lambda: seqloom.train_recipe(recipe, 3)),  # type: ignore[arg-type]
+        (r"overrides\[0\] must be a string, got int", lambda: seqloom.train_recipe(recipe, 3)),  # type: ignore[arg-type]
         ("track must be a list of names, got one text", lambda: seqloom.train_recipe(recipe, track="mlflow")),
         ("on_event must be a function of an event, got int", lambda: seqloom.train_recipe(recipe, on_event=3)),  # type: ignore[arg-type]
         ("path must be the path of a run, got NoneType", lambda: seqloom.load(None)),  # type: ignore[call-overload]
@@ -274,4 +278,4 @@ def test_methods_of_loaded_models_explain_wrong_texts(
     fitted: dict[str, Any], name: str, argument: str, call: Callable[[Any, Any], Any]
 ) -> None:
     for value in (None, 3, b"a", ["a"], NAN):
-        assert explain(lambda: call(fitted[name].predictor, value)).startswith(f"{argument} must be text, got")  # noqa: B023
+        assert explain(lambda: call(fitted[name].predictor, value)).startswith(f"{argument} must be a string, got")  # noqa: B023

@@ -203,7 +203,7 @@ def test_missing_4_grams_are_explained() -> None:
 
 def test_smoothing_is_explained() -> None:
     text = "\n".join(bleu.describe_sentence(explain_texts("He He He eats tasty fruit", "He eats fruit", "tasty apple")))
-    assert "BLEU-3 and higher orders is 0 because no 3-gram matches" in text
+    assert "one factor is 0 because no 3-gram matches, so BLEU-3 and all higher orders are 0" in text
     assert "× 0.5/4 × 0.25/3)^(1/4)" in text
     assert "does not smooth if no token matches" in "\n".join(bleu.describe_sentence(explain_texts("a b c d e", "f g")))
 

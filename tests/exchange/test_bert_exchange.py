@@ -129,7 +129,7 @@ def test_command_reports_missing_heads(tmp_path: Path, capfd: Any) -> None:
     assert main(["import-hf", str(tmp_path / "there"), str(tmp_path / "run")]) == 0
     shown = capfd.readouterr()
     assert (
-        "the directory has no weights for the head for masked tokens and for the head for next sentences, "
+        "the directory has no weights for the masked-language-model head and for the next-sentence-prediction head, "
         "which are initialized randomly." in shown.err
     )
     assert "were not imported: classifier.bias, classifier.weight" in shown.err
@@ -159,7 +159,7 @@ def test_command_reports_missing_parts_of_heads(tmp_path: Path, capfd: Any) -> N
     said = "no weights for the pooling layer of [CLS], which is initialized randomly."
     assert said in capfd.readouterr().err
     found = bert.BERTFamily().missing(["bias", "odd.weight"], ["bias", "dense.weight", "odd.weight", "next.bias"])
-    assert found == ["a part of the head for masked tokens (bias)", "odd.weight"]
+    assert found == ["a part of the masked-language-model head (bias)", "odd.weight"]
 
 
 def test_old_names_of_norms_are_read(tmp_path: Path) -> None:

@@ -320,9 +320,15 @@ def test_unreadable_tokenizer_is_rejected(folder: Path) -> None:
     ("changes", "said"),
     [
         ({"added_tokens": 3}, "a list of `added_tokens`"),
-        ({"added_tokens": ["<s>"]}, "each of its added_tokens must have an id and a content; got '<s>'"),
-        ({"added_tokens": [{"id": "2", "content": "<s>"}]}, "must have an id and a content; got {id: '2'"),
-        ({"added_tokens": [{"id": 2}]}, "must have an id and a content; got {id: 2}"),
+        (
+            {"added_tokens": ["<s>"]},
+            "each entry of `added_tokens` must have a whole number `id` and a string `content`; got '<s>'",
+        ),
+        (
+            {"added_tokens": [{"id": "2", "content": "<s>"}]},
+            "must have a whole number `id` and a string `content`; got {id: '2'",
+        ),
+        ({"added_tokens": [{"id": 2}]}, "must have a whole number `id` and a string `content`; got {id: 2}"),
         ({"model": None}, "it must have a `model`"),
     ],
 )

@@ -81,7 +81,7 @@ def test_busy_machine_is_reported() -> None:
     cores = os.cpu_count() or 1
     assert measured_with(None, cores).remarks() == measured_with(0.1, cores).remarks() == []
     (remark,) = measured_with(1.3, cores).remarks()
-    assert remark.startswith("other programs used up to 1.3 cores: times are too long")
+    assert remark.startswith("other programs used up to 1.3 cores, so the measured times are too high")
     assert measured_with(cores - 0.9, 1).remarks() == [], "a core was free"
 
 

@@ -35,7 +35,7 @@ def test_masks_are_replaced_individually(model: Any) -> None:
     best = [candidates[0].id for candidates in predict_masks(model, TEXT).masks]
     text = replace_mask(model, replace_mask(model, TEXT, 1, best[1]), 0, best[0])
     assert text == predict_masks(model, TEXT).filled
-    with pytest.raises(UsageError, match="The mask must be from 0 to 1; got 2"):
+    with pytest.raises(UsageError, match="The mask index must be from 0 to 1; got 2"):
         replace_mask(model, TEXT, 2, best[0])
     with pytest.raises(UsageError, match="Token ids must be from 0"):
         replace_mask(model, TEXT, 0, 10**6)

@@ -129,7 +129,7 @@ def test_search_stops_at_the_last_position():
         assert [len(row[0].tokens) for row in result] == [6, 6]
     result = beam_search(model, options=BeamConfig(beam=2, max_length=3), end=0, source=source)
     assert [len(row[0].tokens) for row in result] == [3, 3]
-    with pytest.raises(UsageError, match="fewer than the model's 6 tokens, got 6"):
+    with pytest.raises(UsageError, match="fewer tokens than the maximum of the model, 6; got 6"):
         beam_search(model, options=BeamConfig(), end=0, source=source, prompt=torch.ones(2, 6, dtype=torch.long))
 
 

@@ -39,7 +39,7 @@ def test_source_run_is_set_with_the_key_from() -> None:
         build(InitConfig, {})
     with pytest.raises(UsageError, match=r"form: no such key; did you mean from\?"):
         build(InitConfig, {"form": "runs/x"})
-    with pytest.raises(UsageError, match="from: must be text"):
+    with pytest.raises(UsageError, match="from: must be a string"):
         build(InitConfig, {"from": 3})
 
 

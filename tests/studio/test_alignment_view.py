@@ -83,7 +83,7 @@ def test_output_of_one_run_is_forced_for_both(studio_page: StudioPage) -> None:
 
     studio_page.page.route("**/api/alignment", force_output)
     page = studio_page.open("alignment", run="translate-gru", text=TEXT, other="translate-transformer")
-    page.get_by_role("button", name="Force this translation for both").last.click()
+    page.get_by_role("button", name="Force this translation for both models").last.click()
     page.locator(".output-text", has_text="dimanche 15").nth(1).wait_for()
     assert page.get_by_label("Force this translation").input_value() == "dimanche 15" and "target=dimanche" in page.url
 

@@ -80,7 +80,7 @@ def test_selected_label_can_be_explained_by_occlusion(studio_page: StudioPage, c
 
 
 @pytest.mark.parametrize(("name", "run"), [("lattice", "tagger"), ("lattice-2", "hmm-tagger")])
-def test_tags_and_paths_match_tag(studio_page: StudioPage, runs: Path, name: str, run: str) -> None:
+def test_tags_and_paths_match_python(studio_page: StudioPage, runs: Path, name: str, run: str) -> None:
     page = studio_page.open("understand", run="tagger", other="hmm-tagger", text=SENTENCE)
     page.locator("svg.lattice").nth(1).wait_for()
     tagger = seqloom.load(runs / run, "cpu")

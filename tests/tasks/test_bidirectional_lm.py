@@ -1,4 +1,4 @@
-"""The task of bidirectional language models: each direction predicts every token once, and a resume is exact."""
+"""The task of bidirectional language models: each direction predicts every token once, and resuming is exact."""
 
 import math
 from dataclasses import replace

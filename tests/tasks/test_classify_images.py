@@ -146,7 +146,7 @@ def test_why_names_and_draws_the_important_parts(
     assert "\trows " in capsys.readouterr().out
     for words in (["--why", str(picture)], []):
         assert main(["classify", str(run), str(picture), *words, "--out", str(out)]) == 2
-    assert "--out requires --why and one image" in capsys.readouterr().err
+    assert "--out requires --why and a single image" in capsys.readouterr().err
     with pytest.raises(UsageError, match=r"has no label 'rde'.*red"):
         load(run).why(picture, "rde")
 

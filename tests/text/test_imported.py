@@ -1,4 +1,4 @@
-"""Imported tokenizers: ids are those of the library in the order of seqloom, and no text encodes to a special token."""
+"""Imported tokenizers: ids are those of the library in the order of seqloom, and no text becomes a special token."""
 
 import json
 from typing import Any

@@ -88,7 +88,7 @@ def test_end_and_unknown_have_fixed_ids(tokenizer: Tokenizer) -> None:
 
 @given(text=st.text() | st.sampled_from(["</s>", "a </s> b", "<unk></s>", "</s>\n</s>", "\ufffd￭,", "￭"]))
 @pytest.mark.parametrize("name", CONFIGS)
-def test_ids_are_in_range_and_never_end(name: str, text: str) -> None:
+def test_ids_are_in_range_and_exclude_the_end_token(name: str, text: str) -> None:
     tokenizer = TRAINED[name]
     ids = tokenizer.encode(text)
     assert END not in ids
@@ -136,7 +136,7 @@ def test_batch_equals_single_encodings(tokenizer: Tokenizer) -> None:
     assert list(tokenizer.encode_batch(TEXTS)) == [tokenizer.encode(text) for text in TEXTS]
 
 
-def test_documents_end_with_end(tokenizer: Tokenizer) -> None:
+def test_documents_end_with_the_end_token(tokenizer: Tokenizer) -> None:
     stream = encode_documents(tokenizer, TEXTS)
     expected = [id for text in TEXTS for id in [*tokenizer.encode(text), END]]
     assert stream.dtype == torch.int64
@@ -161,7 +161,7 @@ def test_foreign_json_is_rejected(foreign: Any) -> None:
 
 
 def test_newer_json_is_rejected(tokenizer: Tokenizer) -> None:
-    with pytest.raises(CheckpointError, match=r"version 2; this seqloom reads up to 1.*newer"):
+    with pytest.raises(CheckpointError, match=r"version 2; this version of seqloom reads formats up to 1.*newer"):
         tokenizer_from_json({**tokenizer.to_json(), "version": 2})
 
 

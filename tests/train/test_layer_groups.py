@@ -1,4 +1,4 @@
-"""Layer groups: rates and unfreezing are pure functions of the step, and a resume is exact."""
+"""Layer groups: rates and unfreezing are pure functions of the step, and resuming is exact."""
 
 from typing import Any
 

@@ -157,7 +157,7 @@ def test_divergence_error_names_step_and_cause(session, tiny_task):
 
 
 def test_diverged_run_still_diverges_after_a_resume(session, tiny_task):
-    """The counter of skips is saved, so that a resume does not reset it."""
+    """The counter of skips is saved, so that resuming does not reset it."""
     spoil = dict.fromkeys(range(3, 20), "loss")
     run = session(max_nonfinite_steps=4, save_every=1)
     with pytest.raises(DivergedError):

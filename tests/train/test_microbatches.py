@@ -94,7 +94,7 @@ def test_split_is_reported_once(session) -> None:
 
 
 def test_resume_uses_the_same_microbatches(session, same) -> None:
-    """Dropout is drawn for each microbatch, so the split must not depend on a resume."""
+    """Dropout is drawn for each microbatch, so the split must not depend on whether the run was resumed."""
     complete, stopped = session("whole", steps=6), session("stopped", steps=6)
     complete.train(LimitedMemoryTask(3, dropout=0.3))
     stopped.train(LimitedMemoryTask(3, dropout=0.3), until=3)

@@ -29,7 +29,7 @@ def classify_image_files(
 ) -> None:
     """Print the labels of image files; with `why` and `out`, plot the important parts of a single image."""
     if out is not None and (not why or len(paths or ()) != 1):
-        raise UsageError("--out requires --why and one image, whose important parts it draws.")
+        raise UsageError("--out requires --why and a single image: it plots the important parts of the image.")
     check_plot_path(out)
     lines, size = open_lines(paths, batch, window, are_paths=True)
     answers = model.classify(lines, top=top, why=why, batch_size=batch, window=size, stream=True)

@@ -64,7 +64,7 @@ def check_unicode(texts: list[str]) -> list[str]:
 
 
 def decode_lines(stream: IO[bytes]) -> Iterator[str]:
-    """Yield the lines of a stream as they arrive, without line ends.
+    """Yield the lines of a stream as they arrive, without line endings.
 
     Raise an error if a line is too long or not UTF-8.
     """

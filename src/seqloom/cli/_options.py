@@ -65,7 +65,7 @@ Beam = Annotated[
     int | None, typer.Option("--beam", min=1, help="Beam size; 1 is greedy search. [default: the recipe's]")
 ]
 Pooling = Annotated[
-    Literal["mean", "first", "last", "max"], typer.Option("--pooling", help="Pooling of the token vectors.")
+    Literal["mean", "first", "last", "max"], typer.Option("--pooling", help="How token vectors are pooled.")
 ]
 InputColumns = Annotated[
     list[str] | None,
@@ -89,7 +89,7 @@ MinProbability = Annotated[
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of the data sets. [default: SEQLOOM_DATA]")]
 RunData = Annotated[
     Path | None,
-    typer.Option("--data", help="The data of the run, if your files have moved: the file, or the folder of the files."),
+    typer.Option("--data", help="New location of the run's data, if the files have moved: a file or a folder."),
 ]
 Track = Annotated[
     list[str] | None,
@@ -102,7 +102,7 @@ Track = Annotated[
 PlotOut = Annotated[Path | None, typer.Option("--out", help="Write a plot to this .png or .svg file.")]
 JsonObject = Annotated[bool, json_option("One JSON object.")]
 JsonLines = Annotated[bool, json_option("One JSON object per line.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
+Device = Annotated[str, typer.Option("--device", help="Device: auto, cpu, cuda, cuda:N or mps.")]
 
 
 def drop_unset(**options: object) -> dict[str, Any]:

@@ -188,7 +188,8 @@ def write_plot(
 ) -> None:
     """Write a plot.
 
-    `warning` names characters that no font contains. It is printed only for PNG files, which contain text as pixels.
+    `warning` names characters that no font contains. The warning is printed only for PNG files, which contain text as
+    pixels.
     """
     from seqloom.core.files import write_atomic
     from seqloom.inspect.plots.figures import to_bytes

@@ -33,7 +33,9 @@ TableColumns = Annotated[
 ]
 TableOut = Annotated[
     Path | None,
-    typer.Option("--out", help="With --in: the table to write. [default: standard output, CSV for Parquet]"),
+    typer.Option(
+        "--out", help="With --in: the table to write. [default: standard output, as CSV if the input is Parquet]"
+    ),
 ]
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
 LISTS = ("options", "values")  # inputs that can consist of several columns
@@ -97,7 +99,8 @@ class TableFile:
             if len(row) > len(names):
                 hint = "Quote cells that contain the separator." if form == "csv" else "Remove tabs within cells."
                 raise DataError(
-                    f"Row {number:,} of {self.path} must have {format_count(len(names), 'column')}, as the first row; "
+                    f"Row {number:,} of {self.path} must have {format_count(len(names), 'column')}, like the first "
+                    f"row; "
                     f"it has {len(row)}: {shorten(self.delimiter.join(row))}. {hint}"
                 )
         return [dict.fromkeys(names, "") | dict(zip(names, row, strict=False)) for row in rows[table.has_header :]]
@@ -194,7 +197,8 @@ class TableFile:
     def write_rows(self, chosen: Iterable[tuple[int, Mapping[str, Json]]]) -> None:
         """Write rows, given by their indices, with new columns.
 
-        If a new column has the name of an existing column, its name gets the prefix `predicted_`.
+        If the table already has a column with the name of a new column, the name of the new column gets the prefix
+        `predicted_`.
         """
         rows = [
             {**self.rows[index], **{f"predicted_{name}" if name in self.names else name: cells[name] for name in cells}}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Documents = Annotated[
     Literal["file", "line", "paragraph"] | None,
-    typer.Option(help="With a text file: the unit of a document. [default: as in training, else line]"),
+    typer.Option(help="With a text file: what counts as a document. [default: as in training, else line]"),
 ]
 AnswersOut = Annotated[
     Path | None,
@@ -52,7 +52,7 @@ LengthPenalty = Annotated[
     float | None, typer.Option(help="Translators, captions: exponent of the length penalty. [default: the recipe's]")
 ]
 Weights = Annotated[
-    str | None, typer.Option(help="With --interpolate: the λ_i, such as 0.6,0.4. [default: optimized on dev]")
+    str | None, typer.Option(help="With --interpolate: the weights λ_i, such as 0.6,0.4. [default: optimized on dev]")
 ]
 Interpolate = Annotated[bool, typer.Option("--interpolate", help="Interpolate several language models: p = Σ λ_i p_i.")]
 SEARCH_OPTIONS = {  # the options of each option group
@@ -126,7 +126,7 @@ def evaluate(
         model = mix(models, mixture_weights) if interpolate else models[0]
         if len(files) == 2 and "pairs" not in model.evaluation_class.option_groups:
             raise UsageError(
-                f"Two files are sentences and their translations, but {model.name} is {model.description}."
+                f"Two files are read as sentences and their translations, but {model.name} is {model.description}."
             )
         if len(files) == 1 and "text" in task_info(model.recipe.task).forms:
             options = replace(options, text=files[0])

@@ -46,12 +46,15 @@ def init(
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="The recipe to write. [default: NAME.yaml]")] = None,
-    task: Annotated[TASKS | None, typer.Option(help="The task. [default: recognized from the files]")] = None,
+    task: Annotated[TASKS | None, typer.Option(help="The task. [default: detected from the files]")] = None,
     column: InputColumns = None,
     label: LabelColumn = None,
     multi_label: Annotated[
         bool | None,
-        typer.Option("--multi-label/--single-label", help="Several labels per text. [default: recognized]"),
+        typer.Option(
+            "--multi-label/--single-label",
+            help="Whether a text can have several labels. [default: detected from the data]",
+        ),
     ] = None,
     tokens: Annotated[
         Literal["characters", "words", "byte-pair"] | None,

@@ -269,7 +269,9 @@ class LabelChecker:
         for number, line in enumerate(lines, start=1):
             text, tab, label = line.rpartition("\t")
             if line.strip() and not (tab and text.strip() and label.strip()):
-                raise DataError(f"With --check, a line must be a text, a tab and a label; line {number:,} is {line!r}.")
+                raise DataError(
+                    f"With --check, a line must consist of a text, a tab and a label; line {number:,} is {line!r}."
+                )
             self._labels.append(label.strip())
             yield text
 

@@ -160,11 +160,15 @@ def classify(
     ] = None,
     min_probability: MinProbability = None,
     why: Annotated[
-        bool, typer.Option("--why", help="Show the weight of each word or part of an image in the prediction.")
+        bool,
+        typer.Option("--why", help="Show how much each word, or each part of an image, contributes to the prediction."),
     ] = False,
     color: Annotated[
         bool | None,
-        typer.Option("--color/--no-color", help="With --why: colours or numbers. [default: depends on the terminal]"),
+        typer.Option(
+            "--color/--no-color",
+            help="With --why: show the weights as colours or as numbers. [default: depends on the terminal]",
+        ),
     ] = None,
     as_json: JsonLines = False,
     batch: Batch = BATCH_SIZE,
@@ -175,7 +179,7 @@ def classify(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="With --in: the table to write. [default: CSV on standard output] With --why and an image: the plot."
+            help="With --in: the table to write. With --why and an image: the plot. [default: CSV on standard output]"
         ),
     ] = None,
 ) -> None:
@@ -336,7 +340,9 @@ def match(
         return
     lines, size = open_lines(pairs, batch, window)
     if pairs and len(pairs) % 2:
-        raise DataError(f"The number of texts must be even; got {len(pairs)}, the last {format_value(pairs[-1])}.")
+        raise DataError(
+            f"The number of texts must be even; got {len(pairs)}, the last of which is {format_value(pairs[-1])}."
+        )
     rows = zip(pairs[::2], pairs[1::2], strict=True) if pairs else split_columns(lines, 2, "two texts", most=2)
     both = ((first, second) for first, second in rows)
     print_predictions(model, model.match(both, top=top, batch_size=batch, window=size, stream=True), as_json)
@@ -364,7 +370,7 @@ def choose(
     """
     check_table_options(table, column, out, texts, as_json=as_json)
     if texts and len(texts) < 3:
-        raise UsageError(f"Give a text and at least two options; got {len(texts)} in all.")
+        raise UsageError(f"Give a text and at least two options; got {len(texts)} arguments in total.")
     from seqloom.predict.base import split_columns
     from seqloom.predict.loader import load
     from seqloom.predict.matching import ChoicePredictor

@@ -79,7 +79,7 @@ def explain(
         raise UsageError(f"No recipe has the key {key!r}: {suggest_key(key, list(known))}")
     for (full, default, meaning), places in rows.items():
         where = f" ({', '.join(places[:4])}{', …' if len(places) > 4 else ''})"
-        print(f"{full}  default {default}{where}\n    {meaning or 'the name of its kind'}")
+        print(f"{full}  default {default}{where}\n    {meaning or 'the kind of the section'}")
 
 
 def key_sections(sections: dict[str, Json]) -> Iterator[tuple[str, str, Any]]:

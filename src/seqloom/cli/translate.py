@@ -27,7 +27,9 @@ Words = Annotated[
 LengthPenalty = Annotated[
     float | None, typer.Option(help="Exponent of the length penalty; 0 favours short translations.")
 ]
-CoveragePenalty = Annotated[float | None, typer.Option(help="Penalty for source words without attention.")]
+CoveragePenalty = Annotated[
+    float | None, typer.Option(help="Penalty for source words that receive too little attention.")
+]
 Stopping = Annotated[
     Literal["usual", "exact"] | None, typer.Option(help="The stopping rule; see docs/explanations/decoding.md.")
 ]
@@ -41,8 +43,8 @@ GlossaryFile = Annotated[
     typer.Option(
         "--glossary",
         metavar="FILE",
-        help="A table of source and target terms. If a source term occurs in a line, its translation must contain the "
-        "target term.",
+        help="A table of source and target terms. If a source term occurs in a line, the translation of the line must "
+        "contain the target term.",
     ),
 ]
 Force = Annotated[

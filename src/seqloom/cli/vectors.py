@@ -68,8 +68,8 @@ def embed(
 ) -> None:
     """Compute an embedding for each line, as a NumPy file: `seqloom embed runs/X < lines.txt > vectors.npy`.
 
-    With --in, the texts are a column of a table: `… --in in.csv --column text --out out.parquet` adds a column of
-    vectors, and `--out vectors.npy` writes only the vectors.
+    With --in, the texts are read from a column of a table: `… --in in.csv --column text --out out.parquet` adds a
+    column of vectors, and `--out vectors.npy` writes only the vectors.
     """
     check_table_options(table, column, None, texts)
     is_array = table is None or out is None or out.suffix == ".npy"

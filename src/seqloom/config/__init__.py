@@ -1,8 +1,8 @@
 """The recipe grammar: frozen dataclasses with constraints in their annotations, YAML, overrides and messages.
 
 A recipe is read (`load_yaml`), overridden (`apply_overrides`) and validated (`build`). `build`
-reports the problems of all sections together. It never converts numbers, text and booleans into one
-another, and it never evaluates text as code.
+reports the problems of all sections together. It never converts numbers, strings and booleans into one another, and it
+never evaluates a string as code.
 """
 
 import copy
@@ -149,8 +149,8 @@ def build(cls: Annotation, mapping: Mapping[str, Json], source: str = "the recip
 
     The rules between fields are checked in every section with valid keys and types, even if values violate constraints.
 
-    The values are validated as JSON. For JSON, pydantic's strict mode accepts lists for tuples and text for paths, but
-    rejects a number for text and text for a number.
+    The values are validated as JSON. For JSON, pydantic's strict mode accepts lists for tuples and strings for paths,
+    but rejects a number for a string and a string for a number.
     """
 
     def to_json(value: object) -> Json:
@@ -172,10 +172,10 @@ def build(cls: Annotation, mapping: Mapping[str, Json], source: str = "the recip
 
 
 def _unwritable_values(value: Json, path: str = "") -> Iterator[str]:
-    """Report keys and texts that a recipe file cannot contain, and whole numbers of more than 64 bits."""
+    """Report keys and strings that a recipe file cannot contain, and whole numbers of more than 64 bits."""
     if isinstance(value, Mapping):
         wrong = [key for key in value if not isinstance(key, str)]
-        yield from (f"{path or 'the top level'}: keys must be text, got {format_value(key)}" for key in wrong)
+        yield from (f"{path or 'the top level'}: keys must be a string, got {format_value(key)}" for key in wrong)
         for key, item in () if wrong else value.items():
             yield from _unwritable_values(item, join(path, key))
     elif isinstance(value, list | tuple):

@@ -257,7 +257,7 @@ class Options:
         return list(self.sections()) if self.kinds is None else self.kinds.names()
 
     def choose(self, label: int | str) -> Annotation:
-        """Return the section with this label in pydantic's locations: the name of its kind or of its class."""
+        """Return the section that has this label in the location of a pydantic error: the name of its kind or class."""
         if self.kinds is not None:
             return self.kinds.find(label)
         if self.discriminator:

@@ -34,7 +34,7 @@ PLAIN_TYPES = {
     float: "a number",
     int: "a whole number",
     bool: "true or false",
-    str: "text",
+    str: "a string",
     Path: "a path",
     dict: "a section",
 }
@@ -237,7 +237,7 @@ def explain_value(location: ProblemLocation, kind: str, value: Json, context: Ma
     names = [str(choice) for choice in literals(options(location.annotation))]
     close = find_nearest(value, names) if isinstance(value, str) else None
     hint = f"; did you mean {close}?" if close else suggest_kind(location, value)
-    if expected == "text" and isinstance(value, int | float):
+    if expected == "a string" and isinstance(value, int | float):
         hint = "; put it in quotes"
     return f"must be {expected}, got {format_value(value)}{hint}"
 

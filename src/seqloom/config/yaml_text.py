@@ -42,7 +42,7 @@ class _Loader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if key.tag != "tag:yaml.org,2002:str":
-                raise ConstructorError(None, None, "keys must be text", key.start_mark)
+                raise ConstructorError(None, None, "keys must be strings", key.start_mark)
             if key.value in seen:
                 raise ConstructorError(None, None, f"the key '{key.value}' is repeated", key.start_mark)
             seen.add(key.value)
@@ -126,7 +126,7 @@ def parse_yaml(text: str, name: str) -> Json:
 
 
 def load_yaml(source: Path | str, name: str | None = None) -> dict[str, Json]:
-    """Load the mapping in a YAML file (a Path) or a text (a str); an empty file gives an empty mapping."""
+    """Load the mapping in a YAML file (a Path) or a string (a str); an empty file gives an empty mapping."""
     if isinstance(source, Path):
         name = name or str(source)
         text = decode_utf8(read_recipe_file(source), name)

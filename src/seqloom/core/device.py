@@ -100,7 +100,7 @@ def compile_cached(compiler: Function, *signature: object, **options: object) ->
 
 
 def compile_nogil(**options: object) -> Callable[[Function], Function]:
-    """Return a decorator that compiles with `njit` without the GIL, cached on disk."""
+    """Return a decorator that compiles a function with `njit`, releases the GIL, and caches the result on disk."""
     from numba import njit
 
     return compile_cached(njit, nogil=True, **options)
@@ -140,7 +140,7 @@ def training_threads(device: torch.device) -> int:
 
 
 def resume_threads(before: int, device: torch.device) -> str | None:
-    """Set the number of CPU threads to `before`, the number before the resume (0 if unknown).
+    """Set the number of CPU threads to `before`, the number before the run was resumed (0 if unknown).
 
     The current number is kept if `OMP_NUM_THREADS` is set or if this process has too few cores. Return a note if the
     number differs from `before`.
@@ -152,7 +152,7 @@ def resume_threads(before: int, device: torch.device) -> str | None:
         torch.set_num_threads(before)
         return (
             f"training continues with {format_count(before, 'CPU thread')}, as before, so that the weights are "
-            f"bit-identical; set {THREADS_VARIABLE} to use another number"
+            f"bit-identical; set {THREADS_VARIABLE} to use a different number"
         )
     is_set = os.environ.get(THREADS_VARIABLE)
     reason = f"{THREADS_VARIABLE} is set" if is_set else f"only {format_count(cores, 'core')} can be used"
@@ -185,8 +185,8 @@ def derive_seed(seed: int, *path: int | str) -> int:
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
     """Seed the random number generators for a step, so that an interruption does not change dropout.
 
-    Seeding a step takes microseconds, and generator states need not be saved. Evaluations, resumes and repeated batches
-    do not change the random numbers of later steps.
+    Seeding a step takes microseconds, and generator states need not be saved. Evaluating, resuming and repeating a
+    batch do not change the random numbers of later steps.
     """
     step_seed = derive_seed(seed, "step", step, rank)
     if torch.accelerator.is_available():

@@ -356,8 +356,8 @@ def tensors_from_file(path: Path, run: str | None = None) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} is damaged: its content does not match its checksum.")
     if run is not None and owner != run:
         raise CheckpointError(
-            f"{path} belongs to another run: it was written with another recipe or other documents than those in its "
-            "folder. Copy the complete run."
+            f"{path} belongs to another run: it was written with a different recipe or different documents. Copy the "
+            f"complete run."
         )
     # Copy the tensors to memory that torch aligns, because the last bit of a product may depend on the alignment, and
     # the alignment in a file is arbitrary.

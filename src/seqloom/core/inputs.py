@@ -30,7 +30,7 @@ def check_items(values: Any, name: str, of: str = "texts") -> Iterable[Any]:
     Raise an error for any other value.
     """
     if isinstance(values, str | bytes | bytearray):
-        received = "one text" if isinstance(values, str) else "bytes"
+        received = "one string" if isinstance(values, str) else "bytes"
         advice = "split it into words" if of == "words" else f"write [{name}]"
         raise TypeError(f"{name} must be a list of {of}, got {received}: {advice}")
     shape = getattr(values, "shape", None)
@@ -52,16 +52,16 @@ def check_list(values: Any, name: str, of: str = "texts") -> list[Any]:
 
 
 def check_text(value: object, name: str) -> str:
-    """Return `value` if it is a text; otherwise raise an error."""
+    """Return `value` if it is a string; otherwise raise an error."""
     if isinstance(value, str):
         if not value.isascii() and not is_unicode(value):
             raise ValueError(f"{name} must be valid Unicode, got an unpaired surrogate: {value!r}")
         return value
     if is_missing(value):
-        raise ValueError(f"{name} must be text, got {value!r}: drop or fill missing values first")
+        raise ValueError(f"{name} must be a string, got {value!r}: drop or fill missing values first")
     hint = "; join its words with spaces" if isinstance(value, list | tuple) else ""
     hint = "; decode it first" if isinstance(value, bytes | bytearray) else hint
-    raise TypeError(f"{name} must be text, got {type(value).__name__}{hint}")
+    raise TypeError(f"{name} must be a string, got {type(value).__name__}{hint}")
 
 
 def iterate_texts(values: Any, name: str = "texts", of: str = "texts") -> Iterator[str]:
@@ -103,7 +103,7 @@ def check_whole(**values: object) -> None:
 
 
 def check_options(kind: Any, options: Mapping[str, object]) -> None:
-    """Raise TypeError for an option that is not a field of the dataclass `kind`, and for a text instead of a number."""
+    """Raise TypeError for an option that is not a field of the dataclass `kind`, or is a string instead of a number."""
     defaults = {field.name: field.default for field in fields(kind)}
     for name, value in options.items():
         if name not in defaults:

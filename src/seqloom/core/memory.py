@@ -67,8 +67,8 @@ class _AllocationGuard(TorchDispatchMode):
         free = available_memory()
         if free is not None and self.unchecked > free:
             raise TooLargeError(
-                f"The model does not fit into memory: its tensors need {format_bytes(self.total)} so far, the latest "
-                f"with shape {shape}, and {format_bytes(free)} are free."
+                f"The model does not fit into memory: its tensors already need {format_bytes(self.total)}, and only "
+                f"{format_bytes(free)} is free. The last tensor has the shape {shape}."
             )
         self.unchecked = 0
 

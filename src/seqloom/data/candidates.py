@@ -4,8 +4,8 @@
     0 ||| dies ist ein Haus ||| LM0= -12.3 TM0= -4.5 ||| -2.01
     1 ||| …
 
-Each line is a candidate. It contains the number of the source line, the text, and optional fields. The numbers are
-counted from 0 and ascending. The last field that is a single number is the score.
+Each line is a candidate. It contains the number of the source line, the text, and optional fields. The numbers start at
+0 and are in ascending order. The last field that is a single number is the score.
 """
 
 import math
@@ -64,7 +64,10 @@ def candidates_of(lines: Iterable[str], path: Path) -> Iterator[tuple[str, list[
             yield line, group[1]
             group = next(groups, None)
         elif line.strip():
-            raise DataError(f"Line {count:,} of the input has no candidates, numbered {count - 1}, in {path}.")
+            raise DataError(
+                f"{path} must have candidates for line {count:,} of the input, numbered {count - 1} "
+                f"(counted from 0); it has none."
+            )
         else:
             yield line, []
     if group is not None:

@@ -286,7 +286,7 @@ def shorten_prompt(tokenizer: Tokenizer, text: str, excess: int) -> str:
 
 
 class PromptCompletionBatches(TextBatches):
-    """Batches of prompts and completions; the loss covers the completions with END.
+    """Batches of prompts and completions; the loss covers the completions, including END.
 
     A batch has inputs and targets (B, T). `counted` (B, T) marks the targets of the loss. `read` is the number of
     tokens.

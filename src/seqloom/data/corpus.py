@@ -207,7 +207,7 @@ class Corpus(Generic[ExampleT_co]):
         return {name: digest(examples) for name, examples in self.splits.items()}
 
     def checked(self) -> Self:
-        """Return the corpus with notes on labels that cannot be learned; raise DataError if it cannot be used."""
+        """Return the corpus with notes on labels that cannot be learned; raise DataError if the corpus is unusable."""
         corpus: Self = self.example_type.check(self)
         return corpus
 
@@ -331,7 +331,7 @@ class FilesConfig(HoldoutConfig):
                 new = [path]
             if lost := [file for file in new if not file.exists()]:
                 raise DataError(
-                    f"{lost[0]} does not exist. --data must be the file of the data, or the folder that contains "
+                    f"{lost[0]} does not exist. --data must name the data file, or the folder that contains "
                     f"{' and '.join(str(file.relative_to(root)) for file in places)}."
                 )
             moved[key] = str(new[0]) if isinstance(getattr(self, key), str) else tuple(map(str, new))

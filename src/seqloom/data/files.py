@@ -1,8 +1,9 @@
 """Strict reading of text files, and the location of data sets.
 
 Errors name the file, the line and the byte. Files are UTF-8 unless `use_encoding` sets another encoding. A byte order
-mark is dropped, and Windows line ends become "\\n". The line ends of old Macs, "\\r", are converted if the text has no
-other line ends. Lines end only at "\\n"; U+2028 and other separators of `str.splitlines` are ordinary characters.
+mark is dropped, and Windows line endings become "\\n". The line endings of old Macs, "\\r", are converted if the text
+has no other line endings. Lines end only at "\\n"; U+2028 and other separators of `str.splitlines` are ordinary
+characters.
 """
 
 import codecs
@@ -154,7 +155,7 @@ def without_compression(path: Path) -> str:
 
 
 def decode_text(content: bytes | bytearray, path: Path | str) -> str:
-    """Decode a text and normalize line ends; error messages name `path`."""
+    """Decode a text and normalize line endings; error messages name `path`."""
     encoding = _encoding.get()
     if content.startswith(_UTF16) and not encoding.startswith(("utf-16", "utf-32")):
         raise DataError(f"{path} must be {encoding.upper()} but starts like UTF-16: set data.encoding=utf-16.")
@@ -244,8 +245,9 @@ def read_all(
             )
         if len(content) > limit:
             raise ResourceError(
-                f"{path} must fit into memory: a text needs {MEMORY_PER_TEXT} times its size, the file is larger than "
-                f"{format_bytes(limit)}, and {format_bytes(free or 0)} are free. Use a part of it, or set "
+                f"{path} must fit into memory: a text file needs {MEMORY_PER_TEXT} times its size, this file is "
+                f"larger than {format_bytes(limit)}, and only {format_bytes(free or 0)} is free. Use a part of it, "
+                f"or set "
                 "SEQLOOM_MEMORY, for example to 64G, if the machine has more memory than the system reports."
             )
     return content
@@ -297,7 +299,7 @@ def use_data_folder(path: Path | str | None, moved: Path | None = None) -> Itera
     `moved` is the new location of the user's files on which a run was trained.
     """
     if moved is not None and not moved.exists():
-        raise DataError(f"{moved} does not exist. --data must be the file or the folder of the data.")
+        raise DataError(f"{moved} does not exist. --data must name the file or the folder of the data.")
     token = _data_folder.set(_data_folder.get() if path is None else Path(path))
     moved_token = _moved_data.set(None if moved is None else moved.absolute())
     try:

@@ -34,7 +34,7 @@ class Term:
         return cls(alternatives(text, "A term"))
 
     def occurs_in(self, text: str) -> bool:
-        """Return whether a form occurs as whole words. At the start of the text, it may have a capital letter."""
+        """Return whether a form occurs as whole words. At the start of the text, the term may have a capital letter."""
         text = normalize(text)
         forms = [normalize(form) for form in self.forms]
         return any(

@@ -75,7 +75,7 @@ def read_folder(folder: Path) -> tuple[list[LabelledImage], list[str]]:
         listed = ", ".join(others[:MAX_LISTED]) + (" …" if len(others) > MAX_LISTED else "")
         kinds = ", ".join(IMAGE_EXTENSIONS)
         count = "1 file" if len(others) == 1 else f"{len(others):,} files"
-        notes.append(f"{count} of {folder} left out for lack of an image extension ({kinds}): {listed}")
+        notes.append(f"{count} of {folder} left out, because they have no image extension ({kinds}): {listed}")
     return examples, notes
 
 

@@ -404,7 +404,7 @@ def read_zip(path: Path) -> dict[str, EncodedImage]:
                     total += entry.file_size
                     if free is not None and total > free:
                         raise ResourceError(
-                            f"The images of {path} must fit into memory ({format_bytes(free)} are free)."
+                            f"The images of {path} must fit into memory ({format_bytes(free)} is free)."
                         )
                     images[name] = EncodedImage(f"{path}:{name}", archive.read(entry))
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # RuntimeError: encrypted archive

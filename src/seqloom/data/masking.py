@@ -81,8 +81,8 @@ class NextSentencePairs:
         [CLS] a [SEP] b [SEP]          a and b are consecutive complete sentences that fit into the row
 
     A document is read once, row by row. `a` ends after a random sentence in the first half of the row. With probability
-    1/2, `b` follows `a`; otherwise `b` starts at a random sentence of another document. Both kinds are filled in the
-    same way, so that their lengths reveal little. A sentence longer than half a row is divided.
+    1/2, `b` follows `a`; otherwise `b` starts at a random sentence of another document. Both kinds of pairs are filled
+    in the same way, so that the lengths hardly reveal the kind. A sentence longer than half a row is divided.
     """
 
     def __init__(

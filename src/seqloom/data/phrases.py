@@ -122,7 +122,7 @@ def say(text: str, *slots: str) -> Phrase:
 def around_number(text: str, other: str) -> Phrase:
     """Return a phrase whose digits express the number and whose other parts express `other`.
 
-    A text without digits, such as a dual, expresses both.
+    A text without digits, such as a dual form, expresses both.
     """
     match = _NUMBER.search(text)
     if not match:

@@ -5,7 +5,7 @@ which it is forecast; `begins` is the first row of the split itself. Gaps are ro
 steps are equal.
 
 The distance between times is counted in months if all times are on the same day of the month, or all on the last day.
-It is counted in weekdays if consecutive days skip Saturdays and Sundays, and otherwise in seconds.
+The distance is counted in weekdays if consecutive days skip Saturdays and Sundays, and otherwise in seconds.
 """
 
 from collections.abc import Sequence

@@ -126,7 +126,8 @@ def hold_out_evenly(groups: Sequence[str], labels: Sequence[str], fractions: Map
 def glue_corpus(
     name: str, title: str, read: Callable[[str], list[ExampleT]], group: Callable[[ExampleT], str], note: str
 ) -> Corpus[ExampleT]:
-    """Return the corpus of a GLUE task. Its test labels are not published, so its dev part serves as test.
+    """Return the corpus of a GLUE task. GLUE does not publish the test labels, so the dev part of the task serves as
+    test.
 
     `read` returns a part of the data. A tenth of train is held out as dev, in complete groups and stratified by label.
     Training examples whose group occurs in test are left out. A note contains the number of these examples, followed by
@@ -163,7 +164,7 @@ def first_examples(counts: Mapping[str, Mapping[str, int]]) -> Iterator[None]:
 def first_count(split: str, own: Iterable[str], unit: Callable[[Mapping[str, int]], int]) -> int | None:
     """Return the number of examples to read for a split, or None for all.
 
-    The file of train also contains the splits that are not in `own`, the splits with separate files. `unit` returns the
+    `own` lists the splits with separate files; the file of train also contains all other splits. `unit` returns the
     number of examples, given the counts of a split.
     """
     counts = _first.get()

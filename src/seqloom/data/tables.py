@@ -349,7 +349,9 @@ def json_text(path: Path, number: int, key: str, value: object) -> str:
     if value is None:
         return ""
     if not isinstance(value, str | int | float):
-        raise DataError(f"{key!r} at line {number:,} of {path} must be text or a number, got {format_value(value)}.")
+        raise DataError(
+            f"{key!r} at line {number:,} of {path} must be a string or a number, got {format_value(value)}."
+        )
     text = value if isinstance(value, str) else json.dumps(value)
     if not is_unicode(text):
         raise DataError(f"{key!r} at line {number:,} of {path} contains an unpaired surrogate (\\ud800 to \\udfff).")

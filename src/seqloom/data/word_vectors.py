@@ -67,7 +67,7 @@ class VocabularyVectors:
         number, total = int(self.has_vector.sum()), len(self.how)
         text = f"{number:,} of {total:,} words have a vector in {self.path.name} ({number / total:.1%})"
         if lowered := int((self.how == LOWERED).sum()):
-            text += f", {lowered:,} of them the vector of their lowercase form"
+            text += f", including {lowered:,} with the vector of their lowercase form"
         if counts is not None and (tokens := int(counts.sum())):
             text += f"; they cover {int(counts[self.has_vector].sum()) / tokens:.1%} of the training text"
         return text
@@ -92,8 +92,8 @@ def read_vectors(path: Path, words: Sequence[str], width: int, *, lowercase: boo
                     rows[index], how[index] = vector, quality
     if not how.any():
         raise DataError(
-            f"{path} must have vectors for words of the vocabulary, but has none of its {len(words):,} words. Check "
-            "its language."
+            f"{path} must have vectors for words of the vocabulary, but contains none of the {len(words):,} words. "
+            "Check the language of the vectors."
         )
     return VocabularyVectors(path, torch.from_numpy(rows), torch.from_numpy(how))
 

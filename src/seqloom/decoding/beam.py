@@ -81,7 +81,9 @@ def beam_search(
         if maximum is not None:
             limit, forced = limit.clamp(max=maximum), prefix.shape[1]
             if forced >= maximum:
-                raise UsageError(f"A prompt must have fewer than the model's {maximum} tokens, got {forced}.")
+                raise UsageError(
+                    f"A prompt must have fewer tokens than the maximum of the model, {maximum}; got {forced}."
+                )
         indices, dtype = torch.arange(len(like), device=like.device), sum_dtype(like.device)
         beams = Beams(  # start with one empty hypothesis per source, with log p = 0
             source=indices,
@@ -222,7 +224,7 @@ class BeamSearch:
         return values, ids, output
 
     def candidates(self, values: Tensor, ids: Tensor, beams: Beams, width: int) -> Candidates:
-        """Return the best continuations (b, C), among which `width` do not end."""
+        """Return the best continuations (b, C), `width` of which do not end with END."""
         count = width + beams.node.shape[1]  # at most w continuations end
         if self.constraints is None or beams.terms is None:
             return best_candidates(values, ids, beams.log_prob, count)

@@ -37,15 +37,15 @@ class Candidates:
     slot: Tensor  # index of the hypothesis that the token continues
 
     def ended(self, end: int, k: int) -> Tensor:
-        """Return which of the k best candidates end (b, k)."""
+        """Return which of the k best candidates end with END (b, k)."""
         return (self.token[:, :k] == end) & ~self.total[:, :k].isneginf()
 
     def unended_positions(self, end: int, width: int) -> Tensor:
-        """Return the positions of the best `width` candidates that do not end."""
+        """Return the positions of the best `width` candidates that do not end with END."""
         return (self.token == end).to(torch.int8).argsort(dim=1, stable=True)[:, :width]
 
     def unended(self, end: int, width: int) -> "Candidates":
-        """Return the best `width` candidates of each source that do not end."""
+        """Return the best `width` candidates of each source that do not end with END."""
         positions = self.unended_positions(end, width)
         chosen = Candidates(*(values.gather(1, positions) for values in vars(self).values()))
         return replace(chosen, total=chosen.total.masked_fill(chosen.token == end, -math.inf))
@@ -109,7 +109,7 @@ class BeamRules:
     def add_finished(
         self, finished: Finished, best: Candidates, node: Tensor, length: int | Tensor, coverage: Tensor | None = None
     ) -> Finished:
-        """Finish the continuations of nodes (b, w) that end and are among the k best.
+        """Finish the continuations of nodes (b, w) that end with END and are among the k best.
 
         Only the k best finished hypotheses are kept.
         """
@@ -140,8 +140,8 @@ class BeamRules:
         """Return which sources (b,) are done.
 
         A source is done if n_best hypotheses are finished, and all unfinished hypotheses are worse or too long. Unless
-        stopping is exact, hypotheses with `remaining` tokens of terms are ignored, because each of these tokens lowers
-        their scores.
+        stopping is exact, hypotheses that still lack tokens of required terms (`remaining` > 0) are ignored, because
+        each missing token will lower their scores.
         """
         best, compared = log_prob.amax(dim=1), log_prob
         if remaining is not None:

@@ -251,7 +251,8 @@ def _zero(statistics: Statistics, where: str) -> list[str]:
     reason = f"there is no {n}-gram: {where} needs at least {format_count(n, 'token')}"
     if statistics.total[n - 1]:
         reason = f"no {n}-gram matches"
-    return [f"  BLEU-{n}{'' if n == ORDER else ' and higher orders'} is 0 because {reason}, so one factor is 0"]
+    means = f"BLEU-{n} is" if n == ORDER else f"BLEU-{n} and all higher orders are"
+    return [f"  one factor is 0 because {reason}, so {means} 0"]
 
 
 def _smoothing(statistics: Statistics, *, is_corpus: bool) -> list[str]:

@@ -91,8 +91,8 @@ class BERTFamily(Family[BERTConfig]):
         ConfigSetting("activation", "hidden_act", Config.activation, "gelu"),
     )
     parts: ClassVar[dict[str, tuple[str, ...]]] = {
-        "the head for masked tokens": ("dense", "dense_norm", "output", "bias"),
-        "the head for next sentences": ("next",),
+        "the masked-language-model head": ("dense", "dense_norm", "output", "bias"),
+        "the next-sentence-prediction head": ("next",),
         "the pooling layer of [CLS]": ("pool",),
     }
 

@@ -2,8 +2,9 @@
 
     source    x_1 … x_n </s>              target    <pad> y_1 … y_m </s>
 
-</s> is END. Before a target, <pad> replaces it; <pad> is never generated. In the sinusoids of Marian, all sines precede
-all cosines. The export of a seqloom model with alternating sines and cosines reorders the dimensions of d_model.
+</s> is END. Before a target, <pad> replaces END; <pad> is never generated. In the sinusoids of Marian, all sines
+precede all cosines. The export of a seqloom model with alternating sines and cosines reorders the dimensions of
+d_model.
 """
 
 import re

@@ -1,7 +1,8 @@
 """The cost of training: parameters, updates, and the time and memory of a few real steps in a new process.
 
-A rehearsal reads the same data and performs the same updates, evaluation and checkpoint as training, so its peak memory
-equals that of training. It runs in a new process, so that the memory of the current process is not counted.
+A rehearsal reads the same data, performs the same updates, and evaluates and saves the model in the same way as
+training, so its peak memory equals that of training. It runs in a new process, so that the memory of the current
+process is not counted.
 """
 
 import json

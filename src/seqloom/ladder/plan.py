@@ -290,7 +290,8 @@ def choose_size(variant: Variant, task: Task, chosen: LadderConfig, target: int 
     value, count = nearest_size(lambda size: resize(size).parameters or 0, target)
     if abs(count - target) > TOLERANCE * target:
         raise UsageError(
-            f"no {variant.size_key} gives {target:,} parameters within {TOLERANCE:.0%}: the nearest, {value}, gives "
+            f"no value of {variant.size_key} gives {target:,} parameters within {TOLERANCE:.0%}: the nearest, "
+            f"{value}, gives "
             f"{count:,}. Increase --parameters: larger models match more closely."
         )
     return resize(value)

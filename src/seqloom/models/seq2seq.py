@@ -48,7 +48,10 @@ class SourceVectors(nn.Module, ABC):
 
 
 def project_source(source: SourceVectors, size: int, deviation: float) -> nn.Module:
-    """Return a module that maps sources to x_j = W v_j + b (B, S, size). If v has variance 1, x has `deviation`."""
+    """Return a module that maps sources to x_j = W v_j + b (B, S, size).
+
+    If v has variance 1, `deviation` is the standard deviation of x.
+    """
     project = nn.Linear(source.output_size, size)
     nn.init.normal_(project.weight, std=deviation / math.sqrt(source.output_size))
     nn.init.zeros_(project.bias)

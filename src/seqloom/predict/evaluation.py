@@ -133,7 +133,7 @@ class EvaluationOptions:
 
     split: str = "dev"  # split of the run's data
     text: Path | None = None  # a text to evaluate instead of the split
-    documents: Literal["file", "line", "paragraph"] | None = None  # the unit of a document in `text`
+    documents: Literal["file", "line", "paragraph"] | None = None  # what counts as a document in `text`
     columns: NamedColumns | None = None  # the column of `text`, if it is a table
     pairs: tuple[Path, Path] | None = None  # sources and references to evaluate instead of the split
     search: Mapping[str, Json] = field(default_factory=dict)  # overrides of the section `decode`

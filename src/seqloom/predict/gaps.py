@@ -148,7 +148,10 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
 
     @property
     def has_trained_output(self) -> bool:
-        """Whether the model can predict tokens. It cannot if the imported directory had no output layer."""
+        """Whether the model can predict tokens.
+
+        A model that was imported without an output layer cannot predict tokens.
+        """
         return "dense.weight" not in self.run.data.get("imported", {}).get("initialized", ())
 
     @property

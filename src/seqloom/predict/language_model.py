@@ -187,7 +187,7 @@ class ChoiceScorer:
         for choice, row in zip(self.choices, rows, strict=True):
             if len(row) <= start or (unknown is not None and unknown in row[start:]):
                 raise DataError(
-                    f"The choice {choice!r} is not in the vocabulary of {self.lm.name}. Use words of its training "
+                    f"The choice {choice!r} is not in the vocabulary of {self.lm.name}. Use words of the training "
                     "data, or a model of characters or byte pairs."
                 )
         for index, row in enumerate(rows):

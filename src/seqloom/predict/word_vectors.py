@@ -184,7 +184,10 @@ def build_word_space(trained: AnyPredictor) -> WordSpace:
 
 
 def token_vectors(model: object, vocabulary: int) -> Tensor | None:
-    """Return the input embeddings (V, D) of a network's tokens. For a translator, return those of the source tokens."""
+    """Return the input embeddings (V, D) of a network's tokens.
+
+    For a translator, return the embeddings of the source tokens.
+    """
     if not isinstance(model, nn.Module):
         return None
     embeddings = [

@@ -69,7 +69,9 @@ def _find_recipe(source: str) -> tuple[str, Path]:
     if re.fullmatch(r"[a-z0-9-]+", source) and (RECIPES / f"{source}.yaml").is_file():
         return source, RECIPES / f"{source}.yaml"
     if path.exists():
-        raise UsageError(f"{path} is not a recipe, whose name must end in .yaml. For your data: seqloom init {path}")
+        raise UsageError(
+            f"{path} is not a recipe: the name of a recipe must end in .yaml. For your data: seqloom init {path}"
+        )
     own = f"{source}.yaml" if Path(f"{source}.yaml").is_file() else None
     guess = own or find_nearest(source, recipe_names())
     hint = f"did you mean {guess}?" if guess else "`seqloom list recipes` lists them."

@@ -48,12 +48,12 @@ TOKENIZER_SECTIONS = {
 }
 DEFAULT_VOCABULARY = 8000
 COMMENTS = {  # comments on the keys of the section `data`
-    "train": "the training data, optionally with .gz or .zst",
+    "train": "the training data, optionally compressed (.gz or .zst)",
     "image-files.train": "a folder with a subfolder of images for each label, or a table of paths",
     "encoding": "of the files",
-    "documents": "the unit of a document: file, line or paragraph",
+    "documents": "what counts as a document: file, line or paragraph",
     "columns": "the columns of source and target: names, or numbers counted from 1",
-    "source": "language tags such as en and pt-BR; that of the target selects the tokenizer of BLEU",
+    "source": "language tags such as en and pt-BR; the target language selects the BLEU tokenizer",
     "text": "the column of the texts: its name, or its number counted from 1",
     "label": "the column of the labels: {labels}",
     "image": "the column of the paths, relative to the table",
@@ -63,7 +63,7 @@ COMMENTS = {  # comments on the keys of the section `data`
     "caption": "the column of the captions",
     "labels": "a column of 0 and 1 for each label",
     "multi_label": "a text has any number of labels",
-    "label_separator": "what separates the labels in a cell; lists need no separator",
+    "label_separator": "the separator of the labels in a cell; lists need no separator",
     "first": "the columns of the two texts",
     "options": "the column of a list of options, or a column for each option",
     "answer": "the column of the correct option: its number, or its text",
@@ -80,7 +80,7 @@ init:
 """
 FORECASTERS = {
     "LINEAR": """\
-  kind: ar                  # closed-form solution, exact intervals; or kalman; ffn, lstm, transformer need more data
+  kind: ar                  # or kalman; both have exact intervals; ffn, lstm and transformer need more data
   difference: {difference:<13} # predict the difference from the last season; or step, none""",
     "STATE_SPACE": """\
   kind: kalman              # handles gaps and short series, exact intervals; ar and lstm need more data

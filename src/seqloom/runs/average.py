@@ -62,7 +62,7 @@ class DevMetrics:
 
 
 def mean(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Return 1/N Σ_i w_i of tensors with equal names and shapes, summed in float64.
+    """Return the mean of tensors with the same names and shapes, summed in float64.
 
     Integer tensors, such as token counts, are taken from the first part.
     """

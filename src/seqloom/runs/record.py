@@ -45,7 +45,7 @@ def record(events: Iterator[Event], run: Run, track: Sequence[str] = ()) -> Iter
 
 
 def is_logged(run: Run, event: Evaluated) -> bool:
-    """Return whether this evaluation repeats the last best evaluation in the log. This occurs after a resume."""
+    """Return whether this evaluation repeats the last best evaluation in the log. This occurs in resumed runs."""
     steps = [entry["step"] for entry in run.log() if entry["event"] == "evaluated" and entry.get("best")]
     return steps[-1:] == [event.step]
 
@@ -53,7 +53,7 @@ def is_logged(run: Run, event: Evaluated) -> bool:
 def append_to_log(run: Run, event: Event, is_repeated: bool) -> None:
     """Append an event to the log.
 
-    If a resume repeats an evaluation or save, the new event replaces the earlier event.
+    If a resumed run repeats an evaluation or a save, the new event replaces the earlier one.
     """
     entry = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event_to_json(event)}
     if is_repeated and isinstance(event, Evaluated | Saved):

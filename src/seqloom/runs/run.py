@@ -222,8 +222,8 @@ class Run:
                 f"Resume it with `seqloom train --resume {self.path}`."
             )
         return (
-            f"{self.path} is incomplete: model.safetensors is missing. The run was imported: remove it and import it "
-            "again."
+            f"{self.path} is incomplete: model.safetensors is missing. The run was imported: remove it and import the "
+            "model again."
         )
 
     def frozen(self) -> dict[str, Tensor]:
@@ -257,7 +257,9 @@ class Run:
         file, kind = self.path / RECIPE_FILE, section.get("kind") if isinstance(section, dict) else None
         config = find_config(self.recipe.get("task"), kind)
         if config is None:
-            raise CheckpointError(f"{file} describes a model of kind {kind!r}, which this seqloom does not support.")
+            raise CheckpointError(
+                f"{file} describes a model of kind {kind!r}, which this version of seqloom does not support."
+            )
         try:
             return build(config, section, source=f"{file}, model,")
         except UsageError as error:

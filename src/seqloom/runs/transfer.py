@@ -234,6 +234,6 @@ class ResumedSource:
 
 
 def resumed_source(recipe: Any, run: Run) -> ResumedSource | None:
-    """Return the source of an existing run. It is needed if training has to start again."""
+    """Return the source of an existing run, which is needed if training has to start again."""
     kinds = CONTINUED_KINDS.get(recipe.task, BACKBONE_KINDS)
     return None if recipe.init is None or not recipe.init.weights else ResumedSource(run, recipe.init.from_, kinds)

@@ -152,13 +152,13 @@ class Task(SeriesTask[Recipe, Any]):
         season, shortest = self.season, min(map(len, self.corpus.split("train")))
         if season >= shortest:
             raise DataError(
-                f"A season of {season} steps must be shorter than the training part, which has {shortest}. "
+                f"A season of {season} steps must be shorter than the training part, which has {shortest} steps. "
                 "Set data.season (1 for none), or use more data."
             )
         if self.horizon > shortest:
             raise DataError(
                 f"A horizon of {self.horizon:,} steps must not be longer than the training part, which has "
-                f"{shortest:,}. Lower forecast.horizon, or use more data."
+                f"{shortest:,} steps. Lower forecast.horizon, or use more data."
             )
         if self.uses_logarithms:
             for series in list(self.corpus.splits.values())[-1]:  # the last split contains all values

@@ -31,13 +31,13 @@ class BatchConfig:
 
 @config
 class AugmentConfig:
-    """Random changes of the training images."""
+    """Random changes to the training images."""
 
     shift: NonNegativeInt = 0  # maximum shift in each direction in pixels; edges are repeated
     mirror: bool = False  # mirror half of the images from left to right
 
     def apply(self, images: Pixels, seed: int, step: int) -> Pixels:
-        """Return images (B, H, W, C) with changes that depend only on the seed and the step."""
+        """Return images (B, H, W, C) with random changes that depend only on the seed and the step."""
         (B, H, W, _), draws = images.shape, np.random.default_rng(derive_seed(seed, "augment", step))
         corners = draws.integers(0, 2 * self.shift + 1, size=(B, 2))
         is_mirrored = draws.random((B,)) < (0.5 if self.mirror else 0.0)

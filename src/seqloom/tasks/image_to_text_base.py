@@ -213,7 +213,7 @@ class ImageToTextTask(ImageTask[ImageTextR, Any]):
         return {"inputs": shift_right(targets), "targets": targets, "target_mask": mask}
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """Return a batch of pairs of an image and a target text, with random changes of the images."""
+        """Return a batch of pairs of an image and a target text, with random changes to the images."""
         _, pairs = self.sampler.choose(seed, step, rank, world)
         members = self.examples_of_targets("train")[pairs]
         images = self.recipe.augment.apply(self.table("train").take(members), seed, step * world + rank)

@@ -76,7 +76,10 @@ class ReadingRecipe(InitRecipe):
         yield from dropout_problems(self.tokenizer)
         if self.takes_init and self.init is None and self.model.backbone is None:
             kinds = ", ".join(BACKBONES.names())
-            yield f"model.backbone: missing; it must be a section of kind {kinds}; or set init.from to a run with one"
+            yield (
+                f"model.backbone: missing; it must be a section of kind {kinds}; or set init.from to a run that has a "
+                "backbone"
+            )
         if self.loss is None or not self.loss.language_model:
             return
         if not self.takes_init:
@@ -122,7 +125,7 @@ def text_reader(recipe: TaskRecipe, tokenizer: Tokenizer, spellings: Spellings |
 
 
 def sentence_reader(recipe: TaskRecipe, tokenizer: Tokenizer, spellings: Spellings | None) -> SentenceReader:
-    """Return the reader of sentences of words."""
+    """Return the reader of sentences that are already split into words."""
     return SentenceReader(tokenizer, spellings, max_row_length(recipe), frame_of(recipe, tokenizer))
 
 

@@ -84,7 +84,8 @@ def _load_present(run: "Run", recipe: "TaskRecipe", load: Load, missing: Mapping
     """Load the splits that have their own existing files. Using any other split raises an error."""
     config, first = recipe.data, next(iter(missing.values()))
     problem = (
-        f"{first} does not exist. If the data has moved, name its new place with --data PATH; to evaluate a file: "
+        f"{first} does not exist. If the data has moved, specify its new location with --data PATH; to evaluate a "
+        f"file: "
         f"seqloom evaluate {run.path} FILE."
     )
     whole: dict[str, Any] = {"dev_fraction": 0.0, "test_fraction": 0.0, "dev": None, "test": None}

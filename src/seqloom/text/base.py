@@ -1,7 +1,7 @@
 """Base classes of tokenizers, the JSON format of saved tokenizers, and functions that split long texts.
 
 Ids are 0 … len - 1. Id 0 is the end token, END (`</s>`). END follows the last token of a document and precedes the
-first token. No text encodes to END. Tokenizers with a limited vocabulary use id 1 for `<unk>`.
+first token. No text is encoded to END. Tokenizers with a limited vocabulary use id 1 for `<unk>`.
 
 While encoding, a tokenizer needs up to a hundred bytes for each byte of text, so long texts are encoded in pieces. A
 text is divided before a space or line break that follows another character. No word or pre-token of these tokenizers
@@ -260,7 +260,8 @@ def open_json(value: Any, kinds: Sequence[str]) -> tuple[str, Mapping[str, Json]
         raise CheckpointError(f"The tokenizer is damaged: its version must be a positive integer, got {version!r}.")
     if version > VERSION:
         raise CheckpointError(
-            f"The tokenizer has format version {version}; this seqloom reads up to {VERSION}. Install a newer seqloom."
+            f"The tokenizer has format version {version}; this version of seqloom reads formats up to {VERSION}. "
+            f"Install a newer seqloom."
         )
     if not isinstance(kind, str) or kind not in kinds:
         raise CheckpointError(f"The kind of the tokenizer must be one of {', '.join(kinds)}, got {kind!r}.")

@@ -224,9 +224,9 @@ def segment(word: Sequence[int], merges: MergeRanks, rate: float, draw: Callable
 class DropoutTexts:
     """Training texts that BPE dropout segments again for each batch (Provilkov et al., 2020).
 
-    A word starts as its bytes. In each iteration, every possible merge is skipped with probability p. Of the remaining
-    merges, the one that training learned first is applied. The iterations end when no merge remains. p = 0 gives the
-    standard segmentation and p = 1 gives the bytes. Dropout applies only to training.
+    Initially, a word consists of its bytes. In each iteration, every possible merge is skipped with probability p. Of
+    the remaining merges, the one that training learned first is applied. The iterations end when no merge remains. p =
+    0 gives the standard segmentation and p = 1 gives the bytes. Dropout applies only to training.
 
     The random generator of the `tokenizers` library cannot be seeded. With this class, the texts of a step depend only
     on the seed and the step. Each word has `VARIANTS` numbered segmentations, and each step selects one. A segmentation

@@ -2,7 +2,7 @@
 
 The ids are reordered: END comes first, then the other ids in order. [CLS], [SEP] and [MASK] come last if the model has
 them, because they are outside the vocabulary (`seqloom.core.tokens`). If the model has more embedding rows than the
-vocabulary of the file has tokens, the further rows belong to tokens that no text encodes to.
+vocabulary of the file has tokens, the further rows belong to tokens that no text is encoded to.
 """
 
 import json
@@ -42,7 +42,7 @@ class ImportedConfig:
 class Imported(ForeignTokenizer):
     """A tokenizer of the `tokenizers` library with reordered ids.
 
-    No text encodes to END, [CLS], [SEP], [MASK] or another special token of the file. If the name of a special token
+    No text is encoded to END, [CLS], [SEP], [MASK] or another special token of the file. If the name of a special token
     occurs in a text, it is encoded as ordinary text. `unknown` is the unknown token, if any.
     """
 
@@ -280,7 +280,10 @@ def check_file(file: Mapping[str, Any]) -> None:
         raise ValueError("it must have a `model` and a list of `added_tokens`")
     for entry in added:
         if not isinstance(entry, Mapping) or type(entry.get("id")) is not int or type(entry.get("content")) is not str:
-            raise ValueError(f"each of its added_tokens must have an id and a content; got {format_value(entry)}")
+            raise ValueError(
+                f"each entry of `added_tokens` must have a whole number `id` and a string `content`; "
+                f"got {format_value(entry)}"
+            )
 
 
 def _open(file: Mapping[str, Any]) -> tuple[Library, dict[int, str]]:

@@ -4,7 +4,7 @@
     target   target.spm and the same vocab.json
 
 The models are loaded by the `sentencepiece` library (`pip install 'seqloom[marian]'`). Ids are reordered so that END
-comes first. Embedding rows beyond the vocabulary belong to tokens that no text encodes to.
+comes first. Embedding rows beyond the vocabulary belong to tokens that no text is encoded to.
 """
 
 import base64
@@ -44,7 +44,7 @@ class SentencePieces(ForeignTokenizer):
     """A SentencePiece tokenizer with reordered ids.
 
     `encode` uses the source model, and `of_targets` is the tokenizer with the target model. A language code at the
-    start of a text, such as `>>fra<<`, is one token. No text encodes to END or padding.
+    start of a text, such as `>>fra<<`, is one token. No text is encoded to END or padding.
     """
 
     kind = "sentencepiece"

@@ -36,7 +36,7 @@ def add_gradient(state: TrainState, batch: Tree) -> Loss:
 def training_step(state: TrainState, add_gradient: AddGradient = add_gradient) -> StepResult:
     """Run one training step. If the loss or gradient is not finite, the weights and the optimizer do not change."""
     batches, lr, statistics = state.batches(), state.learning_rate(), state.statistics_before_step()
-    seed_step(state.seed, state.tally.step)  # dropout is the same after a resume
+    seed_step(state.seed, state.tally.step)  # dropout is the same in a resumed run
     state.optimizer.zero_grad(set_to_none=True)
     losses: list[Loss] = []
     for batch in batches:

@@ -2,8 +2,8 @@
 
 A checkpoint has the weights, the optimizer state, the carried state and `Counters`. The random numbers of a step depend
 only on the seed and the step. Training for N steps, saving, loading and training for N more steps therefore gives the
-same bits as training for 2N steps without interruption. This requires the same number of CPU threads, which a resume
-restores (`seqloom.core.device`).
+same bits as training for 2N steps without interruption. This requires the same number of CPU threads, which is restored
+when a run is resumed (`seqloom.core.device`).
 """
 
 import math
@@ -152,7 +152,7 @@ class TrainState:
         self.carry: Tree = None
         self.drawn_batches: list[Tree] = []  # the batches of the next step, after they have been drawn
         self.tally = Counters(threads=training_threads(self.device))
-        self.thread_note: str | None = None  # set if a resume changes the number of threads
+        self.thread_note: str | None = None  # set if the number of threads changes when a run is resumed
         self.events: list[Event] = []  # events that wrappers of the step report
         self.pending: list[StepResult] = []  # results that have not been added to the tally
         self.results: list[StepResult] = []  # results in the tally that have not been reported
@@ -225,7 +225,7 @@ class TrainState:
         return results
 
     def report(self, result: StepResult) -> dict[str, float]:
-        """Return the values to log for the steps since the last report, including steps before a resume."""
+        """Return the values to log for the steps since the last report, including steps before the run was resumed."""
         tally = self.tally
         loss = tally.recent_loss / tally.recent_steps if tally.recent_steps else math.nan
         tally.recent_loss, tally.recent_steps = 0.0, 0

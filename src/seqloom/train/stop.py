@@ -13,7 +13,7 @@ from seqloom.core.errors import Interrupted
 
 
 class Stop:
-    """A request to stop, which a signal or a caller makes."""
+    """A request to stop, made by a signal or a caller."""
 
     def __init__(self) -> None:
         self.requested = False

@@ -9,7 +9,7 @@ gradients of its microbatches. Microbatch i has n_i predictions:
 
 The examples of a batch and their carried state are split, and the new states are concatenated. A microbatch that does
 not fit in memory is halved again, down to single examples. The smallest size that did not fit is saved with the
-checkpoint (`Counters.limit`), so that training does not try it again and a resume uses the same microbatches.
+checkpoint (`Counters.limit`), so that training does not try it again and a resumed run uses the same microbatches.
 """
 
 import time

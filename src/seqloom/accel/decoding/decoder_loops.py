@@ -57,7 +57,7 @@ function = njit(**OPTIONS)
 
 
 def loop(signature: str) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a kernel on import, without the GIL, cached on disk."""
+    """Compile a kernel on import. The kernel releases the GIL and is cached on disk."""
     return compile_cached(njit, signature, nogil=True, **OPTIONS)
 
 

@@ -267,7 +267,7 @@ def project_inputs_backward(args: Arguments) -> None:
 
 
 def elman_forward(args: Arguments) -> None:
-    """Compute h_t = g(a_t + W h_{t−1}) in place of `a`. `padding` is 1 at padding."""
+    """Compute h_t = g(a_t + W h_{t−1}) in place of `a`. `padding` is 1 at padded positions."""
     sizes = carray(args[0], 4)
     steps, rows, hidden, kind = int(sizes[0]), int(sizes[1]), int(sizes[2]), int(sizes[3])
     lo, hi = thread_rows(rows)
@@ -326,7 +326,7 @@ def elman_backward(args: Arguments) -> None:
 
 
 def lstm_forward(args: Arguments) -> None:
-    """Run the steps of an LSTM; `a` becomes i, f, g, o. `padding` is 1 at padding."""
+    """Run the steps of an LSTM; `a` becomes i, f, g, o. `padding` is 1 at padded positions."""
     sizes = carray(args[0], 4)
     steps, rows, hidden = int(sizes[0]), int(sizes[1]), int(sizes[2])
     lo, hi = thread_rows(rows)

@@ -98,7 +98,7 @@ def transpose(weight: Tensor) -> Tensor:
 
 
 def padding_flags(h: Tensor, padding: Padding | None) -> Tensor:
-    """Return flags (T, B), 1 at padding."""
+    """Return flags (T, B), which are 1 at padded positions."""
     flags = None if padding is None else padding.mask.squeeze(2)
     return h.new_zeros(h.shape[:2]) if flags is None else flags.to(h.dtype).contiguous()
 

@@ -45,7 +45,7 @@ def choose(
 ):  # fmt: skip
     """Choose from the continuations (k, COUNT) of the hypotheses of a source.
 
-    Continuations that end and are among the k best become finished hypotheses. The k best continuations that do not end
+    Continuations with END that are among the k best become finished hypotheses. The k best continuations without END
     are continued. The results of a source that is done do not change.
     """
     b = tl.program_id(0).to(tl.int64)

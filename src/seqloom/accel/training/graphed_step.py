@@ -73,7 +73,7 @@ def graph_step(step: Step, state: TrainState) -> Step:
 class GraphedStep:
     """A training step that replays CUDA graphs; `plain` runs steps that cannot be captured.
 
-    The optimizer must be a fused one of torch; its learning rate becomes a tensor on the device.
+    The optimizer must be a fused optimizer of torch; its learning rate becomes a tensor on the device.
     """
 
     def __init__(self, plain: Step, state: TrainState) -> None:
@@ -278,7 +278,7 @@ def shape_key(tree: Tree) -> Hashable:
 
 
 def _zero_token_count(batch: Tree) -> Tree:
-    """Set the number of tokens of a batch to 0, because it is not a tensor and differs between batches."""
+    """Set the number of tokens of a batch to 0, because the number is not a tensor and differs between batches."""
     return {**batch, TOKEN_COUNT: 0} if isinstance(batch, dict) and TOKEN_COUNT in batch else batch
 
 

@@ -142,7 +142,7 @@ class LinearDynamical(TensorModel):
     # --- inference ---------------------------------------------------------------------------------------------------
 
     def filter(self, values: Tensor, mask: Tensor | None = None, inputs: Tensor | None = None) -> Filtered:
-        """Infer h_t given y_1 … y_t from values (B, T, C); NaN and masked-out values are missing."""
+        """Infer h_t given y_1 … y_t from values (B, T, C); NaN and masked-out values count as missing."""
         return kalman_filter(self.system, *self._check_values(values, mask), self._check_inputs(inputs, values))
 
     def smooth(self, values: Tensor, mask: Tensor | None = None, inputs: Tensor | None = None) -> SmoothedStates:

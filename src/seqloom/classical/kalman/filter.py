@@ -168,7 +168,7 @@ def _update_factors(system: System, mask: Tensor, expected: Tensor) -> tuple[Ten
     if not bool(torch.isfinite(innovation).all()):
         raise DataError(
             "The covariance of the state is not finite: the state diverges over this series. "
-            "Use a stable structure, fewer steps, or rescale the values."
+            "Use a stable structure or fewer steps, or rescale the values."
         )
     sizes = innovation.square().sum(dim=3).sqrt()
     small = innovation.diagonal(dim1=2, dim2=3).abs() <= SINGULAR * sizes

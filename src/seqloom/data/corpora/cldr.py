@@ -210,7 +210,7 @@ KINDS = (
 
 
 def missing_kinds(language: Language) -> list[str]:
-    """Return the kinds that cannot be written in a language: num2words lacks it, or CLDR has only neutral symbols."""
+    """Return the kinds that cannot be written in a language, because num2words lacks it or CLDR has only symbols."""
     signs = {
         "duration": (language.quantity(3, "duration-hour"), "3 h"),
         "quantity": (language.quantity(5, "length-kilometer"), "5 km"),

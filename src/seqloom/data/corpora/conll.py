@@ -109,13 +109,13 @@ def read_conll(path: Path, columns: tuple[int, int] = (1, -1)) -> list[Sentence]
         width, first = (width, first) if width else (len(cells), number)
         indices = [column - 1 if column > 0 else width + column for column in columns]
         if len(cells) != width or not all(0 <= index < width for index in indices):
-            expected = f"{width} columns, as line {first:,} has"
+            expected = f"{width} columns, like line {first:,}"
             if number == first:
                 expected = f"the columns {columns[0]} and {columns[1]} of data.columns"
             actual, hint = format_count(len(cells), "column"), ""
             if has_tabs != ("\t" in line):
                 separators = ("tabs", "spaces") if has_tabs else ("spaces", "tabs")
-                hint = f" Line {first:,} separates columns by {separators[0]}, this line by {separators[1]}: use one."
+                hint = f" Use one separator: line {first:,} uses {separators[0]}, and this line uses {separators[1]}."
             got = f"it has {actual}: {format_value(line)}.{hint}"
             raise DataError(f"Line {number:,} of {path} must have {expected}; {got}")
         word, tag = (cells[index].strip() for index in indices)

@@ -91,7 +91,7 @@ def probe_colours(document: str) -> list[ProbedSpan]:
 
 
 def draw_names(count: int, seed: int) -> tuple[list[str], Dice]:
-    """Draw different words of two syllables; return the words, and the dice with which `facts` draws its documents."""
+    """Draw different words of two syllables; return the words, and the random draws for the documents of `facts`."""
     dice, names = Dice(f"facts/{VERSION}/{seed}"), dict[str, None]()
     while len(names) < count:
         names[dice.one_of(SYLLABLES) + dice.one_of(SYLLABLES)] = None

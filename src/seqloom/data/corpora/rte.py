@@ -9,7 +9,7 @@ from seqloom.data.files import DataSet
 from seqloom.data.splits import glue_corpus
 from seqloom.data.tables import read_columns
 
-SUMMARY = "RTE: 2,770 pairs of texts; whether the second follows from the first (needs SEQLOOM_DATA)"
+SUMMARY = "RTE: 2,770 pairs of texts; does the second follow from the first? (needs SEQLOOM_DATA)"
 FORM = "sentence-pair"
 SOURCE = DataSet("RTE", "https://gluebenchmark.com/tasks (glue/RTE; no licence is stated)")
 

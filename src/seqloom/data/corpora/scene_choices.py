@@ -24,7 +24,7 @@ class Config(GeneratedConfig):
 
 def load(config: Config) -> Corpus[MultipleChoiceExample]:
     """Generate different scenes, with claims that differ in one slot."""
-    description = f"who did what, where, when and with whom: choose the true one of {config.options} claims"
+    description = f"who did what, where, when and with whom: choose the true claim among {config.options}"
     return scene_corpus(
         config, description, lambda drawing, _, count: [draw_choice(config, drawing) for _ in range(count)]
     )

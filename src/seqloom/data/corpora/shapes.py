@@ -10,7 +10,7 @@ from seqloom.data.corpus import Corpus, GeneratedConfig, version_of
 if TYPE_CHECKING:
     from seqloom.data.image_folders import LabelledImage
 
-SUMMARY = "images of coloured shapes, rendered on the spot; dev and test have unseen combinations; no download"
+SUMMARY = "generated images of coloured shapes; dev and test have unseen combinations; no download"
 FORM = "image-classification"
 
 

@@ -129,12 +129,14 @@ def _items(path: Path, holder: object, key: str, what: str) -> Sequence[dict[str
     """Return the list of objects under a key."""
     items = holder.get(key) if isinstance(holder, dict) else None
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise DataError(f"{path} is not in SQuAD format: {what} must have {key!r}, a list of objects.")
+        raise DataError(f"{path} is not in SQuAD format: {what} must have a list of objects {key!r}.")
     return items
 
 
 def _text(path: Path, holder: Mapping[str, object], key: str, what: str) -> str:
     text = holder.get(key)
     if not isinstance(text, str) or not text.strip():
-        raise DataError(f"{path} is not in SQuAD format: {what} must have {key!r}, a text; got {format_value(text)}.")
+        raise DataError(
+            f"{path} is not in SQuAD format: {what} must have a non-empty string {key!r}; got {format_value(text)}."
+        )
     return text

@@ -24,7 +24,7 @@ class Config(FileConfig):
     train: str  # a text file, or a folder of .txt files; files may be compressed with .gz or .zst
     dev_fraction: Fraction = 0.05  # fraction of the characters, taken from the end of train; 0 for no dev split
     test_fraction: Fraction = 0.05  # fraction of the characters, taken from the end of train; 0 for no test split
-    documents: Literal["file", "line", "paragraph"] = "file"  # unit of a document; blank lines are skipped
+    documents: Literal["file", "line", "paragraph"] = "file"  # what counts as a document; blank lines are skipped
 
 
 def load(config: Config) -> TextCorpus:

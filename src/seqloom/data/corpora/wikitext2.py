@@ -21,7 +21,7 @@ TITLE = re.compile(r" = (?!=)(?:(?! = ).)+ = ")  # title of an article; titles o
 @config
 class Config:
     corpus: Literal["wikitext2"] = "wikitext2"
-    documents: Literal["line", "article"] = "line"  # unit of a document
+    documents: Literal["line", "article"] = "line"  # what counts as a document
 
     @property
     def by_article(self) -> bool:

@@ -71,8 +71,8 @@ def _open(file: Path) -> Any:
         size = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
     if free is not None and MEMORY_PER_TEXT * size > free:
         raise ResourceError(
-            f"{file} must fit into memory: it needs {MEMORY_PER_TEXT} times its size, {format_bytes(size)}, and "
-            f"{format_bytes(free)} are free. Use a part of it, or set SEQLOOM_MEMORY."
+            f"{file} must fit into memory: it needs {MEMORY_PER_TEXT} times its size, {format_bytes(size)}, and only "
+            f"{format_bytes(free)} is free. Use a part of it, or set SEQLOOM_MEMORY."
         )
     if file.suffix == ".parquet":
         return pyarrow.parquet.ParquetFile(file).read()

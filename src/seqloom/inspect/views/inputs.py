@@ -353,7 +353,7 @@ def sinusoids_view(
     kind: Literal["sinusoidal", "rotary"] = "sinusoidal",
     name: str = "",
 ) -> PositionsView:
-    """Compute sinusoids of any size. Rotary positions use the same angles, and `width` is their head size."""
+    """Compute sinusoids of any size. Rotary positions use the same angles, and `width` is the head size."""
     from seqloom.nn.positions import BASE, sinusoid_table
 
     base = BASE if base is None else base

@@ -7,9 +7,9 @@ Word weights:
     occlusion   p − p_{−j}: the decrease in the probability of the label if word j is removed
 
 Attention weights are between 0 and 1. Together with the weights of END and special tokens, they sum to 1. They show
-where the model attends, not how this affects the label. Influence is positive if a word supports the label and negative
-otherwise; for a bag of words, it is exact. Occlusion reads the text again without the word. If two words have the same
-meaning, the removal of one word changes little.
+where the model attends, not how the attention affects the label. Influence is positive if a word supports the label and
+negative otherwise; for a bag of words, it is exact. Occlusion reads the text again without the word. If two words have
+the same meaning, the removal of one word changes little.
 
 The tag lattice of a sentence, and the path that a tagger selects:
 

@@ -337,8 +337,8 @@ class Layers:
         spare = max(0, (os.cpu_count() or 1) - self.threads)  # cores that this process does not use
         if self.device == "cpu" and other_cores > spare + MAX_OTHER_CORES:
             lines.append(
-                f"other programs used up to {other_cores:.1f} cores: times are too long, and exponents of time are "
-                "unreliable"
+                f"other programs used up to {other_cores:.1f} cores, so the measured times are too high and their "
+                "fitted exponents are unreliable"
             )
         for rows in self.measured.values():
             lines += [f"{row.kind}, n = {row.length:,}: {row.failure}" for row in rows if row.failure is not None]

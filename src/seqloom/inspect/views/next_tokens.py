@@ -320,7 +320,7 @@ def replace_mask(trained: TrainedModel, text: str, mask: int, token: int) -> str
     """Replace one mask of a text, counted from 0, by a token."""
     gaps = read_gaps(trained.tokenizer, Specials.after(len(trained.tokenizer)), text)
     if not 0 <= mask < len(gaps.masks):
-        raise UsageError(f"The mask must be from 0 to {len(gaps.masks) - 1}; got {mask}.")
+        raise UsageError(f"The mask index must be from 0 to {len(gaps.masks) - 1}; got {mask}.")
     if not 0 <= token < len(trained.tokenizer):
         raise UsageError(f"Token ids must be from 0 to {len(trained.tokenizer) - 1}; got {token}.")
     start, end = gaps.spans[gaps.masks[mask]]

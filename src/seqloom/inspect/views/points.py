@@ -69,7 +69,7 @@ class Points:
 
     @property
     def nbytes(self) -> int:
-        """The size of the vectors and of the unit vectors."""
+        """The size of the vectors and the unit vectors in bytes."""
         return 2 * self.space.vectors.nbytes
 
 

@@ -162,7 +162,7 @@ class Panel {
             this.line,
             outputLine(
                 this.answer,
-                button("Force this translation for both", () => force(this.answer.text)),
+                button("Force this translation for both models", () => force(this.answer.text)),
             ),
         );
     }

@@ -232,7 +232,7 @@ export async function show(page) {
                 h("h2", { dir: "auto" }, `Run card of ${id}`),
                 metricsTable(metrics),
                 card === null
-                    ? h("p", { class: "hint" }, "This run has no card yet. It is written at the end of training.")
+                    ? h("p", { class: "hint" }, "This run has no card yet. The card is written at the end of training.")
                     : renderCard(card),
                 h(
                     "details",
