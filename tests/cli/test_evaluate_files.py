@@ -179,6 +179,8 @@ def test_pairs_of_files_and_tables_have_equal_metrics(seqloom: Any, here: Path, 
         (["score", "pairs.tsv"], 3, "every label must be a number"),
     ],
 )
-def test_unsuitable_file_is_reported_with_a_short_message(seqloom: Any, here: Path, words: list[str], code: int, message: str) -> None:
+def test_unsuitable_file_is_reported_with_a_short_message(
+    seqloom: Any, here: Path, words: list[str], code: int, message: str
+) -> None:
     (here / "reviews.csv").write_text("a,b\n1,2\n3,4\n")
     seqloom("evaluate", *words).fails_with(code, message, lines=2)

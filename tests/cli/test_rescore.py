@@ -150,7 +150,8 @@ def test_nbest_list_of_other_lines_is_rejected(seqloom: Any, translators: Path, 
     )
     shown = seqloom("translate", run, *LINES, "a dog", "--rescore", nbest)
     assert shown.code == 3 and len(shown.out.splitlines()) == 4
-    assert shown.err == f"seqloom: {nbest} must have candidates for line 5 of the input, numbered 4 (counted from 0); it has none.\n"
+    missing = "must have candidates for line 5 of the input, numbered 4 (counted from 0); it has none."
+    assert shown.err == f"seqloom: {nbest} {missing}\n"
     seqloom("translate", run, "x", "--rescore", tmp_path / "nothing").fails_with(3, "nothing does not exist", lines=1)
     assert list(candidates_of(["", " "], nbest_of(tmp_path, "1 ||| a\n"))) == [("", []), (" ", [("a", None)])]
 

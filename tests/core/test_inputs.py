@@ -47,7 +47,7 @@ def test_columns_of_data_frames_give_python_values(package: str) -> None:
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
-        ("a text", TypeError, r"texts must be a list of texts, got one text: write \[texts\]"),
+        ("a text", TypeError, r"texts must be a list of texts, got one string: write \[texts\]"),
         (b"a text", TypeError, r"texts must be a list of texts, got bytes: write \[texts\]"),
         (None, TypeError, "texts must be a list of texts, got NoneType"),
         (3, TypeError, "texts must be a list of texts, got int"),
@@ -83,7 +83,7 @@ def test_words_have_no_spaces() -> None:
     for word in ("New York", " New", "", "\u00a0"):
         with pytest.raises(ValueError, match=r"words\[1\] must be a word without spaces"):
             check_words(["in", word], "words")
-    with pytest.raises(TypeError, match="words must be a list of words, got one text: split it into words"):
+    with pytest.raises(TypeError, match="words must be a list of words, got one string: split it into words"):
         check_words("New York", "words")
 
 
@@ -93,7 +93,7 @@ def test_pairs_are_checked() -> None:
         (["ab"], r"pairs\[0\] must be a text and a number, got str"),
         ([("a",)], r"pairs\[0\] must be a text and a number, got 1 items"),
         ([("a", 1), (2, "b")], r"pairs\[1\]\[0\] must be a string, got int"),
-        ("ab", "pairs must be a list of pairs, got one text"),
+        ("ab", "pairs must be a list of pairs, got one string"),
     ):
         with pytest.raises(TypeError, match=message):
             list(check_pairs(pairs, "pairs", "a text and a number"))

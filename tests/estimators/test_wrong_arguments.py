@@ -137,7 +137,7 @@ def test_arguments_of_the_constructor_are_explained() -> None:
         ({"model": 3}, "model must be a name such as 'bilstm', got int"),
         (
             {"overrides": "train.epochs=1"},
-            r"overrides must be a list of texts, got one text: write \[overrides\]",
+            r"overrides must be a list of texts, got one string: write \[overrides\]",
         ),
         ({"overrides": ["train.epoch=1"]}, "train.epoch: no such key; did you mean train.epochs"),
         ({"pretrained": "/nowhere"}, "pretrained must be a run, got '/nowhere'"),
@@ -170,7 +170,7 @@ def test_arguments_of_the_constructor_are_explained() -> None:
         ("QuestionAnswering", (["a"], ["b"], [3]), r"answers\[0\] must be a string, got int"),
         ("Tagger", ([["New York"]], [["N"]]), r"sentences\[0\]\[0\] must be a word without spaces, got 'New York'"),
         ("Tagger", ([["a", "b"]], [["N"]]), r"sentences\[0\] \(2\) and tags\[0\] \(1\) differ in length"),
-        ("Tagger", (["a b"], [["N"]]), r"sentences\[0\] must be a list of words, got one text: split it into words"),
+        ("Tagger", (["a b"], [["N"]]), r"sentences\[0\] must be a list of words, got one string: split it into words"),
         ("LanguageModel", ([" ", "\n"],), "texts must not all be blank"),
         ("Forecaster", ([1, "a"],), "values must be an array of numbers, with NaN for missing values"),
         ("Forecaster", ([1.0, float("inf")],), "values must be finite numbers or NaN, got infinity"),
@@ -224,7 +224,7 @@ OPTIONS: list[tuple[str, str, Callable[[Any], Any]]] = [
     ("LanguageModel", "seed must be a whole number, got None", lambda model: model.generate(seed=None)),
     ("LanguageModel", "temperature must be a number, got 'hot'", lambda model: model.generate(temperature="hot")),
     ("LanguageModel", "no option 'temprature': did you mean temp", lambda model: model.generate(temprature=1)),
-    ("LanguageModel", "stop must be a list of texts, got one text", lambda model: model.generate(stop="b")),
+    ("LanguageModel", "stop must be a list of texts, got one string", lambda model: model.generate(stop="b")),
     ("LanguageModel", r"stop\[0\] must be a string, got int", lambda model: model.generate(stop=[3])),
     ("LanguageModel", "beam must be a number, got 'x'", lambda model: model.search("the", beam="x")),
     ("LanguageModel", r"choices\[1\] must be a string, got int", lambda model: model.choose(["a"], ["a", 2])),
@@ -255,7 +255,7 @@ def test_arguments_of_functions_are_explained() -> None:
     for message, call in (
         ("recipe must be a name, the path .* or a dictionary, got int", lambda: seqloom.train_recipe(3)),  # type: ignore[arg-type]
         (r"overrides\[0\] must be a string, got int", lambda: seqloom.train_recipe(recipe, 3)),  # type: ignore[arg-type]
-        ("track must be a list of names, got one text", lambda: seqloom.train_recipe(recipe, track="mlflow")),
+        ("track must be a list of names, got one string", lambda: seqloom.train_recipe(recipe, track="mlflow")),
         ("on_event must be a function of an event, got int", lambda: seqloom.train_recipe(recipe, on_event=3)),  # type: ignore[arg-type]
         ("path must be the path of a run, got NoneType", lambda: seqloom.load(None)),  # type: ignore[call-overload]
     ):
