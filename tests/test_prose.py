@@ -60,6 +60,16 @@ PATTERNS = {  # each pattern, with the text to write instead
     r"\bthe same for all\)": "the same in every model, run or language",
     r"\b(is|are) worth (most|more|less)\b": "help most, matter most",
     r", 20\d\d-\d\d-\d\d[.:]": "on 2026-11-15, or the date in parentheses",
+    r"\ba resume\b": "a resumed run, resuming",
+    r"(^|B )are free\b": "is free: an amount of memory is singular",
+    r"\bencodes? to\b": "is encoded to: the tokenizer encodes, not the text",
+    r"` is \d at padding\b": "at padded positions",
+    r"!\[[^]]* against the\b": "as a function of",
+    r"\bmust be text, got\b": "must be a string",
+    r"\bunit of a document\b": "what counts as a document",
+    r"\bheads? for (masked tokens|next sentences)\b": "the masked-language-model head, the next-sentence-prediction "
+    "head",
+    r"\boptionally with \.": "optionally compressed (.gz or .zst)",
     r"\b(minim|maxim|normal|optim|initial|general|recogn|token|regular|synchron|serial)is(e|es|ed|ing|ation)\b": "-ize",
 }
 # Parts that follow the rules. A part is added when it has been rewritten, and never removed.

@@ -103,7 +103,7 @@ DAYS = [f"2020-01-{day:02d}" for day in range(1, 21)]
 def test_missing_row_becomes_missing_values() -> None:
     series, notes = arrange([day for day in DAYS if day != "2020-01-05"])
     assert len(series) == 20 and np.isnan(series.values[4, 0]) and series.time_labels() == DAYS
-    assert "1 row of s is missing" in notes[0] and "1 of the 20 values" in notes[1]
+    assert "s lacks 1 row for a regular step of" in notes[0] and "1 of the 20 values" in notes[1]
     assert not arrange(DAYS)[1]
 
 
@@ -112,7 +112,8 @@ def test_weekends_are_not_missing_rows() -> None:
     series, notes = arrange(weekdays)
     assert len(series) == len(weekdays) and series.season == 5 and not notes
     holiday, notes = arrange([day for day in weekdays if day != "2020-01-20"])
-    assert holiday.time_labels() == weekdays and np.isnan(holiday.values[13, 0]) and "1 row of s is missing" in notes[0]
+    assert holiday.time_labels() == weekdays and np.isnan(holiday.values[13, 0]) and "s lacks 1 row for a regular "
+    "step of" in notes[0]
 
 
 def test_rows_are_steps_if_many_are_missing() -> None:

@@ -71,7 +71,7 @@ def test_unrequested_words_may_be_invalid_utf8(tmp_path) -> None:
         ("the\t1\t2\t3\n", "separated by spaces; line 1 has none"),
         ("", "is empty"),
         ("0 3\n", "is empty"),
-        ("dog 1 2 3\n", "none of its 2 words"),
+        ("dog 1 2 3\n", "contains none of the 2 words"),
         ("2 3\nthe \0\1\2\n", "announces 2 vectors, but it ends within vector 1"),
         ("the \0\1\2\n", "line 1 is not. A file in the binary format of word2vec starts with"),
         (gzip.compress(PLAIN.encode(), mtime=0), r"must end in \.gz"),

@@ -191,7 +191,7 @@ def test_missing_4_grams_are_explained() -> None:
     assert explanation.statistics.bleu() == 0
     text = "\n".join(bleu.describe_sentence(explanation))
     assert "4-grams: a hypothesis of 3 tokens has none" in text
-    assert "BLEU-4 is 0 because there is no 4-gram: the hypothesis needs at least 4 tokens" in text
+    assert "there is no 4-gram: the hypothesis needs at least 4 tokens, so BLEU-4 is 0" in text
     assert "BP = exp(1 − r/c) = exp(1 − 4/3) = 0.7165" in text
     theirs = BLEU(effective_order=True, tokenize="none").sentence_score("He ate it", ["He ate it today"]).score
     assert f"sacrebleu's score for this line: {theirs:.2f}" in text

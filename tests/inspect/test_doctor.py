@@ -135,10 +135,10 @@ def test_unusual_settings_are_reported_once(tmp_path: Path, change: str, words: 
 def test_insufficient_memory_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checked = recipe(tmp_path, "some text\nto read\n" * 9, "more text")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=8 * GIB))
-    assert advice(doctor.examine(checked), "needs 8.0 GiB of memory. 4.0 GiB are free. Use a smaller batch.size")
+    assert advice(doctor.examine(checked), "needs 8.0 GiB of memory. Only 4.0 GiB is free. Use a smaller batch.size")
     ended = Rehearsal(failure="out of memory: the system ended it", out_of_memory_for="batch")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: ended)
-    assert advice(doctor.examine(checked), "Out of memory: the system ended it. 4.0 GiB are free. Use a smaller")
+    assert advice(doctor.examine(checked), "Out of memory: the system ended it. Only 4.0 GiB is free. Use a smaller")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=GIB, microbatches=4))
     assert advice(doctor.examine(checked), "A batch does not fit in memory and is split into 4 microbatches")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(failure="something else"))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqloom.core.errors import DataError
-from seqloom.core.words import format_value
+from seqloom.core.words import format_count, format_value
 from seqloom.data.corpus import SPLITS, Corpus, Example, Fill, Gaps, SeriesConfig, digest, frame
 from seqloom.data.examples import refuse_single_label
 from seqloom.data.splits import first_count
@@ -252,8 +252,10 @@ def arrange_series(
         all_times = np.concatenate([times[:1], clock.after(times[:1], int(indices[-1]))])
         all_times[indices] = times
         values, times = all_values, all_times
-        rows = f"1 row of {name} is" if missing_rows == 1 else f"{missing_rows:,} rows of {name} are"
-        notes.append(f"{rows} missing at a step of {clock.describe()}; missing values are inserted (data.gaps)")
+        notes.append(
+            f"{name} lacks {format_count(missing_rows, 'row')} for a regular step of {clock.describe()}; the rows are "
+            "inserted with missing values (data.gaps)"
+        )
     elif not clock.regular and gaps == "insert":
         raise DataError(
             f"data.gaps=insert needs regular times, but those of {name} are not multiples of the most frequent step, "

@@ -95,7 +95,9 @@ def read_table(
     """
     form = form or format_of(path)
     if form is None:
-        raise DataError(f"{path} must end in .tsv, .csv, .jsonl or .parquet, optionally with .gz; or set data.format.")
+        raise DataError(
+            f"{path} must end in .tsv, .csv, .jsonl or .parquet, optionally followed by .gz; or set data.format."
+        )
     if form not in ("tsv", "csv"):
         return [
             (

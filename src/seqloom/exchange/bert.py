@@ -1,9 +1,9 @@
 """BERT, a masked language model.
 
-A directory may contain only the backbone (BertModel), or also the heads for masked tokens and next sentences
-(BertForPreTraining, BertForMaskedLM). Any other head (BertForSequenceClassification) is not imported. Missing layers
-are initialized randomly. [PAD] is END. In seqloom, [CLS], [SEP] and [MASK] have the last ids and are never predicted:
-their biases are not imported, and they are exported as a large negative number.
+A directory may contain only the backbone (BertModel), or also the masked-language-model and next-sentence-prediction
+heads (BertForPreTraining, BertForMaskedLM). Any other head (BertForSequenceClassification) is not imported. Missing
+layers are initialized randomly. [PAD] is END. In seqloom, [CLS], [SEP] and [MASK] have the last ids and are never
+predicted: their biases are not imported, and they are exported as a large negative number.
 """
 
 from collections.abc import Collection, Iterator, Mapping

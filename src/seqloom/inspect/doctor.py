@@ -481,7 +481,7 @@ def _warn_training(task: Task, budget: Budget) -> Iterator[str]:
 def _warn_rehearsal(rehearsal: Rehearsal, free_bytes: int | None, batch: Mapping[str, object]) -> Iterator[str]:
     sizes = [f"batch.{name}" for name in ("tokens", "size", "length") if name in batch]
     smaller = f"a smaller {', '.join(sizes)}{' or ' if sizes else ''}model"
-    room = f" {format_bytes(free_bytes)} are free." if free_bytes is not None else ""
+    room = f" Only {format_bytes(free_bytes)} is free." if free_bytes is not None else ""
     failure = rehearsal.failure
     if failure is not None and rehearsal.out_of_memory_for is not None:
         smaller = "a smaller model" if rehearsal.out_of_memory_for == "model" else smaller

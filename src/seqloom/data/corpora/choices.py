@@ -21,7 +21,7 @@ Cells = tuple[int, str, list[str], str]  # line number, text, options, answer
 @config
 class Config(FileConfig):
     corpus: Literal["choices"] = "choices"
-    train: str  # a .jsonl, .parquet, .tsv or .csv file, optionally with .gz or .zst
+    train: str  # a .jsonl, .parquet, .tsv or .csv file, optionally compressed (.gz or .zst)
     text: Column = "text"  # column of the text: its name, or its number, counted from 1
     # JSON Lines and Parquet: key of the list of options; TSV and CSV: one column for each option
     options: str | tuple[Column, ...] = "options"

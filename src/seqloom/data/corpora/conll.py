@@ -35,7 +35,7 @@ _BILOU = {"L": "E", "U": "S"}
 @config
 class Config(FileConfig):
     corpus: Literal["conll"] = "conll"
-    # file with a word and its tag on each line and a blank line between sentences, optionally with .gz or .zst
+    # file with a word and its tag on each line and a blank line between sentences, optionally compressed (.gz or .zst)
     train: str
     # conll or conllu; null: conllu for names that end in .conllu, else conll
     format: Literal["conll", "conllu"] | None = None

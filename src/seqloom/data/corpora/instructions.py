@@ -20,7 +20,7 @@ FORM = "instructions"
 @config
 class Config(FileConfig):
     corpus: Literal["instructions"] = "instructions"
-    train: str  # a .jsonl file, optionally with .gz or .zst
+    train: str  # a .jsonl file, optionally compressed (.gz or .zst)
     instruction: str = "instruction"  # key of the instruction
     input: str = "input"  # key of the input; an example may omit it
     output: str = "output"  # key of the expected answer

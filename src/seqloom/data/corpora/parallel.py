@@ -23,7 +23,7 @@ _NOT_LANGUAGES = {"txt", "tsv", "tab", "gz", "csv", "raw", "tok", "bpe", "src", 
 @config
 class Config(FilesConfig):
     corpus: Literal["parallel"] = "parallel"
-    train: Files  # two files, [source, target], or one table or translation memory; optionally with .gz or .zst
+    train: Files  # two files, [source, target], or one table or translation memory; optionally compressed (.gz or .zst)
     dev: Files | None = None  # files as for train; null: dev_fraction is held out from train
     test: Files | None = None  # files as for train; null: test_fraction is held out from train
     dev_fraction: Fraction = 0.05  # fraction of the pairs; 0 for no dev split

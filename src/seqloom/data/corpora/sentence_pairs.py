@@ -18,7 +18,7 @@ FORM = "sentence-pair"
 @config
 class Config(FileConfig):
     corpus: Literal["sentence-pairs"] = "sentence-pairs"
-    train: str  # a .tsv, .csv, .jsonl or .parquet file, optionally with .gz or .zst
+    train: str  # a .tsv, .csv, .jsonl or .parquet file, optionally compressed (.gz or .zst)
     first: Column = "first"  # column of the first text: its name, or its number, counted from 1
     second: Column = "second"  # column of the second text
     label: Column = "label"  # column of the label or score

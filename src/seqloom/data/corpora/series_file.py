@@ -22,7 +22,8 @@ class Config(SeriesConfig, FilesConfig):
     file_keys: ClassVar = ("file",)
 
     corpus: Literal["series-file"] = "series-file"
-    # a .csv, .tsv, .jsonl or .parquet file, optionally with .gz or .zst; the first line of a table names the columns
+    # a .csv, .tsv, .jsonl or .parquet file, optionally compressed (.gz or .zst); the first line of a table names the
+    # columns
     file: str
     time: Column | None = None  # column of the times: its name, or its number, counted from 1; null: the first column
     columns: tuple[Column, ...] | None = None  # columns of the values; null: all other numeric columns

@@ -19,7 +19,7 @@ FORM = "series-labelled"
 @config
 class Config(FileConfig):
     corpus: Literal["series-rows"] = "series-rows"
-    # a .csv, .tsv or .parquet file, optionally with .gz or .zst; each row is a series with its steps in columns
+    # a .csv, .tsv or .parquet file, optionally compressed (.gz or .zst); each row is a series with its steps in columns
     train: str
     dev_fraction: Fraction = 0.15  # fraction of the series of each label; 0 for no dev split
     test_fraction: Fraction = 0.15  # fraction of the series of each label; 0 for no test split

@@ -32,7 +32,7 @@ MIN_ARTICLES = 5  # minimum number of articles per split, because one of few art
 @config
 class Config(FileConfig):
     corpus: Literal["squad-files"] = "squad-files"
-    train: str  # a .json file in SQuAD format, optionally with .gz or .zst
+    train: str  # a .json file in SQuAD format, optionally compressed (.gz or .zst)
     missing: Missing = "skip"  # if an answer does not occur in its context: skip the question, or report an error
 
 

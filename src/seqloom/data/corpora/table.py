@@ -25,7 +25,7 @@ LISTED = re.compile(rf"\[\s*(?:(?:{QUOTED})\s*(?:,\s*(?:{QUOTED})\s*)*)?\]")  # 
 @config
 class Config(FileConfig):
     corpus: Literal["table"] = "table"
-    train: str  # a .tsv, .csv, .jsonl or .parquet file, optionally with .gz or .zst
+    train: str  # a .tsv, .csv, .jsonl or .parquet file, optionally compressed (.gz or .zst)
     text: Column = "text"  # column of the text: its name, or its number, counted from 1
     # column of the label, or with multi_label also several columns of 0 and 1
     label: Column | tuple[str, ...] = "label"
