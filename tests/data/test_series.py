@@ -112,8 +112,8 @@ def test_weekends_are_not_missing_rows() -> None:
     series, notes = arrange(weekdays)
     assert len(series) == len(weekdays) and series.season == 5 and not notes
     holiday, notes = arrange([day for day in weekdays if day != "2020-01-20"])
-    assert holiday.time_labels() == weekdays and np.isnan(holiday.values[13, 0]) and "s lacks 1 row for a regular "
-    "step of" in notes[0]
+    assert holiday.time_labels() == weekdays and np.isnan(holiday.values[13, 0])
+    assert "s lacks 1 row for a regular step of" in notes[0]
 
 
 def test_rows_are_steps_if_many_are_missing() -> None:

@@ -56,7 +56,7 @@ COMMENTS = {  # comments on the keys of the section `data`
     "source": "language tags such as en and pt-BR; the target language selects the BLEU tokenizer",
     "text": "the column of the texts: its name, or its number counted from 1",
     "label": "the column of the labels: {labels}",
-    "image": "the column of the paths, relative to the table",
+    "image": "the column of the image paths, which are relative to the folder of the table",
     "caption-files.train": "a table; rows with the same image are its captions",
     "caption-files.image": "the column of the paths",
     "folder": "the folder of the images",

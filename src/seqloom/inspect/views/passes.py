@@ -126,7 +126,7 @@ def memory_limit(limit: int | None, device: torch.device) -> Iterator[None]:
 
 @dataclass
 class OtherLoad:
-    """The processor use of other programs. It increases measured times."""
+    """The processor use of other programs, which increases the measured times."""
 
     began: tuple[float, float, float] | None = field(default_factory=lambda: _processor_times())
 
