@@ -28,6 +28,7 @@ MAX_DUPLICATE_FRACTION = {
     "shapes": 0.0,
     "toys": 0.0,
     "track": 0.0,
+    "video-digits": 0.0,
 }
 SPLIT_IN_TIME = {"series"}  # one long series, in which dev follows train, and test follows dev
 NEEDS_FILES = {name for name, module in CORPORA.items() if "no text" in module.SUMMARY or "no pairs" in module.SUMMARY}
@@ -42,6 +43,7 @@ SMALL_SIZES = {  # smaller sizes of slow corpora; the slow test uses their full 
     "scene-claims": {"train": 3000, "dev": 300, "test": 300},
     "scene-likeness": {"train": 3000, "dev": 300, "test": 300},
     "scene-questions": {"train": 3000, "dev": 300, "test": 300},
+    "video-digits": {"train": 1000, "dev": 100, "test": 100},
 }
 
 
@@ -67,6 +69,8 @@ def inputs_of(form: str, example: Any) -> Iterator[Any]:
             yield example.values.tobytes()
         case "image-classification" | "image-captioning":
             yield example.image.sha256
+        case "video":
+            yield example.clip.sha256
         case "tracks":
             yield example.observed.tobytes()
 

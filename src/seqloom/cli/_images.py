@@ -1,4 +1,4 @@
-"""Images as input and output of commands."""
+"""Images and clips as input and output of commands."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -8,11 +8,13 @@ import typer
 
 from seqloom.cli._input import open_lines
 from seqloom.cli._output import check_plot_path, print_predictions, write_plot
+from seqloom.cli._tables import TableFile
 from seqloom.core.errors import UsageError
 
 if TYPE_CHECKING:
     from seqloom.predict.classify_images import ImageClassification, ImageClassifierPredictor
     from seqloom.predict.generate_images import ImageGeneratorPredictor
+    from seqloom.predict.video import TaggedClip, VideoTaggerPredictor
 
 GENERATED_IMAGES = 64  # number of images that `seqloom generate` draws by default
 
@@ -84,3 +86,32 @@ def check_image_path(path: Path, option: str, suffix: str) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Create it first.")
     check_writable(path)
+
+
+def tag_clips(
+    model: "VideoTaggerPredictor",
+    paths: list[str] | None,
+    table: Path | None,
+    columns: list[str] | None,
+    out: Path | None,
+    as_json: bool,
+    batch: int,
+    window: int | None,
+) -> None:
+    """Print the labels of the frames of clips; with `out`, plot the frames of a single clip with their labels."""
+    if table is not None:
+        rows = TableFile(table, columns, out, model)
+        rows.write(model, model.tag(rows.texts, batch_size=batch))
+        return
+    if out is not None and len(paths or ()) != 1:
+        raise UsageError("--out requires --in, or one clip, whose frames it draws.")
+    check_plot_path(out)
+    lines, size = open_lines(paths, batch, window, are_paths=True)
+
+    def draw(answers: "Iterable[TaggedClip]") -> "Iterator[TaggedClip]":
+        for answer in answers:
+            if out is not None:
+                write_plot(out, model.draw_tags(answer))
+            yield answer
+
+    print_predictions(model, draw(model.tag(lines, batch_size=batch, window=size, stream=True)), as_json)

@@ -46,6 +46,7 @@ USUAL_NAMES = {  # usual column names, for tables whose column names differ from
     "second": ("second", "sentence2"),
     "question": ("question",),
     "image": ("image", "file", "path", "filename"),
+    "clip": ("clip", "file", "path", "filename"),
     "context": ("context",),
 }
 

@@ -16,6 +16,7 @@ from seqloom.core.words import escape_controls, shorten
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from seqloom.data.clips import ClipExample
     from seqloom.data.corpus import Corpus, Example, TextCorpus
     from seqloom.data.examples import ParallelExample, TextClassificationExample, TokenClassificationExample
     from seqloom.data.image_folders import LabelledImage
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 MAX_WIDTH = 110  # maximum number of characters of a line
 CLASSES_PER_LINE = 4
 MAX_CLASSES = 40  # maximum number of labels, tags or kinds to print
-MAX_IMAGES = 50  # maximum number of images in a plot
-IMAGE_FORMS = ("image-classification", "image-captioning")
+MAX_IMAGES, MAX_CLIPS = 50, 6  # maximum number of images and of clips in a plot
+IMAGE_FORMS = ("image-classification", "image-captioning", "video")
 
 data = typer.Typer(help="Show the corpora.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -75,7 +76,7 @@ def show(
         loaded = corpora.load(config) if module.FORM in VIEWS else module.load(config)
         view = VIEWS.get(module.FORM, view_examples)(loaded)
         if out is not None:
-            write_plot(out, draw_first_images(loaded))
+            write_plot(out, draw_first_clips(loaded) if module.FORM == "video" else draw_first_images(loaded))
         if not as_json:
             print_corpus(loaded, view, lines)
             return
@@ -94,6 +95,15 @@ def draw_first_images(corpus: "Corpus[LabelledImage | ImageTextExample]") -> "Fi
     images = [example.image.decode().pixels for example in first]
     labels = [example.texts()[0] if isinstance(example, ImageTextExample) else example.label for example in first]
     return draw_image_grid(images, labels, [f"{corpus.name}: the first {len(first)} images of train"])
+
+
+def draw_first_clips(corpus: "Corpus[ClipExample]") -> "Figure":
+    """Draw the frames of the first clips of train, with the labels of the frames and the caption of each clip."""
+    from seqloom.inspect.plots.video import draw_clips
+
+    first = corpus.split("train")[:MAX_CLIPS]
+    clips = [(each.clip.decode().pixels, each.frame_labels, f"{each.label}: {each.captions[0]}") for each in first]
+    return draw_clips(clips, [f"{corpus.name}: the first {len(first)} clips of train"])
 
 
 def print_corpus(corpus: "Corpus[Example]", view: CorpusView, lines: int) -> None:
@@ -281,6 +291,18 @@ def view_image_texts(corpus: "Corpus[ImageTextExample]") -> CorpusView:
     return CorpusView(count_sizes(corpus), build_size_columns(corpus), first_lines)
 
 
+def view_clips(corpus: "Corpus[ClipExample]") -> CorpusView:
+    """Show the label, the caption and the frame labels of clips."""
+
+    def first_lines(split: str, lines: int) -> Iterable[str]:
+        for example in corpus.split(split)[:lines]:
+            yield shorten(escape_controls(f"{example.label}: {example.captions[0]}"), MAX_WIDTH)
+            yield f"  {shorten(escape_controls(' '.join(example.frame_labels)), MAX_WIDTH)}"
+
+    classes, json = {"labels": corpus.label_counts("train")}, {"labels": list(corpus.labels)}
+    return CorpusView(count_sizes(corpus), build_size_columns(corpus), first_lines, classes, json)
+
+
 def view_tracks(corpus: "Corpus[Track]") -> CorpusView:
     """Show the first steps of a track."""
 
@@ -314,5 +336,6 @@ VIEWS: dict[str, Callable[[Any], CorpusView]] = {
     "series-labelled": view_labelled_items,
     "image-classification": view_labelled_items,
     "image-captioning": view_image_texts,
+    "video": view_clips,
     "tracks": view_tracks,
 }

@@ -24,6 +24,8 @@ MAX_GROWTH = 1_000  # maximum factor by which the normalizer or decoder of an im
 MAX_VOCABULARY = 2_000_000  # tokens of byte-pair encoding; the library reserves memory for all of them in advance
 MAX_PIXELS = 1 << 26  # pixels of an image (8,192 × 8,192), checked before the pixels are decompressed
 MAX_IMAGE_BYTES = 1 << 28  # maximum size of an image file
+MAX_FRAMES = 10_000  # frames of a clip
+MAX_CLIP_PIXELS = 1 << 28  # pixels of the frames of a clip that are used
 MAX_RECIPE = 10_000_000  # maximum size of a recipe file in bytes
 MAX_SETTINGS = {  # largest values of settings that cost time or memory before other checks apply
     "layers": 10_000,

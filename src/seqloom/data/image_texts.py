@@ -8,13 +8,8 @@ from seqloom.data.corpus import Corpus, Example, frame
 from seqloom.data.images import Image
 
 
-@dataclass(frozen=True)
-class ImageTextExample(Example):
-    """The base class of examples with an image and texts."""
-
-    unit: ClassVar = "images"
-
-    image: Image
+class DescribedExample(Example):
+    """The base class of examples with texts that a model writes, and optionally a text that a model reads."""
 
     @property
     def source_text(self) -> str:
@@ -28,11 +23,24 @@ class ImageTextExample(Example):
 
     @property
     def text(self) -> str:
-        """The name of the image, for display."""
-        return self.image.name
+        """The name of the image or clip, for display."""
+        raise NotImplementedError
 
     def texts(self) -> Sequence[str]:
         return [text for text in (self.source_text, *self.target_texts) if text]
+
+
+@dataclass(frozen=True)
+class ImageTextExample(DescribedExample):
+    """The base class of examples with an image and texts."""
+
+    unit: ClassVar = "images"
+
+    image: Image
+
+    @property
+    def text(self) -> str:
+        return self.image.name
 
     def content(self) -> bytes:
         return b"".join(map(frame, (self.image.sha256, self.source_text, *self.target_texts)))

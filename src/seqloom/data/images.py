@@ -22,7 +22,7 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
-from seqloom.core.errors import DataError, ResourceError
+from seqloom.core.errors import DataError, ResourceError, SeqloomError
 from seqloom.core.files import sha256
 from seqloom.core.limits import MAX_IMAGE_BYTES, MAX_PIXELS, available_memory, format_bytes
 from seqloom.core.progress import check_cancelled
@@ -66,7 +66,7 @@ class ImageOptions:
         """The height and the width, if they are set."""
         return (self.size, self.size) if isinstance(self.size, int) else self.size
 
-    def shape(self, images: "Sequence[Image]") -> "ImageShape":
+    def shape(self, images: "Sequence[PixelSource]") -> "ImageShape":
         """Return the shape to which images are converted; if no size is set, all images must have the same size.
 
         Images that cannot be read are ignored; `ImageTable.fill` reports them.
@@ -98,7 +98,7 @@ class ImageShape(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The pixels of an image (H, W, C), and notes on parts that were left out."""
+    """The pixels of an image (H, W, C) or of a clip (T, H, W, C), and notes on parts that were left out."""
 
     pixels: Pixels
     notes: tuple[str, ...] = ()
@@ -119,23 +119,30 @@ def decode(content: bytes, name: str, shape: ImageShape | None = None) -> Decode
 
     Without `shape`, the image keeps its size, with 1 channel if it is grey and 3 channels otherwise.
     """
+    with open_image(content, name) as image:
+        notes = ("animated: only the first frame is used",) if is_animated(image) else ()
+        if shape is not None:
+            image.draft(None, (2 * shape.width, 2 * shape.height))  # JPEG: decode at a fraction of the size
+        image.load()
+        return Decoded(to_pixels(image, shape), notes)
+
+
+@contextmanager
+def open_image(content: bytes, name: str) -> Iterator[Any]:
+    """Open a file with Pillow; convert errors, also those of decoding, to `DataError` with the `name` of the image."""
     pillow = import_pillow()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # large or unusual files are checked below
             with pillow.open(io.BytesIO(content), formats=FORMATS) as image:
                 check_pixels(image.size, name)
-                notes = ("animated: only the first frame is used",) if is_animated(image) else ()
-                if shape is not None:
-                    image.draft(None, (2 * shape.width, 2 * shape.height))  # JPEG: decode at a fraction of the size
-                image.load()
-                return Decoded(to_pixels(image, shape), notes)
+                yield image
     except pillow.UnidentifiedImageError:
         kinds = ", ".join(FORMATS)
         raise DataError(f"{name} must be an image ({kinds}), but its content has none of these formats.") from None
     except pillow.DecompressionBombError:  # raised by `open` before the pixels are decompressed
         raise DataError(f"{name} must have at most {MAX_PIXELS:,} pixels; it has more. Scale it down.") from None
-    except (DataError, MemoryError):
+    except (SeqloomError, MemoryError):
         raise
     except Exception as error:  # Pillow raises errors of many kinds for damaged files
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -223,8 +230,8 @@ def check_bytes(size: int, name: str) -> None:
 # --- images of a corpus -----------------------------------------------------------------------------------------------
 
 
-class Image(ABC):
-    """The handle of an image, whose pixels are decoded when they are read."""
+class PixelSource(ABC):
+    """The handle of an image or a clip, whose pixels are decoded when they are read."""
 
     name: str
 
@@ -240,6 +247,10 @@ class Image(ABC):
     def sha256(self) -> str:
         """The hash of the content."""
         return sha256(self.content())
+
+
+class Image(PixelSource):
+    """The handle of an image."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,12 +300,12 @@ class StoredImage(Image):
         return read_image_file(self.path)
 
 
-def decoded_sizes(images: "Sequence[Image]") -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the name and the shape of each image that can be decoded; raise `DataError` if there is no such image."""
+def decoded_sizes(images: "Sequence[PixelSource]") -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the name and (H, W, C) of each image that can be decoded; raise `DataError` if there is no such image."""
     count, problem = 0, None
     for image in images:
         try:
-            yield image.name, image.decode().pixels.shape
+            yield image.name, image.decode().pixels.shape[-3:]
             count += 1
         except DataError as error:
             problem = error
@@ -308,17 +319,21 @@ class ImageTable:
     If the array would take more than `MAX_CACHE_FRACTION` of the available memory, images are decoded at every access.
     """
 
-    def __init__(self, images: Sequence[Image], shape: ImageShape) -> None:
+    def __init__(self, images: Sequence[PixelSource], shape: ImageShape) -> None:
         self.images, self.shape = images, shape
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self.images)
 
+    @property
+    def _item_shape(self) -> tuple[int, ...]:
+        return self.shape[:3]
+
     @cached_property
     def _cache(self) -> tuple[Pixels, NDArray[np.bool_]] | None:
         """The array of all images, which is initially empty, and a mask of the rows that are filled."""
-        shape = (len(self.images), *self.shape[:3])
+        shape = (len(self.images), *self._item_shape)
         free = available_memory()
         if free is not None and np.prod(shape, dtype=np.int64) > MAX_CACHE_FRACTION * free:
             return None

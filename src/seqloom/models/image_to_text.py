@@ -30,9 +30,9 @@ KIND_DEVIATION = 0.1  # standard deviation of the initial k and l
 
 
 @config
-class ImageToTextConfig(ImageModelOptions):
-    kind: Literal["image-to-text"] = "image-to-text"
-    image: Annotated[AnyImageEncoderConfig, Discriminator("kind")] = ResNetEncoderConfig()  # maps an image to vectors
+class SequenceToTextConfig:
+    """The keys of encoder–decoders whose source is a sequence of vectors."""
+
     seq2seq: Annotated[Any, MODELS.only("recurrent-seq2seq", "transformer")] = MODELS.default("transformer")
 
     def problems(self) -> Iterator[str]:
@@ -40,10 +40,6 @@ class ImageToTextConfig(ImageModelOptions):
             yield "seq2seq.tied must be decoder or none, because an image has no token embeddings; got all"
         if self.seq2seq.kind == "recurrent-seq2seq" and self.seq2seq.reverse:
             yield "seq2seq.reverse needs a text as the source: remove it"
-
-    @property
-    def image_encoder(self) -> AnyImageEncoderConfig:
-        return self.image
 
     @property
     def longest_key(self) -> str:
@@ -61,6 +57,16 @@ class ImageToTextConfig(ImageModelOptions):
         """The maximum number of target tokens, including END; None means no limit."""
         longest: int | None = self.seq2seq.longest_target
         return longest
+
+
+@config
+class ImageToTextConfig(ImageModelOptions, SequenceToTextConfig):
+    kind: Literal["image-to-text"] = "image-to-text"
+    image: Annotated[AnyImageEncoderConfig, Discriminator("kind")] = ResNetEncoderConfig()  # maps an image to vectors
+
+    @property
+    def image_encoder(self) -> AnyImageEncoderConfig:
+        return self.image
 
     def build(self, vocabulary: int, height: int, width: int, channels: int, texts: bool = False) -> Seq2Seq:
         """Create the model. With `texts`, the model reads an image and a text."""

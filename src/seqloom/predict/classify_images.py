@@ -9,9 +9,11 @@ import numpy as np
 import torch
 
 from seqloom.core.errors import UsageError
+from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import did_you_mean, one_line
-from seqloom.data.images import ImageShape, Pixels
+from seqloom.data.images import Decoded, ImageShape, Pixels
 from seqloom.inspect.views.images import ImageReasons, explain_image
+from seqloom.inspect.views.video import FrameReasons
 from seqloom.predict.base import as_lines, json_value, predict_windows
 from seqloom.predict.classify import ABSTAINED, ClassifierEvaluation, LabelPrediction, LabelPredictor
 from seqloom.predict.images import ANIMATED, ImageInput, as_image, is_blank, name_of
@@ -24,26 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImageClassification(LabelPrediction):
-    """The labels of an image."""
+    """The labels of an image or a clip."""
 
     image: str = ""  # the name of the file
     notes: tuple[str, ...] = ()  # notes on parts of the file that were not used
-    why: ImageReasons | None = None  # the parts of the image that support its label, if requested
+    why: ImageReasons | FrameReasons | None = None  # the parts that support the label, if requested
 
     def to_line(self) -> str:
-        """Return tab-separated labels and probabilities. With `why`, the most important squares and glimpses follow."""
-        if self.why is None:
-            return super().to_line()
-        squares = (
-            f"rows {region.rows[0]}–{region.rows[1]}, columns {region.columns[0]}–{region.columns[1]}: "
-            f"{region.drop:+.3f}"
-            for region in self.why.regions
-        )
-        glimpses = (
-            f"glimpse at row {glimpse.row:.0f}, column {glimpse.column:.0f}: {glimpse.probability:.3f}"
-            for glimpse in self.why.glimpses
-        )
-        return "\t".join([super().to_line(), *squares, *glimpses])
+        """Return tab-separated labels and probabilities. With `why`, the most important parts follow."""
+        return super().to_line() if self.why is None else "\t".join([super().to_line(), *self.why.to_fields()])
 
     def to_json(self) -> dict[str, object]:
         reasons = {} if self.why is None else {"why": json_value(self.why)}
@@ -100,7 +91,7 @@ class ImageClassifierPredictor(LabelPredictor[ImageClassification]):
     ) -> Iterator[ImageClassification]:
         for start in range(0, len(images), batch_size):
             part = images[start : start + batch_size]
-            decoded = [as_image(image).decode(self.shape) for image in part if not is_blank(image)]
+            decoded = [self.decode(image) for image in part if not is_blank(image)]
             rows = (
                 iter(())
                 if not decoded
@@ -112,29 +103,45 @@ class ImageClassifierPredictor(LabelPredictor[ImageClassification]):
                     continue
                 (pixels, notes), row = next(rows)
                 candidates = self.rank(row, top)
-                reasons = self.why(pixels, candidates[0].label) if why else None
+                reasons = self.explain(pixels, candidates[0].label) if why else None
                 abstains = self.abstains(candidates)
                 yield ImageClassification(candidates, abstains, image=name_of(image), notes=notes, why=reasons)
 
+    def decode(self, image: ImageInput) -> Decoded:
+        """Decode an image and convert it to the shape that the model reads."""
+        return as_image(image).decode(self.shape)
+
+    def batch(self, pixels: Sequence[Pixels]) -> Tree:
+        """Return the batch of decoded images."""
+        return {"images": torch.from_numpy(np.stack(pixels))}
+
     def _probabilities(self, pixels: Sequence[Pixels]) -> list[list[float]]:
-        images = torch.from_numpy(np.stack(pixels)).to(self.device)
-        rows: list[list[float]] = self.model.probabilities({"images": images}).tolist()
+        rows: list[list[float]] = self.model.probabilities(to_device(self.batch(pixels), self.device)).tolist()
         return rows
 
-    def why(self, image: ImageInput, label: str | None = None) -> ImageReasons:
+    def why(self, image: ImageInput, label: str | None = None) -> ImageReasons | FrameReasons:
         """Compute which parts of an image support a label, by default the most probable label."""
-        pixels = as_image(image).decode(self.shape).pixels
+        pixels = self.decode(image).pixels
         if label is None:
             label = self.rank(self._probabilities([pixels])[0], 1)[0].label
         if label not in self.labels:
             raise UsageError(f"{self.name} has no label {label!r}: {did_you_mean(label, self.labels)}.")
+        return self.explain(pixels, label)
+
+    def explain(self, pixels: Pixels, label: str) -> ImageReasons | FrameReasons:
+        """Compute which parts of a decoded image support a label."""
         return explain_image(self.model, pixels, self.labels.index(label), label)
 
     def draw_why(self, answer: ImageClassification) -> "Figure":
         """Draw the image of a classification and the parts that support its label."""
         from seqloom.inspect.plots.images import draw_image_reasons
 
-        assert answer.why is not None, "the classification was computed without why=True"
-        pixels = as_image(answer.image).decode(self.shape).pixels
-        title = [f"{one_line(answer.image)}: {one_line(answer.why.label)} ({answer.probability:.1%})"]
-        return draw_image_reasons(pixels, answer.why.maps, title, answer.why.glimpses)
+        assert isinstance(answer.why, ImageReasons), "the classification was computed without why=True"
+        pixels = self.decode(answer.image).pixels
+        return draw_image_reasons(pixels, answer.why.maps, [describe_answer(answer)], answer.why.glimpses)
+
+
+def describe_answer(answer: ImageClassification) -> str:
+    """Return the title of a plot: the file, the label that is explained, and the highest probability."""
+    label = answer.label if answer.why is None else answer.why.label
+    return f"{one_line(answer.image)}: {one_line(label)} ({answer.probability:.1%})"

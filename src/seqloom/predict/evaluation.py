@@ -313,7 +313,7 @@ class LabelEvaluation(SplitEvaluation):
     def unit(self) -> str:
         """The unit to which a class is assigned, such as a text or a word."""
         counts = self.model.run.data["counts"][self.split]
-        return next((unit for unit in ("pairs", "series", "images") if unit in counts), "texts")
+        return next((unit for unit in ("pairs", "series", "images", "clips") if unit in counts), "texts")
 
     @property
     def matrix_units(self) -> tuple[str, str]:
@@ -351,8 +351,10 @@ class LabelEvaluation(SplitEvaluation):
         if report.unseen:
             has = ("word has a tag", "words have tags")
             if each == "texts":
-                one = "image has a label" if self.unit == "images" else "text has a label"
-                has = (one, f"{self.unit} have labels")
+                one = {"images": "image", "clips": "clip"}.get(self.unit, "text")
+                has = (f"{one} has a label", f"{self.unit} have labels")
+            elif each == "frames":
+                has = ("frame has a label", "frames have labels")
             unseen, names = format_count(sum(report.unseen.values()), *has), escape_controls(", ".join(report.unseen))
             yield f"{unseen} not in the training data ({names}); counted as errors"
 

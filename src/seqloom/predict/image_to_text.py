@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.tree import to_device
+from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import LINE_BREAKS, one_line
-from seqloom.data.images import ImageShape, Pixels
+from seqloom.data.images import Decoded, ImageShape, Pixels
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.rules import Hypothesis
 from seqloom.evaluate.alignment import Word, group_words
+from seqloom.inspect.values import Array
 from seqloom.inspect.views.image_texts import AttendedWord, attended_words, image_encoder_of
 from seqloom.predict.base import (
     Prediction,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BATCH_SIZE = 32  # images per batch
+TRUNCATED = {"{lines}: the text was truncated (--max-length)": lambda prediction: not prediction.best.finished}
 MAX_SHOWN_SIDE = 384  # maximum side in pixels of an image in a plot
 
 
@@ -145,7 +148,7 @@ class ImageToTextPredictor(Predictor[W]):
     evaluation_class = ImageToTextEvaluation
     notes: ClassVar = {
         ANIMATED: lambda prediction: bool(prediction.notes),
-        "{lines}: the text was truncated (--max-length)": lambda prediction: not prediction.best.finished,
+        **TRUNCATED,
     }
 
     @property
@@ -214,12 +217,11 @@ class ImageToTextPredictor(Predictor[W]):
             )
 
     def _write_batch(self, queries: Sequence[ImageQuery], search: BeamConfig, attention: bool) -> Iterator[W]:
-        images, tokenizer = [as_image(query.image) for query in queries], self.tokenizer
-        decoded = [image.decode(self.shape) for image in images]
+        tokenizer, decoded = self.tokenizer, [self.decode_image(query.image) for query in queries]
         text = None
         if self.reads_queries:
             text = pad_rows([self.encode_query(query) for query in queries], torch.device("cpu"), tokenizer.end)
-        batch = make_source(np.stack([each.pixels for each in decoded]), self.vectors_per_image, text)
+        batch = self.source([each.pixels for each in decoded], text)
         found = beam_search(
             self.model,
             source=to_device({"tokens": batch["source"], "mask": batch["source_mask"]}, self.device),
@@ -228,15 +230,28 @@ class ImageToTextPredictor(Predictor[W]):
             banned=tokenizer.banned,
             attention=attention,
         )
-        for query, image, (_, notes), hypotheses in zip(queries, images, decoded, found, strict=True):
+        for query, (_, notes), hypotheses in zip(queries, decoded, found, strict=True):
             yield self.prediction_class(
                 name_of(query.image),
                 query.text,
                 [self._candidate(hypothesis, query, attention) for hypothesis in hypotheses],
                 notes,
-                image.decode(self.shown_shape(image.decode().pixels)).pixels if attention else None,
+                self.shown_pixels(query.image) if attention else None,
                 unknown=tuple(tokenizer.unknown_pieces(query.text)) if self.reads_queries else (),
             )
+
+    def decode_image(self, image: ImageInput) -> Decoded:
+        """Decode an image and convert it to the shape that the model reads."""
+        return as_image(image).decode(self.shape)
+
+    def source(self, pixels: Sequence[Pixels], text: tuple[Tensor, Tensor] | None) -> dict[str, Tree]:
+        """Return the source and the mask of decoded images and of the tokens and masks of texts."""
+        return make_source(np.stack(pixels), self.vectors_per_image, text)
+
+    def shown_pixels(self, image: ImageInput) -> Pixels:
+        """Return an image as it is plotted."""
+        handle = as_image(image)
+        return handle.decode(self.shown_shape(handle.decode().pixels)).pixels
 
     def encode_query(self, query: ImageQuery) -> list[int]:
         """Return the tokens of the text of a query, including END."""
@@ -259,10 +274,15 @@ class ImageToTextPredictor(Predictor[W]):
 
     def attended_words(self, hypothesis: Hypothesis, text: str, query: ImageQuery) -> tuple[AttendedWord, ...]:
         """Return the attention of each word of a hypothesis."""
+        words = group_words(text, self.tokenizer.decoded_spans(hypothesis.tokens))
+        return attended_words(self.model, self.attention_of(hypothesis), words, self.query_words(query))
+
+    def attention_of(self, hypothesis: Hypothesis) -> Array:
+        """Return the attention weights (T, S) of the tokens of a hypothesis; raise `UsageError` without attention."""
         if hypothesis.attention is None:
             raise UsageError(f"{self.name} has no attention weights: it was trained without attention.")
-        words = group_words(text, self.tokenizer.decoded_spans(hypothesis.tokens))
-        return attended_words(self.model, hypothesis.attention.numpy(), words, self.query_words(query))
+        weights: Array = hypothesis.attention.numpy()
+        return weights
 
     def query_words(self, query: ImageQuery) -> list[Word]:
         """Return the words of the text of a query and its END, with the positions of their tokens."""

@@ -24,7 +24,7 @@ class ImageToTextEvaluation(Evaluation):
     def to_json(self) -> dict[str, object]:
         examples = [
             {
-                "image": line.example.image.name,
+                "image": line.example.text,
                 **({"query": line.example.source_text} if line.example.source_text else {}),
                 "targets": list(line.example.target_texts),
                 "text": line.text,
@@ -55,6 +55,6 @@ class ImageToTextEvaluation(Evaluation):
 
 
 def describe(line: WrittenText) -> str:
-    """Return the name of the image, and the text that the model read with it."""
+    """Return the name of the image or clip, and the text that the model read with it."""
     example = line.example
-    return f"{example.image.name}: {example.source_text}" if example.source_text else example.image.name
+    return f"{example.text}: {example.source_text}" if example.source_text else example.text

@@ -65,6 +65,7 @@ class TaskRecipe:
         tokenizer: Any = None
         batch: Any = None
         images: Any = None
+        augment: Any = None
         model: Any = None
         loss: Any = None
         train: Any = None

@@ -9,6 +9,7 @@ from typing import Literal
 
 from seqloom.config import config
 from seqloom.data.corpora import CorpusConfig
+from seqloom.data.corpus import Corpus
 from seqloom.data.image_texts import CaptionedImage
 from seqloom.evaluate.captions import score_captions
 from seqloom.tasks.base import TaskInfo
@@ -24,6 +25,7 @@ class Recipe(ImageToTextRecipe):
 
 
 class Task(ImageToTextTask[Recipe]):
+    corpus: Corpus[CaptionedImage]
     measured_on = "images with captions"
 
     def score(self, lines: Sequence[WrittenText]) -> dict[str, float]:

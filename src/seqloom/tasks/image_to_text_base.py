@@ -24,7 +24,7 @@ from seqloom.core.tree import Tree, to_device
 from seqloom.data.batching import Array, Ragged, ShuffleSampler
 from seqloom.data.collate import shift_right
 from seqloom.data.corpus import Corpus
-from seqloom.data.image_texts import ImageTextExample
+from seqloom.data.image_texts import DescribedExample
 from seqloom.data.images import ImageOptions, Pixels
 from seqloom.decoding.beam import BeamConfig, beam_search, map_batches, release_memory
 from seqloom.evaluate.perplexity import exp
@@ -52,15 +52,12 @@ class TextLossConfig:
 
 
 @config
-class ImageToTextRecipe(TaskRecipe):
-    """The keys of a recipe of an `ImageToTextTask`."""
+class DescribingRecipe(TaskRecipe):
+    """The keys of a recipe whose model writes texts about an image or a clip."""
 
     data: object
     tokenizer: TokenizerConfig
-    images: ImageOptions = ImageOptions()
-    augment: AugmentConfig = AugmentConfig()
     batch: ImageTextBatchConfig = ImageTextBatchConfig()
-    model: Annotated[ImageToTextConfig, Discriminator("kind")] = ImageToTextConfig()
     loss: TextLossConfig = TextLossConfig()
     decode: BeamConfig = BeamConfig()  # default search settings
     train: FitConfig
@@ -71,14 +68,23 @@ class ImageToTextRecipe(TaskRecipe):
             yield f"monitor {self.monitor} needs texts of dev: set batch.dev_images above 0, or to null"
 
 
-ImageTextR = TypeVar("ImageTextR", bound=ImageToTextRecipe)
+@config
+class ImageToTextRecipe(DescribingRecipe):
+    """The keys of a recipe whose model writes texts about an image."""
+
+    images: ImageOptions = ImageOptions()
+    augment: AugmentConfig = AugmentConfig()
+    model: Annotated[ImageToTextConfig, Discriminator("kind")] = ImageToTextConfig()
+
+
+ImageTextR = TypeVar("ImageTextR", bound=DescribingRecipe)
 
 
 @dataclass(frozen=True)
 class WrittenText:
     """An example and the text that a model wrote for it."""
 
-    example: ImageTextExample
+    example: DescribedExample
     text: str
 
     @property
@@ -128,13 +134,13 @@ class ImageToTextTask(ImageTask[ImageTextR, Any]):
     Subclasses define `score`, and set `reads_texts` if the model reads the source texts.
     """
 
-    corpus: Corpus[ImageTextExample]
+    corpus: Corpus[DescribedExample]
     reads_tokens = True
     reads_texts: ClassVar[bool] = False  # whether the model reads the source text of an example
     validates_part = True
 
     @classmethod
-    def training_texts(cls, recipe: ImageTextR, corpus: Corpus[ImageTextExample]) -> Iterable[str]:
+    def training_texts(cls, recipe: ImageTextR, corpus: Corpus[DescribedExample]) -> Iterable[str]:
         """Return the source and target texts of train for one tokenizer."""
         return (text for example in corpus.split("train") for text in example.texts())
 

@@ -17,6 +17,7 @@ name) and `load(config)`, which returns a `Corpus` of these examples:
     tracks                positions, observed and true         Track
     image-classification  images with labels                   LabelledImage
     image-captioning      images with captions                 CaptionedImage
+    video                 clips with labels and captions       ClipExample
 
 A recipe declares the corpora that it accepts by the class of their examples:
 `data: CorpusConfig[TextClassificationExample]`. A corpus module is imported on first use, and `load`

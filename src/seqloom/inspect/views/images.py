@@ -52,6 +52,19 @@ class ImageReasons:
     regions: tuple[Region, ...]  # the squares with the largest decreases
     glimpses: tuple[Glimpse, ...] = ()  # in the order of the model; empty for models without glimpses
 
+    def to_fields(self) -> list[str]:
+        """Return the most important squares, then the glimpses, as fields of a line."""
+        squares = (
+            f"rows {region.rows[0]}–{region.rows[1]}, columns {region.columns[0]}–{region.columns[1]}: "
+            f"{region.drop:+.3f}"
+            for region in self.regions
+        )
+        glimpses = (
+            f"glimpse at row {glimpse.row:.0f}, column {glimpse.column:.0f}: {glimpse.probability:.3f}"
+            for glimpse in self.glimpses
+        )
+        return [*squares, *glimpses]
+
 
 def explain_image(model: AnyImageClassifier, pixels: Pixels, label: int, name: str, top: int = 3) -> ImageReasons:
     """Compute the maps of an image (H, W, C) for a label."""
