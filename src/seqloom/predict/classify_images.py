@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from seqloom.inspect.views.images import ImageReasons, explain_image
 from seqloom.inspect.views.video import FrameReasons
 from seqloom.predict.base import as_lines, json_value, predict_windows
 from seqloom.predict.classify import ABSTAINED, ClassifierEvaluation, LabelPrediction, LabelPredictor
-from seqloom.predict.images import ANIMATED, ImageInput, as_image, is_blank, name_of
+from seqloom.predict.images import ANIMATED, ONE_IMAGE, ImageInput, as_image, is_blank, name_of
 from seqloom.predict.results import returns_list
 from seqloom.tasks.image_base import shape_of
 
@@ -78,12 +77,13 @@ class ImageClassifierPredictor(LabelPredictor[ImageClassification]):
         batch_size: int = 128,
         window: int = 1024,
     ) -> Iterator[ImageClassification]:
-        """Return one classification per image. An image is a file, or an array of bytes (H, W) or (H, W, C).
+        """Return one classification per image.
 
+        An image is a file, the content of a file, or an array of bytes (H, W) or (H, W, C).
         `top` limits the number of labels; by default, all labels are returned. With `why`, each classification includes
         the parts of the image that support its label. `window` and `batch_size` work as in `predict`.
         """
-        several = [images] if isinstance(images, str | Path | np.ndarray) else images
+        several = [images] if isinstance(images, ONE_IMAGE) else images
         return predict_windows(several, self._classify, batch_size=batch_size, window=window, top=top, why=why)
 
     def _classify(

@@ -11,8 +11,6 @@ sets the class of its predictions, which contains the names of both texts, and c
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -20,8 +18,10 @@ import torch
 from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
+from seqloom.core.inputs import check_text
 from seqloom.core.tree import Tree, to_device
 from seqloom.core.words import LINE_BREAKS, one_line
+from seqloom.data.collate import shift_right
 from seqloom.data.images import Decoded, ImageShape, Pixels
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.rules import Hypothesis
@@ -39,7 +39,7 @@ from seqloom.predict.base import (
     split_columns,
 )
 from seqloom.predict.image_to_text_evaluation import ImageToTextEvaluation
-from seqloom.predict.images import ANIMATED, ImageInput, as_image, is_blank, name_of
+from seqloom.predict.images import ANIMATED, ONE_IMAGE, ImageInput, as_image, is_blank, name_of, shown_shape
 from seqloom.predict.results import returns_list
 from seqloom.predict.translate import change_search
 from seqloom.tasks.image_base import shape_of
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 BATCH_SIZE = 32  # images per batch
 TRUNCATED = {"{lines}: the text was truncated (--max-length)": lambda prediction: not prediction.best.finished}
-MAX_SHOWN_SIDE = 384  # maximum side in pixels of an image in a plot
 
 
 class ImageQuery(NamedTuple):
@@ -161,9 +160,14 @@ class ImageToTextPredictor(Predictor[W]):
         """The shape to which images are converted."""
         return shape_of(self.recipe, self.run)
 
-    @cached_property
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The numbers of rows and columns of the locations of an image."""
+        return image_encoder_of(self.model).grid
+
+    @property
     def vectors_per_image(self) -> int:
-        return image_encoder_of(self.model).length
+        return self.grid[0] * self.grid[1]
 
     @property
     def decode(self) -> BeamConfig:
@@ -217,28 +221,54 @@ class ImageToTextPredictor(Predictor[W]):
             )
 
     def _write_batch(self, queries: Sequence[ImageQuery], search: BeamConfig, attention: bool) -> Iterator[W]:
-        tokenizer, decoded = self.tokenizer, [self.decode_image(query.image) for query in queries]
-        text = None
-        if self.reads_queries:
-            text = pad_rows([self.encode_query(query) for query in queries], torch.device("cpu"), tokenizer.end)
-        batch = self.source([each.pixels for each in decoded], text)
+        decoded = [self.decode_image(query.image) for query in queries]
+        batch = self._make_batch(queries, decoded)
         found = beam_search(
             self.model,
-            source=to_device({"tokens": batch["source"], "mask": batch["source_mask"]}, self.device),
+            source={"tokens": batch["source"], "mask": batch["source_mask"]},
             options=search,
-            end=tokenizer.end,
-            banned=tokenizer.banned,
+            end=self.tokenizer.end,
+            banned=self.tokenizer.banned,
             attention=attention,
         )
-        for query, (_, notes), hypotheses in zip(queries, decoded, found, strict=True):
-            yield self.prediction_class(
-                name_of(query.image),
-                query.text,
-                [self._candidate(hypothesis, query, attention) for hypothesis in hypotheses],
-                notes,
-                self.shown_pixels(query.image) if attention else None,
-                unknown=tuple(tokenizer.unknown_pieces(query.text)) if self.reads_queries else (),
-            )
+        for query, image, hypotheses in zip(queries, decoded, found, strict=True):
+            yield self._prediction(query, image, hypotheses, attention)
+
+    def _make_batch(self, queries: Sequence[ImageQuery], decoded: Sequence[Decoded]) -> dict[str, Tree]:
+        """Return the source and its mask."""
+        text = None
+        if self.reads_queries:
+            rows = [self.encode_query(query) for query in queries]
+            text = pad_rows(rows, torch.device("cpu"), self.tokenizer.end)
+        batch: dict[str, Tree] = to_device(self.source([image.pixels for image in decoded], text), self.device)
+        return batch
+
+    def _prediction(self, query: ImageQuery, image: Decoded, hypotheses: Sequence[Hypothesis], attention: bool) -> W:
+        return self.prediction_class(
+            name_of(query.image),
+            query.text,
+            [self._candidate(hypothesis, query, attention) for hypothesis in hypotheses],
+            image.notes,
+            self.shown_pixels(query.image) if attention else None,
+            unknown=tuple(self.tokenizer.unknown_pieces(query.text)) if self.reads_queries else (),
+        )
+
+    @torch.no_grad()
+    def force(self, query: ImageQuery, text: str) -> W:
+        """Return the log-probability and the attention of a given text."""
+        ids = [*self.tokenizer.encode(check_text(text, "text").strip()), self.tokenizer.end]
+        longest: int | None = self.model.longest_target
+        if longest is not None and len(ids) > longest:
+            raise DataError(f"A text may have at most {longest:,} tokens including END; got {len(ids):,}. Shorten it.")
+        targets, image = torch.tensor([ids], device=self.device), self.decode_image(query.image)
+        target = {"inputs": shift_right(targets), "targets": targets, "target_mask": torch.ones_like(targets).bool()}
+        batch = {**self._make_batch([query], [image]), **target}
+        log_probs = self.model.target_log_probs(batch)[0].double().tolist()
+        weights, log_prob = self.model.attention(batch), sum(log_probs)
+        score = log_prob / len(ids) ** self.decode.length_penalty
+        attention = None if weights is None else weights[0].float().cpu()
+        hypothesis = Hypothesis(ids[:-1], True, log_prob, score, log_probs, attention)
+        return self._prediction(query, image, [hypothesis], True)
 
     def decode_image(self, image: ImageInput) -> Decoded:
         """Decode an image and convert it to the shape that the model reads."""
@@ -251,7 +281,7 @@ class ImageToTextPredictor(Predictor[W]):
     def shown_pixels(self, image: ImageInput) -> Pixels:
         """Return an image as it is plotted."""
         handle = as_image(image)
-        return handle.decode(self.shown_shape(handle.decode().pixels)).pixels
+        return handle.decode(shown_shape(handle, self.shape)).pixels
 
     def encode_query(self, query: ImageQuery) -> list[int]:
         """Return the tokens of the text of a query, including END."""
@@ -288,20 +318,6 @@ class ImageToTextPredictor(Predictor[W]):
         """Return the words of the text of a query and its END, with the positions of their tokens."""
         text = query.text.strip()
         return group_words(text, self.tokenizer.spans(text), end="") if self.reads_queries else []
-
-    def shown_shape(self, pixels: Pixels) -> ImageShape:
-        """Return the shape in which an image is plotted; the model reads the same part of the image.
-
-        A stretched image is plotted with its own proportions.
-        """
-        H, W, _ = pixels.shape
-        shape = self.shape
-        if shape.fit == "stretch":
-            scale = min(1.0, MAX_SHOWN_SIDE / max(H, W))
-            return shape._replace(height=max(1, round(H * scale)), width=max(1, round(W * scale)))
-        most = min(max(H, W), MAX_SHOWN_SIDE)
-        factor = max(1, most // max(shape.height, shape.width))
-        return shape._replace(height=factor * shape.height, width=factor * shape.width)
 
     def draw_attention(self, prediction: W) -> "Figure":
         """Draw the image of a prediction with attention, and the attention of each word of its best text."""
@@ -348,10 +364,11 @@ class Captioner(ImageToTextPredictor[Caption]):
         window: int = 1024,
         **options: Any,
     ) -> Iterator[Caption]:
-        """Return the captions of each image. An image is a file, or an array of bytes (H, W) or (H, W, C).
+        """Return the captions of each image.
 
-        The other arguments work as in `write`.
+        An image is a file, the content of a file, or an array of bytes (H, W) or (H, W, C). The other arguments work as
+        in `write`.
         """
-        several = [images] if isinstance(images, str | Path | np.ndarray) else images
+        several = [images] if isinstance(images, ONE_IMAGE) else images
         queries = map(ImageQuery, several)
         return self.write(queries, attention=attention, batch_size=batch_size, window=window, stream=True, **options)

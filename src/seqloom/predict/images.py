@@ -7,9 +7,12 @@ from numpy.typing import NDArray
 
 from seqloom.core.errors import UsageError
 from seqloom.data.files import expand_home
-from seqloom.data.images import PixelImage, StoredImage
+from seqloom.data.images import EncodedImage, Image, ImageShape, PixelImage, StoredImage, check_bytes
 
-ImageInput = str | Path | NDArray[np.uint8]  # a file, or pixels (H, W) or (H, W, C)
+# a file, the content of a file, pixels (H, W) or (H, W, C), or the handle of an image
+ImageInput = str | Path | bytes | NDArray[np.uint8] | Image
+ONE_IMAGE = (str, Path, bytes, np.ndarray, Image)  # types of a single image
+MAX_SHOWN_SIDE = 384  # maximum side in pixels of an image in a plot
 ANIMATED = "{lines} with an animated image: only the first frame was used"
 
 
@@ -18,14 +21,21 @@ def is_blank(image: ImageInput) -> bool:
 
 
 def name_of(image: ImageInput) -> str:
-    """Return the name of a file, or "" for an array."""
+    """Return the name of a file or handle, or "" for the content of a file and for an array."""
+    if isinstance(image, Image):
+        return image.name
     return str(image) if isinstance(image, str | Path) else ""
 
 
-def as_image(image: ImageInput) -> StoredImage | PixelImage:
+def as_image(image: ImageInput) -> Image:
     """Return the handle of an image. Raise `UsageError` if an array is not an image of bytes."""
+    if isinstance(image, Image):
+        return image
     if isinstance(image, str | Path):
         return StoredImage(expand_home(Path(image)))
+    if isinstance(image, bytes):
+        check_bytes(len(image), "the image")
+        return EncodedImage("the image", image)
     pixels = image[:, :, None] if image.ndim == 2 else image
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in (1, 3) or 0 in pixels.shape:
         raise UsageError(
@@ -33,3 +43,16 @@ def as_image(image: ImageInput) -> StoredImage | PixelImage:
             f"{pixels.dtype} {image.shape}."
         )
     return PixelImage("array", pixels)
+
+
+def shown_shape(image: Image, shape: ImageShape) -> ImageShape:
+    """Return the shape in which an image is plotted if a model reads it in `shape`.
+
+    Both shapes show the same part of the image. A stretched image is plotted with its own proportions.
+    """
+    H, W, _ = image.decode().pixels.shape
+    if shape.fit == "stretch":
+        scale = min(1.0, MAX_SHOWN_SIDE / max(H, W))
+        return shape._replace(height=max(1, round(H * scale)), width=max(1, round(W * scale)))
+    factor = max(1, min(max(H, W), MAX_SHOWN_SIDE) // max(shape.height, shape.width))
+    return shape._replace(height=factor * shape.height, width=factor * shape.width)

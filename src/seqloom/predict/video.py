@@ -25,7 +25,7 @@ from seqloom.predict.classify import ABSTAINED
 from seqloom.predict.classify_images import ImageClassification, ImageClassifierPredictor, describe_answer
 from seqloom.predict.evaluation import LabelEvaluation
 from seqloom.predict.image_to_text import TRUNCATED, Caption, Captioner, ImageQuery
-from seqloom.predict.images import ImageInput, is_blank, name_of
+from seqloom.predict.images import ONE_IMAGE, ImageInput, is_blank, name_of
 from seqloom.predict.results import returns_list
 from seqloom.tasks.caption_video import clip_source
 from seqloom.tasks.image_base import shape_of
@@ -40,6 +40,8 @@ def as_clip(clip: ImageInput) -> Clip:
     """Return the handle of a clip. Raise `UsageError` if an array is not a clip of bytes."""
     if isinstance(clip, str | Path):
         return StoredClip(expand_home(Path(clip)))
+    if not isinstance(clip, np.ndarray):
+        raise UsageError(f"A clip must be a file, a folder of frames or an array; got {type(clip).__name__}.")
     pixels: NDArray[np.uint8] = clip[..., None] if clip.ndim == 3 else clip
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3) or 0 in pixels.shape:
         raise UsageError(
@@ -163,7 +165,7 @@ class VideoTaggerPredictor(SplitPredictor[TaggedClip]):
 
         A clip is an animated image, a folder of frames, or an array of bytes (T, H, W, C).
         """
-        several = [clips] if isinstance(clips, str | Path | np.ndarray) else clips
+        several = [clips] if isinstance(clips, ONE_IMAGE) else clips
         return predict_windows(several, self._tag, batch_size=batch_size, window=window)
 
     def decode(self, clip: ImageInput) -> Decoded:

@@ -101,13 +101,21 @@ class View:
     ) -> None:
         self.name, self.label, self.suits_model, self.task_view = name, label, suits_model, task_view or name
         self.router = APIRouter(prefix=f"/api/{name}")
+        self.body_limits: dict[str, int] = {}  # maximum sizes of request bodies in bytes, by path
 
     def suits(self, recipe: JsonObject) -> bool:
         """Whether the view can show a run with this recipe."""
         return has_view(recipe, self.task_view) and self.suits_model(recipe.get("model") or {})
 
-    def post(self, path: str = "") -> Callable[[Callable[[B, OpenRun], object]], Callable[[B, OpenRun], object]]:
-        """Register a function of a request body and its run as an endpoint."""
+    def post(
+        self, path: str = "", max_bytes: int | None = None
+    ) -> Callable[[Callable[[B, OpenRun], object]], Callable[[B, OpenRun], object]]:
+        """Register a function of a request body and its run as an endpoint.
+
+        `max_bytes` is the maximum size of a request body, if it differs from `safety.MAX_BODY_BYTES`.
+        """
+        if max_bytes is not None:
+            self.body_limits[f"{self.router.prefix}{path}"] = max_bytes
 
         def add(compute: Callable[[B, OpenRun], object]) -> Callable[[B, OpenRun], object]:
             self.router.post(path)(queued(compute))

@@ -4,7 +4,7 @@
 2. If the browser sends an Origin header, it must name this server. Requests from other pages are therefore rejected.
 3. Every request under /api/ must contain the token of the start address in a header. Forms and images cannot set
    headers, and no cookies are used.
-4. The size of a request body is limited.
+4. The size of a request body is limited. An endpoint can have a larger limit, for example for an image.
 5. Every response has a content security policy that allows only the scripts of the page itself. Other hosts and HTML
    that is built from strings are blocked.
 
@@ -24,6 +24,7 @@ import hmac
 import ipaddress
 import re
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +36,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_BODY_BYTES = 1_000_000
-BODY_TOO_LARGE = f"A request body may have at most {MAX_BODY_BYTES:,} bytes."
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 # `name`, `name:port`, `[IPv6 address]` or `[IPv6 address]:port`; no other text is allowed (RFC 9110, section 7.2)
 HOST_HEADER = re.compile(
@@ -62,6 +62,10 @@ def content_policy(frames: str) -> str:
     )
 
 
+def body_too_large(limit: int) -> str:
+    return f"A request body may have at most {limit:,} bytes."
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host is the loopback interface."""
     return host in LOOPBACK_HOSTS
@@ -70,8 +74,11 @@ def is_loopback(host: str) -> bool:
 class Guard:
     """ASGI middleware that checks requests and sets the security headers."""
 
-    def __init__(self, app: ASGIApp, token: str, host: str, notebook: bool = False) -> None:
-        self.app, self.token, self.host = app, token, host
+    def __init__(
+        self, app: ASGIApp, token: str, host: str, notebook: bool = False, limits: Mapping[str, int] | None = None
+    ) -> None:
+        """`limits` contains the maximum sizes of request bodies by path, if they differ from `MAX_BODY_BYTES`."""
+        self.app, self.token, self.host, self.limits = app, token, host, limits or {}
         self.headers = {
             "content-security-policy": content_policy(NOTEBOOK_ORIGINS if notebook else "'none'"),
             "x-content-type-options": "nosniff",
@@ -101,7 +108,11 @@ class Guard:
             status, message = refusal
             await JSONResponse({"error": message}, status)(scope, receive, send_with_headers)
             return
-        await self.app(scope, _limit_body(receive), send_with_headers)
+        await self.app(scope, _limit_body(receive, self._limit(scope)), send_with_headers)
+
+    def _limit(self, scope: Scope) -> int:
+        """Return the maximum size of a request body."""
+        return self.limits.get(scope["path"], MAX_BODY_BYTES)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """Return status and message for a rejected request, or None."""
@@ -111,11 +122,10 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin not in (f"http://{hosts[0]}", f"https://{hosts[0]}"):
             return 403, "Requests from other pages are not allowed."
-        if (
-            not headers.get("content-length", "0").isdecimal()
-            or int(headers.get("content-length", "0")) > MAX_BODY_BYTES
+        if not headers.get("content-length", "0").isdecimal() or int(headers.get("content-length", "0")) > self._limit(
+            scope
         ):
-            return 413, BODY_TOO_LARGE
+            return 413, body_too_large(self._limit(scope))
         token = headers.get("authorization", "").encode("latin-1", "replace")
         if scope["path"].startswith("/api") and not hmac.compare_digest(token, f"Bearer {self.token}".encode()):
             return 401, "The token is missing or wrong. Open the address that `seqloom studio` printed."
@@ -156,7 +166,7 @@ def host_name(header: str) -> str | None:
         return None
 
 
-def _limit_body(receive: Receive) -> Receive:
+def _limit_body(receive: Receive, limit: int) -> Receive:
     """Limit the size of a body that was sent without Content-Length."""
     received_bytes = 0
 
@@ -164,8 +174,8 @@ def _limit_body(receive: Receive) -> Receive:
         nonlocal received_bytes
         message = await receive()
         received_bytes += len(message.get("body", b""))
-        if received_bytes > MAX_BODY_BYTES:
-            raise HTTPException(413)
+        if received_bytes > limit:
+            raise HTTPException(413, body_too_large(limit))
         return message
 
     return receive_counted

@@ -25,7 +25,7 @@ from seqloom.inspect.values import to_plain
 from seqloom.studio.endpoints import View
 from seqloom.studio.queues import DeadlineExceeded, QueueFull, Queues
 from seqloom.studio.run_folder import RunFolder, UnknownRun, user_message
-from seqloom.studio.safety import BODY_TOO_LARGE, Guard, LimitedProtocol, Limits
+from seqloom.studio.safety import Guard, LimitedProtocol, Limits
 from seqloom.studio.views import VIEWS
 
 WEB = Path(__file__).parent / "web"
@@ -60,7 +60,8 @@ def make_app(
 
     for kind in (SeqloomError, RequestValidationError, HTTPException, Exception):
         app.exception_handler(kind)(_answer_error)
-    return Guard(app, token, host, notebook)
+    limits = {path: limit for view in VIEWS.values() for path, limit in view.body_limits.items()}
+    return Guard(app, token, host, notebook, limits)
 
 
 def render_page(views: Mapping[str, View]) -> str:
@@ -93,7 +94,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
             status, message = 422, "; ".join(problems)[:500]
         case HTTPException():
             status = error.status_code
-            message = BODY_TOO_LARGE if status == 413 else "Nothing is served at this address."
+            message = error.detail if status == 413 else "Nothing is served at this address."
         case _:
             status = 500
             message = user_message(error) or f"Internal error of the studio ({type(error).__name__})."

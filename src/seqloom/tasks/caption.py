@@ -42,4 +42,5 @@ INFO = TaskInfo(
     metric="bleu_4",
     examples="images",
     example="picture.png",
+    views=("alignment",),
 )

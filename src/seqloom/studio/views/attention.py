@@ -90,6 +90,9 @@ def describe_output(view: AlignmentView | HeadsView) -> dict[str, object]:
 
 
 def _has_cross_attention(model: JsonObject) -> bool:
+    if model.get("kind") == "image-to-text":
+        seq2seq = model.get("seq2seq") or {}
+        return _has_cross_attention({"kind": "transformer", **seq2seq} if isinstance(seq2seq, dict) else {})
     if model.get("kind") == "recurrent-seq2seq":
         return model.get("attention", {}) is not None  # null disables attention, which is enabled by default
     return MODELS.base(model.get("kind")) == "transformer"

@@ -36,6 +36,7 @@ HEADLINE_METRICS = (  # the first of these metrics that metrics/dev.json contain
     ("answer_f1", "F1 {:.3f}"),
     ("masked_accuracy", "masked accuracy {:.1%}"),
     ("bits_per_character", "{:.3f} bits/char"),
+    ("bleu_4", "BLEU-4 {:.1f}"),
     ("perplexity", "perplexity {:.2f}"),
     ("mase", "MASE {:.3f}"),
     ("loss", "loss {:.4f}"),

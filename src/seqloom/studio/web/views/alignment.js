@@ -1,20 +1,33 @@
-// Alignment: attention weights of target words over source words, for one or two runs.
+// Alignment: attention weights of target words over source words, for one or two runs, or over a picture.
 
 import { h, setChildren, updateChildren } from "../lib/dom.js";
 import { button, controls, examplesFor, runPicker, select, textBox } from "../lib/controls.js";
 import { onThemeChange } from "../lib/colour.js";
+import { readsPictures, showPictures } from "../lib/picture_alignment.js";
 import { usesRootScale, positiveParam, mapControls, mapFigure, mapRequest, outputLine, mapStyle } from "../lib/attention_map.js";
 
 export const title = "Alignment";
 export const lead =
     "A translator with attention computes weights α over the source words for each target word. Row t shows the weights " +
-    "for target word t and sums to 1. Point at a word to highlight its row or column.";
-export const needs = "This view needs a translator with attention, or a Transformer that translates or denoises.";
+    "for target word t and sums to 1. Point at a word to highlight its row or column. A model that describes images " +
+    "attends to the locations of a picture.";
+export const needs =
+    "This view needs a translator with attention, a Transformer that translates or denoises, or a model that describes " +
+    "images.";
 
 export async function show(page) {
     const run = page.selectedRun();
+    if (readsPictures(run)) {
+        const open = (id) => {
+            page.setParams({ run: id, text: null, target: null });
+            page.clearError();
+            return show(page).catch((error) => page.fail(error));
+        };
+        return showPictures(page, run, open);
+    }
+    const readers = { ...page, runs: page.runs.filter((item) => !readsPictures(item)) };
     const text = page.params.get("text") ?? run.example ?? "";
-    const other = page.runs.find((item) => item.id === page.params.get("other"));
+    const other = readers.runs.find((item) => item.id === page.params.get("other"));
     const panels = [new Panel(page, run, text, ""), ...(other ? [new Panel(page, other, text, "2")] : [])];
     for (const panel of panels) panel.onHover = (row, column) => highlightOthers(panels, panel, column);
     const failed = (error) => page.fail(error);
@@ -45,7 +58,7 @@ export async function show(page) {
         page.root,
         controls(
             runPicker(page, { value: run.id, onchange: (id) => reload({ run: id, layer: null, head: null }) }),
-            runPicker(page, {
+            runPicker(readers, {
                 label: "Compare with",
                 value: other?.id ?? "",
                 empty: "none",
