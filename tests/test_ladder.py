@@ -100,7 +100,7 @@ def test_overrides_apply_to_all_variants_and_base_path_is_relative(write: Any, t
         ({"size": {}}, ["size", "kinds of models to keys"]),
         ({"variants": {"a": [], "b": ["seed=9"]}}, ["seed", "--seeds"]),
         ({"variants": {"a": [], "b": ["data.max_length=3"]}}, ["same task and data"]),
-        ({"variants": {"../b": []}}, ["../b", "is a folder name"]),
+        ({"variants": {"../b": []}}, ["../b", "must consist of letters"]),
         ({"variants": {}}, ["at least one variant"]),
         ({"variants": "cell"}, ["cells"]),
         ({"variants": ["a"]}, ["variants"]),

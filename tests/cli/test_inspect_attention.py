@@ -77,7 +77,7 @@ def test_piped_map_has_no_colours(seqloom: Any, translators: Path) -> None:
     assert lines[4] == "rows: produces (target); columns: key (source)"
     assert lines[6].split() == ["the", "cat", "sat", ",", "here", "</s>"]
     assert [line.split()[0].strip("\u2068\u2069") for line in lines[7:11]] == ["القط", "جلس", "猫", "</s>"]
-    assert lines[-1] == "0 ·░▒▓█ 1  fraction of the attention of each row"
+    assert lines[-1] == "0 ·░▒▓█ 1  fraction of the attention in each row"
     bare = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--target", "القط جلس 猫", "--no-end")
     assert "</s>" not in bare.out
 

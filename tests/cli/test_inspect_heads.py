@@ -103,7 +103,7 @@ def test_default_is_the_alignment(seqloom: Any, translators: Path) -> None:
     shown = seqloom(*command)
     assert shown.code == 0 and shown.err == ""
     *_, scale, blank, more = shown.out.splitlines()
-    assert (scale, blank) == ("0 ·░▒▓█ 1  fraction of the attention of each row", "")
+    assert (scale, blank) == ("0 ·░▒▓█ 1  fraction of the attention in each row", "")
     assert "--part cross, encoder or decoder" in more
     alignment = seqloom(*command, "--json").json
     heads = seqloom(*command, "--view", "heat", "--part", "cross", "--json").json

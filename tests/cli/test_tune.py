@@ -55,7 +55,7 @@ def test_interrupted_search_tries_all_combinations(
     seqloom: Any, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = seqloom("tune", "toys-copy", *SHORT, "model.cell=gru,elman", "--out", "x")
-    assert few.code == 0 and "All 2 combinations of these values are tried." in few.out
+    assert few.code == 0 and "All 2 combinations of these values have been tried." in few.out
     from seqloom.train.stop import Stop
 
     monkeypatch.setattr(Stop, "on_signals", lambda stop: _request(stop))

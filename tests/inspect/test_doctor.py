@@ -142,7 +142,7 @@ def test_insufficient_memory_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(12, 0.5, 2.0, memory=GIB, microbatches=4))
     assert advice(doctor.examine(checked), "A batch does not fit in memory and is split into 4 microbatches")
     monkeypatch.setattr(doctor, "rehearse", lambda recipe: Rehearsal(failure="something else"))
-    assert advice(doctor.examine(checked), "The rehearsal failed, so training will fail, too: something else")
+    assert advice(doctor.examine(checked), "The trial run failed, so training will also fail: something else")
 
 
 def test_model_larger_than_memory_is_not_rehearsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

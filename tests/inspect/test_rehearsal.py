@@ -85,7 +85,7 @@ def test_ngram_estimation_is_rehearsed_in_full(tmp_path: Path) -> None:
 def test_failed_process_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     monkeypatch.setattr(sys, "executable", str(python))
-    ends = {"exit 3": "the last line", "kill -9 $$": "out of memory: the system killed the rehearsal"}
+    ends = {"exit 3": "the last line", "kill -9 $$": "out of memory: the system killed the trial run"}
     for end, words in ends.items():
         python.write_text(f"#!/bin/sh\necho a line >&2\necho the last line >&2\n{end}\n")
         python.chmod(0o755)

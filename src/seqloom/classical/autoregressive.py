@@ -55,7 +55,7 @@ class AutoregressiveConfig:
 
 
 class Autoregressive(TensorModel):
-    """The autoregressive model, in float64. It is small and always runs on the CPU."""
+    """The autoregressive model, in float64. The model is small and always runs on the CPU."""
 
     names = ("weights", "bias", "covariance", "level", "spread")
     bounds: Mapping[str, Bounds] = {"spread": (0, None)}

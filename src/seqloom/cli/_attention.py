@@ -168,7 +168,7 @@ def print_grid(console: "Console", is_coloured: bool, grid: "AttentionMap", *, l
         return
     shown = render_heat_map(grid.rows, grid.columns, grid.weights, width=console.width, colour=is_coloured)
     console.print(shown, end="", crop=False)
-    console.print("\n", render_scale(is_coloured), "  fraction of the attention of each row", sep="")
+    console.print("\n", render_scale(is_coloured), "  fraction of the attention in each row", sep="")
 
 
 # --- heads of Transformers -------------------------------------------------------------------------------------------

@@ -200,7 +200,7 @@ def print_components(run: Path, view: "Components", times: Sequence[str]) -> Non
     """Print the components of the last steps of a series."""
     logarithms = " (logarithms)" if view.logarithmic else ""
     count = min(SHOWN_STEPS, len(view.observed))
-    print(f"{run}: {view.variable} of {view.series}{logarithms}, the last {count} steps, ± 2 deviations")
+    print(f"{run}: {view.variable} of {view.series}{logarithms}, the last {count} steps, ± 2 standard deviations")
     print(f"{'time':16}{'observed':>12}" + align_cells(view.parts, 22))
     for step in range(len(view.observed) - count, len(view.observed)):
         value = view.observed[step]
@@ -230,7 +230,7 @@ def track(
 def print_track(run: Path, trace: "TrackTrace") -> None:
     """Print the errors of observed, filtered and smoothed positions."""
     size = f"{len(trace.truth)} steps, {format_count(len(trace.gaps), 'gap')}"
-    print(f"{run}: track {trace.name}, {size}; root mean square distance from the truth")
+    print(f"{run}: track {trace.name}, {size}; root mean square distance from the true positions")
     print(f"{'':12}{'observed steps':>16}{'gaps':>10}{'within 95 %':>14}")
     for name in ("observed", "filtered", "smoothed"):
         gap, within = trace.metrics.get(f"gap_{name}"), trace.metrics.get(f"within_{name}")

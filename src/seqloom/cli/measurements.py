@@ -229,7 +229,10 @@ def print_layers(result: "Layers") -> None:
     for row in table:
         print("".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
     if fit := result.fit():
-        print(f"n^… is the slope of the log-log fit over {fit}; counted: the multiplications of a forward pass.")
+        print(
+            f"n^… is the slope of the log-log fit over {fit}; counted: the exponent of the number of "
+            f"multiplications in a forward pass."
+        )
     else:
         print("The exponent can be computed only from two or more lengths.")
     if remarks := result.remarks():

@@ -161,7 +161,7 @@ def warn_if_poor(training: "Training", metrics: Mapping[str, float], stop: "Stop
     with stop.interruptible(), suppress(Interrupted):  # a second Ctrl-C skips the note
         if "bleu" in metrics:
             notes = baseline_notes({**metrics, **training.task.copy_metrics("dev")})
-            print_notes(f"the training was interrupted: {note}" for note in notes)
+            print_notes(f"training was interrupted: {note}" for note in notes)
 
 
 def describe_resume(training: "Training") -> str:
@@ -182,7 +182,7 @@ def report(translator: "TranslatorPredictor", example: str, began: float) -> Non
         print(f"   note: {note}")
     print("\n4. Attention: the source words used for each target word. The training data has no alignments:")
     if "alignment_accuracy" in metrics:
-        print(f"   {metrics['alignment_accuracy']:.1%} of the words attend to the correct source word.\n")
+        print(f"   {metrics['alignment_accuracy']:.1%} of the target words attend to the correct source word.\n")
     try:
         show_alignment(alignment_view(translator, example), folder)
     except UsageError as error:  # the model has no attention with model.attention=null
@@ -206,7 +206,7 @@ def find_program() -> str:
 
 
 def show_alignment(view: "AlignmentView", folder: Path) -> None:
-    """Print an alignment and plot it into the run directory."""
+    """Print an alignment, and write its plot to the run directory."""
     from seqloom.cli._attention import draw_grid, print_alignment
     from seqloom.core.errors import ResourceError
     from seqloom.inspect.plots.figures import choose_fonts, format_word

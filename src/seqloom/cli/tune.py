@@ -79,9 +79,9 @@ def print_plan(search: "Search", trials: int) -> None:
     for dimension in search.dimensions:
         print(f"  {dimension.key}={dimension.text}")
     if search.total < trials:
-        print(f"All {format_count(search.total, 'combination')} of these values are tried.")
+        print(f"All {format_count(search.total, 'combination')} of these values have been tried.")
     if ended := sum(trial.state != "running" for trial in search.trials):
-        print(f"{format_count(ended, 'trial')} ended earlier; the others follow.")
+        print(f"{format_count(ended, 'trial')} ended in an earlier call; the remaining trials follow.")
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """The recipe grammar: frozen dataclasses with constraints in their annotations, YAML, overrides and messages.
 
 A recipe is read (`load_yaml`), overridden (`apply_overrides`) and validated (`build`). `build`
-reports the problems of all sections together. It never converts numbers, strings and booleans into one another, and it
-never evaluates a string as code.
+reports the problems of all sections together. `build` never converts numbers, strings and booleans into one another,
+and never evaluates a string as code.
 """
 
 import copy

@@ -55,7 +55,7 @@ class _Loader(yaml.SafeLoader):
 class _Dumper(yaml.SafeDumper):
     """A dumper that writes flat lists on one line.
 
-    It quotes each string that YAML 1.1 or 1.2 would read as another type.
+    The dumper quotes each string that YAML 1.1 or 1.2 would read as another type.
     """
 
     def represent_flat_list(self, value: list[Json]) -> Node:

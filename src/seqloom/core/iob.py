@@ -57,8 +57,8 @@ def marks_spans(tags: Iterable[str]) -> bool:
 def extract_spans(tags: Sequence[str]) -> list[Span]:
     """Return the spans of tags of any scheme, valid or not.
 
-    A span begins at B or S, after E, S or O, and at a change of type. It ends before the next span,
-    before O, and after E or S.
+    A span begins at B or S, after E, S or O, and at a change of type. A span ends before the next span, before O, and
+    after E or S.
     """
     spans: list[Span] = []
     last, last_type = OUTSIDE, ""  # prefix and type of the previous tag

@@ -297,10 +297,10 @@ class Chunk(TypedDict):
 class StreamBatches:
     """A stream (N,) divided into `size` rows of L = ⌊N / size⌋ tokens, read in parallel in chunks of `length` tokens.
 
-    Row r predicts stream[r·L : (r+1)·L]. Its first input is the token before its first target (END for row 0). Chunks
-    of a row are contiguous, so that a carried state has read exactly the preceding tokens of the row. An epoch predicts
-    each of size·L tokens once; only the last N mod size tokens of the stream are left out. The last chunk of an epoch
-    is shorter if `length` does not divide L, so that there are at most two shapes.
+    Row r predicts stream[r·L : (r+1)·L]. The first input of a row is the token before its first target (END for row 0).
+    Chunks of a row are contiguous, so that a carried state has read exactly the preceding tokens of the row. An epoch
+    predicts each of size·L tokens once; only the last N mod size tokens of the stream are left out. The last chunk of
+    an epoch is shorter if `length` does not divide L, so that there are at most two shapes.
 
     With an offset, the stream is rotated by this number of tokens, which shifts rows and chunks. The stream ends with
     the END of the last document, so that END still precedes the first document.

@@ -4,8 +4,8 @@
     0 ||| dies ist ein Haus ||| LM0= -12.3 TM0= -4.5 ||| -2.01
     1 ||| …
 
-Each line is a candidate. It contains the number of the source line, the text, and optional fields. The numbers start at
-0 and are in ascending order. The last field that is a single number is the score.
+Each line is a candidate. A line contains the number of the source line, the text, and optional fields. The numbers
+start at 0 and are in ascending order. The last field that is a single number is the score.
 """
 
 import math

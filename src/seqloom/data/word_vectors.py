@@ -13,7 +13,7 @@ words are kept, so that a file may be larger than memory. All vectors must have 
 are not requested are counted but not parsed.
 
 The evaluation sets are in `word_vectors_eval` of the data folder (SEQLOOM_DATA): WordSim-353,
-SimLex-999 and the analogies of Google. They are not part of seqloom.
+SimLex-999 and the analogies of Google. The sets are not part of seqloom.
 """
 
 import gzip

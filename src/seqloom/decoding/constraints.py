@@ -36,7 +36,7 @@ class SourceTerms:
 class Constraints:
     """The terms of the sources of a batch. The states of hypotheses (…, C) have a column for each term of a source.
 
-    The states of all automata are numbered consecutively. Their successors are stored as a sorted list of
+    The states of all automata are numbered consecutively. The successors of states are stored as a sorted list of
     state · V + token.
     """
 

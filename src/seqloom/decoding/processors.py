@@ -1,7 +1,7 @@
 """Score processors: transformations of p(next token) before a token is chosen.
 
-Each processor is a pure function from log-probabilities (B, V) to normalized log-probabilities (B, V). It
-may use the generated tokens (B, t), without the prompt. The processors are applied in this order:
+Each processor is a pure function from log-probabilities (B, V) to normalized log-probabilities (B, V). A processor may
+use the generated tokens (B, t), without the prompt. The processors are applied in this order:
 
     1. repetition penalty   p(v) ← p(v) / θ  for every v generated before
     2. banned tokens        p(v) ← 0         for every v in `banned`, and for END before `min_tokens` tokens

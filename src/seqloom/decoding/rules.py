@@ -249,7 +249,7 @@ class Nodes:
         """Return the paths of `lengths` (n,) tokens from the root to the nodes `last` (n,).
 
         The result contains tokens and log-probabilities (n, T), and nodes (n, 1 + T) that begin with the root.
-        All are padded at the end.
+        All rows are padded at the end.
         """
         tokens, parents, log_probs = (torch.cat(part).cpu().numpy() for part in zip(*self._grown, strict=True))
         longest = int(lengths.max())

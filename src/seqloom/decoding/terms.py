@@ -97,7 +97,7 @@ class TokenTexts:
         return {text for part in parts for text in suffixes.texts[part]}
 
     def _continuing(self, rest: bytes) -> set[bytes]:
-        """Return the texts that are a beginning of the rest of a form, or start with the rest."""
+        """Return the token texts that are a prefix of the rest of a form, or have the rest as a prefix."""
         parts = {rest[:size] for size in range(1, len(rest))}.intersection(self.ids)
         return parts.union(_with_prefix(self.sorted, rest))
 

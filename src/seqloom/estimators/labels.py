@@ -1,4 +1,7 @@
-"""Labels of any hashable type. A run stores them as texts; the file estimator.json of the run restores the labels."""
+"""Labels of any hashable type.
+
+A run stores the labels as strings; the file estimator.json of the run restores their types.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence

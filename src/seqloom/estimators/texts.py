@@ -237,7 +237,7 @@ class WordVectors(Estimator):
     tasks: ClassVar = ("word-vectors",)
 
     def fit(self, texts: Iterable[str], labels: object = None, *, validation: float = 0.05) -> Self:
-        """Train on texts. `labels` are ignored; pipelines of scikit-learn pass them."""
+        """Train on texts. `labels`, which pipelines of scikit-learn pass, are ignored."""
         return self._train(document_examples(texts), validation)
 
     @property

@@ -285,8 +285,8 @@ class ClassificationReport(MetricReport):
 def report(expected: Sequence[str], log_probs: Values, labels: Sequence[str], *, seed: int = 0) -> ClassificationReport:
     """Evaluate `log_probs` (N, K) of `labels` (K,) against the `expected` labels (N,).
 
-    Texts with a label that is unknown to the model count as wrong. They are excluded from the loss, which
-    would otherwise be infinite.
+    Texts with a label that is unknown to the model count as wrong. Such texts are excluded from the loss, which would
+    otherwise be infinite.
     """
     if log_probs.shape != (len(expected), len(labels)):
         raise DataError(

@@ -1,7 +1,7 @@
 """Calibrated probabilities, and thresholds below which a classifier abstains.
 
-A temperature T divides the logits z: p(y) = softmax(z / T). It changes the confidence of a prediction,
-but not its label. T minimizes the mean of −log p(label) on dev (Guo et al., 2017). With β = 1 / T,
+A temperature T divides the logits z: p(y) = softmax(z / T). The temperature changes the confidence of a prediction, but
+not its label. T minimizes the mean of −log p(label) on dev (Guo et al., 2017). With β = 1 / T,
 
     d/dβ mean(−log p) = mean(Σ_k p_k z_k − z_label)
 

@@ -75,8 +75,8 @@ def stream_log_probs(
 ) -> Tensor:
     """Return log p of every token of a stream (N,), on the CPU.
 
-    `rows` > 1 splits the stream into contiguous parts that are read as a batch. This is faster, but each part
-    begins in the start state with only the previous token as context. `chunk` is the number of tokens per
+    `rows` > 1 splits the stream into contiguous parts that are read as a batch. Reading several parts is faster, but
+    each part begins in the start state with only the previous token as context. `chunk` is the number of tokens per
     forward pass. The state is passed to the next chunk, so `chunk` affects only memory.
     """
     if stream.dim() != 1:

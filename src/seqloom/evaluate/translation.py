@@ -187,8 +187,8 @@ def by_length(
 ) -> list[LengthRow]:
     """Compute BLEU of buckets of sentences with similar length, shortest first.
 
-    Buckets have equal width; buckets with too few sentences are merged with a neighbour. They depend
-    only on `lengths`, so that models are comparable.
+    Buckets have equal width; buckets with too few sentences are merged with a neighbour. The buckets depend only on
+    `lengths`, so that models are comparable.
     """
     _check(hypotheses, references)
     longest = sorted(lengths)[int(0.98 * (len(lengths) - 1))]  # ignore a few very long sentences

@@ -3,7 +3,8 @@
     source   source_bos, x_1 … x_n, END
     target   begin (in place of END), target_bos, y_1 … y_m, END
 
-Each start token is added only if the config sets it. Its attention weights are removed from the returned weights.
+Each start token is added only if the config sets it. The attention weights of start tokens are removed from the
+returned weights.
 """
 
 from typing import Literal
@@ -112,7 +113,7 @@ class ForcedStartTransformer(StartTokenTransformer):
         self.target_bos = config.target_bos or END
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:
-        """Read the first token, so that the search's next END is read as `target_bos`."""
+        """Read the first token; the END with which a search begins is then read as `target_bos`."""
         state = super().start(source, rows)
         first = torch.full_like(state.memory["mask"][:, :1], END, dtype=torch.long)
         _, _, hidden, memory = super().decode(first, state.hidden, state.memory)

@@ -487,7 +487,7 @@ def _warn_rehearsal(rehearsal: Rehearsal, free_bytes: int | None, batch: Mapping
         smaller = "a smaller model" if rehearsal.out_of_memory_for == "model" else smaller
         yield f"{failure[0].upper()}{failure[1:]}.{room} Use {smaller}."
     elif failure is not None:
-        yield f"The rehearsal failed, so training will fail, too: {failure}"
+        yield f"The trial run failed, so training will also fail: {failure}"
     elif free_bytes is not None and rehearsal.peak is not None and rehearsal.peak > MAX_MEMORY_FRACTION * free_bytes:
         yield f"Training needs {format_bytes(rehearsal.peak)} of memory.{room} Use {smaller}."
     if rehearsal.microbatches > 1:

@@ -1,8 +1,8 @@
 """The cost of training: parameters, updates, and the time and memory of a few real steps in a new process.
 
 A rehearsal reads the same data, performs the same updates, and evaluates and saves the model in the same way as
-training, so its peak memory equals that of training. It runs in a new process, so that the memory of the current
-process is not counted.
+training, so its peak memory equals that of training. A rehearsal runs in a new process, so that the memory of the
+current process is not counted.
 """
 
 import json
@@ -207,7 +207,7 @@ def rehearse(recipe: TaskRecipe) -> Rehearsal:
     if process.returncode == 0:
         return Rehearsal(**json.loads(process.stdout.splitlines()[-1]))
     if process.returncode == -signal.SIGKILL:
-        return Rehearsal(failure="out of memory: the system killed the rehearsal", out_of_memory_for="batch")
+        return Rehearsal(failure="out of memory: the system killed the trial run", out_of_memory_for="batch")
     lines = process.stderr.strip().splitlines() or ["no message"]
     return Rehearsal(failure=lines[-1])
 

@@ -111,7 +111,7 @@ class Backbone(nn.Module, ABC):
         return []
 
     def notes(self) -> list[str]:
-        """List behaviour that the recipe does not show, as notes for the user."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         return []
 
     # Next-token prediction
@@ -135,7 +135,10 @@ class Backbone(nn.Module, ABC):
 
     @torch.no_grad()
     def load_pretrained(self, weights: Mapping[str, Tensor], origin: str) -> None:
-        """Copy the weights of a pretrained model. If they do not match, raise an error that lists the mismatches."""
+        """Copy the weights of a pretrained model.
+
+        If the weights do not match, raise an error that lists the mismatches.
+        """
         prefixes = tuple(self.pretrained_names.values())
         given = {name: tensor for name, tensor in weights.items() if name.startswith(prefixes)}
         renamed, optional = self.rename_to_pretrained(self.state_dict(keep_vars=True)), self.optional_names

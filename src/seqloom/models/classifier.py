@@ -188,7 +188,7 @@ class TextClassifier(ClassifierBase):
         nn.init.zeros_(self.output.bias)
 
     def notes(self) -> list[str]:
-        """List behaviour that the recipe does not show, as notes for the user."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         return [] if self.encoder is None else self.encoder.notes()
 
     def set_documents(self, document_counts: Tensor, documents: int) -> None:

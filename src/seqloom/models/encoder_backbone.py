@@ -13,7 +13,7 @@ from seqloom.nn.pooling import mean_of_real
 
 
 class EncoderBackbone(SourceEncoder, Backbone):
-    """The encoder of an encoder–decoder Transformer as a backbone. It reads END a END for a text a."""
+    """The encoder of an encoder–decoder Transformer as a backbone. The encoder reads a text a as END a END."""
 
     form = "ends"
     source_embed: Embedded

@@ -105,7 +105,7 @@ class FineTuned(nn.Module):
         self.output_size = self.backbone.output_size if self.encoder is None else self.encoder.output_size
 
     def notes(self) -> list[str]:
-        """List behaviour that the recipe does not show, as notes for the user."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         return self.backbone.notes()
 
     def layer_groups(self) -> list[list[nn.Parameter]]:

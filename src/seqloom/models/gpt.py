@@ -85,7 +85,7 @@ class GPT(LeftToRightModel):
         return self.backbone.embedded
 
     def notes(self) -> list[str]:
-        """List behaviour that the recipe does not show, as notes for the user."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         if self.config.positions.kind == "none":
             return ["without positions the model has little information about the order of the previous tokens"]
         return []

@@ -130,7 +130,7 @@ class ImageClassifier(AnyImageClassifier):
         nn.init.zeros_(self.output.bias)
 
     def notes(self) -> list[str]:
-        """List behaviour that the recipe does not show, as notes for the user."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         return [] if self.encoder is None or self.image.has_positions else self.encoder.notes()
 
     def vectors(self, x: Tensor) -> tuple[Tensor, Tensor]:

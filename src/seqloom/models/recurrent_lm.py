@@ -103,7 +103,7 @@ class RecurrentLM(LeftToRightModel):
         self.output.initialize(scale)
 
     def notes(self) -> list[str]:
-        """List behaviour that the recipe does not show, as notes for the user."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         return [*self.stack.notes(), *self.config.dropout_notes()]
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class RecurrentReader(nn.Module):
         return y
 
     def notes(self) -> list[str]:
-        """List behaviour that the recipe does not show, as notes for the user."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         return self.stack.notes()
 
     def trace(self, x: Tensor, state: StackState | None = None) -> tuple[dict[str, Tensor], ...]:

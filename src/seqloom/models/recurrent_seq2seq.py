@@ -212,7 +212,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         self.output.initialize()
 
     def notes(self) -> list[str]:
-        """List behaviour that the recipe does not show, as notes for the user."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         encoder = [] if self.encoder is None else self.encoder.notes()
         notes = [*encoder, *self.decoder.notes(), *self.config.dropout_notes()]
         if self.attend is not None:

@@ -2,8 +2,8 @@
 
     p(y_t | y_<t) = p_θ(y_t | END, v_1 … v_P, y_<t)          θ is frozen; v_1 … v_P are trained
 
-The vectors replace the embeddings of a written prompt, directly after the END that precedes a text. They have the token
-ids V … V + P − 1. No text contains these ids, and no model predicts them.
+The vectors replace the embeddings of a written prompt, directly after the END that precedes a text. The vectors have
+the token ids V … V + P − 1. No text contains these ids, and no model predicts them.
 """
 
 from collections.abc import Iterator, Mapping

@@ -130,7 +130,7 @@ class SequenceTagger(TaggerBase):
         )
 
     def notes(self) -> list[str]:
-        """List behaviour that the recipe does not show, as notes for the user."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         return self.encoder.notes()
 
     def read(self, batch: Batch) -> Tensor:

@@ -103,7 +103,7 @@ class Transformer(SourceEncoder, Seq2Seq):
         self.output.initialize()
 
     def notes(self) -> list[str]:
-        """List behaviour that the recipe does not show, as notes for the user."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         config, attends = self.config, mixer_class(self.config.encoder_layer).attends
         notes = list(dict.fromkeys(note for block in self.encoder for note in block.mixer.notes()))
         if not config.causal:

@@ -133,7 +133,7 @@ class BidirectionalStack(nn.Module):
             self.combine = Combine(hidden, combine)
 
     def notes(self) -> list[str]:
-        """List, once for both directions, operations of the cells that their equations omit, as notes for the user."""
+        """Return notes for the user, once for both directions, on operations of the cells that their equations omit."""
         if self.depth == "apart":
             return self._stacks()[0].notes()
         return [note for layer in self._layers() for note in layer.forwards.cell.notes()]

@@ -152,5 +152,5 @@ class LinearChainCRF(nn.Module):
             shape = tuple(emissions.shape[:2])
             raise ValueError(f"mask must be torch.bool {shape}; got {mask.dtype} {tuple(mask.shape)}")
         if any_known_true(mask[:, 1:] & ~mask[:, :-1]):
-            raise ValueError("padding must come last; a row of the mask changes from False to True")
+            raise ValueError("padding must come last, but a row of the mask changes from False to True")
         return zero_padding(at_least_float32(emissions), mask)

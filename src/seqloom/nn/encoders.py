@@ -42,7 +42,7 @@ class Encoder(nn.Module, ABC):
         return []
 
     def notes(self) -> list[str]:
-        """List operations of the encoder that its equations omit, as notes for the user."""
+        """Return notes for the user on operations of the encoder that its equations omit."""
         return []
 
 

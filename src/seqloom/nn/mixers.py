@@ -73,7 +73,7 @@ class Mixer(nn.Module, ABC):
         """Return the number of multiplications of a forward pass over n positions, including lower-order terms."""
 
     def notes(self) -> list[str]:
-        """List operations of the layer that its equations omit, as notes for the user."""
+        """Return notes for the user on operations of the layer that its equations omit."""
         return []
 
 

@@ -117,9 +117,9 @@ class AddedPositions(nn.Module):
     ) -> Tensor:
         """Add the vectors of positions (T,) or (B, T) to x (B, T, D).
 
-        `lengths` (B,) contains the lengths of the rows, at most `max_row_length`. It is read from the device only if
-        `max_row_length` exceeds the maximum length. Positions beyond the maximum length must be padding. In the error
-        message, `what` is the name of the input and `key` the setting of the maximum.
+        `lengths` (B,) contains the lengths of the rows, at most `max_row_length`. `lengths` is read from the device
+        only if `max_row_length` exceeds the maximum length. Positions beyond the maximum length must be padding. In the
+        error message, `what` is the name of the input and `key` the setting of the maximum.
         """
         if self.longest is not None and max_row_length > self.longest and (length := int(lengths.max())) > self.longest:
             raise UsageError(

@@ -127,7 +127,7 @@ class ResidualConnection(nn.Module):
         return {"y": h + (x if self.project is None else self.project(x))}
 
     def notes(self) -> list[str]:
-        """List operations of the connection that its equation omits, as notes for the user."""
+        """Return notes for the user on operations of the connection that its equation omits."""
         if self.project is None:
             return []
         return [f"the {self.name} connection projects its input from {self.inputs} to {self.hidden} dimensions"]
@@ -168,8 +168,8 @@ def input_sizes(connections: Connections, inputs: int, hidden: int, layers: int)
 class Stack(nn.Module):
     """A stack of `Recurrent` layers, connected by the equations above.
 
-    Dropout is applied between layers. It is not applied to residual and highway connections, nor to the input, output
-    or state of the stack. Variational dropout uses one mask for all steps.
+    Dropout is applied between layers. Dropout is not applied to residual and highway connections, nor to the input,
+    output or state of the stack. Variational dropout uses one mask for all steps.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Stack(nn.Module):
                 module.reset_parameters(scale)
 
     def notes(self) -> list[str]:
-        """List operations of cells and connections that their equations omit, as notes for the user."""
+        """Return notes for the user on operations of cells and connections that their equations omit."""
         parts = (module for module in self.modules() if isinstance(module, Cell | ResidualConnection))
         return [note for part in parts for note in part.notes()]
 

@@ -284,7 +284,7 @@ class SampledSoftmax(FullSoftmax):
             self.proposal.copy_(powers / powers.sum())
 
     def draw(self) -> tuple[Tensor, Tensor]:
-        """Draw K distinct tokens (K,). Return them and the log-probability that each token (V,) is drawn."""
+        """Draw K distinct tokens (K,). Return the tokens, and the log-probability that each token (V,) is drawn."""
         vocabulary = len(self.proposal)
         if self.config.samples >= vocabulary:
             return torch.arange(vocabulary, device=self.proposal.device), torch.zeros_like(self.proposal)

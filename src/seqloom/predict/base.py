@@ -116,7 +116,10 @@ class Predictor(Picture, Generic[P]):
 
     @classmethod
     def class_for(cls, run: Run) -> "type[Predictor[Any]]":
-        """Return the predictor class for this run. It is a subclass if the predictions depend on the run."""
+        """Return the predictor class for this run.
+
+        If the predictions depend on the run, the class is a subclass of this class.
+        """
         return cls
 
     @property

@@ -341,7 +341,9 @@ class Card:
                 yield f"No text has unknown tokens: {of} represents every character."
             else:
                 rates = [f"{v['unknown_rate']:.2%} on {s}" for s, v in self.metrics.items() if "unknown_rate" in v]
-                yield f"Text outside {of} becomes an unknown token" + (f": {', '.join(rates)}." if rates else ".")
+                yield f"Text that is not in {of} becomes an unknown token" + (
+                    f": {', '.join(rates)}." if rates else "."
+                )
 
     def _label_limits(self) -> Iterator[str]:
         """Describe labels with few examples or a low F1, and the calibration of probabilities."""

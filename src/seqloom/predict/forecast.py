@@ -145,7 +145,7 @@ class ForecasterPredictor(Predictor[ForecastLine]):
         return last.until(len(last))
 
     def read_examples(self, path: Path, data: Mapping[str, object] | None, columns: NamedColumns | None) -> Corpus[Any]:
-        """Read a series with the variables of the model. Its second half is the split "other"."""
+        """Read a series with the variables of the model. The second half of the series is the split "other"."""
         if columns:
             raise UsageError(f"--column and --label do not apply to {self.name}: it reads {', '.join(self.columns)}.")
         series, notes = self._read(path, None, None)

@@ -30,7 +30,7 @@ class Predictions(list[T]):
 
 
 class Metrics(dict[str, float]):
-    """The metrics of an evaluation by name. A notebook displays them as a table."""
+    """The metrics of an evaluation by name. A notebook displays the metrics as a table."""
 
     def _repr_html_(self) -> str:
         return table_html([{"metric": name, "value": value} for name, value in self.items()])

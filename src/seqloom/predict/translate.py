@@ -218,7 +218,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         and n_best, and override the recipe.
 
         Translations contain the terms of the `glossary` (a file or a dictionary) whose source terms occur in the line,
-        the terms in `force`, and the terms that `line_terms` yields for each line. They do not contain the terms in
+        the terms in `force`, and the terms that `line_terms` yields for each line. No translation contains the terms in
         `forbid`. Alternative forms of a term are separated by `|`.
         """
         tokenizer = self.tokenizer.of_targets

@@ -235,7 +235,7 @@ def list_point_kinds(trained: AnyPredictor) -> list[PointKind]:
 def compute_points(trained: AnyPredictor, kind: PointKind, lines: Sequence[str] | None = None) -> Points:
     """Return the vectors of words or tokens, most frequent first, or of texts.
 
-    By default, the texts are those of dev.
+    By default, the texts are the texts of dev.
     """
     if kind not in get_args(PointKind):
         raise UsageError(f"There are no points of kind {kind!r}: {did_you_mean(kind, get_args(PointKind))}.")

@@ -305,7 +305,10 @@ def describe_tags(corpus: Any) -> dict[str, Json]:
 
 
 def describe_image_sizes(corpus: Any) -> dict[str, Json]:
-    """Return the size and the channels to which images are converted. They are chosen from a sample of the images."""
+    """Return the size and the channels to which images are converted.
+
+    The size and the channels are chosen from a sample of the images.
+    """
     sample = [example.image.decode().pixels.shape for example in corpus.split("train")[:IMAGE_SAMPLE]]
     sides = sorted(min(height, width) for height, width, _ in sample)
     return {

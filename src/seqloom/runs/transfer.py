@@ -51,7 +51,7 @@ class CompleteModel:
     vocabulary: int | None = None
 
     def load_pretrained(self, weights: Mapping[str, Tensor], origin: str) -> None:
-        """Load these weights. If they do not match, raise `UsageError` with the first mismatches."""
+        """Load these weights. If the weights do not match, raise `UsageError` with the first mismatches."""
         here, there = self.model.state_dict(keep_vars=True), dict(weights)
         for name, tensor in weights.items():
             size = len(here[name]) if name in here and here[name].dim() else None
@@ -136,7 +136,7 @@ class Pretrained:
         return sha256(read_run_file(self.run.path, WEIGHTS_FILE))
 
     def give(self, backbone: Backbone | CompleteModel) -> None:
-        """Load the weights into a backbone. If they do not match, raise an error that lists the mismatches."""
+        """Load the weights into a backbone. If the weights do not match, raise an error that lists the mismatches."""
         self.check_weights()
         weights: Mapping[str, Tensor] = self.run.weights()
         if self.inner and isinstance(backbone, Backbone):

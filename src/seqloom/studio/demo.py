@@ -145,7 +145,10 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 
 
 class _Training:
-    """The training process of one model. Its new session ensures that only the parent process receives Ctrl-C."""
+    """The training process of one model.
+
+    The process has its own session, so that only the parent process receives Ctrl-C.
+    """
 
     def __init__(self, staging: Path, model: Demo) -> None:
         self.model, self.run, self.started = model, staging / model.name, time.perf_counter()
@@ -170,7 +173,7 @@ class _Training:
         os.rename(self.run, folder / self.model.name)
 
     def stop(self) -> None:
-        """Terminate the process. If it does not exit in time, kill it."""
+        """Terminate the process. If the process does not exit in time, kill it."""
         self.process.terminate()
         try:
             self.process.wait(STOP_SECONDS)

@@ -1,8 +1,8 @@
 """Endpoints of the studio: request bodies, computation in queues, and formats of responses.
 
-A request body is a pydantic model. Its limits bound the size of the response, and an invalid body is rejected before a
-model is loaded. A request is computed in the queue of its run, and the computation stops when the client disconnects. A
-response is JSON, JSON followed by arrays, or a stream of JSON lines.
+A request body is a pydantic model. The limits of the model bound the size of the response, and an invalid body is
+rejected before a model is loaded. A request is computed in the queue of its run, and the computation stops when the
+client disconnects. A response is JSON, JSON followed by arrays, or a stream of JSON lines.
 
 A response with arrays is binary, little-endian:
 

@@ -1,4 +1,4 @@
-"""Queues of computations, one for each model. They are bounded and fair, with deadlines and cancellation.
+"""Queues of computations, one for each model. The queues are bounded and fair, with deadlines and cancellation.
 
     queues = Queues()
     with queues.enter("runs/gpt") as slot:        # QueueFull if too many requests hold a slot of this model

@@ -1,4 +1,4 @@
-"""The runs that a studio shows. They are found below one folder, identified by name, and opened on demand.
+"""The runs that a studio shows. The runs are found below one folder, identified by name, and opened on demand.
 
 The id of a run is its path relative to the folder, for example `quickstart-en-fr` or `ladder/gru-1`. An id is looked up
 in the list of runs and never converted to a path, so that no id can refer to a file outside the folder.
@@ -86,7 +86,10 @@ class RunFolder:
             raise CheckpointError(f"The directory name {display_name(below)} is not UTF-8. Rename it.")
 
     def summary(self, run: str, stamps: Hashable, describe: Callable[[], JsonObject]) -> JsonObject:
-        """Return the list entry of a run. It is computed again only when the stamps of its files have changed."""
+        """Return the list entry of a run.
+
+        The entry is computed again only when the stamps of the files of the run have changed.
+        """
         cached = self._summaries.get(run)
         if cached is None or cached[0] != stamps:
             cached = self._summaries[run] = (stamps, describe())

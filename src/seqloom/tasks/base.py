@@ -193,7 +193,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     def loss_remark(self) -> str:
         """A remark on how the training loss differs from the dev loss.
 
-        It is empty if both are computed in the same way.
+        The remark is empty if both losses are computed in the same way.
         """
         return ""
 

@@ -79,7 +79,7 @@ class Task(CompletionTask[Recipe, Any]):
         return [self.encode(example) for example in self.corpus.split(split)]
 
     def encode(self, example: Instruction) -> PromptCompletion:
-        """Encode an example. If it is too long, truncate its input, and then its instruction."""
+        """Encode an example. If the example is too long, truncate its input, and then its instruction."""
         form, longest, cut = self.recipe.template, self.max_length, False
         while True:
             answer = example.output + instruction_suffix(form)

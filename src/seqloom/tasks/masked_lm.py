@@ -227,7 +227,10 @@ class Task(TextTask[Recipe, Any], BatchedTask[Recipe, Any]):
 
 
 def sum_replaced(model: Electra, batch: Tree, draws: Tensor) -> dict[str, Tensor]:
-    """Sum losses and counts over the masked tokens of a batch. For the detection, sum them over all tokens."""
+    """Sum losses and counts over the masked tokens of a batch.
+
+    For the detection of replaced tokens, sum losses and counts over all tokens.
+    """
     outputs, targets = model(batch, draws), batch["targets"]
     generator_loss, detection_loss = model.losses(outputs, targets)
     predicted, replaced = (outputs.logits > 0) & outputs.counted, outputs.replaced & outputs.counted

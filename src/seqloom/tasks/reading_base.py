@@ -215,7 +215,10 @@ class ReadingTask(BatchedTask[R, M], SplitTask[R, M]):
         return ["\n".join(example.texts()) for example in self.corpus.split(split)]
 
     def reader(self) -> Any:
-        """Return the reader that converts texts to rows of tokens. Its `frame` contains the special tokens."""
+        """Return the reader that converts texts to rows of tokens.
+
+        The `frame` of the reader contains the special tokens.
+        """
         raise NotImplementedError
 
     def truncated_count(self) -> int:

@@ -130,7 +130,7 @@ class Tokenizer(ABC):
 
     @property
     def of_targets(self) -> "Tokenizer":
-        """The tokenizer of target texts. It differs from this tokenizer if source and target have separate models."""
+        """The tokenizer of target texts. This tokenizer is returned unless source and target have separate models."""
         return self
 
     @property
@@ -212,7 +212,7 @@ class Tokenizer(ABC):
 
 
 class ForeignTokenizer(Tokenizer):
-    """Base class of imported tokenizers. Their ids are reordered so that END comes first.
+    """Base class of imported tokenizers. The ids of an imported tokenizer are reordered so that END comes first.
 
     order[i]   the original id of the seqloom id i,        i = 0 … rows − 1
     """

@@ -1,4 +1,4 @@
-"""The tokenizer of a Marian model. It has a SentencePiece model for each language, and a shared vocabulary.
+"""The tokenizer of a Marian model. The tokenizer has a SentencePiece model for each language, and a shared vocabulary.
 
     source   source.spm divides a text into pieces, and vocab.json maps pieces to ids
     target   target.spm and the same vocab.json
@@ -165,7 +165,7 @@ class SentencePieces(ForeignTokenizer):
 
 
 class _PieceStream(ByteStream):
-    """A decoder that strips spaces at both ends of a text. It withholds spaces until a piece follows."""
+    """A decoder that strips spaces at both ends of a text. The decoder withholds spaces until a piece follows."""
 
     _space, _has_started = "", False
 

@@ -253,7 +253,7 @@ def normalize(text: str) -> str:
 def _piece_pattern() -> re.Pattern[str]:
     """Return a pattern for the pieces of a word.
 
-    It matches `<unk>` at the start, letters and digits with combining marks, or any other character.
+    The pattern matches `<unk>` at the start, letters and digits with combining marks, or any other character.
 
     Python's \\w does not match combining marks and would split words of Hindi or a decomposed é.
     """

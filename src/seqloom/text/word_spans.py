@@ -102,7 +102,7 @@ def _pattern() -> re.Pattern[str]:
 def _marks() -> str:
     """Return all combining marks of Unicode as ranges.
 
-    Python's \\w does not match them and would split words of Hindi.
+    Python's \\w does not match combining marks and would split words of Hindi.
     """
     codes = [code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "M"]
     first = [code for code in codes if unicodedata.category(chr(code - 1))[0] != "M"]

@@ -1,4 +1,4 @@
-"""Checkpoints on disk. They are written atomically, verified when they are read, and do not use pickle.
+"""Checkpoints on disk. Checkpoints are written atomically, verified when they are read, and do not use pickle.
 
 checkpoints/
     latest.json          the step of the newest checkpoint, written last

@@ -31,8 +31,8 @@ def estimate(
 ) -> Iterator[Event]:
     """Run the stages of an estimation, save the model of each stage that has one, and evaluate the last model.
 
-    `seed` is not used, because the task reads the random seed from the recipe. It is present for the same signature as
-    `fit`.
+    `seed` is not used, because the task reads the random seed from the recipe. The argument exists so that the
+    signature is the same as that of `fit`.
     """
     stop = stop or Stop()
     model: Model | None = None

@@ -172,7 +172,7 @@ class TrainState:
         return max(base * self.tally.decay, min(c.min_lr, base))
 
     def batches(self) -> list[Tree]:
-        """Return the batches of the next step. They are drawn on the first call."""
+        """Return the batches of the next step. The batches are drawn on the first call."""
         if not self.drawn_batches:
             first, count = self.tally.step * self.config.accumulate_steps, self.config.accumulate_steps
             self.drawn_batches = [self.task.batch(self.seed, first + part) for part in range(count)]
@@ -368,7 +368,7 @@ def recomputable_layers(model: nn.Module) -> list[nn.Module]:
 def learning_rate(schedule: Schedule, peak: float, step: int, total: int, warmup: int = 0, floor: float = 0.0) -> float:
     """Return the learning rate for the step from `step` to `step + 1`.
 
-    All schedules first rise linearly to `peak` in `warmup` steps. They then follow
+    All schedules first rise linearly to `peak` in `warmup` steps. After the warm-up, they follow
 
         constant, plateau   peak                       (with plateau, evaluations lower the rate)
         inverse-sqrt        peak · √(warmup / (step + 1))    with warmup at least 1

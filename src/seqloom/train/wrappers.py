@@ -119,7 +119,7 @@ class BatchTooLargeError(Exception):
 
 
 def split_on_oom(state: TrainState) -> StepResult:
-    """Run a training step. If it runs out of memory, restart it with smaller microbatches."""
+    """Run a training step. If the step runs out of memory, restart it with smaller microbatches."""
     carry, statistics = state.carry, state.statistics_before_step()
     while True:
         state.carry = carry

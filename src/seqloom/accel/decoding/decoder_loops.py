@@ -5,8 +5,8 @@
     layer_norm                  γ ⊙ (x − μ) / √(σ² + ε) + β
 
 Compilers do not vectorize such short loops well. The loops therefore use `vector_intrinsics`, which process sixteen
-float32 values at a time. numba recompiles a cached kernel only if this file changes, so touch this file after a change
-of the intrinsics.
+float32 values at a time. numba recompiles a cached kernel only if this file changes, so touch this file after changing
+the intrinsics.
 
 Kernels take addresses and sizes of contiguous tensors, because converting tensors to arrays takes longer than some
 of the kernels. `seqloom.accel.decoding.decoder_numba` calls them.

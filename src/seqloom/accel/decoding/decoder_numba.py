@@ -28,8 +28,8 @@ def is_available() -> bool:
 
 @functools.cache
 def kernels() -> Any:
-    """Return the module of the kernels, or None if the kernels cannot be compiled. The first import compiles them and
-    caches them on disk.
+    """Return the module of the kernels, or None if the kernels cannot be compiled. The first import compiles the
+    kernels and caches them on disk.
     """
     if not has_numba():
         return None

@@ -1,7 +1,8 @@
 """Packed linear layers for decoding, where many calls with few rows use the same weights.
 
 On a CPU, the weights are packed once for oneDNN, which fuses bias, activation and addition into the product. On a GPU,
-`seqloom.accel.decoding.decoder_gpu` fuses them. If neither supports the weights, the plain layer is used.
+`seqloom.accel.decoding.decoder_gpu` fuses the same operations. If neither implementation supports the weights, the
+plain layer is used.
 """
 
 import threading

@@ -75,8 +75,8 @@ def extend(
 def _with_free_slots(caches: Caches, state: CacheState, tokens: Tensor, sources: int) -> tuple[Caches, Tensor]:
     """Return caches with at least one free slot per token, and the owners of the slots (R, P).
 
-    The memory of a cache has reserved slots, which are not part of its buffer. They use no memory until they are
-    written, and are not copied when sources leave the batch.
+    The memory of a cache has reserved slots, which are not part of its buffer. Reserved slots use no memory until they
+    are written, and are not copied when sources leave the batch.
     """
     owned, k = state["owned"], len(tokens) // sources
     owned = torch.ones(len(tokens), state["read"], dtype=torch.bool) if owned is None else owned
@@ -106,7 +106,7 @@ def _add_slots(cache: GrowingBuffer, slots: int, min_reserved: int) -> GrowingBu
 class FixedUpdate:
     """A cache update that writes one token for each of R = B·k hypotheses: step t writes to slots t·k … t·k + k − 1.
 
-    `owned` (R, P) marks the slots that each hypothesis owns. It is changed in place.
+    `owned` (R, P), which is changed in place, marks the slots that each hypothesis owns.
     """
 
     owned: Tensor

@@ -77,8 +77,8 @@ class Steps(ABC):
     def backward(self, saved: Saved, dy: Tensor, d_last: list[Tensor], inputs: StepInputs) -> tuple[Tensor, ...]:
         """Return the gradients of `a`, the initial state and the weights.
 
-        `d_last` is the gradient of the last state and includes dy (T, B, H). It is overwritten by the gradient of the
-        initial state.
+        `d_last` is the gradient of the last state and includes dy (T, B, H). `d_last` is overwritten by the gradient of
+        the initial state.
         """
 
 

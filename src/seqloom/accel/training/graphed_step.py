@@ -5,12 +5,12 @@ whole step is therefore captured as a CUDA graph, with its batch and its carry i
 
     loss and its gradient g     ‖g‖     g · min(1, clip/‖g‖)     optimizer step     next carry
 
-The graph never synchronizes; loss and ‖g‖ are read on demand. If either is not finite, weights and optimizer state do
-not change, and the carry is set to zero.
+The graph never synchronizes; loss and ‖g‖ are read on demand. If the loss or ‖g‖ is not finite, weights and optimizer
+state do not change, and the carry is set to zero.
 
-The first step of a shape runs eagerly; then the same operations are captured. Both use the random seed of the step. The
-result therefore does not depend on which step was the first of its shape. With deterministic kernels, a resumed run is
-bit-identical to an uninterrupted run. Regions of the model can be compiled first: see
+The first step of a shape runs eagerly; then the same operations are captured. Both executions use the random seed of
+the step. The result therefore does not depend on which step was the first of its shape. With deterministic kernels, a
+resumed run is bit-identical to an uninterrupted run. Regions of the model can be compiled first: see
 `seqloom.accel.training.compiled_regions`.
 """
 

@@ -208,7 +208,7 @@ def check(initial: Tensor, transition: Tensor, emission: Tensor, mask: Tensor | 
     if mask is not None and (mask.dtype != torch.bool or mask.shape != emission.shape[:2]):
         raise ValueError(f"mask must be torch.bool {tuple(emission.shape[:2])}; got {mask.dtype} {tuple(mask.shape)}")
     if mask is not None and bool((mask[:, 1:] & ~mask[:, :-1]).any()):
-        raise ValueError("padding must come last; the mask goes from False to True")
+        raise ValueError("padding must come last, but a row of the mask changes from False to True")
     for name, values in (("log π", initial), ("log A", transition), ("log b", emission)):
         if bool(values.isnan().any()):
             raise ValueError(f"{name} must not contain NaN")

@@ -8,8 +8,8 @@ A covariance P is stored as a factor S with P = S Sᵀ. Every update is one orth
 decomposition): [A | B] Θ = [L | 0] means A Aᵀ + B Bᵀ = L Lᵀ. Covariances are never subtracted, so they remain symmetric
 and positive, and half as many digits suffice for the same accuracy.
 
-Covariances depend on which values are observed, not on the values themselves. They are therefore computed
-once per pattern of gaps. Only the means are computed for each sequence.
+Covariances depend on which values are observed, not on the values themselves. Covariances are therefore computed once
+per pattern of gaps. Only the means are computed for each sequence.
 """
 
 import math

@@ -232,7 +232,7 @@ def _read_section(
         fields = [field for field in line.replace("\t", " ").split(" ") if field]
         if not k + 1 <= len(fields) <= k + 1 + (k < order):
             if line.startswith("\\"):
-                lines.fail(f"the header declares {count} {k}-grams, but the list ends here with fewer")
+                lines.fail(f"the header declares {count} {k}-grams, but the list ends here")
             form = ("a word" if k == 1 else f"{k} words") + (" and optionally a backoff" if k < order else "")
             lines.fail(f"a {k}-gram must be a log10 probability, {form}, got {line[:60]!r}")
         try:

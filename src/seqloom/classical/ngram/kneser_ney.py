@@ -22,7 +22,7 @@ text of letters, because a letter follows almost every other letter. The order t
 `NGram.fallback` is set.
 
 With `min_count` m, n-grams of three or more words with fewer than m occurrences are removed after
-counting. Their probability is added to γ(h), so that distributions still sum to 1.
+counting. The probability of removed n-grams is added to γ(h), so that distributions still sum to 1.
 """
 
 from collections.abc import Iterator

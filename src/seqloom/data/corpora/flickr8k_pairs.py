@@ -52,7 +52,7 @@ def _captions() -> dict[str, list[str]]:
         picture, mark, _ = name.rpartition("#")
         if not (tab and mark):
             raise DataError(
-                f"Line {number:,} of {path} must be PICTURE#NUMBER, a tab and a caption: {format_value(line)}."
+                f"Line {number:,} of {path} must consist of PICTURE#NUMBER, a tab and a caption: {format_value(line)}."
             )
         if caption.strip():
             captions.setdefault(picture, []).append(caption.strip())

@@ -239,9 +239,9 @@ def draw_layers(layers: Layers) -> "Figure":
 
 
 def _draw_costs(axes: "Axes", layers: Layers, quantity: str) -> None:
+    """Draw one cost of all layers. Beside the panel, write the name and the fitted power of n of each line."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    """Draw one cost of all layers. Beside the panel, write the name and the fitted power of n of each line."""
     title, unit, factor = COST_PANELS[quantity]
     exponents, ends = layers.exponents(quantity), []
     for number, (kind, rows) in enumerate(layers.measured.items()):

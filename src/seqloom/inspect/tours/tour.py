@@ -185,7 +185,7 @@ class TourBuilder:
     def update_score_difference(self, scores: Tensor) -> None:
         """Update `difference` with the final scores of the tour and those of the model.
 
-        Both may differ by a constant.
+        The two sets of scores may differ by a constant.
         """
         computed, captured = (torch.log_softmax(each.double(), dim=-1) for each in (self.values["logits"], scores))
         self.update_difference(computed, captured)

@@ -87,7 +87,7 @@ class AttentionMap(NamedTuple):
     axes: AxisTitles = CROSS_ATTENTION
 
     def select(self, rows: slice, columns: slice) -> "AttentionMap":
-        """Select rows and columns. Keep all of them if none would remain. Rows are not renormalized."""
+        """Select rows and columns. If none would remain, keep all of them. Rows are not renormalized."""
         if not self.rows[rows] or not self.columns[columns]:
             return self
         return AttentionMap(self.rows[rows], self.columns[columns], self.weights[..., rows, columns], self.axes)

@@ -155,7 +155,7 @@ def gradient_parts(
     max_tokens: int | None = None,
     max_operations: float | None = MAX_OPERATIONS,
 ) -> GradientParts:
-    """Compute ‖∂L/∂h_t‖ for every layer of every part at every step. It is 0 if L does not depend on the state.
+    """Compute ‖∂L/∂h_t‖ for every layer of every part at every step. The norm is 0 if L does not depend on the state.
 
     `at` is the index of the prediction whose loss is L, counted from 0. `max_operations` limits the computation of
     ‖∂h_t/∂h_k‖; None sets no limit.
@@ -302,7 +302,7 @@ def clipping(source: Source, text: Text, clip: float | None, *, allow_unknown: b
 def gradient_report(
     trained: TrainedModel, text: Text, *, of: Of = "last", allow_unknown: bool = False, name: str | None = None
 ) -> GradientReport:
-    """Compute a `GradientReport` for a trained model. Its clipping threshold is that of the recipe."""
+    """Compute a `GradientReport` for a trained model. The clipping threshold is the threshold in the recipe."""
     report, run = _report(trained, text, of, allow_unknown), trained.run
     return replace(
         report,

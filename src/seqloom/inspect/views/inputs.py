@@ -103,13 +103,16 @@ def vocabulary_of(documents: Iterable[str], source: str, split: Split, *, unknow
 
 
 def vocabulary_from_list(words: Iterable[str], source: str, texts: Sequence[str], split: Split) -> Vocabulary:
-    """Build a vocabulary with a column for unlisted words, then the listed words. Its documents are the texts."""
+    """Build a vocabulary with a column for unlisted words, then the listed words.
+
+    The texts are the documents of the vocabulary.
+    """
     listed = list(dict.fromkeys([UNKNOWN, *words]))
     return _vocabulary(listed, _reader(listed, split), source, texts, 0)
 
 
 def vocabulary_of_tokenizer(tokenizer: "Tokenizer", source: str, texts: Sequence[str]) -> Vocabulary:
-    """Build the vocabulary of a tokenizer, in the order of token ids. Its documents are the texts."""
+    """Build the vocabulary of a tokenizer, in the order of token ids. The texts are the documents of the vocabulary."""
     words = [tokenizer.token(number) for number in range(len(tokenizer))]
 
     def read(text: str) -> list[VocabularyWord]:
@@ -258,7 +261,7 @@ def cosine(one: Mapping[int, float], other: Mapping[int, float]) -> float:
 
 
 def last_states(texts: Sequence[Encoded], table: Array, seed: int = SEED) -> list[Array]:
-    """Return h_T of an untrained Elman network for each text. Its hidden size equals the input size."""
+    """Return h_T of an untrained Elman network for each text. The hidden size of the network equals its input size."""
     import torch
 
     from seqloom.nn.cells import Elman

@@ -109,7 +109,7 @@ def search_tree(
 ) -> SearchTree:
     """Run a beam search and return its tree. `options` are fields of `BeamConfig`.
 
-    A translator uses the options of `decode` in its recipe, overridden by `options`. Its translations contain the
+    A translator uses the options of `decode` in its recipe, overridden by `options`. All translations contain the
     `terms`.
     A language model continues a prompt by at most `max_tokens` tokens, as `seqloom generate --beam` does.
     """

@@ -61,7 +61,7 @@ class Cell(nn.Module, ABC):
         return dict(zip(names, self.weight_h.chunk(len(names)), strict=True))
 
     def notes(self) -> list[str]:
-        """List operations of this cell that its equations omit, as notes for the user."""
+        """Return notes for the user on operations of this cell that its equations omit."""
         if self.weight_xp is None:
             return []
         return [f"{type(self).__name__} projects its input from {self.inputs} to {self.hidden} dimensions first (W_xp)"]

@@ -40,7 +40,7 @@ class Score(nn.Module):
         return nn.Parameter(torch.zeros(()))
 
     def notes(self) -> list[str]:
-        """List operations of this score that its equation omits, as notes for the user."""
+        """Return notes for the user on operations of this score that its equation omits."""
         if self.project is None:
             return []
         return [f"the {self.name} score projects the encoder states from {self.memory} to {self.query} dimensions"]

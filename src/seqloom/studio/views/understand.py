@@ -1,6 +1,6 @@
 """The view "Understand".
 
-It shows classification with word attributions, tagging lattices, sentence pairs, multiple choice and question
+The view shows classification with word attributions, tagging lattices, sentence pairs, multiple choice and question
 answering.
 """
 

@@ -41,7 +41,10 @@ def walk(body: WalkRequest, run: OpenRun) -> object:
 
 
 def default_text(recipe: JsonObject, fills_masks: bool = True) -> str:
-    """Return a short default text. It contains a mask if the model is a masked language model that `fills_masks`."""
+    """Return a short default text.
+
+    The text contains a mask if the model is a masked language model that `fills_masks`.
+    """
     words = example_texts(recipe)[0].split(" ")
     if recipe.get("task") == "masked-lm" and not fills_masks:
         return " ".join(words[:7])

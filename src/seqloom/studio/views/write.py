@@ -1,6 +1,6 @@
 """The views "Translate, generate" and "Beam search".
 
-They show streamed tokens, next-token distributions, filled masks and search trees.
+The views show streamed tokens, next-token distributions, filled masks and search trees.
 """
 
 from collections.abc import Generator
