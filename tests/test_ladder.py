@@ -183,7 +183,7 @@ def test_first_variant_is_default_target(write: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"parameters": 50}, "no model.hidden gives 50 parameters within 1 ?%"),
+        ({"parameters": 50}, "no value of model.hidden gives 50 parameters within 1 ?%"),
         ({"size": "model.d_model"}, "(?s)variant elman: .*model.d_model: is a key of kind gpt"),
         (
             {"size": {"transformer": "model.d_model"}},

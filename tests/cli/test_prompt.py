@@ -67,7 +67,7 @@ def test_check_counts_correct_answers(seqloom: Any, folder: Path, type_in: Calla
     assert shown.out.split("\n") == [output[0], "", output[1], ""]
     assert shown.err == "correct: 1 of 2, 50.00%\n"
     type_in(b"a film\n")
-    seqloom(*words).fails_with(3, "With --check, a line must be a text, a tab and a label; line 1 is 'a film'")
+    seqloom(*words).fails_with(3, "With --check, a line must consist of a text, a tab and a label; line 1 is 'a film'")
     one = seqloom("prompt", folder / "gpt", f"a film\t{label}", "--choices", "good,bad", "--check", "--json")
     assert one.json["expected"] == label
 

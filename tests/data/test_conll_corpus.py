@@ -193,9 +193,9 @@ def test_separate_files_for_splits_must_not_overlap(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.txt", "a X\nb Y\nc\n", r"Line 3 of .*a.txt must have 2 columns, as line 1 has; it has 1 column: 'c'"),
-        ("a.txt", "a\tX\nb c\tY\nd e Z\n", r"Line 3 of .* must have 2 columns, as line 1 has; it has 1 column"),
-        ("a.txt", "a 1 X\nb Y\n", r"Line 2 of .* must have 3 columns, as line 1 has; it has 2 columns: 'b Y'"),
+        ("a.txt", "a X\nb Y\nc\n", r"Line 3 of .*a.txt must have 2 columns, like line 1; it has 1 column: 'c'"),
+        ("a.txt", "a\tX\nb c\tY\nd e Z\n", r"Line 3 of .* must have 2 columns, like line 1; it has 1 column"),
+        ("a.txt", "a 1 X\nb Y\n", r"Line 2 of .* must have 3 columns, like line 1; it has 2 columns: 'b Y'"),
         ("a.txt", "a\tX\n\tY\n", r"Line 2 of .* must have a word and a tag; one is blank"),
         ("a.txt", "a\tX\n\u3000\tY\n", r"Line 2 of .* must have a word and a tag; one is blank"),
         ("a.txt", "a B-X\nb O\nc BX\n", r"Line 3 of .* must have a span tag such as B-PER, or O; it has 'BX'"),

@@ -106,7 +106,7 @@ class VideoClassifier(ClassifierBase):
         nn.init.zeros_(self.output.bias)
 
     def notes(self) -> list[str]:
-        """List behaviour that the recipe does not show, as notes for the user."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         return [] if self.encoder is None else self.encoder.notes()
 
     def forward(self, batch: Batch) -> Tensor:
@@ -154,7 +154,7 @@ class VideoTagger(TaggerBase):
         self.build_output(size, tags, dropout=config.dropout, crf=config.crf, constrained=False)
 
     def notes(self) -> list[str]:
-        """List behaviour that the recipe does not show, as notes for the user."""
+        """Return notes for the user on behaviour that the recipe does not show."""
         return [] if self.encoder is None else self.encoder.notes()
 
     def read(self, batch: Batch) -> Tensor:
