@@ -29,7 +29,7 @@ Target = Annotated[
 ]
 View = Literal["heat", "grid", "links"]
 PartOption = Annotated[
-    Literal["encoder", "decoder", "cross"] | None, typer.Option(help="Transformer: the attention to show.")
+    Literal["encoder", "decoder", "cross"] | None, typer.Option(help="Transformer: which attention to show.")
 ]
 ViewOption = Annotated[
     View | None,

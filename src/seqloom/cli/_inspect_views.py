@@ -39,7 +39,8 @@ def positions(
         typer.Option(help="Order of sines and cosines. [default: interleaved]"),
     ] = None,
     base: Annotated[
-        float | None, typer.Option(help="Base of the wavelengths, up to 2π·base positions. [default: 10000]")
+        float | None,
+        typer.Option(help="Base of the wavelengths, which range up to 2π·base positions. [default: 10000]"),
     ] = None,
     kind: Annotated[
         Literal["sinusoidal", "rotary"] | None,

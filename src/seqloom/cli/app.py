@@ -104,7 +104,10 @@ def seqloom(
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error. The option may be anywhere in the command.")
+        bool,
+        typer.Option(
+            "--debug", help="Show the traceback of an error. The option may be placed anywhere in the command."
+        ),
     ] = False,
 ) -> None:
     """Train, compare, understand and use sequence models."""

@@ -72,7 +72,9 @@ Ranking = tuple[str | None, str | None]  # the metric to rank by, or the reason 
 
 
 def average(
-    runs: Annotated[list[Path], typer.Argument(help="A run directory, or several to average their best weights.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="A run directory, or several run directories to average their best weights.")
+    ],
     last: Annotated[
         int | None, typer.Option(min=1, help="Number of the newest checkpoints to average. [default: 10]")
     ] = None,

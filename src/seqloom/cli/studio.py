@@ -20,7 +20,7 @@ def studio(
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port to listen on. [default: the first free port from 8733]")
     ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Train small models for all views first.")] = (False),
+    demo: Annotated[bool, typer.Option("--demo", help="First train small models for all views.")] = (False),
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
 ) -> None:
     """Inspect trained models in the browser: `seqloom studio runs/`."""

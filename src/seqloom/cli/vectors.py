@@ -58,7 +58,8 @@ def embed(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The .npy file to write, or with --in also a table. [default: standard output, redirected to a file]"
+            help="The .npy file to write; with --in, a table is also possible. [default: standard output, redirected "
+            "to a file]"
         ),
     ] = None,
     batch: Batch = BATCH_SIZE,
@@ -218,7 +219,9 @@ def plot(
     ] = None,
     top: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of neighbours with --near, otherwise of frequent words. [default: 12 or 150]"),
+        typer.Option(
+            min=1, help="With --near: number of neighbours; otherwise number of frequent words. [default: 12 or 150]"
+        ),
     ] = None,
     skip: Annotated[int, typer.Option(min=0, help="Skip this many of the most frequent words.")] = 0,
     font: Annotated[
