@@ -75,8 +75,10 @@ def test_nonfinite_weights_are_rejected(folder: Path, tmp_path: Path) -> None:
 def test_run_without_weights_is_reported(folder: Path, tmp_path: Path) -> None:
     run, _ = import_model(folder, tmp_path / "run")
     (run.path / "model.safetensors").unlink()
-    said = r"run is incomplete: model\.safetensors is missing\. The run was imported: remove it and import the model "
-    r"again\."
+    said = (
+        r"run is incomplete: model\.safetensors is missing\. The run was imported: remove it and import the model "
+        r"again\."
+    )
     with pytest.raises(CheckpointError, match=said):
         run.model("cpu")
     with pytest.raises(

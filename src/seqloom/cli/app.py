@@ -1,7 +1,8 @@
 """The command-line application: register the commands, and report errors as short messages with exit codes.
 
 A command is a function in a module of this package and a row in `GROUPS`. `seqloom --help` imports all command
-modules, so a module must import quickly: torch and packages that depend on it are imported inside the function.
+modules, so these modules must be quick to import: torch and packages that depend on it are imported inside the
+function.
 """
 
 import errno

@@ -30,7 +30,7 @@ def picture_html(png: bytes, description: str) -> str:
 
 
 def description_html(value: object, png: bytes | None) -> str:
-    """Return the `repr` of a value and, if there is one, its picture as HTML."""
+    """Return the `repr` of a value and, if available, its picture as HTML."""
     description = repr(value)
     return f"<p>{text_html(description)}</p>{'' if png is None else picture_html(png, description)}"
 

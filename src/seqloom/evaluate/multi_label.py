@@ -10,9 +10,9 @@ labels of text i of N, and L is the number of labels.
     Hamming loss = mean_i |Y_i △ P_i| / L
     average precision of a label = Σ_n (R_n − R_{n−1}) P_n                 precision P_n and recall R_n at threshold n
 
-Average precision does not depend on thresholds. It is averaged over the labels that the model knows and that occur in
-the texts (macro), or computed from all texts and labels together (micro). Labels that do not occur in training are
-never predicted and count as missed.
+Average precision does not depend on thresholds. The macro average precision is the mean over the labels that the model
+knows and that occur in the texts; the micro average precision is computed from all texts and labels together. Labels
+that do not occur in training are never predicted and count as missed.
 
 The baselines are computed from the evaluated texts: the most frequent label set (subset accuracy), the more frequent
 decision for each label, present or absent (Hamming loss), and the labels whose constant prediction gives the largest

@@ -10,7 +10,7 @@ The input before the first token is END, and every token of a stream is predicte
 including END. The end of each document therefore counts as one word, one character and one byte.
 
 Rows of unequal length are padded with END on the right. A left-to-right model does not see the
-padding, and its scores are dropped, so `CausalLanguageModel.score` needs no mask.
+padding, and the scores of padding are dropped, so `CausalLanguageModel.score` needs no mask.
 """
 
 import math

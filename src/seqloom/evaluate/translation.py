@@ -1,7 +1,7 @@
 """Metrics of translations: BLEU and chrF of sacrebleu, exact matches, and BLEU by sentence length.
 
-Each score has its sacrebleu signature, which makes it comparable. `seqloom.evaluate.bleu` explains a score. sacrebleu
-is imported on first use, and does not download data.
+Each score has a sacrebleu signature; scores with the same signature are comparable. `seqloom.evaluate.bleu` explains a
+score. sacrebleu is imported on first use, and does not download data.
 """
 
 from collections.abc import Mapping, Sequence

@@ -96,7 +96,7 @@ class Directory:
 
     @property
     def licence(self) -> str | None:
-        """The licence in the metadata of README.md, which are lines of YAML between two lines of hyphens."""
+        """The licence stated in the metadata of README.md: lines of YAML between two lines of hyphens."""
         start, *metadata = (self.read(README) if self.has(README) else b"").decode(errors="replace").split("---\n", 2)
         found = LICENCE.search(metadata[0]) if metadata and not start else None
         return None if found is None or found[1] == "other" else found[1]

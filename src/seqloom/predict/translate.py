@@ -170,7 +170,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
 
     @property
     def languages(self) -> tuple[str, str]:
-        """The tags of the source and target language. A language that is not known is empty."""
+        """The tags of the source and target language. An unknown language is an empty string."""
         return self.run.data.get("source") or "", self.run.data.get("target") or ""
 
     @property

@@ -1,8 +1,8 @@
 """Averaged weights, w = 1/N Σ_i w_i, as a new run.
 
 The sources are the newest checkpoints of one run, or the best weights of several runs. The new run has the recipe,
-tokenizer and data of its source. Instead of checkpoints, it has `average.json`, which contains the sources and their
-metrics on dev.
+tokenizer and data of its source. Instead of checkpoints, the new run has `average.json`, which contains the sources and
+their metrics on dev.
 """
 
 import json

@@ -179,7 +179,7 @@ class TrainState:
         return self.drawn_batches
 
     def statistics_before_step(self) -> list[Tensor]:
-        """Return a copy of the running statistics. `restore_statistics` uses it if the step is not applied."""
+        """Return a copy of the running statistics. `restore_statistics` uses the copy if the step is not applied."""
         return [tensor.clone() for tensor in self.statistics]
 
     def restore_statistics(self, before: Sequence[Tensor], keep: Tensor | bool = False) -> None:

@@ -1,7 +1,7 @@
 """Stages of a tour, and the panels that show their numbers.
 
-The displayed sums are exact. A vector may be truncated to its first numbers: `of` is its full length, and `rest` is the
-contribution of the omitted numbers to a sum.
+The displayed sums are exact. A vector may be truncated to its first numbers: `of` is the full length of the vector, and
+`rest` is the contribution of the omitted numbers to a sum.
 """
 
 from collections.abc import Mapping, Sequence
