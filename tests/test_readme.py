@@ -81,6 +81,7 @@ NEED_DATA = (
     "similarity-flickr8k",
     "choice-endings",
     "answer-squad",
+    "mnist",
 )
 OTHER_DATA = (
     r"^seqloom train \S+(?=.* data\.corpus=)(?=.* init\.from=)"  # the name of the recipe does not determine the data

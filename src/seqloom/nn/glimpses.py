@@ -18,8 +18,8 @@ def patch_sides(patch: int, scales: int, zoom: int) -> list[int]:
 
 def corners(locations: Tensor, side: int, height: int, width: int) -> Tensor:
     """Return the first row and the first column (B, 2) of squares whose centres are closest to locations (B, 2)."""
-    size = locations.new_tensor([height, width])
-    return ((locations + 1) / 2 * size - side / 2).round().long()
+    centres = [(locations[:, axis] + 1) / 2 * size for axis, size in enumerate((height, width))]
+    return (torch.stack(centres, dim=1) - side / 2).round().long()
 
 
 def crop(x: Tensor, first: Tensor, side: int) -> Tensor:
