@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seqloom.nn.filter_banks import FilterBank, filter_bank
+from seqloom.nn.filter_banks import FilterBank, filter_bank, tiling_parameters
 from seqloom.nn.glimpses import corners, crop, glimpse, patch_sides
 
 H, W, C = 9, 12, 2
@@ -128,3 +128,19 @@ def test_filters_far_outside_are_finite() -> None:
     bank = filter_bank(parameters, 4, H, W)
     bank.read(image().permute(0, 3, 1, 2)).sum().backward()
     assert parameters.grad is not None and torch.isfinite(parameters.grad).all()
+
+
+@pytest.mark.parametrize("points", [2, 3, 5])
+def test_initial_filters_tile_the_image_and_keep_its_values(points: int) -> None:
+    """Reading gives means, and a constant patch is written with its value in the middle of the image."""
+    for writes in (False, True):
+        bank = filter_bank(tiling_parameters(points, 28, 28, writes).double().unsqueeze(0), points, 28, 28)
+        ones = torch.ones(1, 1, 28, 28, dtype=torch.float64)
+        if not writes:
+            torch.testing.assert_close(bank.read(ones), ones[:, :, :points, :points])
+        else:
+            middle = bank.write(ones[:, :, :points, :points])[0, 0, 10:18, 10:18]
+            assert middle.min() > 0.8 and middle.max() < 1.6  # filters at the border are larger
+        centres = (bank.columns[0] * torch.arange(1, 29)).sum(dim=1)
+        expected = 14.5 + (torch.arange(1, points + 1) - (points + 1) / 2) * 28 / points
+        assert (centres - expected).abs().max() < 28 / points / 4  # filters at the border are cut

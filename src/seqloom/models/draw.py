@@ -14,7 +14,8 @@ With attention, both operations use the filter banks of `seqloom.nn.filter_banks
     read = [γ F_Y x F_Xᵀ; γ F_Y x̂ F_Xᵀ]     (g̃_X, g̃_Y, log σ², log δ̃, log γ) = W_r h^dec_{t-1} + b_r
     write = 1/γ · F_Yᵀ w F_X                 w = W_w h^dec_t + b_w, and other parameters
 
-Without attention, read = [x; x̂] and write = W h^dec_t + b. c_0 and the initial states are learned.
+Initially, the filters tile the image. Without attention, read = [x; x̂] and write = W h^dec_t + b. c_0 and the
+initial states are learned.
 """
 
 from typing import Literal
@@ -34,7 +35,7 @@ from seqloom.models.image_generator import (
     reparameterize,
 )
 from seqloom.nn.cells import Cell, CellOptions, State
-from seqloom.nn.filter_banks import PARAMETERS, FilterBank, filter_bank
+from seqloom.nn.filter_banks import PARAMETERS, FilterBank, filter_bank, tiling_parameters
 
 
 @config
@@ -55,6 +56,15 @@ class DrawConfig(CellOptions, ImageModelOptions):
         return DRAW(self, height, width, channels)
 
 
+def make_focus(hidden: int, points: int, height: int, width: int, writes: bool) -> nn.Linear | None:
+    """Create the layer that computes the parameters of the filters, or return None without attention."""
+    if not points:
+        return None
+    focus = nn.Linear(hidden, PARAMETERS)
+    focus.bias.data = tiling_parameters(points, height, width, writes)
+    return focus
+
+
 class Reader(nn.Module):
     """read(x, x̂, h): (B, output_size)."""
 
@@ -62,7 +72,7 @@ class Reader(nn.Module):
         super().__init__()
         self.size, self.points = (height, width), 0 if config.attention is None else config.attention.read
         self.output_size = 2 * channels * (self.points**2 or height * width)
-        self.focus = nn.Linear(config.hidden, PARAMETERS) if self.points else None
+        self.focus = make_focus(config.hidden, self.points, *self.size, writes=False)
 
     def forward(self, x: Tensor, error: Tensor, h: Tensor) -> Tensor:
         if self.focus is None:
@@ -79,7 +89,7 @@ class Writer(nn.Module):
         self.size, self.points = (height, width), 0 if config.attention is None else config.attention.write
         self.shape = (channels, self.points, self.points) if self.points else (channels, height, width)
         self.content = nn.Linear(config.hidden, self.shape[0] * self.shape[1] * self.shape[2])
-        self.focus = nn.Linear(config.hidden, PARAMETERS) if self.points else None
+        self.focus = make_focus(config.hidden, self.points, *self.size, writes=True)
 
     def forward(self, h: Tensor) -> tuple[Tensor, FilterBank | None]:
         content = self.content(h).unflatten(1, self.shape)

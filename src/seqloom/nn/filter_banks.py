@@ -9,8 +9,10 @@ The filters form a grid of N × N points with the centre (g_X, g_Y) and the stri
     write(w) = 1/γ · F_Yᵀ w F_X                                   (B × A)
 
 A filter that lies outside the image has sums close to 0, so Z_i is at least `SMALLEST`. With N = 1, δ has no effect.
+`tiling_parameters` are suitable initial biases: from parameters of 0, DRAW learns much more slowly.
 """
 
+from math import log
 from typing import NamedTuple
 
 import torch
@@ -59,6 +61,17 @@ def filter_bank(parameters: Tensor, points: int, height: int, width: int) -> Fil
         stride=stride,
         variance=variance,
     )
+
+
+def tiling_parameters(points: int, height: int, width: int, writes: bool) -> Tensor:
+    """Return parameters (5,) of filters that tile the image: the stride is 1/N of its larger side, and σ = δ/2.
+
+    γ = 1 reads means of the image, and γ = 1/δ² writes the values of a patch.
+    """
+    size = max(height, width)
+    stride = size / points
+    log_stride = log(stride / ((size - 1) / max(1, points - 1)))
+    return torch.tensor([0.0, 0.0, 2 * log(stride / 2), log_stride, -2 * log(stride) if writes else 0.0])
 
 
 def gaussians(centre: Tensor, stride: Tensor, variance: Tensor, points: int, size: int) -> Tensor:
