@@ -79,6 +79,7 @@ NEED_DATA = (
     "translate-finetune",
     "pair-rte",
     "similarity-flickr8k",
+    "caption-flickr8k",
     "choice-endings",
     "answer-squad",
     "mnist",

@@ -4,8 +4,12 @@ import gzip
 import json
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
+
+import numpy as np
 
 from seqloom.data.corpora.names_18 import LANGUAGES
+from seqloom.data.images import encode_png
 
 _SENTENCES = ["a fine film", "dull and long", "re imagining of humour", "not bad"]
 _GLUE = ["a fine film .", "dull and long .", "re-imagining of humor .", "-lrb- not bad -rrb-"]
@@ -102,10 +106,20 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+def write_pictures(folder: Path) -> None:
+    """Write the archives of pictures of Flickr8k, with one colour for each picture."""
+    for split, numbers in _PICTURES.items():
+        with ZipFile(folder / f"images_128_{split}.zip", "w") as archive:
+            for n in numbers:
+                pixels = np.full((16, 16, 3), (17 * n, 255 - 17 * n, 90), dtype=np.uint8)
+                archive.writestr(f"{n}.jpg", encode_png(pixels))
+
+
 def write(folder: Path) -> Path:
     for name, text in FILES.items():
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    write_pictures(folder / "flickr8k")
     return folder
 
 

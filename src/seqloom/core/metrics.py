@@ -8,7 +8,14 @@ BASELINES = {  # the metric that a baseline is compared with, its title, and the
     "constant_f1": ("micro_f1", "micro F1", "always predicting the same labels"),
     "copy_bleu": ("bleu", "BLEU", "copying the translation of the most similar training sentence"),
 }
-PERCENT_METRICS = ("bleu", "bleu_lowercase", "chrf", "copy_bleu")  # metrics from 0 to 100
+CAPTION_METRICS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "cider_d")
+PERCENT_METRICS = (
+    "bleu",
+    "bleu_lowercase",
+    "chrf",
+    "copy_bleu",
+    *CAPTION_METRICS,
+)  # metrics that are multiplied by 100
 # Metrics of labels, tags, scores and answers, with the most important metric first.
 ANSWER_METRICS = (
     *("span_f1", "token_accuracy", "accuracy", "average_precision", "micro_f1", "macro_f1", "matthews"),
@@ -22,11 +29,13 @@ HIGHER_IS_BETTER = (
     *("neighbours", "wordsim353", "simlex999", "analogies", "analogies_semantic", "analogies_syntactic"),
     *("samples_f1", "subset_accuracy", "micro_average_precision", "weighted_f1", "tag_macro_f1", "sentence_accuracy"),
     *("span_precision", "span_recall", "span_macro_f1"),
+    *CAPTION_METRICS,
+    *("frame_accuracy", "clip_accuracy", "frame_macro_f1"),
 )
 
 
 def format_metric(name: str, value: float) -> str:
-    """Format a metric with two decimals if it ranges from 0 to 100, otherwise with four."""
+    """Format a metric with two decimals if it is a percentage, otherwise with four."""
     if name in PERCENT_METRICS:
         return f"{value:.2f}"
     return f"{value:{'.4f' if abs(value) < 1e6 else '.3e'}}"

@@ -76,20 +76,25 @@ class ImageToTextConfig(ImageModelOptions, SequenceToTextConfig):
         return model
 
 
+def image_vectors(image: ImageEncoder, source: Tree) -> Tensor:
+    """Return the vectors (B, N, D) of a source, which contains images or their vectors."""
+    vectors: Tensor = image(source["images"]) if "images" in source else source["vectors"].to(torch.get_default_dtype())
+    return vectors
+
+
 class ImageSource(SourceVectors):
-    """The vectors of images, {"images": (B, H, W, C)}."""
+    """The vectors of images, {"images": (B, H, W, C)}, or {"vectors": (B, N, D)}, which a frozen encoder computed."""
 
     def __init__(self, image: ImageEncoder) -> None:
         super().__init__()
         self.image, self.output_size = image, image.output_size
 
     def forward(self, source: Tree) -> Tensor:
-        vectors: Tensor = self.image(source["images"])
-        return vectors
+        return image_vectors(self.image, source)
 
 
 class ImageTextSource(SourceVectors):
-    """The vectors of images, followed by those of texts, {"images": (B, H, W, C), "text": (B, S)}; S may be 0."""
+    """The vectors of images, as in `ImageSource`, followed by those of texts {"text": (B, S)}; S may be 0."""
 
     def __init__(self, image: ImageEncoder, vocabulary: int) -> None:
         super().__init__()
@@ -99,5 +104,5 @@ class ImageTextSource(SourceVectors):
         self.kinds = nn.Parameter(torch.randn(2, image.output_size) * KIND_DEVIATION)  # k and l
 
     def forward(self, source: Tree) -> Tensor:
-        image, text = self.project(self.image(source["images"])), self.embed(source["text"])
+        image, text = self.project(image_vectors(self.image, source)), self.embed(source["text"])
         return torch.cat([image + self.kinds[0], text + self.kinds[1]], dim=1)

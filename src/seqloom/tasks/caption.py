@@ -21,7 +21,7 @@ class Recipe(ImageToTextRecipe):
     task: Literal["caption"] = "caption"
     data: CorpusConfig[CaptionedImage]
     # dev metric that selects the best checkpoint
-    monitor: Literal["loss", "bleu_1", "bleu_4", "chrf", "exact_match"] = "loss"
+    monitor: Literal["loss", "bleu_1", "bleu_4", "cider_d", "chrf", "exact_match"] = "loss"
 
 
 class Task(ImageToTextTask[Recipe]):

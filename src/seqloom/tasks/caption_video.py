@@ -25,7 +25,7 @@ class Recipe(DescribingRecipe):
     images: ClipOptions = ClipOptions()
     model: Annotated[VideoToTextConfig, Discriminator("kind")] = VideoToTextConfig()
     # dev metric that selects the best checkpoint
-    monitor: Literal["loss", "bleu_1", "bleu_4", "chrf", "exact_match"] = "loss"
+    monitor: Literal["loss", "bleu_1", "bleu_4", "cider_d", "chrf", "exact_match"] = "loss"
 
 
 class Task(VideoTask[Recipe, Any], ImageToTextTask[Recipe]):

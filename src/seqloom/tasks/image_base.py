@@ -13,9 +13,11 @@ from seqloom.core.device import derive_seed
 from seqloom.core.errors import DataError
 from seqloom.data.batching import ShuffleSampler
 from seqloom.data.images import ImageShape, ImageTable, Pixels
-from seqloom.models.image_encoder import EfficientNetEncoderConfig
+from seqloom.models.image_encoder import EfficientNetEncoderConfig, ImageEncoder
+from seqloom.runs.image_vectors import VectorTable
 from seqloom.runs.image_weights import find_weights, load_image_weights
 from seqloom.tasks.base import M, R, Task, TaskRecipe, cached_method
+from seqloom.train.state import device_for
 
 if TYPE_CHECKING:
     from seqloom.runs.run import Run
@@ -35,6 +37,11 @@ class AugmentConfig:
 
     shift: NonNegativeInt = 0  # maximum shift in each direction in pixels; edges are repeated
     mirror: bool = False  # mirror half of the images from left to right
+
+    @property
+    def is_active(self) -> bool:
+        """Whether images are changed."""
+        return self.shift > 0 or self.mirror
 
     def apply(self, images: Pixels, seed: int, step: int) -> Pixels:
         """Return images (B, H, W, C) with random changes that depend only on the seed and the step."""
@@ -114,6 +121,30 @@ class ImageTask(Task[R, M]):
         assert isinstance(model, nn.Module)
         load_image_weights(model)
         return model
+
+    @cached_property
+    def frozen_encoder(self) -> ImageEncoder:
+        """The frozen image encoder with its pretrained weights, on the device of the training."""
+        encoder: ImageEncoder = self.recipe.model.image_encoder.build(*self.shape[:3])
+        load_image_weights(encoder)
+        return encoder.to(device_for(self.recipe.train)).eval()
+
+    def adopt_encoder(self, model: nn.Module) -> None:
+        """Use the frozen image encoder of a trained model, so that an evaluation does not need pretrained weights."""
+        if self.is_frozen and "frozen_encoder" not in vars(self):
+            self.frozen_encoder = next(module for module in model.modules() if isinstance(module, ImageEncoder))
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the vectors of the images do not change in training, so that they are computed once."""
+        encoder = self.recipe.model.image_encoder
+        return isinstance(encoder, EfficientNetEncoderConfig) and encoder.frozen and not self.recipe.augment.is_active
+
+    @cached_method
+    def vectors(self, split: str) -> VectorTable | None:
+        """Return the vectors of the images of a split, or None if they change in training or need too much memory."""
+        table = VectorTable(self.table(split), self.frozen_encoder) if self.is_frozen else None
+        return table if table is not None and table.fits else None
 
     @cached_property
     def sampler(self) -> ShuffleSampler:

@@ -115,12 +115,12 @@ class ImageToTextReport:
         return chosen
 
 
-def make_source(images: Pixels, vectors: int, text: tuple[Tensor, Tensor] | None = None) -> dict[str, Tree]:
+def make_source(images: Pixels | Tensor, vectors: int, text: tuple[Tensor, Tensor] | None = None) -> dict[str, Tree]:
     """Return the source and the mask of images (B, H, W, C) and of the tokens and masks of texts, both (B, S).
 
-    `vectors` is the number of vectors of an image.
+    `images` is an array, or a tensor with the vectors of the images (B, N, D). `vectors` is N.
     """
-    source = {"images": torch.from_numpy(images)}
+    source = {"vectors": images} if isinstance(images, Tensor) else {"images": torch.from_numpy(images)}
     mask = torch.ones(len(images), vectors, dtype=torch.bool)
     if text is not None:
         source["text"], text_mask = text
@@ -205,12 +205,15 @@ class ImageToTextTask(ImageTask[ImageTextR, Any]):
 
     def source_batch(self, split: str, members: Array, images: Array | None = None) -> dict[str, Tree]:
         """Return the source and the mask of these examples; `images` replace the images of the split."""
-        images = self.table(split).take(members) if images is None else images
+        read: Array | Tensor | None = images
+        if read is None:
+            table = self.vectors(split)
+            read = self.table(split).take(members) if table is None else table.take(members)
         text = None
         if self.reads_texts:
             sources = self.sources(split)
             text = sources.pad(members, len(members), int(sources.lengths[members].max()))
-        return make_source(images, self.vectors_per_image, text)
+        return make_source(read, self.vectors_per_image, text)
 
     def target_batch(self, split: str, pairs: Array) -> dict[str, Tree]:
         """Return the inputs and targets of the decoder (B, T) for these target texts, padded to the longest."""
@@ -222,7 +225,9 @@ class ImageToTextTask(ImageTask[ImageTextR, Any]):
         """Return a batch of pairs of an image and a target text, with random changes to the images."""
         _, pairs = self.sampler.choose(seed, step, rank, world)
         members = self.examples_of_targets("train")[pairs]
-        images = self.recipe.augment.apply(self.table("train").take(members), seed, step * world + rank)
+        images = None
+        if self.recipe.augment.is_active:
+            images = self.recipe.augment.apply(self.table("train").take(members), seed, step * world + rank)
         return {**self.source_batch("train", members, images), **self.target_batch("train", pairs), "read": len(pairs)}
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
@@ -248,6 +253,7 @@ class ImageToTextTask(ImageTask[ImageTextR, Any]):
     @torch.no_grad()
     def losses(self, model: Any, split: str) -> dict[str, float]:
         """Return −log p per target token, including END."""
+        self.adopt_encoder(model)
         targets, total = self.targets(split), 0.0
         for pairs in self.parts(np.arange(len(targets))):
             source = self.source_batch(split, self.examples_of_targets(split)[pairs])
@@ -258,6 +264,7 @@ class ImageToTextTask(ImageTask[ImageTextR, Any]):
 
     def write(self, model: Any, split: str, options: BeamConfig, chosen: Array | None = None) -> list[WrittenText]:
         """Return the best text for all examples of a split or for the selected examples, in order."""
+        self.adopt_encoder(model)
         examples, device = self.corpus.split(split), device_of(model)
 
         def search(members: Array) -> list[str]:

@@ -46,6 +46,11 @@ class VideoTask(ImageTask[R, M]):
         clips = [example.clip for example in self.corpus.split(split)]
         return ClipTable(clips, self.shape, self.recipe.images.frames)
 
+    @property
+    def is_frozen(self) -> bool:
+        """False: the vectors of frames are computed in every batch."""
+        return False
+
     @cached_property
     def vectors_per_image(self) -> int:
         """The maximum number of frames, each of which is one vector."""

@@ -8,17 +8,12 @@ from typing import Annotated, Literal
 from seqloom.config import config
 from seqloom.config.constraints import Ge, Le
 from seqloom.core.errors import DataError
-from seqloom.core.words import format_value
 from seqloom.data.corpus import SPLITS, Corpus, version_of
 from seqloom.data.examples import SentencePairExample
-from seqloom.data.files import DataSet, read_lines
+from seqloom.data.flickr8k import LICENCE, read_captions, read_split
 
 SUMMARY = "Flickr8k: pairs of captions of the same picture (5) or of two pictures (0) (needs SEQLOOM_DATA)"
 FORM = "sentence-pair"
-SOURCE = DataSet(
-    "Flickr8k",
-    "its authors (Hodosh, Young and Hockenmaier 2013), who ask to be cited; no licence is stated for the captions",
-)
 SAME, OTHER = "5", "0"  # the scale of STS-B: 5 for equivalent texts, 0 for unrelated texts
 
 
@@ -32,36 +27,19 @@ class Config:
 
 def load(config: Config) -> Corpus[SentencePairExample]:
     """Load the pairs. Pictures are assigned to splits, so each caption occurs in only one split."""
-    captions = _captions()
+    captions = read_captions()
     splits = {split: _pairs(config, split, captions) for split in SPLITS}
     return Corpus(
         name="flickr8k-pairs",
         version=f"{version_of(splits)} seed {config.seed}",
-        licence="none stated; its authors ask to be cited",
+        licence=LICENCE,
         description=f"pairs of captions: {SAME} for the same picture, {OTHER} for two pictures; split by picture",
         splits=splits,
     )
 
 
-def _captions() -> dict[str, list[str]]:
-    """Read the captions of each picture."""
-    path = SOURCE.file("flickr8k/Flickr8k.token.txt.gz")
-    captions: dict[str, list[str]] = {}
-    for number, line in enumerate(read_lines(path), start=1):
-        name, tab, caption = line.partition("\t")
-        picture, mark, _ = name.rpartition("#")
-        if not (tab and mark):
-            raise DataError(
-                f"Line {number:,} of {path} must consist of PICTURE#NUMBER, a tab and a caption: {format_value(line)}."
-            )
-        if caption.strip():
-            captions.setdefault(picture, []).append(caption.strip())
-    return captions
-
-
 def _pairs(config: Config, split: str, captions: Mapping[str, Sequence[str]]) -> list[SentencePairExample]:
-    names = [line.strip() for line in read_lines(SOURCE.file(f"flickr8k/Flickr_8k.{split}Images.txt.gz"))]
-    pictures = [name for name in names if len(captions.get(name, ())) > 1]
+    pictures = [name for name in read_split(split) if len(captions.get(name, ())) > 1]
     if len(pictures) < 2:
         raise DataError(f"The {split} part of Flickr8k must have at least two pictures, got {len(pictures)}.")
     draws, examples = random.Random(f"{config.seed} {split}"), []
