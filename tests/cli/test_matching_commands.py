@@ -70,7 +70,9 @@ def test_similar_sentences_have_higher_scores(seqloom: Any, runs: Path) -> None:
 
 
 def test_invalid_pairs_are_rejected(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
-    seqloom("match", runs / "pair", "alone").fails_with(3, "The number of texts must be even; got 1, the last 'alone'")
+    seqloom("match", runs / "pair", "alone").fails_with(
+        3, "The number of texts must be even; got 1; the last is 'alone'"
+    )
     type_in(b"a fox\tit is red\nno tab here\n")
     shown = seqloom("match", runs / "pair")
     assert shown.code == 3 and shown.out.count("\n") == 1  # the previous line has a prediction

@@ -348,9 +348,7 @@ def match(
         return
     lines, size = open_lines(pairs, batch, window)
     if pairs and len(pairs) % 2:
-        raise DataError(
-            f"The number of texts must be even; got {len(pairs)}, the last of which is {format_value(pairs[-1])}."
-        )
+        raise DataError(f"The number of texts must be even; got {len(pairs)}; the last is {format_value(pairs[-1])}.")
     rows = zip(pairs[::2], pairs[1::2], strict=True) if pairs else split_columns(lines, 2, "two texts", most=2)
     both = ((first, second) for first, second in rows)
     print_predictions(model, model.match(both, top=top, batch_size=batch, window=size, stream=True), as_json)
