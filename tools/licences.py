@@ -27,6 +27,7 @@ COPYLEFT = re.compile(r"\b(A?GPL|LGPL|MPL|EPL|CDDL|EUPL)\b")
 FROM_LICENCE_FILES = {
     "axe-playwright-python": "MIT; contains axe-core, MPL-2.0",
     "docutils": "public domain; contains parts under BSD-2-Clause, BSD-3-Clause, PSF-2.0 and GPL-3.0-or-later",
+    "easy-vqa": "MIT",
     "kenlm": "LGPL-2.1-or-later",
     "num2words": "LGPL-2.1-or-later",
     "torch": "BSD-3-Clause; contains parts under Apache-2.0, BSD-2-Clause, BSL-1.0 and MIT",

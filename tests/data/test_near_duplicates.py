@@ -13,6 +13,7 @@ from seqloom.data.splits import normal_form, split_of_group
 MAX_DUPLICATE_FRACTION = {
     "captioned-shapes": 0.0,
     "cldr": 0.70,
+    "dialogue-shapes": 0.0,
     "digits": 0.0,
     "endings": 0.0,
     "facts": 0.0,
@@ -37,6 +38,7 @@ NEEDS_FILES |= {name for name, module in CORPORA.items() if "(needs SEQLOOM_DATA
 SMALL_SIZES = {  # smaller sizes of slow corpora; the slow test uses their full size
     "captioned-shapes": {"train": 1000, "dev": 100, "test": 100},
     "cldr": {"train": 4000, "dev": 400, "test": 400},
+    "dialogue-shapes": {"train": 300, "dev": 60, "test": 60},
     "languages": {"train": 3400, "dev": 340, "test": 340},
     "people": {"train": 3000, "dev": 300, "test": 300},
     "scene-choices": {"train": 2000, "dev": 200, "test": 200},
@@ -67,7 +69,7 @@ def inputs_of(form: str, example: Any) -> Iterator[Any]:
             yield normal_form(example.context), normal_form(example.question)
         case "series-labelled":
             yield example.values.tobytes()
-        case "image-classification" | "image-captioning":
+        case "image-classification" | "image-captioning" | "visual-question-answering":
             yield example.image.sha256
         case "video":
             yield example.clip.sha256

@@ -61,6 +61,7 @@ GROUPS = {
         "choose": "seqloom.cli.predict:choose",
         "answer": "seqloom.cli.predict:answer",
         "caption": "seqloom.cli.caption:caption",
+        "ask": "seqloom.cli.ask:ask",
         "embed": "seqloom.cli.vectors:embed",
         "similar": "seqloom.cli.vectors:similar",
         "words": "seqloom.cli.vectors:words",

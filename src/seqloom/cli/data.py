@@ -28,7 +28,7 @@ MAX_WIDTH = 110  # maximum number of characters of a line
 CLASSES_PER_LINE = 4
 MAX_CLASSES = 40  # maximum number of labels, tags or kinds to print
 MAX_IMAGES, MAX_CLIPS = 50, 6  # maximum number of images and of clips in a plot
-IMAGE_FORMS = ("image-classification", "image-captioning", "video")
+IMAGE_FORMS = ("image-classification", "image-captioning", "video", "visual-question-answering")
 
 data = typer.Typer(help="Show the corpora.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -91,7 +91,8 @@ def draw_first_images(corpus: "Corpus[LabelledImage | ImageTextExample]") -> "Fi
     from seqloom.data.image_texts import ImageTextExample
     from seqloom.inspect.plots.images import draw_image_grid
 
-    first = corpus.split("train")[:MAX_IMAGES]
+    by_image = {example.image: example for example in reversed(corpus.split("train"))}  # the first example of an image
+    first = list(reversed(by_image.values()))[:MAX_IMAGES]
     images = [example.image.decode().pixels for example in first]
     labels = [example.texts()[0] if isinstance(example, ImageTextExample) else example.label for example in first]
     return draw_image_grid(images, labels, [f"{corpus.name}: the first {len(first)} images of train"])
@@ -337,5 +338,6 @@ VIEWS: dict[str, Callable[[Any], CorpusView]] = {
     "image-classification": view_labelled_items,
     "image-captioning": view_image_texts,
     "video": view_clips,
+    "visual-question-answering": view_image_texts,
     "tracks": view_tracks,
 }

@@ -25,6 +25,7 @@ TASKS = Literal[
     "series-classify",
     "classify-images",
     "caption",
+    "vqa",
     "word-vectors",
 ]
 OBJECTIONS = {  # options that override the recognized task

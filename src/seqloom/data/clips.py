@@ -196,6 +196,7 @@ class ClipTable(ImageTable):
     def __init__(self, clips: Sequence[Clip], shape: ImageShape, frames: int) -> None:
         super().__init__(clips, shape)
         self.clips, self.frames = clips, frames
+        self._distinct = list(dict.fromkeys(clips))  # in the order of `images`
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
@@ -213,7 +214,7 @@ class ClipTable(ImageTable):
         return (int(self.lengths.max(initial=1)), *self.shape[:3])
 
     def _decode(self, index: int) -> Decoded:
-        pixels, notes = self.clips[index].decode(self.shape, self.frames)
+        pixels, notes = self._distinct[index].decode(self.shape, self.frames)
         return Decoded(pad_frames(pixels, self._item_shape[0]), notes)
 
     def batch(self, members: NDArray[np.int64]) -> dict[str, Tensor]:

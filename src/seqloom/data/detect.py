@@ -14,12 +14,14 @@ from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import did_you_mean, shorten
 from seqloom.data.corpora.parallel import is_language
 from seqloom.data.detect_images import (
+    described_task,
     has_images,
     image_folder,
     image_splits,
     image_table,
     recognize_captions,
     recognize_labelled_images,
+    recognize_visual_questions,
 )
 from seqloom.data.detected import SPLIT_NAMES, ChosenColumns, Detected
 from seqloom.data.files import (
@@ -66,6 +68,7 @@ TASKS = {  # the form of the examples → the task that `detect` recognizes
     "series-labelled": "series-classify",
     "image-classification": "classify-images",
     "image-captioning": "caption",
+    "visual-question-answering": "vqa",
 }
 TEXT_TASKS = ("language-model", "ngram", "hmm", "word-vectors")  # tasks that read plain text
 
@@ -90,8 +93,8 @@ def detect(
         paths = [table]
     if (pictures := image_folder(paths)) is not None:
         tables = [path for path in paths if path != pictures]
-        detected = detect(tables, task or "caption", columns, multi_label)
-        if detected.data["corpus"] != "caption-files":
+        detected = detect(tables, task or described_task(tables[0]), columns, multi_label)
+        if detected.data["corpus"] not in ("caption-files", "vqa-files"):
             raise UsageError(f"The task {task} reads a folder of images or a table, but not both.")
         return replace(detected, data={**detected.data, "folder": str(pictures)})
     splits = assign_splits(paths)
@@ -408,6 +411,7 @@ def _series_rows(table: TableSample, chosen: ChosenColumns) -> Detected | None:
 
 
 RECOGNIZERS: Sequence[tuple[str, Callable[[TableSample, ChosenColumns], Detected | None]]] = (
+    ("vqa", recognize_visual_questions),
     ("instruct", _instructions),
     ("choice", _choices),
     ("classify-images", recognize_labelled_images),

@@ -1,4 +1,4 @@
-"""Detection of images: folders of labelled images, and tables of image paths with labels or captions."""
+"""Detection of images: folders of labelled images, and tables of image paths with labels, captions or questions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,8 +6,17 @@ from pathlib import Path
 
 from seqloom.data.detected import SPLIT_NAMES, ChosenColumns, Detected
 from seqloom.data.files import IMAGE_EXTENSIONS
-from seqloom.data.table_profile import CAPTION, LABELS, ColumnProfile, TableSample, text_column
-from seqloom.data.tables import format_of
+from seqloom.data.table_profile import (
+    ANSWERS,
+    CAPTION,
+    LABELS,
+    OPTION_LISTS,
+    QUESTION_TYPES,
+    ColumnProfile,
+    TableSample,
+    text_column,
+)
+from seqloom.data.tables import column_names, format_of
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 
@@ -36,16 +45,22 @@ def image_folder(paths: Sequence[Path]) -> Path | None:
 
 
 def image_table(path: Path, task: str | None) -> Path | None:
-    """Return the only table of captions or labels in a folder of images, such as metadata.csv; otherwise None.
+    """Return the only table in a folder of images that it describes, such as metadata.csv; otherwise None.
 
-    Images in subfolders are labelled by the subfolders, unless the task is `caption`.
+    Images in subfolders are labelled by the subfolders, unless the task is `caption` or `vqa`.
     """
-    if not path.is_dir() or task not in (None, "caption", "classify-images"):
+    if not path.is_dir() or task not in (None, "caption", "classify-images", "vqa"):
         return None
     files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
     tables = [file for file in files if file.name.lower().endswith(TABLES)]
-    is_described = has_images(path) if task == "caption" else any(map(is_image, files))
+    is_described = has_images(path) if task in ("caption", "vqa") else any(map(is_image, files))
     return tables[0] if len(tables) == 1 and is_described else None
+
+
+def described_task(table: Path) -> str:
+    """Return the task of a table that describes the images of a folder: `vqa` if it has questions and answers."""
+    names = {name.casefold() for name in column_names(table)}
+    return "vqa" if "question" in names and not names.isdisjoint(ANSWERS) else "caption"
 
 
 def image_column(table: TableSample, chosen: ChosenColumns) -> ColumnProfile | None:
@@ -80,3 +95,17 @@ def recognize_labelled_images(table: TableSample, chosen: ChosenColumns) -> Dete
         return None
     data = {"corpus": "image-files", "image": table.key(image), "label": table.key(label)}
     return Detected("classify-images", data, f"images in {table.describe(image)}, labels in {table.describe(label)}")
+
+
+def recognize_visual_questions(table: TableSample, chosen: ChosenColumns) -> Detected | None:
+    """Recognize questions about images, with optional columns of choices, question types and dialogues."""
+    image, (_, *others) = image_column(table, chosen), chosen.inputs or (None,)
+    question, answer = others[0] if others else table.find("question"), chosen.label or table.find(*ANSWERS)
+    if image is None or question is None or answer is None or len(others) > 1:
+        return None
+    optional = {"choices": OPTION_LISTS, "question_type": QUESTION_TYPES, "dialogue": ("dialogue", "dialog")}
+    columns = {key: column for key, names in optional.items() if (column := table.find(*names)) is not None}
+    columns = {"image": image, "question": question, "answer": answer, **columns}
+    data: dict[str, object] = {key: table.key(column) for key, column in columns.items()}
+    described = f"questions in {table.describe(question)} about images in {table.describe(image)}"
+    return Detected("vqa", {"corpus": "vqa-files", **data}, f"{described}, answers in {table.describe(answer)}")

@@ -127,6 +127,12 @@ def refuse_missing(missing: list[str], path: Path, folder: Path) -> None:
         raise DataError(f"{path} names {count} not exist below {folder}:\n{listed}")
 
 
+def check_image_folder(folder: str | None) -> None:
+    """Raise `DataError` if the folder of the images of a table is not a folder."""
+    if folder is not None and not expand_home(Path(folder)).is_dir():
+        raise DataError(f"{folder} must be a folder of images. Check data.folder.")
+
+
 def inside(folder: Path, name: str, where: str) -> Path:
     """Return the path of a file below a folder; raise `DataError` if its name or a link leads out of the folder."""
     path = folder / name

@@ -316,15 +316,18 @@ def decoded_sizes(images: "Sequence[PixelSource]") -> Iterator[tuple[str, tuple[
 class ImageTable:
     """The images of a split at one shape, decoded on demand and kept in one array of bytes (N, H, W, C).
 
-    If the array would take more than `MAX_CACHE_FRACTION` of the available memory, images are decoded at every access.
+    A handle that occurs several times, such as the image of several questions, is stored once. If the array would take
+    more than `MAX_CACHE_FRACTION` of the available memory, images are decoded at every access.
     """
 
     def __init__(self, images: Sequence[PixelSource], shape: ImageShape) -> None:
-        self.images, self.shape = images, shape
+        rows = {image: row for row, image in enumerate(dict.fromkeys(images))}
+        self.images, self.shape = list(rows), shape
+        self._rows = np.array([rows[image] for image in images], dtype=np.int64)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self._rows)
 
     @property
     def _item_shape(self) -> tuple[int, ...]:
@@ -341,7 +344,7 @@ class ImageTable:
 
     def take(self, members: Sequence[int] | NDArray[np.int64]) -> Pixels:
         """Return the images (B, H, W, C) with these indices."""
-        members = np.asarray(members, dtype=np.int64)
+        members = self._rows[np.asarray(members, dtype=np.int64)]
         if self._cache is None:
             return np.stack([self._decode(index).pixels for index in members])
         array, filled = self._cache
@@ -359,7 +362,7 @@ class ImageTable:
         """Decode all images and return notes on them; raise `DataError` that names images that cannot be decoded."""
         failures, notes = list[str](), Counter[str]()
         array, filled = self._cache or (None, None)
-        for index in range(len(self)):
+        for index in range(len(self.images)):
             check_cancelled()
             try:
                 decoded = self._decode(index)
@@ -372,8 +375,8 @@ class ImageTable:
         if failures:
             more = f"\n… and {len(failures) - MAX_LISTED:,} more" if len(failures) > MAX_LISTED else ""
             listed = "\n".join(f"  {failure}" for failure in failures[:MAX_LISTED])
-            raise DataError(f"{len(failures):,} of {len(self):,} images cannot be read:\n{listed}{more}")
-        return [f"{count:,} of {len(self):,} images: {note}" for note, count in notes.items()]
+            raise DataError(f"{len(failures):,} of {len(self.images):,} images cannot be read:\n{listed}{more}")
+        return [f"{count:,} of {len(self.images):,} images: {note}" for note, count in notes.items()]
 
 
 # --- files with several images ----------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ OPTION = re.compile(r"(ending|option|choice|answer|solution|sol)[ _-]?([0-9]+|[a
 CAPTION = re.compile(r"captions?([ _-]?[0-9]+)?")
 OPTION_LISTS = ("options", "choices", "endings")
 ANSWERS = ("answer", "label", "correct", "correct_answer", "gold", "answerkey")
+QUESTION_TYPES = ("question_type", "answer_type", "type")
 OUTPUTS = ("output", "response", "completion", "answer")
 
 

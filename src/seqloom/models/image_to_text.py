@@ -68,8 +68,8 @@ class ImageToTextConfig(ImageModelOptions, SequenceToTextConfig):
     def image_encoder(self) -> AnyImageEncoderConfig:
         return self.image
 
-    def build(self, vocabulary: int, height: int, width: int, channels: int, texts: bool = False) -> Seq2Seq:
-        """Create the model. With `texts`, the model reads an image and a text."""
+    def build(self, vocabulary: int, height: int, width: int, channels: int, texts: int = 0) -> Seq2Seq:
+        """Create the model. It reads an image, and with texts=1 also a text."""
         image = self.image.build(height, width, channels)
         source = ImageTextSource(image, vocabulary) if texts else ImageSource(image)
         model: Seq2Seq = self.seq2seq.build(vocabulary, source=source)

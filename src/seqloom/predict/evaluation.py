@@ -37,6 +37,8 @@ LABELS = {
     "chrf": "chrF",
     "exact_match": "exact match",
     "accuracy": "accuracy",
+    "follow_up_accuracy": "  follow-up questions",
+    "choice_accuracy": "  multiple choice",
     "majority": "  majority baseline",
     "chance": "  chance baseline",
     "macro_f1": "macro F1",

@@ -10,7 +10,7 @@ sets the class of its predictions, which contains the names of both texts, and c
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,11 +19,12 @@ from torch import Tensor
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.inputs import check_text
-from seqloom.core.tree import Tree, to_device
+from seqloom.core.tree import Tree, select_rows, to_device
 from seqloom.core.words import LINE_BREAKS, one_line
 from seqloom.data.collate import shift_right
 from seqloom.data.images import Decoded, ImageShape, Pixels
 from seqloom.decoding.beam import BeamConfig, beam_search
+from seqloom.decoding.choices import choice_probabilities, score_choices
 from seqloom.decoding.rules import Hypothesis
 from seqloom.evaluate.alignment import Word, group_words
 from seqloom.inspect.values import Array
@@ -53,10 +54,14 @@ TRUNCATED = {"{lines}: the text was truncated (--max-length)": lambda prediction
 
 
 class ImageQuery(NamedTuple):
-    """An image, and a text that the model reads with it, such as a question."""
+    """An image, and a text that the model reads with it, such as a question.
+
+    With `choices`, the model chooses one of these texts instead of writing a text.
+    """
 
     image: ImageInput
     text: str = ""
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,9 +73,11 @@ class TextCandidate:
     log_prob: float
     finished: bool = True  # whether END was predicted before the maximum length
     words: tuple[AttendedWord, ...] | None = None  # attention of each word, if requested
+    probability: float | None = None  # p(text | choices), if the model chose among given texts
 
     def to_json(self) -> dict[str, object]:
         values = {name: getattr(self, name) for name in ("text", "score", "log_prob", "finished")}
+        values |= {} if self.probability is None else {"probability": self.probability}
         if self.words is None:
             return values
         words = ({"word": word.text, "weights": word.weights.tolist()} for word in self.words)
@@ -184,7 +191,7 @@ class ImageToTextPredictor(Predictor[W]):
         """Write a text for each line, which is the path of an image. A blank line has a blank text."""
         if self.reads_queries:
             columns = split_columns(as_lines(lines), 2, "an image and a text", most=2)
-            queries = (ImageQuery(*cells) for cells in columns)
+            queries = (ImageQuery(image, text) for image, text in columns)
         else:
             queries = (ImageQuery(line) for line in as_lines(lines))
         return self.write(queries, batch_size=batch_size, window=window, stream=True)
@@ -223,14 +230,7 @@ class ImageToTextPredictor(Predictor[W]):
     def _write_batch(self, queries: Sequence[ImageQuery], search: BeamConfig, attention: bool) -> Iterator[W]:
         decoded = [self.decode_image(query.image) for query in queries]
         batch = self._make_batch(queries, decoded)
-        found = beam_search(
-            self.model,
-            source={"tokens": batch["source"], "mask": batch["source_mask"]},
-            options=search,
-            end=self.tokenizer.end,
-            banned=self.tokenizer.banned,
-            attention=attention,
-        )
+        found = self._find(queries, batch, search, attention)
         for query, image, hypotheses in zip(queries, decoded, found, strict=True):
             yield self._prediction(query, image, hypotheses, attention)
 
@@ -247,7 +247,7 @@ class ImageToTextPredictor(Predictor[W]):
         return self.prediction_class(
             name_of(query.image),
             query.text,
-            [self._candidate(hypothesis, query, attention) for hypothesis in hypotheses],
+            self._candidates(hypotheses, query, attention),
             image.notes,
             self.shown_pixels(query.image) if attention else None,
             unknown=tuple(self.tokenizer.unknown_pieces(query.text)) if self.reads_queries else (),
@@ -283,6 +283,31 @@ class ImageToTextPredictor(Predictor[W]):
         handle = as_image(image)
         return handle.decode(shown_shape(handle, self.shape)).pixels
 
+    def _find(
+        self, queries: Sequence[ImageQuery], batch: dict[str, Tree], search: BeamConfig, attention: bool
+    ) -> list[list[Hypothesis]]:
+        """Return the best outputs of queries without choices, and all choices of other queries in their order."""
+        found: dict[int, list[Hypothesis]] = {}
+        end, banned = self.tokenizer.end, self.tokenizer.banned
+        for has_choices in (False, True):
+            chosen = [index for index, query in enumerate(queries) if bool(query.choices) == has_choices]
+            if not chosen:
+                continue
+            part = select_rows(batch, torch.tensor(chosen, device=self.device))
+            source = {"tokens": part["source"], "mask": part["source_mask"]}
+            if has_choices:
+                choices = [list(map(self.tokenizer.encode, queries[index].choices)) for index in chosen]
+                penalty = search.length_penalty
+                outputs = score_choices(
+                    self.model, choices, source=source, end=end, length_penalty=penalty, attention=attention
+                )
+            else:
+                outputs = beam_search(
+                    self.model, source=source, options=search, end=end, banned=banned, attention=attention
+                )
+            found.update(zip(chosen, outputs, strict=True))
+        return [found[index] for index in range(len(queries))]
+
     def encode_query(self, query: ImageQuery) -> list[int]:
         """Return the tokens of the text of a query, including END."""
         ids = [*self.tokenizer.encode(query.text.strip()), self.tokenizer.end]
@@ -295,10 +320,19 @@ class ImageToTextPredictor(Predictor[W]):
             )
         return ids
 
-    def _candidate(self, hypothesis: Hypothesis, query: ImageQuery, attention: bool) -> TextCandidate:
-        text, words = self.tokenizer.decode(hypothesis.tokens), None
-        if attention:
-            words = self.attended_words(hypothesis, text, query)
+    def _candidates(self, hypotheses: Sequence[Hypothesis], query: ImageQuery, attention: bool) -> list[TextCandidate]:
+        """Return the candidates of a query, best first."""
+        if not query.choices:
+            return [self._candidate(each, self.tokenizer.decode(each.tokens), query, attention) for each in hypotheses]
+        rows = zip(hypotheses, query.choices, choice_probabilities(hypotheses), strict=True)
+        candidates = [
+            replace(self._candidate(hypothesis, choice, query, attention), probability=probability)
+            for hypothesis, choice, probability in rows
+        ]
+        return sorted(candidates, key=lambda candidate: -candidate.score)
+
+    def _candidate(self, hypothesis: Hypothesis, text: str, query: ImageQuery, attention: bool) -> TextCandidate:
+        words = self.attended_words(hypothesis, self.tokenizer.decode(hypothesis.tokens), query) if attention else None
         written = text.translate(LINE_BREAKS).strip()
         return TextCandidate(written, hypothesis.score, hypothesis.log_prob, hypothesis.finished, words)
 

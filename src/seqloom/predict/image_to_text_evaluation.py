@@ -40,11 +40,16 @@ class ImageToTextEvaluation(Evaluation):
             expected = " | ".join(map(one_line, line.example.target_texts))
             yield "\t".join((expected, one_line(line.text), one_line(describe(line)))) + "\n"
 
+    def details(self) -> Iterator[RenderableType]:
+        """Yield results that belong to the task, after the metrics."""
+        return iter(())
+
     def lines(self, console: Console) -> Iterator[RenderableType]:
         """Yield metrics, and texts that differ from the correct texts."""
         counts = format_sizes(self.model.run.data["counts"][self.split])
         yield f"{self.model.name} on {self.data}: {counts}; {self.report.decoding}"
         yield from metric_lines(self.report.metrics, loss="loss, nats per token", ordered=True)
+        yield from self.details()
         wrong = [line for line in self.report.examples(EXAMPLES) if not line.is_exact]
         if wrong:
             yield "\nexamples of texts that differ from the correct texts"

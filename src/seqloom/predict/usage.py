@@ -21,6 +21,7 @@ ARGUMENTS = {
     "answer": Arguments(
         '--context page.txt --question "Who wrote it?"', '["Who wrote it?"], context=open("page.txt").read()'
     ),
+    "ask": Arguments('picture.png "what colour is the circle?"', '"picture.png", ["what colour is the circle?"]'),
     "choose": Arguments(
         '"It rained all day." "The street is wet." "The street is dry."',
         '[("It rained all day.", ["The street is wet.", "The street is dry."])]',

@@ -177,10 +177,14 @@ class ImageToTextTask(ImageTask[ImageTextR, Any]):
 
     # --- data -------------------------------------------------------------------------------------------------------
 
+    def source_text(self, example: DescribedExample) -> str:
+        """Return the text that the model reads beside the image."""
+        return example.source_text
+
     @cached_method
     def sources(self, split: str) -> Ragged:
         """Return the tokens of the source text of each example."""
-        return Ragged.of(self.tokenizer.encode_batch(example.source_text for example in self.corpus.split(split)))
+        return Ragged.of(self.tokenizer.encode_batch(map(self.source_text, self.corpus.split(split))))
 
     @cached_method
     def targets(self, split: str) -> Ragged:

@@ -1,13 +1,10 @@
 """Your own images with captions: a table of image paths and captions."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from seqloom.config import config
-from seqloom.core.errors import DataError
 from seqloom.data.corpus import Corpus, FileConfig
-from seqloom.data.files import expand_home
 from seqloom.data.splits import load_files
 from seqloom.data.tables import Column, Format, column_problems
 
@@ -42,9 +39,9 @@ class Config(FileConfig):
 def load(config: Config) -> "Corpus[CaptionedImage]":
     """Load the images; equal images are in the same split."""
     from seqloom.data.caption_tables import read_caption_table
+    from seqloom.data.image_folders import check_image_folder
 
-    if config.folder is not None and not expand_home(Path(config.folder)).is_dir():
-        raise DataError(f"{config.folder} must be a folder of images. Check data.folder.")
+    check_image_folder(config.folder)
     return load_files(
         config,
         lambda split, file: read_caption_table(file, config.folder, config.image, config.captions, config.format),
