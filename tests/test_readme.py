@@ -27,12 +27,15 @@ from seqloom import ladder, recipes, training
 from seqloom.cli.app import main
 from seqloom.data.corpora import pydocs
 from seqloom.data.files import DATA_VARIABLE
+from seqloom.data.images import encode_png
+from seqloom.data.shapes import caption_scene, draw_scenes, scene_image
 from seqloom.exchange import conversion
 from seqloom.inspect import doctor
 from seqloom.inspect.rehearsal import Rehearsal
 from seqloom.inspect.views import layers, memory
 from seqloom.nn.cells import CELLS
 from seqloom.recipes import read_recipe, recipe_names
+from seqloom.runs import image_weights
 from seqloom.tasks import task_info
 from seqloom.train.config import FitConfig
 from seqloom.training import begin
@@ -93,6 +96,8 @@ SMALL_CORPORA = {  # sizes of generated corpora
     "people": {"train": 200, "dev": 20, "test": 20},
     "names": {"train": 240, "dev": 48, "test": 48},
     "languages": {"train": 136, "dev": 68, "test": 68},
+    "shapes": {"train": 24, "dev": 6, "test": 6},
+    "captioned-shapes": {"train": 24, "dev": 6, "test": 6},
     "track": {"train": 3, "dev": 2, "test": 2, "steps": 40},
 }
 TICKETS = [("the printer smokes", "it"), ("my invoice is wrong", "billing")]
@@ -199,6 +204,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     Path("de_gsd-ud-train.conllu").write_text("\n".join(parts), "utf-8")
     write_examples_of_two_texts()
     write_series()
+    write_pictures()
     Path("input.txt").write_text("3 apples and 4 pears\n\n5 pears and 1 apples\n", "utf-8")
     Path("nbest.txt").write_text("0 ||| 3 Äpfel ||| -0.5\n0 ||| 4 Birnen ||| -0.7\n2 ||| 5 Birnen ||| -0.1\n", "utf-8")
     Path("ref.txt").write_text("3 Äpfel und 4 Birnen\n\n5 Birnen und 1 Äpfel\n", "utf-8")
@@ -261,6 +267,18 @@ def write_series() -> None:
     Path("digits.csv").write_text(
         "".join(",".join(str((t + n) % 17) for t in range(64)) + "\n" for n in (0, 5)), "utf-8"
     )
+
+
+def write_pictures() -> None:
+    """Write labelled images, a table of their captions, and a photo."""
+    captions = ["image\tcaption"]
+    for number, scene in zip(range(40), draw_scenes("train", 0, objects=(1, 1)), strict=False):
+        name = f"{('cats', 'dogs')[number % 2]}/{number}.png"
+        Path("pictures", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("pictures", name).write_bytes(encode_png(scene_image(scene, name, 32).pixels))
+        captions += [f"{name}\t{caption}" for caption in caption_scene(scene)]
+    Path("captions.tsv").write_text("\n".join(captions) + "\n", "utf-8")
+    shutil.copy("pictures/cats/0.png", "photo.jpg")  # the content of a file determines its format
 
 
 @pytest.fixture(scope="session")
@@ -343,6 +361,8 @@ def run_command(
     if not command.startswith("seqloom train ") or "--resume" in command:
         for name in re.findall(r"runs/([\w-]+)", command):
             provide_run(name, trained)
+    if re.search(r"efficientnet|photos\.yaml", command) and find_spec(image_weights.PACKAGE) is None:
+        return
     if not all(map(download, re.findall(r"(?:downloads|runs)/(gpt2|opus)\b", command))):
         return
     words, given = words_of(command)

@@ -194,6 +194,22 @@ def test_evaluate_prints_metrics_and_examples(runs: Runs, tmp_path: Path, capsys
     assert "--glossary, --source and --reference require a translator" in capsys.readouterr().err
 
 
+def test_card_and_other_commands_name_the_command(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    card = (runs["luong"] / "card.md").read_text()
+    assert "seqloom caption luong picture.png" in card and "model.caption(['picture.png'])" in card
+    assert "type: bleu" in card and "image-to-text" in card
+    for words, message in (
+        (
+            ["inspect", "attention", str(runs["luong"]), "x"],
+            "To plot its attention, use `seqloom caption` with",
+        ),
+        (["translate", str(runs["luong"]), "x"], "is a captioning model: use `seqloom caption`"),
+        (["classify", str(runs["luong"]), "x"], "is a captioning model: use `seqloom caption`"),
+    ):
+        assert main(words) == 2
+        assert message in capsys.readouterr().err
+
+
 def write_image(path: Path, kind: str) -> None:
     """Write an image file of an unusual kind, or a file that is not a usable image."""
     colour = Pillow.new("RGB", (40, 30), "red")

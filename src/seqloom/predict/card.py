@@ -41,6 +41,7 @@ HUB_METRICS = {  # names of metrics on the Hugging Face hub
     "accuracy": "accuracy",
     "bits_per_character": "bits_per_character",
     "bleu": "bleu",
+    "bleu_4": "bleu",
     "chrf": "chrf",
     "macro_f1": "f1",
     "matthews": "matthews_correlation",

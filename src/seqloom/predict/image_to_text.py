@@ -49,6 +49,8 @@ from seqloom.tasks.image_to_text_base import ImageToTextReport, make_source
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from seqloom.inspect.views.attention import HeadsView
+
 BATCH_SIZE = 32  # images per batch
 TRUNCATED = {"{lines}: the text was truncated (--max-length)": lambda prediction: not prediction.best.finished}
 
@@ -361,6 +363,9 @@ class ImageToTextPredictor(Predictor[W]):
             raise UsageError("This prediction has no attention weights: compute it with attention=True.")
         title = [text for text in (prediction.image, prediction.query, prediction.text) if text]
         return draw_attended_words(prediction.pixels, prediction.words, title)
+
+    def heads(self, text: str) -> "HeadsView":
+        raise UsageError(f"{self.name} attends to images. To plot its attention, {self.usage} with --attention.")
 
     def report(self, split: str = "dev", **options: Any) -> ImageToTextReport:
         """Write texts for a split of the run's data and compute all metrics.
