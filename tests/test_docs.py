@@ -260,6 +260,7 @@ def test_index_has_every_completed_row() -> None:
         "R39",
         "R40",
         "R41",
+        "R42",
         "R44",
         "R47",
         "R48",

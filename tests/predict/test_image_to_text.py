@@ -86,6 +86,9 @@ def test_attention_of_words_is_that_of_the_forced_caption(runs: Runs, pictures: 
         np.testing.assert_allclose(word.weights.ravel(), row, atol=1e-5)
         assert word.weights.sum() == pytest.approx(1, abs=1e-5)
     assert model.draw_attention(prediction) is not None
+    forced = model.force(pictures[0], "a small red circle")
+    assert forced.text == "a small red circle" and len(forced.words) == 4 and len(forced.candidates) == 1
+    assert forced.log_prob == pytest.approx(read_forced(model, pictures[0], forced.text)[0], abs=1e-4)
 
 
 def test_attention_needs_a_model_with_attention(runs: Runs, pictures: list[Path]) -> None:

@@ -256,21 +256,22 @@ class ImageToTextPredictor(Predictor[W]):
         )
 
     @torch.no_grad()
-    def force(self, query: ImageQuery, text: str) -> W:
-        """Return the log-probability and the attention of a given text."""
+    def force(self, image: ImageInput | ImageQuery, text: str) -> W:
+        """Return the log-probability and the attention of a given text for an image."""
+        query = image if isinstance(image, ImageQuery) else ImageQuery(image)
         ids = [*self.tokenizer.encode(check_text(text, "text").strip()), self.tokenizer.end]
         longest: int | None = self.model.longest_target
         if longest is not None and len(ids) > longest:
             raise DataError(f"A text may have at most {longest:,} tokens including END; got {len(ids):,}. Shorten it.")
-        targets, image = torch.tensor([ids], device=self.device), self.decode_image(query.image)
+        targets, decoded = torch.tensor([ids], device=self.device), self.decode_image(query.image)
         target = {"inputs": shift_right(targets), "targets": targets, "target_mask": torch.ones_like(targets).bool()}
-        batch = {**self._make_batch([query], [image]), **target}
+        batch = {**self._make_batch([query], [decoded]), **target}
         log_probs = self.model.target_log_probs(batch)[0].double().tolist()
         weights, log_prob = self.model.attention(batch), sum(log_probs)
         score = log_prob / len(ids) ** self.decode.length_penalty
         attention = None if weights is None else weights[0].float().cpu()
         hypothesis = Hypothesis(ids[:-1], True, log_prob, score, log_probs, attention)
-        return self._prediction(query, image, [hypothesis], True)
+        return self._prediction(query, decoded, [hypothesis], True)
 
     def decode_image(self, image: ImageInput) -> Decoded:
         """Decode an image and convert it to the shape that the model reads."""
