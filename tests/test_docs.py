@@ -262,6 +262,7 @@ def test_index_has_every_completed_row() -> None:
         "R41",
         "R42",
         "R44",
+        "R45",
         "R47",
         "R48",
         "R49",

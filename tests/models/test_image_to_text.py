@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.config import ConfigError
+from seqloom.core.errors import UsageError
 from seqloom.core.tree import Tree
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.models.image_encoder import PatchEncoderConfig, ResNetEncoderConfig
@@ -170,3 +171,47 @@ def test_options_of_texts_are_rejected(options: object, message: str) -> None:
 def test_encoder_options_without_encoder_are_rejected() -> None:
     with pytest.raises(ConfigError, match="need an encoder"):
         RecurrentSeq2SeqConfig(encoder_layers=0, bidirectional=True)
+
+
+# --- Show and Tell, and Show, Attend and Tell -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_first_input_of_the_decoder_is_the_mean_vector(cell: Any) -> None:
+    """NIC: the log-probs equal those of one pass over the inputs W c, END, y_1, y_2 … from the zero state."""
+    model: Any = build(RecurrentSeq2SeqConfig(cell=cell, hidden=12, encoder_layers=0, attention=None, context="first"))
+    batch = draw_batch()
+    c = model.source_embed(batch["source"]).mean(dim=1)
+    inputs = torch.cat([model.bridge(c).unsqueeze(1), model.target_embed(batch["inputs"])], dim=1)
+    states = model.decoder(inputs)[0][:, 1:]
+    expected = model.output(states).log_softmax(-1).gather(2, batch["targets"].unsqueeze(2)).squeeze(2)
+    torch.testing.assert_close(model.target_log_probs(batch), expected.masked_fill(~batch["target_mask"], 0))
+    state = model.start({"tokens": batch["source"], "mask": batch["source_mask"]})
+    output = model.step(batch["inputs"][:, :1], state)
+    torch.testing.assert_close(output.log_probs, model.output(states[:, 0]).log_softmax(-1))
+
+
+def test_first_input_needs_images_and_no_attention() -> None:
+    with pytest.raises(ConfigError, match="context first needs a decoder without attention"):
+        RecurrentSeq2SeqConfig(context="first")
+    with pytest.raises(UsageError, match="context first needs images or clips"):
+        RecurrentSeq2SeqConfig(context="first", attention=None).build(VOCABULARY)
+
+
+@pytest.mark.parametrize("name", ["attention", "bahdanau", "transformer"])
+@pytest.mark.parametrize("texts", [False, True])
+def test_doubly_stochastic_loss_adds_the_penalty_of_each_text(name: str, texts: bool) -> None:
+    """The penalty is computed from the attention weights with loops over texts, locations and words."""
+    model, batch = build(SEQ2SEQ[name], texts), draw_batch(texts)
+    weights = model.attention(batch)
+    assert weights is not None
+    penalty = 0.0
+    for row, (source, target) in enumerate(zip(batch["source_mask"], batch["target_mask"], strict=True)):
+        for j in range(len(source)):
+            if source[j]:
+                penalty += (1 - sum(weights[row, t, j].item() for t in range(len(target)) if target[t])) ** 2
+    plain, count = model.loss(batch)
+    value, _ = model.loss(batch, doubly_stochastic=0.7)
+    assert value.item() == pytest.approx(plain.item() + 0.7 * penalty / int(count), rel=1e-5)
+    value.backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)

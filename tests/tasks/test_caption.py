@@ -115,6 +115,16 @@ def test_monitor_of_texts_needs_dev_images() -> None:
         read_recipe("caption-shapes", [*SMALL, "batch.dev_images=0"])
 
 
+def test_doubly_stochastic_loss_needs_attention() -> None:
+    options = [*SMALL, "loss.doubly_stochastic=1"]
+    task = Task.prepare(read_recipe("caption-shapes", options)[1])
+    assert task.loss_remark == "regularized" and task.loss(task.model(), task.batch(1, 0), None).value.item() > 0
+    nic = "model.seq2seq={kind: recurrent-seq2seq, hidden: 8, encoder_layers: 0, attention: null, context: first}"
+    Task.prepare(read_recipe("caption-shapes", [*SMALL, nic])[1])
+    with pytest.raises(UsageError, match=r"loss\.doubly_stochastic needs attention"):
+        read_recipe("caption-shapes", [*options, nic])
+
+
 @pytest.mark.parametrize(("length", "side"), [(20, "source"), (40, "target")])
 def test_model_with_too_few_positions_is_rejected(length: int, side: str) -> None:
     positions = ["model.seq2seq.positions.kind=learned", f"model.seq2seq.positions.max_length={length}"]

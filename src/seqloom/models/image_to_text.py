@@ -42,6 +42,11 @@ class SequenceToTextConfig:
             yield "seq2seq.reverse needs a text as the source: remove it"
 
     @property
+    def has_attention(self) -> bool:
+        """Whether the decoder attends to the vectors."""
+        return self.seq2seq.kind != "recurrent-seq2seq" or self.seq2seq.attention is not None
+
+    @property
     def longest_key(self) -> str:
         """The option that limits the length of a source."""
         return f"seq2seq.{self.seq2seq.longest_key}"

@@ -7,6 +7,7 @@
     p(y_t) = softmax(W_o r_t + b_o)
 
     no attention, context start    s_t = f(s_{t-1}, y_{t-1})             r_t = s_t
+    no attention, context first    as context start, but s_0 = f(0, W c + b): c is the first input (NIC)
     no attention, context every    s_t = f(s_{t-1}, [y_{t-1}; c])        r_t = tanh(W_r [y_{t-1}; s_t; c] + b_r)
     Bahdanau: c_t by s_{t-1}       s_t = f(s_{t-1}, [y_{t-1}; c_t])      r_t = tanh(W_r [y_{t-1}; s_t; c_t] + b_r)
     Luong: c_t by s_t              s_t = f(s_{t-1}, y_{t-1})             r_t = tanh(W_r [s_t; c_t] + b_r)
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 
 from seqloom.config import config
 from seqloom.config.constraints import Fraction, NonNegativeInt, PositiveInt
+from seqloom.core.errors import UsageError
 from seqloom.core.tree import Tree
 from seqloom.models.seq2seq import Batch, HiddenState, Memory, Seq2Seq, SourceVectors, project_source
 from seqloom.nn.attention import Attention
@@ -71,7 +73,9 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
     combine: Combination = "concat"  # how to combine the two directions: concat, sum or mix
     residual: bool = False  # with attention, add the token embedding to the encoder states: h_j + E x_j
     reverse: bool = False  # read the source in reverse order
-    context: Literal["start", "every"] = "start"  # c sets only the initial state, or is also read at every step
+    # c sets only the initial state (start), is the first input of the decoder (first, only for images and clips), or is
+    # also read at every step (every)
+    context: Literal["start", "first", "every"] = "start"
     attention: AttentionConfig | None = AttentionConfig()  # attention of the decoder; null: no attention
     # dropout on the embeddings, between layers, on the encoder states and before the output layer
     dropout: Fraction = 0.0
@@ -85,6 +89,8 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
             yield f"residual needs embeddings and encoder states of equal size; {sizes}; set combine=sum"
         if self.bidirectional is False and self.combine != "concat":
             yield "combine needs a bidirectional encoder; set bidirectional=true, or remove combine"
+        if self.context == "first" and self.attention is not None:
+            yield "context first needs a decoder without attention: set attention to null"
         if self.encoder_layers == 0 and (self.bidirectional or self.combine != "concat" or self.residual):
             yield "bidirectional, combine and residual need an encoder: set encoder_layers to 1 or more, or remove them"
         yield from super().problems()
@@ -162,6 +168,8 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
 
     def build(self, vocabulary: int, source: SourceVectors | None = None) -> "RecurrentSeq2Seq":
         """Create the model. `source` maps sources that are not texts to vectors."""
+        if self.context == "first" and source is None:
+            raise UsageError("context first needs images or clips as sources; set model.context to start or every.")
         return RecurrentSeq2Seq(self, vocabulary, source)
 
 
@@ -181,7 +189,8 @@ class RecurrentSeq2Seq(Seq2Seq):
             self.source_embed = nn.Embedding(vocabulary, config.embedding_size)
         self.encoder, self.decoder = config.encoder(), config.decoder()
         parts = sum(len(cell.state_names) for cell in self.decoder.cells)
-        self.bridge = nn.Linear(config.encoder_size, parts * config.hidden)
+        first = config.embedding_size if config.context == "first" else parts * config.hidden
+        self.bridge = nn.Linear(config.encoder_size, first)
         score = None if config.attention is None else config.attention.build(config.hidden, config.encoder_size)
         self.attend = None if score is None else Attention(score)
         self.readout = config.readout()
@@ -249,14 +258,17 @@ class RecurrentSeq2Seq(Seq2Seq):
         return states if order is None else states.take_along_dim(order.unsqueeze(-1), dim=1), context
 
     def initial_hidden(self, memory: Memory) -> HiddenState:
-        """Return s_0 = tanh(W c + b), and 0 for the readout and the coverage.
+        """Return s_0 = tanh(W c + b), or f(0, W c + b), and 0 for the readout and the coverage.
 
         The state of a hypothesis consists of the decoder state `layers`, the readout r (R, H) and, with coverage, the
         sum of its attention weights (R, S).
         """
         context = memory["context"]
-        parts = iter(torch.tanh(self.bridge(context)).chunk(self.bridge.out_features // self.config.hidden, dim=-1))
-        layers = tuple({name: next(parts) for name in cell.state_names} for cell in self.decoder.cells)
+        if self.config.context == "first":
+            layers = self.decoder(self.bridge(context).unsqueeze(1))[1]
+        else:
+            parts = iter(torch.tanh(self.bridge(context)).chunk(self.bridge.out_features // self.config.hidden, dim=-1))
+            layers = tuple({name: next(parts) for name in cell.state_names} for cell in self.decoder.cells)
         hidden: HiddenState = {"layers": layers, "readout": context.new_zeros(len(context), self.config.hidden)}
         if self.config.attention is not None and self.config.attention.coverage:
             hidden["coverage"] = torch.zeros_like(memory["mask"], dtype=at_least_float32(context).dtype)
@@ -337,7 +349,7 @@ class RecurrentSeq2Seq(Seq2Seq):
 
     def _repeat_context(self, y: Tensor, memory: Memory) -> list[Tensor]:
         """Return c repeated for every step (R, T, M) if the decoder reads it at every step."""
-        if self.config.context == "start":
+        if self.config.context != "every":
             return []
         context = memory["context"]
         k = hypotheses(y, context)

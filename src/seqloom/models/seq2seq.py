@@ -25,6 +25,7 @@ from seqloom.nn.masks import select_last_real, select_real
 from seqloom.nn.softmax import (
     IGNORE_INDEX,
     FullSoftmax,
+    at_least_float32,
     best_next_tokens,
     consistent_cross_entropy,
     next_token_log_probs,
@@ -144,17 +145,20 @@ class Seq2Seq(nn.Module, ABC):
 
     # Training: padding comes last, so it does not influence the other positions of the decoder.
 
-    def loss(self, batch: Batch, label_smoothing: float = 0.0, consistency: float = 0.0) -> tuple[Tensor, Tensor]:
+    def loss(
+        self, batch: Batch, label_smoothing: float = 0.0, consistency: float = 0.0, doubly_stochastic: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
         """Return the mean of ℓ = −log p(y) over all targets, and their number, without device synchronization.
 
         With label smoothing ε, ℓ = (1−ε) · (−log p(y)) + ε · mean over all tokens v of −log p(v). With consistency α,
         every pair is read twice in training with different dropout masks. For the two distributions p and q, the loss
-        is (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)).
+        is (ℓ(p) + ℓ(q)) / 2 + α/4 · (KL(p‖q) + KL(q‖p)). With `doubly_stochastic` λ, the loss of a target text also has
+        the term λ Σ_j (1 − Σ_t α_tj)² of its attention weights; see `attention_penalty`.
         """
         twice = consistency > 0 and self.training
         if twice:
             batch = {name: concatenate_rows([batch[name]] * 2) for name in BATCH}
-        r, _ = self.teacher_force(batch)
+        r, weights = self.teacher_force(batch, weights=doubly_stochastic > 0)
         targets, mask = batch["targets"], batch["target_mask"]
         count = mask.sum().clamp(min=1 + twice)
         if self.needs_sequences:
@@ -163,7 +167,10 @@ class Seq2Seq(nn.Module, ABC):
             hidden = self.before_output(select_real(r, mask))
         targets = select_real(targets.masked_fill(~mask, IGNORE_INDEX), mask)
         if not twice:
-            return self.output.total_loss(hidden, targets, label_smoothing) / count, count
+            total = self.output.total_loss(hidden, targets, label_smoothing)
+            if doubly_stochastic and weights is not None:
+                total = total + doubly_stochastic * attention_penalty(weights, batch["source_mask"], mask)
+            return total / count, count
         value = consistent_cross_entropy(self.output(hidden), targets, label_smoothing, consistency)
         return value / count, count // 2
 
@@ -178,3 +185,13 @@ class Seq2Seq(nn.Module, ABC):
         """Return the attention weights of each target (B, T, S), 0 at padding, or None without attention."""
         _, weights = self.teacher_force(batch, weights=True)
         return None if weights is None else weights.masked_fill(~batch["target_mask"].unsqueeze(-1), 0)
+
+
+def attention_penalty(weights: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
+    """Return Σ_j (1 − Σ_t α_tj)², summed over all texts, for attention weights (B, T, S).
+
+    The doubly stochastic penalty of Xu et al. (2015) is small if all positions j of the source, such as the locations
+    of an image, receive the same total attention. Padding of sources and targets is ignored.
+    """
+    totals = at_least_float32(weights).masked_fill(~target_mask.unsqueeze(-1), 0).sum(dim=1)  # (B, S)
+    return ((1 - totals) ** 2).masked_fill(~source_mask, 0).sum()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from seqloom.config import Discriminator, config
-from seqloom.config.constraints import Fraction, NonNegativeInt
+from seqloom.config.constraints import Fraction, NonNegativeFloat, NonNegativeInt
 from seqloom.core import Json
 from seqloom.core.device import device_of
 from seqloom.core.errors import DataError
@@ -49,6 +49,8 @@ class ImageTextBatchConfig(BatchConfig):
 @config
 class TextLossConfig:
     label_smoothing: Fraction = 0.0  # ε: the loss is (1 − ε) · (−log p) + ε · the mean of −log p over the vocabulary
+    # λ: add λ Σ_j (1 − Σ_t α_tj)² to the loss of a text, so that it attends to all locations
+    doubly_stochastic: NonNegativeFloat = 0.0
 
 
 @config
@@ -64,6 +66,8 @@ class DescribingRecipe(TaskRecipe):
 
     def problems(self) -> Iterator[str]:
         yield from dropout_problems(self.tokenizer)
+        if self.loss.doubly_stochastic and not self.model.has_attention:
+            yield "loss.doubly_stochastic needs attention: set model.seq2seq.attention, or loss.doubly_stochastic=0"
         if self.monitor not in (None, "loss") and self.batch.dev_images == 0:
             yield f"monitor {self.monitor} needs texts of dev: set batch.dev_images above 0, or to null"
 
@@ -150,7 +154,8 @@ class ImageToTextTask(ImageTask[ImageTextR, Any]):
 
     @property
     def loss_remark(self) -> str:
-        return "smoothed" if self.recipe.loss.label_smoothing else ""
+        loss = self.recipe.loss
+        return ", ".join(["smoothed"] * bool(loss.label_smoothing) + ["regularized"] * bool(loss.doubly_stochastic))
 
     def sizes(self) -> dict[str, int]:
         return {**super().sizes(), **({"texts": 1} if self.reads_texts else {})}
@@ -235,7 +240,8 @@ class ImageToTextTask(ImageTask[ImageTextR, Any]):
         return {**self.source_batch("train", members, images), **self.target_batch("train", pairs), "read": len(pairs)}
 
     def loss(self, model: Any, batch: Tree, carry: Tree) -> Loss:
-        value, count = model.loss(batch, self.recipe.loss.label_smoothing)
+        options = self.recipe.loss
+        value, count = model.loss(batch, options.label_smoothing, doubly_stochastic=options.doubly_stochastic)
         return Loss(value, None, batch["read"], count)
 
     # --- evaluation -------------------------------------------------------------------------------------------------
