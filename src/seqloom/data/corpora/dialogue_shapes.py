@@ -11,7 +11,7 @@ from seqloom.data.corpus import Corpus, GeneratedConfig, version_of
 if TYPE_CHECKING:
     from seqloom.data.image_texts import VisualQuestion
 
-SUMMARY = "dialogues about pictures of coloured shapes, rendered on the spot; later questions refer back; no download"
+SUMMARY = "dialogues about pictures of coloured shapes, in which questions refer back; no download"
 FORM = "visual-question-answering"
 
 

@@ -16,7 +16,7 @@ from seqloom.data.splits import divide, hold_out
 if TYPE_CHECKING:
     from seqloom.data.image_texts import VisualQuestion
 
-SUMMARY = "easy-VQA: 48,248 questions about images of a coloured shape (pip install 'seqloom[vqa]'); no download"
+SUMMARY = "easy-VQA: questions about images of one coloured shape, from a package (pip install 'seqloom[vqa]')"
 FORM = "visual-question-answering"
 PACKAGE = "easy_vqa"
 KINDS = {
