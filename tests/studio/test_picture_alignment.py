@@ -33,6 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recurrent = "model.seq2seq={kind: recurrent-seq2seq, hidden: 16, attention: %s}"
     for name, overrides in {"shapes": [], "none": [recurrent % "null"]}.items():
         seqloom.train_recipe("caption-shapes", *SMALL, *STEPS, *overrides, out=path / name)
+    seqloom.train_recipe("dialogue-shapes", *SMALL, *STEPS, out=path / "questions")
     return path
 
 
@@ -129,6 +130,19 @@ def test_view_supports_models_with_attention() -> None:
         assert suits({"task": "caption", "model": {"kind": "image-to-text", "seq2seq": seq2seq}}) == expected
 
 
+def test_question_is_read_with_the_picture(client: TestClient, folder: Path, picture: Path) -> None:
+    asked = {"run": "questions", "text": "what colour is the circle"}
+    answer = client.post("/api/alignment/picture", json=question(picture.read_bytes(), **asked))
+    assert answer.status_code == 200
+    head, (maps, on_query, _) = unpack_response(answer.content)
+    (expected,) = seqloom.load(folder / "questions", "cpu").ask(picture, asked["text"], attention=True, max_length=100)
+    assert head["text"] == expected.text and head["query"] == [*asked["text"].split(), ""]
+    np.testing.assert_allclose(on_query, [word.source_weights for word in expected.words], atol=6e-4)
+    np.testing.assert_allclose(maps.sum(axis=(1, 2)) + on_query.sum(axis=1), 1, atol=1e-2)
+    blank = client.post("/api/alignment/picture", json=question(picture.read_bytes(), run="questions"))
+    assert blank.status_code == 400 and blank.json()["error"] == "Enter a question about the picture."
+
+
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
@@ -162,6 +176,18 @@ def test_chosen_picture_is_drawn_with_the_weights(page: StudioPage, folder: Path
     opened.locator(".output-text", has_text=TEXT).wait_for()
     assert opened.evaluate("JSON.stringify({...localStorage, ...sessionStorage})").count("<img") == 0
     assert "onerror" not in opened.url and opened.locator(".view img").count() == 0
+
+
+def test_question_is_asked_on_the_page(page: StudioPage, picture: Path) -> None:
+    opened = page.open("alignment", run="questions")
+    opened.get_by_label("Picture", exact=True).set_input_files(picture)
+    opened.locator("figure[data-shown]").wait_for()
+    assert opened.get_by_label("Question").input_value() == "what colour is the circle?"
+    assert "%)" in opened.locator(".picture-label text").nth(1).text_content()
+    opened.get_by_label("Question").fill("what shape is this")
+    opened.keyboard.press("Enter")
+    opened.locator('figure[data-shown="2"]').wait_for()
+    assert "this" in page.table("alignment")[0] and "END" in page.table("alignment")[0]
 
 
 def test_unusable_picture_is_reported_on_the_page(page: StudioPage, tmp_path: Path) -> None:

@@ -134,4 +134,5 @@ INFO = TaskInfo(
     metric="accuracy",
     examples="questions",
     example="picture.png\twhat colour is the circle?",
+    views=("alignment",),
 )

@@ -47,6 +47,8 @@ def alignment_on_picture(body: PictureRequest, run: OpenRun) -> Response:
     if trained.inputs[0] != "image":
         raise UsageError(f"{run.name} is {trained.description}. Choose a model that describes images.")
     query, target = ImageQuery(EncodedImage(body.name, body.picture), body.text.strip()), body.forced_target
+    if trained.reads_queries and not query.text:
+        raise UsageError("Enter a question about the picture.")
     if target is None:
         limit = trained.decode.max_length or MAX_NEW_TOKENS
         (prediction,) = trained.write([query], attention=True, n_best=1, max_length=min(limit, MAX_NEW_TOKENS))

@@ -48,7 +48,6 @@ class PicturePage {
             accept: "image/*",
             onchange: () => input.files[0] && this.read(input.files[0]).catch((error) => page.fail(error)),
         });
-        const asks = run.task !== "caption";
         return controls(
             runPicker(page, { value: run.id, onchange: open }),
             h(
@@ -58,12 +57,21 @@ class PicturePage {
                 input,
                 h("span", { class: "hint" }, "The picture is sent only to this studio and is not stored."),
             ),
-            asks && textBox("Question", page.params.get("text"), (text) => load({ text })),
+            this.asks && textBox("Question", this.question, (text) => load({ text }), { button: "Ask" }),
             textBox("Force this text", page.params.get("target"), (target) => load({ target }), {
                 button: "Force",
                 placeholder: "output of the model",
             }),
         );
+    }
+
+    /** Whether the model reads a question with a picture. */
+    get asks() {
+        return this.run.task !== "caption";
+    }
+
+    get question() {
+        return this.asks ? (this.page.params.get("text") ?? this.run.example.split("\t")[1] ?? "") : "";
     }
 
     async read(file) {
@@ -82,8 +90,8 @@ class PicturePage {
         }
         const requestId = ++this.latestRequest;
         this.figure.element.classList.add("busy");
-        const [text, target] = [page.params.get("text") ?? "", page.params.get("target")];
-        const request = { run: run.id, name: picture.name, picture: picture.content, text, target };
+        const target = page.params.get("target");
+        const request = { run: run.id, name: picture.name, picture: picture.content, text: this.question, target };
         try {
             const answer = await page.request("alignment/picture", request);
             if (requestId !== this.latestRequest) return;
