@@ -37,9 +37,8 @@ def load(config: Config) -> "Corpus[VisualQuestion]":
     """Read the installed package, without importing it. Test is the test part of the package."""
     folder = find_package()
     train = read_part(folder, "train")
-    images = [Path(example.image.name).name for example in train]  # equal on all machines
     size = max(1, round(config.dev_fraction * len(train)))
-    splits = divide(train, hold_out(images, {"dev": size}), ("train", "dev"))
+    splits = divide(train, hold_out([example.image.name for example in train], {"dev": size}), ("train", "dev"))
     return Corpus(
         name="easy-vqa",
         version="1.0",
@@ -61,17 +60,18 @@ def find_package() -> Path:
 def read_part(folder: Path, part: str) -> "list[VisualQuestion]":
     """Read the questions of a part, which are stored as [question, answer, number of the image]."""
     from seqloom.data.image_texts import VisualQuestion
-    from seqloom.data.images import StoredImage
+    from seqloom.data.images import EncodedImage, read_image_file
 
     path = folder / part / "questions.json"
     kinds: Mapping[str, str] = {answer: kind for kind, answers in KINDS.items() for answer in answers}
-    images: dict[int, StoredImage] = {}
+    images: dict[int, EncodedImage] = {}
     examples = []
     try:
         for question, answer, number in json.loads(read_bytes(path)):
-            image = images.setdefault(number, StoredImage(path.parent / "images" / f"{int(number)}.png"))
-            kind = kinds[answer]
-            examples.append(VisualQuestion(image, question, (answer,), kind, KINDS[kind]))
+            kind, name = kinds[answer], f"{int(number)}.png"
+            if number not in images:
+                images[number] = EncodedImage(f"{part}/{name}", read_image_file(path.parent / "images" / name))
+            examples.append(VisualQuestion(images[number], question, (answer,), kind, KINDS[kind]))
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(
             f"{path} must contain the questions of easy-VQA 1.0 ({error}). Install the package again: "
