@@ -11,6 +11,7 @@ sets the class of its predictions, which contains the names of both texts, and c
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -362,7 +363,7 @@ class ImageToTextPredictor(Predictor[W]):
 
         if prediction.pixels is None or prediction.words is None:
             raise UsageError("This prediction has no attention weights: compute it with attention=True.")
-        title = [text for text in (prediction.image, prediction.query, prediction.text) if text]
+        title = [text for text in (Path(prediction.image).name, prediction.query, prediction.text) if text]
         return draw_attended_words(prediction.pixels, prediction.words, title)
 
     def heads(self, text: str) -> "HeadsView":
