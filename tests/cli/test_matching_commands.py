@@ -122,6 +122,14 @@ def test_answer_is_a_span_of_the_text(seqloom: Any, runs: Path, type_in: Callabl
     assert "the vocabulary lacks parts of 1 line; the first is line 3: 'zebra'" in shown.err
 
 
+def test_ask_answers_questions_about_a_text(seqloom: Any, runs: Path) -> None:
+    expected = seqloom("answer", runs / "answer", "--context", runs / "page.txt", "--question", "Which colour?").out
+    assert seqloom("ask", runs / "answer", runs / "page.txt", "Which colour?").out == expected
+    shown = seqloom("ask", runs / "answer", runs / "page.txt", "Which colour?", "--choices", "red,green")
+    shown.fails_with(2, "--choices requires a model that reads pictures")
+    seqloom("ask", runs / "pair", runs / "page.txt", "What?").fails_with(2, "use `seqloom match`")
+
+
 def test_json_answers_have_offsets(seqloom: Any, runs: Path) -> None:
     command = ["--context", runs / "page.txt", "--question", "Which colour?", "--question", " "]
     one, blank = seqloom("answer", runs / "answer", *command, "--json").objects
