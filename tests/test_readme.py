@@ -27,7 +27,8 @@ from seqloom import ladder, recipes, training
 from seqloom.cli.app import main
 from seqloom.data.corpora import pydocs
 from seqloom.data.files import DATA_VARIABLE
-from seqloom.data.images import encode_png
+from seqloom.data.images import as_pillow, encode_png
+from seqloom.data.moving_digits import draw_clips, embedded_glyphs, render_clip
 from seqloom.data.shapes import caption_scene, draw_scenes, scene_image
 from seqloom.exchange import conversion
 from seqloom.inspect import doctor
@@ -98,6 +99,7 @@ SMALL_CORPORA = {  # sizes of generated corpora
     "languages": {"train": 136, "dev": 68, "test": 68},
     "shapes": {"train": 24, "dev": 6, "test": 6},
     "captioned-shapes": {"train": 24, "dev": 6, "test": 6},
+    "video-digits": {"train": 64, "dev": 6, "test": 6},
     "track": {"train": 3, "dev": 2, "test": 2, "steps": 40},
 }
 TICKETS = [("the printer smokes", "it"), ("my invoice is wrong", "billing")]
@@ -279,6 +281,13 @@ def write_pictures() -> None:
         captions += [f"{name}\t{caption}" for caption in caption_scene(scene)]
     Path("captions.tsv").write_text("\n".join(captions) + "\n", "utf-8")
     shutil.copy("pictures/cats/0.png", "photo.jpg")  # the content of a file determines its format
+    clip = next(draw_clips("test"))
+    frames = render_clip(clip, embedded_glyphs()[clip.digit][0])
+    Path("frames").mkdir(exist_ok=True)
+    for number, frame in enumerate(frames):
+        Path(f"frames/{number}.png").write_bytes(encode_png(frame))
+    first, *others = map(as_pillow, frames)
+    first.save("clip.gif", save_all=True, append_images=others)
 
 
 @pytest.fixture(scope="session")

@@ -164,6 +164,12 @@ def test_captions_of_files_are_written(runs: dict[str, Path], clip: Path, capsys
     assert all(word.weights.sum() == pytest.approx(1, abs=1e-5) for word in prediction.words)
 
 
+def test_card_names_the_command_and_no_http_request(runs: dict[str, Path]) -> None:
+    for name, verb in (("clips", "classify"), ("frames", "tag"), ("captions", "caption")):
+        card = (runs[name] / "card.md").read_text("utf-8")
+        assert f"seqloom {verb} {name} clip.gif" in card and "understand/" not in card
+
+
 def test_folder_of_frames_is_a_clip(runs: dict[str, Path], clip: Path, tmp_path: Path) -> None:
     model = load(runs["clips"], "cpu")
     for number, frame in enumerate(model.task().corpus.split("test")[0].clip.pixels):

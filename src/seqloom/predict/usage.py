@@ -45,6 +45,7 @@ REQUESTS: Mapping[str, tuple[str, dict[str, Json]]] = {
     "tag": ("understand/tag", {"text": None}),
     "translate": ("write/stream", {"text": None, "temperature": 0}),
 }
+FILE_EXAMPLES = ("images", "clips")  # examples of tasks whose models read files, for which the studio has no endpoint
 STREAMS = "The response has one JSON object per token, in the field `text`."
 
 
@@ -94,7 +95,7 @@ def http_usage(info: TaskInfo, path: str) -> str:
 
     The studio accepts only requests that contain the token in the address that it prints.
     """
-    if (verb := verb_of(info)) not in REQUESTS or has_output_file(info):
+    if (verb := verb_of(info)) not in REQUESTS or has_output_file(info) or info.examples in FILE_EXAMPLES:
         return ""
     endpoint, fields = REQUESTS[verb]
     body = {"run": path, **{name: info.example if value is None else value for name, value in fields.items()}}
