@@ -1,5 +1,6 @@
 """Glimpses in the task classify-images: training, resuming, explanations, and scattered digits."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from tests.tasks.test_classify_images import write_mnist
 
 from seqloom import load, train_recipe
 from seqloom.cli.app import main
+from seqloom.core.errors import DataError
 from seqloom.core.files import tensors_from_file
 from seqloom.data import corpora
 from seqloom.data.images import decode, encode_png
@@ -123,6 +125,19 @@ def test_variants_of_mnist_depend_only_on_their_seed(tmp_path: Path, monkeypatch
             assert sorted(pixels[pixels > 0]) == sorted(before.image.pixels[before.image.pixels > 0])
     cluttered = read(variant="cluttered", side=40)
     assert cluttered.split("test")[0].image.pixels.shape == (40, 40, 1)
+
+
+def test_digits_that_do_not_fit_the_canvas_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQLOOM_DATA", str(tmp_path))
+    (tmp_path / "mnist").mkdir()
+    for part, kind, values in (
+        ("train", "images-idx3", np.zeros((30, 70, 28), dtype=np.uint8)),
+        ("train", "labels-idx1", np.zeros(30, dtype=np.uint8)),
+    ):
+        header = bytes([0, 0, 8, values.ndim]) + b"".join(size.to_bytes(4, "big") for size in values.shape)
+        (tmp_path / "mnist" / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(header + values.tobytes()))
+    with pytest.raises(DataError, match=r"sides between 8 and data.side=60 pixels, but the digits have 70 × 28 pixels"):
+        read(variant="translated")
 
 
 def test_recipe_trains_on_cluttered_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,8 +72,14 @@ def _scatter(pixels: "Digits", name: str, config: Config) -> "Digits":
     import numpy as np
 
     from seqloom.core.device import derive_seed
-    from seqloom.data.scattered_digits import scatter
+    from seqloom.data.scattered_digits import PIECE, scatter
 
+    _, height, width = pixels.shape
+    if max(height, width) > config.side or min(height, width) < PIECE:
+        raise DataError(
+            f"The variant {config.variant} needs digits with sides between {PIECE} and data.side={config.side} pixels, "
+            f"but the digits have {height} × {width} pixels."
+        )
     pieces = config.pieces if config.variant == "cluttered" else 0
     draws = np.random.default_rng(derive_seed(config.seed, "mnist", name))
     groups = [pixels] if name == "test" else [pixels[: -config.dev], pixels[-config.dev :]]
