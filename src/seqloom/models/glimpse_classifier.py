@@ -109,31 +109,20 @@ class GlimpseClassifier(AnyImageClassifier):
                 locations.append(location)
             state = self.cell(self.look(x, location), state)
             states.append(state["h"])
-        return Episode(
-            torch.stack(states, dim=1),
-            torch.stack(locations, dim=1),
-            torch.cat(log_policy, dim=1),
-            torch.cat(baseline, dim=1),
-        )
+        stacked = torch.stack(states, dim=1), torch.stack(locations, dim=1)
+        return Episode(*stacked, torch.cat(log_policy, dim=1), torch.cat(baseline, dim=1))
 
     def log_density(self, sample: Tensor, mean: Tensor) -> Tensor:
         """Return log π (B,) of locations (B, 2) without its constant."""
         return -((sample - mean) ** 2).sum(dim=1) / (2 * self.config.deviation**2)
 
-    def draw_noise(self, rows: int, like: Tensor) -> Tensor:
-        return torch.randn(rows, self.config.glimpses - 1, 2, device=like.device)
-
     def logits(self, x: Tensor) -> Tensor:
         """Compute the logits (B, L) of images x (B, H, W, C), from random locations if `eval_samples` is not 0."""
         if self.config.eval_samples == 0:
             return self.output(self.episode(x).h[:, -1])
-        shape, generator = (
-            (self.config.eval_samples, self.config.glimpses - 1, 2),
-            make_generator(EVALUATION_SEED, "glimpses"),
-        )
-        log_probs = []
-        for noise in torch.randn(shape, generator=generator).to(x.device):
-            logits = self.output(self.episode(x, noise.expand(len(x), -1, -1)).h[:, -1])
+        generator, log_probs = make_generator(EVALUATION_SEED, "glimpses"), []
+        for noise in torch.randn(self.config.eval_samples, self.config.glimpses - 1, 2, generator=generator):
+            logits = self.output(self.episode(x, noise.to(x.device).expand(len(x), -1, -1)).h[:, -1])
             log_probs.append(at_least_float32(logits).log_softmax(dim=1))
         return torch.stack(log_probs).logsumexp(dim=0)
 
@@ -148,16 +137,14 @@ class GlimpseClassifier(AnyImageClassifier):
         episodes = self.config.samples
         labels = batch["labels"].repeat_interleave(episodes)
         x = self.pixel_values(batch["images"]).repeat_interleave(episodes, dim=0)
-        episode = self.episode(x, self.draw_noise(len(x), x))
+        episode = self.episode(x, torch.randn(len(x), self.config.glimpses - 1, 2, device=x.device))
         logits = self.output(episode.h[:, -1])
         value, count = label_loss(logits, labels, class_weights, label_smoothing)
         reward = (logits.argmax(dim=1) == labels).to(episode.baseline.dtype).unsqueeze(1)  # (B, 1)
         advantage = reward - episode.baseline  # (B, T - 1)
         policy = -(advantage.detach() * episode.log_policy).sum(dim=1).mean()
-        value = (
-            value + self.config.reinforce * policy + (advantage**2).sum(dim=1).mean() / max(1, self.config.glimpses - 1)
-        )
-        return value, count // episodes
+        square = (advantage**2).sum() / max(1, advantage.numel())
+        return value + self.config.reinforce * policy + square, count // episodes
 
     @torch.no_grad()
     def glimpse_path(self, images: Tensor) -> tuple[Tensor, Tensor]:

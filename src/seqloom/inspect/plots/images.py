@@ -33,7 +33,7 @@ GRID_PANEL, GRID_COLUMNS = 1.1, 10  # inches of an image; images in a row
 GRID_CHARACTERS = 16  # maximum characters of a label
 FIRST_COLOUR, LAST_COLOUR = (86, 180, 233), (213, 94, 0)  # of the first and the last glimpse
 HEADINGS = {
-    "occlusion": "occlusion: decrease of p if a square is covered",
+    "occlusion": "occlusion: decrease of p(label)",
     "gradient": "gradient × input",
     "rollout": "attention roll-out",
     "attention": "attention pooling",
