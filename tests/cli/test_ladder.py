@@ -68,7 +68,7 @@ def test_table_plot_and_files_are_written(seqloom: Any, tiny: str) -> None:
     assert len(list(out.glob("*/metrics/test.json"))) == 4
 
 
-def test_plot_title_has_actual_tokens(seqloom: Any, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_title_has_actual_number_of_tokens(seqloom: Any, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of tokens can be smaller than planned, because the last batch of an epoch is shorter."""
     titles: list[str] = []
 

@@ -139,7 +139,7 @@ def test_json_on_a_terminal_has_no_progress_bar(runs: Path, tmp_path: Path, monk
         ),
         (
             e.Finished(8, "all steps are done", 8, METRICS, 1234, 99.0, 61.2, 4096, 44.6),
-            "finished at step 8 after 1:01, 0:45 of it in steps: all steps are done",
+            "finished at step 8 after 1:01 (0:45 in training steps): all steps are done",
         ),
         (e.Prepared(8, 12.34, 3), "step 8  CUDA graphs of 3 batch shapes captured in 12.3 s"),
         (e.Prepared(8, 0.0, 0, ("as it is",)), "step 8  as it is"),

@@ -72,7 +72,9 @@ def test_piped_output_is_plain_lines(seqloom: Any, tmp_path: Path) -> None:
     pattern = rf"step \d/6  loss {number}  perplexity {number}  {number} tokens/s  \d+:\d\d left"
     assert all(re.fullmatch(pattern, line) for line in steps)
     assert [line.split()[1] for line in lines if "  dev: loss" in line] == ["3", "6"]
-    assert re.fullmatch(r"finished at step 6 after \d+:\d\d, \d+:\d\d of it in steps: all steps are done", lines[-2])
+    assert re.fullmatch(
+        r"finished at step 6 after \d+:\d\d \(\d+:\d\d in training steps\): all steps are done", lines[-2]
+    )
     assert "\x1b" not in "".join(lines)
 
 

@@ -294,7 +294,7 @@ def test_questions_without_locatable_answer_are_left_out(tmp_path: Path) -> None
     assert len(questions) == 21 and not {"q0-0", "q2-0", "q3-0"} & {question.id for question in questions}
     moved = next(question for question in questions if question.id == "q1-0")
     assert moved.context[moved.answer.start :].startswith("lake 1")
-    moved_note = "answers found at another position than their answer_start"
+    moved_note = "answers found at a position other than their answer_start"
     assert notes == [
         "left out because they have no answer: 2 questions of a.json.gz; the first is q2-0",
         "left out because the answer is not in the context: 1 question of a.json.gz; the first is q0-0",

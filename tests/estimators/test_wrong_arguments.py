@@ -185,7 +185,7 @@ def test_arguments_of_the_constructor_are_explained() -> None:
         ("SeriesClassifier", ([[NAN], [1.0]], [1, 2]), r"series\[0\] must have at least one number"),
     ],
 )
-def test_details_of_arguments_are_explained(
+def test_wrong_values_inside_arguments_are_explained(
     case_of: dict[str, Case], name: str, arguments: tuple[Any, ...], message: str
 ) -> None:
     case = case_of[name]

@@ -59,7 +59,7 @@ def test_bootstrap_has_95_percent_coverage() -> None:
     assert 0.91 <= hit / tests <= 0.98
 
 
-def test_resampling_kinds_equals_resampling_examples() -> None:
+def test_resampling_counts_of_equal_examples_matches_resampling_examples() -> None:
     """Compare with resampling of single examples with replacement."""
     draw = np.random.default_rng(1)
     a, b = draw.integers(0, 4, size=200), draw.integers(1, 6, size=200)

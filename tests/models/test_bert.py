@@ -96,7 +96,7 @@ def test_padding_has_no_effect() -> None:
     torch.testing.assert_close(read[:, :10], model.read(tokens, None, segments), rtol=1e-10, atol=1e-12)
 
 
-def test_states_depend_on_both_sides_positions_and_segments() -> None:
+def test_states_depend_on_context_on_both_sides_and_on_positions_and_segments() -> None:
     model, tokens = bert(), torch.arange(1, 9).unsqueeze(0)
     plain = model.read(tokens)
     for position in (0, 7):

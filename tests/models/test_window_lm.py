@@ -219,7 +219,7 @@ def test_windows_continue_previous_tokens_and_skip_padding() -> None:
 
 
 @pytest.mark.parametrize("options", [KINDS["plain"], KINDS["tied-and-direct"], KINDS["adaptive-direct"]], ids=str)
-def test_loss_and_gradient_equal_the_scores(options: dict[str, Any]) -> None:
+def test_loss_equals_the_scores_and_gradient_is_correct(options: dict[str, Any]) -> None:
     lm, inputs, targets = model(**options), some_tokens(2, 3), some_tokens(2, 3, seed=2)
     value, state = lm.loss(inputs, targets)
     scores, after = lm.score(inputs, targets, lm.start(rows=2))

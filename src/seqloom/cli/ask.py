@@ -41,7 +41,9 @@ def ask(
     chat: Annotated[
         bool,
         typer.Option(
-            "--chat", help="The questions form a dialogue: later questions can refer back. A blank line starts anew."
+            "--chat",
+            help="The questions form a dialogue: later questions can refer to earlier ones. "
+            "A blank line starts a new dialogue.",
         ),
     ] = False,
     beam: Beam = None,
@@ -148,7 +150,7 @@ def hold_dialogue(
     """
     by_hand = questions is None and sys.stdin.isatty()
     if by_hand:
-        print("Type a question and press Enter; a blank line starts anew; end with Ctrl-D.", file=sys.stderr)
+        print("Type a question and press Enter; a blank line starts a new dialogue; end with Ctrl-D.", file=sys.stderr)
     dialogue = model.dialogue(picture)
     for question in read_questions(by_hand) if questions is None else check_unicode(list(questions)):
         if not question.strip():

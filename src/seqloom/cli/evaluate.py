@@ -96,8 +96,8 @@ def evaluate(
 ) -> None:
     """Evaluate a run on a split or a file: `seqloom evaluate runs/X --split test` or `seqloom evaluate runs/X new.csv`.
 
-    A file is read with the columns of the recipe, or recognized as `seqloom init` does; --column and --label name other
-    columns.
+    The columns of a file are those of the recipe, or are detected as in `seqloom init`; --column and --label select
+    other columns.
     """
     files = [path for path in runs[1:] if is_data(path)]
     runs = [path for path in runs if path not in files]

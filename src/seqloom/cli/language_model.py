@@ -69,11 +69,13 @@ def generate(
     table: TableIn = None,
     column: TableColumns = None,
     out: TableOut = None,
-    grid: Annotated[Path | None, typer.Option(help="With a model of images: the file of the images, a PNG.")] = None,
+    grid: Annotated[Path | None, typer.Option(help="For image models: write the images to this PNG file.")] = None,
     steps_grid: Annotated[
-        Path | None, typer.Option(help="With a model of images: a PNG with the steps of each image in a row.")
+        Path | None, typer.Option(help="For image models: write the steps of each image in a row to this PNG file.")
     ] = None,
-    animation: Annotated[Path | None, typer.Option(help="With a model of images: a GIF of the steps.")] = None,
+    animation: Annotated[
+        Path | None, typer.Option(help="For image models: write the generation steps to this GIF file.")
+    ] = None,
 ) -> None:
     """Generate text from a prompt: `seqloom generate runs/lm-char-lstm --prompt "The class"`.
 

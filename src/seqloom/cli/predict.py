@@ -371,7 +371,8 @@ def choose(
 ) -> None:
     """Choose the right option: `seqloom choose runs/choice-endings "It rained." "…" "…"`, or `… < choices.tsv`.
 
-    With --in, the choices are added to the table. --column names the text, then the options or a list of them:
+    With --in, the choices are added to the table. Repeat --column: first the column of the text, then a column for
+    each option or one column with a list of options:
     `seqloom choose runs/X --in in.csv --column text --column a --column b --out out.csv`.
     """
     check_table_options(table, column, out, texts, as_json=as_json)

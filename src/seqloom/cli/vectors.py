@@ -58,8 +58,7 @@ def embed(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The .npy file to write; with --in, a table is also possible. [default: standard output, redirected "
-            "to a file]"
+            help="The .npy file to write, or a table with --in. [default: standard output, which must be redirected]"
         ),
     ] = None,
     batch: Batch = BATCH_SIZE,

@@ -98,7 +98,7 @@ class ProblemLocation:
 
 
 def locate(annotation: Annotation, values: Json, labels: Sequence[int | str]) -> ProblemLocation:
-    """Convert a location of pydantic, relative to `annotation`, to the location of a key in the recipe."""
+    """Convert the location of a pydantic error, relative to `annotation`, to the location of a key in the recipe."""
     path, section, chosen, kind = "", None, None, ""
     section_path, section_values = "", values
     kinds: Options | None = None

@@ -149,7 +149,9 @@ def read_ladder(
         if str(source) not in ladder_names():
             guess = find_nearest(str(source), ladder_names())
             hint = f"did you mean {guess}?" if guess else "`seqloom list ladders` lists them."
-            raise UsageError(f"There is no ladder {str(source)!r}, and a file must end in .yaml; {hint}")
+            raise UsageError(
+                f"There is no ladder {str(source)!r}; {hint} (The name of your own file must end in .yaml.)"
+            )
     elif not path.is_file():
         raise UsageError(f"There is no ladder file {path}.")
     options = {"seeds": seeds and list(seeds), "parameters": parameters}

@@ -229,7 +229,7 @@ class VideoCaptioner(Captioner):
         return tuple(AttendedWord(word.text, row[None], row[:0]) for word, row in zip(words, merged, strict=True))
 
     def draw_attention(self, prediction: Caption) -> "Figure":
-        """Draw the frames of a prediction with attention, and the attention of each word of its best text."""
+        """Draw the frames of a prediction, and the attention weights of each word of the best text."""
         from seqloom.inspect.plots.video import draw_frame_attention, draw_frames
 
         if prediction.pixels is None or prediction.words is None:

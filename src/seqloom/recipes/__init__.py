@@ -75,7 +75,7 @@ def _find_recipe(source: str) -> tuple[str, Path]:
     own = f"{source}.yaml" if Path(f"{source}.yaml").is_file() else None
     guess = own or find_nearest(source, recipe_names())
     hint = f"did you mean {guess}?" if guess else "`seqloom list recipes` lists them."
-    raise UsageError(f"No shipped recipe is called {source!r}, and a file must end in .yaml; {hint}")
+    raise UsageError(f"No shipped recipe is called {source!r}; {hint} (The name of your own file must end in .yaml.)")
 
 
 def build_recipe(mapping: dict[str, Json], source: str) -> Recipe:

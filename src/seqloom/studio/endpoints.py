@@ -70,7 +70,7 @@ class RunRequest(PageRequest):
 
 
 class TextRequest(RunRequest):
-    """An input text. For a translator, it can have a forced target; None means the translation of the model."""
+    """An input text. For a translator, `target` can force a translation; None selects the model's own translation."""
 
     text: Line
     target: Line | None = None

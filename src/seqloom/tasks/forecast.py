@@ -82,7 +82,8 @@ class Recipe(TaskRecipe):
     def problems(self) -> Iterator[str]:
         is_estimated = self.model.kind in ESTIMATED_KINDS
         if is_estimated and isinstance(self.train, FitConfig):
-            yield f"model.kind {self.model.kind} is not trained by gradient descent: train allows only keep_checkpoints"
+            cause = f"model.kind {self.model.kind} is not trained by gradient descent"
+            yield f"{cause}: the section train can contain only keep_checkpoints"
         if not is_estimated and not isinstance(self.train, FitConfig):
             yield f"train: model.kind {self.model.kind} is trained by gradient descent: set train.epochs or train.steps"
 

@@ -238,7 +238,7 @@ def describe(event: e.Event) -> str | None:
         case e.Stopped(step=step):
             return f"stopped at step {step}; all progress is saved"
         case e.Finished(step=step, reason=reason, seconds=seconds, step_seconds=step_seconds):
-            within = "" if step_seconds is None else f", {format_duration(step_seconds)} of it in steps"
+            within = "" if step_seconds is None else f" ({format_duration(step_seconds)} in training steps)"
             finished = f"finished at step {step} after {format_duration(seconds)}{within}: {reason}"
             return "\n".join([finished, *(f"note: {note}" for note in baseline_notes(event.best))])
     return None

@@ -17,8 +17,8 @@ n-grams of the order with c = 1 … 4:
 
     Y = n_1 / (n_1 + 2 n_2)    D_1 = 1 − 2Y n_2/n_1    D_2 = 2 − 3Y n_3/n_2    D_3+ = 3 − 4Y n_4/n_3
 
-In small or unusual texts, one of n_1 … n_4 may be 0, or a D may lie outside (0, c]. For example, this is the case for a
-text of letters, because a letter follows almost every other letter. The order then uses D = 0.5, 1, 1.5, and
+In small or unusual texts, one of n_1 … n_4 may be 0, or a D may lie outside (0, c]. This happens, for example,
+in a text of letters, in which almost every letter occurs after every other. The order then uses D = 0.5, 1, 1.5, and
 `NGram.fallback` is set.
 
 With `min_count` m, n-grams of three or more words with fewer than m occurrences are removed after

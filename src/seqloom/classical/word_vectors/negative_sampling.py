@@ -158,7 +158,7 @@ class BlockSampler(ABC):
 
     @abstractmethod
     def train_compiled(self, model: WordVectorModel, step: int, rate: float) -> tuple[float, int]:
-        """Train on a block step by step with numba; only some of the steps contribute to the loss."""
+        """Train on a block step by step with numba; the returned loss covers only some of the steps."""
 
 
 class Sampler(BlockSampler):

@@ -25,7 +25,7 @@ FORM = "question-answering"
 Missing = Literal["skip", "refuse"]
 WITHOUT_ANSWER = "left out because they have no answer"  # as in SQuAD 2
 NOT_IN_CONTEXT = "left out because the answer is not in the context"
-MOVED = "answers found at another position than their answer_start"
+MOVED = "answers found at a position other than their answer_start"
 MIN_ARTICLES = 5  # minimum number of articles per split, because one of few articles may dominate the split
 
 

@@ -166,7 +166,7 @@ class TagPaths(Lattice):
     def of(
         cls, pieces: Sequence[Lattice], words: list[str], tags: list[str], scoring: str, unknown: list[str]
     ) -> "TagPaths":
-        """Join the lattices of the parts of a sentence. Pairs between two parts are 0."""
+        """Join the lattices of a sentence's parts. The probability of a tag pair across two parts is set to 0."""
         between = np.zeros((1, len(tags), len(tags)))
         pairs = [part for piece in pieces for part in (piece.pairs, between)][:-1]
         posterior = np.concatenate([piece.posterior for piece in pieces])
