@@ -308,7 +308,7 @@ def test_questions_without_locatable_answer_are_left_out(tmp_path: Path) -> None
     ("text", "message"),
     [
         ("no json", "must be JSON in SQuAD format"),
-        ("[]", "the file must have 'data'"),
+        ("[]", "the file must have a list of objects 'data'"),
         ('{"data": [{"title": "x"}]}', "an article must have 'paragraphs'"),
         ('{"data": [{"paragraphs": [{"qas": []}]}]}', "a paragraph must have 'context', a text"),
         (
