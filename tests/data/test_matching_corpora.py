@@ -309,11 +309,11 @@ def test_questions_without_locatable_answer_are_left_out(tmp_path: Path) -> None
     [
         ("no json", "must be JSON in SQuAD format"),
         ("[]", "the file must have a list of objects 'data'"),
-        ('{"data": [{"title": "x"}]}', "an article must have 'paragraphs'"),
-        ('{"data": [{"paragraphs": [{"qas": []}]}]}', "a paragraph must have 'context', a text"),
+        ('{"data": [{"title": "x"}]}', "an article must have a list of objects 'paragraphs'"),
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', "a paragraph must have a non-empty string 'context'"),
         (
             '{"data": [{"paragraphs": [{"context": "c", "qas": [{"question": "q", "answers": 3}]}]}]}',
-            "'answers', a list",
+            "a list of objects 'answers'",
         ),
         (
             '{"data": [{"paragraphs": [{"context": "c", "qas": [{"question": "q", "answers": [{"text": "c"}]}]}]}]}',
