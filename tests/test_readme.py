@@ -280,7 +280,8 @@ def write_pictures() -> None:
         Path("pictures", name).write_bytes(encode_png(scene_image(scene, name, 32).pixels))
         captions += [f"{name}\t{caption}" for caption in caption_scene(scene)]
     Path("captions.tsv").write_text("\n".join(captions) + "\n", "utf-8")
-    shutil.copy("pictures/cats/0.png", "photo.jpg")  # the content of a file determines its format
+    for name in ("photo.jpg", "seven.png"):  # the content of a file determines its format
+        shutil.copy("pictures/cats/0.png", name)
     clip = next(draw_clips("test"))
     frames = render_clip(clip, embedded_glyphs()[clip.digit][0])
     Path("frames").mkdir(exist_ok=True)
