@@ -57,9 +57,9 @@ seqloom, such as `plot` in `pip install "seqloom[plot]"`. `make licences` writes
 ## Copyleft
 
 - **num2words is under the LGPL and is optional.** Only the extra `corpora` installs it, and only the corpora `cldr` and
-  `languages` import it, to spell out numbers. Everything else works without it. It is imported unchanged, as a separate
-  package.
-- gensim and kenlm are also under the LGPL. seqloom never imports them; only tests and benchmarks do, for comparison.
+  `languages` import it, to spell out numbers. Everything else works without num2words. It is
+  imported unchanged, as a separate package.
+- gensim and kenlm are also under the LGPL. seqloom never imports them. Only tests and benchmarks use them, for comparison.
 - The terms of the MPL-2.0 apply to changes in the files of the package itself; seqloom changes no such file.
 - `make docs` copies glyphs of the font STIX Two Math, which ziamath contains, into the site; its licence is OFL-1.1.
 - Only one part of docutils, a mode for Emacs, is under the GPL; the site does not contain it.
@@ -68,7 +68,7 @@ seqloom, such as `plot` in `pip install "seqloom[plot]"`. `make licences` writes
 - GPU builds of torch also install libraries of NVIDIA (`nvidia-*`, `cuda-*`), which are under NVIDIA's own proprietary
   licences, and triton (MIT). They are not part of `requirements.lock`.
 
-All packages with a copyleft licence, in whole or in part:
+The following packages have a copyleft licence, in whole or in part:
 
 """
 

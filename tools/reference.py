@@ -66,8 +66,8 @@ implementations of some equations, and the tests compare their results with thos
 Notation: x_t input, h_t hidden state, c_t cell state or context, s_t decoder state, ⊙ element-wise product, σ logistic
 function, [a; b] concatenation.
 
-seqloom does not yet implement the LSTM without a forget gate (1997), with peepholes or with coupled
-gates, minGRU, minLSTM, RG-LRU, sLSTM, mLSTM, gated DeltaNet, models of speech, and the fit of scaling laws.
+seqloom does not yet implement three variants of the LSTM: without a forget gate (1997), with peepholes, and with
+coupled gates. It also lacks minGRU, minLSTM, RG-LRU, sLSTM, mLSTM, gated DeltaNet, speech models and scaling laws.
 
 {topics}
 """

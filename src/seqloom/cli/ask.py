@@ -26,7 +26,7 @@ PROMPT = "> "
 def ask(
     run: Run,
     file: Annotated[
-        Path | None, typer.Argument(help="The picture that the questions are about. For a run of answer: the text.")
+        Path | None, typer.Argument(help="The picture (or, for a run of the task answer, the text) to ask about.")
     ] = None,
     questions: Annotated[
         list[str] | None, typer.Argument(help="Questions. [default: the lines of standard input]")
@@ -49,9 +49,7 @@ def ask(
     beam: Beam = None,
     attention: Annotated[
         Path | None,
-        typer.Option(
-            "--attention", help="Plot the attention of each word of the last answer over the picture to this file."
-        ),
+        typer.Option("--attention", help="Write a plot of the attention of each word of the last answer to this file."),
     ] = None,
     as_json: Annotated[bool, json_option("One JSON object per question, with scores and candidates.")] = False,
     batch: Annotated[int, batch_option("Number of questions per batch.")] = 32,

@@ -54,7 +54,7 @@ def encodings(
         typer.Option(help="Corpus (`seqloom list corpora`) or text file in which words are counted."),
     ] = None,
     vocabulary: Annotated[
-        Path | None, typer.Option(help="A vocabulary: a file with one word per line, or a tokenizer.json of a run.")
+        Path | None, typer.Option(help="A vocabulary: a file with one word per line, or the tokenizer.json of a run.")
     ] = None,
     width: Annotated[str, typer.Option(help="Sizes of dense vectors, separated by commas.")] = "8,16,32",
     keep_case: Annotated[bool, typer.Option("--keep-case", help="Distinguish upper and lower case.")] = False,

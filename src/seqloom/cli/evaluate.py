@@ -181,7 +181,7 @@ def calibrate(
     as_json: JsonObject = False,
     device: Device = "auto",
 ) -> None:
-    """Calibrate a classifier on dev: `seqloom calibrate runs/X`, with thresholds `… --precision 0.95`.
+    """Calibrate a classifier on dev: `seqloom calibrate runs/X`, or `… --precision 0.95` for thresholds.
 
     The temperature and the thresholds are stored in the run and used by all commands.
     """

@@ -80,7 +80,7 @@ def generate(
     """Generate text from a prompt: `seqloom generate runs/lm-char-lstm --prompt "The class"`.
 
     With --in, the prompts are read from a column of a table: `… --in in.csv --column prompt --out out.csv`.
-    A model of images draws them: `seqloom generate runs/draw-mnist --grid digits.png --animation digits.gif`.
+    An image model draws images: `seqloom generate runs/draw-mnist --grid digits.png --animation digits.gif`.
     """
     check_table_options(table, column, out, prompt)
     from seqloom.predict.base import ranked_columns

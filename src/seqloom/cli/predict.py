@@ -186,7 +186,7 @@ def classify(
     """Classify texts: `seqloom classify runs/X "a gripping, funny film" --top 2 --why`, or `… < input.txt`.
 
     With --in, the labels are added to the table: `seqloom classify runs/X --in in.csv --column text --out out.csv`.
-    A classifier of images reads files: `seqloom classify runs/X digit.png --why --out why.png`.
+    An image classifier reads files: `seqloom classify runs/X digit.png --why --out why.png`.
     """
     options = {"as_json": as_json, "why": why}
     check_table_options(table, column, None if why else out, texts, **options)

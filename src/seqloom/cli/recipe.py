@@ -34,7 +34,7 @@ def copy(
     name: Annotated[str, typer.Argument(help="The name of a shipped recipe; see `seqloom list recipes`.")],
     file: Annotated[Path, typer.Argument(help="The .yaml file to write.")],
 ) -> None:
-    """Copy a shipped recipe with its comments, to edit it: `seqloom recipe copy lm-char-lstm mine.yaml`."""
+    """Copy a shipped recipe with its comments for editing: `seqloom recipe copy lm-char-lstm mine.yaml`."""
     from seqloom.core.files import write_atomic
     from seqloom.recipes import RECIPES, recipe_names
 

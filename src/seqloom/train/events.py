@@ -94,7 +94,7 @@ class Damaged(Event):
 
 @dataclass(frozen=True)
 class Stopped(Event):
-    """Training stopped on request; everything is saved and the run can be resumed."""
+    """Training stopped on request. Everything is saved, and the run can be resumed."""
 
 
 @dataclass(frozen=True)
