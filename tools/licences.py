@@ -59,7 +59,8 @@ seqloom, such as `plot` in `pip install "seqloom[plot]"`. `make licences` writes
 - **num2words is under the LGPL and is optional.** Only the extra `corpora` installs it, and only the corpora `cldr` and
   `languages` import it, to spell out numbers. Everything else works without num2words. It is
   imported unchanged, as a separate package.
-- gensim and kenlm are also under the LGPL. seqloom never imports them. Only tests and benchmarks use them, for comparison.
+- gensim and kenlm are also under the LGPL. seqloom never imports them. Only tests and benchmarks use
+  them, for comparison.
 - The terms of the MPL-2.0 apply to changes in the files of the package itself; seqloom changes no such file.
 - `make docs` copies glyphs of the font STIX Two Math, which ziamath contains, into the site; its licence is OFL-1.1.
 - Only one part of docutils, a mode for Emacs, is under the GPL; the site does not contain it.
