@@ -88,7 +88,11 @@ NEED_DATA = (
     "answer-squad",
     "mnist",
 )
-OTHER_DATA = r"^seqloom train \S+(?=.* data\.corpus=(?:shapes\b|.* init\.from=)|.* init\.from=.* data\.corpus=)"  # data of another recipe
+# A training whose options replace the data of the recipe: the name of the recipe does not determine the data
+OTHER_DATA = (
+    r"^seqloom train \S+"
+    r"(?=.* data\.corpus=shapes\b|.* data\.corpus=.* init\.from=|.* init\.from=.* data\.corpus=)"
+)
 PRINT_COMMAND = r"(?:echo|printf) [^|>]*"
 SMALL_CORPORA = {  # sizes of generated corpora
     "cldr": {"train": 400, "dev": 20, "test": 20},
