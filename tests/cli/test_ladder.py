@@ -176,7 +176,7 @@ def test_killed_ladder_resumes(seqloom: Any, tiny: str) -> None:
         (["tiny.yaml", "--seeds", "1,1"], "--seeds must be distinct"),
         (["tiny.yaml", "--plot", "figure.gif"], "must end in .png or .svg"),
         (["tiny.yaml", "--plot", "gone/figure.png"], "does not exist"),
-        (["tiny.yaml", "--parameters", "60"], "no model.hidden gives 60 parameters"),
+        (["tiny.yaml", "--parameters", "60"], "no value of model.hidden gives 60 parameters"),
         (["tiny.yaml", "--jobs", "0"], "--jobs"),
     ],
 )

@@ -221,7 +221,7 @@ def test_projections_and_ineffective_options_are_noted():
         ({"attention": {"order": "bahdanau", "input_feeding": True}}, "input_feeding needs order luong"),
         ({"attention": {"max_length": 9}}, "max_length applies only to the location score"),
         ({"attention": {"score": "location", "max_length": 0}}, r"max_length:? must be at least 1[;,] got 0"),
-        ({"context": "end"}, "start, every"),
+        ({"context": "end"}, "start, first, every"),
         ({"tied": "both"}, "none, decoder, all"),
     ],
 )

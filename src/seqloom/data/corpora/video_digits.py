@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from seqloom.data.clips import ClipExample
     from seqloom.data.moving_digits import Glyph
 
-SUMMARY = "clips of a moving digit, rendered on the spot; dev and test have unseen combinations of digit and motion"
+SUMMARY = "generated clips of a moving digit; dev and test have unseen combinations of digit and motion"
 FORM = "video"
 
 

@@ -167,7 +167,7 @@ class GRU(Cell):
     name = "gru"
     blocks = ("r", "z", "candidate")
     gates: ClassVar = {
-        "r": "near 1, the candidate uses the old state; near 0, it depends only on the input",
+        "r": "near 1 includes the old state in the candidate; near 0 excludes it",
         "z": "near 1 keeps the old state; near 0 takes the candidate",
     }
     two_biases = True
