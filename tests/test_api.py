@@ -173,7 +173,7 @@ def test_resuming_finished_run_keeps_weights(trained, out):
     assert finished["tokens_per_second"] > 0
 
 
-def test_extended_run_equals_longer_run(trained, recipe, out, tmp_path):
+def test_extended_run_gives_the_same_results_as_a_longer_run(trained, recipe, out, tmp_path):
     longer = seqloom.train_recipe(recipe, "train.steps=16", out=tmp_path / "longer")
     events = list(resume(out, ["train.steps=16"]).events())
     assert (events[0].step, events[-1].step) == (8, 16)
@@ -186,7 +186,7 @@ def test_extended_run_equals_longer_run(trained, recipe, out, tmp_path):
     "override",
     ["train.patience=3", "train.keep_checkpoints=5", "train.log_every=1", "train.device=auto", "train.epochs=2"],
 )
-def test_resume_accepts_allowed_changes(trained, out, override):
+def test_resuming_accepts_allowed_changes(trained, out, override):
     resume(out, [override])
     key, _, value = override.removeprefix("train.").partition("=")
     assert str(Run.open(out).recipe["train"][key]) in (value, f"{value}.0")
@@ -215,7 +215,7 @@ def test_rejected_change_names_both_values(trained, out, override, then, now):
     assert Run.open(out).recipe["train"]["steps"] == 8, "the run must not change"
 
 
-def test_resume_compares_changed_recipe_file(trained, recipe, out):
+def test_resuming_compares_changed_recipe_file(trained, recipe, out):
     recipe.write_text(recipe.read_text().replace("hidden: 8", "hidden: 16"))
     with pytest.raises(UsageError, match=r"model\.hidden is 8 in the run and 16 now"):
         resume(out, recipe=read_recipe(recipe)[1])
@@ -251,7 +251,7 @@ def test_changed_data_is_rejected_with_both_versions(trained, recipe, out):
         assert "train," not in str(caught.value)
 
 
-def test_resume_without_run_is_rejected(tmp_path):
+def test_resuming_without_run_is_rejected(tmp_path):
     with pytest.raises(CheckpointError, match="does not exist"):
         resume(tmp_path / "nothing")
 

@@ -118,7 +118,7 @@ def test_packages_import_only_allowed_packages() -> None:
     assert [rule for rules in broken.values() for rule in rules] == []
 
 
-def test_models_do_not_name_the_packages_that_extend_them() -> None:
+def test_models_do_not_import_the_packages_that_extend_them() -> None:
     named = [path.name for path in (SOURCE / "models").rglob("*.py") if "seqloom.exchange" in path.read_text("utf-8")]
     assert named == []
 

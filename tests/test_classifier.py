@@ -60,7 +60,7 @@ def test_probabilities_cover_all_labels(model: ClassifierPredictor) -> None:
     assert top.candidates == prediction.candidates[:1]
 
 
-def test_predictions_equal_those_of_evaluation(model: ClassifierPredictor) -> None:
+def test_predictions_match_those_of_evaluation(model: ClassifierPredictor) -> None:
     judged = model.predict_split("test")
     predictions = list(model.classify(prediction.text for prediction in judged))
     assert [prediction.label for prediction in predictions] == [prediction.label for prediction in judged]

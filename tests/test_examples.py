@@ -68,7 +68,7 @@ def test_events_example_draws_a_decreasing_loss(run: Run) -> None:
     assert "parameters on " in out and " bits per character" in out and "all steps are done" in out
 
 
-def test_cell_by_hand_example_equals_the_fused_kernel(run: Run) -> None:
+def test_cell_by_hand_example_matches_the_fused_kernel(run: Run) -> None:
     out = run("cell_by_hand.py")
     assert out.count("\n  f = [") == 4
     assert "gate f: near 1 keeps the old content of the cell" in out
@@ -100,7 +100,7 @@ def test_one_to_one_example_computes_parity(run: Run) -> None:
     assert number(r"correct: (\d+) of 16", out) == 16
 
 
-def test_one_to_many_example_spells_most_numbers(run: Run) -> None:
+def test_one_to_many_example_spells_most_numbers_correctly(run: Run) -> None:
     out = run("topology_one_to_many.py")
     assert number(r"correct: (\d) of 8", out) >= 6
     for line in out.splitlines()[:8]:

@@ -20,7 +20,7 @@ def examples(count: int, seed: int) -> list[TextClassificationExample]:
 
 
 @pytest.mark.parametrize("alpha", [0.01, 1.0])
-def test_naive_bayes_equals_scikit_learn(alpha: float) -> None:
+def test_naive_bayes_matches_scikit_learn(alpha: float) -> None:
     feature_extraction = pytest.importorskip("sklearn.feature_extraction")
     naive_bayes = pytest.importorskip("sklearn.naive_bayes")
     train, test = examples(200, 1), examples(100, 2)

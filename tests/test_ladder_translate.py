@@ -66,7 +66,7 @@ def weights(out: Path) -> dict[str, Any]:
 # --- several kinds of models ------------------------------------------------------------------------------------------
 
 
-def test_other_kind_of_model_starts_with_empty_section_and_equal_size(write: Any) -> None:
+def test_other_kind_of_model_starts_with_an_empty_section_and_equal_size(write: Any) -> None:
     gru, fixed, transformer = ladder.solve(ladder.read_ladder(write())).variants
     assert (gru.recipe.model.dropout, fixed.recipe.model.dropout) == (0.3, 0.3)
     # Not the value of the GRU variants
@@ -123,7 +123,7 @@ def test_results_use_complete_dev_split_and_decode_section(write: Any, tmp_path:
 # --- parallel runs ----------------------------------------------------------------------------------------------------
 
 
-def test_parallel_runs_equal_sequential_runs(toys: ladder.Ladder, tmp_path: Path) -> None:
+def test_parallel_runs_give_the_same_results_as_sequential_runs(toys: ladder.Ladder, tmp_path: Path) -> None:
     list(ladder.train_ladder(toys, tmp_path / "sequential"))
     events = list(ladder.train_ladder(toys, tmp_path / "parallel", jobs=2, splits=("dev", "test")))
     assert weights(tmp_path / "parallel") == weights(tmp_path / "sequential")
@@ -224,7 +224,7 @@ def test_failed_worker_ends_ladder_with_its_message(
         list(ladder.train_ladder(toys, tmp_path / "out", jobs=2))
 
 
-def test_worker_without_parent_saves_and_exits(toys: ladder.Ladder, tmp_path: Path) -> None:
+def test_worker_saves_and_exits_if_its_parent_has_exited(toys: ladder.Ladder, tmp_path: Path) -> None:
     run = ladder.list_runs(toys, tmp_path / "out")[0]
     variant = replace(run.variant, recipe=with_steps(run.variant.recipe, 100_000))
     messages: queue.Queue[Any] = queue.Queue()

@@ -57,7 +57,7 @@ def test_changed_quote_is_reported() -> None:
 
 @each_lesson
 @pytest.mark.usefixtures("stub_pretrained_runs")
-def test_blocks_are_known_and_commands_parse(path: Path) -> None:
+def test_lesson_blocks_are_valid_and_their_commands_are_accepted(path: Path) -> None:
     blocks = lessons.read_blocks(text_of(path))
     assert {block.language for block in blocks} <= {"bash", "python", "text", "yaml"}
     for block, following in zip(blocks, [*blocks[1:], None], strict=True):

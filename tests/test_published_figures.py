@@ -60,7 +60,7 @@ def published_cells() -> Iterator[tuple[str, str, str, str]]:
 
 
 @pytest.mark.parametrize(("ladder", "variant", "heading", "cell"), sorted(published_cells()))
-def test_published_tables_equal_results_of_runs(ladder: str, variant: str, heading: str, cell: str) -> None:
+def test_published_tables_match_the_results_of_the_runs(ladder: str, variant: str, heading: str, cell: str) -> None:
     values = list(read_runs()[ladder, variant, *COLUMNS[heading]].values())
     mean, _, deviation = cell.replace("*", "").partition(" ± ")
     expected = f"{statistics.fmean(values):.{decimals(mean)}f}"

@@ -76,7 +76,7 @@ def test_each_line_has_one_prediction_in_order(model: TaggerPredictor) -> None:
     assert alone[1].words == [] and alone[1].marked == "" and alone[-2].marked == "   "
 
 
-def test_predictions_equal_those_of_evaluation(model: TaggerPredictor) -> None:
+def test_predictions_match_those_of_evaluation(model: TaggerPredictor) -> None:
     answers = model.answers("test")
     predictions = list(model.tag((" ".join(prediction.words) for prediction, _ in answers), spaces=True))
     assert [[word.tag for word in prediction.words] for prediction in predictions] == [tags for _, tags in answers]

@@ -251,7 +251,7 @@ def test_alignment_links_words(translator: TranslatorPredictor) -> None:
     assert plain.text == translation.text
 
 
-def test_view_and_links_agree(translator: TranslatorPredictor) -> None:
+def test_view_and_listed_links_agree(translator: TranslatorPredictor) -> None:
     (translation,) = translator.translate("the cat, sat", attention=True)
     assert translator.attention("the cat, sat").links == translation.candidates[0].alignment
 

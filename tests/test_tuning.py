@@ -123,7 +123,7 @@ def test_first_trial_has_values_of_recipe_and_no_combination_repeats(tmp_path: P
     assert len({json.dumps(trial.settings) for trial in search.trials}) == 6
 
 
-def test_interrupted_search_equals_uninterrupted_search(tmp_path: Path) -> None:
+def test_interrupted_search_matches_uninterrupted_search(tmp_path: Path) -> None:
     whole = tune_recipe("toys-copy", *SHORT, LR, trials=7, out=tmp_path / "whole")
     assert len({trial.settings["train.lr"] for trial in whole.trials}) == 7
     assert all(1e-5 <= trial.settings["train.lr"] <= 1e-1 for trial in whole.trials)
@@ -185,7 +185,7 @@ def test_signal_takes_precedence_over_pruner() -> None:
     assert not stop.withdraw(NO_SIGNAL) and stop.requested
 
 
-def test_stop_saves_and_keeps_trial(tmp_path: Path) -> None:
+def test_stopping_saves_and_keeps_the_trial(tmp_path: Path) -> None:
     search, stop = Search.open("toys-copy", [*SHORT, LR], trials=2, out=tmp_path / "x"), Stop()
     seen = []
     for _, event in search.run(stop):

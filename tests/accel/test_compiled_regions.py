@@ -49,7 +49,7 @@ def test_stack_is_compiled_once_for_all_blocks_and_shapes():
     assert not counters["graph_break"]
 
 
-def test_compiled_gpt_equals_eager_gpt():
+def test_compiled_gpt_matches_eager_gpt():
     torch._dynamo.reset()
     counters.clear()
     torch.manual_seed(0)

@@ -33,7 +33,7 @@ def torch_cross_entropy(
 @pytest.mark.parametrize("rows", [1, 5, 1000], ids="chunks of {}".format)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("ignored", [0, 4, N])
-def test_loss_and_gradients_equal_torch(
+def test_loss_and_gradients_match_torch(
     rows: int, smoothing: float, ignored: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cross_entropy, "CPU_CHUNK_LOGITS", rows * V)
@@ -105,7 +105,7 @@ def test_ignored_targets_do_not_count_without_synchronization(
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler raises this warning
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_compiled_cross_entropy_equals_torch(smoothing: float) -> None:
+def test_compiled_cross_entropy_matches_torch(smoothing: float) -> None:
     hidden, weight, bias, targets = make_inputs(ignored=4)
     logits = F.linear(hidden, weight, bias)
     with compile_regions(RegionCompiler(backend="aot_eager")):

@@ -82,7 +82,7 @@ def test_products_have_float32_precision(rows: int, width: int, depth: int, acti
 
 
 @pytest.mark.parametrize(("rows", "width", "depth"), PRODUCTS)
-def test_product_with_norm_equals_pytorch(rows: int, width: int, depth: int):
+def test_product_with_norm_matches_pytorch(rows: int, width: int, depth: int):
     torch.manual_seed(0)
     x, addend = torch.randn(rows, depth, device="cuda"), torch.randn(rows, width, device="cuda")
     layer, norm = nn.Linear(depth, width, device="cuda"), nn.LayerNorm(width, device="cuda")
@@ -106,7 +106,7 @@ def test_few_rows_and_other_dtypes_use_pytorch():
 
 
 @pytest.mark.parametrize("vocabulary", [5, 1000, 10_007, 32_768])
-def test_token_ranking_equals_pytorch(vocabulary: int):
+def test_token_ranking_matches_pytorch(vocabulary: int):
     torch.manual_seed(0)
     logits = torch.randn(50, vocabulary, device="cuda")
     logits[::2] = logits[::2].round()  # creates many ties

@@ -54,7 +54,7 @@ def test_kernels_compile() -> None:
 @pytest.mark.parametrize("vocabulary", [1, 2, 15, 63, 64, 65, 128, 1000, 3001])
 @pytest.mark.parametrize("count", [1, 6, 70])
 @pytest.mark.parametrize("scale", [0.0, 0.1, 3.0, 60.0])
-def test_best_tokens_equal_log_softmax(vocabulary: int, count: int, scale: float) -> None:
+def test_best_tokens_match_log_softmax(vocabulary: int, count: int, scale: float) -> None:
     logits = scale * torch.randn(9, vocabulary, generator=generator(vocabulary))
     expected, expected_ids = best_tokens(logits.double().log_softmax(-1), count)
     values, ids = find_best_tokens(logits, count)
@@ -99,7 +99,7 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tenso
 @pytest.mark.parametrize("size", [1, 3, 4, 15, 16, 17, 40])
 @pytest.mark.parametrize(("d", "k"), [(16, 1), (32, 5), (48, 2), (64, 3)])
 @pytest.mark.parametrize("scale", [1.0, 40.0])
-def test_attention_to_source_equals_its_definition(size: int, d: int, k: int, scale: float) -> None:
+def test_attention_to_source_matches_its_definition(size: int, d: int, k: int, scale: float) -> None:
     """Masks are random, and empty for the last source. With a large scale, most weights are 0."""
     B, N, draw = 4, 3, generator(size)
     q, (keys, values) = scale * torch.randn(B * k, N, d, generator=draw), torch.randn(2, B, N, size, d, generator=draw)
@@ -117,7 +117,7 @@ def test_attention_to_source_equals_its_definition(size: int, d: int, k: int, sc
 @pytest.mark.parametrize("size", [5, 16, 33])
 @pytest.mark.parametrize(("d", "k"), [(16, 1), (32, 5), (64, 3)])
 @pytest.mark.parametrize("room", [0, 7])
-def test_attention_to_cache_equals_its_definition(size: int, d: int, k: int, room: int) -> None:
+def test_attention_to_cache_matches_its_definition(size: int, d: int, k: int, room: int) -> None:
     B, N, draw = 4, 2, generator(size)
     qkv, cache = torch.randn(B * k, 3, N, d, generator=draw), torch.randn(B, N, 2, size + room, d, generator=draw)
     cache = cache[:, :, :, :size]
@@ -152,7 +152,7 @@ def test_free_slots_are_used(sources: int, k: int, size: int, seed: int) -> None
 
 
 @pytest.mark.parametrize("width", [16, 48, 512])
-def test_layer_norm_equals_pytorch(width: int) -> None:
+def test_layer_norm_matches_pytorch(width: int) -> None:
     norm, x = nn.LayerNorm(width), torch.randn(7, width, generator=generator(1)) * 5 + 3
     x[3] = 2.0
     nn.init.normal_(norm.weight)
@@ -171,7 +171,7 @@ def test_layer_norm_equals_pytorch(width: int) -> None:
 
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("kind", WIDE)
-def test_numba_step_equals_plain_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numba_step_matches_plain_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hypotheses are reordered, and one source is empty."""
     model, calls, original = build_model(WIDE[kind]), [], decoder_numba.attend_to_cache
 
@@ -191,7 +191,7 @@ def test_numba_step_equals_plain_step(kind: str, monkeypatch: pytest.MonkeyPatch
 
 @torch.no_grad()
 @pytest.mark.usefixtures("small_batches")
-def test_mixed_steps_equal_plain_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mixed_steps_match_plain_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps read single and several tokens, padding, finished sources and a wider beam."""
     model, V, empty = build_model(WIDE["plain"]), 37, Tensor.new_empty
     monkeypatch.setattr(Tensor, "new_empty", lambda *arguments, **extra: empty(*arguments, **extra).fill_(torch.nan))
@@ -242,7 +242,7 @@ def run_search(model: Transformer, options: BeamConfig, sources: int = 12, **ext
     ],
     ids=["greedy", "attention", "long", "coverage"],
 )
-def test_numba_search_equals_plain_search(
+def test_numba_search_matches_plain_search(
     kind: str, options: BeamConfig, extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build_model(WIDE[kind])

@@ -55,7 +55,7 @@ def run_steps(model: Any, k: int = 3, count: int = 9) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_fused_step_equals_unfused_blocks(kind: str) -> None:
+def test_fused_step_matches_unfused_blocks(kind: str) -> None:
     model = build_model(KINDS[kind])
     with torch.no_grad():
         assert is_supported_decoder(model.decoder)
@@ -208,7 +208,7 @@ def test_optimizer_step_is_detected(fused: bool) -> None:
 @pytest.mark.parametrize("activation", ["none", "relu", "gelu", "gelu-tanh"])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("min_products", [0, packed.MIN_ONEDNN_PRODUCTS])
-def test_packed_layer_equals_linear_layer(
+def test_packed_layer_matches_linear_layer(
     activation: str, bias: bool, min_products: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packed, "MIN_ONEDNN_PRODUCTS", min_products)
@@ -240,7 +240,7 @@ def test_layer_is_packed_once_per_weights() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 300])
-def test_best_tokens_equal_top_k(rows: int) -> None:
+def test_best_tokens_match_top_k(rows: int) -> None:
     torch.manual_seed(0)
     layer, x = nn.Linear(8, 9001), torch.randn(rows, 8)
     with torch.no_grad():

@@ -45,12 +45,12 @@ def assert_equal_to_definition(model: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("name", SWITCHES)
-def test_transformer_equals_definition(name: str) -> None:
+def test_transformer_matches_the_reference_implementation(name: str) -> None:
     assert_equal_to_definition(transformer(**SWITCHES[name]))
 
 
 @pytest.mark.parametrize("options", [{}, {"bidirectional": False}, {"attention": None}, {"reverse": True}])
-def test_recurrent_encoder_decoder_equals_definition(options: dict[str, Any]) -> None:
+def test_recurrent_encoder_decoder_matches_the_reference_implementation(options: dict[str, Any]) -> None:
     assert_equal_to_definition(recurrent(**options))
 
 

@@ -31,7 +31,7 @@ def sources(device: str) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_fused_encoder_equals_unfused_blocks(kind: str, device: str) -> None:
+def test_fused_encoder_matches_unfused_blocks(kind: str, device: str) -> None:
     model = build_model(replace(KINDS[kind], encoder_layers=3)).to(device)
     tokens, mask = sources(device)
     with torch.no_grad():
@@ -45,7 +45,7 @@ def test_fused_encoder_equals_unfused_blocks(kind: str, device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_packed_keys_and_values_equal_unfused_blocks(kind: str, device: str) -> None:
+def test_packed_keys_and_values_match_unfused_blocks(kind: str, device: str) -> None:
     model = build_model(KINDS[kind]).to(device)
     with torch.no_grad():
         x = torch.randn(9, 7, PLAIN.d_model, device=device)

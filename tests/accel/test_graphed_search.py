@@ -96,7 +96,7 @@ def assert_same(actual: Any, expected: Any, other_kernels: bool = False) -> None
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", MODELS)
-def test_fixed_search_equals_plain_search(name: str, options: str) -> None:
+def test_fixed_shape_search_matches_plain_search(name: str, options: str) -> None:
     if name == "learned" and options == "long":
         pytest.skip("longer than the learned positions")
     model, source, chosen = build_model(name), sources(11), OPTIONS[options]
@@ -179,7 +179,7 @@ def test_tokens_are_ranked_by_probability_then_id(vocabulary: int, levels: int) 
     assert torch.equal(ids.gather(1, order)[possible], expected_ids[possible])
 
 
-def test_ties_at_the_beam_edge_equal_plain_search() -> None:
+def test_ties_at_the_beam_edge_are_broken_as_in_plain_search() -> None:
     model, source, options = build_model("luong"), sources(3), BeamConfig(beam=2, n_best=2, max_length=6)
     with torch.no_grad():
         model.output.weight.zero_()
@@ -209,7 +209,7 @@ def test_changed_weights_change_the_key(name: str) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("chosen", ["usual", "one", "exact", "by-source"])
 @pytest.mark.parametrize("name", ["untied", "norm-first", "luong", "bahdanau"])
-def test_replayed_search_equals_plain_search(name: str, chosen: str) -> None:
+def test_replayed_search_matches_plain_search(name: str, chosen: str) -> None:
     model, options = build_model(name).cuda(), OPTIONS[chosen]
     for seed, scale in ((1, 1.0), (2, 1.0), (3, 1.1)):
         with torch.no_grad():
@@ -224,7 +224,7 @@ def test_replayed_search_equals_plain_search(name: str, chosen: str) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("predicate", ["supports_weight", "supports_ranking"])
 @pytest.mark.parametrize("name", ["untied", "luong"])
-def test_replayed_search_without_triton_kernels_equals_plain_search(
+def test_replayed_search_without_triton_kernels_matches_plain_search(
     name: str, predicate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PyTorch ranks the tokens of large vocabularies and of other dtypes."""

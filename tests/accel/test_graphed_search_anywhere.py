@@ -78,7 +78,7 @@ def test_search_after_inference_mode_gives_the_same_results() -> None:
     assert_same(run_search(model), expected)
 
 
-def test_out_of_memory_releases_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_out_of_memory_releases_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     model = build_model("transformer")
     run_search(model)
 

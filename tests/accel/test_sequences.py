@@ -82,7 +82,7 @@ def test_every_cell_has_steps():
     masked=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_sequence_kernel_equals_plain_loop_with_gradients(name, dtype, batch, steps, inputs, hidden, masked, seed):
+def test_sequence_kernel_matches_plain_loop_with_gradients(name, dtype, batch, steps, inputs, hidden, masked, seed):
     layer = recurrent(name, inputs, hidden, dtype, seed)
     x, state = make_inputs(layer, batch, steps)
     mask = make_mask(batch, steps) if masked else None
@@ -93,7 +93,7 @@ def test_sequence_kernel_equals_plain_loop_with_gradients(name, dtype, batch, st
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", VARIANTS)
-def test_sequence_kernel_equals_plain_loop_for_realistic_sizes(name, masked):
+def test_sequence_kernel_matches_plain_loop_for_realistic_sizes(name, masked):
     layer = recurrent(name, 48, 64, torch.float32)
     x, state = make_inputs(layer, 8, 30)
     mask = make_mask(8, 30) if masked else None
@@ -108,7 +108,7 @@ def test_sequence_kernel_equals_plain_loop_for_realistic_sizes(name, masked):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_gradients_equal_finite_differences(name):
+def test_gradients_match_finite_differences(name):
     layer = recurrent(name, 2, 3)
     x, state = make_inputs(layer, 2, 3)
     mask = torch.tensor([[True, True, False], [False, True, True]])
@@ -168,7 +168,7 @@ def test_wrong_terms_are_detected(monkeypatch, wrong_term, name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_chunks_with_state_equal_full_sequence(name):
+def test_chunks_with_carried_state_give_the_same_results_as_the_full_sequence(name):
     layer = recurrent(name)
     x, state = make_inputs(layer, 3, 9)
 
@@ -281,7 +281,7 @@ def test_overwritten_outputs_raise_an_error():
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", VARIANTS)
-def test_output_strides_equal_other_implementations(name, masked):
+def test_output_strides_match_those_of_other_implementations(name, masked):
     """Dropout is drawn in memory order. Equal results for a random seed therefore require equal strides."""
     layer = recurrent(name)
     x, state = make_inputs(layer, 3, 20)
@@ -352,7 +352,7 @@ def test_results_are_deterministic(name):
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
-def test_fused_highway_stack_with_padding_equals_plain_loop():
+def test_fused_highway_stack_with_padding_matches_plain_loop():
     torch.manual_seed(0)
     stack = Stack([CELLS["mut1"](3, 5), CELLS["gru-cho"](5, 5), CELLS["gru"](5, 5)], connections="highway").double()
     x, mask = torch.randn(4, 20, 3, dtype=torch.float64, requires_grad=True), make_mask(4, 20)

@@ -73,7 +73,7 @@ def difference(name, rows, steps, inputs, hidden, masked):
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", VARIANTS)
-def test_numba_kernels_equal_plain_loop(name, masked):
+def test_numba_kernels_match_plain_loop(name, masked):
     for rows, steps, inputs, hidden in ((7, 19, 3, 5), (4, 20, 24, 33), (2, 16, 8, 8)):
         assert difference(name, rows, steps, inputs, hidden, masked) < 2e-6
 

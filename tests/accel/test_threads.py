@@ -110,7 +110,7 @@ def test_threads_inherit_torch_modes_of_the_caller(torch_mode: AbstractContextMa
         assert map_batches(modes, [1, 2, 3], CPU) == [expected] * 3
 
 
-def test_other_threads_keep_their_setting() -> None:
+def test_settings_of_other_threads_are_unchanged() -> None:
     """Threads that start during decoding are also included."""
     counts: list[int] = []
 

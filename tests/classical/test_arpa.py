@@ -51,7 +51,7 @@ def test_tokens_with_separators_survive_a_round_trip(tmp_path: Path) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=())))
-def test_escaping_is_reversible_and_yields_one_word(token: str) -> None:
+def test_escaping_is_reversible_and_gives_one_word(token: str) -> None:
     word = escape(token)
     assert unescape(word) == token
     assert word.split() == [word]
@@ -66,7 +66,7 @@ def test_ordinary_words_are_not_escaped() -> None:
 
 @pytest.mark.parametrize("min_count", [1, 2])
 @pytest.mark.parametrize("order", [2, 3, 4, 5])
-def test_scores_equal_kenlm(order: int, min_count: int, tmp_path: Path) -> None:
+def test_scores_match_kenlm(order: int, min_count: int, tmp_path: Path) -> None:
     kenlm = pytest.importorskip("kenlm")
     model = train_model(order, WORDS, min_count)
     write_arpa(model, WORDS, tmp_path / "model.arpa")

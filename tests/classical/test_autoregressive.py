@@ -30,7 +30,7 @@ def fit_model(taps: int, lag: int = 0, variables: int = 1, ridge: float = 0.0) -
     return model, values, mask
 
 
-def test_fit_and_forecast_equal_statsmodels() -> None:
+def test_fit_and_forecast_match_statsmodels() -> None:
     module: Any = pytest.importorskip("statsmodels.tsa.ar_model")
     model, values, mask = fit_model(4)
     theirs = module.AutoReg(values[:, 0].numpy(), 4, trend="c").fit()
@@ -43,7 +43,7 @@ def test_fit_and_forecast_equal_statsmodels() -> None:
     assert model.score(values[None], mask[None])[0, 4:].sum().item() == pytest.approx(theirs.llf, rel=1e-9)
 
 
-def test_fit_and_forecast_of_several_variables_equal_statsmodels() -> None:
+def test_fit_and_forecast_of_several_variables_match_statsmodels() -> None:
     module: Any = pytest.importorskip("statsmodels.tsa.api")
     model, values, mask = fit_model(2, variables=3)
     theirs = module.VAR(values.numpy()).fit(2, trend="c")
@@ -56,7 +56,7 @@ def test_fit_and_forecast_of_several_variables_equal_statsmodels() -> None:
 
 
 @pytest.mark.parametrize("lag", [1, 4])
-def test_forecast_of_differences_equals_expanded_equation(lag: int) -> None:
+def test_forecast_of_differences_matches_expanded_equation(lag: int) -> None:
     """Cumulative sums of forecast differences equal the forecast of the expanded equation."""
     model, values, mask = fit_model(3, lag)
     plain = Autoregressive(3, 0, 1)
@@ -85,7 +85,7 @@ def joint_gaussian(model: Autoregressive, steps: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize(("variables", "lag"), [(1, 0), (1, 2), (2, 0), (2, 3)])
-def test_forecast_with_gaps_equals_the_conditional_gaussian(variables: int, lag: int) -> None:
+def test_forecast_with_gaps_matches_the_conditional_gaussian(variables: int, lag: int) -> None:
     """With missing values, the forecast is the conditional of the joint Gaussian given the observed values."""
     model, values, mask = fit_model(2, lag, variables)
     values, mask = values[:9].clone(), mask[:9].clone()
@@ -106,7 +106,7 @@ def test_forecast_with_gaps_equals_the_conditional_gaussian(variables: int, lag:
     )
 
 
-def test_exact_intervals_equal_intervals_of_sampled_paths() -> None:
+def test_exact_intervals_match_intervals_of_sampled_paths() -> None:
     model, values, mask = fit_model(3)
     exact = forecast(model, values[None], mask[None], 6)
     assert exact.exact
@@ -158,7 +158,7 @@ def test_state_survives_a_round_trip_and_invalid_inputs_are_rejected() -> None:
 
 
 @pytest.mark.parametrize(("variables", "lag"), [(1, 0), (2, 3)])
-def test_shortcut_for_complete_data_equals_the_full_computation(variables: int, lag: int) -> None:
+def test_shortcut_for_complete_data_matches_the_full_computation(variables: int, lag: int) -> None:
     """A single row without gaps uses the shortcut. A batch that also contains a row with gaps does not."""
     model, values, mask = fit_model(2, lag, variables)
     gaps = mask.clone()

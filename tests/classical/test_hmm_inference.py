@@ -73,7 +73,7 @@ def enumerate_paths(initial: Tensor, transition: Tensor, emission: Tensor) -> di
 @pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("zeros", [0.0, 0.3])
 @pytest.mark.parametrize("seed", range(4))
-def test_inference_equals_path_enumeration(seed: int, zeros: float) -> None:
+def test_inference_matches_path_enumeration(seed: int, zeros: float) -> None:
     initial, transition, emission = random_hmm(3, 4, 6, seed, zeros)
     lengths = [6, 1, 4, 5]
     mask = mask_of_lengths(lengths, 6)
@@ -106,7 +106,7 @@ def test_inference_equals_path_enumeration(seed: int, zeros: float) -> None:
 
 @pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize(("states", "length"), [(2, 50), (5, 300), (20, 80)])
-def test_inference_equals_hmmlearn(states: int, length: int) -> None:
+def test_inference_matches_hmmlearn(states: int, length: int) -> None:
     hmm = pytest.importorskip("hmmlearn.hmm")
     random = np.random.default_rng(states)
     other = hmm.CategoricalHMM(n_components=states, init_params="", random_state=0)
@@ -134,7 +134,9 @@ def test_inference_equals_hmmlearn(states: int, length: int) -> None:
     st.integers(0, 1000),
     st.sampled_from([0, 0.4]),
 )
-def test_single_row_equals_row_in_a_batch(states: int, lengths: list[int], seed: int, zeros: float) -> None:
+def test_single_row_gives_the_same_result_as_in_a_batch(
+    states: int, lengths: list[int], seed: int, zeros: float
+) -> None:
     initial, transition, emission = random_hmm(states, len(lengths), 12, seed, zeros)
     emission = emission.nan_to_num(neginf=-50.0)  # so that every sequence is possible
     mask = mask_of_lengths(lengths, 12)
@@ -153,7 +155,7 @@ def test_single_row_equals_row_in_a_batch(states: int, lengths: list[int], seed:
 @pytest.mark.parametrize("zeros", [0.0, 0.4])
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.usefixtures("without_numba")
-def test_piecewise_recursion_equals_the_definition(batch: int, zeros: float) -> None:
+def test_piecewise_recursion_matches_the_definition(batch: int, zeros: float) -> None:
     initial, transition, emission = random_hmm(3, batch, 2500, 1, zeros)
     start = initial.expand(batch, 3)
     assert scaled.chunk_length(emission) is not None

@@ -47,7 +47,7 @@ def probability(model: HiddenMarkov, tokens: list[int]) -> float:
     return total
 
 
-def test_scores_equal_path_enumeration() -> None:
+def test_scores_match_path_enumeration() -> None:
     model = random_model()
     assert isinstance(model, CausalLanguageModel)
     text = [3, 0, 2, 5, 1]  # contains the end of a document
@@ -60,7 +60,7 @@ def test_scores_equal_path_enumeration() -> None:
     assert float(after.exp().sum()) == pytest.approx(1, abs=1e-12)
 
 
-def test_reading_in_chunks_with_padding_equals_reading_in_one_call() -> None:
+def test_reading_in_chunks_with_padding_is_equivalent_to_reading_in_one_call() -> None:
     model, tokens = random_model(4), torch.tensor([[0, 2, 3, 0, 5], [0, 1, 1, 6, 4]])
     targets = tokens.roll(-1, 1)
     whole, end = model.score(tokens, targets, model.start(rows=2))
@@ -80,7 +80,7 @@ def test_reading_in_chunks_with_padding_equals_reading_in_one_call() -> None:
     torch.testing.assert_close(nothing.state.hidden, start.hidden)
 
 
-def test_beam_search_scores_equal_the_model() -> None:
+def test_beam_search_scores_match_those_of_the_model() -> None:
     model = random_model(2)
     found = beam_search(
         model, prompt=torch.empty(1, 0, dtype=torch.long), options=BeamConfig(beam=3, max_length=4), end=0
@@ -94,7 +94,7 @@ def test_beam_search_scores_equal_the_model() -> None:
 # --- Baum–Welch -----------------------------------------------------------------------------------------------------
 
 
-def test_iteration_equals_hmmlearn() -> None:
+def test_iteration_matches_hmmlearn() -> None:
     """The chain has END as a state. Like hmmlearn, it uses no smoothing."""
     hmm = pytest.importorskip("hmmlearn.hmm")
     tokens, model = stream(), random_model(3, smoothing=0)
@@ -144,7 +144,7 @@ def test_two_states_separate_alternating_symbols() -> None:
     assert path[0] != path[1]
 
 
-def test_resumed_search_equals_uninterrupted_search() -> None:
+def test_resumed_search_matches_uninterrupted_search() -> None:
     tokens, shape, config = stream(), HMMConfig(states=2).build(V), SearchConfig(restarts=3, iterations=5, tolerance=0)
 
     def stages(search: RestartSearch) -> Any:
@@ -238,7 +238,7 @@ def gaussian_model(values: Tensor, **options: Any) -> GaussianHMM:
 
 
 @pytest.mark.parametrize("kind", ["diagonal", "full"])
-def test_gaussian_iterations_equal_hmmlearn(kind: str) -> None:
+def test_gaussian_iterations_match_hmmlearn(kind: str) -> None:
     hmm = pytest.importorskip("hmmlearn.hmm")
     values = two_regimes()
     model = gaussian_model(values, covariance=kind)
@@ -337,7 +337,7 @@ def test_singular_covariance_is_reported_and_floor_prevents_it() -> None:
 # --- the tagger -----------------------------------------------------------------------------------------------------
 
 
-def test_tag_chain_equals_path_enumeration() -> None:
+def test_tag_chain_matches_path_enumeration() -> None:
     random = np.random.default_rng(0)
     tags = 3
     table = torch.from_numpy(np.log(random.dirichlet(np.ones(tags + 1), (tags + 1, tags + 1))))

@@ -23,7 +23,7 @@ def assert_close(ours: Tensor, theirs: Any) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 7), st.integers(0, 2), st.integers(0, 1000))
-def test_filter_and_smoother_equal_the_joint_gaussian(
+def test_filter_and_smoother_match_the_joint_gaussian(
     hidden: int, columns: int, steps: int, inputs: int, seed: int
 ) -> None:
     system = random_system(hidden, columns, seed, inputs, rank=1 + seed % hidden)
@@ -46,7 +46,7 @@ def test_filter_and_smoother_equal_the_joint_gaussian(
             assert_close(covariance(filtered.factors[row, t]), covariances[t])
 
 
-def test_batch_with_different_gaps_equals_single_rows() -> None:
+def test_batch_with_different_gaps_gives_the_same_results_as_single_rows() -> None:
     system = random_system(3, 2)
     values, mask = random_values(5, 9, 2)
     whole = kalman_smoother(system, kalman_filter(system, values, mask))
@@ -66,7 +66,7 @@ def test_equal_gaps_are_computed_once() -> None:
     assert len(filtered.patterns) == 2 and filtered.factors.shape == (6, 9, 3, 3)
 
 
-def test_reading_in_chunks_equals_reading_in_one_call() -> None:
+def test_reading_in_chunks_is_equivalent_to_reading_in_one_call() -> None:
     system = random_system(3, 2)
     values, mask = random_values(4, 10, 2)
     whole = kalman_filter(system, values, mask)
@@ -107,7 +107,7 @@ def statsmodels_results(system: System, values: Tensor) -> Any:
 
 @pytest.mark.parametrize("missing", [0.0, 0.4])
 @pytest.mark.parametrize("rank", [1, 3])
-def test_results_equal_statsmodels(missing: float, rank: int) -> None:
+def test_results_match_statsmodels(missing: float, rank: int) -> None:
     system = random_system(3, 2, seed=5, rank=rank)
     values, mask = random_values(1, 60, 2, seed=5, missing=missing)
     theirs = statsmodels_results(system, values[0])
@@ -166,7 +166,7 @@ def test_covariances_remain_positive_where_the_textbook_filter_fails() -> None:
     assert torch.isfinite(filtered.log_likelihood).all()
 
 
-def test_variance_of_ill_conditioned_system_equals_exact_arithmetic() -> None:
+def test_variance_of_ill_conditioned_system_matches_exact_arithmetic() -> None:
     """Compare with exact computation in rational numbers."""
     from fractions import Fraction
 

@@ -194,7 +194,7 @@ def test_learned_model_predicts_like_the_true_model() -> None:
     assert float((ours - theirs)[:, 5:].square().mean()) < 0.02 * float(held.var())
 
 
-def test_noises_of_a_local_level_are_recovered() -> None:
+def test_noise_variances_of_a_local_level_model_are_recovered() -> None:
     true = KalmanConfig(structure="level").build(1)
     one = torch.ones(1, 1, dtype=torch.float64)
     true.system = replace(
@@ -234,7 +234,7 @@ def test_fixed_parameters_do_not_change() -> None:
         assert not torch.equal(getattr(model.system, name), getattr(before, name))
 
 
-def test_named_structures_learn_only_noises() -> None:
+def test_named_structures_learn_only_the_noise_variances() -> None:
     data = draw_walks(2, 20, 2, 0)
     model = KalmanConfig(structure="constant-velocity", rounds=10).build(2)
     *_, _ = model.estimates(data)

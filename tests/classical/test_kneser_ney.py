@@ -102,7 +102,7 @@ def is_long_enough(documents: list[list[int]], order: int) -> bool:
 @pytest.mark.parametrize("order", [1, 2, 3, 4, 5])
 @settings(max_examples=25, deadline=None)
 @given(documents=corpora, min_count=st.sampled_from([1, 1, 2]))
-def test_every_probability_equals_the_reference(order: int, documents: list[list[int]], min_count: int) -> None:
+def test_every_probability_matches_the_reference(order: int, documents: list[list[int]], min_count: int) -> None:
     vocabulary = 6  # word 5 never occurs
     if not is_long_enough(documents, order):
         return
@@ -158,7 +158,7 @@ def test_wrong_discount_changes_probabilities(monkeypatch: pytest.MonkeyPatch) -
     assert max(differences(3)) > 1e-6
 
 
-def test_discounts_equal_their_formula() -> None:
+def test_discounts_match_their_formula() -> None:
     counts = np.array([0] * 9 + [1] * 8 + [2] * 4 + [3] * 2 + [4] * 1 + [7] * 3)
     y = 8 / 16
     discounts, fallback = estimate_discounts(counts)

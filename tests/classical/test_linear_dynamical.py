@@ -57,7 +57,7 @@ def test_default_structure_depends_on_the_season() -> None:
 
 
 @pytest.mark.parametrize("season", [2, 4, 12])
-def test_seasonal_structure_equals_statsmodels(season: int) -> None:
+def test_seasonal_structure_matches_statsmodels(season: int) -> None:
     structural = pytest.importorskip("statsmodels.tsa.statespace.structural")
     data = draw_walks(1, 40, 1, seed=2)
     model = KalmanConfig(structure="seasonal").build(1, season)
@@ -90,7 +90,7 @@ def test_season_and_trend_are_forecast() -> None:
 
 
 @pytest.mark.parametrize("inputs", [0, 2])
-def test_forecast_equals_the_conditional_gaussian(inputs: int) -> None:
+def test_forecast_matches_the_conditional_gaussian(inputs: int) -> None:
     model = random_model(inputs=inputs)
     values, mask = random_values(2, 6, 2)
     driven = torch.randn(2, 10, inputs, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -105,7 +105,7 @@ def test_forecast_equals_the_conditional_gaussian(inputs: int) -> None:
         np.testing.assert_allclose(spread[row].numpy(), covariances[6:], atol=1e-9)
 
 
-def test_chunked_steps_equal_the_forecast() -> None:
+def test_chunked_steps_match_the_forecast() -> None:
     model = random_model(inputs=1)
     assert isinstance(model, Forecastable)
     values, mask = random_values(3, 8, 2)
@@ -122,7 +122,7 @@ def test_chunked_steps_equal_the_forecast() -> None:
     assert not torch.allclose(scores[0], scores[1])
 
 
-def test_sampled_paths_equal_the_exact_forecast() -> None:
+def test_sampled_paths_match_the_exact_forecast() -> None:
     model = random_model()
     values, mask = random_values(2, 8, 2)
 
@@ -149,7 +149,7 @@ def test_scores_sum_to_the_likelihood() -> None:
     assert (scores[~mask.any(dim=2)] == 0).all()
 
 
-def test_mean_likelihood_of_samples_equals_the_entropy() -> None:
+def test_mean_likelihood_of_samples_matches_the_entropy() -> None:
     """The mean −log p of samples of a Gaussian is its entropy."""
     model = random_model()
     values = sample(model, 4000, 3, torch.Generator().manual_seed(0))
@@ -167,7 +167,7 @@ def copy_state(model: LinearDynamical) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("structure", ["free", "trend"])
 @pytest.mark.parametrize("stopped", [2, 5])
-def test_resumed_estimation_equals_uninterrupted_estimation(structure: str, stopped: int) -> None:
+def test_resumed_estimation_matches_uninterrupted_estimation(structure: str, stopped: int) -> None:
     data, config = draw_walks(2, 16, 1, seed=4), KalmanConfig(structure=structure, hidden=2, rounds=9, tolerance=0)  # type: ignore[arg-type]
     whole = config.build(1)
     parts = {stage.step: copy_state(whole) for stage in whole.estimates(data)}
@@ -190,7 +190,7 @@ def test_converged_model_is_not_trained_further() -> None:
     assert list(again.estimates(data, last.step)) == []
 
 
-def test_checkpoints_follow_save_every_and_the_end() -> None:
+def test_checkpoints_are_saved_every_n_steps_and_at_the_end() -> None:
     data, config = draw_walks(1, 12, 1, seed=0), KalmanConfig(structure="level", rounds=7, tolerance=0, save_every=3)
     model = config.build(1)
     assert [one.step for one in model.estimates(data) if one.model is not None] == [3, 6, 7]

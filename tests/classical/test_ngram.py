@@ -35,7 +35,7 @@ def text(rows: int, length: int, seed: int = 1) -> Tensor:
     return torch.randint(0, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(seed))
 
 
-def test_model_is_a_language_model(model: NGram) -> None:
+def test_model_implements_the_language_model_interface(model: NGram) -> None:
     assert isinstance(model, CausalLanguageModel)
 
 
@@ -63,7 +63,7 @@ def test_step_agrees_with_score(model: NGram) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(cuts=st.lists(st.integers(0, 40), max_size=4), order=st.integers(1, 4))
-def test_reading_in_chunks_equals_reading_in_one_call(cuts: list[int], order: int) -> None:
+def test_reading_in_chunks_is_equivalent_to_reading_in_one_call(cuts: list[int], order: int) -> None:
     model = train_model(order)
     tokens = text(3, 41)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
@@ -76,7 +76,7 @@ def test_reading_in_chunks_equals_reading_in_one_call(cuts: list[int], order: in
     assert torch.equal(state.hidden, after.hidden)
 
 
-def test_single_row_equals_row_in_a_batch(model: NGram) -> None:
+def test_single_row_gives_the_same_result_as_in_a_batch(model: NGram) -> None:
     tokens = text(5, 20)
     together, _ = model.score(tokens[:, :-1], tokens[:, 1:], model.start(rows=5))
     steps = model.step(tokens, model.start(rows=5)).log_probs
@@ -86,7 +86,7 @@ def test_single_row_equals_row_in_a_batch(model: NGram) -> None:
         assert torch.equal(model.step(one, model.start()).log_probs[0], steps[row])
 
 
-def test_end_resets_the_context(model: NGram) -> None:
+def test_end_token_resets_the_context(model: NGram) -> None:
     fresh = model.step(torch.tensor([[0, 3]]), model.start()).log_probs
     later = model.step(torch.tensor([[4, 2, 7, 0, 3]]), model.start()).log_probs
     assert torch.equal(fresh, later)
@@ -116,7 +116,7 @@ def test_scores_are_causal(model: NGram) -> None:
     assert not torch.equal(before[:, 11], after[:, 11])
 
 
-def test_states_can_be_branched_and_reordered() -> None:
+def test_states_can_be_duplicated_and_reordered() -> None:
     model = train_model(3)
     state = model.step(text(3, 5), model.start(rows=3)).state
     kept = clone(state)

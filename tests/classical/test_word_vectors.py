@@ -52,7 +52,7 @@ def train_model(objective, steps=None, **keys):
 # --- random numbers ---------------------------------------------------------------------------------------------------
 
 
-def test_random_bits_equal_splitmix64():
+def test_random_bits_match_splitmix64():
     def mixed(seed, n):
         x = (seed + (n + 1) * GAMMA) % 2**64
         x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
@@ -67,7 +67,7 @@ def test_random_bits_equal_splitmix64():
         assert to_uniform(found).tolist() == [(number & 0xFFFFFF) / 2**24 for number in wanted]
 
 
-def test_noise_equals_its_distribution():
+def test_noise_matches_its_distribution():
     p = torch.tensor([0.0, 5.0, 1.0, 0.0, 2.0, 0.5])
     noise = Noise(p)
     threshold = noise.threshold.double().clone()
@@ -78,7 +78,7 @@ def test_noise_equals_its_distribution():
     assert drawn[0] == drawn[3] == 0
 
 
-def test_keep_probabilities_equal_the_formula():
+def test_keep_probabilities_match_the_formula():
     counts = torch.tensor([0, 900, 90, 10])
     t = 0.01
     expected = [min(1, math.sqrt(t / q) + t / q) for q in (0.9, 0.09, 0.01)]
@@ -90,7 +90,7 @@ def test_keep_probabilities_equal_the_formula():
 
 
 @pytest.mark.parametrize("objective", ["skipgram", "cbow"])
-def test_predictions_equal_a_loop_over_the_text(objective):
+def test_predictions_match_a_loop_over_the_text(objective):
     model, text = small_model(objective, subsample=0.01)
     sampler = Sampler(model.config, text, model.counts, seed=3, block=100)
     block = sampler.block(1)
@@ -168,7 +168,7 @@ def test_total_rate_of_one_word_is_limited():
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_numba_kernels_equal_the_equations(objective):
+def test_numba_kernels_match_the_equations(objective):
     pytest.importorskip("numba")
     fast, plain = (train_model(objective, engine=engine).model for engine in ("numba", "torch"))
     for name, tensor in plain.state_dict().items():
@@ -181,7 +181,7 @@ def test_numba_kernels_equal_the_equations(objective):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("engine", ["numba", "torch"])
-def test_resumed_training_equals_uninterrupted_training(objective, engine):
+def test_resumed_training_matches_uninterrupted_training(objective, engine):
     if engine == "numba":
         pytest.importorskip("numba")
     batch = {} if engine == "numba" else {"batch": 16}
@@ -200,7 +200,7 @@ def test_resumed_training_equals_uninterrupted_training(objective, engine):
     assert not torch.equal(other.model.vectors, whole.model.vectors)  # negative control
 
 
-def test_workers_make_every_step_once(monkeypatch):
+def test_workers_run_every_step_once(monkeypatch):
     """Workers update the vectors in a race, so the test counts steps instead of comparing results."""
     pytest.importorskip("numba")
     make_step, made = WordVectorTrainer._step, []
@@ -259,7 +259,7 @@ def test_engine_is_numba_if_installed_and_torch_otherwise(monkeypatch):
 # --- GloVe ------------------------------------------------------------------------------------------------------------
 
 
-def test_pairs_equal_a_loop_over_the_text(monkeypatch):
+def test_pairs_match_a_loop_over_the_text(monkeypatch):
     text, window = small_text(), 4
     wanted: Counter[tuple[int, int]] = Counter()
     for i in range(len(text)):
@@ -275,7 +275,7 @@ def test_pairs_equal_a_loop_over_the_text(monkeypatch):
         assert made == pytest.approx(dict(wanted))
 
 
-def test_glove_step_equals_adagrad():
+def test_glove_step_matches_adagrad():
     model, text = small_model("glove", cutoff=2.0)
     fitted = glove.weigh_pairs(model.config, glove.count_pairs(text, 3, V), torch.device("cpu"))
     pair = glove.WeightedPairs(fitted.rows[:1], fitted.columns[:1], fitted.logs[:1], fitted.weights[:1])

@@ -28,7 +28,7 @@ def train_model(objective: Objective, device: str, deterministic: bool = False, 
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_gpu_training_equals_cpu_training(objective):
+def test_gpu_training_matches_cpu_training(objective):
     one, other = train_model(objective, "cuda"), train_model(objective, "cpu")
     assert one.device.type == "cuda"
     torch.testing.assert_close(one.to("cpu").vectors, other.vectors, atol=2e-4, rtol=1e-3)

@@ -45,7 +45,7 @@ def test_export_prints_sizes(seqloom: Any, runs: Path, tmp_path: Path, arpa: Pat
     assert gzip.decompress((tmp_path / "a.arpa.gz").read_bytes()) == arpa.read_bytes()
 
 
-def test_scores_equal_kenlm(runs: Path, arpa: Path) -> None:
+def test_scores_match_kenlm(runs: Path, arpa: Path) -> None:
     kenlm = pytest.importorskip("kenlm")
     model = kenlm.LanguageModel(str(arpa))
     for scored in load(runs / "grams").score(TEXTS):

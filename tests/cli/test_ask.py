@@ -120,7 +120,7 @@ def test_dialogue_in_a_terminal_continues_after_an_error(
     seqloom("ask", run, picture.with_name("missing.png"), "--chat").fails_with(3, "missing.png")
 
 
-def test_choices_and_attention_of_a_question(seqloom: Any, run: Path, picture: Path, tmp_path: Path) -> None:
+def test_ask_prints_choices_and_plots_attention(seqloom: Any, run: Path, picture: Path, tmp_path: Path) -> None:
     shown = seqloom("ask", run, picture, FIRST, "--choices", "red, blue", "--attention", tmp_path / "a.png")
     fields = shown.out.rstrip("\n").split("\t")
     assert set(fields[::2]) == {"red", "blue"} and float(fields[1]) + float(fields[3]) == pytest.approx(1, abs=1e-4)
@@ -156,7 +156,9 @@ def test_answers_are_added_to_a_table(seqloom: Any, run: Path, picture: Path, tm
         (["PICTURE", "--in", "x.csv"], 2, "Texts and --in cannot be used together"),
     ],
 )
-def test_bad_input_of_ask(seqloom: Any, run: Path, picture: Path, words: list[str], code: int, message: str) -> None:
+def test_invalid_input_of_ask_is_rejected(
+    seqloom: Any, run: Path, picture: Path, words: list[str], code: int, message: str
+) -> None:
     seqloom("ask", run, *[picture if word == "PICTURE" else word for word in words]).fails_with(code, message)
 
 

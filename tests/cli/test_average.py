@@ -129,7 +129,9 @@ def test_several_runs_are_averaged(seqloom: Any, copies: Path, weights: Any) -> 
 # --- use of an average ----------------------------------------------------------------------------------------------
 
 
-def test_average_works_with_other_commands(seqloom: Any, averaged: Path, translators: Path, tmp_path: Path) -> None:
+def test_averaged_run_works_with_the_other_commands(
+    seqloom: Any, averaged: Path, translators: Path, tmp_path: Path
+) -> None:
     assert seqloom("translate", averaged, "the cat sat 3 .", "--alignment").code == 0
     assert seqloom("evaluate", averaged, "--split", "test", "--json").json["pairs"] == 12
     assert seqloom("inspect", "attention", averaged, "the cat sat 3 .").code == 0
@@ -137,7 +139,7 @@ def test_average_works_with_other_commands(seqloom: Any, averaged: Path, transla
     assert "dev: loss" in repr(load(averaged))
 
 
-def test_compare_marks_averages(seqloom: Any, copies: Path) -> None:
+def test_compare_marks_averaged_runs(seqloom: Any, copies: Path) -> None:
     assert seqloom("average", copies / "one", "--last", "3").code == 0
     shown = seqloom("compare", copies / "one", copies / "one-averaged")
     assert f"{copies / 'one-averaged'} (mean of 3 checkpoints)" in shown.out and "unfinished" not in shown.out
@@ -147,13 +149,13 @@ def test_compare_marks_averages(seqloom: Any, copies: Path) -> None:
     assert len({row["parameters"] for row in result["runs"]}) == 1
 
 
-def test_curve_of_average_is_plotted(seqloom: Any, copies: Path, averaged: Path, tmp_path: Path) -> None:
+def test_curve_of_an_averaged_run_is_plotted(seqloom: Any, copies: Path, averaged: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert seqloom("compare", copies / "one", averaged, "--plot", tmp_path / "curves.png").code == 0
     assert (tmp_path / "curves.png").stat().st_size > 1000
 
 
-def test_average_cannot_be_resumed(seqloom: Any, averaged: Path, translators: Path) -> None:
+def test_averaged_run_cannot_be_resumed(seqloom: Any, averaged: Path, translators: Path) -> None:
     one = translators / "one"
     shown = seqloom("train", "--resume", averaged)
     shown.fails_with(2, lines=1)
@@ -289,7 +291,7 @@ def test_empty_list_of_runs_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("word", [".", "..", "../one"])
-def test_average_is_written_next_to_a_run_named_by_relative_path(
+def test_averaged_run_is_written_next_to_a_run_with_a_relative_path(
     copies: Path, word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(copies / "one" / "checkpoints" if word == ".." else copies / "one")

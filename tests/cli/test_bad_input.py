@@ -253,7 +253,7 @@ def test_run_without_evaluation_suggests_resuming(seqloom: Any, copy: Any) -> No
     seqloom("generate", run).fails_with(4, "no model.safetensors", f"seqloom train --resume {run}", lines=1)
 
 
-def test_run_in_training_is_locked(seqloom: Any, copy: Any) -> None:
+def test_run_is_locked_during_training(seqloom: Any, copy: Any) -> None:
 
     run = copy("chars")
     with Run.open(run).locked():

@@ -21,7 +21,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
     return paths
 
 
-def test_scores_equal_sacrebleu(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
+def test_scores_match_sacrebleu(seqloom: Any, files: tuple[Path, Path, Path]) -> None:
     hypotheses, one, two = files
     bleu, chrf = BLEU(), CHRF()
     expected = bleu.corpus_score(HYPOTHESES, [FIRST, SECOND]), chrf.corpus_score(HYPOTHESES, [FIRST, SECOND])

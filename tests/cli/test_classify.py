@@ -67,7 +67,7 @@ def test_top_shows_several_labels(seqloom: Any, runs: Path) -> None:
     assert float(one) + float(two) == pytest.approx(1.0, abs=2e-4)
 
 
-def test_why_prints_a_weight_after_each_word(seqloom: Any, runs: Path) -> None:
+def test_why_option_prints_a_weight_after_each_word(seqloom: Any, runs: Path) -> None:
     shown = seqloom("classify", runs / "bag", "a gripping, funny film", "--why")
     weights = shown.out.rstrip("\n").split("\t")[2]
     assert re.fullmatch(r"a [+-][\d.]+ gripping \+[\d.]+ , [+-][\d.]+ funny \+[\d.]+ film [+-][\d.]+", weights)
@@ -75,7 +75,7 @@ def test_why_prints_a_weight_after_each_word(seqloom: Any, runs: Path) -> None:
     assert re.fullmatch(r"a 0\.\d+ film 0\.\d+", shown.out.rstrip("\n").split("\t")[2])
 
 
-def test_why_colours_words_on_request(seqloom: Any, runs: Path) -> None:
+def test_why_option_colours_words_on_request(seqloom: Any, runs: Path) -> None:
     shown = seqloom("classify", runs / "bag", " a gripping, dull film", "--why", "--color")
     answer, text = shown.out.splitlines()
     assert re.fullmatch(r"(good|bad) [\d.]+", answer)
@@ -87,7 +87,7 @@ def test_why_colours_words_on_request(seqloom: Any, runs: Path) -> None:
     assert "\x1b" not in plain.out
 
 
-def test_why_uses_named_colours_if_few_are_available(runs: Path) -> None:
+def test_why_option_uses_named_colours_if_few_are_available(runs: Path) -> None:
     (one,) = load(runs / "bag", "cpu", ClassifierPredictor).classify("a gripping, dull film", why=True)
     assert one.why is not None
     styles = {str(span.style) for span in shade_words(one.text, one.why, few_colours=True).spans}

@@ -87,7 +87,7 @@ def test_piped_table_is_not_truncated(seqloom: Any, runs: Path) -> None:
     assert "…" not in shown.out
 
 
-def test_parameters_and_speed_equal_the_log(seqloom: Any, runs: Path) -> None:
+def test_parameters_and_speed_match_the_log(seqloom: Any, runs: Path) -> None:
     (row,) = seqloom("compare", runs / "gru", "--json").json["runs"]
     finished = json.loads((runs / "gru/log.jsonl").read_text().splitlines()[-1])
     assert row["parameters"] == finished["parameters"]

@@ -10,7 +10,7 @@ from seqloom.data.files import read_lines
 
 
 @pytest.mark.parametrize("name", ["pydocs", "toys"])
-def test_json_equals_python_api(seqloom: Any, name: str) -> None:
+def test_json_matches_python_api(seqloom: Any, name: str) -> None:
     result = seqloom("data", "show", name, "--json").json
     corpus = corpora.load(build(corpora.CorpusConfig[str], {"corpus": name}))
     assert result["corpus"] == name

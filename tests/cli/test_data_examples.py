@@ -40,7 +40,7 @@ def test_text_output_shows_tag_frequencies_and_tagged_words(seqloom: Any, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["names", "people"])
-def test_json_equals_python_api(seqloom: Any, name: str) -> None:
+def test_json_matches_python_api(seqloom: Any, name: str) -> None:
     result = seqloom("data", "show", name, *SMALL, "--json").json
     settings = {"corpus": name, "train": 240, "dev": 48, "test": 48}
     corpus: Any

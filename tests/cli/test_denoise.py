@@ -95,7 +95,7 @@ def test_each_line_is_denoised_and_blank_lines_have_blank_output(seqloom: Any, f
     assert plain[0].count("\t") == (0 if name == "bart" else 2)
 
 
-def test_output_equals_a_greedy_search_by_hand(folder: Path) -> None:
+def test_output_matches_a_handwritten_greedy_search(folder: Path) -> None:
     model = load(folder / "bart", "cpu")
     (result,) = model.denoise(WHOLE, beam=1)
     source = torch.tensor([[*model.tokenizer.encode(WHOLE), 0]])
@@ -130,7 +130,7 @@ def test_noise_depends_on_seed_and_line_number(seqloom: Any, folder: Path, name:
     assert fields[0] == one[0]["corrupted"] and fields[1] == one[0]["denoised"]
 
 
-def test_batched_results_equal_single_results(folder: Path) -> None:
+def test_batched_results_match_single_results(folder: Path) -> None:
     model = load(folder / "spans", "cpu")
     lines = [GAPS, "They [MASK] .", "[MASK] is what cows eat ."] * 3
     together = [one.denoised for one in model.denoise(lines, batch_size=4, window=5)]

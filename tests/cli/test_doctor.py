@@ -92,7 +92,7 @@ def test_estimated_models_and_generated_data_are_described(
         (["lm-char-lstm", "train.device=cuda:77"], 5),
     ],
 )
-def test_errors_equal_those_of_train(seqloom: Any, workdir: Path, words: list[str], code: int) -> None:
+def test_doctor_reports_the_same_errors_as_train(seqloom: Any, workdir: Path, words: list[str], code: int) -> None:
     trained, examined = seqloom("train", *words), seqloom("doctor", *words)
     assert trained.code == examined.code == code
     assert trained.err == examined.err

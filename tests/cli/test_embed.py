@@ -115,7 +115,7 @@ def test_token_vectors_are_pooled_immediately(readers: dict[str, Path], monkeypa
     assert 1 <= most <= 2
 
 
-def test_out_writes_a_numpy_file(seqloom: Any, readers: dict[str, Path], tmp_path: Path, type_in: Any) -> None:
+def test_out_option_writes_a_numpy_file(seqloom: Any, readers: dict[str, Path], tmp_path: Path, type_in: Any) -> None:
     out = tmp_path / "vectors.npy"
     type_in("\n".join(LINES).encode())
     shown = seqloom("embed", readers["bert"], "--pooling", "first", "--out", out)

@@ -44,7 +44,7 @@ def test_paths_before_texts_are_combined_as_an_ensemble(
 
 
 @pytest.mark.parametrize("name", ["one", "transformer", "blind"])
-def test_ensemble_of_one_model_equals_the_model(seqloom: Any, translators: Path, name: str) -> None:
+def test_ensemble_of_one_model_gives_the_results_of_the_model(seqloom: Any, translators: Path, name: str) -> None:
     run, words = translators / name, [*LINES, "--n-best", "3", "--json"]
     alone, twice = seqloom("translate", run, *words), seqloom("translate", run, run, *words)
     assert alone.code == 0 and twice.out == alone.out

@@ -21,7 +21,7 @@ def best_in_log(run: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["chars", "gru", "pairs", "words", "grams", "toys"])
-def test_dev_metrics_equal_the_training_log(seqloom: Any, copy: Any, name: str) -> None:
+def test_dev_metrics_match_those_of_the_training_log(seqloom: Any, copy: Any, name: str) -> None:
     run = copy(name)
     result = seqloom("evaluate", run, "--json").json
     logged = best_in_log(run)
@@ -30,7 +30,7 @@ def test_dev_metrics_equal_the_training_log(seqloom: Any, copy: Any, name: str) 
 
 
 @pytest.mark.parametrize("name", ["chars", "words", "grams"])
-def test_test_metrics_equal_python_api_and_are_saved(seqloom: Any, copy: Any, texts: Path, name: str) -> None:
+def test_test_metrics_match_the_python_api_and_are_saved(seqloom: Any, copy: Any, texts: Path, name: str) -> None:
     run = copy(name)
     result = seqloom("evaluate", run, "--split", "test", "--json").json
     expected = load(run).evaluate("test")
@@ -62,7 +62,7 @@ def test_text_output_shows_the_metrics_of_the_json_output(seqloom: Any, copy: An
 
 
 @pytest.mark.parametrize("name", ["chars", "words", "grams"])
-def test_text_equal_to_split_has_equal_metrics(seqloom: Any, copy: Any, texts: Path, name: str) -> None:
+def test_text_of_a_split_has_the_same_metrics_as_the_split(seqloom: Any, copy: Any, texts: Path, name: str) -> None:
     run = copy(name)
     split = seqloom("evaluate", run, "--split=test", "--json").json
     other = seqloom("evaluate", run, texts / "test.txt", "--json").json

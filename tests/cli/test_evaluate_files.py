@@ -109,7 +109,7 @@ def test_named_columns_are_read(seqloom: Any, here: Path, name: str) -> None:
     assert result.err.startswith(f"note: {file}: ")  # the note names the columns
 
 
-def test_label_alone_keeps_the_text_column_of_the_training_data(seqloom: Any, here: Path) -> None:
+def test_label_option_alone_keeps_the_text_column_of_the_training_data(seqloom: Any, here: Path) -> None:
     """Otherwise, the column "text" would be recognized."""
     data = file_of(here / "classifier")
     with open(data, newline="") as file:
@@ -137,7 +137,7 @@ def test_series_is_evaluated_on_its_second_half(seqloom: Any, here: Path) -> Non
     seqloom("evaluate", "series", "series.csv", "--label", "value").fails_with(2, "do not apply to series", lines=1)
 
 
-def test_text_and_column_of_a_table_have_equal_metrics(seqloom: Any, here: Path, runs: Path) -> None:
+def test_text_and_column_of_a_table_have_the_same_metrics(seqloom: Any, here: Path, runs: Path) -> None:
     texts = ["the cat sat here .", "the dog saw in the hay ."]
     (here / "a.txt").write_text("\n".join(texts) + "\n")
     write_rows(here / "a.csv", [["n", "body"], *([str(n), text] for n, text in enumerate(texts))])
@@ -152,7 +152,9 @@ def test_text_and_column_of_a_table_have_equal_metrics(seqloom: Any, here: Path,
     seqloom("evaluate", runs / "chars", "a.csv").fails_with(2, "is a table: name the column", "it has n, body", lines=1)
 
 
-def test_pairs_of_files_and_tables_have_equal_metrics(seqloom: Any, here: Path, translators: Path, pairs: Path) -> None:
+def test_pairs_in_files_and_tables_have_the_same_metrics(
+    seqloom: Any, here: Path, translators: Path, pairs: Path
+) -> None:
     sides = [(pairs / f"test.{language}").read_text().splitlines() for language in ("en", "de")]
     write_rows(here / "a.csv", [["de", "no", "en"], *([b, "x", a] for a, b in zip(*sides, strict=True))])
     named = ["a.csv", "--column", "en", "--label", "de"]

@@ -59,7 +59,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text("utf-8").removesuffix("\n").split("\n")
 
 
-def test_scores_equal_sacrebleu(seqloom: Any, run: Path, parallel: Path, tmp_path: Path) -> None:
+def test_scores_match_sacrebleu(seqloom: Any, run: Path, parallel: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.txt"
     shown = seqloom("evaluate", run, "--split", "test", "--out", out, "--json")
     assert shown.err == f"The translations are in {out}.\n"
@@ -78,7 +78,7 @@ def test_scores_equal_sacrebleu(seqloom: Any, run: Path, parallel: Path, tmp_pat
     assert by_hand["bleu"] == result["bleu"] and by_hand["signatures"]["bleu"] == result["signatures"]["bleu"]
 
 
-def test_written_translations_equal_output_of_translate(
+def test_written_translations_match_the_output_of_translate(
     seqloom: Any, run: Path, parallel: Path, tmp_path: Path, type_in: Any
 ) -> None:
     out = tmp_path / "out.txt"
@@ -147,7 +147,7 @@ def test_metrics_of_other_search_options_are_not_saved(seqloom: Any, run: Path) 
     assert (run / "metrics/dev.json").read_text() != before
 
 
-def test_sentences_equal_to_split_have_equal_metrics(seqloom: Any, run: Path, parallel: Path) -> None:
+def test_files_of_a_split_have_the_same_metrics_as_the_split(seqloom: Any, run: Path, parallel: Path) -> None:
     files = parallel / "test.en", parallel / "test.de"
     other = seqloom("evaluate", run, "--source", files[0], "--reference", files[1], "--json").json
     assert not (run / "metrics/test.json").exists() and not (run / "metrics/other.json").exists()

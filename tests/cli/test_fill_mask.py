@@ -55,7 +55,7 @@ def test_candidates_are_sorted_by_probability(seqloom: Any, folder: Path, name: 
     )
 
 
-def test_probabilities_equal_the_model(folder: Path) -> None:
+def test_probabilities_match_a_forward_pass(folder: Path) -> None:
     model = load(folder / "words", "cpu")
     (result,) = model.fill_mask(SENTENCE, top=1000)
     ids, specials = model.tokenizer.encode("The cats purr all day ."), model.specials
@@ -70,7 +70,7 @@ def test_probabilities_equal_the_model(folder: Path) -> None:
     assert sum(guess.probability for guess in result.masks[0]) == pytest.approx(1, abs=1e-5)
 
 
-def test_batched_results_equal_single_results(folder: Path) -> None:
+def test_batched_results_match_single_results(folder: Path) -> None:
     model = load(folder / "words", "cpu")
     lines = [SENTENCE, "They eat [MASK] .", "[MASK]", f"We hear them [MASK] . {SENTENCE}"]
     for line, among in zip(lines, model.fill_mask(lines), strict=True):

@@ -84,7 +84,7 @@ def test_fine_tuned_runs_are_evaluated_averaged_and_compared(seqloom: Seqloom, f
     assert "(mean of 2 checkpoints)" in seqloom("compare", folder / "from-bert", tmp_path / "mean").out
 
 
-def test_resume_rejects_another_init(seqloom: Seqloom, folder: Path, tmp_path: Path) -> None:
+def test_resuming_rejects_another_init(seqloom: Seqloom, folder: Path, tmp_path: Path) -> None:
     words = ["train", "classify-sst2-finetune", f"init.from={folder}/bert", *table_of(folder), *SHORT]
     out = tmp_path / "run"
     plain = [*words, "train.schedule=constant", "train.unfreeze_every=0.5", "--out", out]

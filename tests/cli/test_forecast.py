@@ -163,7 +163,7 @@ def test_other_models_are_rejected(seqloom: Any, folder: Path, runs: Any) -> Non
     assert seqloom("generate", folder / "ar").code == 2
 
 
-def test_other_numeric_models_are_rejected(seqloom: Any, tmp_path: Path) -> None:
+def test_models_of_other_numeric_tasks_are_rejected(seqloom: Any, tmp_path: Path) -> None:
     tracks = ["data.train=2", "data.dev=1", "data.test=1", "data.steps=20", "model.rounds=1"]
     assert seqloom("train", "kalman-track", *tracks, "--out", tmp_path / "track").code == 0
     shown = seqloom("forecast", tmp_path / "track")

@@ -17,7 +17,7 @@ def text(shown: Any) -> str:
     return str(shown.out)
 
 
-def test_output_equals_python_api(seqloom: Any, runs: Path) -> None:
+def test_output_matches_python_api(seqloom: Any, runs: Path) -> None:
     options: dict[str, Any] = {"temperature": 0.8, "top_p": 0.95, "seed": 7}
     words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     shown = text(seqloom("generate", runs / "chars", "--prompt", "the cat", *words))
@@ -61,7 +61,7 @@ def test_samples_are_numbered_with_their_seeds(seqloom: Any, runs: Path) -> None
     assert both == f"--- 1 of 2, seed 5\n{one}--- 2 of 2, seed 6\n{two}"
 
 
-def test_max_tokens_limits_the_text(seqloom: Any, runs: Path) -> None:
+def test_max_tokens_limits_the_length_of_the_text(seqloom: Any, runs: Path) -> None:
     assert len(text(seqloom("generate", runs / "chars", "--tokens=9", "--min-tokens=9"))) == 9 + 1
 
 

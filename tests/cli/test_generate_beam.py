@@ -10,7 +10,7 @@ from seqloom.predict.loader import load
 
 
 @pytest.mark.parametrize("run", ["gru", "grams", "chars", "words"])
-def test_output_equals_python_api(seqloom: Any, runs: Path, run: str) -> None:
+def test_output_matches_python_api(seqloom: Any, runs: Path, run: str) -> None:
     words = ["--prompt=the", "--beam=4", "--n-best=3", "--tokens=12", "--length-penalty=0.6", "--stopping=exact"]
     shown = seqloom("generate", runs / run, *words)
     result = load(runs / run).search("the", beam=4, n_best=3, max_tokens=12, length_penalty=0.6, stopping="exact")
@@ -28,7 +28,7 @@ def test_beam_of_one_is_greedy(seqloom: Any, runs: Path, run: str, minimum: int)
     assert seqloom(*words, "--beam=1").out == seqloom(*words, "--temperature=0").out
 
 
-def test_log_probs_equal_score(runs: Path) -> None:
+def test_log_probs_match_score(runs: Path) -> None:
     model = load(runs / "chars")
     for one in model.search("the", beam=3, n_best=3, max_tokens=10, length_penalty=0.0):
         scored = model.score("the" + one.text)[0]

@@ -55,7 +55,7 @@ def test_text_longer_than_context_is_generated(seqloom: Any, run: Path) -> None:
     )
 
 
-def test_generate_with_beam_prints_n_best_and_equals_the_python_api(seqloom: Any, run: Path) -> None:
+def test_generate_with_beam_prints_n_best_and_matches_the_python_api(seqloom: Any, run: Path) -> None:
     result = seqloom("generate", run, "--prompt", "the owl", "--beam", 3, "--n-best", 3, "--tokens", 30)
     assert result.code == 0 and result.out.count("--- ") == 3
     assert f"the owl{load(run, 'cpu').search('the owl', beam=3, n_best=3, max_tokens=30)[0].text}\n" in result.out
@@ -190,7 +190,9 @@ def test_gates_and_gradients_require_a_recurrent_model(seqloom: Any, folder: Pat
     seqloom("inspect", "gradients", folder / "pairs").fails_with(2, "is of kind gpt")
 
 
-def test_resumed_run_equals_uninterrupted_run(seqloom: Any, text_overrides: list[str], tmp_path: Path) -> None:
+def test_resumed_run_gives_the_same_results_as_an_uninterrupted_run(
+    seqloom: Any, text_overrides: list[str], tmp_path: Path
+) -> None:
     words = ["gpt-pydocs", *text_overrides, *SIZES, *STEPS, "tokenizer.size=300"]
     assert seqloom("train", *words, "train.steps=8", "--out", tmp_path / "run").code == 0
     assert seqloom("train", "--resume", tmp_path / "run", "train.steps=24").code == 0

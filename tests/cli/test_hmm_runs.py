@@ -177,7 +177,7 @@ def test_inspect_states_finds_the_change_in_a_series(seqloom: Any, run_folder: P
     assert "never left" in seqloom("inspect", "states", run_folder / "nile").out
 
 
-def test_resumed_run_equals_uninterrupted_run(
+def test_resumed_run_gives_the_same_results_as_an_uninterrupted_run(
     run_folder: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an interruption at each kind of checkpoint, the resumed run gives a bit-identical model."""

@@ -10,7 +10,7 @@ TEXT = "the cat sat on the mat .\nthe dog sat on the log .\n" * 20
 
 
 @pytest.mark.parametrize("tokens", ["characters", "words", "byte-pair"])
-def test_written_recipe_trains_unchanged(seqloom: Any, workdir: Path, tokens: str) -> None:
+def test_recipe_written_by_init_trains_without_changes(seqloom: Any, workdir: Path, tokens: str) -> None:
     (workdir / "corpus.txt").write_text(TEXT)
     shown = seqloom("init", "--no-estimate", "corpus.txt", "--tokens", tokens)
     assert shown.code == 0 and shown.err == ""

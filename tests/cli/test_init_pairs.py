@@ -53,7 +53,7 @@ def test_two_files_give_a_commented_recipe_with_languages(seqloom: Any, files: P
     assert sum("#" in line for line in lines) > len(lines) / 2  # most lines have comments
 
 
-def test_written_recipe_trains_unchanged(seqloom: Any, files: Path) -> None:
+def test_recipe_written_by_init_trains_without_changes(seqloom: Any, files: Path) -> None:
     assert seqloom("init", "--no-estimate", "a.en", "a.de").code == 0
     trained = seqloom("train", "a.yaml", "train.epochs=30", "train.evaluate_every=30")
     assert trained.code == 0, trained.err

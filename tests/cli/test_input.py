@@ -23,5 +23,5 @@ def test_endless_line_is_rejected() -> None:
         next(decode_lines(zeros))
 
 
-def test_last_line_needs_no_line_end() -> None:
+def test_last_line_needs_no_newline() -> None:
     assert list(decode_lines(io.BytesIO(b"\xef\xbb\xbfa\n\nb"))) == ["a", "", "b"]

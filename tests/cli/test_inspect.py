@@ -16,7 +16,7 @@ TEXT = "the cat sat on a mat ."
 # --- gates ----------------------------------------------------------------------------------------------------------
 
 
-def test_json_gates_equal_the_trace(seqloom: Any, runs: Path) -> None:
+def test_json_gates_match_the_trace(seqloom: Any, runs: Path) -> None:
     result = seqloom("inspect", "gates", runs / "chars", TEXT, "--json").json
     trace = gate_trace(load(runs / "chars", "cpu"), TEXT)
     assert result["tokens"] == ["</s>", *TEXT]
@@ -31,7 +31,7 @@ def test_json_gates_equal_the_trace(seqloom: Any, runs: Path) -> None:
     assert result["unit"] is None and result["values"] is None
 
 
-def test_json_values_of_a_unit_equal_the_trace(seqloom: Any, runs: Path) -> None:
+def test_json_values_of_a_unit_match_the_trace(seqloom: Any, runs: Path) -> None:
     result = seqloom("inspect", "gates", runs / "gru", TEXT, "--unit", 7, "--layer", 1, "--json").json
     trace = gate_trace(load(runs / "gru", "cpu"), TEXT)
     assert result["unit"] == 7
@@ -145,7 +145,7 @@ def test_gates_are_plotted(seqloom: Any, runs: Path, tmp_path: Path, unit: list[
 # --- gradients ------------------------------------------------------------------------------------------------------
 
 
-def test_json_gradients_equal_the_trace_and_the_log(seqloom: Any, runs: Path) -> None:
+def test_json_gradients_match_the_trace_and_the_log(seqloom: Any, runs: Path) -> None:
     result = seqloom("inspect", "gradients", runs / "chars", runs / "gru", "--text", TEXT, "--json").json
     assert result["of"] == "last"
     assert [(Path(run["run"]).name, run["cell"]) for run in result["runs"]] == [("chars", "lstm"), ("gru", "gru")]

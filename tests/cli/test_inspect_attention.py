@@ -47,7 +47,7 @@ def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_json_output_equals_the_alignment_view(seqloom: Any, translators: Path) -> None:
+def test_json_output_matches_the_alignment_view(seqloom: Any, translators: Path) -> None:
     result = seqloom("inspect", "attention", translators / "pairs", SOURCE, "--json").json
     view = alignment_view(load(translators / "pairs", "cpu"), SOURCE)
     assert result["run"] == str(translators / "pairs") and result["source"] == SOURCE

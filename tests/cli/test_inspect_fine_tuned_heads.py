@@ -43,7 +43,7 @@ def test_heads_of_a_classifier_include_special_tokens(seqloom: Any, runs: Path, 
 
 @pytest.mark.parametrize("kind", AROUND)
 @pytest.mark.parametrize("task", ["classifier", "tagger"])
-def test_heads_equal_those_of_the_prediction(runs: Path, kind: str, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_match_those_of_the_prediction(runs: Path, kind: str, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reader: Any = load(runs / f"{task}-{kind}", "cpu")
     part = reader.heads(LINE).encoder
     before, after = AROUND[kind]

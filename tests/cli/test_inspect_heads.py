@@ -59,7 +59,7 @@ def size(path: Path) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder", "cross"])
-def test_json_heads_equal_the_python_api(seqloom: Any, translators: Path, part: str) -> None:
+def test_json_heads_match_the_python_api(seqloom: Any, translators: Path, part: str) -> None:
     result = seqloom(
         "inspect", "attention", translators / "heads", SOURCE, "--target", TARGET, "--part", part, "--json"
     ).json
@@ -246,7 +246,7 @@ def test_fixed_encodings_are_shown_without_a_run(seqloom: Any, tmp_path: Path) -
     assert seqloom("inspect", "positions", "--length", 1).out.startswith("sinusoidal positions, 1 position × 128 ")
 
 
-def test_learned_positions_equal_the_weights_of_the_run(seqloom: Any, translators: Path) -> None:
+def test_learned_positions_match_the_weights_of_the_run(seqloom: Any, translators: Path) -> None:
     for side in ("source", "target"):
         result = seqloom("inspect", "positions", translators / "learned", "--side", side, "--json").json
         model = load(translators / "learned", "cpu").model

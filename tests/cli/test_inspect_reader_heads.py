@@ -46,7 +46,7 @@ def test_json_heads_have_the_label_and_normalized_weights(seqloom: Any, runs: Pa
     assert "translation" not in result
 
 
-def test_head_weights_equal_the_model(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_head_weights_match_those_of_the_model(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     classifier = load(runs / "classifier", "cpu", ClassifierPredictor)
     part = classifier.heads(FILM).encoder
     attention = classifier.model.encoder.blocks[1].mixer.attention

@@ -64,7 +64,9 @@ def test_text_output_shows_the_given_weights(seqloom: Any, runs: Path, trigram: 
     assert b.split()[0] == "0.7500" and b.endswith(str(trigram))
 
 
-def test_text_equal_to_split_has_equal_metrics(seqloom: Any, runs: Path, trigram: Path, texts: Path) -> None:
+def test_text_of_a_split_has_the_same_metrics_as_the_split(
+    seqloom: Any, runs: Path, trigram: Path, texts: Path
+) -> None:
     words = ["evaluate", runs / "words", trigram, "--interpolate", "--json"]
     split, other = seqloom(*words, "--split=test").json, seqloom(*words, texts / "test.txt").json
     assert other.pop("data") == str(texts / "test.txt")

@@ -69,7 +69,7 @@ def test_one_length_has_no_exponent(seqloom: Any) -> None:
     assert re.search(r"O\(k·n·d²\)\s+–\s+–", shown.out)
 
 
-def test_out_of_memory_layer_is_noted(seqloom: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layer_that_runs_out_of_memory_is_noted(seqloom: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if not Path("/proc/self/status").exists():
         pytest.skip("only Linux keeps such a limit")
     monkeypatch.setattr("seqloom.inspect.views.layers.free_memory", lambda device: 60 * 2**20)

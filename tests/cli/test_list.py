@@ -28,7 +28,7 @@ def test_every_entry_has_a_summary(capsys: pytest.CaptureFixture[str], kind: str
     assert all(line.endswith(part) for line, part in zip(lines, message, strict=True))
 
 
-def test_lists_equal_the_registries(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_contain_the_names_of_the_registries(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(json.loads(listed(capsys, "cells", "--json"))) == list(CELLS)
     assert list(json.loads(listed(capsys, "attention", "--json"))) == list(SCORES)
     assert {"pydocs", "toys", "text"} <= set(json.loads(listed(capsys, "corpora", "--json")))

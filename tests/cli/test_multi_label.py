@@ -153,6 +153,6 @@ def test_doctor_describes_several_labels(seqloom: Any, workdir: Path) -> None:
     assert "Watch macro F1 in addition to micro F1." in out and "class_weights" not in out
 
 
-def test_average_has_thresholds(seqloom: Any, run: Path, tmp_path: Path) -> None:
+def test_averaged_run_has_thresholds(seqloom: Any, run: Path, tmp_path: Path) -> None:
     assert seqloom("average", run, "--last", "2", "--out", tmp_path / "mean").code == 0
     assert json.loads((tmp_path / "mean/calibration.json").read_text())["criterion"] == "f1"

@@ -55,7 +55,7 @@ def test_unknown_parts_are_not_noted_for_models_that_read_characters(capsys: pyt
     assert shown.err == "note: only the beginning of 2 lines was read; the first is line 2\n"
 
 
-def test_to_line_replaces_the_default_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_custom_function_formats_the_output_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_predictions(Model(reads_characters=True), REPLIES[:2], False, lambda reply: reply.text.upper())
     assert capsys.readouterr().out == "A\nB\n"
 

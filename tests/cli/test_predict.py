@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_predict_equals_the_command_of_the_task(
+def test_predict_gives_the_same_output_as_the_command_of_the_task(
     seqloom: Any, folder: Path, type_in: Callable[[bytes], None], task: str, command: list[str], lines: str, form: Any
 ) -> None:
     result = []
@@ -87,7 +87,7 @@ def test_series_on_one_line_is_forecast(seqloom: Any, folder: Path) -> None:
     seqloom("predict", folder / "ar", "1 2 x").fails_with(3, "Line 1 must have finite numbers", "'1 2 x'")
 
 
-def test_arguments_file_and_standard_input_give_equal_results(
+def test_arguments_file_and_standard_input_give_the_same_results(
     seqloom: Any, folder: Path, tmp_path: Path, type_in: Callable[[bytes], None]
 ) -> None:
     file = tmp_path / "lines.txt"

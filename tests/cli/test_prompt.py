@@ -81,7 +81,7 @@ def test_generate_option_prints_completions_and_excludes_choices(seqloom: Any, f
         seqloom("prompt", folder / "gpt", "x", "--generate", *option).fails_with(2, "--generate excludes")
 
 
-def test_tuned_and_instructed_runs_are_prompted(seqloom: Any, folder: Path) -> None:
+def test_prompt_tuned_and_instruction_tuned_models_can_be_prompted(seqloom: Any, folder: Path) -> None:
     shown = seqloom("prompt", folder / "tuned", "a film")  # the template and the labels are those of the run
     assert re.match(r"(good|bad)\t0\.\d{4}\n", shown.out)
     shown = seqloom("prompt", folder / "instructed", "verdict", "--generate", "--max-tokens", 4)
@@ -129,7 +129,7 @@ def test_other_models_and_missing_choices_are_rejected(seqloom: Any, folder: Pat
     seqloom("prompt", folder / "gpt", "x").fails_with(2, "There must be at least two choices, but there are none")
 
 
-def test_tuned_and_instructed_runs_are_evaluated_and_generate(seqloom: Any, folder: Path) -> None:
+def test_prompt_tuned_and_instruction_tuned_models_are_evaluated_and_generate_text(seqloom: Any, folder: Path) -> None:
     shown = seqloom("evaluate", folder / "tuned", "--split", "test")
     assert shown.code == 0 and re.search(r"accuracy +[\d.]+", shown.out) and "ends of documents" not in shown.out
     result = seqloom("evaluate", folder / "instructed", "--split", "test", "--json").json

@@ -81,7 +81,7 @@ def test_program_name_is_a_path_unless_it_is_on_the_search_path(
     assert find_program() == "seqloom"
 
 
-def test_model_without_attention_is_not_inspected(seqloom: Any, workdir: Path) -> None:
+def test_model_without_attention_cannot_be_inspected(seqloom: Any, workdir: Path) -> None:
     shown = seqloom("quickstart", *TINY, "train.steps=2", "model.attention=null", "batch.dev_pairs=0")
     assert shown.code == 0, shown.err
     assert re.search(r"^step 2: loss \d", shown.out, re.MULTILINE)

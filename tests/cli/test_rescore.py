@@ -45,7 +45,7 @@ def log_p(model: Any, source: str, target: str) -> float:
 
 @pytest.mark.parametrize("name", ["one", "transformer"])
 @pytest.mark.parametrize("penalty", [None, 0.0, 0.6])
-def test_score_equals_the_model(
+def test_score_matches_the_model(
     seqloom: Any, translators: Path, nbest: Path, type_in: Any, name: str, penalty: float | None
 ) -> None:
     type_in("\n".join(LINES).encode())
@@ -64,7 +64,7 @@ def test_score_equals_the_model(
     assert (1, "", 0.0) in result  # a blank line has a blank translation
 
 
-def test_rescoring_equals_beam_search(seqloom: Any, translators: Path, tmp_path: Path) -> None:
+def test_rescoring_gives_the_scores_of_beam_search(seqloom: Any, translators: Path, tmp_path: Path) -> None:
     """Beam search and rescoring give the same score to a translation."""
     for runs in (["one"], ["transformer"], ["two", "transformer", "blind"]):
         paths = [translators / name for name in runs]

@@ -11,7 +11,7 @@ TEXTS = ["the cat sat here .", "here sat cat the .", ""]
 
 
 @pytest.mark.parametrize("run", ["chars", "pairs", "words", "grams"])
-def test_json_equals_python_api(seqloom: Any, runs: Path, run: str) -> None:
+def test_json_matches_python_api(seqloom: Any, runs: Path, run: str) -> None:
     objects = seqloom("score", runs / run, *TEXTS, "--json").objects
     scored = load(runs / run).score(TEXTS)
     assert [one["text"] for one in objects] == TEXTS
@@ -24,7 +24,7 @@ def test_json_equals_python_api(seqloom: Any, runs: Path, run: str) -> None:
         assert result["tokens"][-1]["token"] == "</s>"
 
 
-def test_text_output_equals_python_api(seqloom: Any, runs: Path) -> None:
+def test_text_output_matches_python_api(seqloom: Any, runs: Path) -> None:
     shown = seqloom("score", runs / "grams", *TEXTS)
     assert shown.code == 0 and shown.err == ""
     for line, scored in zip(shown.out.splitlines(), load(runs / "grams").score(TEXTS), strict=True):
@@ -60,7 +60,7 @@ def test_lines_of_standard_input_keep_their_order(
     assert [one["log_prob"] for one in piped] == pytest.approx([one["log_prob"] for one in alone], abs=1e-4)
 
 
-def test_windows_line_ends_are_removed(seqloom: Any, runs: Path, type_in: Any) -> None:
+def test_windows_line_endings_are_removed(seqloom: Any, runs: Path, type_in: Any) -> None:
     type_in(b"the cat\r\nthe dog\r\n")
     assert [one["text"] for one in seqloom("score", runs / "chars", "--json").objects] == ["the cat", "the dog"]
 

@@ -136,7 +136,7 @@ def test_vectors_become_a_column_or_an_array(seqloom: Any, here: Path) -> None:
     assert parquet.read_table(here / "out.parquet")["vector"].to_pylist() == [row["vector"] for row in rows]
 
 
-def test_similar_rows_keep_their_columns(seqloom: Any, here: Path) -> None:
+def test_identical_patterns_keep_their_columns(seqloom: Any, here: Path) -> None:
     texts = ["a dull plot", "", "a fine film", "a bad story"]
     write_table(here / "in.csv", ["id", "text"], [[str(number), text] for number, text in enumerate(texts)])
     result = seqloom("similar", "classifier", "--in", "in.csv", "--query", "a fine film", "--top", "2")

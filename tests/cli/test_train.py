@@ -140,7 +140,7 @@ def test_text_output_shows_mean_and_deviation_over_seeds(seqloom: Any, tmp_path:
     ]  # fmt: skip
 
 
-def test_deviation_of_one_seed_or_infinite_values_is_null(
+def test_standard_deviation_of_one_seed_or_infinite_values_is_null(
     seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = seqloom("train", *TOYS, "--seeds", "4", "--out", tmp_path / "one", "--json")
@@ -166,7 +166,7 @@ def test_existing_run_of_a_seed_is_rejected_before_any_work(seqloom: Any, workdi
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_exits_with_75_and_resumed_run_is_equal(
+def test_signal_exits_with_75_and_resumed_run_gives_the_same_results(
     seqloom: Any, runs: Path, tmp_path: Path, on_event: Any, weights: Any, number: signal.Signals
 ) -> None:
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
@@ -295,7 +295,9 @@ def test_recipe_file_name_may_contain_equals_sign(seqloom: Any, workdir: Path, r
         ("model.embedding=1000000000000", 5, "model.embedding=1000000000000"),
     ],
 )
-def test_model_of_absurd_size_is_rejected(seqloom: Any, tmp_path: Path, override: str, code: int, words: str) -> None:
+def test_model_of_excessive_size_is_rejected(
+    seqloom: Any, tmp_path: Path, override: str, code: int, words: str
+) -> None:
     text = tmp_path / "text.txt"
     text.write_text("a line of text\n" * 400)
     data = ["data.corpus=text", f"data.train={text}"]

@@ -27,7 +27,7 @@ def failing(number: int) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ESTALE, errno.ENOSPC])
-def test_run_survives_a_failing_disk_without_log(
+def test_training_continues_if_the_log_cannot_be_written(
     seqloom: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_event: Any, number: int
 ) -> None:
     run = tmp_path / "run"
@@ -95,7 +95,7 @@ def test_signal_after_the_end_does_not_change_the_exit_code(number: int) -> None
     assert (process.returncode, complaint) == (0, "")
 
 
-def test_sigterm_before_the_command_ends_the_process() -> None:
+def test_sigterm_during_import_ends_the_process() -> None:
     code = "import sys; print('up', flush=True); from seqloom.cli.app import main; sys.exit(main())"
     process = run_python(code, "train", *TOYS, "--out", os.devnull)
     assert process.stdout is not None

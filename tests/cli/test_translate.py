@@ -83,7 +83,7 @@ def test_empty_input_gives_no_output(seqloom: Any, trained: Path, type_in: Any) 
     assert seqloom("translate", trained / "words").out == "\n\n"
 
 
-def test_line_ends_are_removed(seqloom: Any, trained: Path, type_in: Any) -> None:
+def test_line_endings_are_removed(seqloom: Any, trained: Path, type_in: Any) -> None:
     type_in(b"the cat\r\n\r\na\rdog")
     sources = [one["source"] for one in seqloom("translate", trained / "words", "--json").objects]
     assert sources == ["the cat", "", "a\rdog"]
@@ -281,6 +281,6 @@ def test_line_with_too_many_bytes_is_rejected(seqloom: Any, trained: Path, type_
     seqloom("translate", trained / "words").fails_with(3, "Line 1 of the input is longer than 1,000,000 bytes")
 
 
-def test_absurd_beam_is_rejected(seqloom: Any, trained: Path) -> None:
+def test_excessive_beam_size_is_rejected(seqloom: Any, trained: Path) -> None:
     seqloom("translate", trained / "words", "a dog", "--beam=1000000").fails_with(2, "--beam must be at most 1,000")
     seqloom("translate", trained / "words", "a dog", "--n-best=1000000").fails_with(2, "--beam must be at most 1,000")

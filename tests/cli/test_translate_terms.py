@@ -113,7 +113,7 @@ def test_terms_combine_with_prefix_candidates_and_alignment(seqloom: Any, traine
         assert candidate["text"].startswith("Am ") and "Maus" in candidate["words"]
 
 
-def test_ensemble_contains_the_terms(trained: Path) -> None:
+def test_translation_of_an_ensemble_contains_the_terms(trained: Path) -> None:
     both = seqloom.ensemble([trained / "bytes", trained / "bytes"], "cpu")
     answers = both.translate(LINES, glossary=trained / "terms.tsv")
     expected = load(trained / "bytes", "cpu").translate(LINES, glossary=trained / "terms.tsv")
@@ -129,7 +129,7 @@ def test_term_longer_than_the_translation_is_missing(seqloom: Any, trained: Path
     assert [term["met"] for term in first["terms"]] == ["Hund" not in first["missing_terms"], False]
 
 
-def test_terms_that_the_vocabulary_cannot_write(seqloom: Any, trained: Path) -> None:
+def test_terms_outside_the_vocabulary_are_rejected_or_noted(seqloom: Any, trained: Path) -> None:
     run = trained / "words"
     seqloom("translate", run, "the cat", "--force", "Kater").fails_with(
         3,

@@ -61,7 +61,9 @@ def test_different_texts_have_different_embeddings(run: Path) -> None:
     assert one.shape == (6,) and (one != two).any()
 
 
-def test_resumed_run_equals_uninterrupted_run(seqloom: Any, text_overrides: list[str], tmp_path: Path) -> None:
+def test_resumed_run_gives_the_same_results_as_an_uninterrupted_run(
+    seqloom: Any, text_overrides: list[str], tmp_path: Path
+) -> None:
     words = ["ffnn-pydocs", *text_overrides, *SIZES, *STEPS, *WORDS]
     assert seqloom("train", *words, "train.steps=7", "--out", tmp_path / "run").code == 0
     assert seqloom("train", "--resume", tmp_path / "run", "train.steps=24").code == 0

@@ -78,7 +78,7 @@ def test_texts_of_an_iterator_are_checked_when_they_are_read() -> None:
         iterate_texts(3)  # the container is checked immediately
 
 
-def test_words_have_no_spaces() -> None:
+def test_words_with_spaces_are_rejected() -> None:
     assert check_words(["New", "York"], "words") == ["New", "York"]
     for word in ("New York", " New", "", "\u00a0"):
         with pytest.raises(ValueError, match=r"words\[1\] must be a word without spaces"):
@@ -107,7 +107,7 @@ def test_lengths_must_agree() -> None:
         check_lengths(texts=[], labels=[])
 
 
-def test_missing_values() -> None:
+def test_missing_values_are_recognized() -> None:
     assert all(map(is_missing, [None, float("nan"), np.float32("nan"), np.datetime64("NaT")]))
     assert not any(map(is_missing, [0, "", False, "nan", (), np.array([1.0, 2.0])]))
     pandas = pytest.importorskip("pandas")

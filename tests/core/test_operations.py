@@ -25,7 +25,7 @@ def run_faster(x: int) -> str:
     return f"faster {2 * x}"
 
 
-def test_definition_is_called_if_no_implementation_applies(doubled: Operation[[int], str]) -> None:
+def test_reference_implementation_is_called_if_no_fast_implementation_applies(doubled: Operation[[int], str]) -> None:
     assert doubled(3) == "defined 6" and doubled.__doc__ == "Twice x."
     doubled.register(lambda x: x > 10, run_fast)
     assert (doubled(3), doubled(11)) == ("defined 6", "fast 22")

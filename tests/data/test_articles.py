@@ -30,7 +30,7 @@ def test_text_before_first_title_is_kept() -> None:
 
 
 @pytest.mark.skipif("SEQLOOM_DATA" not in os.environ, reason="needs the data sets (SEQLOOM_DATA)")
-def test_sizes_equal_published_sizes() -> None:
+def test_sizes_match_published_sizes() -> None:
     corpus = load(Config(documents="article"))
     assert {split: len(documents) for split, documents in corpus.splits.items()} == {
         "train": 600,

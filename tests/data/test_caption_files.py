@@ -63,7 +63,7 @@ def test_rows_with_the_same_image_are_its_captions(tmp_path: Path) -> None:
     }
 
 
-def test_other_layouts_of_captions(tmp_path: Path) -> None:
+def test_captions_are_read_from_other_layouts(tmp_path: Path) -> None:
     captions = {name: (texts * 2)[:2] for name, texts in write_pictures(tmp_path).items()}
     records = [{"file": name, "texts": list(texts)} for name, texts in captions.items()]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -191,7 +191,7 @@ def test_init_trains_captions_evaluates_and_moves(
     assert json.loads(capsys.readouterr().out)["images"] == 5
 
 
-def test_unusual_and_unusable_images_in_training(
+def test_training_converts_unusual_images_and_reports_unusable_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     captions = write_pictures(tmp_path / "pictures", 20)

@@ -168,7 +168,7 @@ def test_equal_sources_have_equal_meanings() -> None:
     assert not any(pair.source.startswith("May ") for pair in pairs if pair.kind == "medium date")
 
 
-def test_seed_determines_pairs() -> None:
+def test_pairs_depend_only_on_the_seed() -> None:
     same = corpora.load(cldr.Config(source="en", target="hu", **SMALL))
     assert same.fingerprint() == small("en", "hu").fingerprint()
     other = small("en", "hu", seed=1)
@@ -222,12 +222,12 @@ def use_long_day_periods(language: Language, pattern: str) -> str:
 
 
 @pytest.mark.parametrize("style", ["full", "long", "medium", "short"])
-def test_dates_equal_babel(language: Language, style: Any) -> None:
+def test_dates_match_babel(language: Language, style: Any) -> None:
     for moment in moments():
         assert said(language.date(style, moment)) == phrases.plain(dates.format_date(moment, style, language.locale))
 
 
-def test_times_equal_babel(language: Language) -> None:
+def test_times_match_babel(language: Language) -> None:
     locale = language.locale
     for moment in moments():
         for style in ("medium", "short"):
@@ -240,7 +240,7 @@ def test_times_equal_babel(language: Language) -> None:
             assert said(language.date_time(style, moment)) == phrases.plain(expected)
 
 
-def test_weekday_and_time_equal_babel(language: Language) -> None:
+def test_weekday_and_time_match_babel(language: Language) -> None:
     locale = language.locale
     skeleton = "Ehm" if "h" in locale.time_formats["short"].pattern else "EHm"
     for moment in moments():
@@ -249,7 +249,7 @@ def test_weekday_and_time_equal_babel(language: Language) -> None:
         assert said(language.weekday_time(moment)) == expected
 
 
-def test_date_ranges_equal_babel(language: Language) -> None:
+def test_date_ranges_match_babel(language: Language) -> None:
     for moment in moments():
         for days in (1, 12, 40, 400):
             end = moment + timedelta(days=days)
@@ -258,7 +258,7 @@ def test_date_ranges_equal_babel(language: Language) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_lists_equal_babel(language: Language, count: int) -> None:
+def test_lists_match_babel(language: Language, count: int) -> None:
     codes = ["FR", "JP", "BR", "HU", "KE"][:count]
     names = [language.locale.territories[code] for code in codes]
     assert said(language.countries(codes)) == phrases.plain(lists.format_list(names, locale=language.locale))
@@ -268,7 +268,7 @@ def test_lists_equal_babel(language: Language, count: int) -> None:
         assert said(language.choice((21, 305, 7, 60, 99)[:count])) == phrases.plain(expected)
 
 
-def test_quantities_and_money_equal_babel(language: Language) -> None:
+def test_quantities_and_money_match_babel(language: Language) -> None:
     for value in (1, 2, 3, 21, Decimal("4.5"), 45_300):
         for unit in cldr.UNITS:
             expected = units.format_unit(value, unit, "long", locale=language.locale)
@@ -351,7 +351,7 @@ def test_links_of_date_range_share_common_fields() -> None:
     assert ("Nov", "nov.") in pairs and ("Dec", "dec.") in pairs and ("Nov", "dec.") not in pairs
 
 
-def test_lists_quantities_and_duals_are_linked() -> None:
+def test_words_of_lists_quantities_and_duals_are_linked() -> None:
     english, hebrew = Language("en"), Language("he")
     assert align(english.countries(["FR", "JP", "HU"]), Language("fr").countries(["FR", "JP", "HU"])) == [
         ("France", "France"),
@@ -435,7 +435,7 @@ def test_missing_package_is_reported(package: str, monkeypatch: pytest.MonkeyPat
         corpora.load(config)
 
 
-def test_drawn_phrases_are_unchanged(french: Corpus[ParallelExample]) -> None:
+def test_generated_phrases_are_unchanged(french: Corpus[ParallelExample]) -> None:
     """After a change of these phrases, increase cldr.DRAWING_VERSION, so that runs notice that their data changed."""
     if cldr.version() != "1 CLDR 47 babel 2.18.0 num2words 0.5.14":
         pytest.skip("other versions of CLDR, babel or num2words draw other pairs")

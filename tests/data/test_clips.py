@@ -75,7 +75,7 @@ def test_frame_labels_are_the_directions_in_which_the_pixels_move() -> None:
     assert seen == set(STEPS)
 
 
-def test_motion_and_caption_describe_the_steps() -> None:
+def test_labels_and_caption_describe_the_moves() -> None:
     clip = MovingDigit(8, ("left", "left", "left", "still", "still", "still"), 0.5, 0.5, 0.3, 0.05, 255)
     assert clip.caption == "an eight moves left, then stops"
     turned = MovingDigit(3, ("up",) * 3 + ("right",) * 3, 0.5, 0.5, 0.3, 0.05, 255)

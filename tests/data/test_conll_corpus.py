@@ -113,7 +113,7 @@ def place_spans(spans: list[tuple[str, int, int]]) -> tuple[list[Span], int]:
 
 
 @given(st.lists(spans, min_size=1, max_size=5), st.sampled_from(["IOB1", "IOB2", "BIOES"]))
-def test_all_schemes_give_equal_tags(sentences: list[list[tuple[str, int, int]]], scheme: Scheme) -> None:
+def test_all_schemes_give_the_same_tags(sentences: list[list[tuple[str, int, int]]], scheme: Scheme) -> None:
     expected = [place_spans(sentence) for sentence in sentences]
     encoded = []
     for sentence_spans, length in expected:

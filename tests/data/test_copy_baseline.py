@@ -31,7 +31,7 @@ def reference_translation(train: list[ParallelExample], source: str) -> str:
     return next(pair.target for pair, score in zip(train, scores, strict=True) if math.isclose(score, best))
 
 
-def test_similarity_equals_formula() -> None:
+def test_similarity_matches_formula() -> None:
     draw = random.Random(3)
     lines = ["".join(draw.choice("abc ") for _ in range(draw.randrange(0, 9))) for _ in range(120)]
     train = [ParallelExample(line, f"target {number}") for number, line in enumerate(lines[:80])]

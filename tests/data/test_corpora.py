@@ -65,7 +65,7 @@ def corpus(request: pytest.FixtureRequest, folder: Path) -> TextCorpus:
         return corpora.load(build(CorpusConfig[str], settings(request.param, folder)))
 
 
-def test_corpus_names_equal_file_names() -> None:
+def test_corpus_names_match_file_names() -> None:
     files = {path.stem.replace("_", "-") for path in Path(corpora.__path__[0]).glob("[!_]*.py")}
     assert set(CORPORA) == files >= {"pydocs", "toys", "text", "shakespeare", "ptb", "wikitext2"}
 
@@ -155,7 +155,7 @@ def test_absent_split_error_states_the_reason(corpus: TextCorpus) -> None:
         corpus.split("valid")
 
 
-def test_counts_equal_direct_counts(corpus: TextCorpus) -> None:
+def test_counts_match_direct_counts(corpus: TextCorpus) -> None:
     for name in corpus.splits:
         counts = corpus.counts(name)
         documents = corpus.split(name)
@@ -198,7 +198,7 @@ def test_fingerprint_depends_on_text_and_document_boundaries() -> None:
     assert len(set(map(digest, different))) == len(different)
 
 
-def test_counts_equal_worked_example() -> None:
+def test_counts_match_worked_example() -> None:
     assert TextCounts.of(["a bc", "", "é"]) == TextCounts(documents=3, words=6, characters=8, bytes=9)
 
 

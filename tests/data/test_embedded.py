@@ -43,7 +43,7 @@ def test_pydocs_held_out_passages_are_not_in_training(reference: TextCorpus) -> 
     assert repeated_fraction(dev, test) < 0.001
 
 
-def test_ungrouped_topics_would_leak(reference: TextCorpus) -> None:
+def test_splitting_without_groups_would_leak_topics(reference: TextCorpus) -> None:
     """Control: topics of the Python reference repeat each other."""
     from pydoc_data.topics import topics
 
@@ -71,7 +71,7 @@ def test_copy_and_reverse_targets_are_correct() -> None:
     assert any(before != after for before, after in sides_of(load_toys(task="reverse")))
 
 
-def test_recall_target_is_unique_pair() -> None:
+def test_target_of_the_recall_task_is_a_unique_pair() -> None:
     for before, after in sides_of(load_toys(task="recall", max_length=5)):
         pairs = [before[start : start + 2] for start in range(0, len(before), 2)]
         assert after in pairs

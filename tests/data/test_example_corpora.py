@@ -254,7 +254,7 @@ def test_fingerprints_are_equal_in_every_process(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["names", "people", "languages"])
-def test_seed_determines_examples(name: str, folder: Path) -> None:
+def test_examples_depend_only_on_the_seed(name: str, folder: Path) -> None:
     first, second = (
         corpora.load(build(CORPORA[name].Config, {**settings(name, folder), "seed": seed})) for seed in (0, 1)
     )

@@ -122,7 +122,7 @@ def test_unlabelled_reviews_exclude_held_out_sentences(folder: Path) -> None:
     assert all(document == document.lower().strip() and document for document in with_wikitext.split("train"))
 
 
-def test_cola_uses_dev_part_as_test(folder: Path) -> None:
+def test_cola_uses_the_public_dev_set_as_test_split(folder: Path) -> None:
     corpus = load(folder, cola.Config())
     assert [example.text for example in corpus.split("test")] == ["Sentence 3.", "Asked this."]
     assert corpus.notes == ("1 of 30 training sentences also occur in test and were left out",)

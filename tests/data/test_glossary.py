@@ -31,7 +31,7 @@ def sources(glossary: Glossary, line: str) -> list[str | None]:
         ("", []),
     ],
 )
-def test_terms_of_a_line(line: str, expected: list[str]) -> None:
+def test_terms_are_found_in_a_line(line: str, expected: list[str]) -> None:
     assert sources(Glossary(ROWS), line) == expected
 
 
@@ -70,7 +70,7 @@ def test_occurrences_are_whole_words(text: str, is_there: bool) -> None:
     assert Term(("Katze", "Katzen", "der Hund")).occurs_in(text) is is_there
 
 
-def test_matches_equal_those_of_regular_expressions() -> None:
+def test_occurrences_match_those_of_regular_expressions() -> None:
     """Compare with a regular expression that lists all terms, the longest first."""
     draw = random.Random(3)
     words = ["".join(draw.choices("abc", k=draw.randint(1, 4))) for _ in range(40)]

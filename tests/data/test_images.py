@@ -167,7 +167,7 @@ def test_damaged_files_raise_only_data_errors() -> None:
 
 
 @pytest.mark.parametrize("fit", ["stretch", "crop", "pad"])
-def test_fit(fit: Any) -> None:
+def test_wide_image_is_stretched_cropped_or_padded(fit: Any) -> None:
     """A wide image that is red at its left and right ends is stretched, cropped or padded to a square."""
     wide = flat("blue", size=(80, 40))
     for left in (0, 70):
@@ -231,7 +231,7 @@ def write_idx(path: Path, values: np.ndarray, header: bytes = b"\0\0\x08") -> Pa
 
 
 @pytest.mark.parametrize("name", ["x.idx", "x.gz"])
-def test_idx_round_trip(tmp_path: Path, name: str) -> None:
+def test_idx_file_round_trips(tmp_path: Path, name: str) -> None:
     values = np.zeros((5, 4, 3), dtype=np.uint8)  # mostly zeros, like images of digits
     values[1, 2] = 9
     assert np.array_equal(read_idx(write_idx(tmp_path / name, values)), values)

@@ -9,7 +9,7 @@ from seqloom.data.corpora import facts
 from seqloom.data.corpora.known_facts import Config, load
 
 
-def test_facts_are_constant_and_answers_absent() -> None:
+def test_facts_are_constant_and_answers_do_not_occur_in_the_prompt() -> None:
     corpus = load(Config())
     colour_of: dict[str, str] = {}
     texts = [example for split in corpus.splits.values() for example in split]
@@ -26,7 +26,7 @@ def test_facts_are_constant_and_answers_absent() -> None:
     assert load(Config(seed=1)).fingerprint() != corpus.fingerprint()
 
 
-def test_words_equal_words_of_facts_corpus() -> None:
+def test_words_match_those_of_the_facts_corpus() -> None:
     vocabulary = {word for document in facts.load(facts.Config(train=500)).split("train") for word in document.split()}
     for example in load(Config()).split("train"):
         assert set(f"{example.text}: {example.label}".split()) <= vocabulary

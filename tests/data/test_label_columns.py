@@ -32,7 +32,7 @@ def test_every_form_is_recognized(tmp_path: Path) -> None:
         assert {key: data.get(key) for key in expected} == expected, name
 
 
-def test_statement_names_columns_and_separator(tmp_path: Path) -> None:
+def test_detected_labels_are_described_with_columns_and_separator(tmp_path: Path) -> None:
     write_all_forms(tmp_path)
     reasons = {name: detect([tmp_path / name]).reason for name in ("joined.csv", "lists.jsonl", "flags.csv")}
     assert reasons == {
@@ -77,7 +77,7 @@ def test_single_labels_with_separators_are_not_split(tmp_path: Path, name: str) 
     assert "multi_label" not in data_of(tmp_path / "a.csv")
 
 
-def test_named_label_column_wins_over_flags(tmp_path: Path) -> None:
+def test_selected_label_column_takes_precedence_over_flags(tmp_path: Path) -> None:
     rows = [f"{text},{CHOICE.choice('01')},{CHOICE.choice('01')}" for text in TEXTS]
     (tmp_path / "a.csv").write_text("\n".join(["text,label,is_new", *rows]))
     assert data_of(tmp_path / "a.csv") == {
@@ -97,7 +97,7 @@ def test_words_and_tags_are_not_labels(tmp_path: Path) -> None:
     assert not are_parallel([["a"], ["b"]], [["c"], ["d"]])  # single labels in lists
 
 
-def test_user_decides(tmp_path: Path) -> None:
+def test_detected_settings_can_be_overridden(tmp_path: Path) -> None:
     write_tickets(tmp_path / "a.csv")
     assert "multi_label" not in data_of(tmp_path / "a.csv", multi_label=False)
     cells = ["red, green", "blue"] * 60
@@ -109,7 +109,7 @@ def test_user_decides(tmp_path: Path) -> None:
     assert data["multi_label"] and "label_separator" not in data
 
 
-def test_cells_of_flags_and_lists() -> None:
+def test_columns_of_flags_and_lists_are_recognized() -> None:
     assert are_flags([0, 1, None]) and are_flags(["0", "1.0", ""]) and are_flags([True, False])
     assert not are_flags(["0", "2"]) and not are_flags(["", None])
     assert are_lists([["a"], ["a", "b"], ["b"], []]) and are_lists(["['a']", "['a', 'b']", "['b']"])

@@ -92,7 +92,7 @@ def test_folder_of_the_datasets_library_has_names_of_its_classes(tmp_path: Path)
         ("[" * 100_000, ["[" * 100_000]),
     ],
 )
-def test_cells_are_split(cell: str, labels: list[str]) -> None:
+def test_label_cells_are_split_at_separators(cell: str, labels: list[str]) -> None:
     assert split_labels(cell, ";") == labels
 
 

@@ -55,7 +55,7 @@ def pairs_of(batch: dict[str, torch.Tensor]) -> Pairs:
 # --- contents of a batch ----------------------------------------------------------------------------------------------
 
 
-def test_batch_equals_worked_example() -> None:
+def test_batch_matches_worked_example() -> None:
     source = batches([([5, 6], [7, 8, 9]), ([4], [3])], tokens=100)
     assert source.steps_per_epoch == 1
     batch = source.batch(0, 0)

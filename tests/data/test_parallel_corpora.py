@@ -85,7 +85,7 @@ def test_no_sentence_is_in_two_splits(corpus: Corpus[ParallelExample]) -> None:
         assert all(not first & second for first, second in combinations(texts, 2))
 
 
-def test_sides_have_equal_counts_and_splits_different_fingerprints(corpus: Corpus[ParallelExample]) -> None:
+def test_sides_have_equal_counts_and_splits_have_different_fingerprints(corpus: Corpus[ParallelExample]) -> None:
     counts = side_counts(corpus.split("train"))
     assert counts["source"].documents == counts["target"].documents == len(corpus.split("train"))
     assert len(set(corpus.fingerprint().values())) == 3

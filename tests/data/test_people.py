@@ -135,7 +135,7 @@ def test_some_names_are_persons_and_places(corpus: Corpus[TokenClassificationExa
         assert sum(tags == {"PER", "LOC"} for tags in kinds.values()) >= 3
 
 
-def test_words_equal_word_splitting(corpus: Corpus[TokenClassificationExample]) -> None:
+def test_words_match_those_of_word_splitting(corpus: Corpus[TokenClassificationExample]) -> None:
     assert all(list(sentence.spans) == word_spans(sentence.text) for sentence in corpus.split("test"))
 
 

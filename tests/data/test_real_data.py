@@ -24,7 +24,7 @@ VOCABULARY = {"ptb": 10_000, "wikitext2": 33_278}
 
 @needs_data
 @pytest.mark.parametrize("name", WORDS)
-def test_sizes_equal_published_sizes(name: str) -> None:
+def test_sizes_match_published_sizes(name: str) -> None:
     corpus = corpora.load(CORPORA[name].Config())
     statistics = {split: corpus.counts(split) for split in corpus.splits}
     assert {split: (counts.documents, counts.words) for split, counts in statistics.items()} == WORDS[name]
@@ -33,7 +33,7 @@ def test_sizes_equal_published_sizes(name: str) -> None:
 
 @needs_data
 @pytest.mark.parametrize("name", WORDS)
-def test_vocabulary_equals_published_size(name: str) -> None:
+def test_vocabulary_has_the_published_size(name: str) -> None:
     corpus = corpora.load(CORPORA[name].Config())
     tokenizer = train_tokenizer(WordsConfig(), corpus.split("train"))
     assert len(tokenizer) == VOCABULARY[name]

@@ -31,7 +31,7 @@ def load(name: str, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_sizes_equal_published_sizes(name: str) -> None:
+def test_sizes_match_published_sizes(name: str) -> None:
     corpus = load(name)
     assert {split: len(examples) for split, examples in corpus.splits.items()} == EXAMPLES[name]
     if name in WORDS:
@@ -70,7 +70,7 @@ def test_fraction_keeps_label_proportions() -> None:
     assert counts[0] == {label: round(count / 10) for label, count in counts[1].items()}
 
 
-def test_wnut17_spans_equal_published_counts() -> None:
+def test_wnut17_spans_match_published_counts() -> None:
     corpus = load("wnut17")
     assert {split: corpus.sizes(split)["spans"] for split in corpus.splits} == {"train": 1975, "dev": 836, "test": 1079}
     assert len(corpus.labels) == 13 and corpus.notes == ()
@@ -87,7 +87,7 @@ def test_ewt_words_match_text() -> None:
     assert len(load("ewt", field="xpos").labels) == 49
 
 
-def test_names_18_notes_repeated_and_ambiguous_names() -> None:
+def test_notes_of_names_18_report_repeated_and_ambiguous_names() -> None:
     corpus = load("names-18")
     assert len(corpus.labels) == 18
     assert corpus.notes == (

@@ -46,7 +46,7 @@ def test_longer_text_is_truncated() -> None:
     assert pair.cut and not reader(max_length=10).pair("Ann lives in Bonn near", "in Oslo").cut
 
 
-def test_choice_keeps_end_of_text() -> None:
+def test_choice_keeps_the_end_of_the_text() -> None:
     choice = reader(max_length=8).choice("Ann lives in Bonn near the", ["Rhine", "in Oslo"])
     assert [text_of(row.tokens) for row in choice.rows] == [
         "[CLS] in Bonn near the [SEP] Rhine [SEP]",

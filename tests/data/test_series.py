@@ -245,7 +245,7 @@ def test_packaged_series_is_regular_and_complete(name: str) -> None:
 
 
 @needs_packages
-def test_packaged_series_equal_package_data() -> None:
+def test_packaged_series_match_the_data_of_the_packages() -> None:
     sunspots = corpora.load(corpora.find("series").Config(series="sunspots")).split("test")[0]
     statsmodels = pytest.importorskip("statsmodels.datasets.sunspots")
     assert np.array_equal(sunspots.values[:, 0], statsmodels.load_pandas().data["SUNACTIVITY"].to_numpy())

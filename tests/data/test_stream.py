@@ -25,7 +25,7 @@ def complete_rows(batches: StreamBatches, name: Side, rank: int = 0, world: int 
     return torch.cat(chunks, dim=1)
 
 
-def test_batches_equal_worked_example() -> None:
+def test_batches_match_worked_example() -> None:
     batches = StreamBatches(torch.arange(10, 21), size=2, length=3)
     first, second = batches.batch(0), batches.batch(1)
     assert first["inputs"].tolist() == [[END, 10, 11], [14, 15, 16]]
@@ -55,14 +55,14 @@ def test_inputs_precede_targets_within_rows(batches: StreamBatches) -> None:
 
 
 @given(stream_batches())
-def test_shapes_equal_declared_shapes(batches: StreamBatches) -> None:
+def test_shapes_match_declared_shapes(batches: StreamBatches) -> None:
     observed = {tuple(batches.batch(step)["targets"].shape) for step in range(batches.steps_per_epoch)}
     assert observed == batches.shapes()
     assert len(observed) <= 2
 
 
 @given(stream_batches(), st.integers(0, 50))
-def test_epochs_repeat_and_reset_state(batches: StreamBatches, step: int) -> None:
+def test_further_epochs_repeat_the_text_and_reset_the_state(batches: StreamBatches, step: int) -> None:
     first, second = batches.batch(step), batches.batch(step + batches.steps_per_epoch)
     assert first["fresh"] is second["fresh"] is (step % batches.steps_per_epoch == 0)
     assert torch.equal(first["inputs"], second["inputs"])

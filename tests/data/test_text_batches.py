@@ -57,7 +57,7 @@ def test_batches_have_declared_shapes_within_budget(examples: Texts, tokens: int
     assert batches.padding() == pytest.approx(1 - real / cells)
 
 
-def test_batch_equals_worked_example() -> None:
+def test_batch_matches_worked_example() -> None:
     batches = TextBatches([[5, 6], [4]], tokens=100, values={"labels": [1, 0]})
     assert batches.steps_per_epoch == 1
     order = np.argsort(batches.members(0, 0))

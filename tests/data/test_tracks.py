@@ -42,7 +42,7 @@ def test_noise_and_missing_fractions_match_config(kind: str) -> None:
     assert 1 < np.median(speeds) < 10
 
 
-def test_observations_without_noise_equal_truth() -> None:
+def test_observations_without_noise_are_the_true_values() -> None:
     motion = Motion("turns", 50, noise=0.0, gaps=0.0, dropped=0.0)
     track = draw_track(motion, 0, "train", 0)
     np.testing.assert_array_equal(track.observed, track.truth)

@@ -35,7 +35,7 @@ def splitmix64(state: int) -> int:
 
 
 @given(SEEDS, FIRST, st.integers(1, 5))
-def test_numbers_equal_splitmix64(seed: int, index: int, width: int) -> None:
+def test_numbers_match_splitmix64(seed: int, index: int, width: int) -> None:
     (row,) = uniform(seed, index_range(index, 1), width)
     expected = [(splitmix64(seed + (index * width + p) * 0x9E3779B97F4A7C15) >> 40) / 2**24 for p in range(width)]
     assert row.tolist() == expected
@@ -54,7 +54,9 @@ def test_numbers_are_uniform_and_uncorrelated() -> None:
 
 
 @given(st.sampled_from(DATA), SEEDS, FIRST, st.integers(0, 7))
-def test_single_sequence_equals_batched_sequence(data: VectorData, seed: int, first: int, index: int) -> None:
+def test_single_sequence_gives_the_same_result_as_in_a_batch(
+    data: VectorData, seed: int, first: int, index: int
+) -> None:
     batch, single = data.draw(seed, index_range(first, 8)), data.draw(seed, index_range(first + index, 1))
     assert torch.equal(batch["inputs"][index], single["inputs"][0])
     assert torch.equal(batch["targets"][index], single["targets"][0])
@@ -102,7 +104,7 @@ def test_fingerprint_depends_on_seed_and_sizes() -> None:
     assert longer["dev"] != prints[0]["dev"] and longer["test"] == prints[0]["test"]
 
 
-def test_numbers_are_unchanged() -> None:
+def test_generated_numbers_are_unchanged() -> None:
     """After a change of the random draws, increase `version` and record these numbers again."""
     assert Adding.version == Recall.version == "1"
     adding = AddingConfig(length=4).data().split("dev")
@@ -119,7 +121,7 @@ def test_training_split_cannot_be_evaluated(data: VectorData) -> None:
 
 
 @given(st.integers(2, 41), SEEDS, FIRST)
-def test_adding_marks_two_values_and_targets_their_sum(length: int, seed: int, first: int) -> None:
+def test_adding_task_marks_two_values_and_uses_their_sum_as_target(length: int, seed: int, first: int) -> None:
     batch = AddingConfig(length=length).data().draw(seed, index_range(first, 20))
     values, marks = batch["inputs"].unbind(dim=2)
     assert batch["inputs"].shape == (20, length, 2) and batch["inputs"].dtype == torch.float32

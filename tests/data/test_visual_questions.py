@@ -108,7 +108,7 @@ def test_dialogues_depend_only_on_config(dialogues: Corpus[VisualQuestion]) -> N
         dialogue_shapes.Config(min_objects=4, max_objects=3)
 
 
-def test_text_of_a_dialogue() -> None:
+def test_dialogue_is_joined_to_one_text() -> None:
     history = (("what colour is it?", "red"), ("where?", "top left"))
     assert dialogue_text(history, "how big?") == "what colour is it? | red | where? | top left | how big?"
     assert dialogue_text(last_turns(history, 1), "how big?") == "where? | top left | how big?"
@@ -178,7 +178,7 @@ def test_table_of_questions_is_divided_by_image(tmp_path: Path) -> None:
     assert corpus.split("train")[0].image is corpus.split("train")[1].image
 
 
-def test_dialogues_and_choices_of_a_table(tmp_path: Path) -> None:
+def test_dialogues_and_choices_are_read_from_a_table(tmp_path: Path) -> None:
     lines = [
         "image,question,answer,choices,talk,type",
         "a.png,what is it?,a dog,a cat;a dog,1,object",
@@ -196,7 +196,7 @@ def test_dialogues_and_choices_of_a_table(tmp_path: Path) -> None:
     assert not (first.history or other.history or third.history)
 
 
-def test_several_answers_of_json_lines(tmp_path: Path) -> None:
+def test_several_answers_are_read_from_json_lines(tmp_path: Path) -> None:
     write_table(tmp_path, "")
     rows = [{"image": f"{name}.png", "question": "what?", "answer": ["a dog", "dog"]} for name in "abc"]
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))

@@ -26,7 +26,7 @@ def write(folder: Path, text: str | bytes, name: str = "vectors.txt") -> Path:
 @pytest.mark.parametrize("name", ["vectors.txt", "vectors.vec.gz"])
 @pytest.mark.parametrize("head", ["", "6 3\n", "\N{ZERO WIDTH NO-BREAK SPACE}6 3\n"])
 @pytest.mark.parametrize("ends", ["\n", "\r\n", " \n"])
-def test_vectors_of_known_words_are_read(tmp_path, name, head, ends) -> None:
+def test_only_vectors_of_words_in_the_vocabulary_are_read(tmp_path, name, head, ends) -> None:
     path = write(tmp_path, (head + PLAIN).replace("\n", ends), name)
     vectors = read_vectors(path, ["bear", "falls", "बाज़ार", "market", "the"], 3)
     assert vectors.rows.tolist() == [[4, 5, 6], [0, 0, 0], [7, 8, 9], [-0.5, 0.25, pytest.approx(1e-3)], [1, 2, 3]]
@@ -100,7 +100,7 @@ def test_unreadable_files_are_rejected(tmp_path, monkeypatch) -> None:
         read_vectors(write(tmp_path, "the" + " 1" * 100), ["the"], 100)
 
 
-def test_vector_words_equal_vocabulary() -> None:
+def test_vector_words_match_vocabulary() -> None:
     tokenizer = Words.train(WordsConfig(split="punctuation"), ["no, No ! bear"])
     assert sorted(vector_words(tokenizer)) == sorted(["</s>", "<unk>", "no", "No", ",", "!", "bear"])
     assert (

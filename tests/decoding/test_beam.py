@@ -209,7 +209,7 @@ def test_beam_contains_the_documented_hypotheses_at_each_step() -> None:
     stopping=st.sampled_from(["usual", "exact"]),
     banned=st.sampled_from([(), (1,)]),
 )
-def test_exhaustive_beam_equals_enumeration(
+def test_exhaustive_beam_matches_enumeration(
     seed: int,
     vocabulary: int,
     alpha: float,
@@ -236,7 +236,7 @@ def test_exhaustive_beam_equals_enumeration(
 
 @pytest.mark.parametrize("stopping", ["usual", "exact"])
 @pytest.mark.parametrize("beta", [0.0, 0.2, 1.0])
-def test_exhaustive_beam_with_coverage_equals_enumeration(beta: float, stopping: Any) -> None:
+def test_exhaustive_beam_with_coverage_matches_enumeration(beta: float, stopping: Any) -> None:
     model = Tables(3, seed=2)
     batch = sources([1, 2, 2, 1, 0], [2, 0], [1, 1, 1, 0])
     options = BeamConfig(beam=100, n_best=3, coverage_penalty=beta, length_penalty=0.7, max_length=4, stopping=stopping)
@@ -270,7 +270,7 @@ def test_coverage_changes_the_order() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), vocabulary=st.integers(2, 30), minimum=st.integers(0, 6), length=st.integers(0, 3))
-def test_beam_of_one_equals_greedy_search(seed: int, vocabulary: int, minimum: int, length: int) -> None:
+def test_search_with_a_beam_of_one_matches_greedy_search(seed: int, vocabulary: int, minimum: int, length: int) -> None:
     model = Tables(vocabulary, seed, levels=2)  # both searches break ties in the same way
     prompt = torch.randint(1, vocabulary, (4, length), generator=torch.Generator().manual_seed(seed))
     banned = (1,) if vocabulary > 2 else ()
@@ -332,7 +332,7 @@ def test_default_max_length_depends_on_the_source() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), width=st.integers(1, 5), stopping=st.sampled_from(["usual", "exact"]))
-def test_single_source_equals_source_in_a_batch(data: st.DataObject, width: int, stopping: Any) -> None:
+def test_single_source_gives_the_same_result_as_in_a_batch(data: st.DataObject, width: int, stopping: Any) -> None:
     rows = data.draw(st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=6), min_size=1, max_size=6))
     model, batch = Tables(7, data.draw(st.integers(0, 10**6)), levels=3), sources(*rows)
     lengths = [data.draw(st.integers(0, 3)) for _ in rows]
@@ -382,7 +382,7 @@ def test_broken_reordering_is_detected(monkeypatch: pytest.MonkeyPatch, broken: 
     assert [tuple(h.tokens) for h in beam_search(model, options=options, end=END)[0]] != expected
 
 
-def test_no_sources_yield_no_hypotheses() -> None:
+def test_no_sources_give_no_hypotheses() -> None:
     empty = {"tokens": torch.empty(0, 3, dtype=torch.long), "mask": torch.empty(0, 3, dtype=torch.bool)}
     assert beam_search(Tables(4), options=BeamConfig(), end=END, source=empty) == []
     assert beam_search(Tables(4), options=BeamConfig(max_length=3), end=END, rows=0) == []

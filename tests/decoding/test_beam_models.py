@@ -101,7 +101,7 @@ def assert_same(actual: list[list[Hypothesis]], expected: list[list[Hypothesis]]
 
 @pytest.mark.parametrize("stopping", ["usual", "exact"])
 @pytest.mark.parametrize("name", LANGUAGE)
-def test_cached_language_model_search_equals_uncached_search(name: str, stopping: Any) -> None:
+def test_cached_language_model_search_matches_uncached_search(name: str, stopping: Any) -> None:
     model = LANGUAGE[name]()
     prompt = torch.tensor([[3, 4, 5], [7, 0, 0], [1, 2, 0], [0, 0, 0]])
     options = BeamConfig(beam=4, n_best=4, max_length=14, stopping=stopping)
@@ -120,7 +120,7 @@ def test_cached_language_model_search_equals_uncached_search(name: str, stopping
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
-def test_cached_translation_search_equals_uncached_search(name: str) -> None:
+def test_cached_translation_search_matches_uncached_search(name: str) -> None:
     model, source = translator(name), batch()
     looks = TRANSLATORS[name]["attention"] is not None
     options = BeamConfig(beam=4, n_best=3, coverage_penalty=0.3 if looks else 0.0, max_length=12)
@@ -150,7 +150,7 @@ def test_cached_translation_search_equals_uncached_search(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
-def test_batched_search_equals_single_search_and_beam_of_one_is_greedy(name: str) -> None:
+def test_batched_search_matches_single_searches_and_beam_of_one_is_greedy(name: str) -> None:
     model, source = translator(name), batch()
     options = BeamConfig(beam=5, n_best=5)
     batched = beam_search(model, options=options, end=END, source=source)
@@ -202,7 +202,7 @@ def test_missing_state_reordering_is_detected() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("name", TRANSLATORS)
-def test_gpu_search_equals_cpu_search(name: str) -> None:
+def test_gpu_search_matches_cpu_search(name: str) -> None:
     model, source = translator(name), batch()
     looks = TRANSLATORS[name]["attention"] is not None
     prompt = torch.tensor([[3, 4], [5, 0], [0, 0], [1, 2]])

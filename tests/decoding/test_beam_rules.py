@@ -114,7 +114,7 @@ def test_finished_hypotheses_precede_truncated_hypotheses() -> None:
     levels=st.sampled_from([2, 20, 10**6]),
     impossible=st.sampled_from([0.0, 0.5, 0.99]),
 )
-def test_best_tokens_equal_a_stable_sort(
+def test_best_tokens_match_a_stable_sort(
     shape: tuple[int, int], seed: int, count: int, levels: int, impossible: float
 ) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -166,7 +166,7 @@ def test_wide_beam_finds_the_constrained_optimum(terms: Any, seed: int, penalty:
         assert hypothesis.finished and hypothesis.score == pytest.approx(score, abs=1e-9)
 
 
-def test_unconstrained_optimum_violates_the_constraints_of_some_cases() -> None:
+def test_unconstrained_optimum_violates_the_constraints_in_some_cases() -> None:
     """Negative control: without constraints, the enumeration gives another result."""
     differs = 0
     for terms in CASES:
@@ -232,7 +232,7 @@ def test_complete_term_is_not_continued() -> None:
     assert best.finished and best.tokens == [1]
 
 
-def test_end_needs_all_terms() -> None:
+def test_end_token_requires_all_terms() -> None:
     """A model that prefers END continues until the term has occurred."""
     model = Tables(len(TEXTS), 0)
     model.table = torch.tensor([[0.0, -4.0, -9.0, -9.0, -8.0]], dtype=torch.float64).log_softmax(-1).expand(997, -1)

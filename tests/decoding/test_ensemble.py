@@ -144,7 +144,7 @@ def test_model_with_zero_weight_has_no_effect() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("times", [2, 3])
-def test_ensemble_of_one_model_with_itself_equals_the_model(name: str, times: int) -> None:
+def test_ensemble_of_a_model_with_itself_gives_the_results_of_the_model(name: str, times: int) -> None:
     model, source = prepare(KINDS[name], 1).float(), some_source()
     options = BeamConfig(beam=3, n_best=3, max_length=8)
     alone = beam_search(model, source=source, options=options, end=END, attention=True)
@@ -193,7 +193,7 @@ def every_translation(models: list[Any], source: dict[str, Tensor], max_length: 
 
 
 @pytest.mark.parametrize("names", [("luong", "bahdanau"), ("transformer", "fed"), ("blind", "luong", "transformer")])
-def test_wide_beam_equals_brute_force(names: tuple[str, ...]) -> None:
+def test_wide_beam_matches_brute_force(names: tuple[str, ...]) -> None:
     models, max_length = team(*names, vocabulary=4), 4
     source = some_source((3, 2), vocabulary=4)
     options = BeamConfig(beam=4**max_length, n_best=5, length_penalty=0.0, max_length=max_length, stopping="exact")
@@ -231,7 +231,7 @@ SEARCHES = [BeamConfig(beam=4, n_best=4, max_length=7), BeamConfig(beam=3, lengt
 
 @pytest.mark.parametrize("names", TEAMS, ids="+".join)
 @pytest.mark.parametrize("options", SEARCHES, ids=["usual", "exact"])
-def test_cached_search_equals_uncached_search(names: tuple[str, ...], options: BeamConfig) -> None:
+def test_cached_search_matches_uncached_search(names: tuple[str, ...], options: BeamConfig) -> None:
     models, source = team(*names), some_source((4, 2, 3, 1))
     actual = facts(beam_search(Ensemble(models), source=source, options=options, end=END))
     assert actual == facts(beam_search(Uncached(models), source=source, options=options, end=END))
@@ -265,7 +265,7 @@ def test_results_do_not_depend_on_row_order() -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 5])
-def test_each_model_reads_a_source_once(beam: int) -> None:
+def test_each_model_encodes_a_source_once(beam: int) -> None:
     models, source = team("luong", "transformer"), some_source()
     calls = {id(model): 0 for model in models}
     for model in models:

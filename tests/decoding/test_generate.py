@@ -120,7 +120,7 @@ def chi_square(rows: list[list[int]], expected: dict[tuple[int, ...], float]) ->
     ],
     ids=["plain", "temperature", "top-k", "top-p", "constraints"],
 )
-def test_frequencies_equal_the_exact_distribution(options: SamplingConfig) -> None:
+def test_frequencies_match_the_exact_distribution(options: SamplingConfig) -> None:
     expected = enumerate_sequences(options, length=3)
     assert sum(expected.values()) == pytest.approx(1)
     rows = run(Bigram(TABLE), torch.zeros(4000, 1, dtype=torch.long), max_tokens=3, options=options, seed=1)
@@ -158,7 +158,7 @@ def test_log_probs_are_unprocessed() -> None:
         before, finished = step.tokens, step.finished
 
 
-def test_single_row_equals_row_in_a_batch() -> None:
+def test_single_row_gives_the_same_result_as_in_a_batch() -> None:
     generator = torch.Generator().manual_seed(3)
     prompt = torch.randint(1, 11, (6, 4), generator=generator)
     source = torch.randn(6, 11, generator=generator, dtype=torch.float64)
@@ -217,7 +217,7 @@ def test_equal_seeds_give_equal_texts_and_other_seeds_do_not() -> None:
     assert torch.equal(state, torch.get_rng_state()), "the global generator must not be touched"
 
 
-def test_longer_generation_extends_the_shorter() -> None:
+def test_longer_generation_starts_with_the_shorter_generation() -> None:
     prompt = torch.ones(3, 2, dtype=torch.long)
     longer = run(CumulativeModel(), prompt, max_tokens=30, seed=2)
     shorter = run(CumulativeModel(), prompt, max_tokens=7, seed=2)
@@ -230,7 +230,7 @@ def test_choose_never_returns_impossible_tokens() -> None:
     assert choose(log_probs, draws).tolist() == [1, 1, 3, 3, 4, 4]
 
 
-def test_models_of_these_tests_are_steppable() -> None:
+def test_toy_models_implement_the_steppable_protocol() -> None:
     assert isinstance(Bigram(TABLE), Steppable)
     assert isinstance(CumulativeModel(), Steppable)
 
@@ -259,7 +259,7 @@ def test_nan_probabilities_are_reported() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_gpu_tokens_equal_cpu_tokens() -> None:
+def test_gpu_tokens_match_cpu_tokens() -> None:
     log_probs = torch.randn(64, 5000, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
     draws = torch.rand(64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     assert torch.equal(choose(log_probs, draws), choose(log_probs.cuda(), draws.cuda()).cpu())

@@ -94,7 +94,7 @@ def test_weights_of_one_and_zero_select_a_model(parts: list[Any]) -> None:
         assert_exactly(actual.double(), part.score(inputs, inputs, part.start(rows=B))[0].double())
 
 
-def test_generation_from_identical_models_equals_that_of_one_model(parts: list[Any]) -> None:
+def test_generation_from_identical_models_matches_that_of_one_model(parts: list[Any]) -> None:
     prompt = torch.zeros(2, 1, dtype=torch.long)
     options = SamplingConfig()
     mixture = [s.tokens for s in generate(Mixture(parts, [0.5, 0.5]), prompt, options=options, max_tokens=12, end=0)]

@@ -112,7 +112,7 @@ def test_banned_tokens_are_removed_and_the_rest_renormalized() -> None:
     assert process(distribution([5, 1, 3]), empty_history, greedy).argmax(-1).tolist() == [1]
 
 
-def test_end_is_allowed_if_all_other_tokens_are_excluded() -> None:
+def test_end_token_is_allowed_if_all_other_tokens_are_excluded() -> None:
     empty_history = torch.zeros(1, 0, dtype=torch.long)
     assert ban(distribution([1, 0]), empty_history, tokens=(0,), until=3).exp().tolist() == [[1, 0]]
 

@@ -82,7 +82,7 @@ def test_text_is_cut_at_the_first_stop_string(pieces: list[str], stop: list[str]
 
 
 @given(pieces_of_text.filter(any), stop_strings)
-def test_streamed_text_equals_complete_text(pieces: list[str], stop: list[str]) -> None:
+def test_streamed_text_matches_complete_text(pieces: list[str], stop: list[str]) -> None:
     _, steps = generate_pieces(pieces)
     streamed = list(text_stream(steps, Pieces(["", *pieces]), stop))
     assert "" not in streamed
@@ -114,7 +114,7 @@ def test_rows_stop_independently() -> None:
     assert model.asked == 3 + 3 + 2 + 1  # row 2 ends after two steps at END, row 1 at "d", and row 0 at "bc"
 
 
-def test_closing_the_stream_closes_the_generation() -> None:
+def test_closing_the_stream_closes_the_generator() -> None:
     _, steps = generate_pieces(["a", "b", "c"])
     stream = text_stream(steps, Pieces(["", "a", "b", "c"]))
     assert next(stream) == "a"

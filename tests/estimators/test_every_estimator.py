@@ -52,7 +52,7 @@ def test_saved_model_gives_equal_predictions(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_models_say_what_they_are(fitted: dict[str, Any], name: str) -> None:
+def test_estimators_have_an_informative_repr(fitted: dict[str, Any], name: str) -> None:
     pytest.importorskip("matplotlib")
     model = fitted[name]
     assert repr(model).startswith(f"{name}(") and "): <" in repr(model) and "; dev: " in repr(model)
@@ -90,7 +90,7 @@ def test_run_of_an_estimator_can_be_evaluated(tmp_path: Path) -> None:
     ]
 
 
-def test_files_are_read_as_by_init(tmp_path: Path) -> None:
+def test_files_are_read_as_in_init(tmp_path: Path) -> None:
     """Read cells with quotes, line breaks and emoji, Windows-1252, a translation memory, tagged words, and books."""
     words = [("printer", "it"), ("invoice", "billing")]
     rows = (f'{i},"He said ""hi"" 😀\n{words[i % 2][0]} {i}",{words[i % 2][1]}\n' for i in range(80))
@@ -164,7 +164,7 @@ def test_question_answering_finds_spans() -> None:
     assert metrics["answer_exact"] > 0.9
 
 
-def test_hidden_markov_tagger(fitted: dict[str, Any], case_of: dict[str, Case]) -> None:
+def test_hidden_markov_tagger_learns_tags(fitted: dict[str, Any], case_of: dict[str, Case]) -> None:
     model, data = fitted["Tagger"], case_of["Tagger"].data
     assert model.predictor.recipe.task == "hmm-tag"
     assert model.predict(data["sentences"][:5]) == data["tags"][:5]
@@ -192,7 +192,7 @@ def test_texts_with_blank_lines_are_single_documents() -> None:
     assert lines.predictor.run.data["counts"]["train"]["documents"] == 38
 
 
-def test_word_vectors(fitted: dict[str, Any]) -> None:
+def test_word_vectors_find_neighbours_and_transform_texts(fitted: dict[str, Any]) -> None:
     model = fitted["WordVectors"]
     assert {"film", "story"} <= set(model.words) and model.vectors(["film", "story"]).shape == (2, 4)
     (nearest, unknown) = model.predict(["film", "zzz"], top=3)

@@ -43,7 +43,7 @@ labels_of_any_type = st.recursive(
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(labels_of_any_type, min_size=1, max_size=8))
-def test_labels_survive_a_file(labels: list[Hashable]) -> None:
+def test_labels_are_unchanged_after_writing_and_reading_a_file(labels: list[Hashable]) -> None:
     names = LabelNames.of(labels)
     stored = LabelNames.from_json(parse_json(to_json(names.to_json()).encode()))
     assert stored.names == names.names
@@ -70,7 +70,7 @@ def test_labels_survive_a_file(labels: list[Hashable]) -> None:
     ],
     ids=repr,
 )
-def test_labels_come_back_as_given(pair: tuple[Any, Any], tmp_path: Path) -> None:
+def test_labels_keep_their_type(pair: tuple[Any, Any], tmp_path: Path) -> None:
     texts, classes = reviews(60)
     model = Classifier("bag", overrides=["train.epochs=1"]).fit(texts, [pair[i] for i in classes])
     predicted = model.predict(texts)

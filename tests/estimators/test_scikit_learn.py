@@ -18,7 +18,7 @@ def model() -> Classifier:
     return Classifier("bag", overrides=FAST)
 
 
-def test_clone_copies_parameters_and_not_the_training(case_of: dict[str, Case]) -> None:
+def test_clone_copies_parameters_but_not_the_fitted_model(case_of: dict[str, Case]) -> None:
     for case in case_of.values():
         estimator = case.make(overrides=case.overrides, seed=3, **case.options)
         estimator.predictor_ = None
@@ -36,7 +36,7 @@ def test_parameters_are_set_by_name(model: Classifier) -> None:
 
 
 @pytest.mark.parametrize("kind", ["list", "array", "pandas"])
-def test_cross_validation(model: Classifier, kind: str) -> None:
+def test_cross_validation_accepts_lists_and_arrays(model: Classifier, kind: str) -> None:
     from sklearn.model_selection import cross_val_predict, cross_val_score
 
     texts, labels = reviews(160)
@@ -55,7 +55,7 @@ def test_cross_validation(model: Classifier, kind: str) -> None:
         assert (cross_val_predict(model, *inputs, cv=2) == np.array(labels)).mean() > 0.9
 
 
-def test_cross_validation_with_three_classes_of_text() -> None:
+def test_cross_validation_supports_three_classes() -> None:
     from sklearn.model_selection import cross_val_score
 
     texts, _ = reviews(150)
@@ -65,7 +65,7 @@ def test_cross_validation_with_three_classes_of_text() -> None:
     assert (scores > -1).all()  # the columns of predict_proba are in the order that scikit-learn expects
 
 
-def test_grid_search_over_models_and_settings(model: Classifier) -> None:
+def test_grid_search_compares_models_and_settings(model: Classifier) -> None:
     from sklearn.model_selection import GridSearchCV
 
     texts, labels = reviews(120)
@@ -75,7 +75,7 @@ def test_grid_search_over_models_and_settings(model: Classifier) -> None:
     assert search.predict(texts[:2]) == search.best_estimator_.predict(texts[:2])
 
 
-def test_pipelines(model: Classifier) -> None:
+def test_estimators_work_in_pipelines(model: Classifier) -> None:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer

@@ -94,7 +94,7 @@ def test_predict_explains_wrong_arguments(
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if name != "Forecaster"])
-def test_predict_of_nothing_is_empty(fitted: dict[str, Any], case_of: dict[str, Case], name: str) -> None:
+def test_predictions_for_no_inputs_are_empty(fitted: dict[str, Any], case_of: dict[str, Case], name: str) -> None:
     result = fitted[name].predict(*([] for _ in case_of[name].inputs))
     assert result == [] and isinstance(result, list)
 

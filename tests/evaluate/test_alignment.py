@@ -136,7 +136,7 @@ def test_malformed_alignments_are_rejected(line: str) -> None:
         from_pharaoh(line)
 
 
-def test_alignment_error_rate_equals_its_definition() -> None:
+def test_alignment_error_rate_matches_its_definition() -> None:
     sure, possible = [(0, 0), (1, 1)], [(1, 2), (2, 2)]
     assert alignment_error_rate(sure, sure, possible) == 0
     assert alignment_error_rate([*sure, *possible], sure, possible) == 0  # possible links are not errors
@@ -210,7 +210,7 @@ def test_shifted_rows_have_a_high_alignment_error() -> None:
     assert score_alignments([example(shifted)])["alignment_error_rate"] > 0.5
 
 
-def test_chance_equals_random_links() -> None:
+def test_chance_level_matches_random_links() -> None:
     draw, slots = np.random.default_rng(1), token_slots(spans(SOURCE), spans(TARGET), LINKS)
     total = sum(
         (AlignmentCounts.of(slots, [(int(draw.integers(6)), t) for t in range(6)]) for _ in range(4000)),
@@ -223,7 +223,7 @@ def test_chance_equals_random_links() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 6), min_size=7, max_size=7), min_size=1, max_size=4))
-def test_corpus_error_rate_equals_the_formula_over_all_links(choices: list[list[int]]) -> None:
+def test_corpus_error_rate_matches_the_formula_over_all_links(choices: list[list[int]]) -> None:
     examples: list[Any] = [example(dict(enumerate(row))) for row in choices]
     slots = token_slots(spans(SOURCE), spans(TARGET), LINKS)
     all_links: list[set[tuple[Any, Any]]] = [set(), set(), set()]

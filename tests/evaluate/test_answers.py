@@ -83,7 +83,7 @@ def reference_f1(predicted: str, expected: str) -> float:
 
 
 @given(WORDS, WORDS)
-def test_f1_equals_the_reference(first_words: list[str], second_words: list[str]) -> None:
+def test_f1_matches_the_reference(first_words: list[str], second_words: list[str]) -> None:
     predicted, expected = " ".join(first_words), " ".join(second_words)
     assert f1(predicted, expected) == pytest.approx(reference_f1(predicted, expected), abs=1e-12)
     assert f1(predicted, expected) == pytest.approx(f1(expected, predicted), abs=1e-12)

@@ -89,7 +89,7 @@ def assert_same(ours: Statistics, theirs: object) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(sentences)
-def test_sentence_bleu_equals_sacrebleu(sentence: tuple[str, list[str]]) -> None:
+def test_sentence_bleu_matches_sacrebleu(sentence: tuple[str, list[str]]) -> None:
     hypothesis, references = sentence
     explanation = explain_texts(hypothesis, *references)
     columns = [[reference] for reference in references]
@@ -128,7 +128,7 @@ def corpus(seed: int, references: int) -> tuple[list[str], list[list[str]]]:
 @pytest.mark.parametrize("tokenize", ["13a", "char", "intl", "none", "zh"])
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("references", [1, 2, 3])
-def test_corpus_bleu_equals_sacrebleu(tokenize: str, lowercase: bool, references: int) -> None:
+def test_corpus_bleu_matches_sacrebleu(tokenize: str, lowercase: bool, references: int) -> None:
     for seed in range(6):
         hypotheses, columns = corpus(seed, references)
         metric = BLEU(tokenize=tokenize, lowercase=lowercase, smooth_method="none")

@@ -16,7 +16,7 @@ def answers(count: int, seed: int, bias: float = 0.0) -> tuple[np.ndarray, np.nd
 
 
 @pytest.mark.parametrize("bins", [1, 5, 10, 15])
-def test_bins_equal_scikit_learn(bins: int) -> None:
+def test_bins_match_scikit_learn(bins: int) -> None:
     sklearn = pytest.importorskip("sklearn.calibration")
     confidence, correct = answers(3000, 1)
     confidence[:20] = np.linspace(0, 1, 20)  # includes the edges of bins
@@ -28,7 +28,7 @@ def test_bins_equal_scikit_learn(bins: int) -> None:
     assert sum(bin_.count for bin_ in calibration.bins) == 3000 and len(calibration.bins) == bins
 
 
-def test_bins_and_errors_equal_manual_values() -> None:
+def test_bins_and_errors_match_manual_values() -> None:
     confidence, correct = np.array([0.5, 0.51, 0.9, 1.0, 0.95]), np.array([True, False, True, True, False])
     calibration = calibrate(confidence, correct, bins=2)
     first, second = calibration.bins

@@ -16,13 +16,13 @@ REFERENCES = [
 ]
 
 
-def test_words_have_no_case_and_no_punctuation() -> None:
+def test_captions_are_lowercased_and_punctuation_is_removed() -> None:
     assert caption_words("A man's T-shirt , (red) !") == ["a", "man's", "t-shirt", "red"]
     assert caption_words("Zwei Hunde; 2 Bälle — Straße") == ["zwei", "hunde", "2", "bälle", "straße"]
     assert caption_words(" ... ") == []
 
 
-def test_metrics_equal_those_of_sacrebleu() -> None:
+def test_metrics_match_those_of_sacrebleu() -> None:
     scores = score_captions(CAPTIONS, REFERENCES)
     texts = [" ".join(caption_words(text)) for text in CAPTIONS]
     streams: Any = [

@@ -43,7 +43,7 @@ def draw(words: int, most: int) -> list[str]:
 
 
 @pytest.mark.parametrize("images", [2, 5, 12])
-def test_score_equals_the_published_formula(images: int) -> None:
+def test_score_matches_the_published_formula(images: int) -> None:
     for _ in range(8):
         references = [[draw(8, 9) for _ in range(RNG.integers(1, 6))] for _ in range(images)]
         captions = [refs[0][:3] + draw(10, 7) for refs in references]

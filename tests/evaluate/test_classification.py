@@ -55,7 +55,7 @@ def draw_predictions(classes: int, seed: int, texts: int = 2000) -> tuple[list[s
 
 @ALONE
 @given(answers)
-def test_counts_equal_scikit_learn(pairs: list[tuple[str, str]]) -> None:
+def test_counts_match_scikit_learn(pairs: list[tuple[str, str]]) -> None:
     metrics = sklearn_metrics()
     expected, predicted = sides(pairs)
     confusion = Confusion.of(expected, predicted)
@@ -73,7 +73,7 @@ def test_counts_equal_scikit_learn(pairs: list[tuple[str, str]]) -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 6, 40])
-def test_report_equals_scikit_learn(classes: int) -> None:
+def test_report_matches_scikit_learn(classes: int) -> None:
     metrics = sklearn_metrics()
     expected, log_probs, labels = draw_predictions(classes, seed=classes)
     result = report(expected, log_probs, labels)
@@ -95,7 +95,7 @@ def test_report_equals_scikit_learn(classes: int) -> None:
 
 @ALONE
 @given(answers)
-def test_matthews_equals_scikit_learn(pairs: list[tuple[str, str]]) -> None:
+def test_matthews_coefficient_matches_scikit_learn(pairs: list[tuple[str, str]]) -> None:
     expected, predicted = sides(pairs)
     theirs = sklearn_metrics().matthews_corrcoef(expected, predicted)
     assert float(matthews(Confusion.of(expected, predicted).counts)) == pytest.approx(theirs, abs=1e-12)
@@ -105,7 +105,7 @@ def test_matthews_equals_scikit_learn(pairs: list[tuple[str, str]]) -> None:
 
 
 @given(answers)
-def test_metrics_equal_manual_counts(pairs: list[tuple[str, str]]) -> None:
+def test_metrics_match_manual_counts(pairs: list[tuple[str, str]]) -> None:
     expected, predicted = sides(pairs)
     confusion = Confusion.of(expected, predicted, labels=["b", "a"])
     assert confusion.labels[:2] == ("b", "a") and list(confusion.labels[2:]) == sorted(
@@ -131,7 +131,7 @@ def test_metrics_equal_manual_counts(pairs: list[tuple[str, str]]) -> None:
     assert [one.count for one in mistakes] == sorted((one.count for one in mistakes), reverse=True)
 
 
-def test_metrics_of_two_classes_equal_binary_definitions() -> None:
+def test_metrics_of_two_classes_match_binary_definitions() -> None:
     """For two classes, the Matthews coefficient is the correlation of two binary variables."""
     pairs = [("yes", "yes")] * 6 + [("yes", "no")] * 2 + [("no", "yes")] * 1 + [("no", "no")] * 3
     expected, predicted = sides(pairs)
@@ -176,7 +176,7 @@ def test_perfect_predictions_score_one_and_constant_predictions_have_zero_matthe
     assert guess["matthews"] == 0 and guess["accuracy"] <= guess["majority"]
 
 
-def test_batched_metrics_equal_metrics_of_single_matrices() -> None:
+def test_batched_metrics_match_metrics_of_single_matrices() -> None:
     matrices = np.random.default_rng(0).integers(0, 9, size=(5, 4, 4))
     matrices[0, 2] = matrices[0, :, 2] = 0  # absent classes are excluded from the mean
     figures_of: list[Any] = [accuracy, macro_f1, matthews]

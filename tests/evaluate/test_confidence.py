@@ -24,7 +24,7 @@ def overconfident(count: int, labels: int, factor: float, seed: int) -> tuple[np
 
 
 @pytest.mark.parametrize(("labels", "factor", "seed"), [(2, 3.0, 1), (5, 0.4, 2), (24, 1.7, 3)])
-def test_temperature_equals_that_of_scipy(labels: int, factor: float, seed: int) -> None:
+def test_temperature_matches_that_of_scipy(labels: int, factor: float, seed: int) -> None:
     optimize, special = pytest.importorskip("scipy.optimize"), pytest.importorskip("scipy.special")
     logits, targets = overconfident(4000, labels, factor, seed)
 
@@ -63,7 +63,7 @@ def f1_at(scores: np.ndarray, correct: np.ndarray, expected: int, threshold: flo
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_thresholds_equal_brute_force(seed: int) -> None:
+def test_thresholds_match_brute_force(seed: int) -> None:
     draw = np.random.default_rng(seed)
     scores = np.round(draw.random(30), 1 if seed % 2 else 3)  # some scores are equal
     correct = draw.random(30) < scores
@@ -94,7 +94,7 @@ def test_thresholds_of_labels_use_only_their_predictions() -> None:
     assert label_thresholds(probabilities, [1, 1, 1, 0, 0], precision=0.5) == [None, None]
 
 
-def test_selective_metrics_equal_manual_values() -> None:
+def test_selective_metrics_match_manual_values() -> None:
     confidence, correct = np.array([0.9, 0.8, 0.6, 0.5]), np.array([True, False, True, False])
     limits = np.array([0.5, 0.9, 0.6, 0.6])
     assert selective_metrics(confidence, correct, limits) == {"coverage": 0.5, "selective_accuracy": 1.0}

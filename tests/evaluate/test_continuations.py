@@ -34,7 +34,9 @@ rows_of_tokens = st.lists(st.integers(1, V - 1), min_size=1, max_size=6)
 
 
 @given(shared=st.lists(st.integers(1, V - 1), max_size=8), tails=st.lists(rows_of_tokens, min_size=1, max_size=5))
-def test_shared_prefix_equals_separate_texts(model: Any, shared: list[int], tails: list[list[int]]) -> None:
+def test_shared_prefix_gives_the_same_results_as_separate_texts(
+    model: Any, shared: list[int], tails: list[list[int]]
+) -> None:
     rows = [shared + tail for tail in tails]
     starts = [len(row) - 1 - (len(tail) > 4) for row, tail in zip(rows, tails, strict=True)]
     log_probs = continuation_log_probs(model, rows, starts, end=0, batch_size=2)
@@ -49,7 +51,7 @@ def test_scores_depend_on_the_prompt(model: Any) -> None:
     assert (first - second).abs().max() > 1e-4
 
 
-def test_scores_from_the_first_token_equal_text_scores(model: Any) -> None:
+def test_scores_from_the_first_token_match_text_scores(model: Any) -> None:
     (log_probs,) = continuation_log_probs(model, [[1, 2, 3]], [0], end=0)
     torch.testing.assert_close(log_probs, score_texts(model, [[1, 2, 3]], end=0)[0][:-1], rtol=0, atol=1e-10)
 

@@ -18,7 +18,7 @@ NUMBERS = st.lists(
 
 
 @given(NUMBERS)
-def test_correlations_equal_scipy(pairs: list[tuple[int, float]]) -> None:
+def test_correlations_match_scipy(pairs: list[tuple[int, float]]) -> None:
     x, y = (np.array(side, dtype=float) for side in zip(*pairs, strict=True))
     if len(set(x)) == 1 or len(set(y)) == 1:
         assert pearson(x, y) == spearman(x, y) == 0  # scipy returns NaN for a zero denominator
@@ -28,7 +28,7 @@ def test_correlations_equal_scipy(pairs: list[tuple[int, float]]) -> None:
     assert ranks(x).tolist() == stats.rankdata(x).tolist()
 
 
-def test_correlations_and_ranks_equal_manual_values() -> None:
+def test_correlations_and_ranks_match_manual_values() -> None:
     assert pearson([1, 2, 3], [1, 2, 4]) == pytest.approx(9 / (2 * 21**0.5))  # 3 / √(2 · 14/3)
     assert spearman([1, 2, 3], [1, 20, 400]) == pytest.approx(1)
     assert spearman([1, 2, 2, 4], [4, 3, 2, 1]) == pytest.approx(-4.5 / (4.5 * 5) ** 0.5)
@@ -41,7 +41,7 @@ def test_pearson_is_independent_of_scale(scale: float) -> None:
     assert pearson(x * scale, x**2) == pytest.approx(pearson(x, x**2), abs=1e-12)
 
 
-def test_intervals_contain_the_metric_and_equal_those_of_fisher() -> None:
+def test_intervals_contain_the_metric_and_match_those_of_fisher() -> None:
     draws = np.random.default_rng(0)
     x = draws.normal(size=400)
     result = report(x.tolist(), (x + draws.normal(size=400)).tolist())
@@ -60,7 +60,7 @@ def test_too_few_or_unequal_scores_are_rejected() -> None:
             pearson(x, y)
 
 
-def test_mean_interval_equals_the_normal_approximation() -> None:
+def test_mean_interval_matches_the_normal_approximation() -> None:
     values = [0.0] * 50 + [1.0] * 50
     low, high = mean_interval(values)
     assert (low, high) == pytest.approx((0.4, 0.6), abs=0.02)

@@ -24,7 +24,7 @@ def test_scale_is_the_naive_error_on_the_training_split() -> None:
     assert naive_error([values], 1)[0] == pytest.approx(4)
 
 
-def test_crps_of_a_gaussian_equals_its_closed_form() -> None:
+def test_crps_of_a_gaussian_matches_its_closed_form() -> None:
     """Compare with the closed form σ (z (2Φ(z) − 1) + 2φ(z) − 1/√π)."""
     for truth in (-1.0, 0.3, 4.0):
         z = truth / 2
@@ -34,7 +34,7 @@ def test_crps_of_a_gaussian_equals_its_closed_form() -> None:
         assert actual.item() == pytest.approx(expected, abs=0.005)
 
 
-def test_crps_equals_the_sum_over_all_pairs() -> None:
+def test_crps_matches_the_sum_over_all_pairs() -> None:
     points = np.random.default_rng(0).normal(size=(1, 17, 1, 1))
     flat, truth = points.ravel(), 0.4
     expected = np.abs(flat - truth).mean() - np.abs(flat[:, None] - flat).mean() / 2
@@ -43,7 +43,7 @@ def test_crps_equals_the_sum_over_all_pairs() -> None:
     assert crps(np.full((1, 5, 1, 1), 2.0), np.zeros((1, 1, 1))).item() == pytest.approx(2.0)
 
 
-def test_metrics_equal_manual_values_and_ignore_missing_values() -> None:
+def test_metrics_match_manual_values_and_ignore_missing_values() -> None:
     truth = np.array([[[1.0], [4.0], [np.nan]]])
     errors = Errors.of(normal([2.0, 2.0, 2.0], 1.0), truth)
     actual = errors.metrics(np.array([2.0]))

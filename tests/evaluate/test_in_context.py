@@ -50,5 +50,5 @@ def test_all_tokens_of_an_answer_must_be_correct() -> None:
     assert recall(model, [document], [questions], end=0) == {"right": 1.0, "wrong": 0.0}
 
 
-def test_no_questions_yield_no_metrics() -> None:
+def test_no_questions_give_no_metrics() -> None:
     assert recall(Copying(), [[1, 2]], [[]], end=0) == {}

@@ -48,7 +48,7 @@ def test_dominating_model_receives_all_weight() -> None:
     assert best_weights([worse, better])[1] > 0.99999
 
 
-def test_weights_of_disjoint_models_equal_their_token_fractions() -> None:
+def test_weights_of_disjoint_models_match_their_token_fractions() -> None:
     sure, never = torch.zeros(1), torch.full((1,), -torch.inf)
     first = torch.cat([sure] * 3 + [never])
     second = torch.cat([never] * 3 + [sure])

@@ -14,14 +14,14 @@ from seqloom.evaluate.intervals import bootstrap, ratio_interval, wilson
 
 
 @given(st.integers(1, 5000).flatmap(lambda total: st.tuples(st.integers(0, total), st.just(total))))
-def test_wilson_interval_equals_scipy(share: tuple[int, int]) -> None:
+def test_wilson_interval_matches_scipy(share: tuple[int, int]) -> None:
     stats = pytest.importorskip("scipy.stats")
     for level in (0.9, 0.95, 0.99):
         theirs = stats.binomtest(*share).proportion_ci(level, method="wilson")
         assert wilson(*share, level) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
 
 
-def test_wilson_interval_equals_its_formula() -> None:
+def test_wilson_interval_matches_its_formula() -> None:
     low, high = wilson(8, 10)
     z, p, n = 1.959964, 0.8, 10
     middle, reach = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))

@@ -36,7 +36,7 @@ def label_sets(correct: np.ndarray) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_metrics_equal_scikit_learn(seed: int) -> None:
+def test_metrics_match_scikit_learn(seed: int) -> None:
     metrics: Any = pytest.importorskip("sklearn.metrics")
     logits, correct = draw(seed)
     thresholds = np.random.default_rng(seed).uniform(0.2, 0.8, 4)
@@ -68,7 +68,7 @@ def test_metrics_equal_scikit_learn(seed: int) -> None:
         assert result.thresholds[label] == thresholds[k]
 
 
-def test_average_precision_equals_its_definition() -> None:
+def test_average_precision_matches_its_definition() -> None:
     """Σ_n (R_n − R_{n−1}) P_n, with precision and recall counted at each distinct score."""
     generator = np.random.default_rng(3)
     for _ in range(50):
@@ -84,7 +84,7 @@ def test_average_precision_equals_its_definition() -> None:
         assert average_precision(scores, correct) == pytest.approx(total, abs=1e-12)
 
 
-def test_baselines_equal_the_best_constant_predictions() -> None:
+def test_baselines_match_the_best_constant_predictions() -> None:
     """Try all label sets as the constant prediction."""
     for seed in range(10):
         _, correct = draw(seed, texts=15)

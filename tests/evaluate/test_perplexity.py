@@ -102,7 +102,7 @@ def test_number_of_rows_affects_a_model_with_memory() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 6), max_size=9), max_size=9), st.integers(1, 5), st.integers(1, 12))
 @settings(deadline=None)
-def test_batched_texts_equal_single_texts(texts: list[list[int]], rows: int, chunk: int) -> None:
+def test_batched_texts_give_the_same_results_as_single_texts(texts: list[list[int]], rows: int, chunk: int) -> None:
     for model in (Bigram(), CumulativeModel()):
         batched = score_texts(model, texts, end=END, rows=rows, chunk=chunk)
         assert [scores.tolist() for scores in batched] == [
@@ -132,7 +132,7 @@ def test_float32_scores_are_summed_in_float64() -> None:
     assert totals.nll == pytest.approx(1_000_003 * float(torch.tensor(0.1)), rel=1e-12)
 
 
-def test_metrics_equal_manual_values() -> None:
+def test_metrics_match_manual_values() -> None:
     # 8 tokens of probability 1/4 each: 16 bits.
     actual = metrics(Totals(nll=8 * math.log(4), tokens=8), words=4, characters=10, size=16)
     assert list(actual) == NAMES

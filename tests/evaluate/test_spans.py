@@ -62,12 +62,12 @@ def assert_equals_seqeval(pairs: Pairs, strict: Scheme | None) -> None:
 
 
 @pytest.mark.parametrize("prefixes", ["BI", "BIES"])
-def test_lenient_scores_equal_seqeval(prefixes: str) -> None:
+def test_lenient_scores_match_seqeval(prefixes: str) -> None:
     assert_equals_seqeval(random_pairs(prefixes, 1), None)
 
 
 @pytest.mark.parametrize(("prefixes", "scheme"), [("BI", "IOB1"), ("BI", "IOB2"), ("BIES", "BIOES")])
-def test_strict_scores_equal_seqeval(prefixes: str, scheme: Scheme) -> None:
+def test_strict_scores_match_seqeval(prefixes: str, scheme: Scheme) -> None:
     assert_equals_seqeval(random_pairs(prefixes, 2), scheme)
 
 
@@ -80,7 +80,7 @@ def test_strict_and_lenient_agree_on_valid_sequences(scheme: Scheme) -> None:
 
 
 @pytest.mark.parametrize(("prefixes", "scheme"), [("BI", "IOB1"), ("BI", "IOB2"), ("BIES", "BIOES")])
-def test_spans_equal_seqeval_in_each_sentence(prefixes: str, scheme: Scheme) -> None:
+def test_spans_match_seqeval_in_each_sentence(prefixes: str, scheme: Scheme) -> None:
     """Compare all sequences of up to four tags of two types, then long random sequences."""
     entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
     schemes = pytest.importorskip("seqeval.scheme")

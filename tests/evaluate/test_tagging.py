@@ -13,7 +13,7 @@ EXPECTED = [["B-PER", "O", "O", "B-LOC"], ["O", "B-PER", "I-PER"], ["O"]]
 PREDICTED = [["B-PER", "O", "O", "I-LOC"], ["O", "B-PER", "O"], ["O"]]
 
 
-def test_report_metrics_equal_manual_counts() -> None:
+def test_report_metrics_match_manual_counts() -> None:
     result = report(EXPECTED, PREDICTED, ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"])
     assert result.metrics == {
         "span_f1": 2 * 2 / (3 + 3),

@@ -36,7 +36,7 @@ def draw_lines(count: int, seed: int = 1) -> tuple[list[str], list[str]]:
     return [" ".join(line) for line in hypotheses], [" ".join(line) for line in references]
 
 
-def test_scores_equal_sacrebleu() -> None:
+def test_scores_match_sacrebleu() -> None:
     hypotheses, expected = draw_lines(60)
     metrics = score_translations(hypotheses, expected, language="de").metrics
     assert list(metrics) == ["bleu", "bleu_lowercase", "chrf", "exact_match"]
@@ -141,7 +141,7 @@ def test_small_buckets_are_merged(lengths: list[int], rows: list[tuple[int, int,
     assert [(row.low, row.high, row.pairs) for row in buckets] == rows
 
 
-def test_rows_equal_the_bleu_of_their_sentences() -> None:
+def test_bleu_of_each_row_is_that_of_its_sentences() -> None:
     hypotheses, expected = draw_lines(300)
     lengths = [len(line.split()) for line in expected]
     rows = by_length(lengths, hypotheses, expected, language="en")

@@ -19,7 +19,7 @@ def cosine(x, y):
     return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
 
 
-def test_nearest_words_equal_those_of_a_loop():
+def test_nearest_words_match_those_of_a_loop():
     word_space = space()
     expected = sorted(
         ((cosine(word_space.vector("king"), word_space.vector(word)), word) for word in WORDS if word != "king"),
@@ -62,7 +62,7 @@ def test_zero_vector_has_zero_similarity():
     assert word_space.similar("b")[0].word == "c"
 
 
-def test_results_equal_gensim():
+def test_results_match_gensim():
     """Compare neighbours, Spearman's ρ and the accuracy of analogies."""
     models = pytest.importorskip("gensim.models")
     generator = np.random.default_rng(1)

@@ -80,7 +80,7 @@ def differences(theirs: Any, model: BERT, tokenizer: Imported) -> dict[str, floa
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_outputs_equal_transformers(tmp_path: Path, name: str) -> None:
+def test_outputs_match_transformers(tmp_path: Path, name: str) -> None:
     theirs, ours = import_bert(tmp_path, **SHAPES[name])
     batch = rows(ours.tokenizer)
     with torch.no_grad():  # in single precision
@@ -180,7 +180,7 @@ def test_old_names_of_norms_are_read(tmp_path: Path) -> None:
     assert max(differences(there, again.model, again.tokenizer).values()) < 1e-10
 
 
-def test_tokens_equal_transformers(tmp_path: Path) -> None:
+def test_tokens_match_transformers(tmp_path: Path) -> None:
     _, ours = import_bert(tmp_path)
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "there" / "tokenizer.json"))
     tokenizer = ours.tokenizer
@@ -193,7 +193,7 @@ def test_tokens_equal_transformers(tmp_path: Path) -> None:
     assert spelled.isdisjoint({"[CLS]", "[MASK]", "[PAD]", "</s>"})  # plain text
 
 
-def test_fill_mask_equals_transformers(tmp_path: Path) -> None:
+def test_fill_mask_matches_transformers(tmp_path: Path) -> None:
     """Compare `fill_mask` with the probabilities of transformers without special tokens."""
     theirs, ours = import_bert(tmp_path)
     (told,) = ours.fill_mask("the [MASK] in [MASK] york .", top=4)
@@ -317,7 +317,7 @@ def test_wrong_weights_are_rejected_with_all_mismatches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["heads", "order", "epsilon", "segments"])
-def test_wrong_table_changes_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+def test_wrong_weight_mapping_changes_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     if part == "heads":
         swapped = {"mixer.attention.q": "attention.self.key", "mixer.attention.k": "attention.self.query"}
         monkeypatch.setattr(bert, "LAYER", {**bert.LAYER, **swapped})

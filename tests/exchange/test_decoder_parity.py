@@ -48,7 +48,7 @@ def encode_both(theirs: Any, tokenizer: Any) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def test_logits_equal_transformers(pair: Any) -> None:
+def test_logits_match_transformers(pair: Any) -> None:
     theirs, found, model, _ = pair
     there, here = encode_both(theirs, found.tokenizer)
     wanted, made = theirs(there).logits, model(here)
@@ -60,7 +60,7 @@ def test_logits_equal_transformers(pair: Any) -> None:
 
 
 @torch.no_grad()
-def test_double_precision_logits_equal_transformers(pair: Any) -> None:
+def test_double_precision_logits_match_transformers(pair: Any) -> None:
     theirs, found, _, path = pair
     there, here = encode_both(theirs, found.tokenizer)
     double = type(theirs).from_pretrained(path, dtype=torch.float64).eval()
@@ -70,7 +70,7 @@ def test_double_precision_logits_equal_transformers(pair: Any) -> None:
 
 
 @torch.no_grad()
-def test_single_steps_equal_transformers(pair: Any) -> None:
+def test_single_steps_match_transformers(pair: Any) -> None:
     """Position 0 is the start token, as in transformers."""
     theirs, found, model, _ = pair
     there, here = encode_both(theirs, found.tokenizer)
@@ -103,7 +103,7 @@ def search_ours(model: Any, prompt: Tensor, **options: Any) -> list[list[list[in
     return [[[*one.tokens, *[END] * one.finished][prompt.shape[1] :] for one in row] for row in made]
 
 
-def test_greedy_search_equals_transformers(pair: Any) -> None:
+def test_greedy_search_matches_transformers(pair: Any) -> None:
     theirs, found, model, _ = pair
     there, here = (tokens[:, :4] for tokens in encode_both(theirs, found.tokenizer))
     made = [row[0] for row in search_ours(model, here[:, 1:], beam=1)]
@@ -111,7 +111,7 @@ def test_greedy_search_equals_transformers(pair: Any) -> None:
     assert min(map(len, made)) > SHORTEST
 
 
-def test_beam_search_equals_transformers(pair: Any) -> None:
+def test_beam_search_matches_transformers(pair: Any) -> None:
     """Compare beam searches without length penalty, because transformers excludes the prompt from lengths.
 
     Only rows whose hypotheses all end are compared, because transformers also ranks truncated hypotheses.
@@ -152,7 +152,7 @@ def test_exported_model_is_imported_unchanged(pair: Any, tmp_path: Path) -> None
 
 
 @torch.no_grad()
-def test_model_of_size_one_equals_transformers(tmp_path: Path) -> None:
+def test_model_of_size_one_matches_transformers(tmp_path: Path) -> None:
     """The norm of a single number is its bias. The logits do not depend on the text, but they must be equal."""
     theirs = write(tmp_path / "gpt2", "gpt2-width-1", n_embd=1, n_head=1, n_layer=1)
     run, found = import_model(tmp_path / "gpt2", tmp_path / "run")

@@ -132,7 +132,7 @@ def test_truncated_shard_is_rejected(folder: Path) -> None:
     refused(folder, "model-2.safetensors is damaged")
 
 
-def test_wrong_index_is_rejected(folder: Path) -> None:
+def test_inconsistent_shard_index_is_rejected(folder: Path) -> None:
     index = shard_weights(folder)
     reindex(folder, {**index, "transformer.more": "model-1.safetensors"})
     refused(folder, "no weight file has transformer.more")

@@ -51,7 +51,7 @@ def logits(theirs: Any) -> Any:
 
 
 @torch.no_grad()
-def test_logits_equal_transformers(pair):
+def test_logits_match_transformers(pair):
     theirs, found, model = pair
     source, inputs = ours(found.tokenizer, theirs)
     made = model(source["tokens"], source["mask"], inputs)
@@ -74,7 +74,7 @@ def test_logits_equal_transformers(pair):
 )
 @torch.no_grad()
 def test_wrong_conversions_change_results(name, wrong, tmp_path, monkeypatch):
-    """Control for `test_logits_equal_transformers`."""
+    """Control for `test_logits_match_transformers`."""
     theirs = write(tmp_path / name, name)
     found: Any
     where, what, instead = wrong
@@ -111,7 +111,7 @@ def generate_theirs(theirs: Any, tokenizer: Any, beams: int, penalty: float) -> 
 
 
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (5, 0.8)])
-def test_search_equals_transformers(pair, beams, penalty):
+def test_search_matches_transformers(pair, beams, penalty):
     """Only finished hypotheses are compared, because transformers also ranks unfinished ones of maximum length."""
     theirs, found, model = pair
     forced = len(before_targets(theirs)) - 1

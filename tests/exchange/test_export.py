@@ -64,7 +64,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_logits_equal_transformers(name: str, tmp_path: Path) -> None:
+def test_logits_match_transformers(name: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     run = make_run(tmp_path / "run", **SHAPES[name])
     written = export_run(run.path, tmp_path / "out")
@@ -101,13 +101,13 @@ WRITTEN = {name: load_with_transformers(tokenizer) for name, tokenizer in TRAINE
 @pytest.mark.parametrize("name", TOKENS)
 @given(st.text() | st.text(alphabet="the dogsa\n\t\u2003\x1f\x85<unk>☃"))
 @settings(max_examples=150)
-def test_ids_equal_transformers(name: str, text: str) -> None:
+def test_ids_match_transformers(name: str, text: str) -> None:
     if "</s>" not in text:
         assert WRITTEN[name].encode(text).ids == TRAINED[name].encode(text)
 
 
 @pytest.mark.parametrize("name", TOKENS)
-def test_decoded_text_equals_transformers(name: str) -> None:
+def test_decoded_text_matches_transformers(name: str) -> None:
     for text in ("the dog sat", "The cat."):
         ids = TRAINED[name].encode(text)
         assert WRITTEN[name].decode(ids, skip_special_tokens=False) == TRAINED[name].decode(ids).replace(
@@ -116,7 +116,7 @@ def test_decoded_text_equals_transformers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TOKENS)
-def test_special_tokens_keep_their_rows(name: str) -> None:
+def test_special_tokens_keep_their_embedding_rows(name: str) -> None:
     V = len(TRAINED[name])
     made = load_with_transformers(TRAINED[name], ("[CLS]", "[SEP]", "[MASK]"))
     assert [made.token_to_id(word) for word in ("</s>", "[CLS]", "[SEP]", "[MASK]")] == [0, V, V + 1, V + 2]

@@ -68,7 +68,7 @@ def refused(name: str, *words: str, kind: type[SeqloomError] = CheckpointError, 
     assert not Path("run").exists()
 
 
-def test_model_on_the_hub_equals_its_directory(hub: Hub, tmp_path: Path) -> None:
+def test_model_on_the_hub_has_the_files_of_its_directory(hub: Hub, tmp_path: Path) -> None:
     run, found = import_run("org/tiny", tmp_path / "run", "v1")
     local, _ = import_model(write_by_hand(tmp_path / "tiny"), tmp_path / "local")
     ours, theirs = (tensors_from_file(path / "model.safetensors") for path in (run.path, local.path))

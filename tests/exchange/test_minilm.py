@@ -52,7 +52,7 @@ def model(run: Path) -> Any:
 
 @installed
 @pytest.mark.filterwarnings("ignore")  # transformers warns about old files
-def test_sentence_vectors_equal_transformers(model: Any) -> None:
+def test_sentence_vectors_match_transformers(model: Any) -> None:
     """A sentence vector is the normalized mean over all tokens except padding."""
     transformers = pytest.importorskip("transformers")
     place = conversion.minilm_directory()

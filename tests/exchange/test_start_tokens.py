@@ -35,7 +35,7 @@ def add_tokens(batch, bos=None, source_bos=None, target_bos=None):
 
 @pytest.mark.parametrize("names", [["bos"], ["source_bos"], ["target_bos"], list(ALL)], ids=" ".join)
 @torch.no_grad()
-def test_added_tokens_equal_given_tokens(names):
+def test_added_tokens_match_given_tokens(names):
     added = {name: ALL[name] for name in names}
     model, plain = transformer(positions=LEARNED, **added), transformer(positions=LEARNED)
     batch = some_batch()
@@ -68,7 +68,7 @@ def test_attention_weights_omit_start_tokens():
     exactly(looked, wanted[:, 1:, 1:])
 
 
-def test_search_equals_search_with_forced_token():
+def test_search_matches_search_with_forced_token():
     """Sums of log-probabilities differ by log p of the forced token, but their order is equal."""
     model, plain, batch = transformer(**ALL), transformer(), some_batch()
     sums = BeamConfig(beam=4, n_best=4, length_penalty=0.0, max_length=9)

@@ -50,7 +50,7 @@ def make_run(path: Path, model: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
-def test_logits_and_ids_equal_transformers(name, tmp_path):
+def test_logits_and_ids_match_transformers(name, tmp_path):
     family, options = MODELS[name]
     model, tokenizer = make_run(tmp_path / "run", options)
     written = export_run(tmp_path / "run", tmp_path / "out")
@@ -87,7 +87,7 @@ def test_wrong_order_of_d_model_changes_results(tmp_path, monkeypatch):
     """Control: adjacent sines and cosines are exported without reordering."""
     monkeypatch.setattr(ReorderPairs, "write", lambda self, ours: self.conversion.write(ours))
     with pytest.raises(AssertionError, match="not close"):
-        test_logits_and_ids_equal_transformers("side by side", tmp_path)
+        test_logits_and_ids_match_transformers("side by side", tmp_path)
 
 
 def test_unsupported_config_is_reported(tmp_path):

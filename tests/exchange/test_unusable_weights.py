@@ -44,7 +44,9 @@ def test_shards_without_index_are_reported(folder: Path) -> None:
         (None, "marian", "AutoModelForSeq2SeqLM"),
     ],
 )
-def test_advice_for_pickles_keeps_head(folder: Path, architecture: str | None, model_type: str, wanted: str) -> None:
+def test_advice_for_pickles_names_the_class_with_the_head_of_the_model(
+    folder: Path, architecture: str | None, model_type: str, wanted: str
+) -> None:
     configure(folder, model_type=model_type, architectures=... if architecture is None else [architecture])
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     refused(
@@ -55,7 +57,7 @@ def test_advice_for_pickles_keeps_head(folder: Path, architecture: str | None, m
 
 
 @pytest.mark.parametrize("said", [..., None, "gpt2", [3], ["Unused"]])
-def test_advice_for_pickles_of_unknown_model_names_no_class(folder: Path, said: Any) -> None:
+def test_advice_for_pickles_of_an_unknown_model_names_no_class(folder: Path, said: Any) -> None:
     configure(folder, model_type=["x"], architectures=said)
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     refused(folder, "from_pretrained(DIR).save_pretrained(NEW) of the matching AutoModelFor… class, and the tokenizer")

@@ -57,7 +57,7 @@ def test_token_rows_follow_order() -> None:
     assert theirs.tolist() == [1.0, -7.0, 2.0, 0.0]
 
 
-def test_rotary_halves_equal_adjacent_pairs() -> None:
+def test_rotary_halves_match_adjacent_pairs() -> None:
     """The rotation of adjacent pairs and the rotation of halves give the same values in another order."""
     N, d = 3, 6
     (weights,) = some([(N * d, 5)])

@@ -62,7 +62,7 @@ def make(tokenizer: Any = None, attention: Any = None, seed: int = 3, **options:
 
 @pytest.mark.parametrize("order", ["luong", "bahdanau"])
 @pytest.mark.parametrize("reverse", [True, False])
-def test_view_equals_attention_during_search(order: Any, reverse: bool) -> None:
+def test_view_shows_the_attention_weights_of_the_search(order: Any, reverse: bool) -> None:
     translator = make(attention=AttentionConfig(order=order, score="additive"), reverse=reverse)
     view = alignment_view(translator, "the cat sat")
     hypothesis = translator.last.hypothesis
@@ -128,7 +128,7 @@ def test_unfinished_translation_is_noted() -> None:
     assert view.grid(tokens=True, end=False).rows == view.tokens.rows
 
 
-def test_end_can_be_hidden() -> None:
+def test_end_token_can_be_hidden() -> None:
     view = alignment_view(make(), "the cat", "il gatto")
     both, words = view.grid(tokens=True, end=False), view.grid(end=False)
     assert both.rows == [*"il gatto"] and both.columns == [*"the cat"]

@@ -26,7 +26,7 @@ def computed(cell: Cell, x: Any, state: Any) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("inputs", [5, 7])
 @pytest.mark.parametrize("name", CELLS)
-def test_each_unit_equals_cell_output(name: str, inputs: int) -> None:
+def test_each_unit_matches_cell_output(name: str, inputs: int) -> None:
     cell, x, state = step(CELLS[name], inputs)
     expected = computed(cell, x, state)
     for unit in range(5):
@@ -39,7 +39,7 @@ def test_each_unit_equals_cell_output(name: str, inputs: int) -> None:
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid"])
-def test_each_activation_equals_cell_output(activation: str) -> None:
+def test_each_activation_matches_cell_output(activation: str) -> None:
     cell, x, state = step(Elman, activation=activation)
     for unit in range(5):
         expected = computed(cell, x, state)["h"][unit].item()
@@ -47,7 +47,7 @@ def test_each_activation_equals_cell_output(activation: str) -> None:
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_terms_sum_to_total(name: str) -> None:
+def test_terms_add_up_to_the_total(name: str) -> None:
     cell, x, state = step(CELLS[name], inputs=40)
     for line in arithmetic(cell, x, state, 2).lines:
         assert line.total == pytest.approx(sum(term.value for term in line.terms), abs=1e-12)

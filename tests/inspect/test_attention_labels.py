@@ -119,7 +119,7 @@ def test_bert_rows_are_queries(bert: Trained) -> None:
     check_self_attention(bert_heads_view(bert, "the cat").encoder, ["[CLS]", *"the cat", "[SEP]"])
 
 
-def test_words_attend_like_their_tokens(gpt: Trained) -> None:
+def test_attention_weights_of_words_are_aggregated_from_their_tokens(gpt: Trained) -> None:
     grid = gpt_heads_view(gpt, "the cat sat").decoder.grid(1, 1)
     assert strongest(grid) == [(word, word) for word in (END, "the", "cat", "sat")]
     assert np.abs(np.triu(grid.weights, 1)).max() == 0  # no word attends to later words

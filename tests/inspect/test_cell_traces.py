@@ -46,7 +46,7 @@ def fast_outputs(model: Any, read: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_trace_equals_fast_forward_pass(kind: str, sources: Any) -> None:
+def test_trace_matches_the_fast_forward_pass(kind: str, sources: Any) -> None:
     source, texts = sources[kind]
     source.model.eval()
     traces = cell_traces(source, *texts)
@@ -78,7 +78,7 @@ def test_steps_chain_states_and_follow_equations(kind: str, sources: Any) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_unit_equals_manual_computation(kind: str, sources: Any) -> None:
+def test_unit_matches_manual_computation(kind: str, sources: Any) -> None:
     source, texts = sources[kind]
     for part in cell_traces(source, *texts).parts.values():
         layer, shown, position = part.steps[-1], part.layers[-1], len(part.tokens) // 2

@@ -46,7 +46,7 @@ def advice(diagnosis: doctor.Diagnosis, word: str) -> list[str]:
     return [warning for warning in diagnosis.warnings if word in warning]
 
 
-def test_corpus_facts_equal_manual_counts(tmp_path: Path) -> None:
+def test_corpus_statistics_match_manual_counts(tmp_path: Path) -> None:
     lines = ["abc", "a", "abc", "abcdefgh", "ab", "b", "bb", "aab"]
     diagnosis = doctor.examine(recipe(tmp_path, "\n".join(lines), "abc\nxyzé\nab\nc"))
     train, dev = diagnosis.splits
@@ -79,7 +79,7 @@ def test_shared_lines_within_documents_are_counted(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=12))
-def test_lengths_from_stream_equal_document_lengths(documents: list[list[int]]) -> None:
+def test_lengths_from_a_stream_equal_document_lengths(documents: list[list[int]]) -> None:
     stream = np.array([token for document in documents for token in [*document, 0]])
     summary, lengths = doctor.Lengths.of_stream(stream, 0), sorted(map(len, documents))
     assert (summary.min, summary.max) == (lengths[0], lengths[-1])
@@ -89,7 +89,7 @@ def test_lengths_from_stream_equal_document_lengths(documents: list[list[int]]) 
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("more", [[], ["model.layers=2"], ["model.tied=true", "model.embedding=12"]])
-def test_parameters_by_part_equal_built_model(tmp_path: Path, cell: str, more: list[str]) -> None:
+def test_parameters_by_part_match_the_built_model(tmp_path: Path, cell: str, more: list[str]) -> None:
     checked = recipe(tmp_path, "some text\nto read\n" * 9, "more text", f"model.cell={cell}", *more)
     task = task_info(checked.task).task.prepare(checked)
     facts, model = model_facts(task, torch.device("cpu")), task.model()

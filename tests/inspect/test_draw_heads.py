@@ -131,7 +131,7 @@ def test_each_weight_above_threshold_is_drawn_as_one_line(least: float) -> None:
     assert figure.get_supxlabel() == f"weights below {least:g} are not drawn"
 
 
-def test_lines_join_query_and_key_by_weight() -> None:
+def test_line_width_and_opacity_increase_with_the_weight() -> None:
     weights = np.array([[0.9, 0.1, 0], [0, 0.4, 0.6]])
     figure = draw_links(AttentionMap(["x", "y"], ["a", "b", "c"], weights))
     axes: Any = figure.axes[0]

@@ -33,7 +33,7 @@ def test_labels_and_leader_lines_do_not_overlap() -> None:
         assert not inside
 
 
-def test_tsne_uses_cosines_without_centring() -> None:
+def test_tsne_uses_cosine_similarities_without_centring() -> None:
     """The mean has the second of three directions. If vectors were not centred, its words would be noise."""
     group = np.arange(60) % 3
     vectors = np.array([[1.0, 0.3, 0], [1.0, 0, 0], [1.0, -0.3, 0]])[group]

@@ -69,7 +69,7 @@ def test_counts_are_sum_of_one_hot_rows(texts: list[list[str]]) -> None:
 
 
 @given(st.lists(words, min_size=1, max_size=6))
-def test_counts_and_tf_idf_equal_scikit_learn(texts: list[list[str]]) -> None:
+def test_counts_and_tf_idf_match_scikit_learn(texts: list[list[str]]) -> None:
     extract = pytest.importorskip("sklearn.feature_extraction.text")
     given_texts = list(map(" ".join, texts))
     texts_encoded = encoded(*given_texts)
@@ -167,7 +167,7 @@ def test_additional_word_is_first_difference() -> None:
     assert comparison.first_difference == 2 and not comparison.same_counts
 
 
-def test_last_state_equals_manual_elman_network() -> None:
+def test_last_state_matches_manual_elman_network() -> None:
     import torch
 
     from seqloom.nn.cells import Elman
@@ -187,7 +187,7 @@ def test_last_state_equals_manual_elman_network() -> None:
     np.testing.assert_allclose(state, h, atol=1e-12)
 
 
-def test_cosine_of_sparse_vectors_equals_manual_values() -> None:
+def test_cosine_of_sparse_vectors_matches_manual_values() -> None:
     assert cosine({0: 1, 1: 2}, {0: 2, 1: 4}) == pytest.approx(1) and cosine({0: 1}, {1: 5}) == 0
     assert cosine({0: 3, 2: 4}, {0: 1}) == pytest.approx(0.6)
 

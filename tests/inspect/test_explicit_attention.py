@@ -108,7 +108,7 @@ def text(tokens: list[int] | None = None) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", SWITCHES)
-def test_explicit_attention_of_translator_equals_fused_attention(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_attention_of_translator_matches_fused_attention(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = ready(transformer(**SWITCHES[name])), pairs()
     agree(model, lambda: model.target_log_probs(batch), lambda: model.attentions(batch), monkeypatch)
 
@@ -122,7 +122,7 @@ def test_explicit_attention_of_translator_equals_fused_attention(name: str, monk
     ],
     ids=["learned", "rotary", "norms after"],
 )
-def test_explicit_attention_of_gpt_equals_fused_attention(
+def test_explicit_attention_of_gpt_matches_fused_attention(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, tokens = ready(GPTConfig(**{**SHAPE, **options}).build(V)), text()["tokens"]
@@ -130,7 +130,7 @@ def test_explicit_attention_of_gpt_equals_fused_attention(
 
 
 @pytest.mark.parametrize("config", [BERTConfig, ElectraConfig])
-def test_explicit_attention_of_encoder_equals_fused_attention(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_attention_of_encoder_matches_fused_attention(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokens = ready(config(**SHAPE, positions=PositionsConfig(kind="rotary")).build(V)), text()["tokens"]
     agree(model, lambda: model.backbone.read(tokens), lambda: model.attentions(tokens), monkeypatch)
 
@@ -144,14 +144,16 @@ def test_explicit_attention_of_encoder_equals_fused_attention(config: Any, monke
         pytest.param(lambda: build(TaggerConfig, {"embedding": 12, "encoder": ENCODER}).build(V, 4, 0), id="tags"),
     ],
 )
-def test_explicit_attention_of_readers_equals_fused_attention(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_attention_of_encoder_models_matches_fused_attention(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, batch = ready(model()), text()
     agree(made, lambda: made(batch), lambda: made.attentions(batch), monkeypatch)
 
 
 @pytest.mark.parametrize("config", [FineTunedClassifierConfig, FineTunedTaggerConfig])
 @pytest.mark.parametrize("kind", ["gpt", "bert", "electra", "transformer"])
-def test_explicit_attention_of_fine_tuned_model_equals_fused_attention(
+def test_explicit_attention_of_fine_tuned_model_matches_fused_attention(
     kind: str, config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone = {"kind": kind, **BACKBONES[kind]}

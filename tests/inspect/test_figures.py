@@ -224,7 +224,7 @@ def test_missing_matplotlib_names_extra(tmp_path: Path, monkeypatch: pytest.Monk
         check_figure_path(tmp_path / "x.png")
 
 
-def test_value_between_gaps_is_a_dot() -> None:
+def test_single_value_between_gaps_is_drawn_as_a_dot() -> None:
     gap = float("nan")
     assert mark_isolated_points([1.0, gap, 2.0, gap, 3.0, 4.0])["markevery"] == [0, 2]
     assert mark_isolated_points([1.0, 2.0, gap, 3.0, 4.0]) == {}

@@ -15,7 +15,7 @@ TOLERANCE: dict[str, Any] = {"rtol": 0, "atol": 1e-10}
 
 
 @pytest.mark.parametrize("cell", STANDARD_CELLS)
-def test_trace_equals_equations(cell: str, make: Any, by_hand: Any, ids: list[int]) -> None:
+def test_trace_matches_equations(cell: str, make: Any, by_hand: Any, ids: list[int]) -> None:
     model = make(cell)
     trace = gate_trace(model, ids)
     expected = by_hand(model, [*ids, 0]).values  # the model reads END and then every id
@@ -63,7 +63,7 @@ def test_dropout_is_off_and_mode_is_restored(make: Any, ids: list[int]) -> None:
     np.testing.assert_array_equal(first.layers[1].values["h"], gate_trace(model, ids).layers[1].values["h"])
 
 
-def test_levels_saturation_and_varying_units_equal_manual_values(make: Any, ids: list[int]) -> None:
+def test_levels_saturation_and_varying_units_match_manual_values(make: Any, ids: list[int]) -> None:
     layer = gate_trace(make("lstm", layers=1), ids).layers[0]
     f, h = layer.values["f"], layer.values["h"]
     for position in range(len(ids) + 1):
@@ -100,7 +100,7 @@ def trained(model: Any, alphabet: str) -> Any:
     return SimpleNamespace(model=model, tokenizer=Characters(alphabet), run=SimpleNamespace(path="runs/x"))
 
 
-def test_end_precedes_the_text(make: Any) -> None:
+def test_end_token_precedes_the_text(make: Any) -> None:
     model = make("gru")
     trace = gate_trace(trained(model, "abcdefghi"), "hide")
     assert trace.tokens == ["</s>", "h", "i", "d", "e"]

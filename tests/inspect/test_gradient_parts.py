@@ -64,7 +64,7 @@ def by_moving(model: Any, read: Any, of: str, name: str, state: str, step: int, 
 
 @pytest.mark.parametrize("of", ["last", "total"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_equal_finite_differences(kind: str, of: Any, sources: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_match_finite_differences(kind: str, of: Any, sources: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     source, texts = sources[kind]
     gradients = gradient_parts(source, *texts, of=of)
     assert all(parameter.grad is None for parameter in source.model.parameters())
@@ -82,7 +82,7 @@ def test_gradients_equal_finite_differences(kind: str, of: Any, sources: Any, mo
 
 @pytest.mark.parametrize("of", ["last", "total"])
 @pytest.mark.parametrize("cell", CELLS)
-def test_language_model_gradients_equal_trace(cell: str, of: Any, make: Any, ids: list[int]) -> None:
+def test_language_model_gradients_match_the_trace(cell: str, of: Any, make: Any, ids: list[int]) -> None:
     model = make(cell)
     gradients, expected = gradient_parts(model, ids, of=of), gradient_trace(model, ids, of=of)
     assert list(gradients.parts) == ["reader"]

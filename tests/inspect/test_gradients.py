@@ -33,7 +33,7 @@ def reference(unrolled: Any, of: str) -> list[dict[str, np.ndarray[Any, Any]]]:
 
 @pytest.mark.parametrize("of", ["last", "total"])
 @pytest.mark.parametrize("cell", STANDARD_CELLS)
-def test_trace_equals_autograd_on_unrolled_reference(
+def test_trace_matches_autograd_on_unrolled_reference(
     cell: str, of: Any, make: Any, by_hand: Any, ids: list[int]
 ) -> None:
     model = make(cell)
@@ -52,7 +52,7 @@ def test_trace_equals_autograd_on_unrolled_reference(
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid"])
-def test_each_activation_equals_reference(activation: str, make: Any, by_hand: Any, ids: list[int]) -> None:
+def test_each_activation_matches_reference(activation: str, make: Any, by_hand: Any, ids: list[int]) -> None:
     model = make("elman", activation=activation)
     expected = reference(by_hand(model, ids), "last")
     for norms_by_state, layer in zip(gradient_trace(model, ids).layers, expected, strict=True):
@@ -98,7 +98,7 @@ def test_trace_has_input_tokens_distances_and_target(make: Any, ids: list[int]) 
     assert (alone.tokens, alone.target, alone.steps_per_tenth()) == (["0"], "4", None)
 
 
-def test_steps_per_tenth_equal_those_of_known_decays() -> None:
+def test_number_of_steps_per_factor_of_ten_is_correct_for_known_decays() -> None:
     from seqloom.inspect.views.gradients import GradientTrace
 
     def trace(norms: list[float]) -> GradientTrace:
@@ -115,7 +115,7 @@ def test_steps_per_tenth_equal_those_of_known_decays() -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_singular_values_equal_those_of_the_named_blocks(cell: str, make: Any) -> None:
+def test_singular_values_match_those_of_the_named_blocks(cell: str, make: Any) -> None:
     model = make(cell)
     matrices = recurrent_matrices(model)
     names = list(model.stack.cells[0].recurrent_matrices())
@@ -130,7 +130,7 @@ def test_singular_values_equal_those_of_the_named_blocks(cell: str, make: Any) -
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "sigmoid"])
-def test_jacobian_norms_equal_autograd(activation: str, make: Any, by_hand: Any, ids: list[int]) -> None:
+def test_jacobian_norms_match_autograd(activation: str, make: Any, by_hand: Any, ids: list[int]) -> None:
     model = make("elman", activation=activation)
     below = [step[0]["h"].detach() for step in by_hand(model, ids).values]
     inputs = [[model.embed.weight[token] for token in [0, *ids[:-1]]], below]
@@ -213,7 +213,7 @@ def test_only_elman_cells_have_flows(make: Any, ids: list[int]) -> None:
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "sigmoid"])
-def test_slopes_equal_autograd(activation: str) -> None:
+def test_slopes_match_autograd(activation: str) -> None:
     g: Any = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}[activation]
     a = torch.linspace(-3, 3, 30, dtype=torch.float64, requires_grad=True)
     (expected,) = torch.autograd.grad(g(a).sum(), a)
@@ -224,7 +224,7 @@ def test_slopes_equal_autograd(activation: str) -> None:
 
 
 @pytest.mark.parametrize("ratio", [0.25, 4.0, None])
-def test_clipping_equals_torch(ratio: float | None, make: Any, ids: list[int]) -> None:
+def test_clipping_matches_torch(ratio: float | None, make: Any, ids: list[int]) -> None:
     model = make("lstm").eval()
     inputs, targets = torch.tensor([[0, *ids[:-1]]]), torch.tensor([ids])
     log_probs, _ = model.score(inputs, targets, model.start(rows=1))  # with the fused kernels

@@ -88,7 +88,7 @@ def batch_of(tokenizer: Tokenizer, source: str, target: str) -> dict[str, torch.
 # --- by tokens ------------------------------------------------------------------------------------------------------
 
 
-def test_weights_equal_model_attention(translator: Translator, view: HeadsView) -> None:
+def test_weights_match_the_attention_of_the_model(translator: Translator, view: HeadsView) -> None:
     attentions = translator.model.eval().attentions(batch_of(translator.tokenizer, "the cat", "il gatto"))
     assert list(view.parts) == list(PARTS)
     for name, layers, shape in (("encoder", 2, (8, 8)), ("decoder", 3, (9, 9)), ("cross", 3, (9, 8))):
@@ -204,7 +204,7 @@ def test_decoder_words_are_shifted_by_one() -> None:
     assert read_words(finished) == [("</s>", (0,)), ("ab", (1, 2)), ("c", (3,))]
 
 
-def test_end_can_be_hidden(view: HeadsView) -> None:
+def test_end_token_can_be_hidden(view: HeadsView) -> None:
     sides = {
         "encoder": (["the", "cat"],) * 2,
         "decoder": (["il", "gatto"],) * 2,
@@ -251,7 +251,7 @@ def by_hand(name: Any, weights: list[list[float]]) -> Part:
     return Part(name, maps, maps, 1)
 
 
-def test_statistics_equal_manual_values() -> None:
+def test_statistics_match_manual_values() -> None:
     (sharp,) = by_hand("encoder", [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 1.0]]).statistics()
     assert sharp == HeadStatistics(
         1, 1, 0, 0.75, 0.5

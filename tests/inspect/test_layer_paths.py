@@ -16,7 +16,7 @@ def maker(kind: str, **options: int | str) -> Callable[[int], Mixer]:
     return lambda depth: make_mixer(kind, WIDTH, 1, depth=depth, **options)  # type: ignore[arg-type]
 
 
-def test_chain_is_longest_dependency_not_operation_count() -> None:
+def test_chain_length_is_the_longest_dependency_rather_than_the_operation_count() -> None:
     x = torch.ones(3).requires_grad_()
     assert longest_chain(x.exp()) == 1
     assert longest_chain(x.exp().sin().cos()) == 3
@@ -44,7 +44,7 @@ def test_chain_of_recurrent_layer_grows_per_step(cell: str) -> None:
 
 @pytest.mark.parametrize("kind", MIXERS)
 @pytest.mark.parametrize("n", [1, 2, 9, 33, 34, 70])
-def test_measured_path_equals_theory(kind: str, n: int) -> None:
+def test_measured_path_matches_theory(kind: str, n: int) -> None:
     make = maker(kind)
     assert path(make, WIDTH, n) == make(0).path_length(n)
 

@@ -174,7 +174,7 @@ def test_other_errors_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
         list(measure(plan()))
 
 
-def test_measuring_keeps_random_state() -> None:
+def test_measuring_does_not_change_the_random_state() -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)

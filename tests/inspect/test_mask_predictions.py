@@ -22,7 +22,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return load(folder / "run", "cpu")
 
 
-def test_predictions_equal_fill_mask(model: Any) -> None:
+def test_predictions_match_fill_mask(model: Any) -> None:
     predictions = predict_masks(model, TEXT, top=4)
     (filled,) = model.fill_mask(TEXT, top=4)
     assert predictions.masks == filled.masks and predictions.filled == filled.filled

@@ -78,7 +78,7 @@ def test_forget_bias_applies_only_to_lstm() -> None:
 
 
 @pytest.mark.parametrize("test", ["recall", "adding"])
-def test_outcomes_are_collected_in_order(test: str) -> None:
+def test_outcomes_are_collected_at_their_positions(test: str) -> None:
     settings = plan(test=test, cells=("elman", "gru"), lags=(4, 2), seeds=(7, 8, 9))
     outcomes = list(measure(settings))
     assert len(outcomes) == 2 * 2 * 3
@@ -91,7 +91,7 @@ def test_outcomes_are_collected_in_order(test: str) -> None:
     assert np.array_equal(again.success, result.success), "the same plan gives the same results"
 
 
-def test_training_succeeds_and_single_update_fails() -> None:
+def test_training_works_although_a_single_update_would_fail() -> None:
     """A gated cell learns a lag of three. Negative control: a single update is not sufficient."""
     settled = {"cells": ("gru",), "lags": (3,), "seeds": (1,), "hidden": 24, "batch_size": 32}
     (learnt,) = measure(plan(**{**settled, "steps": 250}))
@@ -100,7 +100,7 @@ def test_training_succeeds_and_single_update_fails() -> None:
     assert fresh.success < 0.3 and fresh.blind == learnt.blind == 0.125
 
 
-def test_reach_is_longest_lag_without_gap() -> None:
+def test_reach_is_the_longest_lag_up_to_which_all_lags_succeed() -> None:
     result = synthetic_memory([[[1.0], [0.7], [0.3]], [[0.3], [1.0], [1.0]]])
     assert result.reach("elman") == 10
     assert result.reach("gru") is None, "a cell that fails at the shortest lag has no reach"

@@ -46,7 +46,7 @@ def step_by_step(trained: Any, text: str, forced: list[int]) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", [*WRITERS, "gru", "transformer"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_probabilities_equal_model_and_processors(kind: str, options: dict[str, Any]) -> None:
+def test_probabilities_match_model_and_processors(kind: str, options: dict[str, Any]) -> None:
     trained = writer(kind) if kind in WRITERS else translator(kind)
     forced = trained.tokenizer.encode("fa")
     distribution = next_tokens(trained, "bad cab", forced, **options)
@@ -76,7 +76,7 @@ def test_distribution_has_requested_names_entropy_and_ranks() -> None:
 
 @pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_streamed_tokens_equal_generate(kind: str, options: dict[str, Any]) -> None:
+def test_streamed_tokens_match_generate(kind: str, options: dict[str, Any]) -> None:
     """Tokens and text equal those of `generate`, including texts beyond the context of a GPT."""
     trained = writer(kind)
     tokens = list(stream_tokens(trained, "a bad ", max_tokens=30, seed=11, **options))

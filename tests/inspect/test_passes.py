@@ -46,7 +46,7 @@ class Made(nn.Module):
 
 
 @pytest.mark.parametrize(("sizes", "peak"), [((40, 1, 1), 40), ((1, 10, 3), 13), ((5, 0, 7), 7), ((2, 9, 0), 9)])
-def test_peak_is_maximum_allocated_memory(sizes: tuple[int, ...], peak: int) -> None:
+def test_peak_memory_is_the_maximum_of_allocated_memory(sizes: tuple[int, ...], peak: int) -> None:
     measured = peak_memory(TrainingPass(Made(*sizes), torch.ones(1).requires_grad_()), CPU)
     assert measured is not None and 0 <= measured - peak * MEBI < 1000
 
@@ -86,7 +86,7 @@ def test_pass_computes_gradients_and_clear_removes_them() -> None:
     assert all(leaf.grad is None for leaf in (x, *layer.parameters()))
 
 
-def test_warm_up_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_up_runs_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     layer = Made(0, 1, 0)
 

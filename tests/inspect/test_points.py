@@ -42,7 +42,7 @@ def cloud(count: int, width: int = 6, groups: int = 4) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("shape", [(60, 7), (5, 9), (40, 2)])
-def test_pca_equals_scikit_learn_up_to_sign(shape: tuple[int, int]) -> None:
+def test_pca_matches_scikit_learn_up_to_sign(shape: tuple[int, int]) -> None:
     decomposition = pytest.importorskip("sklearn.decomposition")
     x = np.random.default_rng(1).normal(size=shape) @ np.diag(np.arange(1.0, shape[1] + 1))
     projection, known = pca(x, 2), decomposition.PCA(2).fit(x)
@@ -71,7 +71,7 @@ def divergence(p: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("few", [0, 1000], ids=["grid", "pairs"])
 @pytest.mark.parametrize("scale", [1.0, 5.0, 20.0])
-def test_tsne_gradient_equals_autograd(scale: float, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tsne_gradient_matches_autograd(scale: float, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqloom.inspect.views.points.MAX_EXACT_POINTS", few)
     x, _ = cloud(150)
     p = affinities(x, 10)
@@ -116,7 +116,7 @@ def test_tsne_separates_clusters_deterministically(few: int, monkeypatch: pytest
     assert ours < theirs + 0.1
 
 
-def test_neighbours_and_analogies_equal_word_space() -> None:
+def test_neighbours_and_analogies_match_those_of_the_python_api() -> None:
     random = np.random.default_rng(5)
     space = WordSpace([f"w{n}" for n in range(30)], random.normal(size=(30, 8)).astype(np.float32))
     points = Points("words", space, [], "")
@@ -173,7 +173,7 @@ def test_tagger_words_are_coloured_by_tag(runs: Path) -> None:
     np.testing.assert_array_equal(points.space.vectors, known.vectors)
 
 
-def test_word_is_coloured_by_most_frequent_tag() -> None:
+def test_word_is_coloured_by_its_most_frequent_tag() -> None:
     corpus = SimpleNamespace(
         split=lambda name: [
             TokenClassificationExample.of(["saw", "saw", "Saw", "the"], ["NOUN", "VERB", "VERB", "DET"])

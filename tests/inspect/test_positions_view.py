@@ -44,7 +44,7 @@ def transformer(width: int = 8, **positions: Any) -> Trained:
     return Trained(config.build(10))
 
 
-def test_sinusoids_equal_equation() -> None:
+def test_sinusoids_match_equation() -> None:
     view = sinusoids_view(width=6, length=30)
     np.testing.assert_allclose(view.table, by_hand(30, 6), atol=1e-6)
     halves = sinusoids_view(width=6, length=30, layout="halves").table
@@ -93,7 +93,7 @@ def test_json_has_table_and_wavelengths() -> None:
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_learned_positions_equal_the_embeddings_of_the_run(side: Any) -> None:
+def test_learned_positions_match_the_embeddings_of_the_run(side: Any) -> None:
     trained = transformer(kind="learned", max_length=20)
     view = run_positions(trained, side=side)
     table = getattr(trained.model, f"{side}_embed").positions.weight.detach().numpy()

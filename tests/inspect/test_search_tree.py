@@ -57,7 +57,7 @@ def paths(tree: SearchTree, step: int, *statuses: str) -> set[Path]:
 
 @pytest.mark.parametrize("kind", ["lstm", "ngram", "hmm", "gru", "transformer"])
 @pytest.mark.parametrize("beam", [1, 3, 5])
-def test_nodes_equal_manual_search(kind: str, beam: int) -> None:
+def test_nodes_match_manual_search(kind: str, beam: int) -> None:
     trained = writer(kind) if kind not in ("gru", "transformer") else translator(kind)
     text = "" if kind not in ("gru", "transformer") else "bad cab"
     options: dict[str, Any] = {"max_tokens": 7} if kind not in ("gru", "transformer") else {"max_length": 7}
@@ -73,7 +73,7 @@ def test_nodes_equal_manual_search(kind: str, beam: int) -> None:
 
 @pytest.mark.parametrize("kind", ["lstm", "gpt", "window", "ngram", "hmm", "gru", "transformer"])
 @pytest.mark.parametrize(("beam", "n_best", "alpha"), [(1, 1, 1.0), (4, 1, 0.0), (4, 4, 1.0), (6, 3, 2.0)])
-def test_scores_and_hypotheses_equal_beam_search(kind: str, beam: int, n_best: int, alpha: float) -> None:
+def test_scores_and_hypotheses_match_beam_search(kind: str, beam: int, n_best: int, alpha: float) -> None:
     """Totals are sums, and scores are normalized totals. The recorder does not change the search."""
     trained = translator(kind) if kind in ("gru", "transformer") else writer(kind)
     options: dict[str, Any] = {"beam": beam, "n_best": n_best, "length_penalty": alpha}

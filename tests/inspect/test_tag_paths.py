@@ -42,7 +42,7 @@ def tagger(runs: Path, request: pytest.FixtureRequest) -> TaggerPredictor:
     return predictor
 
 
-def test_best_path_equals_tag_command(tagger: TaggerPredictor) -> None:
+def test_best_path_matches_the_output_of_tag(tagger: TaggerPredictor) -> None:
     (tagged,) = tagger.tag(LINE)
     lattice = tagger.paths(LINE)
     assert lattice.words == LINE.split() and lattice.tags == tagger.tags
@@ -59,7 +59,7 @@ def test_pairs_have_posterior_marginals(tagger: TaggerPredictor) -> None:
     np.testing.assert_allclose(lattice.pairs.sum(axis=1), lattice.posterior[1:], atol=1e-5)
 
 
-def test_lattice_equals_enumeration_of_tag_sequences(tagger: TaggerPredictor) -> None:
+def test_lattice_matches_enumeration_of_tag_sequences(tagger: TaggerPredictor) -> None:
     line = "Ann lives in"
     words, reader = line.split(), tagger.reader()
     pieces = reader.pieces([words])
@@ -111,7 +111,7 @@ def test_pairs_of_extreme_scores_are_finite() -> None:
     assert np.isfinite(pairs).all() and pairs.sum(axis=(1, 2)) == pytest.approx(1)
 
 
-def test_best_path_of_a_batch_equals_that_of_the_sentence(runs: Path) -> None:
+def test_best_path_in_a_batch_matches_that_of_the_single_sentence(runs: Path) -> None:
     tagger = load(runs / "hmm", "cpu")
     words, reader = LINE.split(), tagger.reader()
     batch = reader.batches([words], reader.pieces([words]), tokens=1).collate(np.array([0]))

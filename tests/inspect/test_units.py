@@ -26,7 +26,7 @@ def test_units_are_ranked() -> None:
     )
 
 
-def test_correlation_equals_pearson() -> None:
+def test_correlation_matches_the_pearson_coefficient() -> None:
     random = np.random.default_rng(1)
     values, marks = random.normal(size=(50, 4)), (random.random(50) > 0.6).astype(float)
     values[:, 2] = 3 - 2 * marks

@@ -70,7 +70,7 @@ SHAPES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", SHAPES, ids=lambda options: " ".join(options) or "plain")
-def test_transformer_scores_equal_model(options: dict[str, Any]) -> None:
+def test_transformer_scores_match_those_of_the_model(options: dict[str, Any]) -> None:
     translator = transformer(**options)
     pair = translate_pair(translator, "the cat", "il gatto")
     for step in (1, 5, len(pair.target_ids)):
@@ -81,7 +81,7 @@ def test_transformer_scores_equal_model(options: dict[str, Any]) -> None:
         np.testing.assert_allclose(stage_output(walk, "logits"), expected.detach().numpy(), atol=1e-9)
 
 
-def test_transformer_stages_equal_layer_outputs() -> None:
+def test_transformer_stages_match_layer_outputs() -> None:
     translator = transformer(norm_first=True)
     model = translator.model
     pair = translate_pair(translator, "the cat", "il gatto")
@@ -150,7 +150,7 @@ TRANSLATORS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", TRANSLATORS, ids=str)
-def test_recurrent_translator_values_equal_model(options: dict[str, Any]) -> None:
+def test_recurrent_translator_values_match_the_model(options: dict[str, Any]) -> None:
     translator = seq2seq(**options)
     pair = translate_pair(translator, "the cat", "il gatto")
     for step in (1, 4, len(pair.target_ids)):
@@ -195,7 +195,7 @@ MODELS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("config", "kind"), MODELS, ids=str)
-def test_language_model_probabilities_equal_model(config: Any, kind: str) -> None:
+def test_language_model_probabilities_match_those_of_the_model(config: Any, kind: str) -> None:
     writer = language_model(config, kind)
     layers = max(1, getattr(config, "layers", 1))
     for word in (1, 4, None):
@@ -207,7 +207,7 @@ def test_language_model_probabilities_equal_model(config: Any, kind: str) -> Non
         np.testing.assert_allclose(stage_output(walk, "softmax"), expected.detach().numpy(), atol=1e-9)
 
 
-def test_language_model_states_equal_trace() -> None:
+def test_language_model_states_match_the_trace() -> None:
     writer = language_model(RecurrentLMConfig(cell="lstm", hidden=6, layers=2), "recurrent-lm")
     walk = walk_through(writer, "the cat", Follow(word=5, layer=2))
     traces = writer.model.eval().trace(torch.tensor([[0, *writer.tokenizer.encode("the cat")]]))
@@ -227,7 +227,7 @@ def test_window_contains_last_tokens() -> None:
     np.testing.assert_allclose(stage_output(walk, "window"), expected.detach(), atol=1e-12)
 
 
-def test_walk_at_end_of_text_has_continuation() -> None:
+def test_tour_at_the_end_of_the_text_has_a_continuation() -> None:
     writer = language_model(GPTConfig(**TINY, layers=1), "gpt")
     walk = walk_through(writer, "the cat")
     assert walk.continued_text is None or walk.continued_text.startswith("the cat")
@@ -235,7 +235,7 @@ def test_walk_at_end_of_text_has_continuation() -> None:
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
-def test_bert_scores_equal_model(norm: Norm) -> None:
+def test_bert_scores_match_those_of_the_model(norm: Norm) -> None:
     tokenizer = build_tokenizer()
     model = randomize(BERTConfig(**TINY, layers=2, norm=norm, tied=norm == "layer").build(len(tokenizer)))
     reader = Trained(model, tokenizer, "bert", "masked-lm")

@@ -25,7 +25,7 @@ TWO_STEPS = ("train.steps=2", "train.evaluate_every=2")
 
 
 @pytest.mark.parametrize("overrides", CLASSIFIERS, ids=" ".join)
-def test_classifier_probabilities_equal_model(tmp_path: Path, overrides: tuple[str, ...]) -> None:
+def test_classifier_probabilities_match_those_of_the_model(tmp_path: Path, overrides: tuple[str, ...]) -> None:
     reader = seqloom.load(trained(classify_recipe(tmp_path, *TWO_STEPS, *overrides), tmp_path / "run"))
     text = "a gripping, funny film"
     walk = walk_through(reader, text, Follow(word=2))
@@ -36,7 +36,7 @@ def test_classifier_probabilities_equal_model(tmp_path: Path, overrides: tuple[s
     assert keys(walk.stages)[-3:] == ["logits", "softmax", "next"]
 
 
-def test_multi_label_decisions_equal_model(tmp_path: Path) -> None:
+def test_multi_label_decisions_match_those_of_the_model(tmp_path: Path) -> None:
     reader = seqloom.load(trained(ticket_recipe(tmp_path, "model.encoder.kind=bag"), tmp_path / "run"))
     for temperature in (1.0, 2.0):
         reader.calibrate(temperature=temperature)
@@ -55,7 +55,7 @@ def test_multi_label_decisions_equal_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("overrides", [(), ("model.crf=false",), TRANSFORMER], ids=str)
-def test_tagger_probabilities_equal_model(tmp_path: Path, overrides: tuple[str, ...]) -> None:
+def test_tagger_probabilities_match_those_of_the_model(tmp_path: Path, overrides: tuple[str, ...]) -> None:
     reader = seqloom.load(trained(tag_recipe(tmp_path, *TWO_STEPS, *overrides), tmp_path / "run"))
     text = "Ann lives in Oslo"
     walk = walk_through(reader, text, Follow(word=4))

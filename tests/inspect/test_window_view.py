@@ -31,7 +31,7 @@ def test_windows_contain_preceding_tokens_or_stop_at_documents() -> None:
 
 
 @pytest.mark.parametrize("distance", range(1, K + 1))
-def test_only_one_position_is_permuted(distance: int) -> None:
+def test_permutation_changes_only_one_position(distance: int) -> None:
     inputs = torch.arange(60).view(20, K)
     permuted = permute_position(inputs, distance)
     others = [column for column in range(K) if column != K - distance]

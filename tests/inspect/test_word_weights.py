@@ -30,13 +30,13 @@ def classifier(runs: Path, request: pytest.FixtureRequest) -> ClassifierPredicto
     return predictor
 
 
-def test_default_weights_equal_classify(classifier: ClassifierPredictor) -> None:
+def test_default_weights_match_the_output_of_classify(classifier: ClassifierPredictor) -> None:
     (prediction,) = classifier.classify(TEXT, why=True)
     assert classifier.why(TEXT) == prediction.why == classifier.why(TEXT, prediction.label)
     assert classifier.why(f"  {TEXT} ") == (prediction.why and prediction.why.shift(2))
 
 
-def test_influence_equals_autograd(classifier: ClassifierPredictor) -> None:
+def test_influence_matches_autograd(classifier: ClassifierPredictor) -> None:
     batch = classifier.reader().batches([TEXT], tokens=1).collate(torch.tensor([0]).numpy())
     for number, label in enumerate(classifier.labels):
         weights = classifier.why(TEXT, label, "influence")
@@ -47,7 +47,7 @@ def test_influence_equals_autograd(classifier: ClassifierPredictor) -> None:
         assert sum(known) + classifier.model.output.bias[number].item() == pytest.approx(score, abs=1e-5)
 
 
-def test_occlusion_equals_prediction_without_word(classifier: ClassifierPredictor) -> None:
+def test_occlusion_matches_the_prediction_without_the_word(classifier: ClassifierPredictor) -> None:
     def probability_of(text: str) -> float:
         (prediction,) = classifier.classify(text)
         return next(candidate.probability for candidate in prediction.candidates if candidate.label == "good")

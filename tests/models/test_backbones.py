@@ -68,7 +68,7 @@ def padded(seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_backbone_states_equal_the_pretrained_model(kind: str) -> None:
+def test_backbone_states_match_those_of_the_pretrained_model(kind: str) -> None:
     config = config_of(kind)
     model = build_pretrained(config)
     backbone, (tokens, mask) = load_backbone(config, model), padded()
@@ -81,7 +81,7 @@ def test_backbone_states_equal_the_pretrained_model(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_special_tokens_are_loaded_or_random(kind: str) -> None:
+def test_embeddings_of_special_tokens_are_loaded_or_random(kind: str) -> None:
     config = config_of(kind)
     model = build_pretrained(config)
     before = model.state_dict()
@@ -231,7 +231,7 @@ def test_missing_pooler_keeps_its_random_weights() -> None:
     assert torch.equal(backbone.state_dict()["pool.weight"], drawn["pool.weight"])
 
 
-def test_mix_reads_all_layers_and_extracts_both_final_states() -> None:
+def test_mix_of_layers_reads_all_layers_and_both_final_states() -> None:
     config = config_of("bilm")
     model = build_pretrained(config)
     (tokens, mask), backbone = padded(), load_backbone(config, model)

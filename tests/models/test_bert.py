@@ -47,7 +47,7 @@ TEXTS = [[5, 6, 7], [8, 9, 10, 11], [12, 13], [4] * 9]  # texts of one row
 
 @pytest.mark.parametrize("kind", POSITIONS)
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_packed_documents_equal_separate_documents(kind: str, norm_first: bool) -> None:
+def test_packed_documents_give_the_same_results_as_separate_documents(kind: str, norm_first: bool) -> None:
     """The state of each token in a packed row equals its state in the separate document."""
     model = bert(kind, norm_first=norm_first)
     source = pack(TEXTS, model.specials, S + 4)
@@ -150,7 +150,7 @@ def test_eight_rows_are_memorized() -> None:
     assert loss.item() < 0.02
 
 
-def test_embeddings_and_output_are_tied() -> None:
+def test_embeddings_and_output_layer_are_tied() -> None:
     model = bert()
     names = dict(model.named_parameters())
     assert model.backbone.embed.weight.shape == (V + EXTRA, 16)

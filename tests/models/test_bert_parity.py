@@ -103,7 +103,7 @@ def transformers_inputs(batch: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_logits_and_attention_weights_equal_transformers(shape: dict[str, Any]) -> None:
+def test_logits_and_attention_weights_match_transformers(shape: dict[str, Any]) -> None:
     ours, theirs = both(shape)
     batch = rows()
     h = ours.read(**batch)
@@ -119,7 +119,7 @@ def test_logits_and_attention_weights_equal_transformers(shape: dict[str, Any]) 
         torch.testing.assert_close(weights, other * rows_of, rtol=1e-10, atol=1e-10)
 
 
-def test_gradients_of_the_loss_equal_transformers() -> None:
+def test_gradients_of_the_loss_match_transformers() -> None:
     """In `transformers`, special tokens also have logits. Their bias makes these tokens improbable."""
     ours, theirs = both(SHAPES[0])
     batch = rows()
@@ -145,7 +145,7 @@ def test_gradients_of_the_loss_equal_transformers() -> None:
         torch.testing.assert_close(parameter.grad, goal[: len(parameter)], rtol=1e-8, atol=1e-10, msg=name)
 
 
-def test_masked_language_model_equals_transformers() -> None:
+def test_masked_language_model_matches_transformers() -> None:
     ours, theirs = both(SHAPES[1], "BertForMaskedLM")
     batch = rows()
     logits = ours.masked_logits(ours.read(**batch))

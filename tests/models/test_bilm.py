@@ -54,7 +54,7 @@ def lstm(stack: Any) -> nn.LSTM:
     return bilm
 
 
-def test_states_equal_two_torch_lstms() -> None:
+def test_states_match_those_of_two_torch_lstms() -> None:
     ours = model()
     tokens = batch()["tokens"][:1]
     x = ours.backbone.embed(tokens)
@@ -66,7 +66,7 @@ def test_states_equal_two_torch_lstms() -> None:
     torch.testing.assert_close(h, torch.cat([forwards, backwards], dim=2), rtol=0, atol=1e-10)
 
 
-def test_no_direction_reads_its_targets(bilm: BiLM) -> None:
+def test_neither_direction_reads_its_targets(bilm: BiLM) -> None:
     given = batch()
     right, left = bilm(given["tokens"], given["mask"])
     other = given["tokens"].clone()
@@ -91,7 +91,7 @@ def test_targets_and_padding_have_no_gradient(bilm: BiLM) -> None:
     assert not padding[0].any() or bilm.config.tied
 
 
-def test_single_row_equals_row_in_a_batch(bilm: BiLM) -> None:
+def test_single_row_gives_the_same_result_as_in_a_batch(bilm: BiLM) -> None:
     given = batch()
     right, left = bilm.log_probs(given)
     assert right.shape == left.shape == (4, 6)

@@ -59,7 +59,7 @@ def texts(lengths: tuple[int, ...] = LENGTHS) -> dict[str, Tensor]:
 # --- inputs -----------------------------------------------------------------------------------------------------------
 
 
-def test_single_text_equals_text_in_a_padded_batch(model) -> None:
+def test_single_text_gives_the_same_result_as_in_a_padded_batch(model) -> None:
     batch = texts()
     logits = model(batch)
     assert logits.shape == (len(LENGTHS), L)
@@ -116,7 +116,7 @@ def test_spelling_is_read_if_configured() -> None:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_loss_equals_torch_and_ignores_unseen_labels(model, weighted, smoothing) -> None:
+def test_loss_matches_torch_and_ignores_unseen_labels(model, weighted, smoothing) -> None:
     batch, weights = texts(), torch.tensor([0.5, 2.0, 3.0]).double() if weighted else None
     batch["labels"][1] = -1
     value, count = model.loss(batch, weights, smoothing)

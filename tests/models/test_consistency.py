@@ -60,7 +60,7 @@ def test_both_passes_share_one_forward_call(make):
     assert seen == [2 * int(batch["target_mask"].sum())]
 
 
-def test_consistency_has_no_effect_without_dropout(make):
+def test_consistency_loss_has_no_effect_without_dropout(make):
     model, batch = make(0.0).train(), some_batch()
     torch.testing.assert_close(model.loss(batch, 0.1, consistency=5.0)[0], model.loss(batch, 0.1)[0])
 

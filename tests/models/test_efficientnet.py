@@ -54,7 +54,7 @@ def features(weights: dict[str, Tensor], x: Tensor, blocks: int = 16) -> Tensor:
 
 
 @pytest.mark.parametrize(("stride", "blocks"), [(32, 16), (16, 11)])
-def test_network_equals_its_equations(stride: int, blocks: int) -> None:
+def test_network_matches_its_equations(stride: int, blocks: int) -> None:
     torch.manual_seed(1)
     network = EfficientNetLite0(stride).double().eval()
     for name, tensor in network.state_dict().items():
@@ -157,7 +157,7 @@ def test_pretrained_weights_are_loaded() -> None:
         assert next(Task.prepare(recipe).model().parameters()).is_meta
 
 
-def test_encoders_without_pretrained_weights_stay_as_they_are() -> None:
+def test_encoders_without_pretrained_weights_are_unchanged() -> None:
     encoder = build(pretrained=False, frozen=False)
     before = encoder.network.stem.convolution.weight.clone()
     load_image_weights(encoder)

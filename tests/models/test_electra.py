@@ -47,7 +47,7 @@ def originals(batch: dict[str, Tensor]) -> Tensor:
     return tokens
 
 
-def test_sample_frequencies_equal_the_softmax() -> None:
+def test_sample_frequencies_match_the_softmax() -> None:
     torch.manual_seed(0)
     logits = torch.tensor([9.0, 0.0, 1.0, -1.0, 2.0])
     drawn = sample_tokens(logits.expand(200_000, 5), torch.rand(200_000))

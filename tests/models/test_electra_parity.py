@@ -93,7 +93,7 @@ def theirs(model: Electra, kind: str) -> Any:
 
 
 @pytest.mark.parametrize("number", range(len(SHAPES)))
-def test_detection_logits_equal_those_of_transformers(number: int) -> None:
+def test_detection_logits_match_those_of_transformers(number: int) -> None:
     model, batch = ours(number), rows()
     other = theirs(model, "ElectraForPreTraining")
     h = model.read(**batch)
@@ -107,7 +107,7 @@ def test_detection_logits_equal_those_of_transformers(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(SHAPES)))
-def test_generator_logits_equal_transformers(number: int) -> None:
+def test_generator_logits_match_transformers(number: int) -> None:
     model, batch = ours(number), rows()
     other = theirs(model, "ElectraForMaskedLM")
     logits = model.masked_logits(model.generate(**batch))

@@ -69,7 +69,7 @@ def add_ends(tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("extra", [0, EXTRA, EXTRA + 100], ids=["translator", "bart", "t5"])
 @pytest.mark.parametrize("way", WAYS)
-def test_backbone_states_equal_the_encoder(way: str, extra: int) -> None:
+def test_backbone_states_match_those_of_the_encoder(way: str, extra: int) -> None:
     config = config_of(**WAYS[way])
     model = build_pretrained(config, extra)
     backbone, (tokens, mask) = load_backbone(config, model), texts()
@@ -92,7 +92,7 @@ def test_extract_is_the_mean_without_padding() -> None:
     assert torch.isfinite(backbone.extract(h, torch.zeros_like(mask))).all()  # an empty text
 
 
-def test_attention_weights_equal_the_encoder() -> None:
+def test_attention_weights_match_those_of_the_encoder() -> None:
     config = config_of()
     model = build_pretrained(config, 0)
     backbone, (tokens, mask) = load_backbone(config, model), texts()
@@ -136,7 +136,7 @@ def test_fine_tuned_backbone_can_be_fine_tuned_again() -> None:
     assert all(torch.equal(tensor, second.state_dict()[name]) for name, tensor in first.state_dict().items())
 
 
-def test_backbone_has_no_limit_and_predicts_no_tokens() -> None:
+def test_backbone_has_no_length_limit_and_cannot_predict_tokens() -> None:
     config = config_of()
     kind = backbone_class(config)
     assert kind.form == "ends" and kind.longest(config) is None and not kind.can_predict(config)

@@ -45,7 +45,7 @@ def batch_of(kind: str, texts: Any = TEXTS) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pooling", ["extract", "last", "mean", "max", "attention"])
-def test_single_text_equals_text_in_a_batch(kind: str, pooling: str) -> None:
+def test_single_text_gives_the_same_result_as_in_a_batch(kind: str, pooling: str) -> None:
     model = classifier(kind, pooling=pooling)
     together = model(batch_of(kind))
     assert together.shape == (len(TEXTS), LABELS)
@@ -58,7 +58,7 @@ def test_single_text_equals_text_in_a_batch(kind: str, pooling: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_poolings_equal_their_definitions(kind: str) -> None:
+def test_poolings_match_their_definitions(kind: str) -> None:
     model, batch = classifier(kind), batch_of(kind)
     h, ends = model.read(batch), batch["mask"].sum(dim=1) - 1
     (extracted, _), (last, _) = (
@@ -107,7 +107,7 @@ def test_language_model_loss_is_added(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_influence_equals_finite_differences(kind: str) -> None:
+def test_influence_matches_finite_differences(kind: str) -> None:
     """Scale the embedding of a token by 1 + ε at every occurrence."""
     model, text = classifier(kind), [7, 3, 8, 9, 4]
     batch, labels = batch_of(kind, [text]), torch.tensor([1])

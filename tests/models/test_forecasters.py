@@ -87,7 +87,7 @@ def test_predictions_are_relative_to_the_lagged_value(kind: str, difference: Any
 
 @kinds
 @differences
-def test_reading_in_chunks_equals_reading_in_one_call(kind: str, difference: Any) -> None:
+def test_reading_in_chunks_is_equivalent_to_reading_in_one_call(kind: str, difference: Any) -> None:
     model, values = build_forecaster(kind, difference=difference), series(10)[None]
     with torch.no_grad():
         whole = model.step(values, model.start(1))
@@ -120,7 +120,7 @@ def test_missing_values_are_ignored(kind: str, difference: Any) -> None:
 
 
 @kinds
-def test_single_row_equals_row_in_a_batch(kind: str) -> None:
+def test_single_row_gives_the_same_result_as_in_a_batch(kind: str) -> None:
     model = build_forecaster(kind)
     values = torch.stack([series(seed=1), series(seed=2)])
     with torch.no_grad():

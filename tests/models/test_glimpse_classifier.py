@@ -118,7 +118,7 @@ def test_location_network_and_baseline_do_not_change_the_core() -> None:
             assert gradient.any() and torch.equal(gradient, gradients[3.0][name])
 
 
-def test_loss_equals_its_equation() -> None:
+def test_loss_matches_its_equation() -> None:
     model, labels = build(glimpses=4, reinforce=0.7, samples=2), torch.tensor([2, 0, 1])
     torch.manual_seed(9)
     value, count = model.loss({"images": images(3), "labels": labels})

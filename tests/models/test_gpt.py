@@ -42,7 +42,7 @@ def some_tokens(rows: int = B, steps: int = T) -> Tensor:
     return torch.randint(V, (rows, steps))
 
 
-def test_gpt_is_a_language_model(gpt: GPT) -> None:
+def test_gpt_implements_the_language_model_interface(gpt: GPT) -> None:
     assert isinstance(gpt, CausalLanguageModel)
 
 
@@ -84,7 +84,7 @@ def expected_log_probs(gpt: GPT, inputs: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("pieces", [[23], [1] * 23, [4, 9, 1, 1, 8], [6, 6, 6, 5], [7, 16]], ids=str)
-def test_reading_in_chunks_equals_reading_in_one_call_beyond_the_context(gpt: GPT, pieces: list[int]) -> None:
+def test_reading_in_chunks_is_equivalent_to_reading_in_one_call_beyond_the_context(gpt: GPT, pieces: list[int]) -> None:
     tokens = some_tokens(steps=24)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     expected = expected_log_probs(gpt, inputs)
@@ -100,7 +100,7 @@ def test_reading_in_chunks_equals_reading_in_one_call_beyond_the_context(gpt: GP
     exactly(torch.cat(scored, dim=1), expected.gather(2, targets.unsqueeze(2)).squeeze(2))
 
 
-def test_step_and_score_equal_forward_within_the_context(gpt: GPT) -> None:
+def test_step_and_score_match_forward_within_the_context(gpt: GPT) -> None:
     tokens = some_tokens()
     state = gpt.start(rows=B)
     for t in range(T):
@@ -116,7 +116,7 @@ def test_step_and_score_equal_forward_within_the_context(gpt: GPT) -> None:
     kind=st.sampled_from(sorted(KINDS)),
     more=st.integers(0, 9),
 )
-def test_single_row_equals_row_in_a_batch(lengths: list[int], side: str, kind: str, more: int) -> None:
+def test_single_row_gives_the_same_result_as_in_a_batch(lengths: list[int], side: str, kind: str, more: int) -> None:
     """Padding is on either side. After the prompt, contexts become full at different steps."""
     gpt = model(**KINDS[kind])
     prompts = [some_tokens(1, length) for length in lengths]
@@ -247,7 +247,7 @@ def test_all_problems_are_reported(options: dict[str, Any], words: list[str]) ->
     assert all(word in str(caught.value) for word in words)
 
 
-def test_window_is_the_context_or_the_learned_positions() -> None:
+def test_window_size_is_the_context_or_the_number_of_learned_positions() -> None:
     rotary = PositionsConfig(kind="rotary")
     assert GPTConfig().window == GPTConfig(positions=rotary).window == 512
     assert GPTConfig(context=9).window == GPTConfig(context=9, positions=rotary).window == 9

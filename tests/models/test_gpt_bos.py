@@ -52,7 +52,7 @@ def test_every_packed_document_starts_with_bos() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 4])
-def test_steps_with_bos_equal_one_forward_pass(cut: int) -> None:
+def test_steps_with_bos_match_one_forward_pass(cut: int) -> None:
     model = build_gpt()
     ids = rows(END, 3, 4, END, 5, 6)
     expected = model(ids).log_softmax(dim=-1)

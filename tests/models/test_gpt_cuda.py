@@ -24,7 +24,7 @@ def both(request: Any) -> Any:
 
 
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["joined", "apart"])
-def test_loss_and_gradients_equal_cpu_results(both: Any, documents: Any) -> None:
+def test_loss_and_gradients_match_cpu_results(both: Any, documents: Any) -> None:
     cpu_model, gpu_model = both
     inputs, targets = some_tokens(), some_tokens()
     for each_model, device in ((cpu_model, "cpu"), (gpu_model, "cuda")):
@@ -47,7 +47,7 @@ def test_packed_documents_are_independent(both: Any) -> None:
 
 
 @torch.no_grad()
-def test_scores_and_steps_beyond_the_context_equal_cpu_results(both: Any) -> None:
+def test_scores_and_steps_beyond_the_context_match_cpu_results(both: Any) -> None:
     cpu_model, gpu_model = both
     tokens, mask = some_tokens(steps=15), torch.arange(15) < torch.tensor([[15], [4], [9]])
     scores = [

@@ -102,14 +102,14 @@ def test_every_parameter_has_a_counterpart(both: tuple[GPT, Any]) -> None:
     assert listed == sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_logits_equal_transformers(both: tuple[GPT, Any]) -> None:
+def test_logits_match_transformers(both: tuple[GPT, Any]) -> None:
     model, other = both
     tokens = torch.randint(V, (5, 40))
     with torch.no_grad():
         exactly(model(tokens), other(tokens).logits)
 
 
-def test_gradients_equal_transformers(both: tuple[GPT, Any]) -> None:
+def test_gradients_match_transformers(both: tuple[GPT, Any]) -> None:
     model, other = both
     inputs, targets = torch.randint(V, (2, 3, 17))
     for each_model in both:
@@ -134,7 +134,7 @@ def generate_with_transformers(other: Any, prompt: Tensor, **options: Any) -> li
     return [row[: row.index(END)] if END in row else row for row in tokens]
 
 
-def test_greedy_search_equals_transformers(both: tuple[GPT, Any]) -> None:
+def test_greedy_search_matches_transformers(both: tuple[GPT, Any]) -> None:
     model, other = both
     prompt = torch.cat([torch.zeros(6, 1, dtype=torch.long), torch.randint(1, V, (6, 3))], dim=1)
     steps = generate(model, prompt, options=SamplingConfig(temperature=0), max_tokens=LONGEST, end=END)
@@ -146,7 +146,7 @@ def test_greedy_search_equals_transformers(both: tuple[GPT, Any]) -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 @pytest.mark.parametrize("beam", [1, 2, 4])
-def test_beam_search_equals_transformers(both: tuple[GPT, Any], beam: int, alpha: float) -> None:
+def test_beam_search_matches_transformers(both: tuple[GPT, Any], beam: int, alpha: float) -> None:
     """With n_best = beam, early_stopping=False of `transformers` corresponds to the stopping rule `usual`."""
     model, other = both
     options = BeamConfig(beam=beam, n_best=beam, length_penalty=alpha, max_length=LONGEST)

@@ -76,14 +76,14 @@ def vision_transformer(model: Any, batch: Tensor) -> tuple[Tensor, list[Tensor]]
     return model.output(z[:, 0]), weights
 
 
-def test_vision_transformer_equals_its_equations() -> None:
+def test_vision_transformer_matches_its_equations() -> None:
     model, batch = build("vit"), images()
     for parameter in model.parameters():  # biases and norms must also have an effect
         nn.init.normal_(parameter, std=0.5)
     torch.testing.assert_close(model({"images": batch}), vision_transformer(model, batch)[0], atol=1e-10, rtol=0)
 
 
-def test_attention_rollout_equals_its_equation() -> None:
+def test_attention_rollout_matches_its_equation() -> None:
     model, batch = build("vit"), images()
     rollout = model.attention_rollout(batch)
     assert rollout is not None
@@ -119,7 +119,7 @@ def test_influence_is_gradient_times_input(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_occlusion_is_the_probability_lost_without_a_square(name: str) -> None:
+def test_occlusion_is_the_decrease_in_probability_without_a_square(name: str) -> None:
     model, (image,) = build(name), images(1)
     drops, side = occlusion(model, image, 2)
     assert side == 1 and drops.shape == (H, W)

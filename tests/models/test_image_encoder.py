@@ -54,12 +54,12 @@ def changed_cells(config: Any) -> tuple[torch.Tensor, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("config", CONFIGS[2:], ids=lambda config: config.kind)
-def test_pixel_changes_only_the_vector_of_its_location(config: Any) -> None:
+def test_changing_a_pixel_changes_only_the_vector_of_its_location(config: Any) -> None:
     cells, cell = changed_cells(config)
     assert [tuple(found) for found in cells.nonzero().tolist()] == [cell]
 
 
-def test_pixel_changes_the_feature_map_around_its_location() -> None:
+def test_changing_a_pixel_changes_the_feature_map_around_its_location() -> None:
     cells, (row, column) = changed_cells(CONFIGS[0])
     reach = 4  # at stride 2, the pixels within ±(1 + 2 + 1 + 2) of a location
     assert cells[row, column]

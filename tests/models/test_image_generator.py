@@ -77,7 +77,7 @@ def test_bound_exceeds_the_exact_negative_log_likelihood(name: str) -> None:
         assert weighted == pytest.approx(expected, abs=0.2)
 
 
-def test_kl_equals_that_of_torch() -> None:
+def test_kl_divergence_matches_torch() -> None:
     mean, log_deviation, noise = torch.randn(3, 4, 7)
     z, kl, log_ratio = reparameterize(mean, log_deviation, noise)
     q, p = Normal(mean, log_deviation.exp()), Normal(torch.zeros(()), torch.ones(()))
@@ -127,7 +127,7 @@ def independent_bound(model: DRAW, images: Tensor, noise: Tensor, has_attention:
 
 
 @pytest.mark.parametrize("name", ["draw", "draw-whole"])
-def test_draw_equals_its_equations(name: str) -> None:
+def test_draw_model_matches_its_equations(name: str) -> None:
     model, images, noise = build(name, latent=3), binary_images(4), torch.randn(4, 2, 3)
     assert isinstance(model, DRAW)
     bound = model(images, noise)
@@ -145,7 +145,7 @@ def test_all_parameters_get_a_gradient(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
-def test_generated_images_equal_the_canvas_of_the_same_latent_vectors(name: str) -> None:
+def test_generated_images_match_the_canvas_of_the_same_latent_vectors(name: str) -> None:
     """The generator of the bound is the one that draws: −log p(x|z) follows from the drawn probabilities."""
     model, images, noise = build(name, latent=2), binary_images(4), torch.randn(4, 2, 2)
     nn.init.zeros_(model.mean.weight)  # type: ignore[union-attr,arg-type]

@@ -67,7 +67,9 @@ def build(seq2seq: object, texts: bool = False) -> Seq2Seq:
 
 
 @CONFIGS
-def test_vectors_of_tokens_equal_the_model_of_texts(seq2seq: RecurrentSeq2SeqConfig | TransformerConfig) -> None:
+def test_token_vectors_as_input_give_the_results_of_the_text_model(
+    seq2seq: RecurrentSeq2SeqConfig | TransformerConfig,
+) -> None:
     """With embeddings as vectors and the identity as projection, the model is the ordinary encoder–decoder."""
     torch.manual_seed(3)
     text_model: Any = seq2seq.build(VOCABULARY).eval()
@@ -97,7 +99,7 @@ def test_vectors_of_tokens_equal_the_model_of_texts(seq2seq: RecurrentSeq2SeqCon
 
 @CONFIGS
 @pytest.mark.parametrize("texts", [False, True], ids=["image", "image-and-text"])
-def test_log_probs_of_steps_equal_those_of_teacher_forcing(seq2seq: object, texts: bool) -> None:
+def test_log_probs_of_steps_match_those_of_teacher_forcing(seq2seq: object, texts: bool) -> None:
     model, batch = build(seq2seq, texts), draw_batch(texts)
     expected = model.target_log_probs(batch)
     state = model.start({"tokens": batch["source"], "mask": batch["source_mask"]})
@@ -139,7 +141,7 @@ def test_every_part_of_the_source_matters(seq2seq: object) -> None:
         assert not torch.allclose(model.target_log_probs(changed), expected)
 
 
-def test_consistency_reads_images_twice() -> None:
+def test_consistency_loss_reads_images_twice() -> None:
     model, batch = build(RecurrentSeq2SeqConfig(hidden=12, dropout=0.5)).train(), draw_batch()
     torch.manual_seed(2)
     value, count = model.loss(batch, consistency=1.0)

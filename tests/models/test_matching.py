@@ -147,7 +147,7 @@ def test_answer_is_a_softmax_over_context_and_cls(backbone: Any) -> None:
     assert count == 3 and value.item() == pytest.approx(-sum(outputs).item() / 6, abs=1e-9)
 
 
-def test_best_spans_equal_exhaustive_search(backbone: Any) -> None:
+def test_best_spans_match_exhaustive_search(backbone: Any) -> None:
     model = double(FineTunedAnswerConfig(backbone=backbone).build(V))
     batch = full_batch(questions(backbone))
     first, last = model(batch)

@@ -37,7 +37,7 @@ def lm(request):
     return model(connections=request.param, embedding=6)
 
 
-def test_recurrent_lm_is_a_language_model(lm):
+def test_recurrent_lm_implements_the_language_model_interface(lm):
     assert isinstance(lm, CausalLanguageModel)
 
 
@@ -66,7 +66,7 @@ def test_step_forward_and_score_agree(lm):
     exactly(after.hidden, state.hidden)
 
 
-def test_score_in_pieces_equals_score_in_one_call(lm, monkeypatch):
+def test_score_computed_in_pieces_matches_one_call(lm, monkeypatch):
     inputs, targets = some_tokens(), some_tokens()
     whole, _ = lm.score(inputs, targets, lm.start(rows=B))
     monkeypatch.setattr("seqloom.nn.softmax.SCORED_POSITIONS", 4)
@@ -83,7 +83,7 @@ def test_score_in_pieces_equals_score_in_one_call(lm, monkeypatch):
     cell=st.sampled_from(sorted(CELLS)),
     connections=st.sampled_from(["none", "residual", "highway", "dense"]),
 )
-def test_padded_prompt_equals_unpadded_prompt(lengths, side, cell, connections):
+def test_padded_prompt_gives_the_same_results_as_an_unpadded_prompt(lengths, side, cell, connections):
     lm = model(cell=cell, connections=connections)
     prompts = [some_tokens(1, length) for length in lengths]
     width = max(lengths) + 1
@@ -184,7 +184,7 @@ def test_initial_distribution_is_nearly_uniform(cell, tied):
     assert (log_probs + torch.log(torch.tensor(V))).abs().max() < 0.5
 
 
-def test_trace_equals_forward(lm):
+def test_trace_matches_forward(lm):
     tokens = some_tokens()
     traces = lm.trace(tokens)
     assert len(traces) == 2

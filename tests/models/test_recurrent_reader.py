@@ -64,7 +64,7 @@ def test_rows_are_independent(model: RecurrentReader) -> None:
         torch.testing.assert_close(model(x[row : row + 1])[0], model(x)[row], atol=1e-12, rtol=0)
 
 
-def test_reading_in_chunks_equals_reading_in_one_call(model: RecurrentReader) -> None:
+def test_reading_in_chunks_is_equivalent_to_reading_in_one_call(model: RecurrentReader) -> None:
     x = vectors()
     _, state = model.stack(x[:, :3])
     torch.testing.assert_close(model(x[:, 3:], state), model(x), atol=1e-10, rtol=0)
@@ -80,7 +80,7 @@ def test_trace_ends_with_the_input_of_the_output_layer(model: RecurrentReader) -
     torch.testing.assert_close(model.output(last), model(vectors()), atol=1e-10, rtol=0)
 
 
-def test_reader_is_not_a_language_model(model: RecurrentReader) -> None:
+def test_reader_cannot_be_used_as_a_language_model(model: RecurrentReader) -> None:
     assert not isinstance(model, CausalLanguageModel | Steppable)
 
 

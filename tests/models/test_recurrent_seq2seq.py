@@ -46,7 +46,7 @@ def assert_steps_equal_whole(seq2seq, batch):
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("order", ORDERS)
-def test_steps_equal_one_forward_pass(order, score, every):
+def test_steps_match_one_forward_pass(order, score, every):
     """Each pair of order and score tests every fifth combination.
 
     The offsets differ, so all combinations are tested.
@@ -61,14 +61,14 @@ def test_steps_equal_one_forward_pass(order, score, every):
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("context", ["start", "every"])
-def test_steps_equal_one_forward_pass_without_attention(cell, context):
+def test_steps_match_one_forward_pass_without_attention(cell, context):
     for reverse, layers in itertools.product((False, True), (1, 2)):
         options = {"encoder_layers": layers, "decoder_layers": 3 - layers, "reverse": reverse}
         assert_steps_equal_whole(model(attention=None, cell=cell, context=context, **options), some_batch())
 
 
 @pytest.mark.parametrize("options", [{"decoder_layers": 3}, {"encoder_layers": 2, "combine": "mix"}, {"tied": "all"}])
-def test_steps_equal_one_forward_pass_for_other_options(seq2seq, options):
+def test_steps_match_one_forward_pass_for_other_options(seq2seq, options):
     config = to_mapping(seq2seq.config) | options
     assert_steps_equal_whole(
         build(RecurrentSeq2SeqConfig, config | {"bidirectional": True}).build(V).double().eval(), some_batch()
@@ -90,7 +90,7 @@ def test_residual_connections_add_embeddings_to_encoder_states(reverse):
         model(**options | {"combine": "concat"}, residual=True)
 
 
-def test_model_is_steppable(seq2seq):
+def test_model_implements_the_steppable_protocol(seq2seq):
     assert isinstance(seq2seq, Steppable)
 
 
@@ -147,7 +147,7 @@ def equations(seq2seq, source, inputs):
 @pytest.mark.parametrize("context", ["start", "every"])
 @pytest.mark.parametrize("coverage", [False, True])
 @pytest.mark.parametrize("order", ORDERS)
-def test_attention_orders_equal_their_equations(order, coverage, context):
+def test_attention_orders_match_their_equations(order, coverage, context):
     for score in SCORES:
         seq2seq = model(attention={**ORDERS[order], "score": score, "coverage": coverage}, context=context)
         batch = some_batch(sources=(4,), targets=(4,))
@@ -157,7 +157,7 @@ def test_attention_orders_equal_their_equations(order, coverage, context):
 
 
 @pytest.mark.parametrize("context", ["start", "every"])
-def test_contexts_equal_their_equations(context):
+def test_contexts_match_their_equations(context):
     seq2seq, batch = model(attention=None, context=context), some_batch(sources=(4,), targets=(4,))
     logits, _ = equations(seq2seq, batch["source"][0], batch["inputs"][0])
     exactly(log_probs(seq2seq, batch)[0], logits.log_softmax(dim=-1))
@@ -165,7 +165,7 @@ def test_contexts_equal_their_equations(context):
 
 @pytest.mark.parametrize("score", ["dot", "general"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_luong_decoder_equals_torch_layers(cell, score):
+def test_luong_decoder_matches_torch_layers(cell, score):
     """Compare with torch layers, from tokens to logits."""
     seq2seq = model(cell=cell, attention={"score": score}, combine="concat")
     kind = torch.nn.GRU if cell == "gru" else torch.nn.LSTM
@@ -209,7 +209,7 @@ def test_luong_decoder_equals_torch_layers(cell, score):
     more=st.integers(0, 2),
     name=st.sampled_from(sorted(REPRESENTATIVE)),
 )
-def test_single_sentence_equals_sentence_in_a_padded_batch(lengths, more, name):
+def test_single_sentence_gives_the_same_result_as_in_a_padded_batch(lengths, more, name):
     seq2seq = model(**REPRESENTATIVE[name])
     sources, targets = zip(*lengths, strict=True)
     batch = some_batch(sources, targets, source=max(sources) + more, target=max(targets) + more)
@@ -270,7 +270,7 @@ def test_finished_sources_can_be_removed(seq2seq):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_prefixes_of_different_lengths_equal_single_rows(seq2seq, side):
+def test_padded_prefixes_give_the_same_results_as_single_rows(seq2seq, side):
     batch = some_batch()
     lengths = (2, 1, 4)
     tokens, mask = padded(lengths)
@@ -304,7 +304,7 @@ def test_target_mask_excludes_padding(seq2seq):
     exactly(masked[real].log_softmax(-1), log_probs(seq2seq, batch)[real])
 
 
-def test_missing_source_mask_means_no_padding(seq2seq):
+def test_missing_source_mask_means_that_there_is_no_padding(seq2seq):
     tokens = torch.randint(V, (2, 4))
     exactly(seq2seq.encode(tokens), seq2seq.encode(tokens, torch.ones(2, 4, dtype=torch.bool)))
 
@@ -321,7 +321,7 @@ def test_reversal_keeps_end_and_padding_last():
 
 
 @pytest.mark.parametrize("options", [{"attention": None}, {"attention": {}}, {"attention": {}, "bidirectional": False}])
-def test_reverse_option_equals_reading_the_reversed_source(options):
+def test_reverse_option_is_equivalent_to_reversing_the_source(options):
     """The memory and the attention weights are in the order of the source."""
     batch = some_batch()
     plain, reverse = model(**options), model(**options, reverse=True)

@@ -44,7 +44,7 @@ def some_batch():
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss_and_gradients_equal_cpu_results(seq2seq, smoothing):
+def test_loss_and_gradients_match_cpu_results(seq2seq, smoothing):
     """The CPU selects the real positions. The GPU computes all positions and masks padding."""
     batch, gpu_model = some_batch(), copy.deepcopy(seq2seq).cuda()
     value, count = seq2seq.loss(batch, smoothing)

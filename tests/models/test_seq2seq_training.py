@@ -24,7 +24,7 @@ def seq2seq(request):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss_equals_torch_cross_entropy_without_padding(seq2seq, smoothing):
+def test_loss_matches_torch_cross_entropy_without_padding(seq2seq, smoothing):
     batch = some_batch()
     real = batch["target_mask"]
     logits = seq2seq(batch["source"], batch["source_mask"], batch["inputs"])
@@ -37,7 +37,7 @@ def test_loss_equals_torch_cross_entropy_without_padding(seq2seq, smoothing):
     exactly(-seq2seq.target_log_probs(batch).sum() / count, seq2seq.loss(batch)[0])
 
 
-def test_scores_in_pieces_equal_scores_in_one_call(seq2seq, monkeypatch):
+def test_scores_computed_in_pieces_match_one_call(seq2seq, monkeypatch):
     batch = some_batch()
     whole = seq2seq.target_log_probs(batch)
     monkeypatch.setattr("seqloom.nn.softmax.SCORED_POSITIONS", 2)
@@ -45,7 +45,7 @@ def test_scores_in_pieces_equal_scores_in_one_call(seq2seq, monkeypatch):
 
 
 @pytest.mark.parametrize("name", REPRESENTATIVE)
-def test_gradients_equal_finite_differences(name):
+def test_gradients_match_finite_differences(name):
     torch.manual_seed(1)
     seq2seq = model(**{**REPRESENTATIVE[name], "hidden": 2, "embedding": 2})
     batch = some_batch((3, 1), (2, 1))

@@ -108,7 +108,7 @@ def test_only_the_prompt_is_trained(model: SoftPromptModel) -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.frozen.state_dict().items())
 
 
-def test_gradient_equals_finite_differences(model: SoftPromptModel) -> None:
+def test_gradient_matches_finite_differences(model: SoftPromptModel) -> None:
     tokens = torch.tensor([[0, 3, 4, 5]])
 
     def loss(prompt: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ def sentences(shapes: tuple[tuple[int, ...], ...] = SENTENCES) -> dict[str, Tens
 # --- inputs -----------------------------------------------------------------------------------------------------------
 
 
-def test_single_sentence_equals_sentence_in_a_padded_batch(model) -> None:
+def test_single_sentence_gives_the_same_result_as_in_a_padded_batch(model) -> None:
     batch = sentences()
     emissions, tags = model(batch), model.predict(batch)
     assert emissions.shape == (len(SENTENCES), 4, K) and tags.shape == (len(SENTENCES), 4)

@@ -20,7 +20,7 @@ def model(request):
 # --- token by token ---------------------------------------------------------------------------------------------------
 
 
-def test_model_is_steppable(model):
+def test_model_implements_the_steppable_protocol(model):
     assert isinstance(model, Steppable)
 
 
@@ -37,12 +37,12 @@ def assert_steps_equal_whole(model) -> None:
         state = output.state
 
 
-def test_steps_equal_one_forward_pass(model):
+def test_steps_match_one_forward_pass(model):
     assert_steps_equal_whole(model)
 
 
 @torch.no_grad()
-def test_steps_of_a_long_target_equal_one_forward_pass(model):
+def test_steps_of_a_long_target_match_one_forward_pass(model):
     """The cache grows several times."""
     batch = some_batch((3,), (38,))
     whole, state = log_probs(model, batch), model.start(source_of(batch))
@@ -53,7 +53,7 @@ def test_steps_of_a_long_target_equal_one_forward_pass(model):
 
 
 @torch.no_grad()
-def test_prompts_of_different_lengths_equal_single_rows(model):
+def test_prompts_of_different_lengths_give_the_same_results_as_single_rows(model):
     """Prompts are read in one call with padding at any position. The first row is empty."""
     batch = some_batch((5, 2, 4, 3), (4, 4, 4, 4))
     mask = torch.tensor([[0, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1]]).bool()
@@ -256,7 +256,7 @@ def test_attention_weights_sum_to_one_and_respect_the_masks(model):
     name=st.sampled_from(["2017", "today", "learned", "rotary"]),
 )
 @torch.no_grad()
-def test_steps_equal_one_forward_pass_for_any_lengths(lengths, name):
+def test_steps_match_one_forward_pass_for_any_lengths(lengths, name):
     model = transformer(**SWITCHES[name])
     batch = some_batch(*zip(*lengths, strict=True))
     whole, state = model.target_log_probs(batch), model.start(source_of(batch))

@@ -42,7 +42,7 @@ def cached_and_not(model: Any, coverage: float = 0.3) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_cached_search_equals_uncached_search(name):
+def test_cached_search_matches_uncached_search(name):
     model = translator(name)
     result, source = cached_and_not(model), batch()
     assert len({tuple(h.tokens) for row in result for h in row}) > 4
@@ -62,7 +62,7 @@ def test_cached_search_equals_uncached_search(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_batched_search_with_prompts_equals_single_search(name):
+def test_batched_search_with_prompts_matches_single_searches(name):
     model, source = translator(name), batch()
     prompt = torch.tensor([[3, 4, 5], [7, 0, 0], [1, 2, 0], [0, 0, 0]])
     options = BeamConfig(beam=5, n_best=5, max_length=20)

@@ -80,7 +80,7 @@ def torch_equivalent(norm_first: bool) -> None:
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_model_equals_torch_layers(norm_first):
+def test_model_matches_torch_layers(norm_first):
     torch_equivalent(norm_first)
 
 

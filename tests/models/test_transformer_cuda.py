@@ -26,7 +26,7 @@ def batch_with_empty_row():
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss_and_gradients_equal_cpu_results(model, smoothing):
+def test_loss_and_gradients_match_cpu_results(model, smoothing):
     batch, gpu_model = batch_with_empty_row(), copy.deepcopy(model).cuda()
     value, count = model.loss(batch, smoothing)
     other, counted = gpu_model.loss(to_device(batch, "cuda"), smoothing)
@@ -68,7 +68,7 @@ def test_step_needs_no_device_synchronization():
         model.step(batch["inputs"][:, 1:2], state)
 
 
-def test_beam_search_equals_cpu_results(model):
+def test_beam_search_gives_the_same_results_as_on_the_cpu(model):
     source = source_of(some_batch())
     options = BeamConfig(beam=4, n_best=3, max_length=12)
     cpu_results = beam_search(model, options=options, end=0, source=source, attention=True)

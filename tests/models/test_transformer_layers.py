@@ -15,7 +15,7 @@ from seqloom.nn.mixers import MIXERS, DilatedConvolution, RecurrentMixer, Window
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_single_row_equals_row_in_a_padded_batch(kind: str) -> None:
+def test_single_row_gives_the_same_result_as_in_a_padded_batch(kind: str) -> None:
     model, batch = transformer(encoder_layer=kind, encoder_layers=3), some_batch()
     expected = log_probs(model, batch)
     wider = {**batch, "source": torch.nn.functional.pad(batch["source"], (0, 4), value=7)}

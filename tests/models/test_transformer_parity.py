@@ -101,7 +101,7 @@ def pair(request):
 
 
 @torch.no_grad()
-def test_logits_equal_transformers(pair):
+def test_logits_match_transformers(pair):
     model, other = pair
     tokens, mask = sources()
     inputs = torch.randint(1, PAD, (4, 9), generator=torch.Generator().manual_seed(3))
@@ -114,7 +114,7 @@ def test_logits_equal_transformers(pair):
 
 
 @torch.no_grad()
-def test_attention_weights_equal_transformers(pair):
+def test_attention_weights_match_transformers(pair):
     model, other = pair
     tokens, mask = sources()
     inputs = torch.full((4, 5), 3).index_fill(1, torch.tensor([0]), END)
@@ -154,7 +154,7 @@ def generate_with_transformers(model: Any, beams: int, penalty: float) -> list[l
 
 
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (5, 1.0), (4, 0.6)])
-def test_generation_equals_transformers(pair, beams, penalty):
+def test_generation_matches_transformers(pair, beams, penalty):
     """Compare finished hypotheses, because `transformers` also ranks hypotheses of the maximum length."""
     our_model, model = pair
     tokens, mask = sources()

@@ -79,7 +79,7 @@ def deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-def test_loss_gradients_and_predictions_equal_cpu_results(model) -> None:
+def test_loss_gradients_and_predictions_match_cpu_results(model) -> None:
     model.eval()
     batch, gpu_model = batch_of(model), copy.deepcopy(model).cuda()
     results = []

@@ -138,7 +138,7 @@ def test_captions_ignore_padding_and_train_the_image_encoder(seq2seq: Any) -> No
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for n, p in model.named_parameters() if ".image." in n)
 
 
-def test_occlusion_equals_the_loss_of_probability_without_each_frame() -> None:
+def test_occlusion_is_the_decrease_in_probability_without_each_frame() -> None:
     torch.manual_seed(1)
     config = VideoClassifierConfig(image=IMAGE, encoder=ENCODERS["recurrent"], pooling="attention")
     model = config.build(SIDE, SIDE, 1, 4).eval()

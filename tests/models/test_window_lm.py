@@ -81,11 +81,11 @@ def expected_log_probs(lm: Any, context: list[int]) -> Tensor:
 # --- predictions ----------------------------------------------------------------------------------------------------
 
 
-def test_window_lm_is_a_language_model(lm: Any) -> None:
+def test_window_lm_implements_the_language_model_interface(lm: Any) -> None:
     assert isinstance(lm, CausalLanguageModel)
 
 
-def test_forward_equals_single_windows(lm: Any) -> None:
+def test_forward_pass_matches_single_windows(lm: Any) -> None:
     inputs = some_tokens()
     assert (inputs == END).any()
     whole, state = lm(inputs)
@@ -96,7 +96,7 @@ def test_forward_equals_single_windows(lm: Any) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, K - 1, K, K + 1, T - 1])
-def test_reading_in_chunks_equals_reading_in_one_call(lm: Any, cut: int) -> None:
+def test_reading_in_chunks_is_equivalent_to_reading_in_one_call(lm: Any, cut: int) -> None:
     inputs, targets = some_tokens(), some_tokens(seed=2)
     whole, after = lm.score(inputs, targets, lm.start(rows=B))
     first, state = lm.score(inputs[:, :cut], targets[:, :cut], lm.start(rows=B))
@@ -132,7 +132,7 @@ def test_predictions_depend_only_on_the_window(t: int) -> None:
     assert torch.equal(changed, expected.expand(B, T))
 
 
-def test_initial_window_is_filled_with_end() -> None:
+def test_initial_window_is_filled_with_end_tokens() -> None:
     lm = model()
     assert lm.start(rows=2).hidden.tolist() == [[END] * K] * 2
     beginning = torch.full((1, 1), END)
@@ -187,7 +187,7 @@ def test_wide_beam_finds_the_most_probable_text() -> None:
     assert tuple(result.tokens)[: len(best)] == best and result.log_prob == pytest.approx(scored[best], abs=1e-9)
 
 
-def test_rows_can_be_selected_and_branched() -> None:
+def test_rows_can_be_selected_and_duplicated() -> None:
     lm = model()
     after = lm.step(some_tokens(), lm.start(rows=B))
     rows = torch.tensor([2, 2, 0])
@@ -219,7 +219,7 @@ def test_windows_continue_previous_tokens_and_skip_padding() -> None:
 
 
 @pytest.mark.parametrize("options", [KINDS["plain"], KINDS["tied-and-direct"], KINDS["adaptive-direct"]], ids=str)
-def test_loss_equals_the_scores_and_gradient_is_correct(options: dict[str, Any]) -> None:
+def test_loss_matches_the_scores_and_gradient_is_correct(options: dict[str, Any]) -> None:
     lm, inputs, targets = model(**options), some_tokens(2, 3), some_tokens(2, 3, seed=2)
     value, state = lm.loss(inputs, targets)
     scores, after = lm.score(inputs, targets, lm.start(rows=2))

@@ -53,7 +53,7 @@ def documents(rows: int = 1) -> Tensor:
 # --- documents in one row -------------------------------------------------------------------------------------------
 
 
-def test_packed_document_equals_separate_document(backbone: TransformerBackbone) -> None:
+def test_packed_document_gives_the_same_results_as_a_separate_document(backbone: TransformerBackbone) -> None:
     tokens = some_tokens(2, 12)
     packed = backbone.read(tokens, documents=documents(2))
     for first, last in pairwise(BORDERS):
@@ -147,7 +147,7 @@ def test_segments_change_the_states() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_reading_in_chunks_equals_reading_in_one_call(name: str) -> None:
+def test_reading_in_chunks_is_equivalent_to_reading_in_one_call(name: str) -> None:
     backbone, tokens = make(**SHAPES[name]), some_tokens(3, 9)
     known, caches, parts = empty_state(), backbone.blocks.empty_caches(3), []
     for piece in tokens.split([3, 1, 1, 4], dim=1):

@@ -50,13 +50,13 @@ def expected_vector(kind: str, text: list[int]) -> list[float]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_vector_equals_the_definition(kind) -> None:
+def test_vector_matches_its_equation(kind) -> None:
     expected = torch.tensor([expected_vector(kind, text) for text in TEXTS], dtype=torch.float64)
     torch.testing.assert_close(bag_of(kind).vector(*padded(TEXTS)), expected, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("kind", ["one-hot", "counts", "tf-idf"])
-def test_vector_equals_scikit_learn(kind) -> None:
+def test_vector_matches_scikit_learn(kind) -> None:
     text = pytest.importorskip("sklearn.feature_extraction.text")
     options = {"analyzer": lambda tokens: tokens, "vocabulary": list(range(V)), "lowercase": False}
     makers = {
@@ -69,7 +69,7 @@ def test_vector_equals_scikit_learn(kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_layer_equals_vector_times_matrix(kind) -> None:
+def test_layer_computes_vector_times_matrix(kind) -> None:
     """Σ_j w_j E[x_j] = Eᵀ b holds for any tokens at padding."""
     bag, (tokens, mask) = bag_of(kind), padded(TEXTS)
     matrix = torch.randn(V, 4, dtype=torch.float64)

@@ -77,7 +77,7 @@ def as_torch_state(state):
 @pytest.mark.parametrize("lengths", [None, [7, 2, 5, 1]])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("name", TORCH_LAYERS)
-def test_outputs_equal_torch(name, layers, lengths, fused) -> None:
+def test_outputs_match_torch(name, layers, lengths, fused) -> None:
     stack = stack_of(name, layers)
     torch_layer, ours, theirs = torch_layer_of(name, stack)
     x, first = double(B, T, D).requires_grad_(), some_state(stack)
@@ -125,7 +125,7 @@ def equation(module):
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("combine", COMBINATIONS)
 @pytest.mark.parametrize("cell", CELLS)
-def test_outputs_equal_two_separate_directions(cell, combine, depth, position) -> None:
+def test_outputs_match_two_separate_directions(cell, combine, depth, position) -> None:
     stack = stack_of(cell, combine=combine, depth=depth)
     x, mask = double(B, T, D), torch.ones(B, T, dtype=torch.bool) if position is None else as_mask(position)
     outputs, _ = stack(x, None, mask if position else None)
@@ -143,7 +143,7 @@ def test_outputs_equal_two_separate_directions(cell, combine, depth, position) -
             exactly(outputs[row : row + 1, mask[row]], read_both_directions(cells, equations, depth, real))
 
 
-def test_depths_differ_only_with_several_layers() -> None:
+def test_depth_option_matters_only_with_several_layers() -> None:
     x = double(B, T, D)
     assert torch.equal(stack_of(layers=1)(x)[0], stack_of(layers=1, depth="apart")(x)[0])
     sums = [stack_of(combine="sum", depth=depth) for depth in DEPTHS]
@@ -155,7 +155,7 @@ def test_depths_differ_only_with_several_layers() -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_directions_are_independent_with_depth_apart(depth) -> None:
+def test_directions_are_independent_if_depth_is_apart(depth) -> None:
     """The first forward step depends only on the first input, unless the lower layers are combined."""
     stack, x = stack_of(depth=depth), double(B, T, D).requires_grad_()
     outputs, _ = stack(x)
@@ -182,7 +182,7 @@ def test_padding_has_no_gradient(combine, depth, position) -> None:
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("combine", COMBINATIONS)
-def test_gradients_equal_finite_differences(combine, depth) -> None:
+def test_gradients_match_finite_differences(combine, depth) -> None:
     stack, mask = stack_of(combine=combine, depth=depth), torch.tensor([[True, True, False], [False, True, True]])
     names = [name for name, _ in stack.named_parameters()]
 
@@ -207,7 +207,7 @@ def test_states_are_the_final_states_of_each_direction(depth) -> None:
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("combine", COMBINATIONS)
-def test_ends_are_the_final_outputs_of_both_directions(combine, depth) -> None:
+def test_final_outputs_of_both_directions_are_combined(combine, depth) -> None:
     """For a single step, the ends are its output. For several steps, they are the last output of each direction."""
     stack, x = stack_of(combine=combine, depth=depth), double(B, T, D)
     outputs, state = stack(x[:, :1])

@@ -51,7 +51,7 @@ def read(ours, x, pieces, masks):
 
 @settings(max_examples=25)
 @given(st.data())
-def test_reading_in_chunks_equals_reading_in_one_call(data):
+def test_reading_in_chunks_is_equivalent_to_reading_in_one_call(data):
     """For any pieces and padding, the outputs of real tokens equal those of a single row that is read in one call."""
     rotary = data.draw(st.sampled_from([None, Rotary()]))
     ours = attention(kv_heads=data.draw(st.sampled_from([None, 1])), rotary=rotary)
@@ -73,7 +73,7 @@ def test_reading_in_chunks_equals_reading_in_one_call(data):
 @settings(max_examples=25)
 @given(st.data())
 @torch.no_grad()
-def test_reordered_hypotheses_equal_separate_rows(data):
+def test_reordered_hypotheses_give_the_same_results_as_separate_rows(data):
     """Hypotheses are reordered and sources are removed.
 
     The outputs of each hypothesis equal those of its tokens in a separate row.

@@ -144,7 +144,7 @@ def test_forward_is_the_state_part_of_the_equations(variant):
     assert all(torch.equal(after[name], values[name]) and after[name].shape == (B, H) for name in after)
 
 
-def test_gradients_equal_finite_differences(variant):
+def test_gradients_match_finite_differences(variant):
     cell, x, state = make(variant)
     names = cell.state_names
     parameters = dict(cell.named_parameters())

@@ -53,7 +53,7 @@ def expected_outputs(stack, x, mask=None):
 @pytest.mark.parametrize("mask", [None, MASK], ids=["whole", "masked"])
 @pytest.mark.parametrize("inputs", [H, 3], ids=["equal widths", "narrow inputs"])
 @pytest.mark.parametrize("connections", KINDS)
-def test_outputs_states_and_gradients_equal_the_equations(connections, inputs, mask) -> None:
+def test_outputs_states_and_gradients_match_the_equations(connections, inputs, mask) -> None:
     stack, x = stack_of(connections, inputs), double(B, T, inputs).requires_grad_()
     results = []
     for outputs, state in (stack(x, None, mask), expected_outputs(stack, x, mask)):
@@ -70,7 +70,7 @@ def test_each_kind_of_connection_gives_different_outputs() -> None:
 
 @pytest.mark.parametrize("connections", KINDS)
 @pytest.mark.parametrize("cell", ["lstm", "mut1"])
-def test_gradients_equal_finite_differences(cell, connections) -> None:
+def test_gradients_match_finite_differences(cell, connections) -> None:
     stack = stack_of(connections, inputs=3, cell=cell, layers=2)
     names = [name for name, _ in stack.named_parameters()]
     mask = MASK[:2, :3]

@@ -32,14 +32,14 @@ def convolve(x: np.ndarray, weight: np.ndarray, stride: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("kernel", "stride", "size"), [(3, 1, (5, 4)), (3, 2, (5, 4)), (1, 2, (5, 5)), (7, 4, (9, 6))])
-def test_convolution_equals_its_equation(kernel: int, stride: int, size: tuple[int, int]) -> None:
+def test_convolution_matches_its_equation(kernel: int, stride: int, size: tuple[int, int]) -> None:
     layer, x = Convolution(2, 3, kernel, stride, norm="none"), torch.randn(2, 2, *size)
     nn.init.zeros_(layer.get_parameter("convolution.bias"))
     expected = np.maximum(convolve(x.numpy(), layer.convolution.weight.detach().numpy(), stride), 0)
     np.testing.assert_allclose(layer(x).detach().numpy(), expected, atol=1e-10)
 
 
-def test_batch_norm_equals_torch_in_training_and_evaluation() -> None:
+def test_batch_norm_matches_torch_in_training_and_evaluation() -> None:
     layer, reference = BatchNorm(3), nn.BatchNorm2d(3)
     for part in (layer, reference):
         nn.init.constant_(part.weight, 1.5)

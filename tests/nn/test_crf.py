@@ -61,14 +61,14 @@ def case(request: pytest.FixtureRequest) -> tuple[LinearChainCRF, Tensor, Tensor
     return crf, emissions, mask, [enumerated(crf, row[:n]) if n else {(): 0.0} for row, n in rows]
 
 
-def test_partition_equals_enumeration(case) -> None:
+def test_partition_matches_enumeration(case) -> None:
     crf, emissions, mask, all_scores = case
     expected = [math.log(math.fsum(map(math.exp, scores.values()))) for scores in all_scores]
     result = crf.log_partition(emissions, mask)
     torch.testing.assert_close(result, torch.tensor(expected, dtype=torch.float64), atol=1e-10, rtol=0)
 
 
-def test_likelihoods_equal_enumeration_and_sum_to_one(case) -> None:
+def test_likelihoods_match_enumeration_and_sum_to_one(case) -> None:
     crf, emissions, mask, all_scores = case
     for row, scores in enumerate(all_scores):
         tags = torch.zeros(len(scores), mask.shape[1], dtype=torch.long)
@@ -82,7 +82,7 @@ def test_likelihoods_equal_enumeration_and_sum_to_one(case) -> None:
         assert result.exp().sum().item() == pytest.approx(1, abs=1e-10)
 
 
-def test_viterbi_equals_enumeration(case) -> None:
+def test_viterbi_matches_enumeration(case) -> None:
     crf, emissions, mask, all_scores = case
     tags, score = crf.viterbi(emissions, mask)
     for row, scores in enumerate(all_scores):
@@ -92,7 +92,7 @@ def test_viterbi_equals_enumeration(case) -> None:
         assert score[row].item() == pytest.approx(scores[best], abs=1e-10)
 
 
-def test_marginals_equal_enumeration(case) -> None:
+def test_marginals_match_enumeration(case) -> None:
     crf, emissions, mask, all_scores = case
     result = crf.marginals(emissions, mask)
     expected = torch.zeros_like(result)
@@ -113,7 +113,7 @@ def test_marginals_are_the_gradient_of_the_partition(case) -> None:
 
 
 @pytest.mark.parametrize("names", [None, SPANS])
-def test_gradients_equal_finite_differences(names: list[str] | None) -> None:
+def test_gradients_match_finite_differences(names: list[str] | None) -> None:
     crf, (emissions, mask) = random_crf(5, names), batch((3, 1, 2, 0), 5)
     tags = torch.tensor([[1, 3, 4], [4, 0, 0], [0, 2, 0], [0, 0, 0]])  # valid in IOB2
     shapes = [parameter.shape for parameter in crf.parameters()]

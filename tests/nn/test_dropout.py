@@ -90,7 +90,7 @@ def test_plain_dropout_is_reproducible_with_a_seed() -> None:
     assert torch.equal(drop(x), first) and not torch.equal(second, first)
 
 
-def test_recurrent_dropout_equals_torch() -> None:
+def test_recurrent_dropout_matches_torch() -> None:
     torch.manual_seed(0)
     result = make_dropout(0.5)(torch.ones(50))
     torch.manual_seed(0)
@@ -155,7 +155,7 @@ def test_embedding_dropout_drops_token_types_and_scales_the_rest() -> None:
     assert sum(result == {0.0} for result in kinds.values()) / len(kinds) == pytest.approx(0.2, abs=0.03)
 
 
-def test_embedding_dropout_equals_dropout_on_table_rows(monkeypatch) -> None:
+def test_embedding_dropout_is_equivalent_to_dropout_of_table_rows(monkeypatch) -> None:
     embed, tokens = nn.Embedding(9, 3).double(), torch.randint(9, (4, 6))
     types = torch.tensor([2.0, 0, 2, 0, 0, 2, 2, 2, 0], dtype=torch.float64)
     monkeypatch.setattr(F, "dropout", lambda ones, fraction: types)
@@ -170,7 +170,7 @@ def test_embedding_dropout_equals_dropout_on_table_rows(monkeypatch) -> None:
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", CELLS)
-def test_fused_and_plain_weight_dropout_equal_a_masked_cell(name, padded, mask) -> None:
+def test_fused_and_plain_weight_dropout_match_a_masked_cell(name, padded, mask) -> None:
     layer = recurrent(name)
     x = double(B, T, D).requires_grad_()
     real = torch.rand(B, T) < 0.6 if padded else None
@@ -194,7 +194,7 @@ def test_fused_and_plain_weight_dropout_equal_a_masked_cell(name, padded, mask) 
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("name", CELLS)
-def test_gradients_through_weight_dropout_equal_finite_differences(name, fused, mask) -> None:
+def test_gradients_through_weight_dropout_match_finite_differences(name, fused, mask) -> None:
     layer, x = recurrent(name), double(2, 3, D)
     weight = layer.cell.weight_h.detach().clone().requires_grad_()
 

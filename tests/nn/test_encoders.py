@@ -53,7 +53,7 @@ def real_states(h: Tensor, mask: Tensor) -> Tensor:
     return h.masked_fill(~mask.unsqueeze(2), 0)
 
 
-def test_single_row_equals_row_in_a_batch(encoder) -> None:
+def test_single_row_gives_the_same_result_as_in_a_batch(encoder) -> None:
     x, mask = sequences()
     h, ends = encoder.read(x, mask)
     assert h.shape == (*mask.shape, encoder.output_size) and ends.shape == (len(mask), encoder.output_size)
@@ -125,7 +125,7 @@ def test_convolution_reads_positions_within_its_width() -> None:
         assert gradient[0].any(dim=1).nonzero().flatten().tolist() == positions
 
 
-def test_convolution_equals_its_equation() -> None:
+def test_convolution_matches_its_equation() -> None:
     """Compute y_t = ReLU(Σ_i W_i x_{t+i} + b) position by position; x is 0 outside the sequence."""
     torch.manual_seed(0)
     windows, (x, mask) = Windows(D, 3, [2, 3]).double(), sequences()
@@ -158,7 +158,7 @@ def assert_same_results(stack: Any, masked: Any, x: Tensor, mask: Tensor) -> Non
 @pytest.mark.parametrize("combine", ["concat", "sum", "mix"])
 @pytest.mark.parametrize("depth", ["each", "apart"])
 @pytest.mark.parametrize("cell", CELLS)
-def test_reading_padding_equals_masking_it(cell, depth, combine) -> None:
+def test_reading_padding_is_equivalent_to_masking_it(cell, depth, combine) -> None:
     torch.manual_seed(0)
     stack = BidirectionalStack(CELLS[cell], D, 4, 2, depth=depth, combine=combine).double()
     x, mask = sequences()
@@ -172,7 +172,7 @@ def test_reading_padding_equals_masking_it(cell, depth, combine) -> None:
 
 @pytest.mark.parametrize("connections", ["none", "residual", "highway", "dense"])
 @pytest.mark.parametrize("cell", CELLS)
-def test_reading_padding_equals_masking_it_in_one_direction(cell, connections) -> None:
+def test_reading_padding_is_equivalent_to_masking_it_in_one_direction(cell, connections) -> None:
     torch.manual_seed(0)
     widths = [D, D + 4 if connections == "dense" else 4]
     stack = Stack([CELLS[cell](width, 4) for width in widths], connections=connections).double()

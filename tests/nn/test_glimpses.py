@@ -36,7 +36,7 @@ def brute_force_square(x: np.ndarray, location: tuple[float, float], side: int) 
 
 @given(row=st.floats(-1, 1), column=st.floats(-1, 1), patch=st.integers(1, 4), scales=st.integers(1, 3))
 @settings(max_examples=60, deadline=None)
-def test_glimpse_equals_squares_cut_pixel_by_pixel(row: float, column: float, patch: int, scales: int) -> None:
+def test_glimpse_matches_squares_cropped_pixel_by_pixel(row: float, column: float, patch: int, scales: int) -> None:
     x = image()
     places = [(place + 1) / 2 * size - side / 2 for side in patch_sides(patch, scales, 2) for place, size in
               ((row, H), (column, W))]  # fmt: skip
@@ -95,7 +95,7 @@ def brute_force_filters(values: list[float], points: int) -> tuple[np.ndarray, n
     points=st.integers(2, 5),
 )
 @settings(max_examples=40, deadline=None)
-def test_reading_and_writing_equal_the_equations(values: list[float], points: int) -> None:
+def test_reading_and_writing_match_the_equations(values: list[float], points: int) -> None:
     bank = filter_bank(torch.tensor([values], dtype=torch.float64), points, H, W)
     rows, columns, intensity = brute_force_filters(values, points)
     np.testing.assert_allclose(bank.rows[0].numpy(), rows, atol=1e-12)

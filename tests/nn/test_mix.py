@@ -24,7 +24,7 @@ def test_weights_are_a_softmax_times_a_scale() -> None:
     assert torch.isclose(mix.layer_weights.sum(), torch.tensor(1.0, dtype=torch.float64))
 
 
-def test_gradients_equal_finite_differences() -> None:
+def test_gradients_match_finite_differences() -> None:
     mix, read = LayerMix(3).double(), [layer.requires_grad_() for layer in layers()]
 
     def mixed(weights: torch.Tensor, scale: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:

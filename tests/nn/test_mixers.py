@@ -59,7 +59,7 @@ def gradients(mixer: Mixer, x: torch.Tensor, y: torch.Tensor, weigh: torch.Tenso
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_single_row_equals_row_in_a_batch(kind: str) -> None:
+def test_single_row_gives_the_same_result_as_in_a_batch(kind: str) -> None:
     mixer, mask = make(kind), padded((7, 3, 1), 9)
     x = some(3, 9, D)
     together, _ = mixer(torch.where(mask.unsqueeze(-1), x, 1e3), mask)
@@ -78,7 +78,7 @@ def test_padding_has_no_gradient(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_gradients_equal_finite_differences(kind: str) -> None:
+def test_gradients_match_finite_differences(kind: str) -> None:
     mixer, mask = make(kind), padded((5, 3), 5)
     x = some(2, 5, D).requires_grad_()
     parameters = list(mixer.parameters())
@@ -127,7 +127,7 @@ def reachable_positions(stack: list[Mixer], n: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", ["self-attention", "windowed", "convolution", "dilated"])
 @pytest.mark.parametrize("n", [1, 2, 4, 5, 6, 9, 14, 15])
-def test_path_length_equals_the_formula(kind: str, n: int) -> None:
+def test_path_length_matches_the_formula(kind: str, n: int) -> None:
     """Stack layers, and test whether ∂y_n/∂x_1 is zero."""
     length = make(kind).path_length(n)
     assert reachable_positions([make(kind, depth=depth) for depth in range(length)], n)[0]
@@ -153,7 +153,7 @@ def test_dilated_stack_connects_all_positions() -> None:
     assert not reachable_positions(stack, 6)[0]
 
 
-def test_path_lengths_equal_the_documented_table() -> None:
+def test_path_lengths_match_the_documented_table() -> None:
     result = {
         kind: make_mixer(kind, 8, 2, window=32, kernel=3 if kind in ("convolution", "dilated") else None)
         for kind in MIXERS
@@ -166,7 +166,7 @@ def test_path_lengths_equal_the_documented_table() -> None:
 
 @pytest.mark.parametrize("kind", MIXERS)
 @pytest.mark.parametrize("n", [5, 40])
-def test_multiplication_counts_equal_the_torch_counter(kind: str, n: int) -> None:
+def test_multiplication_counts_match_the_torch_counter(kind: str, n: int) -> None:
     """The operation counter of torch does not support fused recurrence and fused attention."""
     mixer = make(kind)
     with FlopCounterMode(display=False) as counter, accel.disabled():
@@ -196,7 +196,7 @@ def full_attention_with_band(
     rotary=st.booleans(),
     cut=st.integers(0, 89),
 )
-def test_windowed_attention_equals_masked_full_attention(
+def test_windowed_attention_matches_masked_full_attention(
     length: int, reach: int, block: int, kv_heads: int, rotary: bool, cut: int
 ) -> None:
     """Compare outputs, weights and gradients for any length, window, block size and padding."""
@@ -223,7 +223,7 @@ def test_windowed_attention_equals_masked_full_attention(
             exactly(gradient, expected_gradient)
 
 
-def test_window_over_all_positions_equals_self_attention() -> None:
+def test_window_over_all_positions_is_equivalent_to_self_attention() -> None:
     windowed = make("windowed", window=50)
     assert isinstance(windowed, WindowedSelfAttention)
     full, x = SelfAttention(windowed.attention), some(2, 40, D)
@@ -271,7 +271,7 @@ def test_memory_of_windowed_attention_is_linear_in_the_length() -> None:
 @pytest.mark.parametrize("kernel", [3, 5])
 @pytest.mark.parametrize("depth", [0, 1, 2])
 @pytest.mark.parametrize("n", [1, 4, 11])
-def test_convolution_equals_its_equation(kernel: int, depth: int, n: int) -> None:
+def test_convolution_matches_its_equation(kernel: int, depth: int, n: int) -> None:
     """Compare position by position, also for dilations longer than the sequence."""
     mixer = make("dilated", kernel=kernel, depth=depth)
     assert isinstance(mixer, DilatedConvolution) and mixer.dilation == (kernel // 2 + 1) ** depth
@@ -310,7 +310,7 @@ def test_plain_convolution_is_independent_of_the_depth() -> None:
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "elman", "mut1"])
-def test_recurrent_mixer_equals_its_cells_in_both_directions(cell: str) -> None:
+def test_recurrent_mixer_matches_its_cells_in_both_directions(cell: str) -> None:
     mixer, x = make("recurrent", cell=cell), some(1, 4, D)
     assert isinstance(mixer, RecurrentMixer)
     halves = []
@@ -324,7 +324,7 @@ def test_recurrent_mixer_equals_its_cells_in_both_directions(cell: str) -> None:
     exactly(mixer(x)[0], torch.cat(halves, dim=-1))
 
 
-def test_recurrent_plain_loop_equals_the_kernel() -> None:
+def test_recurrent_plain_loop_matches_the_kernel() -> None:
     mixer, x, mask = make("recurrent"), some(2, 6, D), padded((6, 4), 6)
     exactly(run(mixer, x, mask, fused=False)[0], mixer(x, mask)[0])
 
@@ -342,7 +342,7 @@ def test_options_are_passed_to_attention() -> None:
     assert make_mixer("convolution", D, HEADS, bias=False).bias is None
 
 
-def test_self_attention_equals_its_equation() -> None:
+def test_self_attention_matches_its_equation() -> None:
     """Compute softmax(QKᵀ/√d_k)V W^O head by head."""
     mixer, x = make("self-attention"), some(1, 5, D)
     assert isinstance(mixer, SelfAttention)

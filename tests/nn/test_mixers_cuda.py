@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-def test_gpu_results_equal_cpu_results(kind: str) -> None:
+def test_gpu_results_match_cpu_results(kind: str) -> None:
     torch.manual_seed(0)
     mixer = make_mixer(kind, 16, 2, depth=1, window=3 if kind == "windowed" else None).double()
     mask = torch.arange(50) < torch.tensor([[50], [7], [0]])  # the last row consists of padding

@@ -76,12 +76,12 @@ def assert_equals_torch(masked: str, cross: bool, bias: bool = True) -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("masked", MASKS)
-def test_self_attention_equals_torch(masked, bias):
+def test_self_attention_matches_torch(masked, bias):
     assert_equals_torch(masked, cross=False, bias=bias)
 
 
 @pytest.mark.parametrize("masked", ["none", "padding"])
-def test_cross_attention_equals_torch(masked):
+def test_cross_attention_matches_torch(masked):
     assert_equals_torch(masked, cross=True)
 
 
@@ -102,7 +102,7 @@ def both_implementations(ours, *arguments, **options):
 @pytest.mark.parametrize("scale", [True, False])
 @pytest.mark.parametrize("rotary", [None, Rotary()])
 @pytest.mark.parametrize("causal", [False, True])
-def test_fused_attention_equals_plain_attention(kv_heads, scale, rotary, causal):
+def test_fused_attention_matches_plain_attention(kv_heads, scale, rotary, causal):
     ours = attention(kv_heads=kv_heads, scale=scale, rotary=rotary)
     x = torch.randn(B, T, D, dtype=torch.float64)
     mask = torch.rand(B, 1, T, T) < 0.6  # some rows are fully masked; with `causal`, these are the first rows
@@ -133,7 +133,7 @@ def test_fully_masked_queries_get_zeros_and_no_gradient(weights, dtype):
     assert x.grad[1].eq(0).all() and x.grad.isfinite().all() and x.grad[0].ne(0).any()
 
 
-def test_gradients_equal_finite_differences():
+def test_gradients_match_finite_differences():
     ours = attention(kv_heads=1, rotary=Rotary())
     x = torch.randn(2, 3, D, dtype=torch.float64, requires_grad=True)
     mask = torch.ones(2, 1, 3, 3).tril().bool()
@@ -142,7 +142,7 @@ def test_gradients_equal_finite_differences():
         assert torch.autograd.gradcheck(lambda x, way=weights: ours(x, mask=mask, weights=way)[0], [x])
 
 
-def test_grouped_heads_equal_repeated_heads():
+def test_grouped_heads_match_repeated_heads():
     torch.manual_seed(3)
     grouped = randomize(MultiHeadAttention(D, 6, kv_heads=2))
     full = MultiHeadAttention(D, 6).double()
@@ -161,7 +161,7 @@ def test_grouped_heads_equal_repeated_heads():
         exactly(grouped(x, is_causal=True, weights=weights)[0], full(x, is_causal=True, weights=weights)[0])
 
 
-def test_attention_equals_its_equation():
+def test_attention_matches_its_equation():
     """Compute softmax(QKᵀ / √d_k) V head by head. Without the scale, compute softmax(QKᵀ) V."""
     for scale in (True, False):
         ours = attention(scale=scale)

@@ -44,7 +44,7 @@ def kind(request):
     return request.param
 
 
-def test_pooling_equals_a_plain_loop(kind) -> None:
+def test_pooling_matches_a_plain_loop(kind) -> None:
     h, mask, ends = sequences()
     pooling = POOLINGS[kind](H).double()
     result, weights = pooling(h, mask, ends)

@@ -12,7 +12,7 @@ from seqloom.nn.positions import Learned, PositionsConfig, Rotary, Sinusoidal, s
 
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 @pytest.mark.parametrize(("width", "base"), [(8, 10000.0), (2, 10000.0), (14, 50.0)])
-def test_sinusoids_equal_the_formula(width, base, layout):
+def test_sinusoids_match_the_formula(width, base, layout):
     """PE(pos, 2i) = sin(pos / base^(2i/d)), PE(pos, 2i+1) = cos(pos / base^(2i/d))."""
     table = sinusoid_table(60, width, layout, base)
     for position in (0, 1, 7, 59):
@@ -23,7 +23,7 @@ def test_sinusoids_equal_the_formula(width, base, layout):
             assert table[position, cosine].item() == pytest.approx(math.cos(angle), abs=1e-7)
 
 
-def test_sinusoids_of_given_positions_equal_the_table():
+def test_sinusoids_of_given_positions_match_the_table():
     module = Sinusoidal(16)
     positions = torch.tensor([[3, 0, 900], [1, 1, 2]])
     torch.testing.assert_close(module(positions), sinusoid_table(901, 16)[positions], atol=1e-4, rtol=0)

@@ -80,7 +80,7 @@ def layer(request):
 
 @pytest.mark.parametrize("mask", [None, *MASKS])
 @pytest.mark.parametrize("name", FUSED)
-def test_fused_kernel_equals_plain_loop(name, mask):
+def test_fused_kernel_matches_plain_loop(name, mask):
     layer = recurrent(name)
     x, state = double(B, T, D).requires_grad_(), some_state(layer)
     mask = None if mask is None else as_mask(mask)
@@ -150,7 +150,7 @@ def as_torch_state(state):
 @pytest.mark.parametrize("lengths", [None, [7, 2, 5, 1]])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("name", TORCH_LAYERS)
-def test_outputs_equal_torch(name, layers, lengths, fused):
+def test_outputs_match_torch(name, layers, lengths, fused):
     torch.manual_seed(3)
     stack = Stack(cells(name, (D, H), *[(H, H)] * (layers - 1)))
     torch_layer = torch_layer_of(name, stack)
@@ -192,7 +192,7 @@ def test_empty_inputs_keep_the_state(layer):
     assert layer(double(0, T, D))[0].shape == (0, T, H)
 
 
-def test_reading_in_steps_and_chunks_equals_reading_in_one_call(layer):
+def test_reading_in_steps_and_chunks_is_equivalent_to_reading_in_one_call(layer):
     x, first = double(B, T, D), some_state(layer)
     whole, last = layer(x, first)
     for sizes in ([1] * T, [3, 4], [2, 1, 4]):
@@ -204,7 +204,7 @@ def test_reading_in_steps_and_chunks_equals_reading_in_one_call(layer):
         exactly(state, last)
 
 
-def test_trace_equals_forward(layer):
+def test_trace_matches_forward(layer):
     x, state = double(B, T, D), some_state(layer)
     trace = layer.trace(x, state)
     outputs, last = layer(x, state)
@@ -247,7 +247,7 @@ def test_later_steps_have_no_gradient(layer, fused):
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_gradients_equal_finite_differences(layer, fused):
+def test_gradients_match_finite_differences(layer, fused):
     mask = torch.tensor([[True, True, False], [False, True, True]])
     x, state = double(2, 3, D).requires_grad_(), some_state(layer, rows=2)
 
@@ -260,7 +260,7 @@ def test_gradients_equal_finite_differences(layer, fused):
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), name=st.sampled_from(sorted(VARIANTS)), fused=st.booleans())
-def test_single_row_equals_row_in_a_padded_batch(data, name, fused):
+def test_single_row_gives_the_same_result_as_in_a_padded_batch(data, name, fused):
     rows, steps = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 6))
     before, behind = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))
     layer = recurrent(name, data.draw(st.integers(0, 9)))
@@ -328,7 +328,7 @@ def test_single_layer_has_no_dropout():
     assert torch.equal(stack(x)[0], stack(x)[0])
 
 
-def test_stack_trace_equals_its_layers():
+def test_stack_trace_matches_its_layers():
     stack = Stack(cells("lstm", (D, H), (H, H), (H, H)))
     x = double(B, T, D)
     outputs, state = stack(x)

@@ -31,7 +31,7 @@ def inputs():
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_fused_kernel_equals_plain_loop(stack, masked):
+def test_fused_kernel_matches_plain_loop(stack, masked):
     x = inputs()
     mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
     results = []
@@ -111,7 +111,7 @@ def test_gradients_work_in_evaluation_mode(stack):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_fused_weight_dropout_equals_plain_loop_without_warnings(stack, masked) -> None:
+def test_fused_weight_dropout_matches_plain_loop_without_warnings(stack, masked) -> None:
     for layer in stack.layers:
         layer.weight_dropout = 0.5
     x = inputs()
@@ -140,7 +140,7 @@ def test_weight_dropout_needs_no_device_synchronization(stack) -> None:
 
 @pytest.mark.parametrize("depth", ["each", "apart"])
 @pytest.mark.parametrize("masked", [False, True])
-def test_bidirectional_fused_kernel_equals_plain_loop(depth, masked) -> None:
+def test_bidirectional_fused_kernel_matches_plain_loop(depth, masked) -> None:
     torch.manual_seed(0)
     both = BidirectionalStack(CELLS["lstm"], D, H, 2, combine="mix", depth=depth).double().cuda()
     x = inputs()
@@ -185,7 +185,7 @@ def some_state(stack, dtype=torch.float64):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_sequence_kernels_equal_the_plain_loop(sequence_stack, masked):
+def test_sequence_kernels_match_the_plain_loop(sequence_stack, masked):
     stack, x = sequence_stack.double(), inputs()
     state = some_state(stack)
     mask = torch.rand(B, T, device="cuda") < 0.6 if masked else None
@@ -223,7 +223,7 @@ def test_padding_needs_no_device_synchronization_in_training(stack):
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", CELLS)
-def test_cuda_graph_step_equals_the_eager_step(name, masked):
+def test_cuda_graph_step_matches_the_eager_step(name, masked):
     """cuDNN kernels do not support padding during the capture of a CUDA graph."""
     torch.manual_seed(0)
     stack = Stack([CELLS[name](D, H)]).double().cuda()

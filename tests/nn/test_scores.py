@@ -44,7 +44,7 @@ def score_by_equation(name, score, s, h, j, a=None):
 @pytest.mark.parametrize("coverage", [False, True])
 @pytest.mark.parametrize("memory", [H, M])
 @pytest.mark.parametrize("name", STANDARD_SCORES)
-def test_score_equals_its_equation(name, memory, coverage):
+def test_score_matches_its_equation(name, memory, coverage):
     score = make(name, memory=memory, coverage=coverage)
     s, h = torch.randn(B, K, T, H).double(), torch.randn(B, S, memory).double()
     a = torch.rand(B, K, T, S).double() if coverage else None
@@ -64,7 +64,7 @@ def test_several_queries_share_a_source(name):
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_query_without_time_dimension_equals_a_single_step(name):
+def test_query_without_time_dimension_gives_the_result_of_a_single_step(name):
     score = make(name)
     s, h = torch.randn(B, H).double(), torch.randn(B, S, M).double()
     exactly(score(s, score.prepare(h)), score(s.unsqueeze(1), score.prepare(h)).squeeze(1))
@@ -72,7 +72,7 @@ def test_query_without_time_dimension_equals_a_single_step(name):
 
 @pytest.mark.parametrize("coverage", [False, True])
 @pytest.mark.parametrize("name", SCORES)
-def test_gradients_equal_finite_differences(name, coverage):
+def test_gradients_match_finite_differences(name, coverage):
     score = make(name, 3, 4, coverage=coverage)
     s, h = torch.randn(2, 2, 3).double().requires_grad_(), torch.randn(2, 3, 4).double().requires_grad_()
     a = torch.rand(2, 2, 3).double().requires_grad_() if coverage else None
@@ -159,7 +159,7 @@ def test_padding_beyond_the_locations_is_accepted():
 
 
 @pytest.mark.parametrize("coverage", [False, True])
-def test_additive_score_in_pieces_equals_one_call(monkeypatch, coverage):
+def test_additive_score_computed_in_pieces_matches_one_call(monkeypatch, coverage):
     score = make("additive", coverage=coverage)
     s, keys = torch.randn(B, K, T, H).double(), score.prepare(torch.randn(B, S, M).double())
     a = torch.rand(B, K, T, S).double() if coverage else None

@@ -118,7 +118,7 @@ def test_layer_survives_recipe_and_state_dict_round_trips(config: Any) -> None:
     assert torch.equal(second.loss(hidden, targets), expected)
 
 
-def test_full_softmax_equals_a_linear_layer() -> None:
+def test_full_softmax_matches_a_linear_layer() -> None:
     output_layer = layer(FullSoftmaxConfig())
     assert list(output_layer.state_dict()) == ["weight", "bias"]
     hidden, targets = data()
@@ -128,7 +128,7 @@ def test_full_softmax_equals_a_linear_layer() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 40, 10**6])
-def test_full_softmax_in_pieces_equals_one_call(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_softmax_computed_in_pieces_matches_one_call(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoding on a CPU computes the softmax in pieces, without gradients."""
     monkeypatch.setattr("seqloom.accel.cross_entropy.CPU_CHUNK_LOGITS", at_once)
     monkeypatch.setattr("seqloom.accel.cross_entropy.MIN_CHUNK_ROWS", 1)
@@ -153,7 +153,7 @@ def test_tied_matrix_is_shared_and_not_reinitialized(config: Any) -> None:
 
 
 @pytest.mark.parametrize(("cutoffs", "factor"), [((7, 20), 2.0), ((1,), 4.0), ((5, 6, 39), 1.5), ((39,), 1.0)])
-def test_adaptive_softmax_equals_torch(cutoffs: tuple[int, ...], factor: float) -> None:
+def test_adaptive_softmax_matches_torch(cutoffs: tuple[int, ...], factor: float) -> None:
     output_layer = layer(AdaptiveSoftmaxConfig(cutoffs=cutoffs, factor=factor))
     torch_layer = nn.AdaptiveLogSoftmaxWithLoss(H, V, list(cutoffs), div_value=factor, head_bias=True).double()
     torch_layer.load_state_dict(output_layer.state_dict())
@@ -168,7 +168,7 @@ def test_adaptive_softmax_equals_torch(cutoffs: tuple[int, ...], factor: float) 
     )
 
 
-def test_adaptive_softmax_equals_its_equation() -> None:
+def test_adaptive_softmax_matches_its_equation() -> None:
     """log p(v) = log p(cluster) + log p(v | cluster) holds for a token of each cluster."""
     output_layer = layer(KINDS["adaptive"])
     h = data()[0][0]
@@ -227,7 +227,7 @@ def test_clusters_of_size_zero_are_rejected() -> None:
 
 @pytest.mark.parametrize("sampler", ["uniform", "log-uniform", "unigram"])
 @pytest.mark.parametrize("samples", [V, 10 * V])
-def test_sampling_the_vocabulary_equals_the_full_softmax(sampler: str, samples: int) -> None:
+def test_sampling_the_whole_vocabulary_gives_the_full_softmax(sampler: str, samples: int) -> None:
     output_layer, (hidden, targets) = sampled(sampler, samples), data()
     value, full = output_layer.loss(hidden, targets), F.cross_entropy(output_layer(hidden), targets)
     exactly(value, full)
@@ -241,7 +241,7 @@ def test_sampling_almost_the_vocabulary_differs_from_the_full_softmax() -> None:
     assert 1e-4 < abs(value - full) < 0.3 * full
 
 
-def test_blackout_over_the_vocabulary_equals_its_equation() -> None:
+def test_blackout_over_the_vocabulary_matches_its_equation() -> None:
     """J = log p(y) + Σ_{v ≠ y} log(1 − p(v)) with the full softmax p."""
     output_layer, (hidden, targets) = sampled("blackout", V), data()
     p = output_layer(hidden).softmax(-1)
@@ -252,7 +252,7 @@ def test_blackout_over_the_vocabulary_equals_its_equation() -> None:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_sampled_loss_equals_its_equation(sampler: str) -> None:
+def test_sampled_loss_matches_its_equation(sampler: str) -> None:
     output_layer, (hidden, targets) = sampled(sampler, 9), data()
     torch.manual_seed(5)
     drawn, log_chance = output_layer.draw()
@@ -272,7 +272,7 @@ def test_sampled_loss_equals_its_equation(sampler: str) -> None:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_inclusion_probabilities_equal_frequencies(sampler: str) -> None:
+def test_inclusion_probabilities_match_frequencies(sampler: str) -> None:
     """For every token, the mean over many draws of 1/π if the token was drawn, and otherwise 0, is 1."""
     output_layer, rounds = sampled(sampler, 12), 4000
     torch.manual_seed(0)
@@ -288,7 +288,7 @@ def test_inclusion_probabilities_equal_frequencies(sampler: str) -> None:
     assert error.max() < 0.1
 
 
-def test_proposals_equal_their_formulas() -> None:
+def test_proposals_match_their_formulas() -> None:
     rank = torch.arange(V, dtype=torch.float64)
     log_uniform = (torch.log(rank + 2) - torch.log(rank + 1)) / math.log(V + 1)
     for sampler, expected in (
@@ -371,7 +371,7 @@ def test_invalid_samples_are_rejected(options: dict[str, Any], words: str) -> No
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
-def test_gpu_results_equal_cpu_results(config: Any, precision: torch.dtype) -> None:
+def test_gpu_results_match_cpu_results(config: Any, precision: torch.dtype) -> None:
     """With autocast, hidden states have half precision and weights have single precision."""
     output_layer, (hidden, targets) = layer(config).float(), data()
     expected = output_layer.target_log_probs(hidden.float(), targets)

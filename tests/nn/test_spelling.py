@@ -30,7 +30,7 @@ def spelling(request) -> Spelling:
     return KINDS[request.param].build(C).double()
 
 
-def test_single_word_equals_word_in_a_batch(spelling) -> None:
+def test_single_word_gives_the_same_result_as_in_a_batch(spelling) -> None:
     result = spelling(padded())
     assert result.shape == (2, 3, spelling.output_size)
     for row, words in enumerate(WORDS):
@@ -53,7 +53,7 @@ def test_output_depends_on_the_order_of_letters(spelling) -> None:
     assert not torch.allclose(result[0], result[1])
 
 
-def test_recurrent_spelling_equals_its_equation() -> None:
+def test_recurrent_spelling_matches_its_equation() -> None:
     """Compute [→h_n; ←h_1] with the cells, letter by letter."""
     torch.manual_seed(0)
     spelling: Any = CharacterRNNConfig(embedding=5, cell="gru", hidden=4).build(C).double()

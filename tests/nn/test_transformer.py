@@ -66,13 +66,13 @@ def assert_decoder_equals_torch(activation: str, norm_first: bool, masked: bool)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_blocks_equal_torch_layers(activation, norm_first, masked):
+def test_blocks_match_torch_layers(activation, norm_first, masked):
     assert_encoder_equals_torch(activation, norm_first, masked)
     assert_decoder_equals_torch(activation, norm_first, masked)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_feed_forward_equals_its_equation(activation):
+def test_feed_forward_network_matches_its_equation(activation):
     fed = randomize(FeedForward(D, INNER, activation))
     x = torch.randn(2, 3, D, dtype=torch.float64)
     up = x @ fed.up.weight.T + fed.up.bias
@@ -82,7 +82,7 @@ def test_feed_forward_equals_its_equation(activation):
     exactly(fed(x), inner[activation] @ fed.down.weight.T + fed.down.bias)
 
 
-def test_norms_equal_their_equations():
+def test_norms_match_their_equations():
     x = torch.randn(2, 3, D, dtype=torch.float64)
     for epsilon, (e_layer, e_rms) in {None: (1e-5, 1e-6), 0.1: (0.1, 0.1)}.items():
         layer, rms = randomize(make_norm("layer", D, epsilon)), randomize(make_norm("rms", D, epsilon))
@@ -96,7 +96,7 @@ def test_norms_equal_their_equations():
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("norm", ["layer", "rms", "none"])
-def test_residuals_equal_their_equations(norm, residual, norm_first):
+def test_residuals_match_their_equations(norm, residual, norm_first):
     torch.manual_seed(4)
     block = randomize(make_block(ResidualConfig(D, norm, norm_first, residual)))
     x = torch.randn(1, S, D, dtype=torch.float64)

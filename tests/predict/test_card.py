@@ -175,7 +175,9 @@ def test_fence_is_longer_than_the_backticks_of_its_code() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_python_example_of_the_card_runs(runs: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_python_example_in_the_card_is_executable(
+    runs: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     monkeypatch.chdir(runs)
     (code,) = examples(card_of(runs / name), "python")
     exec(compile(code, "card.md", "exec"), {})
@@ -183,7 +185,7 @@ def test_python_example_of_the_card_runs(runs: Path, name: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_shell_examples_of_the_card_run(runs: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shell_examples_in_the_card_are_executable(runs: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(runs)
     for command in examples(card_of(runs / name), "bash")[0].splitlines():
         program, *words = shlex.split(command)

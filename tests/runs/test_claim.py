@@ -126,7 +126,7 @@ def test_run_with_steps_is_kept(tmp_path: Path) -> None:
     assert run.path.exists()
 
 
-def test_run_of_another_process_is_kept(tmp_path: Path) -> None:
+def test_run_of_another_process_is_not_deleted(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "one", {}, {})
     with run.locked(), pytest.raises(UsageError, match="being trained by another process"):
         run.discard_unstarted()

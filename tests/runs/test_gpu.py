@@ -40,7 +40,7 @@ def test_resumed_training_is_bit_identical(recipe, tmp_path, cell, precision):
 
 
 @pytest.mark.parametrize("task", ["language-model", "ngram"])
-def test_gpu_results_equal_cpu_results(recipe, tmp_path, task):
+def test_gpu_results_match_cpu_results(recipe, tmp_path, task):
     overrides = ["train.device=cpu"] if task == "language-model" else []
     events = list(begin(recipe(*overrides, task=task), tmp_path / "run").events())
     best = min(event.metrics["loss"] for event in events if isinstance(event, Evaluated))

@@ -82,7 +82,7 @@ def test_only_frozen_encoders_without_augmentation_are_computed_once(options: li
 
 
 @needs_weights
-def test_frozen_encoder_is_run_once_and_resume_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frozen_encoder_is_run_once_and_resuming_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQLOOM_DATA", str(write(tmp_path / "data")))
 
     def stop(event: Any) -> None:

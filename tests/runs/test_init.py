@@ -187,7 +187,7 @@ def test_run_opens_without_its_source(runs: Path, tmp_path: Path) -> None:
     assert average(out, last=2, out=tmp_path / "mean").evaluate("dev")["loss"] > 0
 
 
-def test_resume_without_checkpoint_needs_unchanged_source(runs: Path, tmp_path: Path) -> None:
+def test_resuming_without_checkpoint_needs_unchanged_source(runs: Path, tmp_path: Path) -> None:
     source = Path(shutil.copytree(runs / "gpt", tmp_path / "gpt"))
     recipe = classify_recipe(tmp_path, source, "train.steps=2")
     run = begin(recipe, tmp_path / "out").run  # simulates a process that was killed before its first checkpoint
@@ -211,7 +211,7 @@ def test_fine_tuned_classifier_has_no_language_model(runs: Path, tmp_path: Path)
         again.model()
 
 
-def test_fine_tuned_run_can_be_fine_tuned(runs: Path, tmp_path: Path) -> None:
+def test_fine_tuned_run_can_be_fine_tuned_again(runs: Path, tmp_path: Path) -> None:
     first = trained(classify_recipe(tmp_path, runs / "bert", "train.steps=3"), tmp_path / "first")
     task = begin(tag_recipe(tmp_path, first), tmp_path / "second").task
     one, two = load(first).model.backbone.state_dict(), task.model().backbone.state_dict()

@@ -46,7 +46,7 @@ def test_event_is_logged_before_it_is_yielded(recipe, tmp_path):
 
 
 @pytest.mark.parametrize("task", ["language-model", "ngram"])
-def test_log_of_crashed_and_resumed_run_equals_uninterrupted_log(recipe, tmp_path, task):
+def test_log_of_crashed_and_resumed_run_matches_uninterrupted_log(recipe, tmp_path, task):
     whole = list(begin(recipe(task=task), tmp_path / "whole").events())
     expected = read_log(tmp_path / "whole")
     for count in range(1, len(whole)):
@@ -63,7 +63,7 @@ def test_log_of_crashed_and_resumed_run_equals_uninterrupted_log(recipe, tmp_pat
             json.loads(line)
 
 
-def test_curve_of_stopped_and_resumed_run_equals_uninterrupted_curve(recipe, tmp_path):
+def test_curve_of_stopped_and_resumed_run_matches_uninterrupted_curve(recipe, tmp_path):
     list(begin(recipe(), tmp_path / "whole").events())
     stop = Stop()
     for event in begin(recipe(), tmp_path / "parts").events(stop):

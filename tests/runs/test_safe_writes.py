@@ -161,7 +161,7 @@ def test_run_directory_may_be_a_link(run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "one").is_symlink()
 
 
-def test_resume_removes_leftovers_of_a_killed_process(run: Path) -> None:
+def test_resuming_removes_leftovers_of_a_killed_process(run: Path) -> None:
     leftovers = [temporary_path(run / name) for name in ("card.md", "metrics/dev.json", "checkpoints/latest.json")]
     for leftover in leftovers:
         leftover.write_text("half")

@@ -41,7 +41,7 @@ def display_text(text: str) -> str:
 
 
 @pytest.mark.parametrize("run", ["translate-gru", "translate-transformer"])
-def test_best_leaf_equals_translate_output(studio_page: StudioPage, runs: Path, run: str) -> None:
+def test_best_leaf_matches_the_output_of_translate(studio_page: StudioPage, runs: Path, run: str) -> None:
     page = studio_page.open("beam", run=run, text=DATE)
     assert best_candidate(page) == display_text(print_translation(runs / run))
     rows = studio_page.table("beam")[1:]

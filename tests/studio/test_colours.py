@@ -58,7 +58,7 @@ def test_red_is_positive_and_blue_is_negative(theme: str) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_green_supports_and_red_opposes(theme: str) -> None:
+def test_green_words_support_and_red_words_oppose_the_label(theme: str) -> None:
     against, *_, in_favour = stops("ATTRIBUTION", theme)
     assert max(against) == against[0] and max(in_favour) == in_favour[1]
 
@@ -172,7 +172,7 @@ def test_cell_view_uses_palette(studio_page: Any, theme: Theme) -> None:
     ("run", "stage", "gate_rows"),
     [("lm-lstm", "step", 6), ("translate-gru", "encoder-step", 3)],  # each gate, and each product with one
 )
-def test_walk_uses_palette(
+def test_tour_uses_the_palette(
     studio_page: Any, client: TestClient, theme: Theme, run: str, stage: str, gate_rows: int
 ) -> None:
     walk = client.post("/api/walk", json={"run": run}).json()

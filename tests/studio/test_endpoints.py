@@ -133,7 +133,7 @@ def occupy_model(queues: Queues, run: str) -> Iterator[Endless]:
             answer(connection)
 
 
-def test_busy_model_does_not_block_others(runs: Path) -> None:
+def test_busy_model_does_not_block_other_models(runs: Path) -> None:
     """Other models respond even if more requests are waiting than the server has threads."""
     queues = Queues(slots=60)
     with Studio(runs, queues=queues).running() as studio, occupy_model(queues, "gpt"):

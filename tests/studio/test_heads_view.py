@@ -58,7 +58,7 @@ def load_part(runs: Path, run: str, name: str, text: str = TEXT) -> Part:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def test_values_match_inspect(studio_page: StudioPage, runs: Path) -> None:
+def test_values_match_the_output_of_inspect(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("heads", run="gpt", text=TEXT, layer="2", head="3", shades="linear")
     table, part = studio_page.table("head"), load_part(runs, "gpt", "decoder")
     grid = part.grid(2, 3)

@@ -48,7 +48,7 @@ def submit_text(page: Any, label: str, text: str) -> None:
     ("view", "run", "path", "figure"),
     [("cell", "lm-lstm", "cell", "cell-units"), ("gradients", "lm-elman", "gradients", "gradient-tokens")],
 )
-def test_late_response_is_ignored(studio_page: StudioPage, view: str, run: str, path: str, figure: str) -> None:
+def test_outdated_response_is_ignored(studio_page: StudioPage, view: str, run: str, path: str, figure: str) -> None:
     page = studio_page.open(view, run=run, text="one")
     late = Late(page, path)
     submit_text(page, "Text", "abcd")
@@ -60,7 +60,7 @@ def test_late_response_is_ignored(studio_page: StudioPage, view: str, run: str, 
     assert page.locator(".busy").count() == 0
 
 
-def test_late_mask_prediction_is_ignored(studio_page: StudioPage) -> None:
+def test_outdated_mask_prediction_is_ignored(studio_page: StudioPage) -> None:
     page = studio_page.open("write", run="bert", text="the [MASK] statement")
     late = Late(page, "write/fill")
     label = "Text with [MASK] tokens"
@@ -83,7 +83,7 @@ def test_card_shows_the_last_selected_run(studio_page: StudioPage) -> None:
     assert page.get_by_role("heading", name="Run card of bert").count() == 1
 
 
-def test_late_walk_is_ignored(studio_page: StudioPage) -> None:
+def test_outdated_tour_is_ignored(studio_page: StudioPage) -> None:
     page = studio_page.open("walk", run="lm-lstm", text="one", stage="tokens")
     late = Late(page, "walk")
     submit_text(page, "Sentence", "abc")
@@ -97,7 +97,7 @@ def test_late_walk_is_ignored(studio_page: StudioPage) -> None:
     assert page.evaluate("() => document.activeElement.textContent") == "Next →"
 
 
-def test_old_walk_is_inactive_while_loading(studio_page: StudioPage) -> None:
+def test_old_tour_is_inactive_while_loading(studio_page: StudioPage) -> None:
     """Buttons, stages, tokens and arrow keys of the previous walk have no effect."""
     page = studio_page.open("walk", run="lm-lstm", text="one", stage="tokens")
     late = Late(page, "walk")

@@ -278,7 +278,7 @@ def test_figures_are_saved_as_png_svg_and_html(studio_page: StudioPage, tmp_path
             assert b"<script" not in content and b"nats" in content
 
 
-def test_page_without_token_is_locked(studio_page: StudioPage, studio: Studio) -> None:
+def test_page_requires_a_token(studio_page: StudioPage, studio: Studio) -> None:
     page = studio_page.page
     studio_page.refusals = True
     page.goto(f"http://127.0.0.1:{studio.port}/")

@@ -235,7 +235,7 @@ def test_public_server_accepts_addresses_and_own_names(run_folder: RunFolder) ->
     assert ask(client, host="192.168.0.7", authorization="").status_code == 401
 
 
-def test_token_is_random_and_in_fragment(runs: Path) -> None:
+def test_token_is_random_and_passed_in_the_url_fragment(runs: Path) -> None:
     first, second = Studio(runs), Studio(runs)
     try:
         assert first.token != second.token and len(first.token) >= 32

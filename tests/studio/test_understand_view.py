@@ -101,7 +101,7 @@ def test_tags_and_paths_match_python(studio_page: StudioPage, runs: Path, name: 
     assert f"{np.exp(expected.log_prob):.3f}" in figure.locator(".caption").inner_text()
 
 
-def test_differing_tags_are_listed(studio_page: StudioPage, runs: Path) -> None:
+def test_words_with_different_tags_are_listed(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open(
         "understand", run="tagger", text=SENTENCE
     )  # by default, the HMM tagger of the same corpus is compared

@@ -183,7 +183,7 @@ def test_legend_isolates_group(studio_page: StudioPage) -> None:
     assert rows[0][3] == "most frequent tag" and {row[3] for row in rows[1:]} >= {"O", "B-LOC"}
 
 
-def test_user_texts_are_projected_and_escaped(studio_page: StudioPage, runs: Path) -> None:
+def test_texts_of_the_user_are_projected_and_escaped(studio_page: StudioPage, runs: Path) -> None:
     page = studio_page.open("vectors", run="classifier", kind="sentences", lines="a\nb\nc\nd")
     lines = ["<img src=x onerror=alert(1)>", "Montag, 3. Mai", "lundi 3 mai", "الاثنين ٣ مايو", "五月三日"]
     page.get_by_role("textbox", name="Texts", exact=True).fill("\n".join([*lines, "", lines[1]]))

@@ -64,7 +64,7 @@ def test_new_view_is_discovered_by_its_files(tmp_path: Path, monkeypatch: pytest
     assert '<link rel="stylesheet" href="views/echo.css">' in render_page(found)
 
 
-def test_view_suits_only_tasks_that_name_it() -> None:
+def test_view_is_offered_only_for_tasks_that_list_it() -> None:
     recipe = {"task": "tag", "model": {"kind": "tagger"}}
     assert View("understand", "Understand").suits(recipe)
     assert not View("echo", "Echo").suits(recipe)

@@ -101,7 +101,7 @@ def test_translation_scores_match_model(studio_page: StudioPage, runs: Path) -> 
     np.testing.assert_allclose(shares, loaded.model.attention(batch)[0, 0].detach().numpy(), atol=1e-5)
 
 
-def test_displayed_sums_add_up(studio_page: StudioPage) -> None:
+def test_displayed_terms_add_up_to_the_displayed_sum(studio_page: StudioPage) -> None:
     studio_page.open("walk", run="translate-transformer", text=DATE, stage="positions", numbers="16")
     table = studio_page.table("walk-positions-1")
     parts = [np.array([float(cell) for cell in row[1:]]) for row in table[1:]]
@@ -280,7 +280,7 @@ def test_invalid_requests_are_rejected(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("run", WALKED)
-def test_walk_matches_model(client: TestClient, run: str) -> None:
+def test_tour_values_match_the_model(client: TestClient, run: str) -> None:
     walk = client.post("/api/walk", json={"run": run}).json()
     assert walk["difference"] < 2e-5
     assert walk["stages"][0]["key"] == "text"

@@ -81,7 +81,7 @@ def test_stream_matches_generate(client: TestClient, runs: Path, run: str) -> No
 
 
 @pytest.mark.parametrize("run", ["translate-gru", "translate-transformer"])
-def test_greedy_translation_equals_beam_of_one(client: TestClient, runs: Path, run: str) -> None:
+def test_greedy_translation_matches_search_with_a_beam_of_one(client: TestClient, runs: Path, run: str) -> None:
     begin, *tokens, _ = events(client, run=run, text=DATE, temperature=0, max_tokens=40)
     (translation,) = load(runs / run, "cpu").translate(DATE, beam=1, max_length=40)
     assert [token["id"] for token in tokens if token["id"]] == translation.candidates[0].ids

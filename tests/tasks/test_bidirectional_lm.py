@@ -45,7 +45,7 @@ def test_batches_contain_every_document_and_depend_on_seed_and_step(tmp_path: Pa
     assert first.tokens_per_step() == pytest.approx(sum(map(len, seen)) / first.steps_per_epoch())
 
 
-def test_metrics_equal_independent_computation(tmp_path: Path) -> None:
+def test_metrics_match_independent_computation(tmp_path: Path) -> None:
     task = Task.prepare(bidirectional_recipe(tmp_path, "batch.max_length=100"))
     torch.manual_seed(0)
     model = task.model().eval()
@@ -85,7 +85,7 @@ def test_training_lowers_both_perplexities(tmp_path: Path) -> None:
     assert max(metrics["forward_perplexity"], metrics["backward_perplexity"]) < 4  # the vocabulary has 20 words
 
 
-def test_resume_is_exact(tmp_path: Path) -> None:
+def test_resumed_training_is_bit_identical(tmp_path: Path) -> None:
     recipe = bidirectional_recipe(tmp_path, "model.dropout=0.2")
     uninterrupted, stop = trained(recipe, tmp_path / "whole"), Stop()
     for event in begin(recipe, tmp_path / "parts").events(stop):

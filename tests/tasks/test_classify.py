@@ -159,7 +159,7 @@ ENCODERS = {
 
 
 @pytest.mark.parametrize("overrides", ENCODERS.values(), ids=list(ENCODERS))
-def test_training_is_accurate_and_resume_is_exact(tmp_path: Path, overrides: list[str]) -> None:
+def test_training_is_accurate_and_resuming_is_exact(tmp_path: Path, overrides: list[str]) -> None:
     recipe = classify_recipe(tmp_path, *overrides)
     uninterrupted = trained(recipe, tmp_path / "whole")
     metrics = Run.open(uninterrupted).metrics("dev") or {}

@@ -133,7 +133,7 @@ def test_image_files_are_classified(run: Path, picture: Path, capsys: pytest.Cap
         model.classify(np.zeros((3, 3)))
 
 
-def test_why_names_and_draws_the_important_parts(
+def test_why_option_lists_and_draws_the_important_parts(
     run: Path, picture: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "why.png"

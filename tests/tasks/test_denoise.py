@@ -34,7 +34,7 @@ def test_every_text_is_read_completely(tmp_path: Path, kind: str) -> None:
     assert task.tokens_per_step() * task.steps_per_epoch() == len(tokens) + len(task.batches.texts)
 
 
-def test_model_has_special_tokens_of_its_noise(tmp_path: Path) -> None:
+def test_output_layer_includes_the_special_tokens_of_the_denoising_objective(tmp_path: Path) -> None:
     for kind, extra in (("spans", EXTRA + 100), ("bart", EXTRA)):
         run = trained(denoise_recipe(tmp_path, f"noise.kind={kind}", "train.steps=1"), tmp_path / kind)
         model = load(run)
@@ -43,7 +43,7 @@ def test_model_has_special_tokens_of_its_noise(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_metrics_equal_independent_computation(tmp_path: Path, kind: str) -> None:
+def test_metrics_match_independent_computation(tmp_path: Path, kind: str) -> None:
     task = prepared(tmp_path, f"noise.kind={kind}", "batch.dev_texts=null")
     torch.manual_seed(0)
     model = task.model().eval()
@@ -119,14 +119,16 @@ def test_few_texts_are_memorized(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_resume_is_exact(tmp_path: Path, kind: str) -> None:
+def test_resumed_training_is_bit_identical(tmp_path: Path, kind: str) -> None:
     recipe = denoise_recipe(tmp_path, f"noise.kind={kind}", "model.dropout=0.2")
     uninterrupted = trained(recipe, tmp_path / "whole")
     stopped_and_resumed_run(recipe, tmp_path / "parts")
     assert_same_checkpoints(uninterrupted, tmp_path / "parts")
 
 
-def test_resume_differs_without_seeding_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming_without_seeding_each_step_changes_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     recipe = denoise_recipe(tmp_path, "model.dropout=0.2")
     uninterrupted = trained(recipe, tmp_path / "whole")
@@ -144,7 +146,7 @@ def stopped_and_resumed_run(recipe: Any, out: Path) -> None:
     assert [event.step for event in resume(out).events() if isinstance(event, Evaluated)] == [6]
 
 
-def test_other_text_is_corrupted_and_evaluated(tmp_path: Path) -> None:
+def test_texts_of_a_file_are_corrupted_and_evaluated(tmp_path: Path) -> None:
     run = trained(denoise_recipe(tmp_path), tmp_path / "run")
     metrics = load(run).evaluate_documents(["The cats purr all day . They eat milk ."])
     assert metrics["loss"] > 0 and 0 <= metrics["exact_spans"] <= 1

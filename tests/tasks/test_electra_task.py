@@ -55,7 +55,7 @@ def test_incompatible_settings_are_rejected(tmp_path: Path) -> None:
         masked_recipe(tmp_path, "model.generator.size_ratio=0.5")  # bert has no generator
 
 
-def test_metrics_equal_independent_computation(tmp_path: Path) -> None:
+def test_metrics_match_independent_computation(tmp_path: Path) -> None:
     task = Task.prepare(masked_recipe(tmp_path, ELECTRA, "model.dropout=0", "batch.eval_size=5"))
     torch.manual_seed(0)
     model = task.model().eval()
@@ -117,7 +117,7 @@ def test_training_detects_replaced_tokens(tmp_path: Path) -> None:
     assert metrics["masked_accuracy"] > 0.2
 
 
-def test_resume_is_exact(tmp_path: Path) -> None:
+def test_resumed_training_is_bit_identical(tmp_path: Path) -> None:
     recipe = masked_recipe(tmp_path, ELECTRA, "model.dropout=0.2")
     uninterrupted, stop = trained(recipe, tmp_path / "whole"), Stop()
     for event in begin(recipe, tmp_path / "parts").events(stop):

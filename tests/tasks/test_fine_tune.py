@@ -78,7 +78,7 @@ RESUMED = {
 
 @pytest.mark.parametrize("case", RESUMED)
 @pytest.mark.parametrize("kind", ["recurrent-lm", "gpt"])
-def test_resume_is_exact(runs: Path, tmp_path: Path, kind: str, case: str) -> None:
+def test_resumed_training_is_bit_identical(runs: Path, tmp_path: Path, kind: str, case: str) -> None:
     """Layers are unfrozen after the resume: an epoch has about 13 steps, and a group is unfrozen every 6 or 7 steps."""
     recipe = classify_recipe(tmp_path, runs / kind, *RESUMED[case], "train.steps=16", "model.backbone.dropout=0.1")
     uninterrupted = trained(recipe, tmp_path / "whole")

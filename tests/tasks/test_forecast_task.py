@@ -137,7 +137,7 @@ def test_forecast_uses_only_past_values(make: Make, tmp_path: Path, kind: tuple[
 # --- metrics ----------------------------------------------------------------------------------------------------------
 
 
-def test_origins_are_one_horizon_apart(make: Make) -> None:
+def test_forecast_origins_are_one_horizon_apart(make: Make) -> None:
     task = make(*AR)
     origins = task.origins("dev")
     assert [origin.position for origin in origins] == [84, 90, 96]
@@ -244,7 +244,7 @@ def test_short_split_and_nearly_constant_variables_give_warnings(make: Make, tmp
 @pytest.mark.parametrize(
     "kind", [LSTM, ("model.kind=ffn", *LSTM[1:]), ("model.kind=transformer", "model.d_model=8", *LSTM[2:])]
 )
-def test_resume_is_exact(recipe: Callable[..., Any], tmp_path: Path, kind: tuple[str, ...]) -> None:
+def test_resumed_training_is_bit_identical(recipe: Callable[..., Any], tmp_path: Path, kind: tuple[str, ...]) -> None:
     complete = begin(recipe(*kind, "train.schedule=constant"), tmp_path / "whole")
     for _ in complete.events():
         pass

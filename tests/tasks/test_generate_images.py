@@ -143,7 +143,7 @@ def test_generate_writes_pictures(run: Path, tmp_path: Path, capsys: pytest.Capt
     assert (tmp_path / "grid.png").read_bytes() == first
 
 
-def test_vae_and_colours_are_drawn(tmp_path: Path) -> None:
+def test_images_of_a_vae_and_colour_images_are_drawn(tmp_path: Path) -> None:
     colours = [word for word in VAE if word != "images.channels=1"]
     train_recipe(*colours, out=tmp_path / "run")
     words = ["--steps-grid", str(tmp_path / "steps.png"), "--animation", str(tmp_path / "x.gif"), "--samples", "2"]

@@ -40,7 +40,7 @@ def losses(cell: str) -> list[float]:
 
 
 @pytest.mark.parametrize("cell", STANDARD_CELLS)
-def test_first_twenty_losses_equal_the_recorded_losses(cell: str) -> None:
+def test_first_twenty_losses_match_the_recorded_losses(cell: str) -> None:
     golden = json.loads(GOLDEN.read_text())
     assert cell in golden, "a new cell: write the golden losses anew (see above)"
     assert losses(cell) == pytest.approx(golden[cell], abs=1e-4)

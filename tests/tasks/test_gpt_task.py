@@ -38,11 +38,11 @@ def model_of(task: Task) -> Any:
 # --- documents --------------------------------------------------------------------------------------------------------
 
 
-def test_document_starts_at_preceding_end() -> None:
+def test_document_starts_at_the_preceding_end_token() -> None:
     assert number_documents(torch.tensor([[5, 6, END, 7, END, END, 8]])).tolist() == [[0, 0, 1, 1, 2, 3, 3]]
 
 
-def test_loss_without_cross_document_attention_equals_single_documents(recipe: Make) -> None:
+def test_loss_without_cross_document_attention_matches_that_of_single_documents(recipe: Make) -> None:
     task = Task.prepare(recipe(*APART))
     model, batch = model_of(task), task.batch(1, 1)
     total = 0.0
@@ -110,7 +110,7 @@ def test_stream_log_probs_are_independent_of_chunking(recipe: Make) -> None:
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-def test_first_ten_losses_equal_the_recorded_losses(recipe: Make) -> None:
+def test_first_ten_losses_match_the_recorded_losses(recipe: Make) -> None:
     config = recipe(*GPT, "model.dropout=0.1", "model.output_bias=true", "train.lr=0.005")
     trainer = TrainState(Task.prepare(config), config.train, config.seed)
     assert [make_step(trainer).loss for _ in range(10)] == pytest.approx(GOLDEN, abs=1e-3)
@@ -124,7 +124,7 @@ def test_no_state_is_carried_between_chunks(recipe: Make) -> None:
 
 
 @pytest.mark.parametrize("options", [GPT, APART, [*GPT, "batch.random_offset=true", "model.tied=false"]], ids=str)
-def test_resume_is_exact(recipe: Make, tmp_path: Path, options: list[str]) -> None:
+def test_resumed_training_is_bit_identical(recipe: Make, tmp_path: Path, options: list[str]) -> None:
     def trained(name: str, *steps: int) -> dict[str, torch.Tensor]:
         for number in steps:
             config = recipe(*options, "model.dropout=0.3", f"train.steps={number}", "train.save_every=2")

@@ -70,7 +70,7 @@ def test_training_halves_the_loss_and_model_responds(folder: Path) -> None:
     assert picked.label == examples[0].output
 
 
-def test_exact_metric_equals_greedy_search(folder: Path) -> None:
+def test_exact_match_is_computed_from_greedy_search(folder: Path) -> None:
     model = seqloom.load(folder / "done")
     task = model.task()
     examples = task.corpus.split("test")
@@ -82,7 +82,7 @@ def test_exact_metric_equals_greedy_search(folder: Path) -> None:
     assert model.evaluate("test")["exact"] == pytest.approx(sum(correct) / len(correct))
 
 
-def test_resume_is_exact(folder: Path, tmp_path: Path) -> None:
+def test_resumed_training_is_bit_identical(folder: Path, tmp_path: Path) -> None:
     recipe, stop = instruct_recipe(folder, folder / "lstm"), Stop()
     trained(recipe, tmp_path / "one-go")
     for event in begin(recipe, tmp_path / "resumed").events(stop):

@@ -218,7 +218,7 @@ def test_fraction_of_unchanged_documents_is_measured(recipe):
     assert words.text_kept("train") == pytest.approx(normal)
 
 
-def test_reset_rows_equal_rows_with_initial_state(recipe):
+def test_reset_rows_give_the_same_results_as_rows_with_initial_state(recipe):
     """The loss of each row uses its carried state, or the initial state if the state is reset."""
     task = Task.prepare(recipe("batch.state_reset_probability=0.5"))
     torch.manual_seed(1)

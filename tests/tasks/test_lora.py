@@ -87,7 +87,7 @@ def test_loss_falls_more_than_with_a_frozen_backbone(runs: Path, tmp_path: Path)
     assert losses["lora"] < losses["frozen"]
 
 
-def test_resume_is_exact(runs: Path, tmp_path: Path) -> None:
+def test_resumed_training_is_bit_identical(runs: Path, tmp_path: Path) -> None:
     recipe = tag_recipe(tmp_path, runs / "bert", *LORA, "init.lora.dropout=0.2", "train.steps=12")
     uninterrupted = trained(recipe, tmp_path / "whole")
     stop, training = Stop(), begin(recipe, tmp_path / "parts")

@@ -67,7 +67,7 @@ def test_static_masking_repeats_pairs_and_masks(tmp_path: Path) -> None:
         assert (dynamic.epoch(1, 0)[name] != dynamic.epoch(1, 5)[name]).any()
 
 
-def test_metrics_equal_independent_computation(tmp_path: Path) -> None:
+def test_metrics_match_independent_computation(tmp_path: Path) -> None:
     task = prepared(tmp_path)
     torch.manual_seed(0)
     model = task.model().eval()
@@ -120,14 +120,16 @@ def test_training_predicts_masked_words_better_than_chance(tmp_path: Path, objec
 
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm+nsp"])
-def test_resume_is_exact(tmp_path: Path, objective: str) -> None:
+def test_resumed_training_is_bit_identical(tmp_path: Path, objective: str) -> None:
     recipe = masked_recipe(tmp_path, f"objective={objective}", "model.dropout=0.2")
     uninterrupted = trained(recipe, tmp_path / "whole")
     stopped_and_resumed_run(recipe, tmp_path / "parts")
     assert_same_checkpoints(uninterrupted, tmp_path / "parts")
 
 
-def test_resume_differs_without_seeding_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming_without_seeding_each_step_changes_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     recipe = masked_recipe(tmp_path, "model.dropout=0.2")
     uninterrupted = trained(recipe, tmp_path / "whole")

@@ -95,7 +95,7 @@ def test_truncated_examples_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "backbone"), [("pair", "recurrent-lm"), ("score", "gpt"), ("choice", "bert"), ("answer", "bert")]
 )
-def test_training_is_accurate_and_resume_is_exact(tmp_path: Path, name: str, backbone: str) -> None:
+def test_training_is_accurate_and_resuming_is_exact(tmp_path: Path, name: str, backbone: str) -> None:
     config = recipe(tmp_path, name, backbone=backbone)
     uninterrupted = trained(config, tmp_path / "whole")
     metrics = Run.open(uninterrupted).metrics("dev") or {}
@@ -121,7 +121,7 @@ def test_evaluation_is_independent_of_batching(tmp_path: Path) -> None:
         assert plain == pytest.approx(again, abs=1e-5)
 
 
-def test_metrics_of_scores_equal_manual_computation(tmp_path: Path) -> None:
+def test_metrics_of_scores_match_manual_computation(tmp_path: Path) -> None:
     task = task_of(recipe(tmp_path, "score"))
     model = model_of(task)
     predicted, expected = task.outputs(model, "dev"), scores_of(task.corpus, "dev")

@@ -78,7 +78,7 @@ def test_balanced_weights_equalize_present_and_absent(tmp_path: Path) -> None:
     assert loss.count == len(batch["labels"])
 
 
-def test_resume_is_exact_and_chooses_the_same_thresholds(tmp_path: Path) -> None:
+def test_resuming_is_exact_and_selects_the_same_thresholds(tmp_path: Path) -> None:
     recipe = ticket_recipe(tmp_path, "model.dropout=0.3")
     uninterrupted = trained(recipe, tmp_path / "whole")
     stop, training = Stop(), begin(recipe, tmp_path / "halves")
@@ -125,7 +125,7 @@ def test_thresholds_have_the_best_f1_on_dev(run: Path, model: Any) -> None:
     assert metrics["micro_f1"] > 0.9 > metrics["constant_f1"]
 
 
-def test_predictions_equal_those_of_evaluation(model: Any) -> None:
+def test_predictions_match_those_of_evaluation(model: Any) -> None:
     examples = model.training_task.corpus.split("test")
     predictions = list(model.classify([example.text for example in examples]))
     assert [", ".join(sorted(each.labels)) for each in predictions] == [e.label for e in model.predict_split("test")]
@@ -164,7 +164,7 @@ def test_labels_reach_their_thresholds(model: Any) -> None:
     assert len(everything.labels) == 3
 
 
-def test_explanation_is_of_the_most_probable_label(model: Any) -> None:
+def test_most_probable_label_is_explained(model: Any) -> None:
     (prediction,) = model.classify("hello password", why=True)
     assert prediction.why is not None
     assert max(prediction.why.words, key=lambda word: word.weight).text == "password"

@@ -93,7 +93,7 @@ def test_text_shorter_than_order_is_rejected_before_run_is_created(recipe, tmp_p
     assert not (tmp_path / "run").exists()
 
 
-def test_resume_after_counting_only_evaluates(recipe, tmp_path):
+def test_resuming_after_counting_only_evaluates(recipe, tmp_path):
     training = begin(recipe(task="ngram"), tmp_path / "run")
     for event in training.events():
         if type(event).__name__ == "Saved":

@@ -103,7 +103,7 @@ def test_evaluation_and_prompt_command_agree(folder: Path) -> None:
     assert [task.names[position] for position in best] == chosen
 
 
-def test_resume_is_exact(folder: Path, tmp_path: Path) -> None:
+def test_resumed_training_is_bit_identical(folder: Path, tmp_path: Path) -> None:
     recipe = tune_recipe(folder, folder / "gpt")
     stop = Stop()
     for event in begin(recipe, tmp_path / "resumed").events(stop):

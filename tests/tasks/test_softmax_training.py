@@ -22,7 +22,7 @@ SOFTMAXES = {
 
 
 @pytest.mark.parametrize("overrides", SOFTMAXES.values(), ids=SOFTMAXES)
-def test_resume_is_exact(recipe: Any, tmp_path: Path, overrides: list[str]) -> None:
+def test_resumed_training_is_bit_identical(recipe: Any, tmp_path: Path, overrides: list[str]) -> None:
     config = recipe(*overrides, "model.dropout=0.2")
     list(begin(config, tmp_path / "whole").events())
     stop = Stop()
@@ -58,7 +58,7 @@ def test_sampler_uses_counts_of_training_text(recipe: Any) -> None:
     assert proposal[1] == proposal.min()
 
 
-def test_sampled_loss_has_remark(recipe: Any) -> None:
+def test_note_explains_the_sampled_loss(recipe: Any) -> None:
     remarks = [Task.prepare(recipe(*overrides)).monitor.remark for overrides in ([], *SOFTMAXES.values())]
     assert remarks == ["", "", "of samples", "of samples"]
 

@@ -143,7 +143,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("overrides", KINDS.values(), ids=list(KINDS))
-def test_training_is_accurate_and_resume_is_exact(tmp_path: Path, overrides: list[str]) -> None:
+def test_training_is_accurate_and_resuming_is_exact(tmp_path: Path, overrides: list[str]) -> None:
     recipe = tag_recipe(tmp_path, *overrides)
     uninterrupted = trained(recipe, tmp_path / "whole")
     metrics = Run.open(uninterrupted).metrics("dev") or {}

@@ -36,7 +36,7 @@ def test_smoother_beats_filter_and_filter_beats_observations(tmp_path: Path, mot
     assert metrics["next_rmse"] < metrics["next_naive"]
 
 
-def test_metrics_equal_manual_computation(tmp_path: Path) -> None:
+def test_metrics_match_manual_computation(tmp_path: Path) -> None:
     train(tmp_path / "run")
     model = load(tmp_path / "run").model
     truth = np.array([[0.0, 0], [3, 4], [6, 8], [9, 12]])

@@ -105,7 +105,7 @@ def test_fine_tuned_translator_records_its_source(runs: Path, tmp_path: Path) ->
     assert torch.equal(again.model().output.weight, tensors_from_file(run / "model.safetensors")["output.weight"])
 
 
-def test_resume_is_exact(runs: Path, tmp_path: Path) -> None:
+def test_resumed_training_is_bit_identical(runs: Path, tmp_path: Path) -> None:
     recipe = translate_recipe(tmp_path, runs / "bart", "train.steps=6")
     uninterrupted, resumed = trained(recipe, tmp_path / "whole"), tmp_path / "parted"
     stop, events = Stop(), []

@@ -141,7 +141,7 @@ def test_padding_rows_are_ignored(recipe: Any) -> None:
         torch.testing.assert_close(metrics[0], metrics[1])
 
 
-def test_loss_equals_model_loss(recipe: Any) -> None:
+def test_loss_matches_that_of_the_model(recipe: Any) -> None:
     task = Task.prepare(recipe("loss.label_smoothing=0.2"))
     model, batch = fresh(task), task.batch(1, 0)
     logits = model(batch["source"], batch["source_mask"], batch["inputs"], batch["target_mask"])
@@ -274,7 +274,7 @@ def test_vocabulary_covers_both_sides(recipe: Any) -> None:
     assert not task.tokenizer.unknown_pieces(" ".join([*NAMES, *NAMES.values()]))
 
 
-def test_resume_is_exact(recipe: Any, tmp_path: Path) -> None:
+def test_resumed_training_is_bit_identical(recipe: Any, tmp_path: Path) -> None:
     uninterrupted, _ = train(recipe("train.steps=8", "train.evaluate_every=4"), tmp_path / "whole")
     first, _ = train(recipe("train.steps=4", "train.evaluate_every=4"), tmp_path / "parts")
     list(resume(first.path, ["train.steps=8"]).events())

@@ -81,7 +81,7 @@ def test_epoch_has_configured_length(name: str) -> None:
 # --- losses and metrics -----------------------------------------------------------------------------------------------
 
 
-def test_adding_metrics_equal_manual_computation() -> None:
+def test_metrics_of_the_adding_task_match_manual_computation() -> None:
     task = prepared("adding")
     targets = task.corpus.split("test")["targets"]
     metrics = task.evaluate(Fixed(torch.tensor([0.7])), "test")
@@ -92,7 +92,7 @@ def test_adding_metrics_equal_manual_computation() -> None:
     assert blind["blind_loss"] == pytest.approx(1 / 6, abs=0.04)
 
 
-def test_recall_metrics_equal_manual_computation() -> None:
+def test_metrics_of_the_recall_task_match_manual_computation() -> None:
     task = prepared("recall")
     targets = task.corpus.split("dev")["targets"].tolist()
     metrics = task.evaluate(Fixed(torch.tensor([0.0, 2.0, 0.0, 0.0])), "dev")
@@ -102,7 +102,7 @@ def test_recall_metrics_equal_manual_computation() -> None:
     assert metrics["blind_loss"] == pytest.approx(math.log(4)) and metrics["blind_success"] == 0.25
 
 
-def test_training_loss_equals_evaluation_loss(name: str) -> None:
+def test_training_loss_matches_evaluation_loss(name: str) -> None:
     """The loss of a batch equals the mean loss that `evaluate` computes."""
     task = prepared(name, "data.dev=16")
     batch, model = task.corpus.split("dev"), task.model()
@@ -130,19 +130,19 @@ def train_and_evaluate(task: VectorTask, steps: int, seed: int = 1) -> dict[str,
     return task.evaluate(trainer.model.eval(), "test")
 
 
-def test_adding_model_beats_constant_answer() -> None:
+def test_model_of_the_adding_task_beats_a_constant_answer() -> None:
     metrics = train_and_evaluate(prepared("adding", "model.cell=gru", "model.hidden=32", "batch.size=32"), 300)
     assert metrics["loss"] < 0.02 < 0.12 < metrics["blind_loss"]
     assert metrics["success"] > 3 * metrics["blind_success"]
 
 
-def test_recall_beats_chance() -> None:
+def test_model_of_the_recall_task_beats_chance() -> None:
     metrics = train_and_evaluate(prepared("recall", "model.hidden=24"), 150)
     assert metrics["success"] > 0.95
     assert metrics["blind_success"] == 0.25
 
 
-def test_adding_cannot_be_learned_without_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adding_task_cannot_be_learned_without_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: without marks, the same training run is no better than a guess without reading the input."""
     task = prepared("adding", "model.cell=gru", "model.hidden=32", "batch.size=32")
     draw = task.corpus.draw
@@ -172,7 +172,7 @@ def test_run_stores_sizes_and_restores_model(name: str, tmp_path: Path) -> None:
         trained.evaluate("train")
 
 
-def test_resume_is_exact(name: str, tmp_path: Path) -> None:
+def test_resumed_training_is_bit_identical(name: str, tmp_path: Path) -> None:
     constant = ["train.schedule=constant", "model.dropout=0.2"]
     for position, steps in (("whole", 6), ("parts", 3)):
         list(begin(recipe(name, *constant, f"train.steps={steps}"), tmp_path / position).events())

@@ -164,7 +164,7 @@ def test_captions_of_files_are_written(runs: dict[str, Path], clip: Path, capsys
     assert all(word.weights.sum() == pytest.approx(1, abs=1e-5) for word in prediction.words)
 
 
-def test_card_names_the_command_and_no_http_request(runs: dict[str, Path]) -> None:
+def test_card_shows_the_command_but_no_http_request(runs: dict[str, Path]) -> None:
     for name, verb in (("clips", "classify"), ("frames", "tag"), ("captions", "caption")):
         card = (runs[name] / "card.md").read_text("utf-8")
         assert f"seqloom {verb} {name} clip.gif" in card and "understand/" not in card

@@ -95,7 +95,7 @@ def test_epoch_starts_with_initial_state(recipe: Make) -> None:
     assert task.loss(model, first, stale).value.item() == task.loss(model, first, None).value.item()
 
 
-def test_loss_without_cross_document_attention_equals_single_documents(recipe: Make) -> None:
+def test_loss_without_cross_document_attention_matches_that_of_single_documents(recipe: Make) -> None:
     task = Task.prepare(recipe(*APART, "batch.state_reset_probability=0"))
     model, carry = model_of(task), None
     for step in range(3):
@@ -126,7 +126,7 @@ def test_evaluation_without_cross_document_attention_scores_single_documents(rec
     assert actual["perplexity"] == pytest.approx(math.exp(total / count))
 
 
-def test_stream_log_probs_equal_single_windows(recipe: Make) -> None:
+def test_log_probs_of_a_stream_equal_those_of_single_windows(recipe: Make) -> None:
     task = Task.prepare(recipe(*WINDOW))
     model, stream = model_of(task), task.stream("dev").tolist()
     total = sum(alone(model, [END, *stream[:t]], target) for t, target in enumerate(stream))
@@ -137,7 +137,7 @@ def test_stream_log_probs_equal_single_windows(recipe: Make) -> None:
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-def test_first_ten_losses_equal_the_recorded_losses(recipe: Make) -> None:
+def test_first_ten_losses_match_the_recorded_losses(recipe: Make) -> None:
     config = recipe(*WINDOW, "model.dropout=0.1", "model.direct=true")
     trainer = TrainState(Task.prepare(config), config.train, config.seed)
     assert [make_step(trainer).loss for _ in range(10)] == pytest.approx(GOLDEN, abs=1e-3)
@@ -157,7 +157,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["joined", "apart", "sampled"])
-def test_resume_is_exact(recipe: Make, tmp_path: Path, options: list[str]) -> None:
+def test_resumed_training_is_bit_identical(recipe: Make, tmp_path: Path, options: list[str]) -> None:
     dropped = ["model.dropout=0.3", "model.embedding_dropout=0.1", "train.save_every=2"]
 
     def trained(name: str, *steps: int) -> dict[str, torch.Tensor]:
@@ -212,7 +212,7 @@ def test_doctor_reports_window_lm(recipe: Make) -> None:
     assert (actual.kind, actual.parts, actual.notes) == ("window-lm", parts, [])
 
 
-def test_sampled_loss_has_remark(recipe: Make) -> None:
+def test_note_explains_the_sampled_loss(recipe: Make) -> None:
     sampled = Task.prepare(recipe(*WINDOW, "model.softmax.kind=sampled", "model.softmax.sampler=unigram"))
     assert sampled.monitor.remark == "of samples" and Task.prepare(recipe(*WINDOW)).monitor == Monitor("loss")
     proposal = sampled.model().output.proposal

@@ -62,13 +62,13 @@ def merge(word: tuple[bytes, ...], pair: tuple[bytes, bytes]) -> tuple[bytes, ..
     return tuple(result)
 
 
-def test_merges_equal_worked_example() -> None:
+def test_merges_match_worked_example() -> None:
     """The text is low×5, lower×2, newest×6 and widest×3. The first merges are es, est and lo."""
     learned = [(left + right).decode() for left, right in train(LECTURE, 257 + 8).merges()]
     assert learned == ["es", "est", "lo", "low", "ew", "new", "newest", "dest"]
 
 
-def test_encoding_equals_worked_example() -> None:
+def test_encoding_matches_worked_example() -> None:
     tokenizer = train(LECTURE, 257 + 4)
     assert [tokenizer.token(id) for id in tokenizer.encode("lowest")] == ["low", "est"]
     assert [tokenizer.token(id) for id in tokenizer.encode("slow")] == ["s", "low"]
@@ -78,7 +78,7 @@ def test_encoding_equals_worked_example() -> None:
 @example(["aaa"])
 @example(["aaaa", "aaaaa", "aa"])
 @example(["abab", "baba", "abab"])
-def test_merges_equal_reference(words: list[str]) -> None:
+def test_merges_match_reference(words: list[str]) -> None:
     learned = train(words, 257 + 20).merges()
     assert learned == reference_merges(words, 20)
 

@@ -105,7 +105,7 @@ def plain_library(name: str) -> Library:
 
 @for_every_library
 @pytest.mark.parametrize("text", [*TEXTS, "", " ", "dog", "the  dog", "☃ the dog"])
-def test_ids_equal_those_of_library(name: str, text: str) -> None:
+def test_ids_match_those_of_library(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
     ids = tokenizer.encode(text)
     assert tokenizer.to_original_ids(ids) == plain_library(name).encode(text, add_special_tokens=False).ids
@@ -115,7 +115,7 @@ def test_ids_equal_those_of_library(name: str, text: str) -> None:
 
 
 @for_every_library
-def test_end_is_first_and_other_special_tokens_are_last(name: str) -> None:
+def test_end_token_is_first_and_other_special_tokens_are_last(name: str) -> None:
     library, end, last = LIBRARIES[name]
     order = TOKENIZERS[name].order
     rows = library.get_vocab_size() + SPARE
@@ -130,7 +130,7 @@ def test_end_is_first_and_other_special_tokens_are_last(name: str) -> None:
 @for_every_library
 @given(st.lists(st.integers(0, 10_000), max_size=12))
 @settings(max_examples=60)
-def test_streams_equal_library_decoding(name: str, numbers: list[int]) -> None:
+def test_streams_match_library_decoding(name: str, numbers: list[int]) -> None:
     tokenizer = TOKENIZERS[name]
     ids = [1 + number % (len(tokenizer) - 1) for number in numbers]
     stream = tokenizer.stream()
@@ -142,7 +142,7 @@ def test_streams_equal_library_decoding(name: str, numbers: list[int]) -> None:
 
 
 @for_every_library
-def test_new_document_starts_after_end(name: str) -> None:
+def test_new_document_starts_after_the_end_token(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     ids = tokenizer.encode("the dog")
     documents, stream = [*ids, END, *ids], tokenizer.stream()
@@ -281,7 +281,7 @@ def test_lone_surrogate_is_rejected() -> None:
             read("a \ud800")
 
 
-def test_documents_end_with_end() -> None:
+def test_documents_end_with_the_end_token() -> None:
     tokenizer = TOKENIZERS["words"]
     assert encode_documents(tokenizer, ["the dog", "dog"]).tolist() == [1, 2, 0, 2, 0]
 

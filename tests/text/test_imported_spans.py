@@ -75,7 +75,7 @@ def test_spans_match_token_text(text: str) -> None:
             assert token_text in normalized, (token_text, text[start:end])
 
 
-def test_marks_are_kept_with_their_letter() -> None:
+def test_combining_marks_stay_with_their_letter() -> None:
     tokenizer = TOKENIZERS["uncased"]
     text = "Cafe\u0301 हिन्दी"
     texts = [text[start:end] for start, end in tokenizer.spans(text)]

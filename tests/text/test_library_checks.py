@@ -46,7 +46,7 @@ def split_by(pattern: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("pattern", [WORD, GPT2, LLAMA3, BLOOM, GPT4O, *HARMLESS])
-def test_usual_patterns_are_accepted(pattern: str) -> None:
+def test_common_patterns_are_accepted(pattern: str) -> None:
     assert not backtracks(pattern)
 
 
@@ -67,7 +67,7 @@ def test_exploding_normalizer_is_rejected() -> None:
         check_time_and_growth({"decoder": {"type": "Replace", "pattern": {"Regex": "x"}, "content": "y" * 5000}})
 
 
-def test_usual_normalizers_are_accepted() -> None:
+def test_common_normalizers_are_accepted() -> None:
     spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}
     marks = {"type": "Replace", "pattern": {"String": "…"}, "content": "..."}
     check_time_and_growth({"normalizer": {"type": "Sequence", "normalizers": [spaces, marks, {"type": "NFKC"}]}})

@@ -11,7 +11,7 @@ from seqloom.text.model_inputs import frame_length, frame_texts, read_gaps, trun
 SPECIALS = Specials.after(100)
 
 
-def test_specials_follow_vocabulary() -> None:
+def test_special_tokens_follow_the_vocabulary() -> None:
     assert SPECIALS.names == {100: "[CLS]", 101: "[SEP]", 102: "[MASK]"}
     assert len(SPECIALS.names) == EXTRA
 

@@ -61,7 +61,7 @@ def test_short_and_unbroken_texts_are_one_piece() -> None:
     assert list(cut_at_spaces("x" * 100, 3)) == ["x" * 100]
 
 
-def test_mark_last_marks_only_last_item() -> None:
+def test_mark_last_marks_only_the_last_item() -> None:
     assert list(mark_last(["a", "b"])) == [("a", False), ("b", True)]
     assert list(mark_last([])) == [("", True)]
 
@@ -79,7 +79,7 @@ CONFIGS = [
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.kind}-{getattr(config, 'split', '')}")
-def test_ids_of_pieces_equal_ids_of_text(config: TokenizerConfig) -> None:
+def test_ids_of_pieces_match_ids_of_text(config: TokenizerConfig) -> None:
     """`encode_pieces` divides only texts longer than PIECE_LENGTH. This test divides texts every few characters."""
     tokenizer = train_tokenizer(config, [random_text(2000, seed=1)])
     for seed in range(30):
@@ -89,7 +89,7 @@ def test_ids_of_pieces_equal_ids_of_text(config: TokenizerConfig) -> None:
         assert [id for piece in pieces for id in tokenizer.encode(piece)] == tokenizer.encode(text)
 
 
-def test_training_on_pieces_equals_training_on_text() -> None:
+def test_training_on_pieces_is_equivalent_to_training_on_text() -> None:
     text = random_text(3000)
     complete = train_tokenizer(BytePairConfig(size=400), [text])
     pieces = train_tokenizer(BytePairConfig(size=400), list(cut_at_spaces(text, 5)))

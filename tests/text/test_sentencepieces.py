@@ -50,7 +50,7 @@ def marian(directory):
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_ids_and_texts_equal_transformers(tokenizer, marian, side):
+def test_ids_and_texts_match_transformers(tokenizer, marian, side):
     reader = tokenizer if side == "source" else tokenizer.of_targets
     different = 0
     for text in TEXTS:

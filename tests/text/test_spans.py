@@ -62,7 +62,7 @@ def test_bytes_have_span_of_their_character(text: str) -> None:
 
 
 @given(st.text())
-def test_byte_pair_spans_equal_byte_counts(text: str) -> None:
+def test_byte_pair_spans_match_byte_counts(text: str) -> None:
     """Token k covers the bytes after tokens 0 … k−1 and the characters that contain these bytes."""
     tokenizer: Any = TOKENIZERS["byte-pair"]
     owners = [position for position, letter in enumerate(text) for _ in letter.encode()]

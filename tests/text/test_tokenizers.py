@@ -97,7 +97,7 @@ def test_ids_are_in_range_and_exclude_the_end_token(name: str, text: str) -> Non
 
 @given(data=st.data())
 @pytest.mark.parametrize("name", CONFIGS)
-def test_stream_equals_decode(name: str, data: st.DataObject) -> None:
+def test_stream_matches_decode(name: str, data: st.DataObject) -> None:
     tokenizer = TRAINED[name]
     ids = data.draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=30))
     stream = tokenizer.stream()
@@ -132,7 +132,7 @@ def test_unknown_pieces_encode_to_unknown(tokenizer: Tokenizer) -> None:
         assert tokenizer.encode(strange)[0] == tokenizer.unknown
 
 
-def test_batch_equals_single_encodings(tokenizer: Tokenizer) -> None:
+def test_batch_encoding_matches_single_encodings(tokenizer: Tokenizer) -> None:
     assert list(tokenizer.encode_batch(TEXTS)) == [tokenizer.encode(text) for text in TEXTS]
 
 

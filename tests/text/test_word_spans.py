@@ -39,7 +39,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("text", "words"), CASES.items())
-def test_words_equal_worked_examples(text: str, words: str) -> None:
+def test_words_match_worked_examples(text: str, words: str) -> None:
     assert "|".join(split_words(text)) == words
 
 

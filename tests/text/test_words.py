@@ -53,7 +53,7 @@ def test_newline_is_a_token_and_other_white_space_is_not() -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == "a b\n\nc" == normalize(text)
 
 
-def test_no_space_follows_end() -> None:
+def test_no_space_follows_the_end_token() -> None:
     tokenizer = train_tokenizer(WordsConfig(), ["a b"])
     assert tokenizer.decode([2, 3, 0, 2, 3]) == "a ba b"
 
@@ -75,7 +75,7 @@ def test_punctuation_is_split_into_glued_pieces() -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_marks_are_kept_with_their_letters() -> None:
+def test_combining_marks_stay_with_their_letters() -> None:
     text = "हिन्दी cafe\u0301 می\u200cخواهم"
     tokenizer = train_tokenizer(WordsConfig(split="punctuation"), [text])
     assert len(tokenizer.encode(text)) == 3

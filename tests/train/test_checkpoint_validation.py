@@ -183,7 +183,7 @@ def test_truncated_optimizer_tensors_cause_exit_code_4(sessions, tiny_task):
     assert caught.value.exit_code == 4
 
 
-def test_checkpoint_that_does_not_fit_has_no_effect(sessions, tiny_task, same):
+def test_incompatible_checkpoint_leaves_the_trainer_unchanged(sessions, tiny_task, same):
     _, parts = sessions
     checkpoint = newest(parts)
     trainer = TrainState(tiny_task(), parts.config, seed=3)

@@ -153,7 +153,7 @@ def test_surplus_checkpoint_after_a_kill_is_deleted_on_resume(two):
     assert names(two) == ["latest.json", "step-11", "step-8"]
 
 
-def test_load_keeps_damaged_and_newer_checkpoints(two):
+def test_loading_keeps_damaged_and_newer_checkpoints(two):
     two.save(11, parts(3))
     (two.folder / "step-11" / "state.json").unlink()
     assert value_of(CheckpointStore(two.run, keep=1).load()) == 2

@@ -76,7 +76,7 @@ def test_estimation_yields_progress_evaluation_and_result(tmp_path):
 
 
 @pytest.mark.parametrize("when", [1, 2, 3, 4, 5, 6, "evaluation"])
-def test_estimation_stopped_anywhere_and_resumed_has_equal_results(tmp_path, when):
+def test_estimation_stopped_at_any_point_and_resumed_gives_the_same_results(tmp_path, when):
     stop = Stop()
     events = list(run(tmp_path, Halving(lambda stage: stop.request() if stage == when else None), stop))
     assert isinstance(events[-1], Stopped)
@@ -106,7 +106,7 @@ def test_stop_request_while_saving_takes_effect_after_the_save(tmp_path, monkeyp
     assert checkpoint.step == 2
 
 
-def test_damage_is_reported_and_the_previous_checkpoint_is_used(tmp_path):
+def test_damaged_checkpoint_is_reported_and_the_previous_checkpoint_is_used(tmp_path):
     list(run(tmp_path, Halving()))
     (tmp_path / "checkpoints" / "step-6" / "state.json").write_text("")
     events = list(run(tmp_path, Halving(), resume=True))

@@ -69,7 +69,7 @@ def trainings(task: Any, **options: Any) -> tuple[Training, Training]:
 
 @cuda
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_graphed_steps_equal_eager_steps(tiny_task, optimizer):
+def test_graphed_steps_match_eager_steps(tiny_task, optimizer):
     plain, fast = trainings(tiny_task, optimizer=optimizer, clip_norm=0.3, weight_decay=0.01, warmup=4)
     for _ in range(20):
         expected, actual = plain.update(), fast.update()

@@ -103,7 +103,7 @@ def test_non_finite_steps_have_no_effect(optimizer: str, spoil: dict[int, Any]) 
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUDA out of memory")])
-def test_step_runs_once_if_capture_is_out_of_memory(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_runs_once_if_capture_runs_out_of_memory(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise error
 
@@ -133,7 +133,7 @@ def test_optimizer_out_of_memory_leaves_no_state(calls: int, monkeypatch: pytest
     assert_same_training(fast, ShortTraining(optimizer="adam", cuda_graphs=False))
 
 
-def test_resume_keeps_microbatches(tmp_path: Any, same: Any) -> None:
+def test_resuming_keeps_microbatches(tmp_path: Any, same: Any) -> None:
     def run(name: str, until: int | None) -> Any:
         session = Session(tmp_path / name, steps=8, save_every=1)
         session.train(LimitedMemoryTask(3, dropout=0.3), until=until)
@@ -162,7 +162,7 @@ def test_divergence_is_raised_even_if_later_pending_steps_recover(tmp_path: Any)
         session.train(TinyTask(spoil=dict.fromkeys(range(3, 15), "loss")))
 
 
-def test_resume_during_divergence_reports_the_cause(tmp_path: Any) -> None:
+def test_resuming_during_divergence_reports_the_cause(tmp_path: Any) -> None:
     session, stop = Session(tmp_path / "run", steps=60, log_every=10, evaluate_every=100, max_nonfinite_steps=5), Stop()
     task = Interrupted(stop, 8, dict.fromkeys(range(2, 40), "loss"))
     list(session.events(task, stop=stop))

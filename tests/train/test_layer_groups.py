@@ -113,7 +113,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_resume_is_exact_across_an_unfreezing(session: Any, grouped_task: Any, same: Any, case: str) -> None:
+def test_resuming_is_exact_when_layers_are_unfrozen(session: Any, grouped_task: Any, same: Any, case: str) -> None:
     complete = session("whole", **CASES[case])
     events = complete.train(grouped_task())
     assert isinstance(events[-1], Finished)

@@ -31,7 +31,7 @@ def of_kind(events, kind):
 # --- one update -------------------------------------------------------------------------------------------------------
 
 
-def test_steps_equal_an_explicit_loop(tiny_task, same):
+def test_steps_match_an_explicit_loop(tiny_task, same):
     """The loop uses the gradient of each batch, a detached carried state, and the Adam of torch, without dropout."""
     ours = trainer(tiny_task(dropout=0.0), optimizer="adam", lr=0.02, clip_norm=None)
     task = tiny_task(dropout=0.0)
@@ -70,7 +70,7 @@ def test_gradient_clipping_follows_the_formula(tiny_task, clip):
         torch.testing.assert_close(after, before[name] - factor * gradient[name], atol=1e-6, rtol=0)
 
 
-def test_accumulated_batches_equal_one_big_batch(tiny_task):
+def test_accumulated_batches_are_equivalent_to_one_large_batch(tiny_task):
     """For two batches of equal size and length, the mean of the two means is the overall mean."""
     small, big = tiny_task(dropout=0.0), tiny_task(dropout=0.0, batch_rows=6)
     halves = [{key: big.batch(0, 0)[key][rows] for key in ("inputs", "targets")} for rows in (slice(3), slice(3, 6))]
@@ -125,7 +125,7 @@ def test_non_finite_step_leaves_weights_and_optimizer_unchanged(tiny_task, same,
     assert all(tensor.isfinite().all() for tensor in subject.model.state_dict().values())
 
 
-def test_skip_is_reported_with_step_and_cause(session, tiny_task):
+def test_skipped_update_is_reported_with_step_and_cause(session, tiny_task):
     events = session(steps=5).train(tiny_task(spoil={2: "loss", 3: math.inf}))
     assert of_kind(events, Skipped) == [
         Skipped(3, "the loss is nan"),
@@ -156,7 +156,7 @@ def test_divergence_error_names_step_and_cause(session, tiny_task):
     assert "train.lr" in str(caught.value)
 
 
-def test_diverged_run_still_diverges_after_a_resume(session, tiny_task):
+def test_diverged_run_diverges_again_when_resumed(session, tiny_task):
     """The counter of skips is saved, so that resuming does not reset it."""
     spoil = dict.fromkeys(range(3, 20), "loss")
     run = session(max_nonfinite_steps=4, save_every=1)
@@ -232,7 +232,7 @@ def test_last_step_is_always_reported(session, tiny_task):
     assert [event.step for event in of_kind(events, Progress)] == [3, 6, 7]
 
 
-def test_damage_is_an_event_and_the_previous_checkpoint_is_used(session, tiny_task, same):
+def test_damaged_checkpoint_is_an_event_and_the_previous_checkpoint_is_used(session, tiny_task, same):
     complete, parts = session("whole"), session("parts")
     complete.train(tiny_task())
     parts.train(tiny_task(), until=12)

@@ -88,12 +88,12 @@ def test_microbatches_give_the_step_of_the_full_batch(fits: int, accumulate: int
     assert split.tally.tokens == unsplit.tally.tokens
 
 
-def test_split_is_reported_once(session) -> None:
+def test_invalid_split_is_reported_once(session) -> None:
     events = session(steps=5).train(LimitedMemoryTask(2))
     assert [event for event in events if isinstance(event, BatchSplit)] == [BatchSplit(1, ROWS, 4)]
 
 
-def test_resume_uses_the_same_microbatches(session, same) -> None:
+def test_resuming_uses_the_same_microbatches(session, same) -> None:
     """Dropout is drawn for each microbatch, so the split must not depend on whether the run was resumed."""
     complete, stopped = session("whole", steps=6), session("stopped", steps=6)
     complete.train(LimitedMemoryTask(3, dropout=0.3))

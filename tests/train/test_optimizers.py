@@ -37,7 +37,7 @@ def theirs(name, network):
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
-def test_optimizer_equals_torch(name):
+def test_optimizer_matches_torch(name):
     ours, other = model(), model()
     take_steps(ours, build_optimizer(name, ours, **OPTIONS))
     take_steps(other, theirs(name, other))

@@ -124,7 +124,7 @@ def test_repeated_stops_and_resumes_are_bit_identical(session, tiny_task, same):
     assert same(parts.checkpoint(14), complete.checkpoint(14))
 
 
-def test_log_window_may_span_a_stop(session, tiny_task, same):
+def test_log_window_may_include_an_interruption(session, tiny_task, same):
     """The mean loss at step 10 is that of steps 6 … 10, although training stopped after step 7."""
     complete, parts = session("whole", log_every=5), session("parts", log_every=5)
     events = complete.train(tiny_task())
@@ -156,16 +156,16 @@ def forget(monkeypatch, **replaced):
     monkeypatch.setattr(TrainState, "restore", restore_incompletely)
 
 
-def test_resume_with_the_complete_state_is_exact(session, tiny_task, same):
+def test_resuming_with_the_complete_state_is_exact(session, tiny_task, same):
     assert not differs(session, tiny_task, same)
 
 
-def test_resume_without_the_carry_differs(session, tiny_task, same, monkeypatch):
+def test_resuming_without_the_carry_changes_the_results(session, tiny_task, same, monkeypatch):
     forget(monkeypatch, carry=None)
     assert differs(session, tiny_task, same)
 
 
-def test_resume_without_the_optimizer_state_differs(session, tiny_task, same, monkeypatch):
+def test_resuming_without_the_optimizer_state_changes_the_results(session, tiny_task, same, monkeypatch):
     restore = TrainState.restore
 
     def restore_incompletely(trainer, checkpoint):
@@ -177,12 +177,12 @@ def test_resume_without_the_optimizer_state_differs(session, tiny_task, same, mo
     assert differs(session, tiny_task, same)
 
 
-def test_resume_without_seeding_each_step_differs(session, tiny_task, same, monkeypatch):
+def test_resuming_without_seeding_each_step_changes_the_results(session, tiny_task, same, monkeypatch):
     monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     assert differs(session, tiny_task, same)
 
 
-def test_resume_without_the_lowered_rate_differs(session, tiny_task, same, monkeypatch):
+def test_resuming_without_the_lowered_rate_changes_the_results(session, tiny_task, same, monkeypatch):
     restore = TrainState.restore
 
     def restore_incompletely(trainer, checkpoint):
@@ -248,7 +248,7 @@ def test_training_stopped_before_the_first_step_resumes_exactly(session, tiny_ta
     assert same(parts.checkpoint(14), complete.checkpoint(14))
 
 
-def test_training_stopped_during_the_last_save_finishes_after_a_resume(session, tiny_task, monkeypatch):
+def test_training_stopped_during_the_last_save_finishes_when_resumed(session, tiny_task, monkeypatch):
     stop, run = Stop(), session()
     for event in run.events(tiny_task(), stop=stop):
         if isinstance(event, Evaluated) and event.step == 14:
@@ -258,7 +258,7 @@ def test_training_stopped_during_the_last_save_finishes_after_a_resume(session, 
     assert [type(event) for event in after] == [Started, Finished]
 
 
-def test_checkpoint_that_does_not_fit_is_rejected(session, tiny_task, monkeypatch):
+def test_incompatible_checkpoint_is_rejected(session, tiny_task, monkeypatch):
     from seqloom.core.errors import CheckpointError
 
     run = session(steps=2)

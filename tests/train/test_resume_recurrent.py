@@ -37,14 +37,16 @@ def test_stopped_and_resumed_training_is_bit_identical(session, same, cell, conn
 
 
 @pytest.mark.parametrize("name", ["dropout", "embedding_dropout", "weight_dropout"])
-def test_resume_without_seeding_each_step_differs_for_each_dropout(session, same, monkeypatch, name) -> None:
+def test_resuming_without_seeding_each_step_changes_the_results_for_each_dropout(
+    session, same, monkeypatch, name
+) -> None:
     """Each kind of dropout draws random numbers, which could be lost when a run is resumed."""
     monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     only = {key: value if key == name else 0.0 for key, value in DROPOUTS.items() if key != "variational_dropout"}
     assert resumed_differs_from_complete(session, same, **only)
 
 
-def test_resume_without_seeding_and_dropout_is_exact(session, same, monkeypatch) -> None:
+def test_resuming_without_seeding_and_dropout_is_exact(session, same, monkeypatch) -> None:
     monkeypatch.setattr(loop, "seed_step", lambda *_: None)
     none = {"dropout": 0.0, "embedding_dropout": 0.0, "weight_dropout": 0.0}
     assert not resumed_differs_from_complete(session, same, **none)

@@ -85,7 +85,7 @@ def test_step_repeated_in_microbatches_counts_only_its_microbatches() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_cuda_graphs_change_the_statistics_once_per_step() -> None:
+def test_cuda_graphs_update_the_statistics_once_per_step() -> None:
     from seqloom import accel
     from seqloom.train.wrappers import accelerate
 

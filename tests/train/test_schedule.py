@@ -28,14 +28,14 @@ def test_constant_schedule_remains_at_the_peak(schedule):
     assert rates(schedule, warmup=0) == [PEAK] * TOTAL
 
 
-def test_inverse_square_root_schedule_equals_its_formula():
+def test_inverse_square_root_schedule_matches_its_formula():
     """After the warmup, step n (counted from 1) has the rate peak·√(warmup/n)."""
     expected = [PEAK * (WARMUP / number) ** 0.5 for number in range(WARMUP + 1, TOTAL + 1)]
     assert rates("inverse-sqrt")[WARMUP:] == pytest.approx(expected, rel=1e-12)
     assert rates("inverse-sqrt", warmup=0) == pytest.approx([PEAK / n**0.5 for n in range(1, TOTAL + 1)], rel=1e-12)
 
 
-def test_cosine_schedule_equals_its_formula_and_ends_at_the_floor():
+def test_cosine_schedule_matches_its_formula_and_ends_at_the_floor():
     actual = rates("cosine", floor=FLOOR)
     half = (TOTAL - WARMUP) / 2
     for step in range(WARMUP, TOTAL):

@@ -46,7 +46,7 @@ def train_and_resume(session: Any, task: Any, name: str, first: int, then: int) 
 
 
 @pytest.mark.usefixtures("quick_disk")
-def test_resume_keeps_the_number_of_threads(session: Any, tiny_task: Any, same: Any) -> None:
+def test_resuming_keeps_the_number_of_threads(session: Any, tiny_task: Any, same: Any) -> None:
     torch.set_num_threads(2)
     complete = session("whole", steps=STEPS)
     complete.train(make_normed_task(tiny_task))
@@ -75,7 +75,7 @@ def test_equal_thread_count_has_no_note(session: Any, tiny_task: Any) -> None:
     assert started.notes == ()
 
 
-def test_resume_uses_at_most_one_thread_per_core() -> None:
+def test_resuming_uses_at_most_one_thread_per_core() -> None:
     torch.set_num_threads(1)
     note = resume_threads(3, CPU)
     assert note is not None and "continues with 1, because only 2 cores can be used" in note

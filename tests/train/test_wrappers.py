@@ -48,7 +48,7 @@ def run_training(choose: Callable[[TrainState], Step]) -> tuple[list[StepResult]
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
-def test_wrapped_step_equals_the_step(name: str, same: Callable[[Any, Any], bool]) -> None:
+def test_wrapped_step_gives_the_same_results_as_the_step(name: str, same: Callable[[Any, Any], bool]) -> None:
     plain, expected = run_training(lambda state: training_step)
     wrapped, state = run_training(WRAPPERS[name])
     assert [result.loss for result in wrapped] == [result.loss for result in plain]
