@@ -125,7 +125,7 @@ def test_search_tree_shows_requested_nodes_and_steps(studio_page: StudioPage, cl
     assert page.locator(".search-tree .box").count() == sum(node[2] <= 2 and node[8] != "pruned" for node in nodes)
     page.get_by_role("button", name="Play").click()
     assert page.get_by_label("Steps shown").input_value() == "1"
-    page.wait_for_function("() => document.querySelector('.beam-steps input').value === '2'", timeout=4000)
+    page.wait_for_function("() => document.querySelector('.beam-steps input').value === '2'")
     page.get_by_role("button", name="Stop").click()
 
 

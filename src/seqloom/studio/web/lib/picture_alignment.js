@@ -95,7 +95,7 @@ class PicturePage {
         try {
             const answer = await page.request("alignment/picture", request);
             if (requestId !== this.latestRequest) return;
-            this.answer = answer;
+            this.answer = { ...answer, requestId };
             page.clearError();
             this.figure.element.hidden = false;
             setChildren(this.line, outputLine(answer));
@@ -119,7 +119,7 @@ class PicturePage {
         const caption = `The attention weights of each word on the locations of the picture. ${scale}${shares}`;
         this.figure.setText(`Attention over ${picture.name}`, caption);
         this.figure.table(() => this.tableOfWeights());
-        this.figure.element.dataset.shown = String(this.latestRequest);
+        this.figure.element.dataset.shown = String(this.answer.requestId);
     }
 
     /** A panel with a label, which is drawn as SVG so that it is exported. */
