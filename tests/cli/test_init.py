@@ -40,6 +40,27 @@ def test_smallest_text_is_trained(seqloom: Any, workdir: Path) -> None:
     assert trained.code == 0, trained.err
 
 
+@pytest.mark.parametrize("lines", ["hello", "hello\nhowdy\n"])
+def test_text_of_one_or_two_lines_is_learned_by_heart(seqloom: Any, workdir: Path, lines: str) -> None:
+    (workdir / "hello.txt").write_text(lines)
+    written = seqloom("init", "hello.txt")
+    assert written.code == 0, written.err
+    assert "dev and test repeat the training text, so their metrics measure memorization.\n" in written.out
+    assert "warning" not in written.out  # above all, no warning that dev also occurs in train
+    assert load_yaml(workdir / "hello.yaml")["data"]["reuse_train"] is True
+    assert seqloom("train", "hello.yaml").code == 0
+    generated = seqloom("generate", "runs/hello", "--temperature", 0, "--prompt", "he", "--tokens", 20)
+    assert generated.out.strip() == lines.strip()
+    for split in ("dev", "test"):
+        assert seqloom("evaluate", "runs/hello", "--split", split, "--json").json["perplexity"] < 1.1
+
+
+def test_longer_text_is_divided(seqloom: Any, workdir: Path) -> None:
+    (workdir / "three.txt").write_text("hello\nhowdy\nhey\n")
+    assert seqloom("init", "--no-estimate", "three.txt").code == 0
+    assert "reuse_train" not in (workdir / "three.yaml").read_text()
+
+
 @pytest.mark.parametrize("kind", ["folder", "gz"])
 def test_folder_or_compressed_file_is_accepted(seqloom: Any, workdir: Path, kind: str) -> None:
     import gzip
@@ -129,7 +150,6 @@ def test_existing_files_are_not_overwritten(seqloom: Any, workdir: Path) -> None
         (["nowhere.txt"], 3, "nowhere.txt does not exist"),
         (["empty.txt"], 3, "empty.txt must contain text"),
         (["binary.txt"], 3, "binary.txt must be text, but line 1 contains a NUL byte"),
-        (["one.txt"], 3, "one.txt is too short"),
         (["good.txt", "--out", "x.txt"], 2, "must end in .yaml; got x.txt"),
         (["good.txt", "--out", "no/x.yaml"], 2, "the folder no does not exist"),
         (["good.txt", "--tokens", "letters"], 2, "--tokens"),
@@ -141,7 +161,6 @@ def test_invalid_input_is_rejected(seqloom: Any, workdir: Path, words: list[str]
     (workdir / "good.txt").write_text(TEXT)
     (workdir / "empty.txt").write_text("")
     (workdir / "binary.txt").write_bytes(bytes(range(256)) * 4)
-    (workdir / "one.txt").write_text("a single line")
     (workdir / "folder").mkdir()
     seqloom("init", "--no-estimate", *words).fails_with(code, message)
     assert not list(workdir.glob("*.yaml"))

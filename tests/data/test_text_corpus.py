@@ -79,6 +79,18 @@ def test_too_few_lines_are_rejected(tmp_path: Path, content: str, count: int, do
     assert f"{path} is too short" in message
     assert f"it has only {count} line" in message
     assert "data.dev, data.test" in message
+    assert message.endswith("data.reuse_train=true evaluates on the training text.")
+
+
+def test_short_text_can_serve_as_every_split(book: Path, tmp_path: Path) -> None:
+    path = tmp_path / "hello.txt"
+    path.write_text("hello\n")
+    corpus = load(train=path, reuse_train=True)
+    assert corpus.splits == {"train": ["hello"], "dev": ["hello"], "test": ["hello"]}
+    assert corpus.notes == ("dev and test repeat the training text, so their metrics measure memorization",)
+    own_dev = load(train=path, dev=book, reuse_train=True)
+    assert own_dev.split("dev") == [book.read_text().strip("\n")] and own_dev.split("test") == ["hello"]
+    assert own_dev.notes == ("test repeats the training text, so its metrics measure memorization",)
 
 
 def test_text_of_three_lines_can_be_split(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def data_facts(task: Task) -> tuple[list[Split], PairFacts | None, ExampleFacts 
 def split_facts(task: TextTask, name: str) -> Split:
     documents, train = task.corpus.split(name), task.corpus.split("train")
     non_empty = [document for document in documents if document.strip()]
-    train_examples = set(train) if name != "train" else set()
+    train_examples = set() if documents is train else set(train)  # with data.reuse_train, dev and test are train
     return Split(
         name=name,
         documents=len(documents),
@@ -245,9 +245,9 @@ def split_facts(task: TextTask, name: str) -> Split:
         in_train=sum(document in train_examples for document in non_empty),
         overlap=sum(len(document) for document in non_empty if document in train_examples)
         / max(1, sum(map(len, non_empty))),
-        line_overlap=line_overlap(documents, train) if name != "train" else 0.0,
+        line_overlap=0.0 if documents is train else line_overlap(documents, train),
         unknown_rate=task.unknown_rate(name),
-        new_characters=sorted(set().union(*documents) - set().union(*train)) if name != "train" else [],
+        new_characters=sorted(set().union(*documents) - set().union(*train)),
         tokenizer=task.tokenizer.kind,
     )
 

@@ -51,6 +51,7 @@ COMMENTS = {  # comments on the keys of the section `data`
     "train": "the training data, optionally compressed (.gz or .zst)",
     "image-files.train": "a folder with a subfolder of images for each label, or a table of paths",
     "encoding": "of the files",
+    "reuse_train": "dev and test are the training text, which has too few lines to be divided",
     "documents": "what counts as a document: file, line or paragraph",
     "columns": "the columns of source and target: names, or numbers counted from 1",
     "source": "language tags such as en and pt-BR; the target language selects the BLEU tokenizer",
@@ -186,6 +187,7 @@ def template_fields(
     return {
         "kind": "" if request.pretrained is None else Run.open(request.pretrained).recipe["model"]["kind"],
         "length": 256 if setting["model"] == "gpt" else 64,
+        "warmup": 50,
         "twice": 2 * setting.get("hidden", 0),
         "heads": max(4, setting.get("hidden", 0) // 64),
         **DETAILS.get(task, lambda corpus: {})(corpus),
@@ -356,8 +358,10 @@ def data_section(config: Any, detected: Detected, corpus: Any, unit: str) -> str
     }.get(config.corpus, {})
     values |= {key: value for key, value in more.items() if key not in values}
     values |= {"invalid": "repair"} if config.corpus == "conll" else {}
+    reuses_train = to_mapping(config).get("reuse_train", False)
+    values |= {"reuse_train": True} if reuses_train else {}
     for split in ("dev", "test"):
-        if values.get(split) is None:
+        if values.get(split) is None and not reuses_train:
             values[f"{split}_fraction"] = getattr(config, f"{split}_fraction")
     labels = (
         shorten(", ".join(map(to_printable, corpus.labels)))
@@ -431,9 +435,16 @@ def load_with_limited_holdout(config: Any, load: Callable[[Any], Any]) -> tuple[
     """Load data with at most `MAX_HELD_OUT` examples held out for dev and for test. Return the config and the corpus.
 
     If a fraction holds out more examples, a smaller fraction with two digits replaces it. A split may exceed the limit
-    by a part of its last group, because groups of examples are not divided.
+    by a part of its last group, because groups of examples are not divided. If a text has too few lines for three
+    splits, dev and test are the training text.
     """
-    corpus = load(config)
+    from seqloom.data.corpora.text import TooShortTextError
+
+    try:
+        corpus = load(config)
+    except TooShortTextError:  # a text of one or two lines
+        config = replace(config, reuse_train=True)
+        return config, load(config)
     fractions = missing_fractions(config, config.files())
     total = sum(len(corpus.splits[split]) for split in ("train", *fractions))
     too_large = [split for split, fraction in fractions.items() if fraction * total > MAX_HELD_OUT]

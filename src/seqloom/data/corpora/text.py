@@ -25,6 +25,12 @@ class Config(FileConfig):
     dev_fraction: Fraction = 0.05  # fraction of the characters, taken from the end of train; 0 for no dev split
     test_fraction: Fraction = 0.05  # fraction of the characters, taken from the end of train; 0 for no test split
     documents: Literal["file", "line", "paragraph"] = "file"  # what counts as a document; blank lines are skipped
+    # dev and test are the training text, unless they have files; for a text that is too short to be divided
+    reuse_train: bool = False
+
+
+class TooShortTextError(DataError):
+    """A text from which dev and test cannot be cut."""
 
 
 def load(config: Config) -> TextCorpus:
@@ -40,6 +46,12 @@ def load(config: Config) -> TextCorpus:
         if splits[a] == splits[b]:
             raise DataError(f"data.{a} and data.{b} must differ, but {paths[a]} and {paths[b]} contain the same text.")
     fractions, train = missing_fractions(config, splits), splits["train"]
+    notes: list[str] = []
+    if config.reuse_train and fractions:
+        repeat, their = ("repeat", "their") if len(fractions) > 1 else ("repeats", "its")
+        notes.append(f"{' and '.join(fractions)} {repeat} the training text, so {their} metrics measure memorization")
+        splits |= dict.fromkeys(fractions, train)
+        fractions = {}
     for split in sorted(fractions, reverse=True):  # test is cut first, because it is the end of train
         size = round(sum(map(len, train)) * fractions[split])
         splits["train"], splits[split] = _cut_end(splits["train"], size, config.documents == "file")
@@ -47,10 +59,11 @@ def load(config: Config) -> TextCorpus:
         unit = "line" if config.documents == "file" else config.documents
         count = sum(len(split_lines(text)) for text in train) if unit == "line" else len(train)
         need = f"needs at least one {unit}" if len(fractions) == 1 else f"need at least one {unit} each"
-        raise DataError(
+        raise TooShortTextError(
             f"{config.train} is too short: {' and '.join(fractions)} {need} from its end, but it has only "
             f"{format_count(count, unit)}.\n"
-            f"Provide more text, or separate files: {', '.join(f'data.{split}' for split in fractions)}."
+            f"Provide more text, or separate files: {', '.join(f'data.{split}' for split in fractions)}. "
+            "data.reuse_train=true evaluates on the training text."
         )
     return TextCorpus(
         name="text",
@@ -59,6 +72,7 @@ def load(config: Config) -> TextCorpus:
         description=f"{config.train}; a {config.documents} is a document",
         splits={split: splits[split] for split in SPLITS if split in splits},
         absent=absent_splits(splits),
+        notes=tuple(notes),
     )
 
 
