@@ -86,6 +86,17 @@ def test_unknown_words_are_flagged(seqloom: Any, runs: Path) -> None:
     assert seqloom("score", runs / "words", text).out.endswith(f"{text}   (unknown: xylophone, zyx)\n")
 
 
+def test_unknown_words_can_be_rejected(seqloom: Any, runs: Path) -> None:
+    text = "the xylophone sat zyx ."
+    allowed = seqloom("score", runs / "words", "the cat", text, "--allow-unknown")
+    assert allowed.out == seqloom("score", runs / "words", "the cat", text).out
+    seqloom("score", runs / "words", "the cat", text, "--no-allow-unknown").fails_with(
+        3, f"The text {text} has", "not in the vocabulary", ": 'xylophone', 'zyx'.", "--allow-unknown"
+    )
+    known = seqloom("score", runs / "words", "the cat", "--no-allow-unknown")
+    assert known.out == seqloom("score", runs / "words", "the cat").out
+
+
 def test_invalid_utf8_is_reported_by_line(seqloom: Any, runs: Path, type_in: Any) -> None:
     type_in(b"the cat\nna\xefve\n")
     seqloom("score", runs / "chars").fails_with(3, "line 2", "0xEF", "UTF-8")

@@ -153,6 +153,13 @@ def score(
     texts: Annotated[
         list[str] | None, typer.Argument(help="Texts to score. [default: the lines of standard input]")
     ] = None,
+    allow_unknown: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unknown/--no-allow-unknown",
+            help="Score unknown words as <unk> and list them, or report them as an error.",
+        ),
+    ] = True,
     as_json: Annotated[bool, json_option("One JSON object per text, with the log-probability of each token.")] = False,
     device: Device = "auto",
     table: TableIn = None,
@@ -172,7 +179,8 @@ def score(
     model = load(run, device, LanguageModelPredictor)
     rows, notes = None if table is None else TableFile(table, column, out, model), Notes("row")
     lines = iter(read_lines(texts) if rows is None else note_unknown(rows.texts, model, notes))
-    scored = (scored for block in iter(lambda: list(islice(lines, SCORE_LINES)), []) for scored in model.score(block))
+    blocks = iter(lambda: list(islice(lines, SCORE_LINES)), [])
+    scored = (scored for block in blocks for scored in model.score(block, allow_unknown=allow_unknown))
     if rows is not None:
         rows.write_columns(result.to_columns() for result in scored)
         notes.show()

@@ -10,7 +10,7 @@ import torch
 
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.inputs import check_options, check_pairs, check_text, check_texts, check_whole
-from seqloom.core.words import escape_controls, one_line
+from seqloom.core.words import escape_controls, one_line, shorten
 from seqloom.data.prompts import Prompt, Shot, Template, check_choices, instruction_as_prompt
 from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.generate import generate, text_stream
@@ -368,15 +368,19 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
     def _read(self, prompt: str, allow_unknown: bool) -> list[int]:
         """Return END followed by the tokens of a prompt."""
         prompt = self.to_training_format(check_text(prompt, "prompt"), complete=False)
-        unknown = self.tokenizer.unknown_pieces(prompt)
-        if unknown and not allow_unknown:
+        if not allow_unknown:
+            self._check_known(prompt, "The prompt")
+        return [self.tokenizer.end, *self.tokenizer.encode(prompt)]
+
+    def _check_known(self, text: str, subject: str) -> None:
+        """Raise an error if a text has pieces that are not in the vocabulary."""
+        if unknown := self.tokenizer.unknown_pieces(text):
             listed = ", ".join(map(repr, unknown[:MAX_QUOTED]))
             more = f" and {len(unknown) - MAX_QUOTED} more" if len(unknown) > MAX_QUOTED else ""
             raise DataError(
-                f"The prompt has characters or words that are not in the vocabulary of {self.name}: {listed}{more}. "
+                f"{subject} has characters or words that are not in the vocabulary of {self.name}: {listed}{more}. "
                 "Remove them, or read each as <unk>: --allow-unknown (in Python allow_unknown=True)."
             )
-        return [self.tokenizer.end, *self.tokenizer.encode(prompt)]
 
     def continue_text(self, before: Sequence[int], tokens: Sequence[int]) -> str:
         """Decode the tokens that follow the tokens `before`."""
@@ -384,10 +388,15 @@ class LanguageModelPredictor(Predictor[PromptAnswer], WritingModel):
         decoder.read(before)
         return decoder.read(tokens) + decoder.flush()
 
-    def score(self, texts: str | Sequence[str]) -> Predictions[ScoredText]:
-        """Return the log-probabilities of the tokens of each text, including END."""
+    def score(self, texts: str | Sequence[str], *, allow_unknown: bool = True) -> Predictions[ScoredText]:
+        """Return the log-probabilities of the tokens of each text, including END.
+
+        Unknown words are scored as <unk> and listed in the results. Without `allow_unknown`, they are an error.
+        """
         texts = list(as_lines(texts))
         read = [self.to_training_format(text) for text in texts]
+        for text in () if allow_unknown else read:
+            self._check_known(text, f"The text {shorten(text)}")
         encoded = [self.tokenizer.encode(text) for text in read]
         scores = score_texts(self.model, encoded, end=self.tokenizer.end, device=self.device)
         return Predictions(
