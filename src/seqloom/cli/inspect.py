@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from seqloom.cli import _inspect_decoding as decoding
 from seqloom.cli import _inspect_views as views
 from seqloom.cli._attention import attention
+from seqloom.cli._inspect_tokens import tokens
 from seqloom.cli._inspect_views import shorten_names
 from seqloom.cli._options import DataDir, JsonObject, PlotOut, RunData
 from seqloom.cli._output import Json, check_plot_path, make_table, open_wide_console, show_view
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 inspect = typer.Typer(help="Inspect the internals of trained models.", no_args_is_help=True, rich_markup_mode=None)
 inspect.command("attention", short_help="Show attention weights.")(attention)
+inspect.command("next", short_help="Show the probabilities of the next token.")(decoding.next_)
+inspect.command("beam", short_help="Show the tree of a beam search.")(decoding.beam)
+inspect.command("tokens", short_help="Show the tokens of a text, and byte-pair merges.")(tokens)
 inspect.command("mix", short_help="Show the weights of an ELMo layer mix.")(views.mix)
 inspect.command("positions", short_help="Show positional encodings.")(views.positions)
 inspect.command("states", short_help="Show the states of a hidden Markov model.")(views.states)

@@ -62,7 +62,8 @@ def _to_bytes(token: str) -> bytes:
     return bytes(_BYTE_OF[letter] for letter in token)
 
 
-def _display(content: bytes) -> str:
+def token_text(content: bytes) -> str:
+    """Return the text of a token's bytes; the bytes of an incomplete character are shown as <0xE2>."""
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -71,7 +72,7 @@ def _display(content: bytes) -> str:
 
 def byte_text(token: str) -> str:
     """Decode a token whose letters represent bytes. Return other tokens unchanged."""
-    return _display(_to_bytes(token)) if _BYTE_OF.keys() >= set(token) else token
+    return token_text(_to_bytes(token)) if _BYTE_OF.keys() >= set(token) else token
 
 
 def token_bytes(token: str) -> bytes:
@@ -144,7 +145,7 @@ class BytePair(Tokenizer):
 
     def token(self, token_id: int) -> str:
         """Return the text of a token. Incomplete characters are shown as bytes such as <0xE2>."""
-        return END_TEXT if token_id == END else _display(self.spell(token_id))
+        return END_TEXT if token_id == END else token_text(self.spell(token_id))
 
     def merges(self) -> list[tuple[bytes, bytes]]:
         """Return the merged pairs in the order in which training learned them."""

@@ -234,6 +234,52 @@ def next_tokens(trained: TrainedModel, text: str, forced: Ids = (), *, top: int 
     return start.rank_tokens(output.log_probs, SamplingConfig(banned=start.banned, **options), top)
 
 
+@dataclass(frozen=True, eq=False)
+class NextTokenStep:
+    """The distribution after a token was read, and the token that follows it in the text."""
+
+    read: str  # display name of the token; END comes first
+    expected: NextTokens
+    following: int | None  # the next token of the text, or None after the last token
+
+    @property
+    def following_probability(self) -> float | None:
+        if self.following is None:
+            return None
+        return float(self.expected.probabilities[self.expected.rank(self.following) - 1])
+
+
+def next_token_steps(
+    trained: TrainedModel, text: str, forced: Ids = (), *, top: int = 200, **options: Any
+) -> list[NextTokenStep]:
+    """Return the distributions after each token of a prompt and of the `forced` tokens, as `next_tokens` does.
+
+    A translator or denoiser first reads the whole source, so only the forced tokens are steps.
+    """
+    start = prepare_decoding(trained, text, [token for token in forced if token != END])
+    state, steps, sampling = start.start(), [], SamplingConfig(banned=start.banned, **options)
+    read = [END, *start.prefix]
+    with eval_mode(trained.model), torch.no_grad():
+        for token, following in zip(read, [*read[1:], None], strict=True):
+            output = trained.model.step(torch.tensor([[token]], device=trained.device), state)
+            state = output.state
+            steps.append(
+                NextTokenStep(start.name(token), start.rank_tokens(output.log_probs, sampling, top), following)
+            )
+    return steps
+
+
+def encode_prefix(trained: TrainedModel, prefix: str) -> tuple[list[int], tuple[str, ...]]:
+    """Return the tokens of the beginning of an output, with notes on unknown words."""
+    if not prefix:
+        return [], ()
+    if not isinstance(trained, TranslatingModel | DenoisingModel):
+        raise UsageError(f"{trained.name} is {trained.description}: append the prefix to the text instead.")
+    check_unicode(prefix, "prefix")
+    tokenizer = trained.tokenizer.of_targets if isinstance(trained, TranslatingModel) else trained.tokenizer
+    return tokenizer.encode(prefix), unknown_notes(tokenizer.unknown_pieces(prefix), "prefix")
+
+
 class _RecordingModel:
     """A wrapper that stores the last output of a model."""
 

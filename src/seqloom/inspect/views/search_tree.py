@@ -8,7 +8,7 @@ A step of beam search compares up to 2k continuations of the k hypotheses. Each 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,9 +17,9 @@ import torch
 from seqloom.core.errors import UsageError
 from seqloom.core.words import LINE_BREAKS
 from seqloom.decoding.beam import BeamConfig, beam_search
-from seqloom.decoding.rules import SearchStep
+from seqloom.decoding.rules import Hypothesis, SearchStep
 from seqloom.inspect.capture import TrainedModel
-from seqloom.inspect.views.next_tokens import DecodingStart, Ids, prepare_decoding
+from seqloom.inspect.views.next_tokens import Ids, prepare_decoding
 from seqloom.runs.trained import (
     SearchingModel,
     TranslatingModel,
@@ -88,7 +88,7 @@ class SearchTree:
         return sum(node.status == status for node in self.nodes)
 
 
-class _SearchRecorder:
+class SearchRecorder:
     """A recorder of the steps of a search."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ def search_tree(
         raise UsageError("The forced tokens end with END, so there is nothing to search for.")
     if terms and not isinstance(trained, TranslatingModel):
         raise UsageError(f"{trained.name} is {trained.description}: only translations can have required terms.")
-    prefix, recorder = start.prefix, _SearchRecorder()
+    prefix, recorder = start.prefix, SearchRecorder()
     try:
         if isinstance(trained, SearchingModel):
             config = trained.decode_options(**options)
@@ -138,14 +138,39 @@ def search_tree(
         constraints=require_terms(trained.tokenizer, terms, trained.device),
         recorder=recorder,
     )
-    nodes = _tree_nodes(start, recorder.steps)
+
+    def decode(tokens: Sequence[int]) -> str:
+        text = start.decode(tokens[len(start.prompt) :])
+        # In the format of printed translations
+        return text.translate(LINE_BREAKS) if start.source is not None else text
+
+    names = TreeNames(start.name, decode, forced=len(prefix), prompt=len(start.prompt))
+    return build_tree(recorder.steps, hypotheses, config, names, start.notes)
+
+
+@dataclass(frozen=True)
+class TreeNames:
+    """The names and texts of the tokens of a tree."""
+
+    name: Callable[[int], str]  # the display name of a token
+    decode: Callable[[Sequence[int]], str]  # the text of the tokens of a hypothesis
+    forced: int = 0  # number of tokens of the prompt or prefix
+    prompt: int = 0  # number of tokens of the prompt
+
+
+def build_tree(
+    steps: Sequence[SearchStep],
+    hypotheses: Sequence[Hypothesis],
+    config: BeamConfig,
+    names: TreeNames,
+    notes: tuple[str, ...] = (),
+) -> SearchTree:
+    """Return the tree of a recorded search and its n-best hypotheses."""
+    nodes = _tree_nodes(names, steps)
 
     def to_text(tokens: Sequence[int], score: float, log_prob: float, finished: bool, node: int) -> TreeText:
-        new_tokens = tokens[len(start.prompt) :]
-        text = start.decode(new_tokens)
-        # In the format of printed translations
-        text = text.translate(LINE_BREAKS) if start.source is not None else text
-        return TreeText(text, [start.name(token) for token in new_tokens], score, log_prob, finished, node)
+        shown = [names.name(token) for token in tokens[names.prompt :]]
+        return TreeText(names.decode(tokens), shown, score, log_prob, finished, node)
 
     children, candidates = {(node.parent, node.token): node.id for node in nodes}, []
     for number, hypothesis in enumerate(hypotheses, start=1):
@@ -155,7 +180,7 @@ def search_tree(
             if nodes[at].best is None:
                 nodes[at] = replace(nodes[at], best=number)
         candidates.append(to_text(hypothesis.tokens, hypothesis.score, hypothesis.log_prob, hypothesis.finished, at))
-    tree = SearchTree(nodes, candidates, [], config, len(prefix), start.notes)
+    tree = SearchTree(nodes, candidates, [], config, names.forced, notes)
     best = {candidate.node for candidate in candidates}
     ended = [node for node in nodes if node.status == "ended" and node.id not in best]
     for node in sorted(ended, key=lambda node: -node.score):
@@ -164,10 +189,10 @@ def search_tree(
     return tree
 
 
-def _tree_nodes(start: DecodingStart, steps: Sequence[SearchStep]) -> list[TreeNode]:
+def _tree_nodes(names: TreeNames, steps: Sequence[SearchStep]) -> list[TreeNode]:
     """Return the nodes of all steps. `ids` maps the numbers of the search to nodes."""
-    nodes = [TreeNode(0, None, 0, END, start.name(END), 0.0, 0.0, 0.0, 1, "root")]
-    ids, forced = {0: 0}, len(start.prefix)
+    nodes = [TreeNode(0, None, 0, END, names.name(END), 0.0, 0.0, 0.0, 1, "root")]
+    ids = {0: 0}
     for step in steps:
         columns = (step.parent, step.token, step.token_log_prob, step.total, step.score, step.node, step.ended)
         rows = zip(*(column[0].tolist() for column in columns), strict=True)
@@ -175,7 +200,7 @@ def _tree_nodes(start: DecodingStart, steps: Sequence[SearchStep]) -> list[TreeN
             if total == -math.inf:
                 continue
             status: Status = "pruned"
-            if step.length <= forced:
+            if step.length <= names.forced:
                 status = "forced"
             elif ended:
                 status = "ended"
@@ -183,6 +208,6 @@ def _tree_nodes(start: DecodingStart, steps: Sequence[SearchStep]) -> list[TreeN
                 status = "open" if step is steps[-1] else "kept"
             if kept >= 0:
                 ids[kept] = len(nodes)
-            values = token, start.name(token), own, total, score, rank, status
+            values = token, names.name(token), own, total, score, rank, status
             nodes.append(TreeNode(len(nodes), ids[parent], step.length, *values))
     return nodes
