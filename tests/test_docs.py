@@ -268,6 +268,7 @@ def test_index_has_every_completed_row() -> None:
         "R49",
         "R50",
         "R52",
+        "R53",
     ]
 
 

@@ -20,6 +20,7 @@ MAX_DUPLICATE_FRACTION = {
     "known-facts": 0.0,
     "languages": 0.0,
     "names": 0.0,
+    "pen-letters": 0.0,
     "people": 0.0,
     "pydocs": 0.005,
     "scene-choices": 0.0,
@@ -40,6 +41,7 @@ SMALL_SIZES = {  # smaller sizes of slow corpora; the slow test uses their full 
     "cldr": {"train": 4000, "dev": 400, "test": 400},
     "dialogue-shapes": {"train": 300, "dev": 60, "test": 60},
     "languages": {"train": 3400, "dev": 340, "test": 340},
+    "pen-letters": {"train": 500, "dev": 60, "test": 60},
     "people": {"train": 3000, "dev": 300, "test": 300},
     "scene-choices": {"train": 2000, "dev": 200, "test": 200},
     "scene-claims": {"train": 3000, "dev": 300, "test": 300},
@@ -73,6 +75,8 @@ def inputs_of(form: str, example: Any) -> Iterator[Any]:
             yield example.image.sha256
         case "video":
             yield example.clip.sha256
+        case "transcription":
+            yield example.text
         case "tracks":
             yield example.observed.tobytes()
 

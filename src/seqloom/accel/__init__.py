@@ -15,9 +15,9 @@ __all__ = ["disabled", "install"]
 @functools.cache
 def install() -> None:
     """Register every faster implementation. Further calls have no effect."""
-    from seqloom.accel import cross_entropy, decoding, hmm, layers, recurrence, search, training, word_vectors
+    from seqloom.accel import cross_entropy, ctc, decoding, hmm, layers, recurrence, search, training, word_vectors
 
     # Implementations of an operation are tried in the order of their registration.
-    parts = recurrence, cross_entropy, hmm, search, training, word_vectors, decoding, layers
+    parts = recurrence, cross_entropy, ctc, hmm, search, training, word_vectors, decoding, layers
     for part in parts:
         part.install()

@@ -62,6 +62,7 @@ GROUPS = {
         "answer": "seqloom.cli.predict:answer",
         "caption": "seqloom.cli.caption:caption",
         "ask": "seqloom.cli.ask:ask",
+        "transcribe": "seqloom.cli.transcribe:transcribe",
         "embed": "seqloom.cli.vectors:embed",
         "similar": "seqloom.cli.vectors:similar",
         "words": "seqloom.cli.vectors:words",

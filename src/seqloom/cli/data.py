@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from seqloom.data.image_folders import LabelledImage
     from seqloom.data.image_texts import ImageTextExample
     from seqloom.data.series import LabelledSeries, Series
+    from seqloom.data.transcriptions import TranscribedExample
     from seqloom.data.vectors import Track
 
 MAX_WIDTH = 110  # maximum number of characters of a line
 CLASSES_PER_LINE = 4
 MAX_CLASSES = 40  # maximum number of labels, tags or kinds to print
-MAX_IMAGES, MAX_CLIPS = 50, 6  # maximum number of images and of clips in a plot
-IMAGE_FORMS = ("image-classification", "image-captioning", "video", "visual-question-answering")
+MAX_IMAGES, MAX_CLIPS, MAX_RECORDINGS = 50, 6, 24  # maximum number of images, clips and recordings in a plot
+IMAGE_FORMS = ("image-classification", "image-captioning", "video", "visual-question-answering", "transcription")
 
 data = typer.Typer(help="Show the corpora.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -56,7 +57,8 @@ def show(
     ] = None,
     lines: Annotated[int, typer.Option(min=0, help="Number of examples to show per split.")] = 5,
     out: Annotated[
-        Path | None, typer.Option(help="Images: draw the first examples of train to this .png or .svg file.")
+        Path | None,
+        typer.Option(help="Images and recordings: draw the first examples of train to this .png or .svg file."),
     ] = None,
     data_dir: DataDir = None,
     as_json: JsonObject = False,
@@ -70,13 +72,13 @@ def show(
     module = corpora.find(corpus)
     config = build(module.Config, mapping, source=f"corpus {corpus}")
     if out is not None and module.FORM not in IMAGE_FORMS:
-        raise UsageError(f"--out requires a corpus of images; {corpus} has none.")
+        raise UsageError(f"--out requires a corpus of images, clips or pen strokes; {corpus} has none.")
     check_plot_path(out)
     with use_data_folder(data_dir):
         loaded = corpora.load(config) if module.FORM in VIEWS else module.load(config)
         view = VIEWS.get(module.FORM, view_examples)(loaded)
         if out is not None:
-            write_plot(out, draw_first_clips(loaded) if module.FORM == "video" else draw_first_images(loaded))
+            write_plot(out, DRAWINGS.get(module.FORM, draw_first_images)(loaded))
         if not as_json:
             print_corpus(loaded, view, lines)
             return
@@ -105,6 +107,21 @@ def draw_first_clips(corpus: "Corpus[ClipExample]") -> "Figure":
     first = corpus.split("train")[:MAX_CLIPS]
     clips = [(each.clip.decode().pixels, each.frame_labels, f"{each.label}: {each.captions[0]}") for each in first]
     return draw_clips(clips, [f"{corpus.name}: the first {len(first)} clips of train"])
+
+
+def draw_first_recordings(corpus: "Corpus[TranscribedExample]") -> "Figure":
+    """Draw the first recordings of train with their texts."""
+    from seqloom.data.strokes import Strokes
+    from seqloom.inspect.plots.strokes import draw_writings
+
+    first = corpus.split("train")[:MAX_RECORDINGS]
+    writings = [(each.signal, each.text) for each in first if isinstance(each.signal, Strokes)]
+    if not writings:
+        raise UsageError(f"--out cannot draw the recordings of {corpus.name}.")
+    return draw_writings(writings, [f"{corpus.name}: the first {len(writings)} recordings of train"])
+
+
+DRAWINGS: dict[str, Callable[[Any], "Figure"]] = {"video": draw_first_clips, "transcription": draw_first_recordings}
 
 
 def print_corpus(corpus: "Corpus[Example]", view: CorpusView, lines: int) -> None:
@@ -304,6 +321,16 @@ def view_clips(corpus: "Corpus[ClipExample]") -> CorpusView:
     return CorpusView(count_sizes(corpus), build_size_columns(corpus), first_lines, classes, json)
 
 
+def view_recordings(corpus: "Corpus[TranscribedExample]") -> CorpusView:
+    """Show the groups and the texts of recordings."""
+
+    def first_lines(split: str, lines: int) -> Iterable[str]:
+        for example in corpus.split(split)[:lines]:
+            yield shorten(escape_controls(": ".join(part for part in (example.group, example.text) if part)), MAX_WIDTH)
+
+    return CorpusView(count_sizes(corpus), build_size_columns(corpus), first_lines)
+
+
 def view_tracks(corpus: "Corpus[Track]") -> CorpusView:
     """Show the first steps of a track."""
 
@@ -339,5 +366,6 @@ VIEWS: dict[str, Callable[[Any], CorpusView]] = {
     "image-captioning": view_image_texts,
     "video": view_clips,
     "visual-question-answering": view_image_texts,
+    "transcription": view_recordings,
     "tracks": view_tracks,
 }

@@ -33,6 +33,7 @@ MODELS = Kinds(
         "transformer": "seqloom.models.transformer:TransformerConfig",
         "image-to-text": "seqloom.models.image_to_text:ImageToTextConfig",
         "video-to-text": "seqloom.models.video:VideoToTextConfig",
+        "vectors-to-text": "seqloom.models.vectors_to_text:VectorsToTextConfig",
         "classifier": "seqloom.models.classifier:ClassifierConfig",
         "tagger": "seqloom.models.tagger:TaggerConfig",
         "fine-tuned-classifier": "seqloom.models.fine_tuned:FineTunedClassifierConfig",

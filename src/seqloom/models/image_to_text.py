@@ -37,7 +37,7 @@ class SequenceToTextConfig:
 
     def problems(self) -> Iterator[str]:
         if self.seq2seq.tied == "all":
-            yield "seq2seq.tied must be decoder or none, because an image has no token embeddings; got all"
+            yield "seq2seq.tied must be decoder or none, because the source has no token embeddings; got all"
         if self.seq2seq.kind == "recurrent-seq2seq" and self.seq2seq.reverse:
             yield "seq2seq.reverse needs a text as the source: remove it"
 

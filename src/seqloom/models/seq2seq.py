@@ -114,6 +114,10 @@ class Seq2Seq(nn.Module, ABC):
         longest: int | None = self.config.longest_target
         return longest
 
+    def notes(self) -> list[str]:
+        """Return notes for the user on behaviour that the recipe does not show."""
+        return []
+
     # Decoding step by step
 
     def start(self, source: Tree = None, rows: int | None = None) -> DecodeState:

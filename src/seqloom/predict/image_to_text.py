@@ -28,6 +28,7 @@ from seqloom.decoding.beam import BeamConfig, beam_search
 from seqloom.decoding.choices import choice_probabilities, score_choices
 from seqloom.decoding.rules import Hypothesis
 from seqloom.evaluate.alignment import Word, group_words
+from seqloom.evaluate.written_texts import WrittenTextReport
 from seqloom.inspect.values import Array
 from seqloom.inspect.views.image_texts import AttendedWord, attended_words, image_encoder_of
 from seqloom.predict.base import (
@@ -45,7 +46,7 @@ from seqloom.predict.images import ANIMATED, ONE_IMAGE, ImageInput, as_image, is
 from seqloom.predict.results import returns_list
 from seqloom.predict.translate import change_search
 from seqloom.tasks.image_base import shape_of
-from seqloom.tasks.image_to_text_base import ImageToTextReport, make_source
+from seqloom.tasks.image_to_text_base import make_source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -369,13 +370,13 @@ class ImageToTextPredictor(Predictor[W]):
     def heads(self, text: str) -> "HeadsView":
         raise UsageError(f"{self.name} attends to images. To plot its attention, {self.usage} with --attention.")
 
-    def report(self, split: str = "dev", **options: Any) -> ImageToTextReport:
+    def report(self, split: str = "dev", **options: Any) -> WrittenTextReport:
         """Write texts for a split of the run's data and compute all metrics.
 
         The metrics are stored in the run for `compare`, unless `options` change the search.
         """
         decode = self.decode_options(**options)
-        report: ImageToTextReport = self.training_task.report(self.model, split, decode)
+        report: WrittenTextReport = self.training_task.report(self.model, split, decode)
         if decode == self.decode:
             self.save_metrics(split, report.to_dict())
         return report

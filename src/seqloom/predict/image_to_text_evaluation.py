@@ -6,8 +6,8 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from seqloom.core.words import format_sizes, one_line
+from seqloom.evaluate.written_texts import WrittenText, WrittenTextReport
 from seqloom.predict.evaluation import EXAMPLES, Evaluation, EvaluationOptions, metric_lines, shorten_example
-from seqloom.tasks.image_to_text_base import ImageToTextReport, WrittenText
 
 
 class ImageToTextEvaluation(Evaluation):
@@ -15,7 +15,7 @@ class ImageToTextEvaluation(Evaluation):
 
     option_groups = ("search", "out")
     answers_name = "texts"
-    report: ImageToTextReport
+    report: WrittenTextReport
 
     def __init__(self, model: Any, options: EvaluationOptions) -> None:
         self.model, self.split = model, options.split
@@ -23,12 +23,7 @@ class ImageToTextEvaluation(Evaluation):
 
     def to_json(self) -> dict[str, object]:
         examples = [
-            {
-                "image": line.example.text,
-                **({"query": line.example.source_text} if line.example.source_text else {}),
-                "targets": list(line.example.target_texts),
-                "text": line.text,
-            }
+            {**self.describe_source(line), "targets": list(line.example.target_texts), "text": line.text}
             for line in self.report.examples()
         ]
         about = {"run": self.model.name, "data": self.data, **self.model.run.data["counts"][self.split]}
@@ -38,7 +33,16 @@ class ImageToTextEvaluation(Evaluation):
         yield "expected\tpredicted\texample\n"
         for line in self.report.lines:
             expected = " | ".join(map(one_line, line.example.target_texts))
-            yield "\t".join((expected, one_line(line.text), one_line(describe(line)))) + "\n"
+            yield "\t".join((expected, one_line(line.text), one_line(self.describe(line)))) + "\n"
+
+    def describe_source(self, line: WrittenText) -> dict[str, object]:
+        """Return what the model read as JSON values."""
+        example = line.example
+        return {"image": example.text, **({"query": example.source_text} if example.source_text else {})}
+
+    def describe(self, line: WrittenText) -> str:
+        """Return the name of the image or clip, and the text that the model read with it."""
+        return ": ".join(str(value) for value in self.describe_source(line).values())
 
     def details(self) -> Iterator[RenderableType]:
         """Yield results that belong to the task, after the metrics."""
@@ -54,12 +58,6 @@ class ImageToTextEvaluation(Evaluation):
         if wrong:
             yield "\nexamples of texts that differ from the correct texts"
         for line in wrong:
-            yield f"  {shorten_example(describe(line))}"
+            yield f"  {shorten_example(self.describe(line))}"
             yield from (f"    correct: {shorten_example(text)}" for text in line.example.target_texts)
             yield f"    written: {shorten_example(line.text)}"
-
-
-def describe(line: WrittenText) -> str:
-    """Return the name of the image or clip, and the text that the model read with it."""
-    example = line.example
-    return f"{example.text}: {example.source_text}" if example.source_text else example.text

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -466,12 +466,15 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         return self.task_class.of_pairs(self.recipe, self.run, pairs)
 
 
-def change_search(options: BeamConfig, changes: Mapping[str, Any]) -> BeamConfig:
+SearchT = TypeVar("SearchT", bound=BeamConfig)
+
+
+def change_search(options: SearchT, changes: Mapping[str, Any]) -> SearchT:
     """Return search options with the changes applied, with a beam of at least `n_best` hypotheses.
 
     Raise `TypeError` or `UsageError` if a change is invalid.
     """
-    check_options(BeamConfig, changes)
+    check_options(type(options), changes)
     implied: dict[str, int] = {}
     if "n_best" in changes:
         implied["beam"] = max(options.beam, changes["n_best"])

@@ -45,7 +45,8 @@ REQUESTS: Mapping[str, tuple[str, dict[str, Json]]] = {
     "tag": ("understand/tag", {"text": None}),
     "translate": ("write/stream", {"text": None, "temperature": 0}),
 }
-FILE_EXAMPLES = ("images", "clips")  # examples of tasks whose models read files, for which the studio has no endpoint
+# Examples of tasks whose models read files, for which the studio has no endpoint
+FILE_EXAMPLES = ("images", "clips", "recordings")
 STREAMS = "The response has one JSON object per token, in the field `text`."
 
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from seqloom.runs.run import Run
     from seqloom.runs.transfer import Pretrained, ResumedSource
 
-LOWER_IS_BETTER = ("loss", "mase", "crps")  # metrics for selecting checkpoints that are minimized
+# metrics for selecting checkpoints that are minimized
+LOWER_IS_BETTER = ("loss", "mase", "crps", "character_error_rate", "word_error_rate")
 ModelSection = Any  # a model section, which is validated by the config of its kind
 P = ParamSpec("P")
 S = TypeVar("S")

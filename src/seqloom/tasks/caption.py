@@ -12,8 +12,9 @@ from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.data.image_texts import CaptionedImage
 from seqloom.evaluate.captions import score_captions
+from seqloom.evaluate.written_texts import WrittenText
 from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.image_to_text_base import ImageToTextRecipe, ImageToTextTask, WrittenText
+from seqloom.tasks.image_to_text_base import ImageToTextRecipe, ImageToTextTask
 
 
 @config

@@ -12,9 +12,10 @@ from seqloom.data.clips import ClipExample, ClipOptions
 from seqloom.data.corpora import CorpusConfig
 from seqloom.data.corpus import Corpus
 from seqloom.evaluate.captions import score_captions
+from seqloom.evaluate.written_texts import WrittenText
 from seqloom.models.video import VideoToTextConfig
 from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.image_to_text_base import DescribingRecipe, ImageToTextTask, WrittenText
+from seqloom.tasks.image_to_text_base import DescribingRecipe, ImageToTextTask
 from seqloom.tasks.video_base import VideoTask
 
 

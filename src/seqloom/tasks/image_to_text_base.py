@@ -6,7 +6,6 @@ target token, including END, given the image, the source text and the previous t
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -16,7 +15,6 @@ from torch import Tensor
 
 from seqloom.config import Discriminator, config
 from seqloom.config.constraints import Fraction, NonNegativeFloat, NonNegativeInt
-from seqloom.core import Json
 from seqloom.core.device import device_of
 from seqloom.core.errors import DataError
 from seqloom.core.protocols import Loss
@@ -29,6 +27,7 @@ from seqloom.data.images import ImageOptions, Pixels
 from seqloom.decoding.beam import BeamConfig, beam_search, map_batches, release_memory
 from seqloom.evaluate.perplexity import exp
 from seqloom.evaluate.translation import describe_decoding
+from seqloom.evaluate.written_texts import WrittenText, WrittenTextReport
 from seqloom.models.image_to_text import ImageToTextConfig
 from seqloom.tasks.base import TaskRecipe, cached_method, dropout_problems
 from seqloom.tasks.image_base import AugmentConfig, BatchConfig, ImageTask
@@ -82,41 +81,6 @@ class ImageToTextRecipe(DescribingRecipe):
 
 
 ImageTextR = TypeVar("ImageTextR", bound=DescribingRecipe)
-
-
-@dataclass(frozen=True)
-class WrittenText:
-    """An example and the text that a model wrote for it."""
-
-    example: DescribedExample
-    text: str
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the text equals a target text up to white space."""
-        return self.text.split() in [target.split() for target in self.example.target_texts]
-
-
-@dataclass(frozen=True)
-class ImageToTextReport:
-    """The evaluation of the texts that a model writes."""
-
-    metrics: dict[str, float]
-    decoding: str  # description of the search
-    lines: list[WrittenText]  # in the order of the split
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the values that a run stores."""
-        return {**self.metrics, "decoding": self.decoding}
-
-    def examples(self, limit: int = 5) -> list[WrittenText]:
-        """Choose evenly spaced examples, mistakes first."""
-        chosen: list[WrittenText] = []
-        for exact in (False, True):
-            lines = [line for line in self.lines if line.is_exact is exact]
-            count = min(limit - len(chosen), len(lines))
-            chosen += [lines[number * len(lines) // count] for number in range(count)]
-        return chosen
 
 
 def make_source(images: Pixels | Tensor, vectors: int, text: tuple[Tensor, Tensor] | None = None) -> dict[str, Tree]:
@@ -253,12 +217,12 @@ class ImageToTextTask(ImageTask[ImageTextR, Any]):
         scores = self.score(self.write(model, "dev", GREEDY, chosen)) if len(chosen) else {}
         return self.losses(model, "dev") | scores
 
-    def report(self, model: Any, split: str, decode: BeamConfig | None = None) -> ImageToTextReport:
+    def report(self, model: Any, split: str, decode: BeamConfig | None = None) -> WrittenTextReport:
         """Write a text for each image with the search options of the recipe or with `decode`; compute all metrics."""
         options = decode or self.recipe.decode
         lines = self.write(model, split, options)
         metrics = {**self.losses(model, split), **self.score(lines)}
-        return ImageToTextReport(metrics, describe_decoding(options), lines)
+        return WrittenTextReport(metrics, describe_decoding(options), lines)
 
     @torch.no_grad()
     def losses(self, model: Any, split: str) -> dict[str, float]:

@@ -30,8 +30,9 @@ from seqloom.evaluate.visual_questions import (
     compare_answers,
     score_answers,
 )
+from seqloom.evaluate.written_texts import WrittenText, WrittenTextReport
 from seqloom.tasks.base import TaskInfo
-from seqloom.tasks.image_to_text_base import ImageToTextRecipe, ImageToTextReport, ImageToTextTask, WrittenText
+from seqloom.tasks.image_to_text_base import ImageToTextRecipe, ImageToTextTask
 
 
 @config
@@ -55,7 +56,7 @@ class Recipe(ImageToTextRecipe):
 
 
 @dataclass(frozen=True)
-class VisualQuestionReport(ImageToTextReport):
+class VisualQuestionReport(WrittenTextReport):
     """The evaluation of answers."""
 
     by_type: dict[str, TypeAccuracy]

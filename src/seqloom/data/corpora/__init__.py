@@ -19,6 +19,7 @@ name) and `load(config)`, which returns a `Corpus` of these examples:
     image-captioning      images with captions                 CaptionedImage
     video                 clips with labels and captions       ClipExample
     visual-question-answering  questions about images          VisualQuestion
+    transcription         recordings and their texts           TranscribedExample
 
 A recipe declares the corpora that it accepts by the class of their examples:
 `data: CorpusConfig[TextClassificationExample]`. A corpus module is imported on first use, and `load`
