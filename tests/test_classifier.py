@@ -107,7 +107,7 @@ def test_very_long_text_is_truncated(model: ClassifierPredictor) -> None:
 
 @pytest.mark.parametrize("option", ["batch_size", "window"])
 def test_sizes_must_be_positive(runs: Path, option: str) -> None:
-    with pytest.raises(UsageError, match=f"{option} must be at least 1, got 0"):
+    with pytest.raises(UsageError, match=f"{option} must be at least 1; got 0"):
         load(runs / "bag", "cpu").classify(["a"], **{option: 0})
 
 

@@ -46,8 +46,8 @@ def outcomes(search: Search) -> list[Any]:
     [
         ("train.lrr=1e-4..1e-2", "train.lrr: no such key; did you mean train.lr?"),
         ("model.cell=gru,lsm", "did you mean lstm?"),
-        ("model.dropout=0..1.5", "model.dropout: must be less than 1.0, got 1.5"),
-        ("model.hidden=1.5..9", "model.hidden: must be a whole number, got 1.5"),
+        ("model.dropout=0..1.5", "model.dropout: must be less than 1.0; got 1.5"),
+        ("model.hidden=1.5..9", "model.hidden: must be a whole number; got 1.5"),
         ("model.dropout=0.5..0.1", "The interval of model.dropout must begin below its end; got 0.5..0.1."),
         ("model.dropout=0.1..0.1", "must begin below its end"),
         ("train.lr=0..0.1:log", "A logarithmic interval must begin above 0, for example at 1e-5; got train.lr=0..0.1"),

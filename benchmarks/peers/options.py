@@ -41,7 +41,7 @@ def run_main(main: Callable[[], None]) -> None:
 
 def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1; got {text!r}")
     return int(text)
 
 

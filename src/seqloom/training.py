@@ -180,9 +180,9 @@ def train_recipe(
     "wandb" or "tensorboard". `progress` displays the progress of training, by default in a notebook or a terminal.
     """
     if not isinstance(recipe, str | Path | Mapping):
-        raise TypeError(f"recipe must be a name, the path of a YAML file or a dictionary, got {type(recipe).__name__}")
+        raise TypeError(f"recipe must be a name, the path of a YAML file or a dictionary; got {type(recipe).__name__}")
     if on_event is not None and not callable(on_event):
-        raise TypeError(f"on_event must be a function of an event, got {type(on_event).__name__}")
+        raise TypeError(f"on_event must be a function of an event; got {type(on_event).__name__}")
     check_trackers(check_texts(track, "track", "names"))
     name, checked = read_recipe(recipe, check_texts(overrides, "overrides"))
     path = Path(out) if out is not None else Path("runs") / name

@@ -1,4 +1,4 @@
-"""Hyperparameter search: Optuna proposes values for keys of a recipe, and each trial is an ordinary run.
+"""Hyperparameter search: Optuna proposes values for the hyperparameters of a recipe, and each trial is an ordinary run.
 
     search = tune_recipe("classify-sst2-bow", "train.lr=1e-3..1e-1:log", "model.dropout=0..0.6", trials=20)
     print(search.best.settings, search.best.value, search.recipe_file)
@@ -163,7 +163,7 @@ class Trial:
 
 @dataclass
 class Search:
-    """A search over the values of keys of a recipe; `run` runs the missing trials."""
+    """A hyperparameter search; `run` runs the missing trials."""
 
     name: str
     source: str | Path | Mapping[str, Json]  # the recipe
@@ -477,7 +477,7 @@ def tune_recipe(
     track: Sequence[str] = (),
     on_event: Callable[[Trial, Event | None], object] | None = None,
 ) -> Search:
-    """Search for the best values of keys of a recipe and return the search with all its trials.
+    """Search for the best hyperparameters of a recipe and return the search with all its trials.
 
     `recipe` is the name of a shipped recipe, the path of a YAML file, or a dictionary. Each word is an interval
     ("train.lr=1e-4..1e-2:log"), a list of values ("model.hidden=64,128") or an override ("train.epochs=2"). The

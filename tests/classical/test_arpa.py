@@ -148,7 +148,7 @@ def test_files_of_other_toolkits_are_read(newline: str, tmp_path: Path) -> None:
         ("-0.3\tx\t-0.25", "-0.3\tx\tinf", 9, "must be finite"),
         ("-0.2\tx x", "-0.2\tx", 15, "must be a log10 probability, 2 words"),
         ("-0.2\tx x", "-0.2\tx x -1", 15, "must be a log10 probability, 2 words"),
-        ("-0.2\tx x", "-0.2\tx y", 15, "listed as a 1-gram, got 'y'"),
+        ("-0.2\tx x", "-0.2\tx y", 15, "listed as a 1-gram; got 'y'"),
         ("-0.2\tx x", "-0.2\t<s> x", 15, "listed twice"),
         ("-0.2\tx x", "-0.2\tx <s>", 15, "only the first word may be <s>"),
         ("-1.0\t<unk>", "-1.0\tx", 10, "listed twice"),

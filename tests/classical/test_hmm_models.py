@@ -193,7 +193,7 @@ def test_unseen_symbols_and_foreign_tensors_are_rejected() -> None:
     check_seen(counts, ["</s>", "<unk>", "a"], smoothing=0.01)
     with pytest.raises(DataError, match=r"does not contain '<unk>'.*model\.smoothing above 0"):
         check_seen(counts, ["</s>", "<unk>", "a"], smoothing=0)
-    with pytest.raises(CheckpointError, match=r"emission must have the shape \(4, 7\), got \(3, 7\)"):
+    with pytest.raises(CheckpointError, match=r"emission must have the shape \(4, 7\); got \(3, 7\)"):
         random_model(3).load_state_dict(random_model(2).state_dict() | {"transition": random_model(3).transition})
     with pytest.raises(CheckpointError, match="transition missing"):
         random_model(3).load_state_dict({"emission": random_model(3).emission})

@@ -310,7 +310,7 @@ def make_data(values: list[float]) -> Data:
         ([1.0], 0, "at least two observed steps"),
         ([1.0, torch.nan, torch.nan], 0, "at least two observed steps"),
         ([1.0, torch.inf, 2.0], 0, "must be finite"),
-        ([1.0, 2.0], 3, "has 3 inputs, and some are missing"),
+        ([1.0, 2.0], 3, "Some of the 3 inputs have missing values"),
     ],
 )
 def test_unusable_data_is_rejected(values: list[float], inputs: int, words: str) -> None:

@@ -199,7 +199,7 @@ def test_checkpoints_are_saved_every_n_steps_and_at_the_end() -> None:
 
 
 def test_tensors_of_another_model_are_rejected() -> None:
-    with pytest.raises(CheckpointError, match=r"transition must have the shape \(2, 2\), got \(3, 3\)"):
+    with pytest.raises(CheckpointError, match=r"transition must have the shape \(2, 2\); got \(3, 3\)"):
         KalmanConfig(structure="trend").build(1).load_state_dict(random_model().state_dict())
 
 
@@ -237,9 +237,9 @@ def test_all_problems_of_a_config_are_reported() -> None:
         (lambda m: m.filter(torch.zeros(2, 3)), r"must have shape \(sequences, steps, 2\)"),
         (lambda m: m.filter(torch.zeros(1, 0, 2)), "at least one step"),
         (lambda m: m.filter(torch.zeros(1, 4, 3)), r"got \(1, 4, 3\)"),
-        (lambda m: m.filter(torch.zeros(1, 4, 2)), r"needs inputs of shape \(1, 4, 1\) without gaps, got none"),
+        (lambda m: m.filter(torch.zeros(1, 4, 2)), r"needs inputs of shape \(1, 4, 1\) without gaps; got none"),
         (lambda m: m.filter(torch.zeros(1, 4, 2), None, torch.full((1, 4, 1), torch.nan)), "with gaps"),
-        (lambda m: m.exact_forecast(torch.zeros(1, 4, 2), None, 0, torch.zeros(1, 4, 1)), "at least 1 step, got 0"),
+        (lambda m: m.exact_forecast(torch.zeros(1, 4, 2), None, 0, torch.zeros(1, 4, 1)), "at least 1 step; got 0"),
         (lambda m: m.exact_forecast(torch.zeros(1, 4, 2), None, 3, torch.zeros(1, 4, 1)), r"\(1, 3, 1\).*got none"),
         (lambda m: KalmanConfig(structure="seasonal").build(1, 1), "needs a season of at least 2 steps"),
     ],

@@ -326,7 +326,7 @@ def test_tensors_of_another_model_are_rejected():
     model, _ = small_model("skipgram")
     with pytest.raises(CheckpointError, match="biases, context_biases unknown"):
         model.load_state_dict(small_model("glove")[0].state_dict())
-    with pytest.raises(CheckpointError, match=r"vectors must have the shape \(\d+, 7\), got \(\d+, 6\)"):
+    with pytest.raises(CheckpointError, match=r"vectors must have the shape \(\d+, 7\); got \(\d+, 6\)"):
         model.load_state_dict(small_model("skipgram", width=6)[0].state_dict())
 
 

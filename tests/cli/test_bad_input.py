@@ -25,7 +25,7 @@ from seqloom.train.state import TrainState
 @pytest.mark.parametrize("section", ["x", "3", "[1]", "true"])
 def test_scalar_or_list_instead_of_section_is_rejected(seqloom: Any, workdir: Path, section: str) -> None:
     shown = seqloom("train", "series-forecast", f"train={section}")
-    shown.fails_with(2, "train: must be a section, got", lines=2)
+    shown.fails_with(2, "train: must be a section; got", lines=2)
     shown = seqloom("train", "series-forecast", "model={kind: [1]}")
     shown.fails_with(2, "model.kind: must be one of ar, kalman", lines=2)
 
@@ -95,7 +95,7 @@ def test_all_misspelt_keys_are_reported_with_suggestions(seqloom: Any, workdir: 
     shown.fails_with(2, "recipe lm-char-lstm has 4 problems:", lines=5)
     lines = shown.err.splitlines()[1:]
     assert sorted(lines) == [
-        "  batch.size: must be a whole number, got 'many'",
+        "  batch.size: must be a whole number; got 'many'",
         "  model.hiden: no such key; did you mean model.hidden?",
         "  modle: no such key; did you mean model?",
         next(line for line in lines if line.startswith("  train.learning_rate: no such key; ")),
@@ -135,10 +135,10 @@ def test_misspelt_keys_are_reported_with_file_name(seqloom: Any, workdir: Path, 
         ("tokenizer.kind=word", ["tokenizer.kind", "did you mean words?"]),
         ("train.schedule=cosin", ["train.schedule", "did you mean cosine?"]),
         ("train.optimizer=admw", ["train.optimizer", "did you mean adam"]),
-        ("model.hidden=0", ["model.hidden: must be at least 1, got 0"]),
-        ("train.lr=-1", ["train.lr: must be greater than 0.0, got -1"]),
+        ("model.hidden=0", ["model.hidden: must be at least 1; got 0"]),
+        ("train.lr=-1", ["train.lr: must be greater than 0.0; got -1"]),
         ("train.lr=fast", ["train.lr", "'fast'"]),
-        ("model.dropout=1.5", ["model.dropout: must be less than 1.0, got 1.5"]),
+        ("model.dropout=1.5", ["model.dropout: must be less than 1.0; got 1.5"]),
         ("model=3", ["model: must be a section"]),
         ("train.lr.x=3", ["train.lr"]),
     ],

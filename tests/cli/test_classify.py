@@ -219,7 +219,7 @@ def test_training_prints_notes_and_next_commands(seqloom: Any, folder: Path, tmp
 def test_missing_column_is_reported(seqloom: Any, folder: Path, tmp_path: Path) -> None:
     words = ["train", "classify-table", f"data.train={folder / 'reviews.csv'}", "data.label=verdict"]
     shown = seqloom(*words, "data.text=revue", "--out", tmp_path / "new")
-    shown.fails_with(3, "must name the column 'revue'; it has ['review', 'verdict']", "did you mean data.text=review?")
+    shown.fails_with(3, "must name the column 'revue', but has ['review', 'verdict']", "did you mean data.text=review?")
     assert not (tmp_path / "new").exists()
 
 

@@ -54,9 +54,10 @@ def test_absent_split_error_states_the_reason(seqloom: Any, tmp_path: Path, monk
     (tmp_path / "tinyshakespeare/input.txt").write_text("Speak, speak.\n" * 20)
     shown = seqloom("data", "show", "shakespeare", "--data-dir", tmp_path)
     assert shown.code == 0
-    assert "test    absent: its last 10 % is dev" in shown.out
+    assert "test    absent: the last 10 % of the text is dev" in shown.out
     assert (
-        "10 % is dev" in seqloom("data", "show", "shakespeare", "--data-dir", tmp_path, "--json").json["absent"]["test"]
+        "10 % of the text is dev"
+        in seqloom("data", "show", "shakespeare", "--data-dir", tmp_path, "--json").json["absent"]["test"]
     )
     monkeypatch.setenv("SEQLOOM_DATA", str(tmp_path))
     assert seqloom("data", "show", "shakespeare").code == 0

@@ -144,7 +144,7 @@ def test_models_without_embeddings_are_rejected(
     seqloom("embed", runs / "grams", "a", "--out", out).fails_with(2, "which has no text vectors")
     with pytest.raises(UsageError, match=r"no pooling method 'middle'"):
         load(readers["bert"], "cpu").embed("a", "middle")
-    with pytest.raises(UsageError, match=r"batch_size must be at least 1, got 0"):
+    with pytest.raises(UsageError, match=r"batch_size must be at least 1; got 0"):
         load(readers["bert"], "cpu").embed("a", batch_size=0)
     assert not out.exists()
 

@@ -128,7 +128,7 @@ def test_absent_split_error_states_the_reason(seqloom: Any, tmp_path: Path, text
     assert trained.out.endswith("--split dev\n")  # without a hint that does not help
     assert seqloom("evaluate", tmp_path / "run", "--data-dir", folder).code == 0
     seqloom("evaluate", tmp_path / "run", "--split=test", "--data-dir", folder).fails_with(
-        3, "has no test split", "its last 10 % is dev", lines=1
+        3, "has no test split", "the last 10 % of the text is dev", lines=1
     )
 
 

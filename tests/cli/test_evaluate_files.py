@@ -149,7 +149,9 @@ def test_text_and_column_of_a_table_have_the_same_metrics(seqloom: Any, here: Pa
     ]
     assert results[0]["loss"] == results[1]["loss"] == results[2]["loss"] and results[0]["documents"] == 2
     assert seqloom("evaluate", "bert", "a.csv", "--column", "body", "--json").json["documents"] == 2
-    seqloom("evaluate", runs / "chars", "a.csv").fails_with(2, "is a table: name the column", "it has n, body", lines=1)
+    seqloom("evaluate", runs / "chars", "a.csv").fails_with(
+        2, "is a table with the columns n, body", "Name the text column", lines=1
+    )
 
 
 def test_pairs_in_files_and_tables_have_the_same_metrics(

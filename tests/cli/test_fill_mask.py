@@ -115,7 +115,7 @@ def test_text_without_valid_mask_is_rejected(seqloom: Any, folder: Path, text: s
 
 
 def test_top_must_be_positive(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r"top must be at least 1, got 0"):
+    with pytest.raises(UsageError, match=r"top must be at least 1; got 0"):
         list(load(folder / "words", "cpu").fill_mask(SENTENCE, top=0))
 
 

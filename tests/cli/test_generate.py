@@ -166,7 +166,7 @@ def test_byte_pairs_encode_any_prompt(seqloom: Any, runs: Path) -> None:
         (["--samples=0"], "--samples"),
         (["--stop="], "Stop strings"),
         (["--seed=x"], "--seed"),
-        (["--device=tpu9"], "device must be auto, cpu, cuda, cuda:N or mps, got 'tpu9'"),
+        (["--device=tpu9"], "device must be auto, cpu, cuda, cuda:N or mps; got 'tpu9'"),
         (["--device=meta"], "device"),
     ],
 )

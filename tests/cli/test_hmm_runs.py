@@ -209,11 +209,11 @@ def test_resumed_run_gives_the_same_results_as_an_uninterrupted_run(
     ("words", "code", "message"),
     [
         (["hmm-letters", "model.smoothing=0"], 3, "does not contain '<unk>'"),
-        (["hmm-letters", "model.states=0", "train.restarts=0"], 2, "model.states: must be at least 1, got 0"),
-        (["hmm-tag-people", "model.order=4", "model.word_smoothing=0"], 2, "model.order: must be at most 3, got 4"),
+        (["hmm-letters", "model.states=0", "train.restarts=0"], 2, "model.states: must be at least 1; got 0"),
+        (["hmm-tag-people", "model.order=4", "model.word_smoothing=0"], 2, "model.order: must be at most 3; got 4"),
         (["hmm-tag-people", "tokenizer.split=punctuation"], 2, "split: whitespace"),
         (["hmm-letters", "data.corpus=people"], 2, "read=letters needs a corpus of plain texts"),
-        (["hmm-weather", "model.min_variance=-1"], 2, "model.min_variance: must be at least 0.0, got -1"),
+        (["hmm-weather", "model.min_variance=-1"], 2, "model.min_variance: must be at least 0.0; got -1"),
     ],
 )
 def test_invalid_recipes_are_rejected(seqloom: Any, tmp_path: Path, words: list[str], code: int, message: str) -> None:
@@ -237,7 +237,7 @@ def test_damaged_run_is_rejected(seqloom: Any, run_folder: Path, tmp_path: Path)
     recipe = (run / "recipe.yaml").read_text()
     (run / "recipe.yaml").write_text(recipe.replace("states: 2", "states: 3"))
     update_checksums(run)
-    seqloom("score", run, "the cat").fails_with(4, "transition must have the shape (4, 4), got (3, 3)", lines=1)
+    seqloom("score", run, "the cat").fails_with(4, "transition must have the shape (4, 4); got (3, 3)", lines=1)
     card = (run_folder / "letters" / "card.md").read_text()
     assert "`hmm`" in card and json.loads((run_folder / "letters" / "data.json").read_text())["counts"]["train"]
 

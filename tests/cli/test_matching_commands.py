@@ -71,12 +71,12 @@ def test_similar_sentences_have_higher_scores(seqloom: Any, runs: Path) -> None:
 
 def test_invalid_pairs_are_rejected(seqloom: Any, runs: Path, type_in: Callable[[bytes], None]) -> None:
     seqloom("match", runs / "pair", "alone").fails_with(
-        3, "The number of texts must be even; got 1; the last is 'alone'"
+        3, "The number of texts must be even; got 1. The last text is 'alone'"
     )
     type_in(b"a fox\tit is red\nno tab here\n")
     shown = seqloom("match", runs / "pair")
     assert shown.code == 3 and shown.out.count("\n") == 1  # the previous line has a prediction
-    assert "Line 2 must have two texts, separated by tabs; it has no tab: 'no tab here'" in shown.err
+    assert "Line 2 must have two texts, separated by tabs, but has no tab: 'no tab here'" in shown.err
     type_in(b"a\tb\tc\n")
     seqloom("match", runs / "pair").fails_with(3, "Line 1 must have two texts", "3 columns")
 

@@ -150,7 +150,7 @@ def test_nbest_list_of_other_lines_is_rejected(seqloom: Any, translators: Path, 
     )
     shown = seqloom("translate", run, *LINES, "a dog", "--rescore", nbest)
     assert shown.code == 3 and len(shown.out.splitlines()) == 4
-    missing = "must have candidates for line 5 of the input, numbered 4 (counted from 0); it has none."
+    missing = "must have candidates for line 5 of the input, numbered 4 (counted from 0), but has none."
     assert shown.err == f"seqloom: {nbest} {missing}\n"
     seqloom("translate", run, "x", "--rescore", tmp_path / "nothing").fails_with(3, "nothing does not exist", lines=1)
     assert list(candidates_of(["", " "], nbest_of(tmp_path, "1 ||| a\n"))) == [("", []), (" ", [("a", None)])]
@@ -168,7 +168,7 @@ def nbest_of(folder: Path, text: str) -> Path:
         (["--rescore", "x", "--coverage-penalty", "0.2"], "--coverage-penalty cannot be combined with --rescore"),
         (["--rescore", "x", "--prefix", "a"], "--prefix cannot be combined with --rescore"),
         (["--rescore", "x", "--alignment"], "--alignment cannot be combined with --rescore"),
-        (["--rescore", "x", "--weight", "1.5"], "weight must be from 0 to 1, got 1.5."),
+        (["--rescore", "x", "--weight", "1.5"], "weight must be from 0 to 1; got 1.5."),
         (["--weight", "0.5"], "--weight requires an n-best list: add --rescore FILE."),
     ],
 )

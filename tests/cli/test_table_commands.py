@@ -203,7 +203,7 @@ def test_odd_tables_keep_all_cells(seqloom: Any, here: Path) -> None:
     [
         (
             "text;n\na;1\nb;2;3\n",
-            "Row 2 of in.csv must have 2 columns, like the first row; it has 3: b;2;3. Quote cells",
+            "Row 2 of in.csv must have 2 columns, like the first row, but has 3: b;2;3. Quote cells",
         ),
         ('text,n\na,1\n"b,2\n', "line 3 of in.csv has a quotation mark that is never closed"),
     ],

@@ -79,7 +79,7 @@ def test_table_of_words_is_tagged(seqloom: Any, workdir: Path) -> None:
     [
         (["--column", "body"], "--column and --out require a table: add --in FILE"),
         (["a text", "--in", "in.csv"], "Texts and --in cannot be used together"),
-        (["--in", "in.csv"], "Name 1 column of in.csv with --column; it has id, body, note"),
+        (["--in", "in.csv"], "Name 1 column of in.csv with --column. The columns are id, body, note"),
         (["--in", "in.csv", "--column", "bodi"], "no column 'bodi' for --column: did you mean body?"),
         (["--in", "in.csv", "--column", "body", "--out", "in.csv"], "in.csv exists"),
         (["--in", "in.csv", "--column", "body", "--out", "out.xls"], "--out must end in .csv"),

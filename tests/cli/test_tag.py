@@ -122,7 +122,7 @@ def test_training_rejects_invalid_files(seqloom: Any, tmp_path: Path) -> None:
     file = tmp_path / "bad.conll"
     words = ["train", "tag-conll", f"data.train={file}", "--out", tmp_path / "new"]
     file.write_text("Ann\tB-PER\nlives\n")
-    seqloom(*words).fails_with(3, f"Line 2 of {file} must have 2 columns, like line 1; it has 1 column")
+    seqloom(*words).fails_with(3, f"Line 2 of {file} must have 2 columns, like line 1, but has 1 column")
     write_sentences(file, [[("Ann", "O"), ("Bee", "I-PER")], *sentences()])
     seqloom(*words, "data.invalid=refuse").fails_with(3, f"Line 2 of {file} has I-PER after O")
     assert not (tmp_path / "new").exists()

@@ -288,7 +288,7 @@ def test_recipe_file_name_may_contain_equals_sign(seqloom: Any, workdir: Path, r
 @pytest.mark.parametrize(
     ("override", "code", "words"),
     [
-        ("model.layers=1000000", 2, "model: layers must be at most 10,000, got 1,000,000"),
+        ("model.layers=1000000", 2, "model: layers must be at most 10,000; got 1,000,000"),
         ("model.hidden=1000000", 5, "does not fit into memory"),
         ("model.hidden=100000000000", 5, "model.hidden=100000000000"),
         ("tokenizer={kind: byte-pair, size: 1000000000000}", 2, "tokenizer.size: must be at most 2000000"),

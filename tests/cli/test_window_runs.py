@@ -80,7 +80,7 @@ def test_checkpoints_are_averaged(seqloom: Any, run: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["model.window=0"], ["model.window: must be at least 1, got 0"]),
+        (["model.window=0"], ["model.window: must be at least 1; got 0"]),
         (["model.window=0", "model.layers=-1", "model.dropout=1"], ["window: must", "layers: must", "dropout: must"]),
         (["model.window=four"], ["model.window"]),
         (["model.softmax.kind=adaptive", "model.softmax.cutoffs=[5]"], ["tied needs one output matrix"]),

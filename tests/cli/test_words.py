@@ -76,7 +76,7 @@ def test_plot_is_written(seqloom, vectors, folder, method):
 def test_invalid_plots_are_rejected(seqloom, vectors, folder):
     seqloom("words", "plot", vectors, "--out", folder / "x.jpeg").fails_with(2, ".png or .svg")
     seqloom("words", "plot", vectors, "--out", folder / "x.png", "--word", "king").fails_with(
-        2, "at least four words, got 1"
+        2, "at least four words; got 1"
     )
     both = seqloom("words", "plot", vectors, "--out", folder / "x.png", "--word", "king", "--near", "king")
     both.fails_with(2, "--word and --near cannot be used together")
@@ -101,7 +101,7 @@ def test_equal_vectors_are_not_plotted_but_single_numbers_are(seqloom, folder, m
 def test_file_with_one_word_is_rejected(seqloom, folder):
     (folder / "one.txt").write_text("a 1 2\n")
     seqloom("words", "import", folder / "one.txt", folder / "one").fails_with(
-        3, "must have vectors of at least two words; it has 1 word"
+        3, "must have vectors of at least two words, but has 1 word"
     )
     assert not (folder / "one").exists()
 

@@ -49,7 +49,7 @@ class Recurrent:
 
     def problems(self) -> Iterator[str]:
         if self.hidden % self.heads:
-            yield f"hidden must be a multiple of heads, got {self.hidden} and {self.heads}."
+            yield f"hidden must be a multiple of heads; got {self.hidden} and {self.heads}."
         if self.heads > self.hidden:
             yield "heads must be at most hidden"
         if self.heads == 8:
@@ -124,51 +124,51 @@ def test_configs_are_frozen_and_keyword_only() -> None:
             "task: lm\ndata: {corpus: text, path: a, part: 1}",
             "data.part: is a key of corpus pydocs, not of text; did you mean data.path?",
         ),
-        ("task: lm\ndata: text", "data: must be a section, got 'text'; did you mean data.corpus=text?"),
-        ("task: lm\ndata: txt", "data: must be a section, got 'txt'"),
-        ("task: lm\nmodel: recurrent", "model: must be a section, got 'recurrent'; did you mean model.kind=recurrent?"),
-        ("task: lm\ntrain: {lr: fast}", "train.lr: must be a number, got 'fast'"),
-        ("task: lm\ntrain: {lr: '1e-3'}", "train.lr: must be a number, got '1e-3'"),
-        ("task: lm\ntrain: {lr: true}", "train.lr: must be a number, got true"),
-        ("task: lm\ntrain: {lr: .nan}", "train.lr: must be a finite number, got nan"),
-        ("task: lm\ntrain: {lr: -.inf}", "train.lr: must be a finite number, got -inf"),
-        ("task: lm\nseed: true", "seed: must be a whole number, got true"),
-        ("task: lm\nseed: 1.5", "seed: must be a whole number, got 1.5"),
-        ("task: lm\nseed: '1.5'", "seed: must be a whole number, got '1.5'"),
-        ("task: lm\nseed:", "seed: must be a whole number, got null"),
-        ("task: lm\ntrain: {shuffle: 1}", "train.shuffle: must be true or false, got 1"),
-        ("task: lm\ntrain: {shuffle: yes}", "train.shuffle: must be true or false, got 'yes'"),
-        ("task: lm\ntrain: {steps: 0}", "train.steps: must be greater than 0, got 0"),
-        ("task: lm\ntrain: {names: {a: x}}", "train.names.a: must be a whole number, got 'x'"),
-        ("task: 3", "task: must be a string, got 3; put it in quotes"),
+        ("task: lm\ndata: text", "data: must be a section; got 'text'; did you mean data.corpus=text?"),
+        ("task: lm\ndata: txt", "data: must be a section; got 'txt'"),
+        ("task: lm\nmodel: recurrent", "model: must be a section; got 'recurrent'; did you mean model.kind=recurrent?"),
+        ("task: lm\ntrain: {lr: fast}", "train.lr: must be a number; got 'fast'"),
+        ("task: lm\ntrain: {lr: '1e-3'}", "train.lr: must be a number; got '1e-3'"),
+        ("task: lm\ntrain: {lr: true}", "train.lr: must be a number; got true"),
+        ("task: lm\ntrain: {lr: .nan}", "train.lr: must be a finite number; got nan"),
+        ("task: lm\ntrain: {lr: -.inf}", "train.lr: must be a finite number; got -inf"),
+        ("task: lm\nseed: true", "seed: must be a whole number; got true"),
+        ("task: lm\nseed: 1.5", "seed: must be a whole number; got 1.5"),
+        ("task: lm\nseed: '1.5'", "seed: must be a whole number; got '1.5'"),
+        ("task: lm\nseed:", "seed: must be a whole number; got null"),
+        ("task: lm\ntrain: {shuffle: 1}", "train.shuffle: must be true or false; got 1"),
+        ("task: lm\ntrain: {shuffle: yes}", "train.shuffle: must be true or false; got 'yes'"),
+        ("task: lm\ntrain: {steps: 0}", "train.steps: must be greater than 0; got 0"),
+        ("task: lm\ntrain: {names: {a: x}}", "train.names.a: must be a whole number; got 'x'"),
+        ("task: 3", "task: must be a string; got 3; put it in quotes"),
         ("seed: 1", "task: missing; it must be a string"),
         ("task: lm\ndata: {corpus: text}", "data.path: missing; it must be a path"),
-        ("task: lm\ndata: {corpus: txt}", "data.corpus: must be one of pydocs, text, got 'txt'; did you mean text?"),
-        ("task: lm\ndata: {corpus: 7}", "data.corpus: must be one of pydocs, text, got 7"),
+        ("task: lm\ndata: {corpus: txt}", "data.corpus: must be one of pydocs, text; got 'txt'; did you mean text?"),
+        ("task: lm\ndata: {corpus: 7}", "data.corpus: must be one of pydocs, text; got 7"),
         ("task: lm\ndata: {seed: 1}", "data.corpus: missing; it must be one of pydocs, text"),
         ("task: lm\ndata: {corpsu: text}", "data.corpsu: no such key; did you mean data.corpus?"),
-        ("task: lm\ndata: 5", "data: must be a section, got 5"),
-        ("task: lm\ntrain: [1]", "train: must be a section, got [1]"),
-        ("task: lm\nmodel: {kind: recurent}", "model.kind: must be recurrent, got 'recurent'; did you mean recurrent?"),
+        ("task: lm\ndata: 5", "data: must be a section; got 5"),
+        ("task: lm\ntrain: [1]", "train: must be a section; got [1]"),
+        ("task: lm\nmodel: {kind: recurent}", "model.kind: must be recurrent; got 'recurent'; did you mean recurrent?"),
         (
             "task: lm\nmodel: {cell: gruu}",
-            "model.cell: must be one of elman, lstm, gru, got 'gruu'; did you mean gru?",
+            "model.cell: must be one of elman, lstm, gru; got 'gruu'; did you mean gru?",
         ),
-        ("task: lm\nmodel: {clip: none}", "model.clip: must be a number or null, got 'none'"),
+        ("task: lm\nmodel: {clip: none}", "model.clip: must be a number or null; got 'none'"),
         (
             "task: lm\nmodel: {threshold: atuo}",
-            "model.threshold: must be a number or auto, got 'atuo'; did you mean auto?",
+            "model.threshold: must be a number or auto; got 'atuo'; did you mean auto?",
         ),
-        ("task: lm\nmodel: {hidden: 5, heads: 2}", "model: hidden must be a multiple of heads, got 5 and 2"),
-        ("task: lm\ndata: {corpus: text, path: a, columns: 3}", "data.columns: must be a list, got 3"),
+        ("task: lm\nmodel: {hidden: 5, heads: 2}", "model: hidden must be a multiple of heads; got 5 and 2"),
+        ("task: lm\ndata: {corpus: text, path: a, columns: 3}", "data.columns: must be a list; got 3"),
         (
             "task: lm\ndata: {corpus: text, path: a, columns: [3, x]}",
-            "data.columns[1]: must be a whole number, got 'x'",
+            "data.columns[1]: must be a whole number; got 'x'",
         ),
-        ("task: lm\ndata: {corpus: text, path: a, betas: [1]}", "data.betas: must be a list of 2, got [1]"),
+        ("task: lm\ndata: {corpus: text, path: a, betas: [1]}", "data.betas: must be a list of 2; got [1]"),
         (
             "task: lm\ndata: {corpus: text, path: a, betas: [1, 2, 3]}",
-            "data.betas: must have at most 2 entries, got [1, 2, 3]",
+            "data.betas: must have at most 2 entries; got [1, 2, 3]",
         ),
     ],
 )
@@ -185,7 +185,7 @@ def test_all_broken_rules_of_a_section_are_reported_with_problems_of_others() ->
     lines = problems("task: lm\ndata: {corpus: pydoc}\nmodel: {hidden: 7, heads: 8}\ntrain: {lr: fast}")
     assert {line.split(":")[0] for line in lines} == {"data.corpus", "model", "train.lr"}
     assert [line for line in lines if line.startswith("model")] == [
-        "model: hidden must be a multiple of heads, got 7 and 8",
+        "model: hidden must be a multiple of heads; got 7 and 8",
         "model: heads must be at most hidden",
         "model: there are no 8 heads",
     ]
@@ -206,7 +206,7 @@ def test_missing_kind_is_the_default_kind() -> None:
 
 
 def test_keys_and_texts_that_yaml_cannot_contain_are_rejected() -> None:
-    with pytest.raises(UsageError, match="train: keys must be a string, got 1"):
+    with pytest.raises(UsageError, match="train: keys must be a string; got 1"):
         build(Recipe, {"task": "lm", "train": {1: 2}})
     with pytest.raises(UsageError, match="task: must be valid UTF-8 text"):
         build(Recipe, {"task": "\udc80"})
@@ -215,7 +215,7 @@ def test_keys_and_texts_that_yaml_cannot_contain_are_rejected() -> None:
 def test_build_accepts_a_union() -> None:
     corpora = Annotated[Embedded | Files, Discriminator("corpus")]
     assert build(corpora, {"corpus": "text", "path": "x"}) == Files(path=Path("x"))
-    with pytest.raises(UsageError, match="part: must be a number, got 'x'"):
+    with pytest.raises(UsageError, match="part: must be a number; got 'x'"):
         build(corpora, {"corpus": "pydocs", "part": "x"})
 
 
@@ -355,7 +355,7 @@ def test_overrides_are_yaml_values() -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("train.lr", "must have the form key.path=value, got 'train.lr'"),
+        ("train.lr", "must have the form key.path=value; got 'train.lr'"),
         ("=3", "must begin with a key"),
         ("train..lr=3", "must begin with a key"),
         (".lr=3", "must begin with a key"),

@@ -60,7 +60,7 @@ def test_values_on_their_bounds_are_accepted() -> None:
 def test_problems_of_several_fields_are_reported_together() -> None:
     with pytest.raises(UsageError, match=r"2 problems") as error:
         build(Settings, {"layers": 0, "weight": 2.0})
-    assert "layers: must be at least 1, got 0" in str(error.value)
+    assert "layers: must be at least 1; got 0" in str(error.value)
     with pytest.raises(ValueError, match=r"layers must be at least 1; got 0\nweight must be at most 1; got 2"):
         Settings(layers=0, weight=2.0)
 
@@ -105,18 +105,18 @@ class Model:
         (
             {"width": -3, "sizes": [0, 0]},
             [
-                *("attention.width: must be at least 1, got -3", "attention.sizes[0]: must be at least 1, got 0"),
-                "attention.sizes[1]: must be at least 1, got 0",
+                *("attention.width: must be at least 1; got -3", "attention.sizes[0]: must be at least 1; got 0"),
+                "attention.sizes[1]: must be at least 1; got 0",
                 *("attention: sizes must differ", "attention: width must be a multiple of heads"),
             ],
         ),
         # Rules that cannot be computed are skipped, and rules that repeat a constraint are reported once.
-        ({"heads": 0, "sizes": [1, 1]}, ["attention.heads: must be at least 1, got 0", "attention: sizes must differ"]),
+        ({"heads": 0, "sizes": [1, 1]}, ["attention.heads: must be at least 1; got 0", "attention: sizes must differ"]),
         ({"kv_heads": 3, "sizes": [1, 1]}, ["attention.kv_heads: 3 is odd", "attention: sizes must differ"]),
         # Rules are not checked for values of other types.
         (
             {"heads": 0, "width": "x", "sizes": [1, 1]},
-            ["attention.width: must be a whole number, got 'x'", "attention.heads: must be at least 1, got 0"],
+            ["attention.width: must be a whole number; got 'x'", "attention.heads: must be at least 1; got 0"],
         ),
     ],
 )
@@ -127,7 +127,7 @@ def test_constraints_and_rules_of_a_section_are_reported_together(values: dict[s
 
 
 def test_rules_are_checked_only_for_valid_sections() -> None:
-    with pytest.raises(UsageError, match=r"1 problem:\n  layers: must be at least 1, got 0$"):
+    with pytest.raises(UsageError, match=r"1 problem:\n  layers: must be at least 1; got 0$"):
         build(Model, {"layers": 0})
     with pytest.raises(UsageError, match=r"1 problem:\n  layers must be at most attention.width$"):
         build(Model, {"layers": 9})

@@ -73,26 +73,26 @@ def test_extension_is_allowed_in_place_of_its_kind() -> None:
 
 
 def test_unknown_kind_is_rejected_without_imports() -> None:
-    assert problem({"model": {"kind": "blu"}}) == "model.kind: must be one of red, blue, got 'blu'; did you mean blue?"
+    assert problem({"model": {"kind": "blu"}}) == "model.kind: must be one of red, blue; got 'blu'; did you mean blue?"
     assert not {"kinds_red", "kinds_blue"} & sys.modules.keys()
 
 
 @pytest.mark.parametrize(
     ("mapping", "expected"),
     [
-        ({"model": {"kind": "red", "apples": 0}}, "model.apples: must be at least 1, got 0"),
+        ({"model": {"kind": "red", "apples": 0}}, "model.apples: must be at least 1; got 0"),
         ({"model": {"kind": "red", "apples": 13}}, "model: apples must not be 13"),
-        ({"model": {"kind": "red", "apples": "x"}}, "model.apples: must be a whole number, got 'x'"),
-        ({"model": {"kind": "red", "sizes": [1, "x"]}}, "model.sizes[1]: must be a whole number, got 'x'"),
+        ({"model": {"kind": "red", "apples": "x"}}, "model.apples: must be a whole number; got 'x'"),
+        ({"model": {"kind": "red", "sizes": [1, "x"]}}, "model.sizes[1]: must be a whole number; got 'x'"),
         ({"model": {"kind": "red", "appels": 1}}, "model.appels: no such key; did you mean model.apples?"),
         (
             {"model": {"kind": "red", "berries": 1}},
             "model.berries: is a key of kind blue, not of red; leave it out",
         ),
         ({"model": {"berries": 1}}, "model.kind: missing; berries belongs to blue: set model.kind=blue too"),
-        ({"model": 3}, "model: must be a section, got 3"),
-        ({"model": "blue"}, "model: must be a section, got 'blue'; did you mean model.kind=blue?"),
-        ({"other": 3}, "other: must be a section or null, got 3"),
+        ({"model": 3}, "model: must be a section; got 3"),
+        ({"model": "blue"}, "model: must be a section; got 'blue'; did you mean model.kind=blue?"),
+        ({"other": 3}, "other: must be a section or null; got 3"),
     ],
 )
 def test_problem_is_located(mapping: dict[str, Any], expected: str) -> None:

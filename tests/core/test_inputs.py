@@ -40,28 +40,28 @@ def test_columns_of_data_frames_give_python_values(package: str) -> None:
     assert check_texts(make(TEXTS)) == TEXTS
     numbers = check_list(make([3, 5]), "labels")
     assert numbers == [3, 5] and {type(number) for number in numbers} == {int}
-    with pytest.raises(ValueError, match=r"texts\[1\] must be a string, got (None|nan)"):
+    with pytest.raises(ValueError, match=r"texts\[1\] must be a string; got (None|nan)"):
         check_texts(make(["a", None]))
 
 
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
-        ("a text", TypeError, r"texts must be a list of texts, got one string: write \[texts\]"),
-        (b"a text", TypeError, r"texts must be a list of texts, got bytes: write \[texts\]"),
-        (None, TypeError, "texts must be a list of texts, got NoneType"),
-        (3, TypeError, "texts must be a list of texts, got int"),
-        ({"a": 1}, TypeError, "texts must be a list of texts, got dict"),
-        ({"a"}, TypeError, "texts must be a list of texts, got set, which has no order"),
-        (Table(), TypeError, "texts must be one column, got a table with 3 columns"),
-        (np.array([["a"], ["b"]]), ValueError, r"texts must have one dimension, got an array of shape \(2, 1\)"),
-        (np.array("a"), ValueError, r"one dimension, got an array of shape \(\)"),
-        (["a", None], ValueError, r"texts\[1\] must be a string, got None: drop or fill missing values first"),
-        (["a", float("nan")], ValueError, r"texts\[1\] must be a string, got nan"),
-        ([["a", "b"]], TypeError, r"texts\[0\] must be a string, got list; join its words with spaces"),
-        (["a", 3], TypeError, r"texts\[1\] must be a string, got int"),
-        (["a", b"b"], TypeError, r"texts\[1\] must be a string, got bytes; decode it first"),
-        (["\ud83d"], ValueError, r"texts\[0\] must be valid Unicode, got an unpaired surrogate"),
+        ("a text", TypeError, r"texts must be a list of texts; got one string: write \[texts\]"),
+        (b"a text", TypeError, r"texts must be a list of texts; got bytes: write \[texts\]"),
+        (None, TypeError, "texts must be a list of texts; got NoneType"),
+        (3, TypeError, "texts must be a list of texts; got int"),
+        ({"a": 1}, TypeError, "texts must be a list of texts; got dict"),
+        ({"a"}, TypeError, "texts must be a list of texts; got set, which has no order"),
+        (Table(), TypeError, "texts must be one column; got a table with 3 columns"),
+        (np.array([["a"], ["b"]]), ValueError, r"texts must have one dimension; got an array of shape \(2, 1\)"),
+        (np.array("a"), ValueError, r"one dimension; got an array of shape \(\)"),
+        (["a", None], ValueError, r"texts\[1\] must be a string; got None: drop or fill missing values first"),
+        (["a", float("nan")], ValueError, r"texts\[1\] must be a string; got nan"),
+        ([["a", "b"]], TypeError, r"texts\[0\] must be a string; got list; join its words with spaces"),
+        (["a", 3], TypeError, r"texts\[1\] must be a string; got int"),
+        (["a", b"b"], TypeError, r"texts\[1\] must be a string; got bytes; decode it first"),
+        (["\ud83d"], ValueError, r"texts\[0\] must be valid Unicode; got an unpaired surrogate"),
     ],
 )
 def test_wrong_texts_are_explained(values: Any, error: type[Exception], message: str) -> None:
@@ -72,7 +72,7 @@ def test_wrong_texts_are_explained(values: Any, error: type[Exception], message:
 def test_texts_of_an_iterator_are_checked_when_they_are_read() -> None:
     texts = iterate_texts(itertools.chain(["a"], itertools.repeat(3)))
     assert next(texts) == "a"
-    with pytest.raises(TypeError, match=r"texts\[1\] must be a string, got int"):
+    with pytest.raises(TypeError, match=r"texts\[1\] must be a string; got int"):
         next(texts)
     with pytest.raises(TypeError, match="got int"):
         iterate_texts(3)  # the container is checked immediately
@@ -83,17 +83,17 @@ def test_words_with_spaces_are_rejected() -> None:
     for word in ("New York", " New", "", "\u00a0"):
         with pytest.raises(ValueError, match=r"words\[1\] must be a word without spaces"):
             check_words(["in", word], "words")
-    with pytest.raises(TypeError, match="words must be a list of words, got one string: split it into words"):
+    with pytest.raises(TypeError, match="words must be a list of words; got one string: split it into words"):
         check_words("New York", "words")
 
 
 def test_pairs_are_checked() -> None:
     assert list(check_pairs([("a", 1), ["b", 2]], "pairs", "a text and a number")) == [("a", 1), ("b", 2)]
     for pairs, message in (
-        (["ab"], r"pairs\[0\] must be a text and a number, got str"),
-        ([("a",)], r"pairs\[0\] must be a text and a number, got 1 items"),
-        ([("a", 1), (2, "b")], r"pairs\[1\]\[0\] must be a string, got int"),
-        ("ab", "pairs must be a list of pairs, got one string"),
+        (["ab"], r"pairs\[0\] must be a text and a number; got str"),
+        ([("a",)], r"pairs\[0\] must be a text and a number; got 1 items"),
+        ([("a", 1), (2, "b")], r"pairs\[1\]\[0\] must be a string; got int"),
+        ("ab", "pairs must be a list of pairs; got one string"),
     ):
         with pytest.raises(TypeError, match=message):
             list(check_pairs(pairs, "pairs", "a text and a number"))

@@ -47,7 +47,7 @@ class Stack:
 
 
 def test_too_many_layers_are_rejected() -> None:
-    with pytest.raises(UsageError, match="layers must be at most 10,000, got 1,000,000"):
+    with pytest.raises(UsageError, match="layers must be at most 10,000; got 1,000,000"):
         build(Stack, {"layers": 1_000_000})
     with pytest.raises(ValueError, match="layers must be at most 10,000"):
         Stack(layers=10_001)

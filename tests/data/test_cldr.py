@@ -400,7 +400,7 @@ def test_links_are_consistent(corpus: Corpus[ParallelExample]) -> None:
         ({"target": ""}, "no language ''"),
         ({"target": "fr./../x"}, "no language"),
         ({"target": "fr_FR_x_y_z"}, "did you mean fr"),
-        ({"target": "en"}, "must be different languages, got en and en"),
+        ({"target": "en"}, "must be different languages; got en and en"),
         ({"target": "en-US"}, "must be different languages"),
         ({"source": "zh-Hans", "target": "zh"}, "must be different languages"),
         ({"test": 0}, "at least 1"),

@@ -101,7 +101,7 @@ def test_toy_corpora_are_unchanged() -> None:
 
 
 def test_too_many_toy_documents_are_rejected() -> None:
-    with pytest.raises(DataError, match=r"half of the 30 possible documents, got 360"):
+    with pytest.raises(DataError, match=r"half of the 30 possible documents; got 360"):
         load_toys(symbols=2, max_length=4)
 
 

@@ -58,8 +58,8 @@ def test_all_problems_are_reported_together() -> None:
         "min_names must be from 2",
         "names must be from max_names",
         "colours must be from 2 to 32",
-        "lines: must be at least 1, got 0",
-        "dev: must be at least 1, got 0",
+        "lines: must be at least 1; got 0",
+        "dev: must be at least 1; got 0",
     ):
         assert message in str(caught.value)
 

@@ -135,7 +135,7 @@ def test_other_encodings_are_recognized(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.tsv", "cat\n", "must have two columns, a source term and a target term; it has one: 'cat'"),
+        ("a.tsv", "cat\n", "must have two columns, a source term and a target term, but has one: 'cat'"),
         ("a.csv", "cat\ndog\n", "must have two columns"),
         ("a.tsv", "cat\tKatze\ndog\n", "Line 2 of"),
         ("a.tsv", "cat\tKatze\n \tHund\n", "Line 2 of {path}: A source term must be one or more words"),

@@ -38,8 +38,8 @@ def test_invalid_arguments_are_rejected() -> None:
     for message in (
         "known_names must be from 2 to names",
         "colours must be from 2 to 32",
-        "max_lines: must be at least 0, got -1",
-        "dev: must be at least 1, got 0",
+        "max_lines: must be at least 0; got -1",
+        "dev: must be at least 1; got 0",
     ):
         assert message in str(caught.value)
     with pytest.raises(UsageError, match="known_names must be at most colours"):

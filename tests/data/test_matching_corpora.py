@@ -238,7 +238,7 @@ def test_answer_is_given_by_number_or_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (['{"text": "a", "options": ["x", "y"], "answer": 2}'], "a number from 0 to 1 or by its text, got '2'"),
+        (['{"text": "a", "options": ["x", "y"], "answer": 2}'], "a number from 0 to 1 or by its text; got '2'"),
         (['{"text": "a", "options": "x", "answer": 0}'], "must be a list"),
         (['{"text": "a", "answer": 0}'], "must have the key 'options'"),
         (['{"text": "a", "options": ["x", ""], "answer": 0}'], "has a blank option"),
@@ -317,7 +317,7 @@ def test_questions_without_locatable_answer_are_left_out(tmp_path: Path) -> None
         ),
         (
             '{"data": [{"paragraphs": [{"context": "c", "qas": [{"question": "q", "answers": [{"text": "c"}]}]}]}]}',
-            "answer_start of the question q .* must be a number, got null",
+            "answer_start of the question q .* must be a number; got null",
         ),
         ('{"data": []}', "must contain questions with answers"),
     ],
@@ -386,7 +386,7 @@ def test_one_claim_of_several_is_true(folder: Path) -> None:
         assert len(set(choice.options)) == 8
         values = [value for slot in VALUES.values() for value in slot if value in choice.options[choice.answer]]
         assert all(value.lower() in choice.text.lower() for value in values)
-    with pytest.raises(UsageError, match="options: must be at most 8, got 9"):
+    with pytest.raises(UsageError, match="options: must be at most 8; got 9"):
         load("scene-choices", folder, options=9)
 
 

@@ -89,7 +89,7 @@ def test_sides_have_equal_counts_and_splits_have_different_fingerprints(corpus: 
     counts = side_counts(corpus.split("train"))
     assert counts["source"].documents == counts["target"].documents == len(corpus.split("train"))
     assert len(set(corpus.fingerprint().values())) == 3
-    with pytest.raises(DataError, match="no split 'valid'; it has train"):
+    with pytest.raises(DataError, match=r"no split 'valid'\. Its splits are train"):
         corpus.split("valid")
 
 

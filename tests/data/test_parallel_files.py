@@ -63,7 +63,7 @@ def test_columns_are_selected_by_name(folder: Path) -> None:
     corpus = load(train=path, columns=["en", "de"], **NONE)
     assert corpus.split("train") == [ParallelExample("Hello", "Hallo"), ParallelExample("Go", "Geh")]
     assert corpus.languages == ("en", "de")
-    with pytest.raises(DataError, match=r"'fr'; it has \['id', 'de', 'en'\]"):
+    with pytest.raises(DataError, match=r"'fr', but has \['id', 'de', 'en'\]"):
         load(train=path, columns=["en", "fr"])
 
 
@@ -115,7 +115,7 @@ def test_note_counts_lines_from_header(folder: Path) -> None:
     ("columns", "text", "message"),
     [
         ([1, 2], "a\tb\nc d e\n", r"Line 2 of .*p.tsv must have at least 2 columns.*no tab: 'c d e'"),
-        ([1, 3], "a\tb\tc\na\tb\n", r"Line 2 of .*at least 3 columns separated by tabs; it has 2 columns"),
+        ([1, 3], "a\tb\tc\na\tb\n", r"Line 2 of .*at least 3 columns separated by tabs, but has 2 columns"),
         (["en", "de"], "en\tde\na\n", r"Line 2 of"),
     ],
 )
@@ -208,7 +208,7 @@ def test_located_files_are_absolute(folder: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"train": ["a", "a"]}, "two different files, got a twice"),
+        ({"train": ["a", "a"]}, "two different files; got a twice"),
         ({"train": ["a"]}, r"train: .*list of 2"),
         ({"train": ["a", "b", "c"]}, r"train"),
         ({"train": "a", "columns": [0, 1]}, "start at 1"),

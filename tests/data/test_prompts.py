@@ -70,7 +70,7 @@ def test_shots_are_read_from_every_format(tmp_path: Path, name: str, content: st
         ("a.tsv", "\tpositive\n", "the text is blank"),
         ("a.tsv", "text\tlabel\n", "no rows below the header"),
         ("a.tsv", "", "is empty"),
-        ("a.jsonl", '{"text": "x"}\n', "must have the keys 'text' and 'label'; it has ['text']."),
+        ("a.jsonl", '{"text": "x"}\n', "must have the keys 'text' and 'label', but has ['text']."),
         ("a.jsonl", '{"text": "x", "label": [1]}\n', "'label' at line 1 of"),
     ],
 )

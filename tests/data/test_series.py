@@ -196,7 +196,7 @@ def test_missing_value_markers_are_recognized(tmp_path: Path, missing: str) -> N
         (table().replace("2020-01-03,2,4", "2020-01-03,two,4"), {"columns": ["a"]}, r"'a' at line 4 of .* got 'two'"),
         (table().replace("2020-01-03,2,4", "2020-01-03,inf,4"), {"columns": ["a"]}, r"'a' at line 4 of .* got 'inf'"),
         (table().replace("2020-01-03,2,4", "2020-01-03,two,4"), {}, r"'a' at line 4 of .* got 'two'"),
-        (table(), {"columns": ["a", "c", "d"]}, r"must name the columns 'c', 'd' \(data.columns\); it has"),
+        (table(), {"columns": ["a", "c", "d"]}, r"must name the columns 'c', 'd' \(data.columns\), but has"),
         (table_with_missing(14, 20), {}, r"'a' of s.csv must have values in train, its first 14 rows"),
         (table_with_missing(0, 14), {"columns": ["a"]}, r"The dev split of s.csv, rows 15 to 17, must contain values"),
         (table().replace("2020-01-03", "2020-01-02"), {}, r"Line 4 of .*s.csv repeats the time of the line before it"),
@@ -224,7 +224,7 @@ def test_all_problems_of_config_are_reported() -> None:
     with pytest.raises(UsageError) as error:
         settings = {"dev_fraction": 0.6, "test_fraction": 0.6, "season": 0, "time": "a", "columns": ["a"]}
         build(corpora.find("series-file").Config, {"corpus": "series-file", "file": "x.csv", **settings})
-    for message in ("dev_fraction", "season: must be at least 1, got 0", "different columns"):
+    for message in ("dev_fraction", "season: must be at least 1; got 0", "different columns"):
         assert message in str(error.value)
 
 

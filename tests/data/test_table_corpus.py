@@ -179,11 +179,15 @@ def test_files_are_located_relative_to_recipe(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.csv", "review,stars\na,1\n", r"name the column 'text'; it has \['review', 'stars'\]: set data.text to one"),
+        (
+            "a.csv",
+            "review,stars\na,1\n",
+            r"name the column 'text', but has \['review', 'stars'\]: set data.text to one",
+        ),
         ("a.csv", "Text,label\na,1\n", r"did you mean data.text=Text\?"),
         ("a.csv", "text,text,label\na,b,1\n", r"name the column 'text' once, but it occurs 2 times"),
-        ("a.tsv", "text\tlabel\na\tx\nb\n", r"Line 3 of .*a.tsv must have 2 columns.*it has 1 column: 'b'"),
-        ("a.csv", "text,label\na,x\nb, no,y\n", r"Line 3 of .* must have 2 columns.*it has 3.*Quote texts"),
+        ("a.tsv", "text\tlabel\na\tx\nb\n", r"Line 3 of .*a.tsv must have 2 columns.*but has 1 column: 'b'"),
+        ("a.csv", "text,label\na,x\nb, no,y\n", r"Line 3 of .* must have 2 columns.*but has 3.*Quote texts"),
         (
             "a.csv",
             'text,label\n"a,x\nb,y\n',
@@ -192,7 +196,7 @@ def test_files_are_located_relative_to_recipe(tmp_path: Path, monkeypatch: pytes
         ("a.csv", 'text,label\n"a" b,x\n', r"row that starts at line 2 of .* is not valid CSV"),
         ("a.csv", "text,label\n", "no rows below the header"),
         ("a.csv", "text,label\n ,x\nb,\n", "every row has a blank text or label"),
-        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', r"Line 2 of .* column 'label'; it has \['text'\]"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', r"Line 2 of .* column 'label', but has \['text'\]"),
         ("a.jsonl", '{"text": "a", "label": 1\n', r"Line 1 of .* must be a JSON object: Expecting"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b', "the line is incomplete: the end of the file may be"),
         ("a.jsonl", '["a", 1]\n', "Line 1 of .* must be a JSON object, such as"),
@@ -200,7 +204,7 @@ def test_files_are_located_relative_to_recipe(tmp_path: Path, monkeypatch: pytes
         (
             "a.jsonl",
             '{"text": "a", "label": [1]}\n',
-            r"'label' at line 1 of .* must be a string or a number, got "
+            r"'label' at line 1 of .* must be a string or a number; got "
             r"\[1\]",
         ),
         ("a.jsonl", '{"text": "\\ud800", "label": 1}\n', "unpaired surrogate"),

@@ -177,13 +177,13 @@ def test_distractors_are_uninformative() -> None:
 @pytest.mark.parametrize(
     ("config", "values", "message"),
     [
-        (AddingConfig, {"length": 1}, "length: must be at least 2, got 1"),
-        (AddingConfig, {"dev": 0}, "dev: must be at least 1, got 0"),
+        (AddingConfig, {"length": 1}, "length: must be at least 2; got 1"),
+        (AddingConfig, {"dev": 0}, "dev: must be at least 1; got 0"),
         (AddingConfig, {"epoch": 0}, "epoch: must be at least 1"),
         (RecallConfig, {"lag": 0}, "lag: must be at least 1"),
-        (RecallConfig, {"lag": 3, "min_lag": 4}, r"min_lag must be from 1 to lag \(3\), got 4"),
+        (RecallConfig, {"lag": 3, "min_lag": 4}, r"min_lag must be from 1 to lag \(3\); got 4"),
         (RecallConfig, {"min_lag": 0}, "min_lag: must be at least 1"),
-        (RecallConfig, {"symbols": 1}, "symbols: must be at least 2, got 1"),
+        (RecallConfig, {"symbols": 1}, "symbols: must be at least 2; got 1"),
         (RecallConfig, {"test": 0}, "test: must be at least 1"),
         (RecallConfig, {"lenght": 5}, "no such key"),
     ],

@@ -142,11 +142,11 @@ def test_source_memory_is_shared_by_hypotheses() -> None:
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
-        ([0.5], "one weight for each of the 2 models, got 1: 0.5"),
+        ([0.5], "one weight for each of the 2 models; got 1: 0.5"),
         ([0.5, 0.3, 0.2], "got 3"),
-        ([1.5, -0.5], "at least 0, got 1.5, -0.5"),
-        ([float("nan"), 1.0], "at least 0, got nan, 1"),
-        ([0.6, 0.6], "must sum to 1, got 0.6, 0.6 with sum 1.2"),
+        ([1.5, -0.5], "at least 0; got 1.5, -0.5"),
+        ([float("nan"), 1.0], "at least 0; got nan, 1"),
+        ([0.6, 0.6], "must sum to 1; got 0.6, 0.6 with sum 1.2"),
         ([0.0, 0.0], "with sum 0"),
     ],
 )

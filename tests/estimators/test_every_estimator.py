@@ -243,7 +243,7 @@ def test_times_come_from_the_index_of_pandas() -> None:
     table = pandas.DataFrame({"a": values, "b": values**2}, index=index)
     several = Forecaster("ar").fit(table)
     assert several.predictor.columns == ("a", "b") and several.predict(3).shape == (3, 2)
-    with pytest.raises(ValueError, match="values must have 2 variables, as in training, got 1"):
+    with pytest.raises(ValueError, match="values must have 2 variables, as in training; got 1"):
         several.predict(3, values)
 
 

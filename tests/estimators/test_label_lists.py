@@ -25,5 +25,5 @@ def test_classifier_of_label_lists_returns_lists(tmp_path: Path) -> None:
     assert model.evaluate(texts, lists)["subset_accuracy"] == pytest.approx(right / len(texts))
     model.save(tmp_path / "run")
     assert seqloom.Classifier.load(tmp_path / "run").predict(["hello password"]) == [[1]]
-    with pytest.raises(ValueError, match=r"labels\[1\]\[0\] must be a label, got None"):
+    with pytest.raises(ValueError, match=r"labels\[1\]\[0\] must be a label; got None"):
         seqloom.Classifier().fit(["a", "b"], [["x"], [None]])

@@ -127,27 +127,27 @@ def test_a_single_class_is_explained(case_of: dict[str, Case], name: str) -> Non
     case = case_of[name]
     estimator = case.make(overrides=case.overrides, **case.options)
     message = explain(lambda: estimator.fit(**{**case.data, "labels": ["spam"] * 120}))
-    assert message == "labels must have at least two classes, got only 'spam'"
+    assert message == "labels must have at least two classes; got only 'spam'"
 
 
 def test_arguments_of_the_constructor_are_explained() -> None:
     texts, labels = reviews(40)
     for options, words in (
         ({"model": "bilsm"}, "no model bilsm: did you mean bilstm"),
-        ({"model": 3}, "model must be a name such as 'bilstm', got int"),
+        ({"model": 3}, "model must be a name such as 'bilstm'; got int"),
         (
             {"overrides": "train.epochs=1"},
-            r"overrides must be a list of texts, got one string: write \[overrides\]",
+            r"overrides must be a list of texts; got one string: write \[overrides\]",
         ),
         ({"overrides": ["train.epoch=1"]}, "train.epoch: no such key; did you mean train.epochs"),
-        ({"pretrained": "/nowhere"}, "pretrained must be a run, got '/nowhere'"),
-        ({"pretrained": 3}, "pretrained must be the path of a run or a loaded model, got int"),
+        ({"pretrained": "/nowhere"}, "pretrained must be a run; got '/nowhere'"),
+        ({"pretrained": 3}, "pretrained must be the path of a run or a loaded model; got int"),
         ({"device": "gpu"}, "device"),
     ):
         assert re.search(words, explain(lambda: seqloom.Classifier(**options).fit(texts, labels))), words  # noqa: B023
     for validation in (0, 1, 2, -0.1, "a", None, True):
         message = explain(lambda: seqloom.Classifier().fit(texts, labels, validation=validation))  # type: ignore[arg-type]  # noqa: B023
-        assert message.startswith("validation must be a fraction of the data, between 0 and 1, got")
+        assert message.startswith("validation must be a fraction of the data, between 0 and 1; got")
     for estimator in (seqloom.Classifier, seqloom.Translator, seqloom.InstructionModel):
         assert "is not trained: call fit first" in explain(lambda: estimator().predict(["a"]))  # noqa: B023
     assert explain(lambda: seqloom.InstructionModel().fit(["a"], ["b"])).startswith(
@@ -158,30 +158,30 @@ def test_arguments_of_the_constructor_are_explained() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("MultipleChoice", (["a"], [["x"]], [0]), r"options\[0\] must be at least two different texts, got \['x'\]"),
+        ("MultipleChoice", (["a"], [["x"]], [0]), r"options\[0\] must be at least two different texts; got \['x'\]"),
         ("MultipleChoice", (["a"], [["x", "x "]], [0]), r"options\[0\] must be at least two different texts"),
-        ("MultipleChoice", (["a"], [["x", "y"]], [2]), r"answers\[0\] must be one of .* from 0 to 1, got 2"),
-        ("MultipleChoice", (["a"], [["x", "y"]], ["z"]), r"answers\[0\] must be one of .* from 0 to 1, got 'z'"),
+        ("MultipleChoice", (["a"], [["x", "y"]], [2]), r"answers\[0\] must be one of .* from 0 to 1; got 2"),
+        ("MultipleChoice", (["a"], [["x", "y"]], ["z"]), r"answers\[0\] must be one of .* from 0 to 1; got 'z'"),
         ("MultipleChoice", (["a"], [["x", "y"]], [True]), r"answers\[0\] must be the index or the text .* got bool"),
-        ("QuestionAnswering", (["a"], ["b"], ["c"]), r"answers\[0\] must be a part of its context, got 'c'"),
+        ("QuestionAnswering", (["a"], ["b"], ["c"]), r"answers\[0\] must be a part of its context; got 'c'"),
         ("QuestionAnswering", (["a"], [" "], ["c"]), r"contexts\[0\] must not be blank"),
         ("QuestionAnswering", (["a"], ["b"], [[]]), r"answers\[0\] must have at least one answer"),
         ("QuestionAnswering", (["a"], ["b"], [{"txt": "b"}]), r"answers\[0\] must have the key 'text'"),
-        ("QuestionAnswering", (["a"], ["b"], [3]), r"answers\[0\] must be a string, got int"),
-        ("Tagger", ([["New York"]], [["N"]]), r"sentences\[0\]\[0\] must be a word without spaces, got 'New York'"),
+        ("QuestionAnswering", (["a"], ["b"], [3]), r"answers\[0\] must be a string; got int"),
+        ("Tagger", ([["New York"]], [["N"]]), r"sentences\[0\]\[0\] must be a word without spaces; got 'New York'"),
         ("Tagger", ([["a", "b"]], [["N"]]), r"sentences\[0\] \(2\) and tags\[0\] \(1\) differ in length"),
-        ("Tagger", (["a b"], [["N"]]), r"sentences\[0\] must be a list of words, got one string: split it into words"),
+        ("Tagger", (["a b"], [["N"]]), r"sentences\[0\] must be a list of words; got one string: split it into words"),
         ("LanguageModel", ([" ", "\n"],), "texts must not all be blank"),
         ("Forecaster", ([1, "a"],), "values must be an array of numbers, with NaN for missing values"),
-        ("Forecaster", ([1.0, float("inf")],), "values must be finite numbers or NaN, got infinity"),
+        ("Forecaster", ([1.0, float("inf")],), "values must be finite numbers or NaN; got infinity"),
         (
             "Forecaster",
             (np.ones(20), ["x"] * 20),
-            r"times\[0\] must be a date such as 2024-03-01, or a number, got 'x'",
+            r"times\[0\] must be a date such as 2024-03-01, or a number; got 'x'",
         ),
         ("Forecaster", (np.ones(20), [1, 2]), r"values \(20\) and times \(2\) differ in length"),
         ("Forecaster", (np.ones(20), [3] * 20), "repeats|increas|later|same time"),
-        ("SeriesClassifier", ([[1.0], [[1.0, 2.0]]], [1, 2]), r"series\[1\] must have 1 variables, got 2"),
+        ("SeriesClassifier", ([[1.0], [[1.0, 2.0]]], [1, 2]), r"series\[1\] must have 1 variables; got 2"),
         ("SeriesClassifier", ([[NAN], [1.0]], [1, 2]), r"series\[0\] must have at least one number"),
     ],
 )
@@ -220,26 +220,26 @@ TEXT_METHODS: list[tuple[str, str, Callable[[Any, Any], Any]]] = [
 
 
 OPTIONS: list[tuple[str, str, Callable[[Any], Any]]] = [
-    ("LanguageModel", "max_tokens must be a whole number, got 'x'", lambda model: model.generate(max_tokens="x")),
-    ("LanguageModel", "seed must be a whole number, got None", lambda model: model.generate(seed=None)),
-    ("LanguageModel", "temperature must be a number, got 'hot'", lambda model: model.generate(temperature="hot")),
+    ("LanguageModel", "max_tokens must be a whole number; got 'x'", lambda model: model.generate(max_tokens="x")),
+    ("LanguageModel", "seed must be a whole number; got None", lambda model: model.generate(seed=None)),
+    ("LanguageModel", "temperature must be a number; got 'hot'", lambda model: model.generate(temperature="hot")),
     ("LanguageModel", "no option 'temprature': did you mean temp", lambda model: model.generate(temprature=1)),
-    ("LanguageModel", "stop must be a list of texts, got one string", lambda model: model.generate(stop="b")),
-    ("LanguageModel", r"stop\[0\] must be a string, got int", lambda model: model.generate(stop=[3])),
-    ("LanguageModel", "beam must be a number, got 'x'", lambda model: model.search("the", beam="x")),
-    ("LanguageModel", r"choices\[1\] must be a string, got int", lambda model: model.choose(["a"], ["a", 2])),
+    ("LanguageModel", "stop must be a list of texts; got one string", lambda model: model.generate(stop="b")),
+    ("LanguageModel", r"stop\[0\] must be a string; got int", lambda model: model.generate(stop=[3])),
+    ("LanguageModel", "beam must be a number; got 'x'", lambda model: model.search("the", beam="x")),
+    ("LanguageModel", r"choices\[1\] must be a string; got int", lambda model: model.choose(["a"], ["a", 2])),
     (
         "LanguageModel",
-        r"shots\[0\] must be a text and its label, got 1 items",
+        r"shots\[0\] must be a text and its label; got 1 items",
         lambda m: m.complete("a", shots=[("a",)]),
     ),
     (
         "LanguageModel",
-        r"shots\[0\]\[1\] must be a string, got int",
+        r"shots\[0\]\[1\] must be a string; got int",
         lambda model: model.complete("a", shots=[("a", 1)]),
     ),
     ("Translator", "no option 'bean': did you mean beam", lambda model: model.translate(["a"], bean=3)),
-    ("Translator", "beam must be a number, got 'x'", lambda model: model.translate(["a"], beam="x")),
+    ("Translator", "beam must be a number; got 'x'", lambda model: model.translate(["a"], beam="x")),
 ]
 
 
@@ -253,11 +253,11 @@ def test_options_of_methods_are_explained(
 def test_arguments_of_functions_are_explained() -> None:
     recipe = "lm-char-lstm"
     for message, call in (
-        ("recipe must be a name, the path .* or a dictionary, got int", lambda: seqloom.train_recipe(3)),  # type: ignore[arg-type]
-        (r"overrides\[0\] must be a string, got int", lambda: seqloom.train_recipe(recipe, 3)),  # type: ignore[arg-type]
-        ("track must be a list of names, got one string", lambda: seqloom.train_recipe(recipe, track="mlflow")),
-        ("on_event must be a function of an event, got int", lambda: seqloom.train_recipe(recipe, on_event=3)),  # type: ignore[arg-type]
-        ("path must be the path of a run, got NoneType", lambda: seqloom.load(None)),  # type: ignore[call-overload]
+        ("recipe must be a name, the path .* or a dictionary; got int", lambda: seqloom.train_recipe(3)),  # type: ignore[arg-type]
+        (r"overrides\[0\] must be a string; got int", lambda: seqloom.train_recipe(recipe, 3)),  # type: ignore[arg-type]
+        ("track must be a list of names; got one string", lambda: seqloom.train_recipe(recipe, track="mlflow")),
+        ("on_event must be a function of an event; got int", lambda: seqloom.train_recipe(recipe, on_event=3)),  # type: ignore[arg-type]
+        ("path must be the path of a run; got NoneType", lambda: seqloom.load(None)),  # type: ignore[call-overload]
     ):
         assert re.search(message, explain(call)), message
 
@@ -278,4 +278,4 @@ def test_methods_of_loaded_models_explain_wrong_texts(
     fitted: dict[str, Any], name: str, argument: str, call: Callable[[Any, Any], Any]
 ) -> None:
     for value in (None, 3, b"a", ["a"], NAN):
-        assert explain(lambda: call(fitted[name].predictor, value)).startswith(f"{argument} must be a string, got")  # noqa: B023
+        assert explain(lambda: call(fitted[name].predictor, value)).startswith(f"{argument} must be a string; got")  # noqa: B023

@@ -233,9 +233,9 @@ def test_inconsistent_inputs_are_rejected() -> None:
         Confusion.of(["a", "b"], ["a"])
     with pytest.raises(DataError, match="got 0 predictions for 0 texts"):
         Confusion.of([], [])
-    with pytest.raises(DataError, match="distinct, got a, a"):
+    with pytest.raises(DataError, match="distinct; got a, a"):
         Confusion.of(["a"], ["a"], ["a", "a"])
-    with pytest.raises(DataError, match=r"the shape \(2, 3\), texts by labels, got \(2, 2\)"):
+    with pytest.raises(DataError, match=r"the shape \(2, 3\), texts by labels; got \(2, 2\)"):
         report(["a", "b"], np.zeros((2, 2)), ["a", "b", "c"])
 
 

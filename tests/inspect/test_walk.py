@@ -346,7 +346,7 @@ def test_invalid_requests_are_rejected() -> None:
         walk_through(transformer(), "cat", Follow(head=4))
     with pytest.raises(UsageError, match="no step 40"):
         walk_through(seq2seq(), "cat", Follow(step=40))
-    with pytest.raises(UsageError, match="There is no walk for"):
+    with pytest.raises(UsageError, match="There is no tour for"):
         walk_through(Trained(writer.model, writer.tokenizer, "ngram", "language-model"), "cat")
 
 

@@ -179,7 +179,7 @@ def test_mismatches_are_listed_and_no_weight_is_loaded(kind: str) -> None:
     wide = {"hidden": 14} if "hidden" in SHAPES[kind] else {"d_model": 16}
     backbone = build_backbone(config_of(kind, layers=3, **wide), V)
     before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
-    with pytest.raises(UsageError, match=r"runs/pretrained do not match the backbone: .* must be .*, got .*") as caught:
+    with pytest.raises(UsageError, match=r"runs/pretrained do not match the backbone: .* must be .*; got .*") as caught:
         backbone.load_pretrained(model.state_dict(), "runs/pretrained")
     assert "more." in str(caught.value) or "is missing" in str(caught.value)
     assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())

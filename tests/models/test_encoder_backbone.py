@@ -117,14 +117,14 @@ def test_mismatches_are_listed_and_no_weight_is_loaded() -> None:
     for changes, message in (
         ({"encoder_layers": 3}, "is missing"),
         ({"encoder_layers": 1}, "is unexpected"),
-        ({"d_model": 16}, r"source_embed\.embed\.weight must be 20×16, got 23×12; .* and \d+ more"),
+        ({"d_model": 16}, r"source_embed\.embed\.weight must be 20×16; got 23×12; .* and \d+ more"),
     ):
         backbone = build_backbone(config_of(**changes), V)
         before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
         with pytest.raises(UsageError, match=rf"runs/pretrained do not match the backbone: .*{message}"):
             backbone.load_pretrained(model.state_dict(), "runs/pretrained")
         assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
-    with pytest.raises(UsageError, match=r"must be 20×12, got 21×12"):
+    with pytest.raises(UsageError, match=r"must be 20×12; got 21×12"):
         build_backbone(config_of(), V).load_pretrained(config_of().build(V + 1).state_dict(), "runs/pretrained")
 
 

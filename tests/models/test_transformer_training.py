@@ -154,10 +154,10 @@ def test_all_problems_are_reported():
     with pytest.raises(UsageError, match="has 11 problems") as error:
         build(StartTokenConfig, wrong)
     for problem in (
-        "encoder_layers: must be at least 0, got -1",
-        "d_ff: must be at least 1, got 0",
-        "  dropout: must be less than 1.0, got 1.0",
-        "attention_dropout: must be at least 0.0, got -0.1",
+        "encoder_layers: must be at least 0; got -1",
+        "d_ff: must be at least 1; got 0",
+        "  dropout: must be less than 1.0; got 1.0",
+        "attention_dropout: must be at least 0.0; got -0.1",
         "d_model must be divisible by heads; got 9 and 4",
         "heads must be divisible by kv_heads; got 4 and 3",
         "align_layer must be one of the 4 decoder layers; got 5",
@@ -169,7 +169,7 @@ def test_all_problems_are_reported():
         assert problem in str(error.value)
     with pytest.raises(UsageError, match="even d_model / heads; got 12 / 4"):
         build(StartTokenConfig, {"d_model": 12, "positions": {"kind": "rotary"}})
-    with pytest.raises(UsageError, match=r"has 1 problem:\n  heads: must be at least 1, got 0$"):
+    with pytest.raises(UsageError, match=r"has 1 problem:\n  heads: must be at least 1; got 0$"):
         build(StartTokenConfig, {"heads": 0})
 
 

@@ -294,12 +294,12 @@ def test_init_range_applies_to_every_parameter() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"window": 0}, "window: must be at least 1, got 0"),
+        ({"window": 0}, "window: must be at least 1; got 0"),
         ({"window": -3}, "window: must be at least 1"),
         ({"embedding": 0}, r"embedding:? must be at least 1[;,] got 0"),
         ({"hidden": 0}, r"hidden:? must be at least 1[;,] got 0"),
         ({"layers": 0}, "layers must be at least 1, or 0 with direct=true"),
-        ({"layers": -1, "direct": True}, "layers: must be at least 0, got -1"),
+        ({"layers": -1, "direct": True}, "layers: must be at least 0; got -1"),
         ({"dropout": 1.0}, r"dropout:? must be less than 1(\.0)?[;,] got 1\.0"),
         ({"embedding_dropout": -0.1}, r"embedding_dropout:? must be at least 0(\.0)?[;,] got -0\.1"),
         ({"init": 0.0}, r"init:? must be greater than 0(\.0)?[;,] got 0\.0"),

@@ -93,8 +93,8 @@ def test_incompatible_options_are_rejected():
         "layout applies only to sinusoidal and rotary positions; remove it for 'none'",
         "base applies only to sinusoidal and rotary",
         "max_length applies only to learned positions",
-        "max_length: must be at least 1, got 0",
-        "base: must be greater than 1.0, got 0.5",
+        "max_length: must be at least 1; got 0",
+        "base: must be greater than 1.0; got 0.5",
     ):
         assert problem in str(error.value)
     assert PositionsConfig(kind="learned").longest == 512

@@ -175,7 +175,7 @@ def test_caption_options_are_checked(runs: Runs, pictures: list[Path], capsys: p
     for words, message in (
         ([first, first, "--attention", "x.png"], "--attention requires one image"),
         ([first, "--attention", "x.jpg"], "must end in .png or .svg"),
-        ([first, "--beam", "2", "--n-best", "3"], "--n-best must be at most --beam, 2, got 3"),
+        ([first, "--beam", "2", "--n-best", "3"], "--n-best must be at most --beam, 2; got 3"),
         ([first, "--in", "x.csv"], "Texts and --in cannot be used together"),
     ):
         assert main(["caption", run, *words]) == 2

@@ -71,7 +71,7 @@ def test_every_conflicting_setting_is_reported(runs: Path, tmp_path: Path) -> No
         "model.backbone.positions.max_length=64",
         "model.backbone.dropout=0.3",
     ]
-    with pytest.raises(UsageError, match=r"backbone must be that of init\.from") as caught:
+    with pytest.raises(UsageError, match=r"backbone must match the backbone of init\.from") as caught:
         classify_recipe(tmp_path, runs / "bert", *words)
     for text in (
         "model.backbone.layers is 4, but 2 in the run",

@@ -276,7 +276,7 @@ def test_invalid_requests_are_rejected(client: TestClient) -> None:
     assert client.post("/api/walk", json={"run": "gpt", "numbers": 999}).status_code == 422
     refused = client.post("/api/walk", json={"run": "gpt", "layer": 40})
     assert (refused.status_code, "no layer 40" in refused.json()["error"]) == (400, True)
-    assert "no walk" in client.post("/api/walk", json={"run": "hmm-tagger", "text": "a"}).json()["error"]
+    assert "no tour" in client.post("/api/walk", json={"run": "hmm-tagger", "text": "a"}).json()["error"]
 
 
 @pytest.mark.parametrize("run", WALKED)

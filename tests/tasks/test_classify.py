@@ -133,7 +133,7 @@ def test_evaluation_is_independent_of_batching(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["batch.max_length=1"], "max_length: must be at least 2, got 1"),
+        (["batch.max_length=1"], "max_length: must be at least 2; got 1"),
         (["batch.tokens=0", "loss.label_smoothing=1.0"], "tokens: must be at least 1"),
         (["monitor=f1"], "monitor"),
         (["loss.class_weights=even"], "class_weights"),

@@ -155,8 +155,8 @@ def test_images_of_a_vae_and_colour_images_are_drawn(tmp_path: Path) -> None:
     ("words", "message"),
     [
         ([], "Name the file of the images: --grid images.png"),
-        (["--grid", "x.gif"], "--grid must be a file that ends in .png, got x.gif"),
-        (["--animation", "x.png"], "--animation must be a file that ends in .gif, got x.png"),
+        (["--grid", "x.gif"], "--grid must be a file that ends in .png; got x.gif"),
+        (["--animation", "x.png"], "--animation must be a file that ends in .gif; got x.png"),
         (["--grid", "no/x.png"], "the folder no does not exist"),
         (["--grid", "x.png", "--prompt", "a"], "only --samples, --seed and the names of image files apply"),
         (["--grid", "x.png", "--temperature", "0.5"], "only --samples, --seed and the names of image files apply"),

@@ -193,7 +193,7 @@ def test_changed_data_is_rejected(tmp_path: Path) -> None:
             ["loss.label_smoothing=0.1"],
             "loss.class_weights, loss.label_smoothing and loss.consistency require target=class",
         ),
-        ("pair", ["batch.max_length=4"], "max_length: must be at least 5, got 4"),
+        ("pair", ["batch.max_length=4"], "max_length: must be at least 5; got 4"),
         ("pair", ["model.backbone=null"], "model.backbone: missing"),
         ("pair", ["tokenizer=null"], "tokenizer: missing"),
         ("pair", ["loss.language_model=0.5"], "needs a backbone that predicts the next token"),

@@ -231,7 +231,7 @@ def test_several_writings_of_a_file_are_transcribed(
     both.write_text(json.dumps([json.loads(writing.read_text())] * 2))
     lines = output_of(capsys, "transcribe", runs["ctc"], both, "--n-best", "2", "--beam", "4").splitlines()
     assert [line.partition(" ||| ")[0] for line in lines] == ["0", "0", "1", "1"] and lines[0][1:] == lines[2][1:]
-    assert "must contain one recording, got 2" in error_of(capsys, 3, "predict", runs["ctc"], both)
+    assert "must contain one recording; got 2" in error_of(capsys, 3, "predict", runs["ctc"], both)
     error = error_of(capsys, 2, "transcribe", runs["ctc"], both, "--alignment", both.with_suffix(".png"))
     assert "--alignment requires one recording" in error
 

@@ -70,7 +70,7 @@ def test_processes_divide_batch(name: str) -> None:
     assert [len(part["targets"]) for part in parts] == [4] * 4
     for key in ("inputs", "targets"):
         assert torch.equal(torch.cat([part[key] for part in parts]), uninterrupted[key])
-    with pytest.raises(UsageError, match=r"multiple of the number of processes \(3\), got 16"):
+    with pytest.raises(UsageError, match=r"multiple of the number of processes \(3\); got 16"):
         task.batch(1, 0, 0, 3)
 
 

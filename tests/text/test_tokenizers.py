@@ -67,7 +67,7 @@ def test_unknown_kind_and_key_are_rejected() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"kind": "words", "min_count": 0}, "min_count: must be at least 1, got 0"),
+        ({"kind": "words", "min_count": 0}, "min_count: must be at least 1; got 0"),
         ({"kind": "words", "max_size": 2}, "at least 3"),
         ({"kind": "byte-pair", "size": 256}, "at least 257"),
     ],

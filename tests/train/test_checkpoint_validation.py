@@ -52,15 +52,15 @@ def cut(tensor):
 
 MOMENT = ("optimizer", "state", 0, "exp_avg")
 WRONG = {
-    "weights cut": (("model", FIRST), cut, "model.embed.weight must have the shape (7, 6), got (1)"),
+    "weights cut": (("model", FIRST), cut, "model.embed.weight must have the shape (7, 6); got (1)"),
     "weights NaN": (("model", FIRST), with_nan, "model.embed.weight must contain finite numbers"),
-    "weights float64": (("model", FIRST), lambda t: t.double(), "model.embed.weight must be float32, got float64"),
-    "weights no tensor": (("model", FIRST), 3, "model.embed.weight must be a tensor, got of type int"),
+    "weights float64": (("model", FIRST), lambda t: t.double(), "model.embed.weight must be float32; got float64"),
+    "weights no tensor": (("model", FIRST), 3, "model.embed.weight must be a tensor; got of type int"),
     "weights lost": (("model", FIRST), None, "model does not have the expected entries: embed.weight missing"),
     "weights extra": (("model", "more"), torch.zeros(2), "more unknown"),
-    "moment cut": (MOMENT, cut, "optimizer.state.0.exp_avg must have the shape (7, 6), got (1)"),
+    "moment cut": (MOMENT, cut, "optimizer.state.0.exp_avg must have the shape (7, 6); got (1)"),
     "moment NaN": (MOMENT, with_nan, "optimizer.state.0.exp_avg must contain finite numbers"),
-    "moment integer": (MOMENT, lambda t: t.long(), "optimizer.state.0.exp_avg must be float32, got int64"),
+    "moment integer": (MOMENT, lambda t: t.long(), "optimizer.state.0.exp_avg must be float32; got int64"),
     "moment lost": (MOMENT, None, "exp_avg missing"),
     "moment negative": (("optimizer", "state", 0, "exp_avg_sq"), lambda t: t - 1, "must lie between 0 and inf"),
     "step NaN": (
@@ -74,17 +74,17 @@ WRONG = {
     "groups lost": (("optimizer", "param_groups"), None, "optimizer must have a state and param_groups"),
     "groups of other parameters": (("optimizer", "param_groups", 0, "params"), [5], "optimizer must have a state"),
     "optimizer a number": (("optimizer",), 3, "optimizer must have a state and param_groups"),
-    "carry narrow": (("carry", "h"), lambda h: h[:, :2].clone(), "carry.h must have the shape (3, 6), got (3, 2)"),
-    "carry of fewer rows": (("carry", "h"), lambda h: h[:1].clone(), "carry.h must have the shape (3, 6), got (1, 6)"),
+    "carry narrow": (("carry", "h"), lambda h: h[:, :2].clone(), "carry.h must have the shape (3, 6); got (3, 2)"),
+    "carry of fewer rows": (("carry", "h"), lambda h: h[:1].clone(), "carry.h must have the shape (3, 6); got (1, 6)"),
     "carry NaN": (("carry", "h"), with_nan, "carry.h must contain finite numbers"),
-    "carry of integers": (("carry", "h"), lambda h: h.long(), "carry.h must be float32, got int64"),
-    "carry of another kind": (("carry",), [1, 2], "carry must be of type dict, got of type list"),
+    "carry of integers": (("carry", "h"), lambda h: h.long(), "carry.h must be float32; got int64"),
+    "carry of another kind": (("carry",), [1, 2], "carry must be of type dict; got of type list"),
     "scaler": (("scaler",), {"scale": 2.0}, "scaler does not have the expected entries: scale unknown"),
     "part lost": (("carry",), None, "the checkpoint does not have the expected entries: carry missing"),
     "part extra": (("more",), 1, "more unknown"),
     "tally without a key": (("tally", "stale"), None, "tally does not have the expected entries: stale missing"),
-    "tally with text": (("tally", "tokens"), "many", "tally.tokens must be of type int, got of type str"),
-    "tally with a boolean": (("tally", "stale"), True, "tally.stale must be of type int, got of type bool"),
+    "tally with text": (("tally", "tokens"), "many", "tally.tokens must be of type int; got of type str"),
+    "tally with a boolean": (("tally", "stale"), True, "tally.stale must be of type int; got of type bool"),
     "tally NaN": (("tally", "recent_loss"), float("nan"), "tally.recent_loss must be a finite number"),
     "tally of another step": (("tally", "step"), 3, "tally does not describe training at step 8"),
     "tally negative": (("tally", "stale"), -1, "tally does not describe training at step 8"),
@@ -94,7 +94,7 @@ WRONG = {
     "best of text": (("tally", "best"), {"loss": "low"}, "tally.best must be the metrics"),
     "best a list": (("tally", "best"), [1], "tally.best must be the metrics"),
     "limit of text": (("tally", "limit"), "x", "tally.limit must be a positive whole number"),
-    "tally a list": (("tally",), [1], "tally must be of type dict, got of type list"),
+    "tally a list": (("tally",), [1], "tally must be of type dict; got of type list"),
 }
 
 

@@ -1,8 +1,9 @@
 """Faster implementations of operations: numba and Triton kernels, CUDA graphs, compilation.
 
 The other packages define operations (`seqloom.core.operations`), and `install` registers faster implementations of
-these operations. `tests/accel` checks that each implementation computes the same results and gradients as the
-definition. Training and prediction call `install` once. Within `disabled`, only the definitions are used.
+these operations. `tests/accel` checks that each implementation computes the same results and gradients as the reference
+implementation. Training and prediction call `install` once. Within `disabled`, only the reference implementations are
+used.
 """
 
 import functools

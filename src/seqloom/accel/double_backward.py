@@ -12,5 +12,5 @@ def refuse_double_backward() -> None:
     if torch.is_grad_enabled():
         raise RuntimeError(
             "This hand-written gradient cannot be differentiated again. Remove create_graph=True, or compute within "
-            "accel.disabled(), which differentiates the definition."
+            "accel.disabled(), which differentiates the reference implementation."
         )

@@ -18,7 +18,7 @@ from seqloom.nn.masks import AttentionMask, AttentionScope, all_known_true, any_
 from seqloom.nn.recurrent import Stack
 from seqloom.nn.transformer import Source, StackOutput, TransformerStack, WeightRequests, run_blocks, source_keys_values
 
-MAX_PLAIN_QUERIES = 16  # for at most this many queries, the definition is faster than the fused kernel on a CPU
+MAX_PLAIN_QUERIES = 16  # for at most this many queries, plain attention is faster than the fused kernel on a CPU
 SIMD_WIDTH = 16  # float32 values in a CPU register
 CUDNN_TILE = 128  # keys in a tile of cuDNN's attention
 

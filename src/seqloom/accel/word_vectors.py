@@ -1,7 +1,7 @@
 """Skip-gram and CBOW steps as a CUDA graph.
 
 A step consists of about forty small operations, each faster than its launch from Python. The step is therefore captured
-once, on predictions in static buffers, and replayed. Unused rows of the buffers are masked.
+once, with its training examples in static buffers, and then replayed. Unused rows of the buffers are masked.
 """
 
 from weakref import WeakKeyDictionary
@@ -34,7 +34,7 @@ def graphed_update(model: WordVectorModel, predictions: ContextPredictions, rate
 
 
 class GraphedUpdate:
-    """The `update` of a model's word vectors as a CUDA graph, for at most `batch` predictions."""
+    """The `update` of word vectors as a CUDA graph, for at most `batch` training examples."""
 
     def __init__(self, model: WordVectorModel, batch: int) -> None:
         config, device = model.config, model.device
@@ -62,7 +62,7 @@ class GraphedUpdate:
         return model.vectors is self.tables[0] and model.contexts is self.tables[1] and batch == self.batch
 
     def __call__(self, predictions: ContextPredictions, rate: float) -> Tensor:
-        """Run the steps for all predictions, `batch` predictions at a time, and return the sum of their losses."""
+        """Run the steps for all training examples, `batch` examples at a time, and return the sum of their losses."""
         self.loss.zero_()
         self.rate.fill_(rate)
         for part in predictions.batches(self.batch):

@@ -83,7 +83,7 @@ class Autoregressive(TensorModel):
         if len(inputs) <= inputs.shape[1]:
             raise DataError(
                 f"{self.taps} taps and a constant need more than {inputs.shape[1]} training steps with all taps "
-                f"observed, got {len(inputs)}. Lower model.taps, fill gaps (data.fill), or use more data."
+                f"observed; got {len(inputs)}. Lower model.taps, fill gaps (data.fill), or use more data."
             )
         observed = [torch.cat([values[mask[:, c], c] for values, mask in series]) for c in range(self.variables)]
         self.level = torch.stack([values.mean() for values in observed])

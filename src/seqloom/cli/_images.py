@@ -80,7 +80,7 @@ def check_image_path(path: Path, option: str, suffix: str) -> None:
     from seqloom.core.files import check_writable
 
     if path.suffix.lower() != suffix:
-        raise UsageError(f"--{option} must be a file that ends in {suffix}, got {path}.")
+        raise UsageError(f"--{option} must be a file that ends in {suffix}; got {path}.")
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Name a file.")
     if not path.parent.is_dir():
@@ -104,7 +104,7 @@ def tag_clips(
         rows.write(model, model.tag(rows.texts, batch_size=batch))
         return
     if out is not None and len(paths or ()) != 1:
-        raise UsageError("--out requires --in, or one clip, whose frames it draws.")
+        raise UsageError("--out requires --in, or a single clip: the frames of the clip are drawn.")
     check_plot_path(out)
     lines, size = open_lines(paths, batch, window, are_paths=True)
 

@@ -210,7 +210,7 @@ def print_components(run: Path, view: "Components", times: Sequence[str]) -> Non
 
 
 def track(
-    run: Annotated[Path, typer.Argument(help="Run directory of the task track, such as kalman-track.")],
+    run: Annotated[Path, typer.Argument(help="Run directory of the task `track`, such as kalman-track.")],
     split: Annotated[Split, typer.Option(help="The split of the track.")] = "test",
     number: Annotated[int, typer.Option(help="The number of the track, counted from 1.")] = 1,
     out: PlotOut = None,

@@ -101,8 +101,7 @@ class TableFile:
                 hint = "Quote cells that contain the separator." if form == "csv" else "Remove tabs within cells."
                 raise DataError(
                     f"Row {number:,} of {self.path} must have {format_count(len(names), 'column')}, like the first "
-                    f"row; "
-                    f"it has {len(row)}: {shorten(self.delimiter.join(row))}. {hint}"
+                    f"row, but has {len(row)}: {shorten(self.delimiter.join(row))}. {hint}"
                 )
         return [dict.fromkeys(names, "") | dict(zip(names, row, strict=False)) for row in rows[table.has_header :]]
 
@@ -121,7 +120,7 @@ class TableFile:
             if count > 1:
                 wanted = " and ".join(self.inputs)
                 raise UsageError(f"Name the columns of {wanted} with --column; {self.path} has {listed}.")
-            raise UsageError(f"Name 1 column of {self.path} with --column; it has {listed}.")
+            raise UsageError(f"Name 1 column of {self.path} with --column. The columns are {listed}.")
         return chosen
 
     def _usual_columns(self, data: Mapping[str, Json]) -> list[str]:

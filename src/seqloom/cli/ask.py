@@ -26,7 +26,8 @@ PROMPT = "> "
 def ask(
     run: Run,
     file: Annotated[
-        Path | None, typer.Argument(help="The picture (or, for a run of the task answer, the text) to ask about.")
+        Path | None,
+        typer.Argument(help="The image to ask about. For a run of the task `answer`: the text to ask about."),
     ] = None,
     questions: Annotated[
         list[str] | None, typer.Argument(help="Questions. [default: the lines of standard input]")
@@ -68,7 +69,7 @@ def ask(
     if file is None and table is None:
         raise UsageError("Name the picture that the questions are about, or a table: --in FILE.")
     if attention is not None and not questions:
-        raise UsageError("--attention requires the questions as arguments; it draws the last answer.")
+        raise UsageError("--attention requires the questions as arguments; the attention of the last answer is drawn.")
     check_plot_path(attention)
     from seqloom.predict.loader import load
     from seqloom.predict.matching import AnswerPredictor
@@ -144,7 +145,7 @@ def hold_dialogue(
 ) -> "Iterator[VisualAnswer]":
     """Yield the answers of a dialogue. A blank line starts a new dialogue.
 
-    In a terminal, an error of a question is printed, and the dialogue goes on.
+    In a terminal, the error for an invalid question is printed, and the dialogue continues.
     """
     by_hand = questions is None and sys.stdin.isatty()
     if by_hand:

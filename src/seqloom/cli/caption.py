@@ -69,7 +69,7 @@ def caption(
 def check_attention_path(path: Path | None, images: list[str] | None) -> None:
     """Raise an error before any work if the attention could not be plotted."""
     if path is not None and len(images or ()) != 1:
-        raise UsageError("--attention requires one image, over which it draws the attention.")
+        raise UsageError("--attention requires a single image: the attention is drawn over the image.")
     check_plot_path(path)
 
 

@@ -42,7 +42,7 @@ def memory_test(
     ] = 32,
     forget_bias: Annotated[float | None, typer.Option(help="Initial bias of the LSTM's forget gate.")] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="For recall: train only at the tested lag, not at all lags up to this lag.")
+        bool, typer.Option("--exact", help="For recall: train only at the tested lag instead of at every lag up to it.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the plot to this .png or .svg file.")] = None,
     as_json: JsonObject = False,

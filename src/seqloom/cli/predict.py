@@ -110,7 +110,7 @@ def fill_mask(
 
 
 def denoise(
-    run: Annotated[Path, typer.Argument(help="Run directory of the task denoise, such as denoise-pydocs.")],
+    run: Annotated[Path, typer.Argument(help="Run directory of the task `denoise`, such as denoise-pydocs.")],
     texts: Texts = None,
     noise: Annotated[bool, typer.Option("--noise", help="Corrupt each text first, as in training.")] = False,
     seed: Annotated[int, typer.Option(help="With --noise: random seed.")] = 1,
@@ -348,7 +348,9 @@ def match(
         return
     lines, size = open_lines(pairs, batch, window)
     if pairs and len(pairs) % 2:
-        raise DataError(f"The number of texts must be even; got {len(pairs)}; the last is {format_value(pairs[-1])}.")
+        raise DataError(
+            f"The number of texts must be even; got {len(pairs)}. The last text is {format_value(pairs[-1])}."
+        )
     rows = zip(pairs[::2], pairs[1::2], strict=True) if pairs else split_columns(lines, 2, "two texts", most=2)
     both = ((first, second) for first, second in rows)
     print_predictions(model, model.match(both, top=top, batch_size=batch, window=size, stream=True), as_json)

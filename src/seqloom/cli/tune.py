@@ -1,4 +1,4 @@
-"""`seqloom tune`: search for the best values of keys of a recipe."""
+"""`seqloom tune`: search for the best hyperparameters of a recipe."""
 
 import math
 import shlex
@@ -39,7 +39,7 @@ def tune(
     data_dir: DataDir = None,
     as_json: Annotated[bool, json_option("One JSON object per trial, then one with the best trial.")] = False,
 ) -> None:
-    """Search for the best values of keys: `seqloom tune lm-char-lstm train.lr=1e-4..1e-2:log --trials 30`."""
+    """Search for the best hyperparameters: `seqloom tune lm-char-lstm train.lr=1e-4..1e-2:log --trials 30`."""
     from seqloom.cli.train import split_arguments
     from seqloom.data.files import use_data_folder
     from seqloom.runs.trackers import check_trackers

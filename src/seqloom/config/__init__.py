@@ -101,10 +101,10 @@ def parse_overrides(words: Iterable[str]) -> list[Override]:
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
-            raise UsageError(f"An override must have the form key.path=value, got '{word}'.")
+            raise UsageError(f"An override must have the form key.path=value; got '{word}'.")
         path = tuple(part.strip() for part in name.split("."))
         if not all(path):
-            raise UsageError(f"An override must begin with a key, such as train.lr=0.01, got '{word}'.")
+            raise UsageError(f"An override must begin with a key, such as train.lr=0.01; got '{word}'.")
         text = text.strip()
         # Lists, mappings and quoted texts are parsed as YAML; *.txt and "a: b" remain texts.
         is_yaml = text[:1] in ("[", "{", '"', "'")
@@ -175,16 +175,16 @@ def _unwritable_values(value: Json, path: str = "") -> Iterator[str]:
     """Report keys and strings that a recipe file cannot contain, and whole numbers of more than 64 bits."""
     if isinstance(value, Mapping):
         wrong = [key for key in value if not isinstance(key, str)]
-        yield from (f"{path or 'the top level'}: keys must be a string, got {format_value(key)}" for key in wrong)
+        yield from (f"{path or 'the top level'}: keys must be a string; got {format_value(key)}" for key in wrong)
         for key, item in () if wrong else value.items():
             yield from _unwritable_values(item, join(path, key))
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from _unwritable_values(item, f"{path}[{index}]")
     elif isinstance(value, str) and not is_unicode(value):
-        yield f"{path}: must be valid UTF-8 text, got {format_value(value)}"
+        yield f"{path}: must be valid UTF-8 text; got {format_value(value)}"
     elif isinstance(value, int) and value not in WHOLE_NUMBERS:
-        yield f"{path}: must be a whole number of at most 64 bits, got {format_value(value)}"
+        yield f"{path}: must be a whole number of at most 64 bits; got {format_value(value)}"
 
 
 def complete_sections(cls: Annotation, mapping: Mapping[str, Json]) -> dict[str, Json]:

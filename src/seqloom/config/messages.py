@@ -223,15 +223,15 @@ def explain_value(location: ProblemLocation, kind: str, value: Json, context: Ma
     """Describe the problem of a value."""
     if kind in BOUNDS:
         return (
-            f"must be {BOUNDS[kind].words} {format_value(context[BOUNDS[kind].attribute])}, got {format_value(value)}"
+            f"must be {BOUNDS[kind].words} {format_value(context[BOUNDS[kind].attribute])}; got {format_value(value)}"
         )
     if kind == "finite_number":
-        return f"must be a finite number, got {format_value(value)}"
+        return f"must be a finite number; got {format_value(value)}"
     if kind in ("too_short", "too_long", "string_too_short", "string_too_long"):
         low, high = context.get("min_length"), context.get("max_length")
         bound = f"at least {low}" if low is not None else f"at most {high}"
         return (
-            f"must have {bound} {'characters' if kind.startswith('string') else 'entries'}, got {format_value(value)}"
+            f"must have {bound} {'characters' if kind.startswith('string') else 'entries'}; got {format_value(value)}"
         )
     expected = describe(location.annotation)
     names = [str(choice) for choice in literals(options(location.annotation))]
@@ -239,7 +239,7 @@ def explain_value(location: ProblemLocation, kind: str, value: Json, context: Ma
     hint = f"; did you mean {close}?" if close else suggest_kind(location, value)
     if expected == "a string" and isinstance(value, int | float):
         hint = "; put it in quotes"
-    return f"must be {expected}, got {format_value(value)}{hint}"
+    return f"must be {expected}; got {format_value(value)}{hint}"
 
 
 def suggest_kind(location: ProblemLocation, value: Json) -> str:
@@ -252,14 +252,14 @@ def suggest_kind(location: ProblemLocation, value: Json) -> str:
 def explain_kind(location: ProblemLocation, value: Json) -> str:
     """Describe why a section has no valid kind."""
     if not isinstance(value, Mapping):
-        return f"{location.name}: must be a section, got {format_value(value)}{suggest_kind(location, value)}"
+        return f"{location.name}: must be a section; got {format_value(value)}{suggest_kind(location, value)}"
     allowed = options(location.annotation)
     name, known = str(allowed.discriminator), allowed.names()
     path = join(location.path, name)
     if name in value:
         close = find_nearest(value[name], known) if isinstance(value[name], str) else None
         hint = f"; did you mean {close}?" if close else ""
-        return f"{path}: must be one of {', '.join(known)}, got {format_value(value[name])}{hint}"
+        return f"{path}: must be one of {', '.join(known)}; got {format_value(value[name])}{hint}"
     valid = {key for member in allowed.members for key in field_types(member)}
     misspelt = find_nearest(name, [key for key in value if key not in valid])
     if misspelt:

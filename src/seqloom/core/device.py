@@ -49,7 +49,7 @@ def choose_device(name: str = "auto") -> torch.device:
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda", "mps"):
-        raise UsageError(f"device must be auto, cpu, cuda, cuda:N or mps, got {name!r}.")
+        raise UsageError(f"device must be auto, cpu, cuda, cuda:N or mps; got {name!r}.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ResourceError(
             f"device {name} is not available: this machine has {torch.cuda.device_count()} CUDA GPUs. "

@@ -32,15 +32,15 @@ def check_items(values: Any, name: str, of: str = "texts") -> Iterable[Any]:
     if isinstance(values, str | bytes | bytearray):
         received = "one string" if isinstance(values, str) else "bytes"
         advice = "split it into words" if of == "words" else f"write [{name}]"
-        raise TypeError(f"{name} must be a list of {of}, got {received}: {advice}")
+        raise TypeError(f"{name} must be a list of {of}; got {received}: {advice}")
     shape = getattr(values, "shape", None)
     if shape is not None and hasattr(values, "columns"):
-        raise TypeError(f"{name} must be one column, got a table with {len(values.columns)} columns")
+        raise TypeError(f"{name} must be one column; got a table with {len(values.columns)} columns")
     if isinstance(values, Mapping | Set) or not isinstance(values, Iterable):
         order = ", which has no order" if isinstance(values, Set) else ""
-        raise TypeError(f"{name} must be a list of {of}, got {type(values).__name__}{order}")
+        raise TypeError(f"{name} must be a list of {of}; got {type(values).__name__}{order}")
     if shape is not None and len(shape) != 1:
-        raise ValueError(f"{name} must have one dimension, got an array of shape {tuple(shape)}")
+        raise ValueError(f"{name} must have one dimension; got an array of shape {tuple(shape)}")
     convert = next((getattr(values, method) for method in TO_LIST if hasattr(values, method)), None)
     items: Iterable[Any] = values if convert is None else convert()
     return items
@@ -55,13 +55,13 @@ def check_text(value: object, name: str) -> str:
     """Return `value` if it is a string; otherwise raise an error."""
     if isinstance(value, str):
         if not value.isascii() and not is_unicode(value):
-            raise ValueError(f"{name} must be valid Unicode, got an unpaired surrogate: {value!r}")
+            raise ValueError(f"{name} must be valid Unicode; got an unpaired surrogate: {value!r}")
         return value
     if is_missing(value):
-        raise ValueError(f"{name} must be a string, got {value!r}: drop or fill missing values first")
+        raise ValueError(f"{name} must be a string; got {value!r}: drop or fill missing values first")
     hint = "; join its words with spaces" if isinstance(value, list | tuple) else ""
     hint = "; decode it first" if isinstance(value, bytes | bytearray) else hint
-    raise TypeError(f"{name} must be a string, got {type(value).__name__}{hint}")
+    raise TypeError(f"{name} must be a string; got {type(value).__name__}{hint}")
 
 
 def iterate_texts(values: Any, name: str = "texts", of: str = "texts") -> Iterator[str]:
@@ -79,7 +79,7 @@ def check_words(values: Any, name: str) -> list[str]:
     words = check_texts(values, name, "words")
     for index, word in enumerate(words):
         if len(word.split()) != 1 or word.strip() != word:
-            raise ValueError(f"{name}[{index}] must be a word without spaces, got {word!r}")
+            raise ValueError(f"{name}[{index}] must be a word without spaces; got {word!r}")
     return words
 
 
@@ -89,7 +89,7 @@ def check_pairs(pairs: Any, name: str, of: str) -> Iterator[tuple[str, Any]]:
     def check(index: int, pair: Any) -> tuple[str, Any]:
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             received = f"{len(pair)} items" if isinstance(pair, list | tuple) else type(pair).__name__
-            raise TypeError(f"{name}[{index}] must be {of}, got {received}")
+            raise TypeError(f"{name}[{index}] must be {of}; got {received}")
         return check_text(pair[0], f"{name}[{index}][0]"), pair[1]
 
     return (check(index, pair) for index, pair in enumerate(check_items(pairs, name, "pairs")))
@@ -99,7 +99,7 @@ def check_whole(**values: object) -> None:
     """Raise TypeError unless all values are whole numbers."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, Integral):
-            raise TypeError(f"{name} must be a whole number, got {value!r}")
+            raise TypeError(f"{name} must be a whole number; got {value!r}")
 
 
 def check_options(kind: Any, options: Mapping[str, object]) -> None:
@@ -110,7 +110,7 @@ def check_options(kind: Any, options: Mapping[str, object]) -> None:
             raise TypeError(f"there is no option {name!r}: {did_you_mean(name, defaults)}")
         is_number = isinstance(value, Real) and not isinstance(value, bool)
         if isinstance(defaults[name], int | float | None) and value is not None and not is_number:
-            raise TypeError(f"{name} must be a number, got {value!r}")
+            raise TypeError(f"{name} must be a number; got {value!r}")
 
 
 def check_lengths(**values: Sequence[object]) -> None:

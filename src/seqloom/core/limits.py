@@ -76,7 +76,7 @@ def limit_problems(settings: Mapping[str, Json]) -> Iterator[str]:
     for name, maximum in MAX_SETTINGS.items():
         value = settings.get(name)
         if isinstance(value, int) and value > maximum:
-            yield f"{name} must be at most {maximum:,}, got {value:,}"
+            yield f"{name} must be at most {maximum:,}; got {value:,}"
 
 
 def list_largest_settings(settings: Json, count: int = 3) -> str:

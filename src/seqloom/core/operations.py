@@ -1,13 +1,14 @@
-"""Operations: functions with a readable definition that faster implementations may replace.
+"""Operations: functions with a readable reference implementation that faster implementations may replace.
 
     @operation
-    def run_cell(cell, x, state, mask): ...                        # the definition, in plain PyTorch
+    def run_cell(cell, x, state, mask): ...                        # the reference implementation, in plain PyTorch
 
     run_cell.register(applies=fits_kernel, run=run_kernel)         # only in `seqloom.accel`
 
-A call uses the first registered implementation whose `applies` accepts its arguments; if none accepts them,
-the call uses the definition. The tests of `seqloom.accel` check that each implementation computes the same
-results as the definition. Within `definitions_only()`, every call uses the definition.
+A call uses the first registered implementation whose `applies` accepts its arguments; if none accepts them, the call
+uses the reference implementation (the `definition`). The tests of `seqloom.accel` check that each implementation
+computes the same results as the reference implementation. Within `definitions_only()`, every call uses the reference
+implementation.
 
 A function marked `compiled_region` is an ordinary function unless `compile_regions` sets a compiler.
 `subclasses_by_name` discovers classes such as cells: adding a class requires only one new file.
@@ -35,7 +36,7 @@ class Implementation(NamedTuple, Generic[P, R]):
 
 
 class Operation(Generic[P, R]):
-    """A function with a definition and optional faster implementations."""
+    """A function with a reference implementation and optional faster implementations."""
 
     def __init__(self, definition: Callable[P, R]) -> None:
         functools.update_wrapper(self, definition)
@@ -65,7 +66,7 @@ def always(*_: Any, **__: Any) -> bool:
 
 
 def operation(definition: Callable[P, R]) -> Operation[P, R]:
-    """Create an operation from its definition."""
+    """Create an operation from its reference implementation."""
     return Operation(definition)
 
 
@@ -78,7 +79,7 @@ _thread = _Thread()
 
 @contextmanager
 def definitions_only() -> Iterator[None]:
-    """Use the definition of every operation in this block and thread."""
+    """Use the reference implementation of every operation in this block and thread."""
     before, _thread.definitions_only = _thread.definitions_only, True
     try:
         yield

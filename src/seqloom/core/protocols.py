@@ -230,7 +230,7 @@ class Task(Protocol):
         return None
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """Return the batch of a step, which depends only on the arguments and has one of finitely many shapes.
+        """Return the batch of a step. The batch depends only on the arguments and has one of finitely many shapes.
 
         If the shape does not determine the number of tokens, the entry "read" contains this number.
         """

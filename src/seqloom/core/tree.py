@@ -184,17 +184,17 @@ class Expected:
     def check(self, tensor: Tree, name: str) -> None:
         """Raise `CheckpointError` unless `tensor` meets these expectations."""
         if not isinstance(tensor, Tensor):
-            raise CheckpointError(f"{name} must be a tensor, got {_kind(tensor)}")
+            raise CheckpointError(f"{name} must be a tensor; got {_kind(tensor)}")
         shape = tuple(tensor.shape)
         if len(shape) != len(self.shape) or any(e not in (None, s) for s, e in zip(shape, self.shape, strict=True)):
             expected, actual = (
                 "(" + ", ".join("any" if size is None else str(size) for size in sizes) + ")"
                 for sizes in (self.shape, shape)
             )
-            raise CheckpointError(f"{name} must have the shape {expected}, got {actual}")
+            raise CheckpointError(f"{name} must have the shape {expected}; got {actual}")
         if tensor.dtype != self.dtype:
             dtypes = [str(dtype).removeprefix("torch.") for dtype in (self.dtype, tensor.dtype)]
-            raise CheckpointError(f"{name} must be {dtypes[0]}, got {dtypes[1]}")
+            raise CheckpointError(f"{name} must be {dtypes[0]}; got {dtypes[1]}")
         if not tensor.numel() or tensor.dtype == torch.bool:
             return
         lowest, highest = (float(value) for value in torch.aminmax(tensor))  # NaN if any value is NaN
@@ -222,7 +222,7 @@ def check_tree(tree: Tree, template: Tree, name: str = "") -> None:
     elif isinstance(template, Tensor):
         Expected.like(template).check(tree, name)
     elif type(tree) is not type(template):
-        raise CheckpointError(f"{name or 'it'} must be {_kind(template)}, got {_kind(tree)}")
+        raise CheckpointError(f"{name or 'it'} must be {_kind(template)}; got {_kind(tree)}")
     elif isinstance(template, GrowingBuffer):
         check_tree(tree.buffer, template.buffer, f"{name}.buffer")
         check_tree(tree.length, template.length, f"{name}.length")
@@ -238,11 +238,11 @@ def check_tree(tree: Tree, template: Tree, name: str = "") -> None:
             check_tree(tree[key], child, f"{name}.{key}" if name else str(key))
     elif isinstance(template, tuple | list):
         if len(tree) != len(template):
-            raise CheckpointError(f"{name} must have {len(template)} entries, got {len(tree)}")
+            raise CheckpointError(f"{name} must have {len(template)} entries; got {len(tree)}")
         for index, (child, expected) in enumerate(zip(tree, template, strict=True)):
             check_tree(child, expected, f"{name}.{index}")
     elif isinstance(template, float) and not math.isfinite(tree):
-        raise CheckpointError(f"{name} must be a finite number, got {tree}")
+        raise CheckpointError(f"{name} must be a finite number; got {tree}")
 
 
 def _kind(value: Tree) -> str:

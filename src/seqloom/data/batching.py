@@ -160,7 +160,7 @@ class LengthSampler:
 
 def check_budget(tokens: int, shapes: int | None) -> None:
     if tokens < 1 or (shapes is not None and shapes < 1):
-        raise UsageError(f"Tokens and shapes must be at least 1, got {tokens} and {shapes}.")
+        raise UsageError(f"Tokens and shapes must be at least 1; got {tokens} and {shapes}.")
 
 
 def _cut_by_length(lengths: Array, tokens: int) -> tuple[Array, Array, list[Shape]]:
@@ -260,7 +260,7 @@ class Batches(ABC):
         return set(self.sampler.shapes)
 
     def padding(self) -> float:
-        """Return the fraction of padding in an epoch, which is the same in every epoch."""
+        """Return the fraction of padding in an epoch. The fraction is the same in every epoch."""
         cells = sum(rows * (first + second) for rows, first, second in self.sampler.shapes)
         return 1 - int(self.sampler.lengths.sum()) / cells
 
@@ -312,7 +312,7 @@ class StreamBatches:
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.length < 1:
-            raise UsageError(f"Size and length must be at least 1, got {self.size} and {self.length}.")
+            raise UsageError(f"Size and length must be at least 1; got {self.size} and {self.length}.")
         if self.row_length < 2:
             raise DataError(
                 f"{self.size} rows need at least {2 * self.size} tokens, but the text has {len(self.stream)}. "
@@ -354,7 +354,7 @@ class StreamBatches:
 def rows_of_rank(size: int, world: int) -> int:
     """Return the number of rows of a batch for each process."""
     if size % world:
-        raise UsageError(f"batch.size must be a multiple of the number of processes ({world}), got {size}.")
+        raise UsageError(f"batch.size must be a multiple of the number of processes ({world}); got {size}.")
     return size // world
 
 

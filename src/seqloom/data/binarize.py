@@ -1,4 +1,4 @@
-"""Binary images: each pixel is 255 with the probability of its grey value, and otherwise 0.
+"""Binary images: each pixel is 255 with a probability equal to its grey value, and otherwise 0.
 
     stochastic    a new random image at every training step
     fixed         one random image per example, which depends only on the seed and the position in the split

@@ -66,7 +66,7 @@ def candidates_of(lines: Iterable[str], path: Path) -> Iterator[tuple[str, list[
         elif line.strip():
             raise DataError(
                 f"{path} must have candidates for line {count:,} of the input, numbered {count - 1} "
-                f"(counted from 0); it has none."
+                f"(counted from 0), but has none."
             )
         else:
             yield line, []

@@ -167,7 +167,7 @@ class Corpus(Generic[ExampleT_co]):
             raise ChangedDataError(self.changed[name])
         if name in self.absent:
             raise DataError(f"The corpus {self.name} has no {name} split: {self.absent[name]}")
-        raise DataError(f"The corpus {self.name} has no split '{name}'; it has {', '.join(self.splits)}.")
+        raise DataError(f"The corpus {self.name} has no split '{name}'. Its splits are {', '.join(self.splits)}.")
 
     def texts(self, split: str) -> list[str]:
         """Return the distinct texts of a split."""
@@ -300,7 +300,7 @@ class FilesConfig(HoldoutConfig):
         try:
             codecs.lookup(self.encoding)
         except LookupError:
-            yield f"encoding must be the name of a text encoding, such as utf-8 or cp1252, got {self.encoding!r}"
+            yield f"encoding must be the name of a text encoding, such as utf-8 or cp1252; got {self.encoding!r}"
 
     def files(self) -> dict[str, tuple[str, ...]]:
         """Return the files by key; keys without files are omitted."""

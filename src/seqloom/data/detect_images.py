@@ -39,13 +39,13 @@ def image_splits(path: Path) -> dict[str, Path] | None:
 
 
 def image_folder(paths: Sequence[Path]) -> Path | None:
-    """Return the only folder among several paths if it contains images, which the other paths name; otherwise None."""
+    """Return the only folder among several paths if it contains the images of the other paths; otherwise None."""
     folders = [path for path in paths if path.is_dir() and format_of(path) is None]
     return folders[0] if len(folders) == 1 < len(paths) and has_images(folders[0]) else None
 
 
 def image_table(path: Path, task: str | None) -> Path | None:
-    """Return the only table in a folder of images that it describes, such as metadata.csv; otherwise None.
+    """Return the only table in a folder if it describes the images of the folder, such as metadata.csv; otherwise None.
 
     Images in subfolders are labelled by the subfolders, unless the task is `caption` or `vqa`.
     """

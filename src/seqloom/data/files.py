@@ -62,7 +62,7 @@ def read_files(path: Path) -> list[tuple[Path, str]]:
         paths += [file for name in names if (file := Path(parent, name)).is_file()]
     paths.sort(key=lambda file: file.relative_to(path).as_posix())
     if not paths:
-        raise DataError(f"The folder {path} must contain .txt or .txt.gz files; it has none.")
+        raise DataError(f"The folder {path} must contain .txt or .txt.gz files, but has none.")
     texts = [(file, text) for file in paths if (text := read_text(file)).strip()]
     if not texts:
         raise DataError(f"Every text file in the folder {path} is empty ({len(paths)} files, first {paths[0].name}).")

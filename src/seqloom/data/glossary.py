@@ -102,8 +102,8 @@ def open_glossary(
 def read_glossary(path: Path, languages: tuple[str, str] = ("", "")) -> Glossary:
     """Read a glossary from a table, JSON Lines, or a TMX, XLIFF or PO file.
 
-    The columns of the `languages` are read if the languages are known. Otherwise, the columns `source` and `target` are
-    read, or the first two columns if there are no such columns.
+    If the table has columns for both `languages`, these columns are read. Otherwise, the columns `source` and `target`
+    are read, or the first two columns if the table has no columns with these names.
     """
     path = expand_home(path)
     form = format_of(path) or "tsv"
@@ -135,7 +135,7 @@ def _choose_columns(path: Path, form: Format, languages: tuple[str, str]) -> tup
     names = [name.strip() for name in column_names(path, form)]
     if len(names) < 2:
         raise DataError(
-            f"{path} must have two columns, a source term and a target term; it has one: {format_value(names[0])}."
+            f"{path} must have two columns, a source term and a target term, but has one: {format_value(names[0])}."
         )
     by_language = find_language(languages[0], names, form), find_language(languages[1], names, form)
     if set(by_language) <= set(names) and len(set(by_language)) == 2:

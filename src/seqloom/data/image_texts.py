@@ -55,7 +55,7 @@ class ImageTextExample(DescribedExample):
 
 @dataclass(frozen=True)
 class CaptionedImage(ImageTextExample):
-    """An image and its captions, which describe it independently."""
+    """An image and its captions; each caption is an independent description of the image."""
 
     form: ClassVar = "image-captioning"
 

@@ -129,7 +129,7 @@ def decode(content: bytes, name: str, shape: ImageShape | None = None) -> Decode
 
 @contextmanager
 def open_image(content: bytes, name: str) -> Iterator[Any]:
-    """Open a file with Pillow; convert errors, also those of decoding, to `DataError` with the `name` of the image."""
+    """Open a file with Pillow; convert all errors, including decoding errors, to `DataError` with the `name`."""
     pillow = import_pillow()
     try:
         with warnings.catch_warnings():
@@ -141,7 +141,7 @@ def open_image(content: bytes, name: str) -> Iterator[Any]:
         kinds = ", ".join(FORMATS)
         raise DataError(f"{name} must be an image ({kinds}), but its content has none of these formats.") from None
     except pillow.DecompressionBombError:  # raised by `open` before the pixels are decompressed
-        raise DataError(f"{name} must have at most {MAX_PIXELS:,} pixels; it has more. Scale it down.") from None
+        raise DataError(f"{name} must have at most {MAX_PIXELS:,} pixels. Scale it down.") from None
     except (SeqloomError, MemoryError):
         raise
     except Exception as error:  # Pillow raises errors of many kinds for damaged files
@@ -158,7 +158,7 @@ def check_pixels(size: tuple[int, int], name: str) -> None:
 
 
 def is_animated(image: Any) -> bool:
-    """Return whether an image has several frames to be shown one after the other."""
+    """Return whether an image is animated. An MPO file contains several images, but is not an animation."""
     return getattr(image, "is_animated", False) and image.format != "MPO"  # an MPO file is a photo with a preview
 
 

@@ -74,13 +74,13 @@ def read_texts(path: Path, documents: str, columns: NamedColumns | None = None) 
     with use_encoding(find_encoding(path) if path.exists() else "utf-8"):
         if not columns and form in ("csv", "tsv", "jsonl", "parquet"):
             names = ", ".join(column_names(path, form))
-            raise UsageError(f"{path} is a table: name the column of the texts with --column; it has {names}.")
+            raise UsageError(f"{path} is a table with the columns {names}. Name the text column with --column.")
         if not columns:
             return read_documents(path, documents)
         table = profile_table(path, form or "tsv", columns.names)
         column = table.get(columns.inputs[0])
         if column is None:
-            raise DataError(f"{path} has no column {columns.inputs[0]!r}; it has {', '.join(table.names)}.")
+            raise DataError(f"{path} has no column {columns.inputs[0]!r}. Its columns are {', '.join(table.names)}.")
         rows = read_table(path, {"text": table.key(column)}, form=form or "tsv", header=table.has_header)
     texts = [row["text"].strip() for _, row in rows if row["text"].strip()]
     if not texts:

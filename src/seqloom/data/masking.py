@@ -138,7 +138,7 @@ class NextSentencePairs:
         return starts, ends, documents
 
     def _fill(self, start: Array | int, room: Array | int, last: Array | int) -> Array:
-        """Return the end, at most `last`, of the complete sentences from `start` that fit into `room`."""
+        """Return the end of the complete sentences from `start` that fit into `room`; the end is at most `last`."""
         return np.minimum(np.searchsorted(self._starts, self._starts[start] + room, side="right") - 1, last)
 
     def draw(self, draws: np.random.Generator) -> SentencePairRows:
@@ -260,7 +260,7 @@ class MaskedBatches:
         return len(self.sampler)
 
     def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Tree:
-        """Return the batch of a step, which is a pure function of its arguments and has a constant shape."""
+        """Return the batch of a step. The batch is a pure function of the arguments and has a constant shape."""
         epoch, members = self.sampler.choose(seed, step, rank, world)
         return collate_masked(self.epoch(seed, epoch), members)
 

@@ -68,7 +68,7 @@ class MovingDigit:
         return f"{'an' if self.digit == 8 else 'a'} {DIGITS[self.digit]} moves {self.motion}"
 
     def centres(self) -> list[tuple[float, float]]:
-        """Return the centre of the digit in each frame. A step leads from the previous frame to its own."""
+        """Return the centre of the digit in each frame. Step t moves the digit from frame t − 1 to frame t."""
         x, y = self.x, self.y
         centres = [(x, y)]
         for step in self.steps[1:]:

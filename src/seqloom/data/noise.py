@@ -80,8 +80,8 @@ class BARTNoiseConfig:
     infill: Fraction = 0.3  # fraction of the tokens that are masked in spans; each span is replaced by one [MASK]
     # mean length of an infilled span in tokens, the λ of the Poisson distribution
     mean_span_length: Annotated[float, Ge(0.1), Lt(math.inf)] = 3.0
-    mask: Fraction = 0.0  # fraction of the remaining tokens that are each replaced by [MASK]
-    delete: Fraction = 0.0  # fraction of the remaining tokens that are deleted
+    mask: Fraction = 0.0  # fraction of the unmasked tokens that are each replaced by [MASK]
+    delete: Fraction = 0.0  # fraction of the unmasked tokens that are deleted
 
     extra = EXTRA
 

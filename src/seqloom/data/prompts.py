@@ -111,7 +111,7 @@ def read_shots(path: Path) -> list[Shot]:
 def _json_shot(path: Path, number: int, row: Mapping[Any, Any]) -> dict[str, str]:
     if not {"text", "label"} <= row.keys():
         raise DataError(
-            f"Line {number:,} of {path} must have the keys 'text' and 'label'; it has {format_value(list(row))}."
+            f"Line {number:,} of {path} must have the keys 'text' and 'label', but has {format_value(list(row))}."
         )
     return {key: json_text(path, number, key, row[key]) for key in ("text", "label")}
 

@@ -44,7 +44,7 @@ class QuestionRow:
 
 
 def split_cell(cell: str, separator: str | None) -> tuple[str, ...]:
-    """Return the texts of a cell, which is a list in JSON, or texts between separators, without blank texts."""
+    """Return the nonblank texts of a cell: the entries of a JSON list, or texts between separators."""
     try:
         values = json.loads(cell) if cell.startswith("[") else None
     except ValueError:

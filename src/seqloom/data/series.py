@@ -1,8 +1,8 @@
 """Time series of one or several variables, with consecutive splits.
 
-Test is the end of a series, and dev is the part before test. Each split includes its history, from
-which it is forecast; `begins` is the first row of the split itself. Gaps are rows of NaN, so that all
-steps are equal.
+Test is the end of a series, and dev is the part before test. Each split includes its history, from which it is
+forecast; `begins` is the first row of the split itself. Missing rows are filled with NaN, so that all steps are equally
+long.
 
 The distance between times is counted in months if all times are on the same day of the month, or all on the last day.
 The distance is counted in weekdays if consecutive days skip Saturdays and Sundays, and otherwise in seconds.
@@ -276,7 +276,7 @@ def arrange_series(
                 f"The column {format_value(column)} of {name} must have values. Exclude it with data.columns."
             )
     if len(series) < MIN_VALUES:
-        raise DataError(f"{name} must have at least {MIN_VALUES} rows; it has {len(series)}.")
+        raise DataError(f"{name} must have at least {MIN_VALUES} rows, but has {len(series)}.")
     if missing := int((~series.mask).sum()):
         how = "they are ignored" if fill == "mask" else f"they are replaced for models (data.fill={fill})"
         notes.append(f"{missing:,} of the {series.values.size:,} values of {name} are missing: {how}")

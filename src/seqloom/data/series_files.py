@@ -132,12 +132,12 @@ def read_series(
         time_index = time - 1 if isinstance(time, int) else names.index(time) if time in names else -1
         others = [index for index in range(len(names)) if index != time_index]
         if not others:
-            raise DataError(f"{path} must have columns of times and of numbers; it has {format_value(list(names))}.")
+            raise DataError(f"{path} must have columns of times and of numbers, but has {format_value(list(names))}.")
         chosen = [names[index] if names.count(names[index]) == 1 else index + 1 for index in others]
     if missing := [column for column in chosen if isinstance(column, str) and column not in names]:
         expected = ("the column " if len(missing) == 1 else "the columns ") + ", ".join(map(repr, missing))
         raise DataError(
-            f"The first line of {path} must name {expected} (data.columns); it has {format_value(list(names), 200)}."
+            f"The first line of {path} must name {expected} (data.columns), but has {format_value(list(names), 200)}."
         )
     rows = read_table(path, {"time": time, **{f"columns {n}": c for n, c in enumerate(chosen)}}, form=form, header=True)
     if not rows:
@@ -188,7 +188,7 @@ def read_rows(
         index = names.index(label)
     else:
         columns = format_value(list(names), 100)
-        raise DataError(f"{file} must have the column {label!r} (data.label); it has {len(names)}: {columns}.")
+        raise DataError(f"{file} must have the column {label!r} (data.label), but has {len(names)}: {columns}.")
     examples = []
     rows = read_table(path, {str(number): number for number in range(1, len(names) + 1)}, form=form, header=header)
     for line, row in rows:
@@ -210,7 +210,7 @@ def read_rows(
             raise DataError(f"{where} must contain at least one number.")
         examples.append(LabelledSeries(values[: observed[-1] + 1], name))
     if not examples:
-        raise DataError(f"{file} must contain one series per row; it has none.")
+        raise DataError(f"{file} must contain one series per row, but has none.")
     return examples
 
 

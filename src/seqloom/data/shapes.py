@@ -152,7 +152,7 @@ def _pixels_around(centre: float, radius: float, side: int) -> range:
 
 
 def covers(shape: str, u: NDArray[np.float64], v: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return whether points (u from the left, v from the top; radius 1 around 0) are inside a shape."""
+    """Return which points (u, v) are inside a shape with radius 1, centred at the origin; v increases downwards."""
     if shape == "square":
         inside = np.maximum(np.abs(u), np.abs(v)) < 0.85
     elif shape == "triangle":

@@ -53,7 +53,7 @@ def parse_strokes(value: Any, name: str) -> Strokes:
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence | np.ndarray):
         raise DataError(f"The strokes of {name} must be a list of lists of points [x, y]; got {format_value(value)}.")
     if len(value) == 0:
-        raise DataError(f"{name} must have at least one stroke; it has none.")
+        raise DataError(f"{name} must have at least one stroke, but has none.")
     return Strokes(name, tuple(_parse_stroke(stroke, number, name) for number, stroke in enumerate(value, start=1)))
 
 
@@ -63,7 +63,7 @@ def _parse_stroke(value: Any, number: int, name: str) -> Points:
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence | np.ndarray):
         raise DataError(f"{where} must be a list of points [x, y]; got {format_value(value)}.")
     if len(value) == 0:
-        raise DataError(f"{where} must have at least one point; it has none. Remove the stroke.")
+        raise DataError(f"{where} must have at least one point, but has none. Remove the stroke.")
     for point in value:
         is_list = isinstance(point, Sequence | np.ndarray) and not isinstance(point, str | bytes)
         numbers = list(point) if is_list else []

@@ -134,8 +134,8 @@ def read_table(
             joined = (", " if form == "csv" else "   ").join(row)
             hint = "Quote texts with commas." if form == "csv" else "Separate columns by tabs."
             raise DataError(
-                f"Line {number:,} of {path} must have {width} columns, like the first line or as the recipe requires; "
-                f"it has {format_count(len(row), 'column')}: {format_value(joined)}. {hint}"
+                f"Line {number:,} of {path} must have {width} columns, like the first line or as the recipe requires, "
+                f"but has {format_count(len(row), 'column')}: {format_value(joined)}. {hint}"
             )
         table.append((number, {key: row[index] for key, index in indices.items()}))
     return table
@@ -175,7 +175,7 @@ def read_columns(path: Path, columns: Sequence[int] | Sequence[str]) -> tuple[in
         for column in columns:
             if column not in names:
                 raise DataError(
-                    f"The first line of {path} must name the column {column!r}; it has {format_value(names)}. "
+                    f"The first line of {path} must name the column {column!r}, but has {format_value(names)}. "
                     "Columns may also be given by number, counted from 1."
                 )
         indices, rows, first = [names.index(str(column)) for column in columns], rows[1:], 2
@@ -185,7 +185,7 @@ def read_columns(path: Path, columns: Sequence[int] | Sequence[str]) -> tuple[in
         if len(cells) < width:
             actual = "no tab" if len(cells) == 1 else f"{len(cells)} columns"
             raise DataError(
-                f"Line {number:,} of {path} must have at least {width} columns separated by tabs; it has "
+                f"Line {number:,} of {path} must have at least {width} columns separated by tabs, but has "
                 f"{actual}: {format_value(row)}."
             )
         table.append([cells[index] for index in indices])
@@ -199,14 +199,14 @@ def column_problems(
     chosen = list(columns.values())
     keys = " and ".join([", ".join(list(columns)[:-1]), list(columns)[-1]])
     if any(isinstance(column, int) and column < 1 for column in chosen):
-        yield f"column numbers start at 1, got {chosen}"
+        yield f"column numbers start at 1; got {chosen}"
     if len(set(chosen)) < len(chosen):
-        yield f"{keys} must be different columns, got {chosen}"
+        yield f"{keys} must be different columns; got {chosen}"
     if header is False and any(isinstance(column, str) for column in chosen):
-        yield f"without a header, {keys} must be column numbers from 1, got {chosen}"
+        yield f"without a header, {keys} must be column numbers from 1; got {chosen}"
     formats = {form or format_of(Path(file)) for paths in files.values() for file in paths}
     if "jsonl" in formats and not all(isinstance(column, str) for column in chosen):
-        yield f"with JSON Lines, {keys} must be names, got {chosen}"
+        yield f"with JSON Lines, {keys} must be names; got {chosen}"
 
 
 def _missing_column(where: str, key: str, column: str, names: Sequence[str]) -> DataError:
@@ -214,7 +214,7 @@ def _missing_column(where: str, key: str, column: str, names: Sequence[str]) -> 
         return DataError(f"{where} must name the column {column!r} once, but it occurs {names.count(column)} times.")
     close = find_nearest(column, names)
     hint = f"did you mean data.{key}={close}?" if close else f"set data.{key} to one of them."
-    return DataError(f"{where} must name the column {column!r}; it has {format_value(list(names), 200)}: {hint}")
+    return DataError(f"{where} must name the column {column!r}, but has {format_value(list(names), 200)}: {hint}")
 
 
 def _numbered_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -296,7 +296,7 @@ def _requested(path: Path, form: Format, columns: Mapping[str, Column]) -> Itera
     names = list(dict.fromkeys(name for _, item in records for name in item))
     for key, column in columns.items():
         if isinstance(column, int) and column > len(names):
-            raise DataError(f"{path} must have a column {column} for data.{key}; it has {format_value(names, 200)}.")
+            raise DataError(f"{path} must have a column {column} for data.{key}, but has {format_value(names, 200)}.")
     actual = {
         column: names[column - 1] if isinstance(column, int) else find_language(column, names, form)
         for column in columns.values()
@@ -340,9 +340,9 @@ def _json_object(path: Path, number: int, line: str) -> dict[str, object]:
             hint = " (the line is incomplete: the end of the file may be missing)"
         problem = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
         got = format_value(line)
-        raise DataError(f"Line {number:,} of {path} must be a JSON object: {problem}{hint}, got {got}.") from None
+        raise DataError(f"Line {number:,} of {path} must be a JSON object: {problem}{hint}; got {got}.") from None
     if not isinstance(item, dict):
-        raise DataError(f"Line {number:,} of {path} must be a JSON object, such as {{…}}, got {format_value(line)}.")
+        raise DataError(f"Line {number:,} of {path} must be a JSON object, such as {{…}}; got {format_value(line)}.")
     return item
 
 
@@ -352,7 +352,7 @@ def json_text(path: Path, number: int, key: str, value: object) -> str:
         return ""
     if not isinstance(value, str | int | float):
         raise DataError(
-            f"{key!r} at line {number:,} of {path} must be a string or a number, got {format_value(value)}."
+            f"{key!r} at line {number:,} of {path} must be a string or a number; got {format_value(value)}."
         )
     text = value if isinstance(value, str) else json.dumps(value)
     if not is_unicode(text):

@@ -171,7 +171,7 @@ class RecallConfig(VectorConfig):
 
     def problems(self) -> Iterator[str]:
         if self.min_lag > self.lag:
-            yield f"min_lag must be from 1 to lag ({self.lag}), got {self.min_lag}"
+            yield f"min_lag must be from 1 to lag ({self.lag}); got {self.min_lag}"
 
     def data(self) -> "Recall":
         return Recall(self)
@@ -240,7 +240,7 @@ class Track(Example):
         return len(self.truth)
 
     def content(self) -> bytes:
-        """Return the positions, observed and true."""
+        """Return the observed and true positions as bytes."""
         observed = np.nan_to_num(self.observed, nan=np.inf)
         head = f"{self.name}\n{len(self)}\n".encode()
         return head + observed.astype("<f8").tobytes() + self.truth.astype("<f8").tobytes()

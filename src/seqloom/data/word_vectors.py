@@ -8,9 +8,9 @@ The binary format:
     400000 100⏎                      number of vectors and their size, as text
     the ␣ 100 × float32              a word, a space, its numbers in little-endian order, and optionally a line break
 
-A file is binary if it starts with such a line and the first entry is not a word with numbers in digits. Only requested
-words are kept, so that a file may be larger than memory. All vectors must have the same size. The numbers of words that
-are not requested are counted but not parsed.
+A file is binary if it starts with such a line and the first entry is not a word followed by decimal numbers. Only
+requested words are kept, so that a file may be larger than memory. All vectors must have the same size. The numbers of
+words that are not requested are counted but not parsed.
 
 The evaluation sets are in `word_vectors_eval` of the data folder (SEQLOOM_DATA): WordSim-353,
 SimLex-999 and the analogies of Google. The sets are not part of seqloom.
@@ -112,7 +112,7 @@ def read_all_vectors(path: Path) -> tuple[list[str], Vectors]:
         if word not in rows and word != UNKNOWN_TEXT:
             rows[word] = np.array(numbers(), dtype=np.float32)
     if len(rows) < 2:
-        raise DataError(f"{path} must have vectors of at least two words; it has {format_count(len(rows), 'word')}.")
+        raise DataError(f"{path} must have vectors of at least two words, but has {format_count(len(rows), 'word')}.")
     return list(rows), np.stack(list(rows.values()))
 
 
@@ -227,7 +227,7 @@ def _text_entries(path: Path, width: int | None) -> Iterator[Entry]:
                 parts = line.rsplit(b" ", width)
                 if len(parts) <= width or _parse_number(parts[0].rpartition(b" ")[2]) is not None:
                     raise DataError(
-                        f"Line {number:,} of {path} must have a word and {width:,} numbers; it has "
+                        f"Line {number:,} of {path} must have a word and {width:,} numbers, but has "
                         f"{line.count(b' '):,}: {format_value(line.decode(errors='replace'))}."
                     )
                 word = parts[0].strip()
@@ -244,7 +244,7 @@ def _parse_numbers(path: Path, number: int, line: bytes, width: int) -> list[flo
     for text in line.rsplit(b" ", width)[1:]:
         if (value := _parse_number(text)) is None:
             invalid = format_value(text.decode(errors="replace"))
-            raise DataError(f"Line {number:,} of {path} must have finite numbers after its word; it has {invalid}.")
+            raise DataError(f"Line {number:,} of {path} must have finite numbers after its word, but has {invalid}.")
         values.append(value)
     return values
 

@@ -103,7 +103,7 @@ def beam_search(
 
 @operation
 def release_memory(model: Steppable) -> None:
-    """Release the memory that accelerated searches keep for a model between calls. The definition keeps no memory."""
+    """Release the memory that accelerated searches keep for a model. The reference implementation keeps no memory."""
 
 
 @dataclass(frozen=True)
@@ -306,10 +306,10 @@ def sort_prompt(prompt: Tensor | None, mask: Tensor | None, rows: int, end: int)
     if prompt is None:
         return torch.empty(rows, 0, dtype=torch.long), torch.zeros(rows, dtype=torch.long)
     if prompt.dim() != 2 or len(prompt) != rows:
-        raise UsageError(f"A prompt must have shape ({rows}, tokens), got {tuple(prompt.shape)}.")
+        raise UsageError(f"A prompt must have shape ({rows}, tokens); got {tuple(prompt.shape)}.")
     real = torch.ones_like(prompt, dtype=torch.bool) if mask is None else mask
     if real.shape != prompt.shape:
-        raise UsageError(f"The mask must have the shape of the prompt, {tuple(prompt.shape)}, got {tuple(real.shape)}.")
+        raise UsageError(f"The mask must have the shape of the prompt, {tuple(prompt.shape)}; got {tuple(real.shape)}.")
     prompt, real = prompt.cpu(), real.cpu()
     if bool((prompt.eq(end) & real).any()):
         raise UsageError("A prompt for beam search must not contain END. The search adds the initial END.")
@@ -326,7 +326,7 @@ def length_limits(options: BeamConfig, mask: Tensor | None, prefix_length: Tenso
     longest = int(prefix_length.max())
     if longest >= options.max_length:
         raise UsageError(
-            f"max_length includes the prompt and must be above its {longest} tokens, got {options.max_length}."
+            f"max_length includes the prompt and must be above its {longest} tokens; got {options.max_length}."
         )
     return torch.full_like(prefix_length, options.max_length)
 

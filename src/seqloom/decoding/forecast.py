@@ -80,7 +80,7 @@ def forecast(
 ) -> Forecast:
     """Forecast `horizon` steps after values (B, T, C) observed where `mask` (B, T, C) is True."""
     if horizon < 1:
-        raise UsageError(f"A horizon must be at least one step, got {horizon}.")
+        raise UsageError(f"A horizon must be at least one step; got {horizon}.")
     memory = getattr(model, "memory", None)  # maximum number of steps that the model reads
     if memory is not None:
         values, mask = values[:, -memory:], mask[:, -memory:]

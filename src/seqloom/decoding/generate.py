@@ -43,7 +43,7 @@ def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:
     if isinstance(seed, int):
         return [derive_seed(seed, "row", row) for row in range(rows)]
     if len(seed) != rows:
-        raise UsageError(f"Use one seed, or one for each of the {rows} rows, got {len(seed)} seeds.")
+        raise UsageError(f"Use one seed, or one for each of the {rows} rows; got {len(seed)} seeds.")
     return list(seed)
 
 
@@ -82,16 +82,16 @@ def generate(
     """
     if prompt.dim() != 2 or 0 in prompt.shape:
         raise UsageError(
-            f"A prompt must have shape (rows, tokens) with at least one token, got {tuple(prompt.shape)}. "
+            f"A prompt must have shape (rows, tokens) with at least one token; got {tuple(prompt.shape)}. "
             "Use END for an empty prompt."
         )
     if mask is not None and not (mask.shape == prompt.shape and bool(mask.any(1).all())):
         raise UsageError(
-            f"The mask must have the shape of the prompt, {tuple(prompt.shape)}, and a token in each row, "
+            f"The mask must have the shape of the prompt, {tuple(prompt.shape)}, and a token in each row; "
             f"got {tuple(mask.shape)} with {mask.sum(-1).tolist()} tokens."
         )
     if max_tokens < 1:
-        raise UsageError(f"max_tokens must be at least 1, got {max_tokens}.")
+        raise UsageError(f"max_tokens must be at least 1; got {max_tokens}.")
     return _steps(model, prompt, mask, source, row_seeds(seed, len(prompt)), options, max_tokens, end)
 
 
@@ -164,7 +164,7 @@ class StopCutter:
 
     def __init__(self, stop: Sequence[str] = ()) -> None:
         if isinstance(stop, str) or not all(stop):
-            raise UsageError(f"Stop strings must be a list of non-empty texts, got {stop!r}.")
+            raise UsageError(f"Stop strings must be a list of non-empty strings; got {stop!r}.")
         self._stop = tuple(stop)
         self._held = ""
         self.done = False

@@ -110,10 +110,10 @@ def normalize_weights(weights: Sequence[float], models: int) -> list[float]:
     """Normalize weights to sum to 1; raise `UsageError` unless they are non-negative and sum to about 1."""
     listed = ", ".join(f"{weight:g}" for weight in weights)
     if len(weights) != models:
-        raise UsageError(f"Pass one weight for each of the {models} models, got {len(weights)}: {listed}.")
+        raise UsageError(f"Pass one weight for each of the {models} models; got {len(weights)}: {listed}.")
     if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
-        raise UsageError(f"Weights must be finite and at least 0, got {listed}.")
+        raise UsageError(f"Weights must be finite and at least 0; got {listed}.")
     total = math.fsum(weights)
     if abs(total - 1) > WEIGHT_TOLERANCE:
-        raise UsageError(f"The weights must sum to 1, got {listed} with sum {total:g}. Omit them to fit them on dev.")
+        raise UsageError(f"The weights must sum to 1; got {listed} with sum {total:g}. Omit them to fit them on dev.")
     return [weight / total for weight in weights]

@@ -78,13 +78,13 @@ class BeamConfig:
 
     def problems(self) -> Iterator[str]:
         if self.n_best > self.beam >= 1:
-            yield f"n_best must be at most beam, {self.beam}, got {self.n_best}"
+            yield f"n_best must be at most beam, {self.beam}; got {self.n_best}"
         if self.coverage_penalty == math.inf:
             yield "coverage_penalty must be a finite number"
         if self.stopping not in ("usual", "exact"):
-            yield f"stopping must be usual or exact, got {self.stopping!r}"
+            yield f"stopping must be usual or exact; got {self.stopping!r}"
         if self.max_length is not None and self.max_length < self.min_length:
-            yield f"max_length must be at least min_length, {self.min_length}, got {self.max_length}"
+            yield f"max_length must be at least min_length, {self.min_length}; got {self.max_length}"
 
 
 @dataclass(frozen=True)

@@ -86,9 +86,9 @@ def run_path(source: Any) -> Path:
     if hasattr(source, "run"):
         return Path(source.run.path)
     if not isinstance(source, str | Path):
-        raise TypeError(f"pretrained must be the path of a run or a loaded model, got {type(source).__name__}")
+        raise TypeError(f"pretrained must be the path of a run or a loaded model; got {type(source).__name__}")
     if not (Path(source) / "recipe.yaml").is_file():
-        raise ValueError(f"pretrained must be a run, got {str(source)!r}: import a model with seqloom.import_hf first")
+        raise ValueError(f"pretrained must be a run; got {str(source)!r}: import a model with seqloom.import_hf first")
     return Path(source)
 
 
@@ -145,7 +145,7 @@ class Estimator(Picture):
         """Write the examples, and train on them."""
         self._check_settings(validation)
         if examples.count < MIN_EXAMPLES:
-            raise ValueError(f"fit needs at least {MIN_EXAMPLES} examples, one for validation, got {examples.count}")
+            raise ValueError(f"fit needs at least {MIN_EXAMPLES} examples, one for validation; got {examples.count}")
         folder, run = self._folders()
         file = examples.write(folder)
         detected = Detected(self.tasks[0], {**examples.data, examples.path_key: str(file)}, "")
@@ -155,9 +155,9 @@ class Estimator(Picture):
     def _check_settings(self, validation: float) -> None:
         """Raise TypeError or ValueError for invalid arguments of the constructor, or an invalid fraction."""
         if isinstance(validation, bool) or not isinstance(validation, int | float) or not 0 < validation < 1:
-            raise ValueError(f"validation must be a fraction of the data, between 0 and 1, got {validation!r}")
+            raise ValueError(f"validation must be a fraction of the data, between 0 and 1; got {validation!r}")
         if self.model is not None and not isinstance(self.model, str):
-            raise TypeError(f"model must be a name such as 'bilstm', got {type(self.model).__name__}")
+            raise TypeError(f"model must be a name such as 'bilstm'; got {type(self.model).__name__}")
         check_texts(self.overrides, "overrides")
         if self.pretrained is not None:
             run_path(self.pretrained)

@@ -53,7 +53,7 @@ def encode_label(label: Any) -> Json:
         if type(label) is kind.type:
             return {name: kind.encode(label)}
     raise TypeError(
-        f"labels of type {type(label).__name__} cannot be stored in a run, got {label!r}: use texts or numbers"
+        f"labels of type {type(label).__name__} cannot be stored in a run; got {label!r}: use texts or numbers"
     )
 
 
@@ -72,12 +72,12 @@ def check_labels(values: Any, name: str = "labels") -> list[Hashable]:
         if isinstance(label, np.generic):
             labels[index] = label = label.item()
         if is_missing(label):
-            raise ValueError(f"{name}[{index}] must be a label, got {label!r}: drop or fill missing values first")
+            raise ValueError(f"{name}[{index}] must be a label; got {label!r}: drop or fill missing values first")
         try:
             hash(label)
         except TypeError:
             hint = "; write a tuple" if isinstance(label, list) else ""
-            raise TypeError(f"{name}[{index}] must be hashable, got {type(label).__name__}{hint}") from None
+            raise TypeError(f"{name}[{index}] must be hashable; got {type(label).__name__}{hint}") from None
     return labels
 
 
@@ -120,7 +120,7 @@ class LabelNames:
         return cls((decode_label(label), name, count) for label, name, count in content["labels"])
 
     def name(self, label: Hashable) -> str:
-        """Return the name of a label, which need not occur in the training data."""
+        """Return the name of a label that need not occur in the training data."""
         return self.names[label] if label in self.names else one_line(str(label)).strip() or ascii(label)
 
 
@@ -146,7 +146,7 @@ class LabelEstimator(Estimator):
         """Train on examples with these labels."""
         names = LabelNames.of(labels)
         if len(names.rows) < 2:
-            raise ValueError(f"labels must have at least two classes, got only {labels[0]!r}")
+            raise ValueError(f"labels must have at least two classes; got only {labels[0]!r}")
         if len(labels) <= len(names.rows):
             raise ValueError("at least one class must have two examples: one to train on, and one for validation")
         if self.out is not None:

@@ -98,7 +98,7 @@ class MultipleChoice(Estimator):
         for index, row in enumerate(rows):
             rows[index] = [option.strip() for option in check_texts(row, f"options[{index}]", "options")]
             if len(set(rows[index])) < max(2, len(rows[index])) or not all(rows[index]):
-                raise ValueError(f"options[{index}] must be at least two different texts, got {row!r}")
+                raise ValueError(f"options[{index}] must be at least two different texts; got {row!r}")
         return texts, rows
 
     def _examples(
@@ -136,8 +136,8 @@ def find_option(answer: object, options: Sequence[str], name: str) -> str:
         if 0 <= answer < len(options):
             return options[answer]
     else:
-        raise TypeError(f"{name} must be the index or the text of an option, got {type(answer).__name__}")
-    raise ValueError(f"{name} must be one of its options or an index from 0 to {len(options) - 1}, got {answer!r}")
+        raise TypeError(f"{name} must be the index or the text of an option; got {type(answer).__name__}")
+    raise ValueError(f"{name} must be one of its options or an index from 0 to {len(options) - 1}; got {answer!r}")
 
 
 Answers = str | Sequence[str] | Mapping[str, Any]
@@ -189,7 +189,7 @@ class QuestionAnswering(Estimator):
         return Examples({"corpus": "squad-files"}, ".json", content, len(articles))
 
     def predict(self, questions: Iterable[str], contexts: str | Iterable[str]) -> list[str]:
-        """Return the answer to each question, which is a part of its context."""
+        """Return the answer to each question. An answer is a span of the context."""
         questions, texts = self._check(questions, contexts)
         by_context: dict[str, list[int]] = {}
         for index, context in enumerate(texts):
@@ -211,7 +211,7 @@ def find_answers(answer: Any, context: str, name: str) -> list[dict[str, object]
     starts = list[Any]()
     if isinstance(answer, Mapping):
         if "text" not in answer:
-            raise ValueError(f"{name} must have the key 'text', got the keys {', '.join(map(str, answer)) or 'none'}")
+            raise ValueError(f"{name} must have the key 'text'; got the keys {', '.join(map(str, answer)) or 'none'}")
         starts = np.atleast_1d(answer.get("answer_start", [])).tolist()
         answer = answer["text"]
     is_single = isinstance(answer, str) or not isinstance(answer, Sequence | np.ndarray)
@@ -222,6 +222,6 @@ def find_answers(answer: Any, context: str, name: str) -> list[dict[str, object]
     for number, text in enumerate(texts):
         start: Any = starts[number] if number < len(starts) and type(starts[number]) is int else context.find(text)
         if not text.strip() or text not in context:
-            raise ValueError(f"{name} must be a part of its context, got {text!r}")
+            raise ValueError(f"{name} must be a part of its context; got {text!r}")
         spans.append({"text": text, "answer_start": start})
     return spans

@@ -24,7 +24,7 @@ Numbers = NDArray[np.float64]
 def check_numbers(values: Any, name: str, dimensions: tuple[int, ...] = (1, 2)) -> Numbers:
     """Return numbers as an array (T,) or (T, C); missing values are NaN."""
     if isinstance(values, str | bytes | Mapping | Set) or np.isscalar(values) or values is None:
-        raise TypeError(f"{name} must be an array of numbers, got {type(values).__name__}")
+        raise TypeError(f"{name} must be an array of numbers; got {type(values).__name__}")
     try:
         items = values if hasattr(values, "shape") else list(values)
         array = np.array(items.tolist() if hasattr(items, "tolist") else items, dtype=np.float64)
@@ -32,11 +32,11 @@ def check_numbers(values: Any, name: str, dimensions: tuple[int, ...] = (1, 2)) 
         raise TypeError(f"{name} must be an array of numbers, with NaN for missing values") from None
     if array.ndim not in dimensions or array.size == 0:
         expected = " or ".join({1: "(T,)", 2: "(T, C)"}[n] for n in dimensions)
-        raise ValueError(f"{name} must have the shape {expected}, got {array.shape}")
+        raise ValueError(f"{name} must have the shape {expected}; got {array.shape}")
     if np.isinf(array).any():
-        raise ValueError(f"{name} must be finite numbers or NaN, got infinity")
+        raise ValueError(f"{name} must be finite numbers or NaN; got infinity")
     if np.isnan(array).all():
-        raise ValueError(f"{name} must have at least one number, got only missing values")
+        raise ValueError(f"{name} must have at least one number; got only missing values")
     return array
 
 
@@ -56,10 +56,10 @@ def check_times(times: Any, count: int) -> Any:
         try:
             moments.append(np.datetime64(str(item).strip().replace("/", "-"), "s"))
         except ValueError:
-            raise ValueError(f"times[{index}] must be a date such as 2024-03-01, or a number, got {item!r}") from None
+            raise ValueError(f"times[{index}] must be a date such as 2024-03-01, or a number; got {item!r}") from None
     array = np.array(moments)
     if np.isnat(array).any():
-        raise ValueError(f"times[{int(np.isnat(array).argmax())}] must be a date, got a missing value")
+        raise ValueError(f"times[{int(np.isnat(array).argmax())}] must be a date; got a missing value")
     return array
 
 
@@ -114,7 +114,7 @@ class Forecaster(Estimator):
         """Return a series with the variables, the season and the options of the training data."""
         columns, data = self.predictor.columns, self.predictor.recipe.data
         if array[0].size != len(columns):
-            raise ValueError(f"values must have {len(columns)} variables, as in training, got {array[0].size}")
+            raise ValueError(f"values must have {len(columns)} variables, as in training; got {array[0].size}")
         moments = np.arange(1.0, len(array) + 1) if times is None else times
         if isinstance(moments, list):  # the times are stored in the run
             is_number = not any(":" in moment for moment in moments)
@@ -131,7 +131,7 @@ class Forecaster(Estimator):
         A notebook displays the result as a picture. `options` are passed to the predictor, such as paths and seed.
         """
         if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int) or horizon < 1):
-            raise ValueError(f"horizon must be a whole number of at least 1, got {horizon!r}")
+            raise ValueError(f"horizon must be a whole number of at least 1; got {horizon!r}")
         series = self.history
         if values is not None:
             array = check_numbers(values, "values")
@@ -153,7 +153,7 @@ class Forecaster(Estimator):
             moments = history.clock.after(history.times, len(array))
         new = array.reshape(len(array), -1)
         if new.shape[1] != len(history.columns):
-            raise ValueError(f"values must have {len(history.columns)} variables, as in training, got {new.shape[1]}")
+            raise ValueError(f"values must have {len(history.columns)} variables, as in training; got {new.shape[1]}")
         both = self._series(np.concatenate([history.values, new]), np.concatenate([history.times, moments]))
         series = replace(both, begins=len(history))
         corpus = Corpus("other", "values after the training series", {"train": [history], "other": [series]})
@@ -184,7 +184,7 @@ class SeriesClassifier(LabelEstimator):
             rows.append(array.reshape(len(array), -1))
             if rows[-1].shape[1] != rows[0].shape[1]:
                 expected = rows[0].shape[1]
-                raise ValueError(f"series[{index}] must have {expected} variables, got {rows[-1].shape[1]}")
+                raise ValueError(f"series[{index}] must have {expected} variables; got {rows[-1].shape[1]}")
         return rows
 
     @classmethod

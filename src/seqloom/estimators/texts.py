@@ -197,7 +197,7 @@ class InstructionModel(Estimator):
         `inputs` are the texts that the instructions apply to; "" means no input.
         """
         if self.pretrained is None:
-            raise ValueError("pretrained must be a language model to fine-tune, got None")
+            raise ValueError("pretrained must be a language model to fine-tune; got None")
         return self._train(self._examples(prompts, completions, inputs), validation)
 
     @staticmethod

@@ -124,7 +124,7 @@ def to_pharaoh(links: Iterable[Link]) -> str:
 def from_pharaoh(line: str) -> list[Link]:
     """Parse links formatted by `to_pharaoh`."""
     if wrong := [word for word in line.split() if not re.fullmatch("[0-9]+-[0-9]+", word)]:
-        raise DataError(f"An alignment must look like 0-0 1-2 (source-target positions), got {wrong[0]!r}.")
+        raise DataError(f"An alignment must look like 0-0 1-2 (source-target positions); got {wrong[0]!r}.")
     return [(int(source), int(target)) for source, target in (word.split("-") for word in line.split())]
 
 

@@ -57,7 +57,7 @@ def report(predicted: Sequence[str], references: Sequence[Sequence[str]], *, see
     """Evaluate answers; `references` contains all correct answers of each question."""
     if len(predicted) != len(references) or not predicted or not all(references):
         raise DataError(
-            f"Every question needs an answer and at least one reference, got {len(predicted)} answers to "
+            f"Every question needs an answer and at least one reference; got {len(predicted)} answers to "
             f"{len(references)} questions."
         )
     pairs = list(zip(predicted, references, strict=True))

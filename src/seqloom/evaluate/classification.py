@@ -133,7 +133,7 @@ class Confusion:
         names = (*labels, *sorted({*expected, *predicted} - set(labels)))
         rows = {label: row for row, label in enumerate(names)}
         if len(rows) != len(names):
-            raise DataError(f"The labels must be distinct, got {', '.join(labels)}.")
+            raise DataError(f"The labels must be distinct; got {', '.join(labels)}.")
         counts = np.zeros((len(names), len(names)), dtype=np.int64)
         np.add.at(counts, ([rows[label] for label in expected], [rows[label] for label in predicted]), 1)
         return cls(names, counts)
@@ -290,7 +290,7 @@ def report(expected: Sequence[str], log_probs: Values, labels: Sequence[str], *,
     """
     if log_probs.shape != (len(expected), len(labels)):
         raise DataError(
-            f"The log-probabilities must have the shape ({len(expected)}, {len(labels)}), texts by labels, "
+            f"The log-probabilities must have the shape ({len(expected)}, {len(labels)}), texts by labels; "
             f"got {log_probs.shape}."
         )
     predicted = [labels[column] for column in log_probs.argmax(axis=1).tolist()]
@@ -349,7 +349,7 @@ def log_loss(expected: Sequence[str], log_probs: Values, labels: Sequence[str]) 
 def cluster_metrics(labels: Sequence[str], clusters: Sequence[int]) -> dict[str, float]:
     """Compute `many_to_one` and `v_measure` of examples with labels and clusters."""
     if not labels or len(labels) != len(clusters):
-        raise DataError(f"Every label needs a cluster, got {len(labels)} labels and {len(clusters)} clusters.")
+        raise DataError(f"Every label needs a cluster; got {len(labels)} labels and {len(clusters)} clusters.")
     _, rows = np.unique(np.array(labels), return_inverse=True)
     _, columns = np.unique(np.array(clusters), return_inverse=True)
     table = np.zeros((rows.max() + 1, columns.max() + 1))

@@ -74,7 +74,7 @@ def report(expected: Sequence[float], predicted: Sequence[float], *, seed: int =
 def _check_pairs(x: Scores, y: Scores) -> tuple[Values, Values]:
     a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     if a.shape != b.shape or a.ndim != 1 or len(a) < 2:
-        raise DataError(f"A correlation needs at least two pairs of scores, got {a.size} and {b.size} scores.")
+        raise DataError(f"A correlation needs at least two pairs of scores; got {a.size} and {b.size} scores.")
     return a, b
 
 

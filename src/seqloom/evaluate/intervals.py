@@ -55,7 +55,7 @@ class MetricReport:
 def wilson(correct: int, total: int, level: float = LEVEL) -> Interval:
     """Return Wilson's interval of the proportion `correct` / `total`."""
     if not 0 <= correct <= total or total < 1:
-        raise DataError(f"A proportion needs 0 ≤ correct ≤ total and total ≥ 1, got {correct}/{total}.")
+        raise DataError(f"A proportion needs 0 ≤ correct ≤ total and total ≥ 1; got {correct}/{total}.")
     z, p = NormalDist().inv_cdf((1 + level) / 2), correct / total
     middle = p + z * z / (2 * total)
     half_width = z * math.sqrt(p * (1 - p) / total + (z / (2 * total)) ** 2)

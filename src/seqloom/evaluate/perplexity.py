@@ -80,9 +80,9 @@ def stream_log_probs(
     forward pass. The state is passed to the next chunk, so `chunk` affects only memory.
     """
     if stream.dim() != 1:
-        raise UsageError(f"A stream must have one dimension, got the shape {tuple(stream.shape)}.")
+        raise UsageError(f"A stream must have one dimension; got the shape {tuple(stream.shape)}.")
     if rows < 1:
-        raise UsageError(f"rows must be at least 1, got {rows}.")
+        raise UsageError(f"rows must be at least 1; got {rows}.")
     before = torch.cat([stream.new_full((1,), end), stream[:-1]]) if len(stream) else stream
     count = max(1, min(rows, len(stream)))
     pairs = list(zip(before.tensor_split(count), stream.tensor_split(count), strict=True))
@@ -104,7 +104,7 @@ def score_texts(
     empty.
     """
     if rows < 1:
-        raise UsageError(f"rows must be at least 1, got {rows}.")
+        raise UsageError(f"rows must be at least 1; got {rows}.")
     order = sorted(range(len(encoded)), key=lambda index: len(encoded[index]))
     scores: dict[int, Tensor] = {}
     for first in range(0, len(order), rows):
@@ -127,7 +127,7 @@ def _score(
 ) -> list[Tensor]:
     """Return the log-probabilities of the targets of each row of a batch."""
     if chunk < 1:
-        raise UsageError(f"chunk must be at least 1, got {chunk}.")
+        raise UsageError(f"chunk must be at least 1; got {chunk}.")
     inputs, targets = (
         pad_sequence(list(side), batch_first=True, padding_value=end).to(device) for side in zip(*pairs, strict=True)
     )  # (B, T)

@@ -216,7 +216,7 @@ def by_length(
 def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     if len(hypotheses) != len(references):
         raise DataError(
-            f"Every reference needs one translation, got {len(references):,} references "
+            f"Every reference needs one translation; got {len(references):,} references "
             f"and {len(hypotheses):,} translations."
         )
     if not references:

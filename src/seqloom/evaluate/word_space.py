@@ -93,7 +93,7 @@ class WordSpace:
 
     def _nearest(self, direction: Array, excluded: Sequence[int], top: int) -> list[NearWord]:
         if top < 1:
-            raise UsageError(f"top must be at least 1, got {top}.")
+            raise UsageError(f"top must be at least 1; got {top}.")
         length = np.linalg.norm(direction)
         scores = self.unit @ (direction / (length if length > 0 else 1))
         scores[list(excluded)] = -np.inf

@@ -43,7 +43,7 @@ _IGNORED_KEYS = {
     "initialization": "initializer_range initializer_factor init_std",
 }
 IGNORED_KEYS = {key: reason for reason, keys in _IGNORED_KEYS.items() for key in keys.split()}
-# Required values of keys of config.json.
+# Required values in config.json.
 FIXED: JsonObject = {"pruned_heads": {}, "tie_encoder_decoder": False, "cross_attention_hidden_size": None}
 
 MAX_SIZE, MAX_LAYERS = 1 << 24, 1000  # limits; larger numbers are mistakes, or attacks that exhaust memory

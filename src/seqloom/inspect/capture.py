@@ -5,8 +5,8 @@
     captured.output(model.encoder_norm)               the output of the last call for the first row of the batch
     captured.steps("decoder.layers.0.cell")[3].after["h"]      (B, H): the state after the fourth step
 
-During capture, every operation is computed by its definition; a recurrent layer, for example, loops over its cell.
-Captured tensors are not detached: with gradients enabled, a captured state is the tensor that the next step uses.
+During capture, every operation runs with its reference implementation; a recurrent layer, for example, loops over its
+cell. Captured tensors are not detached: with gradients enabled, a captured state is the tensor that the next step uses.
 """
 
 from collections.abc import Iterator

@@ -150,7 +150,7 @@ class PairFacts:
 
 @dataclass(frozen=True)
 class TokenizerFacts:
-    """The tokenizer, measured on train."""
+    """Statistics of the tokenizer on the training split."""
 
     kind: str
     size: int
@@ -345,7 +345,7 @@ def pair_facts(task: TranslateTask) -> PairFacts:
 
 
 def tokenizer_facts(task: TextTask | TranslateTask | ReadingTask) -> TokenizerFacts:
-    """Measure the tokenizer on train. For sentence pairs, measure it on both sides together."""
+    """Compute statistics of the tokenizer on train, for sentence pairs on both sides together."""
     if isinstance(task, ReadingTask):
         tokens = len(task.batches.texts.ids)
         unknown = tokens * task.unknown_rate("train")

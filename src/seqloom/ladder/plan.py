@@ -51,11 +51,11 @@ class LadderConfig:
             yield "variants must contain at least one variant"
         for name in self.variants if isinstance(self.variants, dict) else ():
             if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", name):
-                yield f"the name of a variant must consist of letters, digits and . _ + -, got {name!r}"
+                yield f"the name of a variant must consist of letters, digits and . _ + -; got {name!r}"
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            yield f"seeds must be distinct integers, got {list(self.seeds)}"
+            yield f"seeds must be distinct integers; got {list(self.seeds)}"
         if self.parameters is not None and self.parameters < 1:
-            yield f"parameters must be at least 1, got {self.parameters}"
+            yield f"parameters must be at least 1; got {self.parameters}"
         if isinstance(self.size, dict) and not self.size:
             yield "size must be a key, or a mapping of kinds of models to keys"
 

@@ -170,7 +170,7 @@ class Backbone(nn.Module, ABC):
             shapes = [tuple(tensor.shape), (self.vocabulary, *tensor.shape[1:])][: 1 + is_embedding]
             if tuple(given[name].shape) not in shapes:
                 got, expected = ("×".join(map(str, shape)) or "a scalar" for shape in (given[name].shape, shapes[-1]))
-                yield f"{name} must be {expected}, got {got}"
+                yield f"{name} must be {expected}; got {got}"
         unused = (name for name in given if name not in needed and not name.startswith(NEXT_TOKEN))
         yield from (f"{name} is unexpected" for name in unused)
 

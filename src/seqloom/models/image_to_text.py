@@ -82,7 +82,7 @@ class ImageToTextConfig(ImageModelOptions, SequenceToTextConfig):
 
 
 def image_vectors(image: ImageEncoder, source: Tree) -> Tensor:
-    """Return the vectors (B, N, D) of a source, which contains images or their vectors."""
+    """Return the vectors (B, N, D) of a source that contains images or their vectors."""
     vectors: Tensor = image(source["images"]) if "images" in source else source["vectors"].to(torch.get_default_dtype())
     return vectors
 

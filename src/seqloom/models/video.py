@@ -9,8 +9,8 @@
     caption                p(w_1 … w_M | x_1 … x_T) by the encoder–decoder `seq2seq`
 
 The frame average has no encoder and the pooling "mean": it ignores the order of the frames. A recurrent encoder over a
-convolutional image encoder is CNN → RNN. Attention over frames is the pooling "attention", a Transformer encoder, or
-the attention of a decoder.
+convolutional image encoder is the architecture CNN → RNN. Attention over frames is the pooling "attention", a
+Transformer encoder, or the attention of a decoder.
 """
 
 from collections.abc import Iterator

@@ -10,7 +10,7 @@ Queries are computed from x, and keys and values from the memory m; in self-atte
 key–value heads than query heads, groups of adjacent query heads share a key–value head. Without positions, attention
 treats its memory as a set, except with the location score.
 
-`attention_with_weights` is the definition. If the weights are not requested, implementations of
+`attention_with_weights` is the reference implementation. If the weights are not requested, implementations of
 `scaled_dot_product_attention` may compute the same output without storing the weights.
 """
 

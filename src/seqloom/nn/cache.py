@@ -79,8 +79,8 @@ class CacheUpdate:
 def write_slots(buffer: Tensor, start: int, keys: Tensor, values: Tensor) -> Tensor:
     """Write keys and values (B, Nkv, n, d) into a buffer (B, Nkv, 2, P, d), starting at slot `start`.
 
-    The definition writes to a copy. Callers must not use the old buffer again, so that other implementations can write
-    in place.
+    The reference implementation writes to a copy. Callers must not use the old buffer again, so that other
+    implementations can write in place.
     """
     buffer = buffer.clone()
     for part, new in enumerate((keys, values)):

@@ -473,7 +473,7 @@ def split_columns(lines: Iterable[str], least: int, what: str, most: int | None 
         if len(cells) < least or (most is not None and len(cells) > most):
             received = "no tab" if len(cells) == 1 else f"{len(cells)} columns"
             raise DataError(
-                f"Line {number:,} must have {what}, separated by tabs; it has {received}: {format_value(line)}."
+                f"Line {number:,} must have {what}, separated by tabs, but has {received}: {format_value(line)}."
             )
         yield cells
 
@@ -489,7 +489,7 @@ def pad_rows(rows: Sequence[list[int]], device: torch.device, padding: int = END
 def check_sizes(**sizes: int | None) -> None:
     for name, value in sizes.items():
         if value is not None and (not isinstance(value, int) or value < 1):
-            raise UsageError(f"{name} must be at least 1, got {format_value(value)}.")
+            raise UsageError(f"{name} must be at least 1; got {format_value(value)}.")
 
 
 def check_source_length(number: int, tokens: int, max_length: int | None, key: str) -> None:

@@ -295,7 +295,7 @@ def average_runs(paths: Sequence[Path], last: int | None, out: Path | None, devi
     runs = [part.run for part in parts]
     if last is not None and (last < 1 or len(runs) > 1):
         raise UsageError(
-            f"last must be at least 1, got {last}."
+            f"last must be at least 1; got {last}."
             if last < 1
             else "last applies only to a single run; for several runs, their best weights are averaged."
         )

@@ -165,8 +165,8 @@ class ForecasterPredictor(Predictor[ForecastLine]):
             columns = None
         elif missing := [column for column in self.columns if column not in names]:
             raise DataError(
-                f"{path} must have the columns of the model, {', '.join(self.columns)}; it has "
-                f"{format_value(names, 200)}, but not {', '.join(missing)}."
+                f"{path} must have the columns of the model, {', '.join(self.columns)}. It has "
+                f"{format_value(names, 200)}, but lacks {', '.join(missing)}."
             )
         series, notes = read_series(
             path,

@@ -81,7 +81,7 @@ class FilledText(Prediction):
     json_names: ClassVar = ("text", "filled", "masks", "unknown", "cut")
 
     def to_line(self) -> str:
-        """Return the filled text and one field for each mask, which lists tokens and probabilities."""
+        """Return the filled text and, for each mask, a field with tokens and probabilities."""
         fields = [one_line(self.filled)]
         for candidates in self.masks:
             fields.append(" ".join(f"{mark_spaces(each.token)} {each.probability:.4f}" for each in candidates))
@@ -201,7 +201,7 @@ class MaskedLMPredictor(Predictor[FilledText], MaskFillingModel):
             yield [next(candidates) for _ in range(masks)]
 
     def heads(self, text: str) -> "HeadsView":
-        """Return the attention weights of all layers and heads for a text, which may contain masks."""
+        """Return the attention weights of all layers and heads for a text that may contain masks."""
         from seqloom.inspect.views.attention import bert_heads_view
 
         return bert_heads_view(self, text)

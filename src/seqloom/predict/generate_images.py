@@ -63,7 +63,7 @@ class GeneratedImages(Picture):
 
 
 class GenerationEvaluation(MetricsEvaluation):
-    """The bounds of a model of images."""
+    """The bounds of a model that generates images."""
 
     option_groups: tuple[str, ...] = ()
 
@@ -82,7 +82,7 @@ class ImageGeneratorPredictor(Predictor[Prediction]):
         values = samples * model.steps * sizes["height"] * sizes["width"] * sizes["channels"]
         if samples < 1 or values > MAX_VALUES:
             most = samples * MAX_VALUES // max(1, values)
-            raise UsageError(f"samples must be at least 1 and at most {most:,} for this model, got {samples:,}.")
+            raise UsageError(f"samples must be at least 1 and at most {most:,} for this model; got {samples:,}.")
         generator = make_generator(seed, "generate images")
         z = torch.randn(samples, model.steps, model.latent, generator=generator)
         parts = list(self._draw(z))

@@ -25,7 +25,7 @@ def load(path: str | Path, device: str = "auto", use: type[AnyPredictor] = Predi
     Raise an error that describes the model if the predictor is not an instance of `use`.
     """
     if not isinstance(path, str | PathLike):
-        raise TypeError(f"path must be the path of a run, got {type(path).__name__}")
+        raise TypeError(f"path must be the path of a run; got {type(path).__name__}")
     run = Run.open(path)
     task = str(run.recipe.get("task"))
     predictor: type[AnyPredictor] = task_info(task).predictor_class() if task in names() else Predictor
@@ -61,7 +61,7 @@ def import_minilm_run(out: str | Path) -> "tuple[Run, ImportedModel]":
 def import_run(
     source: str | Path, out: str | Path, revision: str | None = None, **overrides: str
 ) -> "tuple[Run, ImportedModel]":
-    """Convert a model to a run with a card. The parameters equal those of `import_model`."""
+    """Convert a model to a run with a card. The parameters are the same as in `import_model`."""
     from seqloom.exchange.conversion import import_model
     from seqloom.predict.card import write_card
 

@@ -238,7 +238,7 @@ class ChoicePredictor(CalibratedPredictor[ChoicePrediction]):
         reader = row_reader(self.recipe, self.tokenizer)
         for text, options in examples:
             if text.strip() and len(options) < 2:
-                raise UsageError(f"At least two options are needed, got {len(options)}.")
+                raise UsageError(f"At least two options are needed; got {len(options)}.")
 
         def choose(filled: list[Choice]) -> Iterator[ChoicePrediction]:
             texts = [(text.strip(), [option.strip() for option in options]) for text, options in filled]

@@ -147,7 +147,7 @@ class Transcriber(Predictor[Transcription]):
             return ""
         first, *others = self.features.read_file(expand_home(Path(line)))
         if others:
-            raise DataError(f"{line} must contain one recording, got {1 + len(others)}. Use `seqloom transcribe`.")
+            raise DataError(f"{line} must contain one recording; got {1 + len(others)}. Use `seqloom transcribe`.")
         return first
 
     @returns_list

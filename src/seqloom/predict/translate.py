@@ -388,7 +388,7 @@ class TranslatorPredictor(Predictor[Translation], TranslatingModel):
         score(y) = weight · log p(y) / |y|^α + (1 − weight) · given score of y, with the length penalty α.
         """
         if not 0 <= weight <= 1:
-            raise UsageError(f"weight must be from 0 to 1, got {weight:g}.")
+            raise UsageError(f"weight must be from 0 to 1; got {weight:g}.")
         changes = {} if length_penalty is None else {"length_penalty": length_penalty}
         penalty = self.decode_options(**changes).length_penalty
         return (self._rescore(number, *pair, weight, penalty) for number, pair in enumerate(lists, start=1))

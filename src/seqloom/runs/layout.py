@@ -256,7 +256,7 @@ def write_directory(path: Path, files: Mapping[str, bytes]) -> None:
 def reject_existing(path: Path) -> None:
     """Raise `UsageError` if no new run can be created at a path."""
     if not is_unicode(str(path)):
-        raise UsageError(f"The path of a run must be UTF-8, got {str(path)!r}. Choose another path with --out.")
+        raise UsageError(f"The path of a run must be UTF-8; got {str(path)!r}. Choose another path with --out.")
     if not path.exists() and not path.is_symlink():
         return
     number = next(n for n in range(2, 10_000) if not path.with_name(f"{path.name}-{n}").exists())

@@ -196,9 +196,10 @@ def merge_agreeing(source: Pretrained, given: Json, key: str) -> dict[str, Json]
 
     merged = merge(source.section, given if isinstance(given, Mapping) else {}, key)
     if wrong:
+        name = key.rpartition(".")[2]
         raise UsageError(
-            f"The {key.rpartition('.')[2]} must be that of init.from, {source.run.path}, but it differs: "
-            f"{'; '.join(wrong)}. Leave these out, or train without init.from."
+            f"The {name} must match the {name} of init.from ({source.run.path}), but these keys differ: "
+            f"{'; '.join(wrong)}. Remove these keys from the recipe, or train without init.from."
         )
     return merged
 

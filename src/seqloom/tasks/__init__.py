@@ -33,7 +33,7 @@ def names() -> list[str]:
 
 
 def task_info(name: Any) -> "TaskInfo":
-    """Import a task and return its record."""
+    """Import a task and return its `TaskInfo`."""
     known = names()
     if name is None:
         raise UsageError(f"A recipe needs the key `task`, one of: {', '.join(known)}.")

@@ -71,7 +71,7 @@ class VectorTask(BaseTask[TaskRecipe, nn.Module]):
         """Return the sequences of a step, divided among the processes."""
         size = self.recipe.batch.size
         if size % world:
-            raise UsageError(f"batch.size must be a multiple of the number of processes ({world}), got {size}.")
+            raise UsageError(f"batch.size must be a multiple of the number of processes ({world}); got {size}.")
         sequences = self.corpus.batch(seed, step * size, size)
         part = slice(rank * size // world, (rank + 1) * size // world)
         return {name: tensor[part] for name, tensor in sequences.items() if isinstance(tensor, Tensor)}

@@ -168,7 +168,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     @classmethod
     def info(cls) -> "TaskInfo":
-        """Return the record of this task."""
+        """Return the `TaskInfo` of this task."""
         info: TaskInfo = import_module(cls.__module__).INFO
         return info
 

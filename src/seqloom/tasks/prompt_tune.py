@@ -153,7 +153,7 @@ class Task(CompletionTask[Recipe, SoftPromptModel]):
         return {"loss": label_report.metrics["loss"], **label_report.metrics}
 
     def log_probs(self, model: SoftPromptModel, split: str) -> Tensor:
-        """Return log p (N, L) of each label of each text, which is the log softmax of the mean log p per token."""
+        """Return log p (N, L) of each label of each text: the log softmax of the mean log p per token."""
         rows, starts, encode = list[list[int]](), list[int](), self.tokenizer.encode
         for example in self.corpus.split(split):
             question, _ = self.fill_template(example.text)

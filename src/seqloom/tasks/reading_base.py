@@ -106,7 +106,7 @@ class RowRecipe(ReadingRecipe):
 
 
 def max_row_length(recipe: TaskRecipe) -> int | None:
-    """Return the maximum tokens of a row, from the recipe and the backbone."""
+    """Return the maximum number of tokens in a row, as set by the recipe and the backbone."""
     length: int | None = recipe.batch.max_length
     longest: int | None = recipe.model.longest
     return length if longest is None or not has_backbone(recipe.model) else min(length or longest, longest)

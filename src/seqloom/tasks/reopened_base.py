@@ -1,6 +1,6 @@
 """The data of an existing run. A split can be used if it has not changed since training.
 
-This also holds if files have been moved, have grown or are missing.
+This is also possible if files have been moved, have grown or are missing.
 """
 
 from collections.abc import Callable, Mapping

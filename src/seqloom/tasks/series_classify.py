@@ -89,7 +89,7 @@ class Task(LabelTask[Recipe, SeriesClassifierModel]):
         """Return a batch. Every epoch reads all series once in a new order."""
         size, train = self.recipe.batch.size, self.corpus.split("train")
         if size % world:
-            raise UsageError(f"batch.size must be a multiple of the number of processes ({world}), got {size}.")
+            raise UsageError(f"batch.size must be a multiple of the number of processes ({world}); got {size}.")
         epoch, position = divmod(step, self.steps_per_epoch())
         order = np.random.default_rng(derive_seed(seed, "series", epoch)).permutation(len(train))
         chosen = np.resize(order, self.steps_per_epoch() * size)[position * size : (position + 1) * size]

@@ -123,7 +123,7 @@ class TextTask(Task[R, M]):
 
     @cached_method
     def text_kept(self, split: str) -> float:
-        """Return the fraction of documents that decode to their text, apart from outer whitespace."""
+        """Return the fraction of documents that encoding and decoding leave unchanged, apart from outer white space."""
         documents = self.corpus.split(split)
         texts = map(self.tokenizer.decode, self.tokenizer.encode_batch(documents))
         same = [text.strip() == document.strip() for text, document in zip(texts, documents, strict=True)]

@@ -257,14 +257,14 @@ def open_json(value: Any, kinds: Sequence[str]) -> tuple[str, Mapping[str, Json]
         raise CheckpointError("This JSON is not a seqloom tokenizer: its format must be seqloom-tokenizer.")
     version, kind, content = value.get("version"), value.get("kind"), value.get("content")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise CheckpointError(f"The tokenizer is damaged: its version must be a positive integer, got {version!r}.")
+        raise CheckpointError(f"The tokenizer is damaged: its version must be a positive integer; got {version!r}.")
     if version > VERSION:
         raise CheckpointError(
             f"The tokenizer has format version {version}; this version of seqloom reads formats up to {VERSION}. "
             f"Install a newer seqloom."
         )
     if not isinstance(kind, str) or kind not in kinds:
-        raise CheckpointError(f"The kind of the tokenizer must be one of {', '.join(kinds)}, got {kind!r}.")
+        raise CheckpointError(f"The kind of the tokenizer must be one of {', '.join(kinds)}; got {kind!r}.")
     if not isinstance(content, Mapping) or value.get("sha256") != digest(kind, content):
         raise CheckpointError("The tokenizer is damaged: its content does not match its checksum. Restore the file.")
     return kind, content
@@ -340,7 +340,7 @@ def check_ids(tokens: Sequence[int], size: int) -> None:
     """Raise IndexError for ids outside the vocabulary, including negative ids."""
     for token in tokens:
         if not 0 <= token < size:
-            raise IndexError(f"token ids must be from 0 to {size - 1}, got {token}")
+            raise IndexError(f"token ids must be from 0 to {size - 1}; got {token}")
 
 
 def require_text(content: object) -> None:

@@ -194,7 +194,7 @@ def not_unicode(texts: list[str]) -> Exception:
                 f"Text must be valid Unicode, but character {error.start + 1} is the lone surrogate "
                 f"U+{ord(text[error.start]):04X}. Pass the text as UTF-8."
             )
-    return TypeError(f"encode expects strings, got {[type(text).__name__ for text in texts]}")
+    return TypeError(f"encode expects strings; got {[type(text).__name__ for text in texts]}")
 
 
 # --- byte-pair dropout ------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 The ids are reordered: END comes first, then the other ids in order. [CLS], [SEP] and [MASK] come last if the model has
 them, because they are outside the vocabulary (`seqloom.core.tokens`). If the model has more embedding rows than the
-vocabulary of the file has tokens, the further rows belong to tokens that no text is encoded to.
+vocabulary of the file has tokens, no text is encoded to the tokens of the additional rows.
 """
 
 import json

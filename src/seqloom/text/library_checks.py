@@ -69,7 +69,8 @@ def library_errors(texts: list[str]) -> Iterator[None]:
 
 
 def backtracks(pattern: str) -> bool:
-    """Return whether an unlimited repetition contains a repetition or a choice, which may take exponential time.
+    """Return whether an unlimited repetition contains a repetition or a choice. Matching such a pattern may take
+    exponential time.
 
     Possessive repetitions and atomic groups do not backtrack, so their content is harmless.
     """

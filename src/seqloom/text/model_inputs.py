@@ -46,7 +46,7 @@ def frame_texts(specials: Specials, form: Form, first: Sequence[int], second: Se
 
 
 def frame_length(texts: int) -> int:
-    """Return the number of special tokens in a row, which is the same in every form."""
+    """Return the number of special tokens in a row. The number is the same in every form."""
     return 1 + texts
 
 

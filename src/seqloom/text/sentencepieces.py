@@ -4,7 +4,7 @@
     target   target.spm and the same vocab.json
 
 The models are loaded by the `sentencepiece` library (`pip install 'seqloom[marian]'`). Ids are reordered so that END
-comes first. Embedding rows beyond the vocabulary belong to tokens that no text is encoded to.
+comes first. No text is encoded to the tokens of embedding rows beyond the vocabulary.
 """
 
 import base64

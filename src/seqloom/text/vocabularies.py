@@ -240,7 +240,7 @@ class Words(VocabularyTokenizer):
         if len({UNKNOWN_TEXT, *words}) != len(words) + 1 or not all(words):
             raise ValueError("the words must be distinct and nonempty")
         if settings["split"] not in ("whitespace", "punctuation"):
-            raise ValueError(f"split must be whitespace or punctuation, got {settings['split']!r}")
+            raise ValueError(f"split must be whitespace or punctuation; got {settings['split']!r}")
         return cls(WordsConfig(**settings), words)
 
 

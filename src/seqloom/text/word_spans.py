@@ -30,7 +30,7 @@ _CONTRACTED = re.compile(rf"(?i)(?<=.)(?:n[{_APOSTROPHES}]t|[{_APOSTROPHES}](?:s
 
 
 def word_spans(text: str) -> list[Span]:
-    """Return the spans of the words of a text, which do not overlap and cover all visible characters."""
+    """Return the spans of the words in a text. The spans do not overlap and cover all visible characters."""
     return [span for match in _pattern().finditer(text) for span in _pieces(match)]
 
 

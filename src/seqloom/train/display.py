@@ -36,7 +36,7 @@ Show = Callable[[e.Event], None]
 
 
 def is_live() -> bool:
-    """Return whether the output is a notebook or a terminal, which can show a progress bar."""
+    """Return whether the output can show a progress bar, because it is a notebook or a terminal."""
     return is_notebook() or sys.stdout.isatty()
 
 

@@ -53,7 +53,7 @@ def applies(
 def extend(
     caches: Caches, state: CacheState, tokens: Tensor, mask: Tensor | None, sources: int, window: int | None = None
 ) -> tuple[Caches, CacheUpdate]:
-    """Take a free slot for each of the tokens (R, 1); for several tokens per hypothesis, call the definition."""
+    """Take a free slot for each token (R, 1). Several tokens per hypothesis use the reference implementation."""
     owned = state["owned"]
     if tokens.shape[1] != 1:
         if owned is not None:

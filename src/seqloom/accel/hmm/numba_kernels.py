@@ -1,8 +1,8 @@
 """Numba kernels of hidden Markov models, for the CPU (extra `fast`).
 
 As in `seqloom.accel.hmm.scaled`, the values of every step are divided by their sum, and the logarithms of the sums are
-accumulated. A result is reliable if the probabilities of all reachable states exceed MIN_PROBABILITY. The definition
-computes the sequences without a reliable result.
+accumulated. A result is reliable if the probabilities of all reachable states exceed MIN_PROBABILITY. The reference
+implementation computes the sequences without a reliable result.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """The recursion of hidden Markov models with scaled matrix products instead of log space.
 
-- Scaling: each row is divided by its sum at every step, and the logarithms of the sums are accumulated. Terms below
-  10⁻³⁰⁸ of the largest underflow. `reliable` marks the sequences in which every p_t was too large for underflow to
-  matter. The definition computes the other sequences.
+- Scaling: each row is divided by its sum at every step, and the logarithms of the sums are accumulated. Terms smaller
+  than 10⁻³⁰⁸ times the largest term underflow. `reliable` marks the sequences in which every p_t was too large for
+  underflow to matter. The reference implementation computes the other sequences.
 - Chunks: a long sequence is split into K chunks. The first pass computes the chunks in parallel from every possible
   start state, which gives an N × N matrix per chunk. A loop over the chunks then computes their actual start states,
   and a second parallel pass computes all steps. This takes 2 T/K + K steps instead of T.
@@ -50,7 +50,7 @@ def recompute_unreliable(
     emission: Tensor,
     mask: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Recompute the unreliable rows with the definition."""
+    """Recompute the unreliable rows with the reference implementation."""
     if not bool(reliable.all()):
         rows = (~reliable).nonzero().flatten()
         row_mask = None if mask is None else mask[rows]

@@ -68,7 +68,7 @@ def library() -> ctypes.CDLL | None:
 
 @functools.cache
 def loop_address(loop: str) -> int:
-    """Return the address of a loop, which is compiled at its first use and cached on disk."""
+    """Return the address of a loop. The loop is compiled at its first use and cached on disk."""
     from numba import cfunc
 
     from seqloom.accel.recurrence.numba_loops import LOOPS, OPTIONS, SIGNATURE

@@ -88,7 +88,7 @@ def select_steps(name: str, x: Tensor, h: Tensor) -> Steps:
 
 
 class WholeSequence(torch.autograd.Function):
-    """`Steps` as one autograd function. Only the plain loop supports second derivatives; here they raise an error."""
+    """`Steps` as one autograd function. Only the plain loop supports second derivatives; this class raises an error."""
 
     @staticmethod
     def forward(context: Any, steps: Steps, padding: Padding | None, states: int, *arguments: Tensor) -> Any:

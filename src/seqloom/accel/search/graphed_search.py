@@ -111,7 +111,7 @@ def can_fix_shapes(model: Steppable, source: Tree, options: BeamConfig) -> bool:
 def graphed_beam_search(
     model: Steppable, *, options: BeamConfig, end: int, source: Tree = None, banned: Collection[int] = (), **_: object
 ) -> list[list[Hypothesis]]:
-    """Run `beam_search` with CUDA graphs; if memory runs out, run its definition."""
+    """Run `beam_search` with CUDA graphs; if memory runs out, run its reference implementation."""
     rules = BeamRules(options, end, tuple(sorted(set(banned) - {end})))
     hypotheses = search_fixed(model, source, rules)
     if hypotheses is None:

@@ -280,6 +280,7 @@ class GaussianHMM(MarkovModel):
 def singular_error(state: int) -> DataError:
     """Return the error for a state with a singular covariance."""
     return DataError(
-        f"The covariance of state {state + 1} has become singular: its values lie on a line or are identical. "
+        f"The covariance of state {state + 1} has become singular: the observations assigned to "
+        "this state are collinear or identical. "
         "Set model.min_variance above 0, for example 1e-3, or lower model.states."
     )

@@ -49,7 +49,7 @@ class KalmanConfig:
         if self.damped and self.structure in ("free", "constant-velocity"):
             yield f"damped applies only to structures level, trend and seasonal, not to {self.structure}"
         if len(set(self.fixed)) < len(self.fixed):
-            yield f"fixed must name each parameter once, got {', '.join(self.fixed)}"
+            yield f"fixed must name each parameter once; got {', '.join(self.fixed)}"
 
     def build(self, variables: int, season: int = 1, inputs: int = 0) -> "LinearDynamical":
         season = self.season or season
@@ -185,7 +185,7 @@ class LinearDynamical(TensorModel):
     ) -> tuple[Tensor, Tensor]:
         """Forecast means (B, horizon, C) and covariances (B, horizon, C, C); `future` contains their inputs."""
         if horizon < 1:
-            raise UsageError(f"A forecast needs a horizon of at least 1 step, got {horizon}.")
+            raise UsageError(f"A forecast needs a horizon of at least 1 step; got {horizon}.")
         belief = self.filter(values, mask, inputs).last
         driven = self._check_inputs(future, values, horizon)
         means, covariances = [], []
@@ -200,7 +200,7 @@ class LinearDynamical(TensorModel):
         values = values.to(self.device, torch.float64)
         if values.dim() != 3 or values.shape[2] != self.variables or values.shape[1] < 1:
             raise UsageError(
-                f"Values must have shape (sequences, steps, {self.variables}) with at least one step, "
+                f"Values must have shape (sequences, steps, {self.variables}) with at least one step; "
                 f"got {tuple(values.shape)}."
             )
         observed = ~values.isnan()
@@ -212,7 +212,7 @@ class LinearDynamical(TensorModel):
         shape = (values.shape[0], steps or values.shape[1], self.inputs)
         if inputs is None or tuple(inputs.shape) != shape or not bool(torch.isfinite(inputs).all()):
             got = "none" if inputs is None else f"{tuple(inputs.shape)}" + " with gaps" * bool(inputs.isnan().any())
-            raise UsageError(f"The model needs inputs of shape {shape} without gaps, got {got}.")
+            raise UsageError(f"The model needs inputs of shape {shape} without gaps; got {got}.")
         return inputs.to(self.device, torch.float64)
 
     # --- saving and loading ------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def check_data(data: Data, rules: Rules, inputs: int = 0) -> None:
     if not bool(torch.isfinite(data.values[data.mask]).all()):
         raise DataError("Values must be finite; one value is infinite or NaN. Leave missing values empty.")
     if inputs and (data.inputs is None or not bool(torch.isfinite(data.inputs).all())):
-        raise DataError(f"The model has {inputs} inputs, and some are missing. Only observed values may have gaps.")
+        raise DataError(f"Some of the {inputs} inputs have missing values. Only the observations may have gaps.")
     if rules.learn & {"transition", "drive", "process"} and not bool(data.has_transition.any()):
         raise DataError("Learning the transition needs at least two observed steps. Use more data.")
 

@@ -175,8 +175,8 @@ def _update_factors(system: System, mask: Tensor, expected: Tensor) -> tuple[Ten
     if bool(small.any()):
         step = int(small.any(dim=2).any(dim=0).nonzero()[0])
         raise DataError(
-            f"The covariance of the observation at step {step + 1} is singular: a value is a linear combination of "
-            "others or does not vary. Remove it or add noise."
+            f"The covariance of the observation at step {step + 1} is singular: a variable is constant or a "
+            "linear combination of other variables. Remove this variable, or add noise."
         )
     return innovation, cross, filtered
 

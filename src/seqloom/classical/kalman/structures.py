@@ -9,9 +9,9 @@
                                                  cov(ε_position, ε_velocity) = q [[1/3, 1/2], [1/2, 1]]
     free               W_hh, W_yh and the noises are learned
 
-Each of the C values has a separate state; only in `free`, all values share one state. The initial
-parameters are computed from the data: half of the step-to-step change of a value is attributed to
-observation noise, and the other half to the state.
+Each of the C values has a separate state, except in `free`, where all values share one state. The initial parameters
+are computed from the data: half of the step-to-step change of a value is attributed to observation noise, and the other
+half to the state.
 """
 
 from collections.abc import Callable, Collection, Sequence

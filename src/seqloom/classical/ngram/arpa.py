@@ -71,7 +71,7 @@ def write_arpa(model: NGram, words: list[str], path: Path | str) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"{path} cannot be written: the folder {path.parent} does not exist. Create it first.")
     if len(words) != model.vocabulary:
-        raise UsageError(f"The model has {model.vocabulary} tokens and needs a word for each, got {len(words)} words.")
+        raise UsageError(f"The model has {model.vocabulary} tokens and needs a word for each; got {len(words)} words.")
     names = [escape(word) for word in words]
     names[END] = END_NAME
     if len(words) > UNKNOWN and words[UNKNOWN] == UNKNOWN_NAME:
@@ -197,12 +197,12 @@ def _read_header(lines: ARPALines) -> list[int]:
         if match is None:
             break
         if int(match[1]) != len(counts) + 1:
-            lines.fail(f"expected the count of the {len(counts) + 1}-grams, got {line!r}")
+            lines.fail(f"expected the count of the {len(counts) + 1}-grams; got {line!r}")
         counts.append(int(match[2]))
     if not counts:
-        lines.fail(f"\\data\\ must be followed by lines like 'ngram 1=1000', got {line[:60]!r}")
+        lines.fail(f"\\data\\ must be followed by lines like 'ngram 1=1000'; got {line[:60]!r}")
     if line != "\\1-grams:":
-        lines.fail(f"\\1-grams: must follow the counts, got {line[:60]!r}")
+        lines.fail(f"\\1-grams: must follow the counts; got {line[:60]!r}")
     return counts
 
 
@@ -234,22 +234,22 @@ def _read_section(
             if line.startswith("\\"):
                 lines.fail(f"the header declares {count} {k}-grams, but the list ends here")
             form = ("a word" if k == 1 else f"{k} words") + (" and optionally a backoff" if k < order else "")
-            lines.fail(f"a {k}-gram must be a log10 probability, {form}, got {line[:60]!r}")
+            lines.fail(f"a {k}-gram must be a log10 probability, {form}; got {line[:60]!r}")
         try:
             log_prob.append(float(fields[0]) * LN10)
             backoff.append(float(fields[k + 1]) * LN10 if len(fields) > k + 1 else 0.0)
         except ValueError:
-            lines.fail(f"the first and last fields of a {k}-gram must be numbers, got {line[:60]!r}")
+            lines.fail(f"the first and last fields of a {k}-gram must be numbers; got {line[:60]!r}")
         for word in fields[1 : k + 1]:
             number = ids.setdefault(word, len(ids)) if grow else ids.get(word, -1)
             if number < 0:
-                lines.fail(f"every word must be listed as a 1-gram, got {word!r}")
+                lines.fail(f"every word must be listed as a 1-gram; got {word!r}")
             words.append(number)
         numbers.append(lines.number)
     expected = f"\\{k + 1}-grams:" if k < order else "\\end\\"
     line = lines.next(expected).strip()
     if line != expected:
-        lines.fail(f"{expected} must follow the {count} {k}-grams declared in the header, got {line[:60]!r}")
+        lines.fail(f"{expected} must follow the {count} {k}-grams declared in the header; got {line[:60]!r}")
     probs, weights, ids_read = (torch.from_numpy(np.array(values)) for values in (log_prob, backoff, words))
     section = ARPASection(probs, weights, ids_read.view(count, k), numbers)
     _refuse(lines, section, probs.isnan() | (probs > 0), f"the log10 probability of a {k}-gram must be 0 or less")

@@ -124,7 +124,7 @@ def insert_boundaries(stream: NDArray[np.integer], vocabulary: int) -> tuple[Int
     stream = np.asarray(stream, dtype=np.int64)
     if not 0 <= stream.min() <= stream.max() < vocabulary:
         raise DataError(
-            f"Token ids must be between 0 and {vocabulary - 1}, got {stream.min()} to {stream.max()}. "
+            f"Token ids must be between 0 and {vocabulary - 1}; got {stream.min()} to {stream.max()}. "
             "Encode the text with the tokenizer of the model."
         )
     starts = np.flatnonzero(np.concatenate([[END], stream[:-1]]) == END)

@@ -12,10 +12,10 @@ y = 0 for its negatives w, a step is
     g_w = η (y_w − σ(x · u_w))        e = Σ_w g_w u_w        u_w ← u_w + g_w x        v ← v + e
 
 Here v is v_c, or every v_o in CBOW: as in word2vec, e is not divided among the neighbours. A negative that was already
-drawn, or that equals the target, is ignored. All predictions of a batch use the vectors from before the batch. A
-batch of one prediction gives the algorithm of word2vec, which `numba_engine` compiles. In a batch, the n steps on one
-word are added. If n η exceeds `MAX_TOTAL_RATE`, the steps are scaled down to this total rate, because sequential steps
-would have corrected each other.
+drawn, or that equals the target, is ignored. All examples of a batch use the vectors from before the batch. A batch of
+one example gives the algorithm of word2vec, which `numba_engine` compiles. In a batch, the n steps on one word are
+added. If n η exceeds `MAX_TOTAL_RATE`, the steps are scaled down to this total rate, because sequential steps would
+have corrected each other.
 """
 
 from abc import ABC, abstractmethod
@@ -125,7 +125,7 @@ class TextBlock:
 
 @dataclass(frozen=True)
 class ContextPredictions:
-    """P predictions: input words, and a target with its negatives."""
+    """P training examples: input words, and a target with its negatives."""
 
     inputs: Tensor  # (P, R) words whose vectors v are averaged
     input_mask: Tensor  # (P, R)
@@ -136,7 +136,7 @@ class ContextPredictions:
         return len(self.candidates)
 
     def batches(self, size: int) -> Iterator["ContextPredictions"]:
-        """Split the predictions into batches of at most `size`."""
+        """Split the examples into batches of at most `size`."""
         for first in range(0, len(self), size):
             yield ContextPredictions(*(part[first : first + size] for part in vars(self).values()))
 
@@ -162,7 +162,7 @@ class BlockSampler(ABC):
 
 
 class Sampler(BlockSampler):
-    """The blocks of a text and their predictions."""
+    """The blocks of a text and their training examples."""
 
     def __init__(self, config: WordVectorsConfig, text: Text, counts: Tensor, *, seed: int, block: int) -> None:
         super().__init__(len(text), block, seed)
@@ -206,7 +206,7 @@ class Sampler(BlockSampler):
         return loss, -(-count // numba_engine.LOSS_INTERVAL)
 
     def predictions(self, block: TextBlock) -> ContextPredictions:
-        """Build all predictions of a block, in the order of the text."""
+        """Build all training examples of a block, in the order of the text."""
         window, n, device = self.config.window, len(block.words), block.words.device
         offsets = torch.arange(-window, window, device=device)
         offsets = offsets + (offsets >= 0)  # skip the word itself
@@ -248,7 +248,7 @@ def scores(model: WordVectorModel, predictions: ContextPredictions) -> tuple[Ten
 
 
 def losses(score: Tensor, predictions: ContextPredictions) -> Tensor:
-    """Return the loss of each prediction (P,)."""
+    """Return the loss of each example (P,)."""
     signs = torch.ones_like(score)
     signs[:, 1:].fill_(-1)
     return -(F.logsigmoid(signs * score) * predictions.candidate_mask).sum(dim=1)
@@ -256,7 +256,7 @@ def losses(score: Tensor, predictions: ContextPredictions) -> Tensor:
 
 @operation
 def update_in_batches(model: WordVectorModel, predictions: ContextPredictions, rate: float, batch: int) -> Tensor:
-    """Run steps on these predictions in place, `batch` predictions at a time; return the sum of their losses."""
+    """Run steps on these examples in place, `batch` examples at a time; return the sum of their losses."""
     loss = torch.zeros((), device=model.device)
     for part in predictions.batches(batch):
         loss += update(model, part, rate)

@@ -1,7 +1,7 @@
 """Word vector training compiled with numba (extra `fast`).
 
-The kernels implement the equations of `negative_sampling` and `glove` sequentially: each prediction uses the vectors
-that the previous prediction updated. The kernels release the GIL, so threads run in parallel and update the same
+The kernels implement the equations of `negative_sampling` and `glove` sequentially: each training example uses the
+vectors that the previous example updated. The kernels release the GIL, so threads run in parallel and update the same
 vectors without locks (Hogwild). If two threads update the same word simultaneously, one step may be lost.
 
 Import this module only if numba is installed; `trainer` checks this.
@@ -14,7 +14,7 @@ import numpy as np
 from seqloom.classical.word_vectors.negative_sampling import FIRST, GAMMA, SECOND
 from seqloom.core.device import compile_nogil
 
-LOSS_INTERVAL = 16  # number of predictions per measured loss; logarithms are slow, and training does not need them
+LOSS_INTERVAL = 16  # number of examples per measured loss; logarithms are slow, and training does not need them
 _GAMMA, _FIRST, _SECOND = np.uint64(GAMMA), np.uint64(FIRST), np.uint64(SECOND)
 _HIGH, _LOW, _27, _30, _31 = (np.uint64(number) for number in (32, 0xFFFFFF, 27, 30, 31))
 _ONE, _ZERO, _UNIT = np.float32(1), np.float32(0), np.float32(1 / (1 << 24))
@@ -63,7 +63,7 @@ def predict(x, e, contexts, target, number, candidates, threshold, alias, seed, 
 
 @compiled
 def skipgram(vectors, contexts, words, documents, reach, threshold, alias, negatives, seed, rate):  # type: ignore[no-untyped-def]
-    """Train on all predictions of a block; return the measured losses and the number of predictions."""
+    """Train on all examples of a block; return the measured losses and the number of examples."""
     e, candidates = np.empty(vectors.shape[1], np.float32), np.empty(negatives + 1, np.int64)
     number, loss = 0, 0.0
     for i in range(len(words)):

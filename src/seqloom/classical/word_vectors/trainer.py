@@ -1,8 +1,8 @@
 """Block-wise training of word vectors: engine, threads and learning rate.
 
-Engine `torch` evaluates the equations on batches of predictions on any device. Engine `numba` compiles them for the CPU
-and processes one prediction at a time. With one worker, resumed training is bit-identical to uninterrupted training;
-several workers are faster but not reproducible (see `numba_engine`).
+Engine `torch` evaluates the equations on batches of training examples on any device. Engine `numba` compiles them for
+the CPU and processes one example at a time. With one worker, resumed training is bit-identical to uninterrupted
+training; several workers are faster but not reproducible (see `numba_engine`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ class WordTrainConfig(EstimateConfig):
     device: str = "auto"  # auto, cpu, cuda, cuda:1 or mps
     deterministic: bool = False  # on a GPU: make resuming exact, at some cost in speed
     block: PositiveInt = 10_000  # number of words, or GloVe pairs, per update of the learning rate
-    batch: PositiveInt = 4096  # torch: number of predictions per step
+    batch: PositiveInt = 4096  # torch: number of training examples per step
     save_every: PositiveInt | None = None  # number of words or pairs between checkpoints; null: once per epoch
     log_every: PositiveInt = 20  # number of blocks between log lines
 
@@ -52,7 +52,7 @@ class WordTrainConfig(EstimateConfig):
 class TrainingResult:
     """The loss and the size of some training steps."""
 
-    loss: float  # mean loss of the measured predictions
+    loss: float  # mean loss of the measured examples
     read: int  # number of words or pairs
 
 

@@ -14,7 +14,7 @@ name) and `load(config)`, which returns a `Corpus` of these examples:
     instructions          instructions and their answers       Instruction
     series                values at times                      Series
     series-labelled       series with labels                   LabelledSeries
-    tracks                positions, observed and true         Track
+    tracks                observed and true positions          Track
     image-classification  images with labels                   LabelledImage
     image-captioning      images with captions                 CaptionedImage
     video                 clips with labels and captions       ClipExample

@@ -36,7 +36,7 @@ class Config(FileConfig):
         if in_list and {self.format or format_of(Path(file)) for file in files} - {"jsonl", "parquet", None}:
             yield f"options must list a column for each option, such as [ending0, ending1]; got {self.options!r}"
         if not in_list and len(self.options) < 2:
-            yield f"options must name at least two columns, got {list(self.options)}"
+            yield f"options must name at least two columns; got {list(self.options)}"
         yield from column_problems(self.columns, None, self.format, self.files())
 
     @property
@@ -90,7 +90,7 @@ def find_answer(cell: str, options: Sequence[str], index_base: int, where: str) 
         last = len(options) - 1 + index_base
         raise DataError(
             f"{where} must name one of its {len(options)} options by a number from {index_base} to {last} or by its "
-            f"text, got {format_value(cell)}. If numbers start at 1, set data.index_base=1."
+            f"text; got {format_value(cell)}. If numbers start at 1, set data.index_base=1."
         )
     return index
 
@@ -101,11 +101,11 @@ def _json_rows(config: Config, path: Path) -> Iterator[Cells]:
         for key in keys:
             if key not in row:
                 raise DataError(
-                    f"Line {number:,} of {path} must have the key {key!r}; it has {format_value(list(row), 200)}."
+                    f"Line {number:,} of {path} must have the key {key!r}, but has {format_value(list(row), 200)}."
                 )
         values, where = row[keys[1]], f"{config.options!r} at line {number:,} of {path}"
         if not isinstance(values, list):
-            raise DataError(f"{where} must be a list, got {format_value(values)}.")
+            raise DataError(f"{where} must be a list; got {format_value(values)}.")
         options = [json_text(path, number, keys[1], option).strip() for option in values]
         if not all(options):
             raise DataError(f"{where} has a blank option.")

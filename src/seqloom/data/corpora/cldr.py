@@ -246,7 +246,7 @@ class Config(GeneratedConfig):
         for tag in (self.source, self.target):
             find(tag)
         if is_same_language(self.source, self.target):
-            yield f"source and target must be different languages, got {self.source} and {self.target}"
+            yield f"source and target must be different languages; got {self.source} and {self.target}"
 
 
 def load(config: Config) -> Corpus[ParallelExample]:

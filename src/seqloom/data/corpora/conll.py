@@ -47,9 +47,9 @@ class Config(FileConfig):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if 0 in self.columns:
-            yield f"column numbers start at 1, or at -1 from the end, got {list(self.columns)}"
+            yield f"column numbers start at 1, or at -1 from the end; got {list(self.columns)}"
         if self.columns[0] == self.columns[1]:
-            yield f"columns must be different, got {self.columns[0]} twice"
+            yield f"columns must be different; got {self.columns[0]} twice"
 
 
 @dataclass
@@ -116,8 +116,8 @@ def read_conll(path: Path, columns: tuple[int, int] = (1, -1)) -> list[Sentence]
             if has_tabs != ("\t" in line):
                 separators = ("tabs", "spaces") if has_tabs else ("spaces", "tabs")
                 hint = f" Use one separator: line {first:,} uses {separators[0]}, and this line uses {separators[1]}."
-            got = f"it has {actual}: {format_value(line)}.{hint}"
-            raise DataError(f"Line {number:,} of {path} must have {expected}; {got}")
+            received = f"{actual}: {format_value(line)}.{hint}"
+            raise DataError(f"Line {number:,} of {path} must have {expected}, but has {received}")
         word, tag = (cells[index].strip() for index in indices)
         if not word or not tag:
             raise DataError(
@@ -142,7 +142,7 @@ def read_conllu(path: Path, tag: Field = "upos") -> list[Sentence]:
             cells = line.split("\t")
             if len(cells) != _COLUMNS:
                 raise DataError(
-                    f"Line {number:,} of {path} must have the {_COLUMNS} tab-separated columns of CoNLL-U; it has "
+                    f"Line {number:,} of {path} must have the {_COLUMNS} tab-separated columns of CoNLL-U, but has "
                     f"{len(cells)}: {format_value(line)}."
                 )
             covered = _read_word(path, number, cells, tag, sentences[-1], covered)
@@ -158,7 +158,7 @@ def _read_word(path: Path, number: int, cells: Sequence[str], tag: Field, senten
         first, _, last = name.partition("-")
         start, end = int(first), int(last or first)
     except ValueError:
-        raise DataError(f"Line {number:,} of {path} must start with a word number, got {format_value(name)}.") from None
+        raise DataError(f"Line {number:,} of {path} must start with a word number; got {format_value(name)}.") from None
     if not form or not cells[_FIELDS[tag]].strip():
         raise DataError(
             f"Line {number:,} of {path} must have a form and its {tag}; one is blank: {format_value(form)}."
@@ -175,7 +175,7 @@ def _read_word(path: Path, number: int, cells: Sequence[str], tag: Field, senten
 def _require_words(path: Path, sentences: Iterable[Sentence]) -> list[Sentence]:
     filled = [sentence for sentence in sentences if sentence.words]
     if not filled:
-        raise DataError(f"{path} must contain sentences with a word and its tag on each line; it has none.")
+        raise DataError(f"{path} must contain sentences with a word and its tag on each line, but has none.")
     return filled
 
 
@@ -206,7 +206,7 @@ def parse_tags(
             for line, tag in zip(sentence.lines, converted, strict=True):
                 if not _is_span_tag(tag):
                     raise DataError(
-                        f"Line {line:,} of {file} must have a span tag such as B-PER, or O; it has {tag!r}. "
+                        f"Line {line:,} of {file} must have a span tag such as B-PER, or O, but has {tag!r}. "
                         "To keep tags unchanged, set data.scheme=plain."
                     )
             spans, mistakes = read_tags(converted, scheme)

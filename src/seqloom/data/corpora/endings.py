@@ -39,7 +39,7 @@ def load(config: Config) -> Corpus[MultipleChoiceExample]:
         splits[split] = list(_choices(config, split, documents))
         if not splits[split]:
             raise DataError(
-                f"The {split} split of {config.text} must contain documents with several sentences; it has none."
+                f"The {split} split of {config.text} must contain documents with several sentences, but has none."
             )
     return Corpus(
         name="endings",

@@ -1,4 +1,4 @@
-"""The English Web Treebank of Universal Dependencies: blogs, emails, reviews and more with part-of-speech tags."""
+"""The English Web Treebank of Universal Dependencies: blogs, emails, reviews and questions with part-of-speech tags."""
 
 from typing import Literal
 

@@ -43,11 +43,11 @@ class Config(GeneratedConfig):
 
     def problems(self) -> Iterator[str]:
         if not 2 <= self.min_names <= self.max_names:
-            yield f"min_names must be from 2 to max_names, got {self.min_names} and {self.max_names}"
+            yield f"min_names must be from 2 to max_names; got {self.min_names} and {self.max_names}"
         if not self.max_names <= self.names <= NAMES:
-            yield f"names must be from max_names ({self.max_names}) to {NAMES:,}, got {self.names}"
+            yield f"names must be from max_names ({self.max_names}) to {NAMES:,}; got {self.names}"
         if not 2 <= self.colours <= len(COLOURS):
-            yield f"colours must be from 2 to {len(COLOURS)}, got {self.colours}"
+            yield f"colours must be from 2 to {len(COLOURS)}; got {self.colours}"
 
 
 def load(config: Config) -> TextCorpus:
@@ -56,7 +56,7 @@ def load(config: Config) -> TextCorpus:
     possible = config.colours**config.min_names * config.min_names**config.lines  # a lower bound
     if total > possible // 4:
         raise DataError(
-            f"The corpus facts must not use more than a quarter of the {possible:,} possible documents, got {total:,}. "
+            f"The corpus facts must not use more than a quarter of the {possible:,} possible documents; got {total:,}. "
             "Raise data.lines, data.min_names or data.colours, or generate fewer documents."
         )
     names, dice = draw_names(config.names, config.seed)

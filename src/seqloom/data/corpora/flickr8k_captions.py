@@ -29,7 +29,7 @@ def load(config: Config) -> "Corpus[CaptionedImage]":
     return Corpus(
         name="flickr8k-captions",
         licence=LICENCE,
-        description="photographs with five captions each; images of 128 × 128 pixels, not in their proportions",
+        description="photographs with five captions each, stretched to 128 × 128 pixels",
         splits={**splits, "train": splits["train"][: config.train]},
     )
 

@@ -41,7 +41,7 @@ def load(config: Config) -> Corpus[SentencePairExample]:
 def _pairs(config: Config, split: str, captions: Mapping[str, Sequence[str]]) -> list[SentencePairExample]:
     pictures = [name for name in read_split(split) if len(captions.get(name, ())) > 1]
     if len(pictures) < 2:
-        raise DataError(f"The {split} part of Flickr8k must have at least two pictures, got {len(pictures)}.")
+        raise DataError(f"The {split} part of Flickr8k must have at least two pictures; got {len(pictures)}.")
     draws, examples = random.Random(f"{config.seed} {split}"), []
     for name in pictures:
         pairs = list(combinations(captions[name], 2))

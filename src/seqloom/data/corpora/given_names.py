@@ -1,4 +1,4 @@
-"""Given names and all their origins, from the lists of faker: Anna is Czech, Danish, Dutch and more."""
+"""Given names and all their origins, from the lists of faker. Anna, for example, is a Czech, Danish and Dutch name."""
 
 from typing import ClassVar, Literal
 

@@ -29,7 +29,7 @@ class Config(FileConfig):
         yield from super().problems()
         keys = list(self.keys.values())
         if len(set(keys)) < len(keys):
-            yield f"instruction, input and output must be three different keys, got {keys}"
+            yield f"instruction, input and output must be three different keys; got {keys}"
 
     @property
     def keys(self) -> dict[str, str]:
@@ -61,7 +61,7 @@ def read_instructions(config: Config, file: str) -> Read[Instruction]:
                 close = find_nearest(key, map(str, row))
                 hint = f"did you mean data.{name}={close}?" if close else f"set data.{name} to one of them."
                 keys = format_value(list(row), 200)
-                raise DataError(f"Line {number:,} of {path} must have the key {key!r}; it has {keys}: {hint}")
+                raise DataError(f"Line {number:,} of {path} must have the key {key!r}, but has {keys}: {hint}")
         parts = [json_text(path, number, key, row.get(key)).strip() for key in config.keys.values()]
         examples.append((number, Instruction(*parts)))
     return complete_examples(

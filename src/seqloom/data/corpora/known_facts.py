@@ -37,7 +37,7 @@ class Config(GeneratedConfig):
         if not 2 <= self.known_names <= self.names <= NAMES:
             yield f"known_names must be from 2 to names, names at most {NAMES:,}; got {self.known_names}, {self.names}"
         if not 2 <= self.colours <= len(COLOURS):
-            yield f"colours must be from 2 to {len(COLOURS)}, got {self.colours}"
+            yield f"colours must be from 2 to {len(COLOURS)}; got {self.colours}"
         elif self.known_names > self.colours:
             yield f"known_names must be at most colours ({self.colours}), one per name; got {self.known_names}"
 
@@ -48,7 +48,7 @@ def load(config: Config) -> Corpus[TextClassificationExample]:
     possible = config.known_names * sum((config.known_names - 1) ** lines for lines in range(config.max_lines + 1))
     if total > 0.8 * possible:
         raise DataError(
-            f"The corpus known-facts must not use more than 80 % of the {possible:,} possible texts, got {total:,}. "
+            f"The corpus known-facts must not use more than 80 % of the {possible:,} possible texts; got {total:,}. "
             "Raise data.known_names or data.max_lines, or generate fewer texts."
         )
     (names, _), colours = draw_names(config.names, config.seed), list(COLOURS[: config.colours])

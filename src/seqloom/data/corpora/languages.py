@@ -43,7 +43,7 @@ class Config(GeneratedConfig):
 
     def problems(self) -> Iterator[str]:
         if len(set(self.languages)) < max(2, len(self.languages)):
-            yield f"languages must be at least two different languages, got {list(self.languages)}"
+            yield f"languages must be at least two different languages; got {list(self.languages)}"
         if min(self.train, self.dev, self.test) < len(self.languages):
             yield f"train, dev and test must each be at least {len(self.languages)}, a phrase for each language"
         try:
@@ -133,8 +133,8 @@ class PhraseDrawing:
     def is_ambiguous(self, tag: str, kind: PhraseKind, meaning: Meaning, text: str) -> bool:
         """Return whether another language with the same script writes the meaning in the same way, such as 74 volt.
 
-        Different kinds with the same meaning are also compared, because a long date of one language may be a medium
-        date of another.
+        Different kinds with the same meaning are also compared, because the long date format of one language may equal
+        the medium date format of another language.
         """
         for other in self.same_script[tag]:
             for other_kind in dict.fromkeys(self.kinds[other]):

@@ -31,7 +31,7 @@ class Config:
 
     def problems(self) -> Iterator[str]:
         if self.source == self.target:
-            yield f"source and target must be different languages, got {self.source} twice"
+            yield f"source and target must be different languages; got {self.source} twice"
 
 
 def load(config: Config) -> Corpus[ParallelExample]:

@@ -1,4 +1,4 @@
-"""Names of persons and their origins, from the lists of faker: Zofia Kowalczyk is Polish."""
+"""Names of persons and their origins, from the lists of faker. Zofia Kowalczyk, for example, is a Polish name."""
 
 import re
 import unicodedata
@@ -131,7 +131,7 @@ def faker_names(locale: str, kind: str) -> tuple[str, ...]:
 
 @cache
 def split_of(seed: int, name: str) -> str:
-    """Return the split of a name, which its longest word determines.
+    """Return the split of a name. The longest word of the name determines the split.
 
     New York is in the split of York, and O'Hara in the split of Ohara.
     """

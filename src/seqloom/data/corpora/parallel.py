@@ -35,12 +35,12 @@ class Config(FilesConfig):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if any(isinstance(column, int) and column < 1 for column in self.columns):
-            yield f"column numbers start at 1, got {list(self.columns)}"
+            yield f"column numbers start at 1; got {list(self.columns)}"
         if self.columns[0] == self.columns[1]:
-            yield f"columns must be different, got {self.columns[0]} twice"
+            yield f"columns must be different; got {self.columns[0]} twice"
         for split, files in self.files().items():
             if len(files) == 2 and files[0] == files[1]:
-                yield f"{split} must be two different files, got {files[0]} twice"
+                yield f"{split} must be two different files; got {files[0]} twice"
 
 
 def load(config: Config) -> Corpus[ParallelExample]:
@@ -67,7 +67,7 @@ def choose_columns(config: Config, files: Sequence[str]) -> tuple[int, int] | tu
         return config.source, config.target
     if len(names) != 2:
         raise DataError(
-            f"{path} must have two languages, or data.source and data.target must choose two; it has "
+            f"{path} must have two languages, or data.source and data.target must name two. Its languages are "
             f"{', '.join(names)}."
         )
     return names[0], names[1]

@@ -36,9 +36,9 @@ class Config(SeriesConfig, FilesConfig):
         if self.columns is not None and not self.columns:
             yield "columns must name at least one column, or be null for all with numbers"
         if any(isinstance(column, int) and column < 1 for column in columns):
-            yield f"column numbers start at 1, got {columns}"
+            yield f"column numbers start at 1; got {columns}"
         if len(set(columns)) < len(columns):
-            yield f"time and columns must be different columns, got {columns}"
+            yield f"time and columns must be different columns; got {columns}"
 
 
 def load(config: Config) -> "Corpus[Series]":

@@ -32,7 +32,7 @@ class Config(FileConfig):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if isinstance(self.label, int) and self.label < 1:
-            yield f"column numbers start at 1, got {self.label}"
+            yield f"column numbers start at 1; got {self.label}"
         if self.header is False and isinstance(self.label, str):
             yield "without a header, label must be a column number from 1"
 

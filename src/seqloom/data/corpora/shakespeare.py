@@ -26,5 +26,5 @@ def load(config: Config) -> TextCorpus:
         licence="MIT",
         description="Tiny Shakespeare; the last 10 % is the dev split",
         splits={"train": [text[:border]], "dev": [text[border:]]},
-        absent={"test": "its last 10 % is dev, as in published results. Evaluate on dev."},
+        absent={"test": "the last 10 % of the text is dev, as in published results. Evaluate on dev."},
     )

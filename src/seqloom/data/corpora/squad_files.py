@@ -97,7 +97,7 @@ def _read_answers(
         start = answer.get("answer_start")
         if not isinstance(start, int) or isinstance(start, bool):
             raise DataError(
-                f"answer_start of the question {name} of {path} must be a number, got {format_value(start)}."
+                f"answer_start of the question {name} of {path} must be a number; got {format_value(start)}."
             )
         if located := locate_answer(text, start, context):
             answers.append(located)

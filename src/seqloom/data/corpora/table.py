@@ -119,7 +119,7 @@ def make_example(config: Config, where: str, cells: Mapping[str, str]) -> TextCl
 
 
 def split_labels(cell: str, separator: str | None = None) -> list[str]:
-    """Return the labels in a cell, which is a list in the syntax of JSON or Python, or labels with a separator."""
+    """Return the labels in a cell: a list in the syntax of JSON or Python, or labels with a separator."""
     cell, listed = cell.strip(), None
     if cell.startswith("["):
         try:

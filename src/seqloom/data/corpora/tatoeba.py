@@ -34,7 +34,7 @@ class Config:
 
     def problems(self) -> Iterator[str]:
         if (self.source == "en") == (self.target == "en"):
-            yield f"one of source and target must be en, got {self.source} and {self.target}"
+            yield f"one of source and target must be en; got {self.source} and {self.target}"
 
 
 def load(config: Config) -> Corpus[ParallelExample]:

@@ -31,9 +31,9 @@ class Config(GeneratedConfig):
 
     def problems(self) -> Iterator[str]:
         if not 1 <= self.min_length <= self.max_length:
-            yield f"min_length must be from 1 to max_length, got {self.min_length} and {self.max_length}"
+            yield f"min_length must be from 1 to max_length; got {self.min_length} and {self.max_length}"
         if not 1 <= self.symbols <= len(LETTERS):
-            yield f"symbols must be from 1 to {len(LETTERS)}, got {self.symbols}"
+            yield f"symbols must be from 1 to {len(LETTERS)}; got {self.symbols}"
         if self.task == "recall" and self.max_length > self.symbols:
             yield f"recall uses each letter once, so max_length ({self.max_length}) must be at most symbols"
 
@@ -45,7 +45,7 @@ def load(config: Config) -> TextCorpus:
     total, possible = sum(config.counts().values()), sum(numbers)
     if total > possible // 2:
         raise DataError(
-            f"The corpus toys must not use more than half of the {possible:,} possible documents, got {total:,}. "
+            f"The corpus toys must not use more than half of the {possible:,} possible documents; got {total:,}. "
             "Raise data.max_length or data.symbols, or generate fewer documents."
         )
     dice = Dice(f"toys/{VERSION}/{config.seed}")

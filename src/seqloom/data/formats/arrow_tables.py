@@ -35,7 +35,7 @@ def read_arrow(path: Path) -> Rows:
             cells = {name: _class_name(classes.get(name), value) for name, value in record.items()}
             rows.append((len(rows) + 1, cells))
     if not rows:
-        raise DataError(f"{path} must contain rows; it has none.")
+        raise DataError(f"{path} must contain rows, but has none.")
     return rows
 
 
@@ -56,7 +56,7 @@ def _files(path: Path) -> list[Path]:
     if not files:
         splits = " or ".join(str(path / name) for name in dataset_splits(path))
         hint = f" Name one of its splits: {splits}." if splits else ""
-        raise DataError(f"The folder {path} must contain .parquet or .arrow files; it has none.{hint}")
+        raise DataError(f"The folder {path} must contain .parquet or .arrow files, but has none.{hint}")
     return files
 
 

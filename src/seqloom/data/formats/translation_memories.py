@@ -131,5 +131,5 @@ def _text(element: ElementTree.Element | None) -> str:
 
 def _require_rows(path: Path, rows: Rows, required: str) -> Rows:
     if not rows:
-        raise DataError(f"{path} must contain {required}; it has none.")
+        raise DataError(f"{path} must contain {required}, but has none.")
     return rows

@@ -119,7 +119,7 @@ def draw_attended_words(pixels: Pixels, words: Sequence[AttendedWord], title: Se
     """Draw an image, then the attention of each word over a grey copy of the image.
 
     The darkest colour is the largest weight of all words. If the model also read a text, the heading of a panel
-    contains the part of the attention that the image received.
+    contains the fraction of the attention that the image received.
     """
     columns = min(1 + len(words), WORD_COLUMNS)
     rows = -(-(1 + len(words)) // columns)

@@ -215,7 +215,7 @@ def select_neighbours(space: WordSpace, centres: Sequence[str], count: int) -> W
 def project(vectors: Array, method: Method) -> tuple[Array, Array | None]:
     """Project vectors (N, D) to points (N, 2); for PCA, also return the explained variance ratios."""
     if len(vectors) < MIN_POINTS:
-        raise UsageError(f"A plot of words needs at least four words, got {len(vectors)}.")
+        raise UsageError(f"A plot of words needs at least four words; got {len(vectors)}.")
     x = np.asarray(vectors, dtype=np.float64)
     if float(np.ptp(x, axis=0).max()) < 1e-9:
         raise UsageError("A plot of words needs different vectors, but all of these are equal.")

@@ -1,7 +1,7 @@
 """Plots of measurements.
 
-The measurements are training curves, metrics over a variable and over seeds, calibration, layer costs, memory tests
-and context windows.
+The measurements are training curves, metrics for each value of a variable and for each seed, calibration, layer costs,
+memory tests and context windows.
 """
 
 import math
@@ -414,7 +414,7 @@ def _place_legend(axes: "Axes") -> int:
 
 
 def _draw_loss(axes: "Axes", run: Run, factor: float, colour: str, last: int) -> None:
-    """Draw the training and dev losses of a run, or a line up to step `last` if it was estimated in one step.
+    """Draw the training and dev losses of a run, or a line up to step `last` if the run was estimated in one step.
 
     `factor` converts the losses to the unit of the panel.
     """

@@ -18,7 +18,7 @@ PANEL, COLUMNS = 1.1, 12  # inches of a frame; frames in a row
 CHARACTERS = 14  # maximum characters of a label
 MAX_PLOTTED = 48  # maximum number of frames in a plot
 WORD_HEIGHT = 0.28  # inches of a word
-HEADINGS = {"occlusion": "occlusion: loss of p without the frame", "attention": "attention pooling"}
+HEADINGS = {"occlusion": "occlusion: decrease in p without the frame", "attention": "attention pooling"}
 
 
 def draw_frames(

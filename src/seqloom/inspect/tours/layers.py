@@ -109,7 +109,7 @@ class StepPanel(NamedTuple):
 
 
 def _step_panels(cell: Cell, equation: Equation, write: Callable[[str], str]) -> list[StepPanel]:
-    """Return panels for the products that a value adds and their sum. Gated cells have no panels for weighted sums."""
+    """Return panels for the products in the sum of a value, and for their sum; gated cells have no such panels."""
     if cell.gates and any(term.operation == "matrix" for term in equation.terms):
         return []
     label = write(equation.symbol)

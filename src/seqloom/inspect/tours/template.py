@@ -82,7 +82,7 @@ def subscript(number: int) -> str:
 
 
 def residual_equation(layer: str, residual: bool, normed_after: bool) -> str:
-    """Return the equation of a layer, which may have a residual connection and a norm."""
+    """Return the equation of a layer that may have a residual connection and a norm."""
     inside = f"x + {layer}" if residual else layer
     return f"x ← norm({inside})" if normed_after else f"x ← {inside}"
 

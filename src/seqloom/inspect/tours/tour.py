@@ -47,7 +47,7 @@ class Follow:
             if not 1 <= value <= max(1, count):
                 raise UsageError(f"There is no {name} {value}: the model has {format_count(max(1, count), name)}.")
         if self.numbers < 1:
-            raise UsageError(f"At least one number of each vector must be shown, got {self.numbers}.")
+            raise UsageError(f"At least one number of each vector must be shown; got {self.numbers}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +215,7 @@ def check_length(tokens: Sequence[object], name: str = "text") -> None:
     """Raise `UsageError` if a text is too long for a tour."""
     if len(tokens) > MAX_TOKENS:
         raise UsageError(
-            f"A walk supports at most {MAX_TOKENS} tokens, but this {name} has {len(tokens):,}. Shorten it."
+            f"A tour supports at most {MAX_TOKENS} tokens, but this {name} has {len(tokens):,}. Shorten it."
         )
 
 
@@ -247,7 +247,7 @@ def walk_through(
 
     kind = trained.run.recipe["model"]["kind"]
     if not has_tour(trained.run.recipe):
-        raise UsageError(f"There is no walk for {trained.name}, whose model is of kind {kind}.")
+        raise UsageError(f"There is no tour for {trained.name}, whose model is of kind {kind}.")
     tours = {**readers.TOURS, **translators.TOURS}
     with eval_mode(trained.model), torch.no_grad():
         return tours[MODELS.base(kind)](TourBuilder(trained, text, follow or Follow()), pair)

@@ -120,7 +120,7 @@ def longest_chain(y: Tensor) -> int:
 def chain(mixer: Mixer, d_model: int, n: int) -> int:
     """Return the chain of a layer for n positions.
 
-    The layer runs by its definition, because kernels hide operations.
+    The layer runs with its reference implementation, because fused kernels hide operations.
     """
     x = torch.randn(1, n, d_model).requires_grad_()
     with definitions_only():
@@ -131,9 +131,9 @@ def path(make: Callable[[int], Mixer], d_model: int, n: int) -> int | None:
     """Return the number of layers or steps between y_n and x_1, or None after a time limit. `make(depth)` builds a
     layer.
 
-    A gradient passes from y_n back through the layers. After each layer, its nonzero values are replaced by random
-    numbers, so that it cannot vanish or explode. The values do not matter, because only the reached positions are
-    counted.
+    A gradient passes from y_n back through the layers. After each layer, the nonzero values of the gradient are
+    replaced by random numbers, so that the gradient cannot vanish or explode. The values do not matter, because only
+    the reached positions are counted.
     """
     mixer, began = make(0).double(), time.perf_counter()
     if isinstance(mixer, RecurrentMixer):

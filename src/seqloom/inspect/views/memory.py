@@ -100,7 +100,7 @@ class MemoryPlan:
         return build(task_info(self.test).recipe, {**mapping, "train": fit}, source="the memory test")
 
     def sizes(self) -> dict[str, tuple[int, int]]:
-        """Return the units and parameters of each cell, whose number of parameters is nearest to that of the LSTM."""
+        """Return the hidden size and the parameters of each cell; the LSTM has about as many parameters."""
         task = task_info(self.test).task.prepare(self.recipe("lstm", self.lags[0], 1, self.hidden))
         target = count_parameters("lstm", self.hidden, **task.sizes())
         return {cell: nearest_size(partial(count_parameters, cell, **task.sizes()), target) for cell in self.cells}

@@ -6,7 +6,8 @@
 
 A translator reads a line, a denoiser reads a corrupted text and a language model reads a prompt. Decoding starts from a
 `DecodingStart`. `probabilities` is the distribution that the model predicts. `seqloom.decoding.processors` applies
-banned tokens, temperature, top-k and top-p to it. The next token is sampled from the result, `sampling_probabilities`.
+banned tokens, temperature, top-k and top-p to this distribution. The next token is sampled from the result,
+`sampling_probabilities`.
 """
 
 from collections.abc import Generator, Mapping, Sequence

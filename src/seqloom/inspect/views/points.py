@@ -258,7 +258,7 @@ def nearest(x: Array, count: int) -> tuple[NDArray[np.int64], Array]:
 def calibrate(distances: Array, perplexity: float) -> Array:
     """Compute p_{j|i} (N, k) from squared distances (N, k).
 
-    Bisection finds the β that gives each row the perplexity.
+    For each row, bisection finds the β at which the row has the requested perplexity.
     """
     d = (distances - distances.min(axis=1, keepdims=True)).astype(np.float64)
     low, high = np.zeros(len(d)), np.full(len(d), np.inf)

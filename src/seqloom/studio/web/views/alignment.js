@@ -163,7 +163,7 @@ class Panel {
             axes,
             as: mapStyle(this.page),
             root: usesRootScale(this.page, this.answer),
-            caption: "Rows are target words and sum to 1. Columns are source words.",
+            caption: "Rows are target words, columns are source words. Each row sums to 1.",
         });
         this.figure.element.dataset.shown = this.latestRequest;
     }
