@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from seqloom.estimators import (
         Classifier,
         Forecaster,
+        ImageClassifier,
         InstructionModel,
         LanguageModel,
         MultipleChoice,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Classifier",
     "Forecaster",
+    "ImageClassifier",
     "InstructionModel",
     "LanguageModel",
     "MultipleChoice",
@@ -49,8 +51,8 @@ __all__ = [
 ]
 
 ESTIMATORS = (
-    *("Classifier", "Forecaster", "InstructionModel", "LanguageModel", "MultipleChoice", "PairClassifier"),
-    *("QuestionAnswering", "SeriesClassifier", "Tagger", "Translator", "WordVectors"),
+    *("Classifier", "Forecaster", "ImageClassifier", "InstructionModel", "LanguageModel", "MultipleChoice"),
+    *("PairClassifier", "QuestionAnswering", "SeriesClassifier", "Tagger", "Translator", "WordVectors"),
 )
 MODULES = {
     **dict.fromkeys(ESTIMATORS, "estimators"),

@@ -177,7 +177,7 @@ def test_pairs_in_files_and_tables_have_the_same_metrics(
         ),
         (["classifier", "reviews.csv", "--column", "c"], 3, "reviews.csv has no column 'c' for --column"),
         (["classifier", "--column", "a"], 2, "--column and --label require a file: add FILE after the run."),
-        (["classifier", "--text", "reviews.csv"], 2, "To evaluate reviews.csv: seqloom evaluate RUN reviews.csv"),
+        (["classifier", "--column", "reviews.csv"], 2, "To evaluate reviews.csv: seqloom evaluate RUN reviews.csv"),
         (["classifier", "missing.csv"], 3, "missing.csv does not exist"),
         (["answer", "questions.json", "--label", "x"], 2, "is a SQuAD file; leave them out"),
         (["score", "pairs.tsv"], 3, "every label must be a number"),

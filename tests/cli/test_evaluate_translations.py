@@ -187,7 +187,7 @@ def test_text_output_shows_metrics_signature_and_examples(seqloom: Any, run: Pat
     ("words", "code", "message"),
     [
         (["x.csv"], 3, ["x.csv does not exist"]),
-        (["--text", "en"], 2, ["require a file: add FILE after the run"]),
+        (["--column", "en"], 2, ["require a file: add FILE after the run"]),
         (["--source", "x.txt"], 2, ["must be given together"]),
         (["--reference", "x.txt"], 2, ["must be given together"]),
         (["--split=dev", "--source=a", "--reference=b"], 2, ["cannot be used together"]),

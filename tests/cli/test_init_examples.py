@@ -18,7 +18,7 @@ def steps(name: str) -> list[str]:
 def test_classifier_recipe_is_trained(seqloom: Any, workdir: Path) -> None:
     write_reviews(workdir / "reviews.csv")
     shown = seqloom(
-        "init", "--no-estimate", "reviews.csv", "--task", "classify", "--text", "review", "--label", "verdict"
+        "init", "--no-estimate", "reviews.csv", "--task", "classify", "--column", "review", "--label", "verdict"
     )
     assert shown.code == 0, shown.err
     assert shown.out.splitlines() == [
@@ -38,7 +38,7 @@ def test_classifier_recipe_is_trained(seqloom: Any, workdir: Path) -> None:
 def test_comments_explain_other_encoders(seqloom: Any, workdir: Path, kind: str) -> None:
     """The comments and the error messages name the lines that belong to each kind."""
     write_reviews(workdir / "reviews.csv")
-    seqloom("init", "--no-estimate", "reviews.csv", "--text", "review", "--label", "verdict", "--model", "lstm-small")
+    seqloom("init", "--no-estimate", "reviews.csv", "--column", "review", "--label", "verdict", "--model", "lstm-small")
     text = Path("reviews.yaml").read_text()
     lines = text.replace("kind: recurrent", f"kind: {kind}").splitlines()
     Path("reviews.yaml").write_text("\n".join(lines))
@@ -54,7 +54,7 @@ def test_comments_explain_other_encoders(seqloom: Any, workdir: Path, kind: str)
 def test_imbalanced_classes_are_weighted(seqloom: Any, workdir: Path) -> None:
     rows = [row for row in reviews() if row[1] == "good"] + [row for row in reviews() if row[1] == "bad"][:6]
     write_reviews(workdir / "reviews.csv", rows)
-    seqloom("init", "--no-estimate", "reviews.csv", "--text", "review", "--label", "verdict")
+    seqloom("init", "--no-estimate", "reviews.csv", "--column", "review", "--label", "verdict")
     _, recipe = read_recipe("reviews.yaml")
     assert recipe.loss.class_weights == "balanced" and recipe.monitor == "macro_f1"
 
@@ -77,7 +77,7 @@ def test_columns_text_and_label_are_the_default(seqloom: Any, workdir: Path, nam
 
 def test_columns_are_selected_by_number(seqloom: Any, workdir: Path) -> None:
     Path("rows.tsv").write_text("".join(f"{n}\t{text}\t{label}\n" for n, (text, label) in enumerate(reviews())))
-    assert seqloom("init", "--no-estimate", "rows.tsv", "--text", "2", "--label", "3").code == 0
+    assert seqloom("init", "--no-estimate", "rows.tsv", "--column", "2", "--label", "3").code == 0
     _, recipe = read_recipe("rows.yaml")
     assert (recipe.data.text, recipe.data.label) == (2, 3)
     assert seqloom("train", *steps("rows.yaml")).code == 0
@@ -88,7 +88,8 @@ def test_names_are_quoted_in_yaml(seqloom: Any, workdir: Path) -> None:
     content = "null,yes: no\n" + "".join(f'"{text}",{label}\n' for text, label in reviews())
     file.write_text(content)
     assert (
-        seqloom("init", "--no-estimate", file.name, "--text", "null", "--label", "yes: no", "--out", "x.yaml").code == 0
+        seqloom("init", "--no-estimate", file.name, "--column", "null", "--label", "yes: no", "--out", "x.yaml").code
+        == 0
     )
     _, recipe = read_recipe("x.yaml")
     assert (recipe.data.text, recipe.data.label) == ("null", "yes: no")
@@ -142,24 +143,24 @@ def test_sizes_grow_with_the_text(words: int) -> None:
     [
         (["numbers.csv"], 2, "numbers.csv was not recognized as data for any task. Its columns: a, b."),
         (
-            ["reviews.csv", "--text", "reviw", "--label", "verdict"],
+            ["reviews.csv", "--column", "reviw", "--label", "verdict"],
             3,
             "did you mean review? (choose from review, verdict)",
         ),
-        (["reviews.csv", "--text", "review", "--label", "review"], 2, "must be different columns"),
+        (["reviews.csv", "--column", "review", "--label", "review"], 2, "must be different columns"),
         (
-            ["plain.txt", "--task", "classify", "--text", "a", "--label", "b"],
+            ["plain.txt", "--task", "classify", "--column", "a", "--label", "b"],
             3,
             "plain.txt has no column 'a' for --column",
         ),
         (["plain.md", "--task", "classify"], 2, "was not recognized as data for the task classify"),
         (
-            ["plain.txt", "--text", "a", "--task", "tag"],
+            ["plain.txt", "--column", "a", "--task", "tag"],
             2,
             "--column and --label are the numbers of the columns of word and tag",
         ),
         (["reviews.csv", "plain.txt", "--task", "classify"], 2, "needs one file"),
-        (["missing.csv", "--text", "a", "--label", "b"], 3, "missing.csv"),
+        (["missing.csv", "--column", "a", "--label", "b"], 3, "missing.csv"),
         (["same.csv"], 3, "must have at least two labels"),
         (["missing.conll"], 3, "missing.conll"),
         (["plain.txt", "--task", "tag"], 3, "must have"),

@@ -130,6 +130,85 @@ def test_tagged_words_are_detected(tmp_path: Path, generator: random.Random, nam
     check(tmp_path / name, "tag", corpus="conll")
 
 
+def write_tagged(path: Path, generator: random.Random, sentences: int = 60) -> Path:
+    lines = []
+    for _ in range(sentences):
+        lines += [f"{word}\t{generator.choice(['O', 'B-PER', 'O', 'O'])}" for word in sentence(generator).split()] + [
+            ""
+        ]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_folder_of_tagged_sentences_requires_the_names_of_the_splits(tmp_path: Path, generator: random.Random) -> None:
+    files = [write_tagged(tmp_path / name, generator) for name in ("a.txt", "b.txt", "c.txt")]
+    for task in (None, "tag"):
+        with pytest.raises(
+            UsageError, match=r"tagged sentences in 3 files.* init .*a.txt --dev .*b.txt --test .*c.txt"
+        ):
+            detect([tmp_path], task)
+    assert detect([tmp_path], "language-model").task == "language-model"
+    held_out = {"dev": [files[1]], "test": [files[2]]}
+    detected = detect(files[:1], held_out=held_out)
+    assert detected.task == "tag" and [detected.data[split] for split in ("train", "dev", "test")] == list(
+        map(str, files)
+    )
+    for number, name in enumerate(("ner-train.txt", "ner-dev.txt", "ner-test.txt")):
+        files[number].rename(tmp_path / name)
+    (tmp_path / "README.txt").write_text("Names of people.")
+    check(tmp_path, "tag", dev=str(tmp_path / "ner-dev.txt"), test=str(tmp_path / "ner-test.txt"))
+
+
+def test_files_of_dev_and_test_must_match_the_training_data(tmp_path: Path, generator: random.Random) -> None:
+    file = table(tmp_path / "train.tsv", "text\tlabel", [[sentence(generator), i % 2] for i in range(40)])
+    with pytest.raises(UsageError, match="--dev must be given once; got 2 files"):
+        detect([file], held_out={"dev": [file, file]})
+    sales = table(tmp_path / "sales.csv", "date,sales", [[f"2024-01-{day:02}", day] for day in range(1, 29)], ",")
+    with pytest.raises(UsageError, match="--test requires files of examples; dev and test are parts of a series"):
+        detect([sales], held_out={"test": [sales]})
+    with pytest.raises(UsageError, match="--dev cannot be combined with a dev file that is recognized by its name"):
+        dev = table(tmp_path / "dev.tsv", "text\tlabel", [[sentence(generator), i % 2] for i in range(40)])
+        detect([file, dev], held_out={"dev": [file, file]})
+
+
+@pytest.mark.parametrize("name", ["msr_paraphrase_train.txt", "pairs"])
+def test_tables_in_text_files_are_detected(tmp_path: Path, generator: random.Random, name: str) -> None:
+    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+    rows = [[i % 2, i, 100 + i, sentence(generator) + ' "', sentence(generator)] for i in range(60)]
+    path = table(tmp_path / name, header, rows)
+    assert detect([path]).data["first"] == "#1 String" and detect([path]).task == "pair"
+    if name.endswith(".txt"):
+        check(path, "pair", second="#2 String", label="Quality")
+        test = table(tmp_path / "msr_paraphrase_test.txt", header, rows[:20])
+        check(tmp_path, "pair", train=str(path), test=str(test))
+
+
+def test_book_folder_with_an_image_is_a_folder_of_texts(tmp_path: Path, generator: random.Random) -> None:
+    (tmp_path / "plays").mkdir()
+    for name in ("plays/one.txt", "Two.TXT"):
+        table(tmp_path / name, None, [[sentence(generator)] for _ in range(50)])
+    (tmp_path / "cover.jpg").write_bytes(b"\xff\xd8\xff")
+    check(tmp_path, "language-model", corpus="text")
+    for name in ("cats", "dogs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.jpg").write_bytes(b"\xff\xd8\xff")
+    assert detect([tmp_path]).task == "classify-images"
+
+
+def test_other_label_columns_and_directions_are_named(tmp_path: Path, generator: random.Random) -> None:
+    rows = [[i, sentence(generator), "ab"[i % 2], "xyz"[i % 3]] for i in range(60)]
+    detected = detect([table(tmp_path / "a.tsv", "id\tbody\tqueue\tpriority", rows)])
+    assert detected.data["label"] == "priority" and detected.alternatives == ("queue",)
+    memory = tmp_path / "a.tmx"
+    unit = '<tu><tuv xml:lang="en"><seg>owl</seg></tuv><tuv xml:lang="de"><seg>Eule</seg></tuv></tu>'
+    memory.write_text(f'<tmx version="1.4"><header srclang="en"/><body>{unit}</body></tmx>')
+    assert detect([memory]).alternatives == ("de", "en") and detect([memory]).reason == "a TMX file, from en to de"
+    with pytest.raises(DataError, match="has no language 'fr' for --label; its languages are en, de"):
+        detect([memory], columns=NamedColumns(("en",), "fr"))
+    with pytest.raises(UsageError, match="Name the source language with --column and the target language with --label"):
+        detect([memory], columns=NamedColumns(("en",)))
+
+
 def test_text_files_and_folders_are_detected_for_language_models(tmp_path: Path, generator: random.Random) -> None:
     (tmp_path / "books").mkdir()
     for i in range(3):
@@ -215,7 +294,7 @@ def test_several_translation_memories_need_a_folder(tmp_path: Path, count: int) 
         path.write_text('msgid "cat"\nmsgstr "Katze"\n')
     with pytest.raises(UsageError, match=f"Name a folder to train on several translation memories; got {count} files"):
         detect(paths)
-    assert detect([tmp_path]).reason == "a folder of translation memories with two languages"
+    assert detect([tmp_path]).reason == "a folder of translation memories, from en to target"
 
 
 def test_compiled_catalogue_is_reported(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from seqloom.core.errors import DataError
-from seqloom.data.files import read_files, read_lines, read_text, split_lines
+from seqloom.data.files import read_files, read_lines, read_text, split_lines, use_encoding
+from seqloom.data.tables import find_encoding
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -63,7 +64,7 @@ def test_empty_file_is_rejected(tmp_path: Path, name: str, content: bytes) -> No
 
 def test_folder_without_text_is_rejected(tmp_path: Path) -> None:
     write(tmp_path / "a.pdf", b"x")
-    assert "must contain .txt or .txt.gz files" in error_message(tmp_path)
+    assert "must contain .txt or .txt.gz files, but has 1 .pdf. Rename texts to .txt" in error_message(tmp_path)
     write(tmp_path / "a.txt", b"\n")
     assert "is empty" in error_message(tmp_path)
 
@@ -74,6 +75,22 @@ def test_encoding_error_names_line_and_byte(tmp_path: Path, mark: bytes) -> None
     message = error_message(write(tmp_path / "a.txt", content))
     assert "line 3 contains the byte 0xE4" in message
     assert f"(byte {len(content)} of the text)" in message
+
+
+def test_files_that_are_utf8_are_read_as_utf8_in_any_folder(tmp_path: Path) -> None:
+    quotes = "„Größe“ – naïve"
+    write(tmp_path / "a.txt", quotes.encode())
+    write(tmp_path / "b.TXT", quotes.encode("cp1252"))
+    write(tmp_path / "c.txt", b"plain")
+    assert find_encoding(tmp_path) == "cp1252"
+    with use_encoding("cp1252"):
+        assert [text for _, text in read_files(tmp_path)] == [quotes, quotes, "plain"]
+    with use_encoding("iso2022_jp"):  # its texts consist of ASCII bytes
+        assert read_text(write(tmp_path / "d.txt", "日本".encode("iso2022_jp"))) == "日本"
+    japanese = "これは日本語の文章です。文字コードはシフトJISです。" * 20
+    write(tmp_path / "e.txt", japanese.encode("shift_jis"))
+    with pytest.raises(DataError, match=r"must have the same encoding, but .*b.TXT is cp1252 and .*e.txt is shift_jis"):
+        find_encoding(tmp_path)
 
 
 def test_error_names_invalid_file_of_folder(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,34 @@ def test_translation_memories_of_a_folder_are_joined(tmp_path: Path) -> None:
     config = parallel.Config(train=str(folder), dev_fraction=0, test_fraction=0)
     pairs = {(pair.source, pair.target) for pair in load(config, check=False).split("train")}
     assert pairs == {("cat", "Katze"), ("dog", "Hund"), ("owl", "Eule")}
-    assert format_of(tmp_path) is None
+    (folder / "nested" / ".hidden").mkdir(parents=True)
+    (folder / "a.po").rename(folder / "nested" / "a.po")
+    (folder / "nested" / ".hidden" / "d.po").write_text("not a memory")
+    assert format_of(tmp_path) == "po" and column_names(tmp_path) == ["en", "de"]
+    assert {pair.source for pair in load(config, check=False).split("train")} == {"cat", "dog", "owl"}
+    (folder / "fr.po").write_text('msgid "cat"\nmsgstr "chat"\n')
+    assert column_names(folder) == ["en", "de", "fr"]
+    chosen = replace(config, columns=("en", "de"))
+    corpus = load(chosen, check=False)  # the other language is neither read nor reported
+    assert {pair.target for pair in corpus.split("train")} == {"Katze", "Hund", "Eule"} and not corpus.notes
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("eu.po", "eu"),
+        ("pt_BR.po", "pt-BR"),
+        ("gimp-2.10_po-tips_eu.po", "eu"),
+        ("app.de.po", "de"),
+        ("cy/LC_MESSAGES/app.po", "cy"),
+        ("app.po", "target"),  # app is not a language
+        ("messages.po", "target"),
+    ],
+)
+def test_language_of_a_po_file_without_header_is_read_from_its_name(tmp_path: Path, name: str, language: str) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text('msgid "cat"\nmsgstr "x"\n')
+    assert column_names(tmp_path / name) == ["en", language]
 
 
 def test_po_messages_are_rows(tmp_path: Path) -> None:
@@ -224,7 +252,9 @@ def test_translation_memory_is_a_parallel_corpus(tmp_path: Path) -> None:
 def test_file_with_three_languages_requires_a_selection(tmp_path: Path) -> None:
     variants = "".join(f'<tuv xml:lang="{name}"><seg>{name}</seg></tuv>' for name in ("en", "de", "fr"))
     path = write(tmp_path / "a.tmx", f"<tmx><body><tu>{variants}</tu></body></tmx>")
-    with pytest.raises(DataError, match=r"data.source and data.target must name two. Its languages are en, de, fr"):
+    with pytest.raises(
+        DataError, match=r"must have two languages; got en, de, fr. Choose two of them: --column"
+    ):
         load(parallel.Config(train=str(path)))
 
 

@@ -42,6 +42,8 @@ def cases() -> dict[str, Case]:
     texts, labels = reviews(120)
     answers = [text.split()[0] for text in texts]
     waves = [np.sin(np.arange(20) * (0.3 if label else 0.9) + i) for i, label in enumerate(labels)]
+    pixels = np.random.default_rng(1).integers(0, 100, (len(texts), 12, 12), dtype=np.uint8)
+    images = pixels + 120 * np.array(labels, dtype=np.uint8)[:, None, None]  # images with the label 1 are brighter
     tags = [["GOOD" if word in GOOD else "WORD" for word in text.split()] for text in texts]
     return {
         "Classifier": Case(
@@ -84,6 +86,9 @@ def cases() -> dict[str, Case]:
             seqloom.WordVectors, {"texts": texts}, ("words",), ("train.epochs=1", "model.vector_size=4")
         ),
         "Forecaster": Case(seqloom.Forecaster, {"values": np.sin(np.arange(60) / 3)}, ("horizon",)),
+        "ImageClassifier": Case(
+            seqloom.ImageClassifier, {"images": images, "labels": labels}, ("images",), ("train.epochs=3",)
+        ),
         "SeriesClassifier": Case(
             seqloom.SeriesClassifier, {"series": waves, "labels": labels}, ("series",), ("train.epochs=1",)
         ),

@@ -81,6 +81,17 @@ def test_translator_predicts_lines_and_reports_bleu_and_chrf() -> None:
     model = Translator(overrides=["train.epochs=1", "model.d_model=16", "tokenizer.size=300"]).fit(digits, target)
     assert len(model.predict(["1 2 3", "4 5 6"])) == 2
     assert {"bleu", "chrf"} <= model.evaluate(digits[:20], target[:20]).keys()
+    one, _ = model.predict(["1 2 3", "4 5 6"], glossary={"2": "neun|null"}, forbid=["drei"], beam=5)
+    assert ("neun" in one or "null" in one) and "drei" not in one.split()
+    assert "acht" in model.predict(["4 5 6"], force=["acht"], beam=5)[0]
+    for options, message in (
+        ({"glossary": ["2"]}, "glossary must be a dictionary of source and target terms, or a file; got list"),
+        ({"glossary": {"2": None}}, r"glossary\['2'\] must be a string; got None"),
+        ({"glossary": "missing.tsv"}, "missing.tsv does not exist"),
+        ({"force": "acht"}, "force must be a list of terms; got one string"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            model.predict(["1 2 3"], **options)
 
 
 def test_pair_classifier_predicts_labels_or_scores() -> None:

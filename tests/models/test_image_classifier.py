@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.inspect.views.images import explain_image, occlusion
-from seqloom.models.image_classifier import ImageClassifier, ImageClassifierConfig
+from seqloom.models.image_classifier import ImageClassifierConfig, ImageClassifierModel
 from seqloom.models.image_encoder import (
     PatchEncoderConfig,
     PixelEncoderConfig,
@@ -48,7 +48,7 @@ def float64():
     torch.set_default_dtype(torch.float32)
 
 
-def build(name: str) -> ImageClassifier:
+def build(name: str) -> ImageClassifierModel:
     torch.manual_seed(3)
     return CONFIGS[name].build(H, W, C, LABELS).eval()
 

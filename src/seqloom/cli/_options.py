@@ -69,9 +69,7 @@ Pooling = Annotated[
 ]
 InputColumns = Annotated[
     list[str] | None,
-    typer.Option(
-        "--column", "--text", help="The name or number of a column that the model reads; repeat the option for pairs."
-    ),
+    typer.Option("--column", help="The name or number of a column that the model reads; repeat the option for pairs."),
 ]
 LabelColumn = Annotated[
     str | None, typer.Option("--label", help="The name or number of the column of the labels or correct answers.")

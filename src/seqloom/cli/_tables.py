@@ -78,6 +78,7 @@ class TableFile:
         self.delimiter = ","
         with use_encoding(find_encoding(path)):
             self.rows = self._read(form, columns or ())
+        self.delimiter = "," if form == "tsv" else self.delimiter  # tabs are not expected in a .csv file
         self.names = list(dict.fromkeys(name for row in self.rows for name in row))
         self.inputs = model.inputs if inputs is None else inputs
         self.columns = self._choose(list(columns or ()), model)

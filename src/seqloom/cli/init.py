@@ -1,9 +1,10 @@
 """`seqloom init`: write a recipe for the user's data."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,6 +12,9 @@ from seqloom.cli._options import Device, InputColumns, LabelColumn
 from seqloom.cli._output import check_parent_folder
 from seqloom.core.errors import DataError, UsageError
 from seqloom.core.words import is_unicode
+
+if TYPE_CHECKING:
+    from seqloom.data.detected import Detected
 
 TASKS = Literal[
     "language-model",
@@ -30,7 +34,7 @@ TASKS = Literal[
 ]
 OBJECTIONS = {  # options that override the recognized task
     "classify": "--column and --label name other columns",
-    "translate": "--task classify reads texts with labels",
+    "translate": "--column SOURCE and --label TARGET name other columns, and --task classify reads texts with labels",
     "pair": "--task classify or --task translate reads it as labelled texts or as translations",
     "language-model": "--task tag reads a word and its tag on each line",
 }
@@ -50,6 +54,14 @@ def init(
     task: Annotated[TASKS | None, typer.Option(help="The task. [default: detected from the files]")] = None,
     column: InputColumns = None,
     label: LabelColumn = None,
+    dev: Annotated[
+        list[Path] | None,
+        typer.Option(help="A file for dev, or two aligned files. [default: a part of the training data]"),
+    ] = None,
+    test: Annotated[
+        list[Path] | None,
+        typer.Option(help="A file for test, or two aligned files. [default: a part of the training data]"),
+    ] = None,
     multi_label: Annotated[
         bool | None,
         typer.Option(
@@ -91,10 +103,11 @@ def init(
     from seqloom.recipes.drafts import Request, draft_recipe, name_recipe, shorten_training, smaller_drafts
 
     columns = NamedColumns(tuple(column or ()), label)
-    check_names(files)
+    held_out = {split: names for split, names in (("dev", dev), ("test", test)) if names}
+    check_names([*files, *(file for names in held_out.values() for file in names)])
     encoding = find_encoding(first_text(files, task))
     with use_encoding(encoding):
-        detected = detect(files, task, columns, multi_label)
+        detected = detect(files, task, columns, multi_label, held_out)
     if multi_label is not None and detected.task != "classify":
         raise UsageError("--multi-label and --single-label require a classifier: add --task classify.")
     if detected.task in ("forecast", "series-classify", "classify-images") and tokens is not None:
@@ -111,26 +124,40 @@ def init(
     draft = draft_recipe(detected, request, encoding, name, shlex.quote(str(out)))
     write_atomic(out, draft.recipe)
     print(f"{' and '.join(map(str, files))}: {detected.reason}. {draft.notes[0]}.")
-    if task is None and not columns and len(files) == 1 and files[0].is_file() and detected.task in OBJECTIONS:
-        single = "--single-label reads one label per text; " if detected.data.get("multi_label") else ""
-        print(f"If this is wrong: {single}{OBJECTIONS[detected.task]}.")
+    if task is None and not columns and len(files) == 1 and (objection := object_to(detected, files[0])):
+        print(f"If this is wrong: {objection}.")
     if encoding != "utf-8":
-        print(f"The encoding is {encoding}, not UTF-8; the recipe sets data.encoding.")
+        subject = "Files that are not UTF-8 are read as" if files[0].is_dir() else "The encoding is not UTF-8, but"
+        print(f"{subject} {encoding}; the recipe sets data.encoding.")
     for note in draft.notes[1:]:
         print(f"{note}.")
     if detected.task in ("pair", "choice", "answer") and run is None:
         print("A pretrained model is usually much better at this task: use --from, for example --from minilm.")
     if minutes is not None:
         drafts = smaller_drafts(draft.setting_name, detected, request, encoding, name, shlex.quote(str(out)))
-        seconds = rehearse_recipe(out)
+        seconds = rehearse_recipe(out, draft.notes)
         while seconds is not None and seconds > 60 * minutes:
             smaller = next(drafts, None)
             draft = smaller or replace(draft, recipe=shorten_training(draft.recipe, 60 * minutes / seconds))
             write_atomic(out, draft.recipe)
-            seconds = None if smaller is None else rehearse_recipe(out)
+            seconds = None if smaller is None else rehearse_recipe(out, draft.notes)
     elif estimate:
-        rehearse_recipe(out)
+        rehearse_recipe(out, draft.notes)
     print(f"Wrote {out}. Check it, then run: seqloom train {shlex.quote(str(out))}")
+
+
+def object_to(detected: "Detected", file: Path) -> str:
+    """Return the options that change what was recognized in a file, or "" if there are none."""
+    if detected.data["corpus"] == "parallel" and detected.alternatives:
+        source, target = map(shlex.quote, detected.alternatives)
+        return f"--column {source} --label {target} trains the other direction"
+    if not file.is_file() or detected.task not in OBJECTIONS:
+        return ""
+    single = "--single-label reads one label per text; " if detected.data.get("multi_label") else ""
+    if detected.alternatives:
+        names = " or ".join(f"--label {shlex.quote(name)}" for name in detected.alternatives[:3])
+        return f"{single}{names} selects another column of labels, and --column selects the texts"
+    return single + OBJECTIONS[detected.task]
 
 
 def check_names(files: list[Path]) -> None:
@@ -166,8 +193,11 @@ def find_run(source: str) -> Path:
     return run
 
 
-def rehearse_recipe(path: Path) -> float | None:
-    """Train a few steps, print the time and memory of the complete run, and return the time in seconds."""
+def rehearse_recipe(path: Path, known: Sequence[str] = ()) -> float | None:
+    """Train a few steps, print the time and memory of the complete run, and return the time in seconds.
+
+    Warnings that repeat one of the `known` notes are not printed.
+    """
     from seqloom.cli.doctor import describe_budget
     from seqloom.inspect.doctor import examine
     from seqloom.recipes import read_recipe
@@ -178,5 +208,6 @@ def rehearse_recipe(path: Path) -> float | None:
     for line in describe_budget(diagnosis):
         print(line)
     for warning in diagnosis.warnings:
-        print(f"warning: {warning}")
+        if warning.replace(f"{Path.cwd()}/", "").rstrip(".") not in known:
+            print(f"warning: {warning}")
     return diagnosis.seconds

@@ -6,13 +6,15 @@ describes what was recognized, so that the user can correct it.
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from seqloom.core.errors import DataError, UsageError
-from seqloom.core.words import did_you_mean, shorten
+from seqloom.core.words import did_you_mean, format_count, shorten
+from seqloom.data.corpora import find
 from seqloom.data.corpora.parallel import is_language
+from seqloom.data.corpus import FilesConfig
 from seqloom.data.detect_images import (
     described_task,
     has_images,
@@ -23,14 +25,9 @@ from seqloom.data.detect_images import (
     recognize_labelled_images,
     recognize_visual_questions,
 )
+from seqloom.data.detect_texts import check_texts_of_folder, is_image_folder, looks_tabular, looks_tagged
 from seqloom.data.detected import SPLIT_NAMES, ChosenColumns, Detected
-from seqloom.data.files import (
-    EXTENSIONS,
-    expand_home,
-    read_nonblank,
-    split_lines,
-    without_compression,
-)
+from seqloom.data.files import expand_home, is_text, read_nonblank, text_files, without_compression
 from seqloom.data.formats.arrow_tables import dataset_splits, is_dataset_folder
 from seqloom.data.label_columns import are_flags, are_lists, are_parallel, find_separator
 from seqloom.data.table_profile import (
@@ -42,7 +39,6 @@ from seqloom.data.table_profile import (
     OPTION_LISTS,
     OUTPUTS,
     PAIRS,
-    SAMPLE_ROWS,
     TEXTS,
     TRANSLATION_SIDES,
     ColumnProfile,
@@ -51,7 +47,7 @@ from seqloom.data.table_profile import (
     profile_table,
     text_column,
 )
-from seqloom.data.tables import TRANSLATIONS, format_of
+from seqloom.data.tables import TRANSLATIONS, Format, column_names, find_language, format_of
 
 CONLL_ENDINGS = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".bioes", ".conll03")
 
@@ -70,6 +66,7 @@ TASKS = {  # the form of the examples → the task that `detect` recognizes
     "image-captioning": "caption",
     "visual-question-answering": "vqa",
 }
+NOTICES = r"readme|licen[cs]e|copying|about"  # names of files that are not data
 TEXT_TASKS = ("language-model", "ngram", "hmm", "word-vectors")  # tasks that read plain text
 
 
@@ -78,12 +75,15 @@ def detect(
     task: str | None = None,
     columns: NamedColumns | None = None,
     multi_label: bool | None = None,
+    held_out: Mapping[str, Sequence[Path]] | None = None,
 ) -> Detected:
     """Recognize the task of files; `task` and `columns` restrict the result.
 
     Without `task`, one named input means labelled texts, two inputs mean pairs, and more inputs mean a text with
-    options. `multi_label` states whether a text has several labels.
+    options. `multi_label` states whether a text has several labels. `held_out` contains the files of dev and test.
     """
+    if held_out:
+        return add_held_out(detect(paths, task, columns, multi_label), len(paths), held_out)
     paths = [expand_home(path) for path in paths]
     for path in paths:
         if not path.exists():
@@ -116,9 +116,23 @@ def detect(
     detected = _detect_file(files["train"], task, columns or NamedColumns(), multi_label)
     if detected.task == "forecast":
         return detected
-    return Detected(
-        detected.task, {**detected.data, **{key: str(path) for key, path in files.items()}}, detected.reason
-    )
+    return replace(detected, data={**detected.data, **{key: str(path) for key, path in files.items()}})
+
+
+def add_held_out(detected: Detected, count: int, held_out: Mapping[str, Sequence[Path]]) -> Detected:
+    """Add the files of dev and test to the data of train, which has `count` files or folders."""
+    config = find(str(detected.data["corpus"])).Config
+    for split, files in held_out.items():
+        if not issubclass(config, FilesConfig) or split not in config.file_keys:
+            raise UsageError(f"--{split} requires files of examples; dev and test are parts of a series.")
+        if split in detected.data:
+            raise UsageError(f"--{split} cannot be combined with a {split} file that is recognized by its name.")
+        if len(files) != count:
+            each = "once" if count == 1 else f"{count} times, for each training file"
+            raise UsageError(f"--{split} must be given {each}; got {format_count(len(files), 'file')}.")
+    names = {split: tuple(map(str, map(expand_home, files))) for split, files in held_out.items()}
+    more = {split: files[0] if len(files) == 1 else files for split, files in names.items()}
+    return replace(detected, data={**detected.data, **more})
 
 
 def first_text(paths: Sequence[Path], task: str | None = None) -> Path:
@@ -138,8 +152,9 @@ def assign_splits(paths: Sequence[Path]) -> dict[str, Path] | None:
             return image_folders
         else:
             paths = [path for path in sorted(paths[0].iterdir()) if path.is_file() and format_of(path)]
-            if any(path.name.endswith(EXTENSIONS) for path in paths):
-                return None
+            if any(is_text(path) for path in paths) and not set(paths).issuperset(text_files(paths[0].parent)):
+                return None  # a folder of texts with subfolders
+            paths = [path for path in paths if not re.match(NOTICES, path.name.lower())]
     splits: dict[str, Path] = {}
     for path in paths:
         words = re.split(r"[^a-z]+", without_compression(path).lower())
@@ -156,8 +171,10 @@ def _detect_file(path: Path, task: str | None, columns: NamedColumns, multi_labe
         po = path.with_suffix(".po").name
         raise DataError(f"{path} is a compiled message catalogue. Convert it: msgunfmt {path} > {po} (gettext).")
     if path.is_dir() and form is None:
-        if task in (None, "classify-images") and has_images(path):
+        if (task is None and is_image_folder(path)) or (task == "classify-images" and has_images(path)):
             return Detected("classify-images", {"corpus": "image-files"}, "images, with a subfolder for each label")
+        if task in (None, "tag"):
+            check_texts_of_folder(path)
         return _text(path, columns, task) if task in (None, *TEXT_TASKS) else _refuse(path, task)
     if task in TEXT_TASKS:
         return _text(path, columns, task)
@@ -165,17 +182,34 @@ def _detect_file(path: Path, task: str | None, columns: NamedColumns, multi_labe
         return _tagged(path, columns)
     if form in TRANSLATIONS:
         kind = "a folder of translation memories" if path.is_dir() else f"a {form.upper()} file"
-        chosen = {"columns": columns.names} if columns else {}
-        return Detected("translate", {"corpus": "parallel", **chosen}, f"{kind} with two languages")
+        chosen = {"columns": _chosen_languages(path, form, columns)} if columns else {}
+        names = column_names(path) if not columns else ()
+        direction = "" if len(names) != 2 else f", from {names[0]} to {names[1]}"
+        alternatives = tuple(reversed(names)) if direction else ()
+        return Detected("translate", {"corpus": "parallel", **chosen}, f"{kind}{direction}", alternatives)
     if name.endswith(".json") and task in (None, "answer") and _is_squad(path):
         refuse_columns(path, columns, "a SQuAD file")
         return Detected("answer", {"corpus": "squad-files"}, "questions with answers in SQuAD format")
     if (form is None or name.endswith(".txt")) and not columns:
-        if task is None:
-            return _tagged(path, columns) if _looks_tagged(path) else _text(path, columns)
+        if task is None and looks_tagged(path):
+            return _tagged(path, columns)
+        if task is None and not looks_tabular(path):
+            return _text(path, columns)
         form = form or "tsv"
     table = replace(profile_table(path, form or "tsv", columns.names), multi_label=multi_label)
     return _detect_table(table, task, columns)
+
+
+def _chosen_languages(path: Path, form: Format, columns: NamedColumns) -> tuple[str, ...]:
+    """Return the named languages of a translation memory; raise an error if it lacks one of them."""
+    names = column_names(path)
+    for name in columns.names:
+        if find_language(name, names, form) not in names:
+            option = "label" if name == columns.label else "column"
+            raise DataError(f"{path} has no language {name!r} for --{option}; its languages are {', '.join(names)}.")
+    if len(columns.names) != 2:
+        raise UsageError(f"Name the source language with --column and the target language with --label, of {path}.")
+    return columns.names
 
 
 def refuse_columns(path: Path, columns: NamedColumns, kind: str) -> None:
@@ -207,17 +241,6 @@ def _is_squad(path: Path) -> bool:
     except ValueError:
         return False
     return isinstance(content, dict) and isinstance(content.get("data"), list)
-
-
-def _looks_tagged(path: Path) -> bool:
-    """Return whether most lines have a word and a tag in columns, and blank lines separate sentences."""
-    lines = split_lines(read_nonblank(path))[: 5 * SAMPLE_ROWS]
-    rows = [line.split("\t") if "\t" in line else line.split() for line in lines if line.strip()]
-    widths = {len(row) for row in rows if row[0] != "-DOCSTART-"}
-    if len(widths) != 1 or not 2 <= widths.pop() <= 12 or len(rows) == len(lines):
-        return False
-    tags = {row[-1] for row in rows}
-    return len(tags) <= max(3, len(rows) // 5) and all(len(row[0].split()) == 1 for row in rows)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -386,7 +409,10 @@ def _labelled(table: TableSample, chosen: ChosenColumns) -> Detected | None:
     if text is None or label is None or (label.distinct > len(label.texts) / 2 and chosen.label is None):
         return None
     data = {"corpus": "table", "text": table.key(text), "label": table.key(label)}
-    return Detected("classify", data, f"texts in {table.describe(text)}, labels in {table.describe(label)}")
+    others = [column.name for column in table.columns if column not in (text, label) and column.is_label]
+    alternatives = () if chosen.label or not table.has_header else tuple(others)
+    reason = f"texts in {table.describe(text)}, labels in {table.describe(label)}"
+    return Detected("classify", data, reason, alternatives)
 
 
 def _series(table: TableSample, chosen: ChosenColumns) -> Detected | None:

@@ -16,6 +16,7 @@ class Detected:
     task: str
     data: Mapping[str, object]  # the section `data` of a recipe
     reason: str  # explanation, such as: texts in the column "body", labels in the column "class"
+    alternatives: Sequence[str] = ()  # other columns that may be meant: of labels, or the languages in the other order
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Strict reading of text files, and the location of data sets.
 
-Errors name the file, the line and the byte. Files are UTF-8 unless `use_encoding` sets another encoding. A byte order
-mark is dropped, and Windows line endings become "\\n". The line endings of old Macs, "\\r", are converted if the text
-has no other line endings. Lines end only at "\\n"; U+2028 and other separators of `str.splitlines` are ordinary
-characters.
+Errors name the file, the line and the byte. Files are UTF-8 unless `use_encoding` sets another encoding; a file
+that is valid UTF-8 is always read as UTF-8, so that the files of a folder may have different encodings. A byte
+order mark is dropped, and Windows line endings become "\\n". The line endings of old Macs, "\\r", are converted if
+the text has no other line endings. Lines end only at "\\n"; U+2028 and other separators of `str.splitlines` are
+ordinary characters.
 """
 
 import codecs
@@ -11,6 +12,7 @@ import gzip
 import math
 import os
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -55,18 +57,34 @@ def read_files(path: Path) -> list[tuple[Path, str]]:
     """
     if not path.is_dir():
         return [(path, read_nonblank(path))]
-    paths: list[Path] = []
-    for parent, folders, files in os.walk(path, onerror=_refuse_folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        names = [name for name in files if name.endswith(EXTENSIONS) and not name.startswith(".")]
-        paths += [file for name in names if (file := Path(parent, name)).is_file()]
-    paths.sort(key=lambda file: file.relative_to(path).as_posix())
+    paths = sorted(text_files(path), key=lambda file: file.relative_to(path).as_posix())
     if not paths:
-        raise DataError(f"The folder {path} must contain .txt or .txt.gz files, but has none.")
+        kinds = Counter(file.suffix.lower() for file in files_below(path) if file.suffix)
+        listed = ", ".join(f"{count:,} {suffix}" for suffix, count in kinds.most_common(3))
+        hint = f" {listed}. Rename texts to .txt, or name a single file." if listed else " none."
+        raise DataError(f"The folder {path} must contain .txt or .txt.gz files, but has{hint}")
     texts = [(file, text) for file in paths if (text := read_text(file)).strip()]
     if not texts:
         raise DataError(f"Every text file in the folder {path} is empty ({len(paths)} files, first {paths[0].name}).")
     return texts
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder, without hidden files and folders."""
+    for parent, folders, files in os.walk(folder, onerror=_refuse_folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        names = sorted(name for name in files if not name.startswith("."))
+        yield from (file for name in names if (file := Path(parent, name)).is_file())
+
+
+def text_files(folder: Path) -> Iterator[Path]:
+    """Yield the .txt, .txt.gz and .txt.zst files below a folder."""
+    return filter(is_text, files_below(folder))
+
+
+def is_text(path: Path) -> bool:
+    """Return whether a file has the name of a text."""
+    return path.name.lower().endswith(EXTENSIONS)
 
 
 def _refuse_folder(error: OSError) -> NoReturn:
@@ -173,7 +191,7 @@ def decode_text(content: bytes | bytearray, path: Path | str) -> str:
         where = f"byte {index + 1:,} of the text" + ("" if count == 1 else f", {count:,} in total")
         raise DataError(f"{problem} ({where}). Remove it, for example: tr -d '\\000' < OLD > NEW.")
     try:
-        text = content.decode(encoding)
+        text = content.decode("utf-8" if is_utf8(content) else encoding)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
@@ -182,6 +200,21 @@ def decode_text(content: bytes | bytearray, path: Path | str) -> str:
         ) from None
     text = text.removeprefix(BYTE_ORDER_MARK)
     return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
+
+
+def is_utf8(content: bytes | bytearray) -> bool:
+    """Return whether a text is valid UTF-8 with at least one character that is not ASCII.
+
+    A text in another encoding is almost never valid UTF-8. An ASCII text is valid in UTF-8, too, but encodings such as
+    ISO-2022-JP consist of ASCII bytes.
+    """
+    if content.isascii():
+        return False
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def guess_encoding(content: bytes | bytearray) -> str | None:

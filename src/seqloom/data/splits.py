@@ -19,6 +19,7 @@ from seqloom.core.errors import DataError
 from seqloom.core.words import format_count
 from seqloom.data.corpus import SPLITS, Corpus, Example, FilesConfig, HoldoutConfig, version_of
 from seqloom.data.files import expand_home
+from seqloom.data.tables import ROW_FORMATS, format_of
 
 _first: ContextVar[Mapping[str, Mapping[str, int]] | None] = ContextVar("first_examples", default=None)
 T = TypeVar("T")
@@ -283,10 +284,13 @@ def complete_examples(
         problem = blank if any(left_out.values()) else "it has no rows below the header"
         raise DataError(f"{file} must contain {required}, but {problem}.")
     notes = []
+    path = expand_home(Path(file))
+    unit = "row" if format_of(path) in ROW_FORMATS else "line"
+    file = f"a file in {file}" if path.is_dir() else file
     for lacking, lines in left_out.items():
         if len(lines) == 1:
-            notes.append(f"1 example has {lacking} and was left out, at line {lines[0]:,} of {file}")
+            notes.append(f"1 example has {lacking} and was left out, at {unit} {lines[0]:,} of {file}")
         elif lines:
             subject = f"{len(lines):,} examples have {lacking} and were left out"
-            notes.append(f"{subject}, the first at line {lines[0]:,} of {file}")
+            notes.append(f"{subject}, the first at {unit} {lines[0]:,} of {file}")
     return examples, notes

@@ -20,11 +20,13 @@ from seqloom.core.errors import DataError
 from seqloom.core.words import find_nearest, format_count, format_value, is_unicode
 from seqloom.data.files import (
     expand_home,
+    files_below,
     guess_encoding,
     read_bytes,
     read_lines,
     read_nonblank,
     split_lines,
+    text_files,
     without_compression,
 )
 from seqloom.data.formats.arrow_tables import is_dataset_folder, read_arrow
@@ -51,6 +53,7 @@ _EXTENSIONS: dict[str, Format] = {
     ".xliff": "xliff",
     ".po": "po",
 }
+ROW_FORMATS: tuple[Format, ...] = ("tmx", "xliff", "parquet")  # their rows are not numbered by lines
 TRANSLATIONS: tuple[Format, ...] = ("tmx", "xliff", "po")  # their columns are languages; a row may lack a language
 
 
@@ -59,14 +62,17 @@ def format_of(path: Path) -> Format | None:
     if is_dataset_folder(path):
         return "parquet"
     if path.is_dir():
-        return next(map(format_of, translation_files(path)), None)
+        return next(map(format_of, _translation_files(path)), None)
     return _EXTENSIONS.get(Path(without_compression(path)).suffix.lower())
 
 
 def translation_files(folder: Path) -> list[Path]:
-    """Return the translation memories in a folder, sorted by name."""
-    files = (path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith("."))
-    return [path for path in files if format_of(path) in TRANSLATIONS]
+    """Return the translation memories below a folder, sorted by name."""
+    return sorted(_translation_files(folder))
+
+
+def _translation_files(folder: Path) -> Iterator[Path]:
+    return (path for path in files_below(folder) if format_of(path) in TRANSLATIONS)
 
 
 @contextmanager
@@ -303,6 +309,8 @@ def _requested(path: Path, form: Format, columns: Mapping[str, Column]) -> Itera
     }
     blank = dict.fromkeys(names, "") if form in TRANSLATIONS else {}
     for number, item in records:
+        if path.is_dir() and form in TRANSLATIONS and not item.keys() >= set(actual.values()):
+            continue  # a file of the folder with other languages
         row = {**blank, **item}
         for key, column in columns.items():
             if actual[column] not in row:
@@ -369,10 +377,21 @@ def _cell_text(path: Path, number: int, key: str, item: Mapping[str, object], ma
 
 
 def find_encoding(path: Path) -> str:
-    """Return the encoding of a file or of the first text in a folder, or UTF-8 if it is unknown."""
+    """Return the encoding of a file, or the encoding of the texts in a folder that are not UTF-8.
+
+    The encoding is UTF-8 if all texts are, or if it is unknown.
+    """
     path = expand_home(path)
     if path.is_dir() and not is_dataset_folder(path):
-        path = next((file for file in sorted(path.rglob("*.txt*")) if file.is_file()), path)
+        files = sorted(text_files(path)) or translation_files(path)
+        encodings = {encoding: file for file in files if (encoding := find_encoding(file)) != "utf-8"}
+        if len(encodings) > 1:
+            listed = " and ".join(f"{file} is {encoding}" for encoding, file in sorted(encodings.items()))
+            raise DataError(
+                f"The texts in {path} that are not UTF-8 must have the same encoding, but probably {listed}. Convert "
+                "the files to UTF-8, for example: iconv -f ENCODING -t UTF-8 OLD > NEW."
+            )
+        return next(iter(encodings), "utf-8")
     if path.is_dir() or format_of(path) in ("parquet", "tmx", "xliff"):
         return "utf-8"
     return guess_encoding(read_bytes(path)) or "utf-8"

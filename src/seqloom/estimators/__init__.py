@@ -8,6 +8,7 @@
 pandas, polars and pyarrow.
 """
 
+from seqloom.estimators.images import ImageClassifier
 from seqloom.estimators.pairs import MultipleChoice, PairClassifier, QuestionAnswering
 from seqloom.estimators.series import Forecaster, SeriesClassifier
 from seqloom.estimators.texts import Classifier, InstructionModel, LanguageModel, Tagger, Translator, WordVectors
@@ -15,6 +16,7 @@ from seqloom.estimators.texts import Classifier, InstructionModel, LanguageModel
 __all__ = [
     "Classifier",
     "Forecaster",
+    "ImageClassifier",
     "InstructionModel",
     "LanguageModel",
     "MultipleChoice",

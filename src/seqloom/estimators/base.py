@@ -41,9 +41,10 @@ class Examples:
 
     data: Mapping[str, object]
     extension: str  # extension of the file, or "" for a folder
-    content: str | Mapping[str, str]  # content of the file, or content of each file of a folder by name
+    content: str | Mapping[str, str | bytes]  # content of the file, or content of each file of a folder by name
     count: int  # number of examples
     path_key: str = "train"  # the key of the path in the section `data`
+    table: str = ""  # name of the file in a folder that the section `data` names; "" names the folder
 
     def write(self, folder: Path) -> Path:
         """Write the examples and return the path of the file or folder."""
@@ -53,8 +54,8 @@ class Examples:
             return path
         path.mkdir()
         for name, content in self.content.items():
-            (path / name).write_text(content, encoding="utf-8", newline="\n")
-        return path
+            (path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+        return path / self.table
 
 
 def name_columns(column: str | Sequence[str], label: str | None) -> NamedColumns:

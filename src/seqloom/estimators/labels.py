@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 from uuid import UUID
 
 import numpy as np
@@ -89,16 +89,56 @@ def check_label_lists(values: Any, name: str = "labels") -> list[list[Hashable]]
     return [check_labels(list(item), f"{name}[{index}]") if item else [] for index, item in enumerate(items)]
 
 
-class LabelNames:
-    """The labels of a classifier, most frequent first, with their frequencies and their names in the run."""
+class IndicatorMatrix(NamedTuple):
+    """A matrix (N, C) of 0 and 1, which states whether example n has the label c, and the labels of its columns."""
 
-    def __init__(self, counts: Iterable[tuple[Hashable, str, int]]) -> None:
-        self.rows = list(counts)
+    values: NDArray[np.int64]
+    columns: list[Hashable]
+
+    @classmethod
+    def read(cls, labels: Any, name: str = "labels") -> "IndicatorMatrix | None":
+        """Return the matrix in an array, a sparse matrix or a table of pandas or polars; None for other labels."""
+        shape = getattr(labels, "shape", None)
+        if shape is None or len(shape) != 2:
+            return None
+        convert = next((method for key in TO_ARRAY if (method := getattr(labels, key, None)) is not None), None)
+        if convert is None and not isinstance(labels, np.ndarray):
+            return None
+        columns = list(getattr(labels, "columns", range(shape[1])))
+        array = np.asarray(labels if convert is None else convert())
+        if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all() or shape[1] < 2:
+            received = f"{'a table' if hasattr(labels, 'columns') else 'an array'} of shape {tuple(shape)}"
+            values = "" if array.dtype.kind not in "biuf" or np.isin(array, (0, 1)).all() else " with other values"
+            raise ValueError(
+                f"{name} must be one label for each text, or a matrix of 0 and 1 with a column for each label; "
+                f"got {received}{values}"
+            )
+        return cls(array.astype(np.int64), check_labels(columns, "the columns"))
+
+    def lists(self) -> list[list[Hashable]]:
+        """Return the labels of each example."""
+        return [[self.columns[index] for index in np.flatnonzero(row)] for row in self.values]
+
+
+def as_label_lists(labels: Any) -> list[Any]:
+    """Return labels as a list; the rows of an indicator matrix become lists of labels."""
+    matrix = IndicatorMatrix.read(labels)
+    return check_list(labels, "labels", "labels") if matrix is None else matrix.lists()
+
+
+class LabelNames:
+    """The labels of a classifier, most frequent first, with their frequencies and their names in the run.
+
+    `columns` are the labels of an indicator matrix, in order, or None.
+    """
+
+    def __init__(self, counts: Iterable[tuple[Hashable, str, int]], columns: Sequence[Hashable] | None = None) -> None:
+        self.rows, self.columns = list(counts), columns
         self.names = {label: name for label, name, _ in self.rows}
         self.labels = {name: label for label, name, _ in self.rows}
 
     @classmethod
-    def of(cls, labels: Sequence[Hashable]) -> Self:
+    def of(cls, labels: Sequence[Hashable], columns: Sequence[Hashable] | None = None) -> Self:
         """Give each label a name: its text, with its type if another label has the same text."""
         used, rows = set[str](), []
         for label, count in Counter(labels).most_common():
@@ -108,16 +148,18 @@ class LabelNames:
             name = next(option for option in options if option not in used)
             used.add(name)
             rows.append((label, name, count))
-        return cls(rows)
+        return cls(rows, columns)
 
     def to_json(self) -> Json:
         """Return the labels as JSON; raise TypeError if a label cannot be represented."""
-        return {"labels": [[encode_label(label), name, count] for label, name, count in self.rows]}
+        columns = {} if self.columns is None else {"columns": [encode_label(label) for label in self.columns]}
+        return {"labels": [[encode_label(label), name, count] for label, name, count in self.rows], **columns}
 
     @classmethod
     def from_json(cls, content: Any) -> Self:
         """Return the labels that `to_json` stored."""
-        return cls((decode_label(label), name, count) for label, name, count in content["labels"])
+        columns = [decode_label(label) for label in content["columns"]] if "columns" in content else None
+        return cls(((decode_label(label), name, count) for label, name, count in content["labels"]), columns)
 
     def name(self, label: Hashable) -> str:
         """Return the name of a label that need not occur in the training data."""
@@ -134,19 +176,27 @@ def as_array(labels: Sequence[Hashable]) -> NDArray[Any]:
     return array
 
 
+TO_ARRAY = ("toarray", "to_numpy")  # methods of sparse matrices, and of tables of pandas and polars
 NamedExamples = Callable[[list[str]], Examples]  # a function that creates examples from the names of their labels
 
 
 class LabelEstimator(Estimator):
     """An estimator that predicts one label for each example."""
 
+    predicts_several: ClassVar[bool] = False  # whether an example may have several labels
     _names: LabelNames | None = None
 
-    def _train_labels(self, examples: NamedExamples, labels: list[Hashable], validation: float) -> Self:
-        """Train on examples with these labels."""
-        names = LabelNames.of(labels)
+    def _train_labels(
+        self,
+        examples: NamedExamples,
+        labels: list[Hashable],
+        validation: float,
+        columns: Sequence[Hashable] | None = None,
+    ) -> Self:
+        """Train on examples with these labels. `columns` are the labels of an indicator matrix."""
+        names = LabelNames.of(labels, columns)
         if len(names.rows) < 2:
-            raise ValueError(f"labels must have at least two classes; got only {labels[0]!r}")
+            raise ValueError(f"labels must have at least two classes; got only {', '.join(map(repr, labels[:1]))}")
         if len(labels) <= len(names.rows):
             raise ValueError("at least one class must have two examples: one to train on, and one for validation")
         if self.out is not None:
@@ -176,7 +226,12 @@ class LabelEstimator(Estimator):
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """The labels in sorted order, which is the order of the columns of `predict_proba`."""
+        """The labels in sorted order, or in the order of an indicator matrix.
+
+        This is the order of the columns of `predict_proba`.
+        """
+        if self.names.columns is not None:
+            return as_array(self.names.columns)
         labels = [self.names.labels.get(name, name) for name in self.predictor.run.labels]
         try:
             return as_array(sorted(labels))
@@ -217,6 +272,6 @@ class LabelEstimator(Estimator):
         return Tags(
             estimator_type="classifier",
             target_tags=TargetTags(required=True),
-            classifier_tags=ClassifierTags(),
+            classifier_tags=ClassifierTags(multi_label=self.predicts_several),
             input_tags=InputTags(string=True, two_d_array=False),
         )

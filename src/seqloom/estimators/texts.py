@@ -1,7 +1,8 @@
 """Estimators that read texts: classifiers, taggers, translators, language models and word vectors."""
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -9,9 +10,17 @@ from numpy.typing import NDArray
 
 from seqloom.core.inputs import check_lengths, check_list, check_text, check_texts, check_words
 from seqloom.data.examples import Instruction
+from seqloom.data.glossary import Glossary
 from seqloom.data.prompts import format_instruction, instruction_suffix
 from seqloom.estimators.base import Estimator, Examples, json_lines, value_errors
-from seqloom.estimators.labels import LabelEstimator, NamedExamples, check_label_lists, check_labels
+from seqloom.estimators.labels import (
+    IndicatorMatrix,
+    LabelEstimator,
+    NamedExamples,
+    as_label_lists,
+    check_label_lists,
+    check_labels,
+)
 from seqloom.predict.multi_label import MultiLabelPredictor
 from seqloom.predict.results import Metrics, Predictions
 
@@ -19,20 +28,23 @@ from seqloom.predict.results import Metrics, Predictions
 class Classifier(LabelEstimator):
     """A text classifier. It works with `clone`, pipelines, `cross_val_score` and `GridSearchCV` of scikit-learn.
 
-    If the labels of `fit` are lists or sets, a text has any number of labels, and `predict` returns lists.
+    If the labels of `fit` are lists or sets, a text has any number of labels, and `predict` returns lists. The labels
+    may also be a matrix (N, C) of 0 and 1 as in scikit-learn, or a table of 0 and 1; `predict` then returns a matrix.
     """
 
     tasks: ClassVar = ("classify",)
+    predicts_several: ClassVar = True
 
     def fit(self, texts: Iterable[str], labels: Iterable[Any], *, validation: float = 0.1) -> Self:
         """Train on texts and their labels. The fraction `validation` is held out to select the best checkpoint."""
+        matrix = IndicatorMatrix.read(labels)
         make, labels = self._check(texts, labels)
-        return self._train_labels(make, labels, validation)
+        return self._train_labels(make, labels, validation, None if matrix is None else matrix.columns)
 
     @staticmethod
     def _check(texts: Iterable[str], labels: Iterable[Any]) -> tuple[NamedExamples, list[Hashable]]:
         """Return a function that creates the examples from the names of all labels, and the list of all labels."""
-        checked, labels = check_texts(texts, "texts"), check_list(labels, "labels", "labels")
+        checked, labels = check_texts(texts, "texts"), as_label_lists(labels)
         check_lengths(texts=checked, labels=labels)
         lists = check_label_lists(labels)
         several = {} if lists is None else {"multi_label": True}
@@ -49,14 +61,22 @@ class Classifier(LabelEstimator):
     def _has_several_labels(self) -> bool:
         return isinstance(self.predictor, MultiLabelPredictor)
 
-    def predict(self, texts: Iterable[str]) -> list[Any]:
+    def predict(self, texts: Iterable[str]) -> list[Any] | NDArray[np.int64]:
         """Return the label of each text; a blank text has the most frequent label.
 
         With several labels per text, return the list of labels above their thresholds, with the most probable label
-        first.
+        first. If the labels of `fit` were a matrix, return a matrix (N, C) of 0 and 1 in the order of `classes_`.
         """
         if not self._has_several_labels:
             return self._best(self.predict_proba(texts))
+        lists = self._predict_lists(texts)
+        if self.names.columns is None:
+            return lists
+        chosen = [[label in labels for label in self.names.columns] for labels in lists]
+        return np.array(chosen, dtype=np.int64).reshape(-1, len(self.names.columns))
+
+    def _predict_lists(self, texts: Iterable[str]) -> list[list[Hashable]]:
+        """Return the labels of each text that are above their thresholds, with the most probable label first."""
         predictions = self.predictor.classify(check_texts(texts, "texts"), stream=True)
         return [[self.names.labels.get(name, name) for name in prediction.labels] for prediction in predictions]
 
@@ -72,11 +92,11 @@ class Classifier(LabelEstimator):
 
     def score(self, texts: Iterable[str], labels: Iterable[Any]) -> float:
         """Return the accuracy: the fraction of texts with the correct label, or with exactly the correct labels."""
-        texts, labels = check_texts(texts, "texts"), check_list(labels, "labels", "labels")
+        texts, labels = check_texts(texts, "texts"), as_label_lists(labels)
         check_lengths(texts=texts, labels=labels)
         if not self._has_several_labels:
-            return self._accuracy(self.predict(texts), labels)
-        return sum(set(a) == set(b) for a, b in zip(self.predict(texts), labels, strict=True)) / len(labels)
+            return self._accuracy(list(self.predict(texts)), labels)
+        return sum(set(a) == set(b) for a, b in zip(self._predict_lists(texts), labels, strict=True)) / len(labels)
 
     def evaluate(self, texts: Iterable[str], labels: Iterable[Any]) -> Metrics:
         """Return all metrics of `seqloom evaluate`."""
@@ -119,6 +139,19 @@ class Tagger(Estimator):
         return self._measure(self._examples(sentences, tags))
 
 
+def check_glossary(glossary: object) -> None:
+    """Raise TypeError unless a glossary is a dictionary, a file, a `Glossary` or None."""
+    if not isinstance(glossary, Mapping | Glossary | str | Path | None):
+        kind = type(glossary).__name__
+        raise TypeError(f"glossary must be a dictionary of source and target terms, or a file; got {kind}")
+    for source, target in glossary.items() if isinstance(glossary, Mapping) else ():
+        check_text(source, "a source term of glossary")
+        if isinstance(target, list | tuple):
+            check_texts(target, f"glossary[{source!r}]", "terms")
+        else:
+            check_text(target, f"glossary[{source!r}]")
+
+
 class Translator(Estimator):
     """A translator."""
 
@@ -135,10 +168,26 @@ class Translator(Estimator):
         data = {"corpus": "parallel", "columns": ("source", "target")}
         return Examples(data, ".jsonl", json_lines(source=source, target=target), len(source))
 
-    def predict(self, source: Iterable[str], **options: Any) -> list[str]:
-        """Return the translation of each sentence; `options` are search options, such as beam."""
-        translations = self.predictor.translate(check_texts(source, "source"), stream=True, **options)
-        return [translation.text for translation in translations]
+    def predict(
+        self,
+        source: Iterable[str],
+        *,
+        glossary: Glossary | Mapping[str, str | Sequence[str]] | str | Path | None = None,
+        force: Iterable[str] = (),
+        forbid: Iterable[str] = (),
+        **options: Any,
+    ) -> list[str]:
+        """Return the translation of each sentence; `options` are search options, such as beam.
+
+        If a source term of the `glossary` (a dictionary or a file) occurs in a sentence, the translation contains its
+        target term. Every translation contains the terms in `force`, and no translation contains a term in `forbid`.
+        """
+        sentences = check_texts(source, "source")
+        terms = {"force": check_texts(force, "force", "terms"), "forbid": check_texts(forbid, "forbid", "terms")}
+        check_glossary(glossary)
+        with value_errors():
+            translations = self.predictor.translate(sentences, glossary=glossary, stream=True, **terms, **options)
+            return [translation.text for translation in translations]
 
     def evaluate(self, source: Iterable[str], target: Iterable[str]) -> Metrics:
         """Return all metrics of `seqloom evaluate`, such as BLEU and chrF."""

@@ -105,11 +105,11 @@ class ImageClassifierConfig(ImageClassifierOptions):
                 f"model.encoder.positions.max_length={needed}."
             )
 
-    def build(self, height: int, width: int, channels: int, labels: int) -> "ImageClassifier":
-        return ImageClassifier(self, height, width, channels, labels)
+    def build(self, height: int, width: int, channels: int, labels: int) -> "ImageClassifierModel":
+        return ImageClassifierModel(self, height, width, channels, labels)
 
 
-class ImageClassifier(AnyImageClassifier):
+class ImageClassifierModel(AnyImageClassifier):
     """A classifier of the vectors of an image encoder."""
 
     def __init__(self, config: ImageClassifierConfig, height: int, width: int, channels: int, labels: int) -> None:

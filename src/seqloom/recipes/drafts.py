@@ -50,7 +50,7 @@ DEFAULT_VOCABULARY = 8000
 COMMENTS = {  # comments on the keys of the section `data`
     "train": "the training data, optionally compressed (.gz or .zst)",
     "image-files.train": "a folder with a subfolder of images for each label, or a table of paths",
-    "encoding": "of the files",
+"encoding": "of files that are not UTF-8",
     "reuse_train": "dev and test are the training text, which has too few lines to be divided",
     "documents": "what counts as a document: file, line or paragraph",
     "columns": "the columns of source and target: names, or numbers counted from 1",
@@ -131,9 +131,14 @@ class Draft:
 
 
 def name_recipe(task: str, files: Sequence[Path]) -> str:
-    """Name a recipe: train.en and train.de give train, a.txt and b.txt give a-b, pairs.tsv.gz gives pairs."""
+    """Name a recipe: train.en and train.de give train, a.txt and b.txt give a-b, pairs.tsv.gz gives pairs.
+
+    A folder gives its own name.
+    """
     from seqloom.data.files import without_compression
 
+    if len(files) == 1 and files[0].is_dir():
+        return files[0].name
     names = [without_compression(file) for file in files]
     if task == "language-model":
         return names[0].removesuffix(".txt")
@@ -146,7 +151,7 @@ def name_recipe(task: str, files: Sequence[Path]) -> str:
 
 def draft_recipe(detected: Detected, request: Request, encoding: str, name: str, path: str) -> Draft:
     """Return a recipe for recognized data, with notes on the data. `path` is the path of the recipe."""
-    header = {"name": to_printable(name), "recipe": to_printable(path)}
+    header = {"name": to_printable(name) or "corpus", "recipe": to_printable(path)}
     if detected.task == "forecast":
         series, notes = draft_forecaster(detected.data, request.model)
         return Draft(read_template("forecast").format(**header, **series), notes)

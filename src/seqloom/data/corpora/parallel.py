@@ -67,8 +67,8 @@ def choose_columns(config: Config, files: Sequence[str]) -> tuple[int, int] | tu
         return config.source, config.target
     if len(names) != 2:
         raise DataError(
-            f"{path} must have two languages, or data.source and data.target must name two. Its languages are "
-            f"{', '.join(names)}."
+            f"{path} must have two languages; got {', '.join(names)}. Choose two of them: --column SOURCE "
+            "--label TARGET, or data.columns=[SOURCE, TARGET] in a recipe."
         )
     return names[0], names[1]
 

@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
 from seqloom.config import config
 from seqloom.core.errors import DataError
-from seqloom.core.words import format_value
+from seqloom.core.words import format_value, shorten
 from seqloom.data.corpus import Corpus, FileConfig
 from seqloom.data.examples import MultiLabelExample, TextClassificationExample, rarest_labels
 from seqloom.data.files import expand_home
@@ -92,10 +92,20 @@ def read_examples(config: Config, file: str, is_train: bool = False) -> Read[Tex
     for example in examples:
         labels.setdefault(example.text, set()).add(example.label)
     ambiguous = sum(len(text_labels) > 1 for text_labels in labels.values())
+    if is_train and (variants := same_labels(example.label for example in examples)):
+        notes.append(f"labels that differ only in case are different labels: {variants}")
     if is_train and ambiguous:
         several = "different labels in several rows" if config.multi_label else "more than one label"
         notes.append(f"{ambiguous:,} of the {len(labels):,} different texts of train have {several}")
     return examples, notes
+
+
+def same_labels(labels: Iterable[str]) -> str:
+    """List the labels that differ only in case or white space, such as "Billing, billing; Fonts, fonts"."""
+    by_form: dict[str, set[str]] = {}
+    for label in labels:
+        by_form.setdefault(" ".join(label.casefold().split()), set()).add(label)
+    return shorten("; ".join(", ".join(sorted(names)) for names in by_form.values() if len(names) > 1))
 
 
 def make_example(config: Config, where: str, cells: Mapping[str, str]) -> TextClassificationExample:

@@ -5,6 +5,7 @@ removed; the text inside other inline elements is kept.
 """
 
 import io
+import locale
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,11 +15,12 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 from seqloom.core.errors import DataError
-from seqloom.data.files import read_bytes, read_nonblank
+from seqloom.data.files import read_bytes, read_nonblank, without_compression
 
 # The number of a row, counted from 1 (in PO files, the number of the line), and its cells by name.
 Rows = list[tuple[int, dict[str, object]]]
 INLINE_CODES = {"bpt", "ept", "ph", "it", "ut", "x", "bx", "ex", "sc", "ec", "cp", "sm", "em"}
+LANGUAGES = {name.partition("_")[0] for name in locale.locale_alias.values() if "_" in name}
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
@@ -61,8 +63,9 @@ def read_xliff(path: Path) -> Rows:
 def read_po(path: Path) -> Rows:
     """Read the messages of a PO file, except fuzzy and obsolete messages.
 
-    A PO file does not name its source language, so English is assumed; if the target is English, the column of the
-    source is `source`. The plural of a message is a separate row with the last plural translation.
+    The target language is the field `Language` of the header, or else part of the file name. A PO file does not
+    name its source language, so English is assumed; if the target is English, the column of the source is `source`.
+    The plural of a message is a separate row with the last plural translation.
     """
     import polib
 
@@ -73,7 +76,7 @@ def read_po(path: Path) -> Rows:
         line = re.search(r"\(line (\d+)\)", str(error))
         where = f"Line {int(line[1]):,} of {path}" if line else str(path)
         raise DataError(f'{where} is not valid PO: a message has the lines msgid "…" and msgstr "…".') from None
-    target = catalogue.metadata.get("Language", "").replace("_", "-") or "target"
+    target = catalogue.metadata.get("Language", "").replace("_", "-") or language_of_name(path) or "target"
     source = "source" if target == "en" else "en"
     rows: Rows = []
     for entry in catalogue:
@@ -84,6 +87,16 @@ def read_po(path: Path) -> Rows:
             messages.append((entry.msgid_plural, entry.msgstr_plural.get(max(entry.msgstr_plural, default=0), "")))
         rows += [(entry.linenum, {source: message, target: translation}) for message, translation in messages]
     return _require_rows(path, rows, 'msgid "…" and msgstr "…"')
+
+
+def language_of_name(path: Path) -> str:
+    """Return the language in the name of a PO file, such as eu.po, app.pt_BR.po or eu/LC_MESSAGES/app.po, or ""."""
+    folder = path.parent.parent.name if path.parent.name == "LC_MESSAGES" else ""
+    for name in (without_compression(path).removesuffix(".po"), folder):
+        match = re.search(r"(?:^|[._-])([a-z]{2,3})(?:[_-]([A-Z]{2}))?$", name)
+        if match and match[1] in LANGUAGES:
+            return "-".join(filter(None, match.groups()))
+    return ""
 
 
 def _elements(path: Path, start: tuple[str, ...] = ()) -> Iterator[ElementTree.Element]:
