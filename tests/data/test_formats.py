@@ -252,9 +252,7 @@ def test_translation_memory_is_a_parallel_corpus(tmp_path: Path) -> None:
 def test_file_with_three_languages_requires_a_selection(tmp_path: Path) -> None:
     variants = "".join(f'<tuv xml:lang="{name}"><seg>{name}</seg></tuv>' for name in ("en", "de", "fr"))
     path = write(tmp_path / "a.tmx", f"<tmx><body><tu>{variants}</tu></body></tmx>")
-    with pytest.raises(
-        DataError, match=r"must have two languages; got en, de, fr. Choose two of them: --column"
-    ):
+    with pytest.raises(DataError, match=r"must have two languages; got en, de, fr. Choose two of them: --column"):
         load(parallel.Config(train=str(path)))
 
 

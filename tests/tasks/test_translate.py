@@ -373,3 +373,28 @@ def test_shipped_recipes_have_the_task_translate() -> None:
         assert read_recipe(name)[1].task == "translate"
     config = read_recipe("translate-files", ["data.train=[a.en,a.de]"])[1]
     assert [Path(file).name for file in config.data.train] == ["a.en", "a.de"]
+
+
+def test_validation_of_a_rehearsal_generates_as_many_tokens_as_targets_have(
+    recipe: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task.prepare(recipe())
+    tokenizer, references = task.tokenizer, [target for _, target in PAIRS["dev"]]
+    mean = sum(len(tokenizer.encode(text)) + 1 for text in references) / len(references)  # with END
+    assert task.mean_target_length() == pytest.approx(mean)
+    torch.manual_seed(1)
+    model, lengths = task.model().eval(), list[int]()
+    search = translate.beam_search
+
+    def count(*arguments: Any, options: BeamConfig, **more: Any) -> Any:
+        hypotheses = search(*arguments, options=options, **more)
+        lengths.append(max(len(best.tokens) for best, *_ in hypotheses))
+        return hypotheses
+
+    monkeypatch.setattr(translate, "beam_search", count)
+    task.validate(model)
+    unlimited = max(lengths)
+    lengths.clear()
+    task.max_generated = 4
+    task.validate(model)
+    assert unlimited > 4 == max(lengths)

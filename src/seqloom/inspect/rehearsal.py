@@ -260,6 +260,8 @@ def _fit(task: Task, store: CheckpointStore, rehearsal: Rehearsal) -> Iterator[E
         state.tally.step = rehearsal.updates
     rehearsal.microbatches = max([1, *(event.microbatches for event in state.events if isinstance(event, BatchSplit))])
     yield Progress(rehearsal.updates, state.total, state.report(result))
+    if (length := task.mean_target_length()) is not None:  # a model without training would generate up to the limit
+        task.max_generated = math.ceil(length)
     with _time_limit() as stop:
         try:
             with stop.interruptible():

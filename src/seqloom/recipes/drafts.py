@@ -50,7 +50,7 @@ DEFAULT_VOCABULARY = 8000
 COMMENTS = {  # comments on the keys of the section `data`
     "train": "the training data, optionally compressed (.gz or .zst)",
     "image-files.train": "a folder with a subfolder of images for each label, or a table of paths",
-"encoding": "of files that are not UTF-8",
+    "encoding": "of files that are not UTF-8",
     "reuse_train": "dev and test are the training text, which has too few lines to be divided",
     "documents": "what counts as a document: file, line or paragraph",
     "columns": "the columns of source and target: names, or numbers counted from 1",

@@ -152,6 +152,7 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
     reads_tokens = True  # whether the model reads the tokens of texts
     validates_part = False  # whether `validate` computes less than `evaluate` on dev
     measured_on = "examples like its training data"
+    max_generated: int | None = None  # limit of the tokens that `validate` generates for an example; None: no limit
     read_by_model: tuple[str, ...] = ()  # keys of the model section that affect how data is read
 
     recipe: R
@@ -276,6 +277,13 @@ class Task(protocols.Task, protocols.Estimable, Generic[R, M]):
 
     def check_model(self) -> None:
         """Raise an error if the model cannot read the data."""
+
+    def mean_target_length(self) -> float | None:
+        """Return the mean number of tokens that a trained model generates for an example of dev.
+
+        Return None if `validate` does not generate texts.
+        """
+        return None
 
     def warnings(self) -> list[str]:
         """Return warnings for the user as sentences. Called before training begins."""

@@ -8,6 +8,7 @@ for dev and test is fixed, so that evaluations are comparable.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -35,6 +36,7 @@ from seqloom.text import TokenizerConfig
 from seqloom.train.config import FitConfig
 
 EVALUATION_SEED = 0  # the noise seed of evaluations, which is equal for all recipes
+MAX_SAMPLED = 200  # number of texts from which the mean length of the targets is estimated
 GREEDY = BeamConfig(beam=1)  # search options for the reconstructions in evaluations
 
 
@@ -104,6 +106,11 @@ class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
         """Return the mean number of tokens of the texts."""
         return self.batches.total / self.steps_per_epoch()
 
+    def mean_target_length(self) -> float:
+        batches = self.eval_batches("dev")
+        sample = batches.numbers[:MAX_SAMPLED].tolist()
+        return float(np.mean([len(batches.corrupt(number, EVALUATION_SEED, 0).target) for number in sample]))
+
     # --- evaluation -------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
@@ -137,7 +144,8 @@ class Task(TextTask[Recipe, Transformer], BatchedTask[Recipe, Transformer]):
         part = batches.only(chosen.astype(int).tolist(), self.recipe.batch.eval_tokens)
         for members, batch in part.all_batches(EVALUATION_SEED):
             source = to_device({"tokens": batch["source"], "mask": batch["source_mask"]}, device_of(model))
-            hypotheses = beam_search(model, source=source, options=GREEDY, end=end, banned=banned)
+            options = replace(GREEDY, max_length=self.max_generated)
+            hypotheses = beam_search(model, source=source, options=options, end=end, banned=banned)
             for number, (best,) in zip(members.tolist(), hypotheses, strict=True):
                 target = batches.corrupt(number, EVALUATION_SEED, 0).target
                 if sentinels is None:

@@ -6,6 +6,7 @@ target token, including END, given the image, the source text and the previous t
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -214,8 +215,12 @@ class ImageToTextTask(ImageTask[ImageTextR, Any]):
         """Compute the loss on dev, and the metrics of greedily written texts for evenly spaced dev images."""
         images, limit = len(self.corpus.split("dev")), self.recipe.batch.dev_images
         chosen = np.linspace(0, images - 1, images if limit is None else min(limit, images)).round().astype(int)
-        scores = self.score(self.write(model, "dev", GREEDY, chosen)) if len(chosen) else {}
+        search = replace(GREEDY, max_length=self.max_generated)
+        scores = self.score(self.write(model, "dev", search, chosen)) if len(chosen) else {}
         return self.losses(model, "dev") | scores
+
+    def mean_target_length(self) -> float:
+        return float(self.targets("dev").lengths.mean())
 
     def report(self, model: Any, split: str, decode: BeamConfig | None = None) -> WrittenTextReport:
         """Write a text for each image with the search options of the recipe or with `decode`; compute all metrics."""

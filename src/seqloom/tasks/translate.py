@@ -251,9 +251,12 @@ class Task(BatchedTask[Recipe, Any]):
         metrics = self.losses(model, "dev")
         if not len(chosen):
             return metrics
-        lines = self.translate(model, "dev", GREEDY, chosen)
+        lines = self.translate(model, "dev", replace(GREEDY, max_length=self.max_generated), chosen)
         hypotheses, references = [line.hypothesis for line in lines], [line.reference for line in lines]
         return metrics | score_translations(hypotheses, references, language=self.corpus.languages[1]).metrics
+
+    def mean_target_length(self) -> float:
+        return float(self.side_tokens("dev", "target").lengths.mean())
 
     def report(
         self, model: Any, split: str, decode: BeamConfig | None = None, terms: TermSearch | None = None
