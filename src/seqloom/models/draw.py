@@ -27,9 +27,9 @@ from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
 from seqloom.models.image_encoder import ImageModelOptions
 from seqloom.models.image_generator import (
-    Bound,
     Drawing,
     ImageGenerator,
+    LikelihoodBound,
     probabilities,
     reconstruction_loss,
     reparameterize,
@@ -125,7 +125,7 @@ class DRAW(ImageGenerator):
         self.first_canvas = nn.Parameter(torch.zeros(channels, height, width))
         self.first_encoder_state, self.first_decoder_state = FirstState(self.encoder), FirstState(self.decoder)
 
-    def bound(self, x: Tensor, noise: Tensor) -> Bound:
+    def bound(self, x: Tensor, noise: Tensor) -> LikelihoodBound:
         encoder, decoder = self.first_encoder_state(len(x)), self.first_decoder_state(len(x))
         canvas = self.first_canvas.expand(len(x), -1, -1, -1)
         kl = log_ratio = noise.new_zeros(len(x))
@@ -138,7 +138,7 @@ class DRAW(ImageGenerator):
             decoder = self.decoder(z, decoder)
             canvas = canvas + self.write(decoder["h"])[0]
             kl, log_ratio = kl + kl_t, log_ratio + log_ratio_t
-        return Bound(reconstruction_loss(canvas, x), kl, log_ratio)
+        return LikelihoodBound(reconstruction_loss(canvas, x), kl, log_ratio)
 
     def draw(self, z: Tensor) -> Drawing:
         decoder, canvas = self.first_decoder_state(len(z)), self.first_canvas.expand(len(z), -1, -1, -1)

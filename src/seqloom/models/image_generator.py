@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from seqloom.nn.softmax import at_least_float32
 
 
-class Bound(NamedTuple):
+class LikelihoodBound(NamedTuple):
     """The parts of the bound for one sample of z, each (B,) in nats."""
 
     reconstruction: Tensor  # −log p(x|z)
@@ -50,14 +50,14 @@ class ImageGenerator(nn.Module, ABC):
     latent: int  # Z
 
     @abstractmethod
-    def bound(self, x: Tensor, noise: Tensor) -> Bound:
+    def bound(self, x: Tensor, noise: Tensor) -> LikelihoodBound:
         """Compute the bound of images x (B, C, H, W) with values from 0 to 1, with noise (B, T, Z) from N(0, I)."""
 
     @abstractmethod
     def draw(self, z: Tensor) -> Drawing:
         """Generate images from latent vectors z (B, T, Z)."""
 
-    def forward(self, images: Tensor, noise: Tensor | None = None) -> Bound:
+    def forward(self, images: Tensor, noise: Tensor | None = None) -> LikelihoodBound:
         """Compute the bound of images (B, H, W, C), by default with random noise."""
         x = images.permute(0, 3, 1, 2).to(torch.get_default_dtype()) / 255
         if noise is None:

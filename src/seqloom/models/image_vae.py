@@ -15,9 +15,9 @@ from seqloom.config import config
 from seqloom.config.constraints import PositiveInt
 from seqloom.models.image_encoder import ImageModelOptions
 from seqloom.models.image_generator import (
-    Bound,
     Drawing,
     ImageGenerator,
+    LikelihoodBound,
     probabilities,
     reconstruction_loss,
     reparameterize,
@@ -50,10 +50,10 @@ class ImageVAE(ImageGenerator):
         self.decoder = tanh_layers(config.latent, config.hidden, config.layers)
         self.output = nn.Linear(config.hidden, size)
 
-    def bound(self, x: Tensor, noise: Tensor) -> Bound:
+    def bound(self, x: Tensor, noise: Tensor) -> LikelihoodBound:
         h = self.encoder(x.flatten(1))
         z, kl, log_ratio = reparameterize(self.mean(h), self.log_deviation(h), noise[:, 0])
-        return Bound(reconstruction_loss(self.canvas(z), x), kl, log_ratio)
+        return LikelihoodBound(reconstruction_loss(self.canvas(z), x), kl, log_ratio)
 
     def canvas(self, z: Tensor) -> Tensor:
         """Compute the logits c(z) (B, C, H, W) of latent vectors (B, Z)."""

@@ -24,7 +24,7 @@ from seqloom.data.corpora import CorpusConfig
 from seqloom.data.image_folders import LabelledImage
 from seqloom.data.images import ImageOptions
 from seqloom.models import MODELS
-from seqloom.models.image_generator import Bound, ImageGenerator
+from seqloom.models.image_generator import ImageGenerator, LikelihoodBound
 from seqloom.tasks.base import TaskInfo, TaskRecipe
 from seqloom.tasks.image_base import AugmentConfig, BatchConfig, ImageTask
 from seqloom.train.config import FitConfig
@@ -92,7 +92,7 @@ class Task(ImageTask[Recipe, ImageGenerator]):
             del means["importance_loss"]
         return {"loss": means["reconstruction_loss"] + means["kl"], **means}
 
-    def bounds(self, model: ImageGenerator, split: str, samples: int) -> Iterator[list[Bound]]:
+    def bounds(self, model: ImageGenerator, split: str, samples: int) -> Iterator[list[LikelihoodBound]]:
         """Yield the bounds of each batch of a split, one for each sample of z."""
         table, size, device = self.table(split), self.recipe.batch.eval_size, device_of(model)
         generator = make_generator(0, "evaluate", split)
