@@ -481,7 +481,7 @@ class TaskInfo:
     name: str
     recipe: type[TaskRecipe]
     task: type[Task[Any, Any]]
-    predictor: str = "seqloom.predict.base:TaskPredictor"
+    predictor: str = "seqloom.predict.task_predictor:TaskPredictor"
     command: str = ""  # for example "translate {run}"; "" if a run can only be evaluated
     metric: str = "loss"  # the headline metric of an evaluation
     loss_per: str = "token"  # the unit over which the loss is averaged
