@@ -16,6 +16,9 @@ from seqloom.tasks.caption import Task
 from seqloom.train.events import Saved
 
 SMALL = ["data.train=60", "data.dev=12", "data.test=12", "data.side=24", "model.image.channels=[8,16]", "batch.size=16"]
+HARD = [
+    "model.seq2seq={kind: recurrent-seq2seq, hidden: 16, encoder_layers: 0, attention: {order: bahdanau, hard: {}}}"
+]
 STEPS = ["train.epochs=null", "train.steps=12", "train.evaluate_every=6", "train.warmup=2"]
 
 
@@ -84,16 +87,35 @@ def test_report_scores_the_written_captions(run: Path) -> None:
     )
 
 
-def test_resumed_training_gives_the_same_weights(run: Path, tmp_path: Path) -> None:
-    def stop(event: Any) -> None:
-        if isinstance(event, Saved):
-            raise KeyboardInterrupt
+def stop_at_checkpoint(event: Any) -> None:
+    if isinstance(event, Saved):
+        raise KeyboardInterrupt
 
+
+def test_resumed_training_gives_the_same_weights(run: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        train_recipe("caption-shapes", *SMALL, *STEPS, out=tmp_path / "b", on_event=stop)
+        train_recipe("caption-shapes", *SMALL, *STEPS, out=tmp_path / "b", on_event=stop_at_checkpoint)
     train_recipe("caption-shapes", *SMALL, *STEPS, out=tmp_path / "b", resume=True)
     a, b = (tensors_from_file(path / "model.safetensors") for path in (run, tmp_path / "b"))
     assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_resume_with_hard_attention_is_exact(tmp_path: Path) -> None:
+    """The sampled positions of a step depend only on the seed and the step. Control: another seed."""
+    words = ["caption-shapes", *SMALL, *STEPS, *HARD, "batch.dev_images=0", "monitor=loss"]
+    train_recipe(*words, out=tmp_path / "a")
+    with pytest.raises(KeyboardInterrupt):
+        train_recipe(*words, out=tmp_path / "b", on_event=stop_at_checkpoint)
+    train_recipe(*words, out=tmp_path / "b", resume=True)
+    train_recipe(*words, "seed=2", out=tmp_path / "c")
+    a, b, c = (tensors_from_file(tmp_path / name / "model.safetensors") for name in "abc")
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not all(torch.equal(a[name], c[name]) for name in a)
+
+
+def test_training_loss_with_hard_attention_has_a_remark() -> None:
+    task = Task.prepare(read_recipe("caption-shapes", [*SMALL, *HARD])[1])
+    assert task.loss_remark == "with policy"
 
 
 def test_recurrent_decoder_trains(tmp_path: Path) -> None:

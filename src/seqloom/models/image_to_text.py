@@ -47,6 +47,11 @@ class SequenceToTextConfig:
         return self.seq2seq.kind != "recurrent-seq2seq" or self.seq2seq.attention is not None
 
     @property
+    def has_hard_attention(self) -> bool:
+        """Whether training samples positions of the source; see `seqloom.models.hard_attention`."""
+        return self.seq2seq.kind == "recurrent-seq2seq" and bool(self.seq2seq.has_hard_attention)
+
+    @property
     def longest_key(self) -> str:
         """The option that limits the length of a source."""
         return f"seq2seq.{self.seq2seq.longest_key}"

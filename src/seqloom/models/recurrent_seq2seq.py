@@ -13,9 +13,10 @@
     Luong: c_t by s_t              s_t = f(s_{t-1}, y_{t-1})             r_t = tanh(W_r [s_t; c_t] + b_r)
     Luong with input feeding       s_t = f(s_{t-1}, [y_{t-1}; r_{t-1}])  r_t as above, r_0 = 0
 
-c_t = Σ_j α_tj h_j, α_t = softmax_j(score(s, h_j)) over the real tokens of the source. With attention and `context:
-every`, f and W_r also read c. y_0 is END. With several decoder layers, s_t is the state of the top layer, and the
-bottom layer reads the inputs.
+c_t = Σ_j α_tj h_j, α_t = softmax_j(score(s, h_j)) over the real tokens of the source. With hard attention, training
+also uses c_t = h_j with a sampled position j; see `seqloom.models.hard_attention`. With attention and `context: every`,
+f and W_r also read c. y_0 is END. With several decoder layers, s_t is the state of the top layer, and the bottom layer
+reads the inputs.
 """
 
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from seqloom.config import config
 from seqloom.config.constraints import Fraction, NonNegativeInt, PositiveInt
 from seqloom.core.errors import UsageError
 from seqloom.core.tree import Tree
+from seqloom.models.hard_attention import HardAttentionConfig, draw_gumbel, hard_attention_loss
 from seqloom.models.seq2seq import Batch, HiddenState, Memory, Seq2Seq, SourceVectors, project_source
 from seqloom.nn.attention import Attention
 from seqloom.nn.bidirectional import BidirectionalStack, Combination, read_sequences
@@ -47,6 +49,8 @@ class AttentionConfig:
     input_feeding: bool = False  # luong: the decoder also reads r_{t-1}
     coverage: bool = False  # the score also depends on the sum of the previous attention weights
     max_length: PositiveInt | None = None  # location score: maximum length of a source in tokens; null: 100
+    # hard attention: training also samples one position of the source per target token; null: soft attention only
+    hard: HardAttentionConfig | None = None
 
     def problems(self) -> Iterator[str]:
         if self.input_feeding and self.order == "bahdanau":
@@ -125,6 +129,11 @@ class RecurrentSeq2SeqConfig(RecurrentOptions):
     def reads_token(self) -> bool:
         """Whether r_t depends on y_{t-1}."""
         return self.context == "every" if self.attention is None else self.attention.order == "bahdanau"
+
+    @property
+    def has_hard_attention(self) -> bool:
+        """Whether training samples positions of the source."""
+        return self.attention is not None and self.attention.hard is not None
 
     @property
     def is_parallel(self) -> bool:
@@ -304,7 +313,8 @@ class RecurrentSeq2Seq(Seq2Seq):
         outputs, weights = [], []
         for t in range(y.shape[1]):
             step = slice(t, t + 1)
-            after, step_weights = self._decode_step(y[:, step], hidden, memory, [layer[:, step] for layer in noise])
+            read = memory | {"gumbel": memory["gumbel"][:, step]} if "gumbel" in memory else memory
+            after, step_weights = self._decode_step(y[:, step], hidden, read, [layer[:, step] for layer in noise])
             hidden = after if mask is None else choose(mask[:, t].unsqueeze(1), after, hidden)
             outputs.append(hidden["readout"])
             weights.append(step_weights)
@@ -376,3 +386,13 @@ class RecurrentSeq2Seq(Seq2Seq):
     def teacher_force(self, batch: Batch, weights: bool = False) -> tuple[Tensor, Tensor | None]:
         memory = self.encode(batch["source"], batch["source_mask"])
         return self.decode(batch["inputs"], self.initial_hidden(memory), memory)[:2]
+
+    def loss(
+        self, batch: Batch, label_smoothing: float = 0.0, consistency: float = 0.0, doubly_stochastic: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        attention = self.config.attention
+        if attention is None or attention.hard is None or not self.training:
+            return super().loss(batch, label_smoothing, consistency, doubly_stochastic)
+        if consistency > 0:
+            raise ValueError("consistency needs soft attention")
+        return hard_attention_loss(self, batch, draw_gumbel(batch), attention.hard, label_smoothing, doubly_stochastic)

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.core.operations import operation
@@ -39,6 +40,11 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     return weights.masked_fill(~mask, 0)
 
 
+def chosen_positions(weights: Tensor, gumbel: Tensor) -> Tensor:
+    """Return argmax_j (log α_j + g_j) (B, …), a sample of α if g has the standard Gumbel distribution."""
+    return (weights.detach().log() + gumbel).argmax(dim=-1)
+
+
 class Attention(nn.Module):
     """Attention from decoder states to encoder states with a score of `seqloom.nn.scores`."""
 
@@ -57,13 +63,17 @@ class Attention(nn.Module):
         """Map queries (B, …, T, H) to context vectors (B, …, T, M) and attention weights (B, …, T, S).
 
         All queries of a source share its row of the memory. `coverage` (B, …, T, S) is the sum of
-        past attention weights.
+        past attention weights. If the memory contains `gumbel` (B, T, S), the context vector of a query is the encoder
+        state at a position that is sampled with the attention weights; see `chosen_positions`.
         """
         states, mask = memory["states"], memory["mask"]
         scores = self.score(query, memory["keys"], coverage)
         mask = mask.reshape(len(mask), *(1,) * (scores.dim() - 2), -1)  # (B, 1 …, S)
         weights = masked_softmax(scores, mask)
-        flat = weights.reshape(len(weights), -1, weights.shape[-1]).to(states.dtype)  # (B, N, S)
+        used = weights
+        if "gumbel" in memory:
+            used = F.one_hot(chosen_positions(weights, memory["gumbel"].view_as(weights)), weights.shape[-1])
+        flat = used.reshape(len(weights), -1, weights.shape[-1]).to(states.dtype)  # (B, N, S)
         context = torch.bmm(flat, states).reshape(*query.shape[:-1], states.shape[-1])
         return context, weights
 

@@ -120,7 +120,12 @@ class ImageToTextTask(ImageTask[ImageTextR, Any]):
     @property
     def loss_remark(self) -> str:
         loss = self.recipe.loss
-        return ", ".join(["smoothed"] * bool(loss.label_smoothing) + ["regularized"] * bool(loss.doubly_stochastic))
+        remarks = {
+            "smoothed": loss.label_smoothing,
+            "regularized": loss.doubly_stochastic,
+            "with policy": self.recipe.model.has_hard_attention,
+        }
+        return ", ".join(remark for remark, applies in remarks.items() if applies)
 
     def sizes(self) -> dict[str, int]:
         return {**super().sizes(), **({"texts": 1} if self.reads_texts else {})}

@@ -93,6 +93,13 @@ class Recipe(InitRecipe):
             yield f"monitor {self.monitor} needs translations of dev: set batch.dev_pairs above 0, or to null"
         if self.dropout and self.batch.max_shapes is not None:
             yield "tokenizer.dropout changes the lengths in every epoch, so batch.max_shapes must be null"
+        if self.loss.consistency and self.has_hard_attention:
+            yield "loss.consistency needs soft attention: remove it, or set model.attention.hard to null"
+
+    @property
+    def has_hard_attention(self) -> bool:
+        """Whether training samples positions of the source."""
+        return self.model.kind == "recurrent-seq2seq" and self.model.has_hard_attention
 
     @property
     def dropout(self) -> float:
@@ -118,7 +125,8 @@ class Task(BatchedTask[Recipe, Any]):
 
     @property
     def loss_remark(self) -> str:
-        return "smoothed" if self.recipe.loss.label_smoothing else ""
+        remarks = {"smoothed": self.recipe.loss.label_smoothing, "with policy": self.recipe.has_hard_attention}
+        return ", ".join(remark for remark, applies in remarks.items() if applies)
 
     def describe_data(self) -> dict[str, Json]:
         languages = dict(zip(SIDES, self.corpus.languages, strict=True))
